@@ -1,0 +1,149 @@
+"""`gymnast config`: look at a configuration without starting anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gymnast.cli import options as shared
+
+if TYPE_CHECKING:
+    from gymnast.config import Config
+    from gymnast.errors import Problem
+
+app = typer.Typer(help="Look at a configuration without starting anything.", no_args_is_help=True)
+
+AllowMissingModel = True  # these commands look; a policy is needed only to run
+
+
+@app.command("show")
+def show(
+    overrides: shared.Overrides = None,
+    *,
+    config_files: shared.ConfigFiles = None,
+    environments: shared.Environments = None,
+    model_type: shared.ModelType = None,
+    search_dirs: shared.SearchDirs = None,
+    origins: Annotated[bool, typer.Option("--origins", help="Write beside each value where it comes from.")] = False,
+    as_json: shared.JsonOutput = False,
+) -> int:
+    """Print the resolved configuration, secrets masked."""
+    config = _load(overrides, config_files, environments, model_type, search_dirs)
+    if as_json:
+        import orjson
+
+        print(orjson.dumps(config.masked(), option=orjson.OPT_INDENT_2).decode())
+    elif origins:
+        _print_with_origins(config)
+    else:
+        print(masked_yaml(config), end="")
+    return _report(config.problems)
+
+
+@app.command("explain")
+def explain(
+    key: Annotated[str, typer.Argument(help="A key such as policy_base_url or mcqa.resources_servers.mcqa.domain.")],
+    overrides: shared.Overrides = None,
+    *,
+    config_files: shared.ConfigFiles = None,
+    environments: shared.Environments = None,
+    model_type: shared.ModelType = None,
+    search_dirs: shared.SearchDirs = None,
+    as_json: shared.JsonOutput = False,
+) -> int:
+    """Say where a value comes from and what it replaced."""
+    from gymnast.config.explain import explain_key
+
+    config = _load(overrides, config_files, environments, model_type, search_dirs)
+    found = explain_key(config, key)
+    if as_json:
+        import orjson
+
+        print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+        return 0
+    for entry in found:
+        raw = f"  (written as {entry['written']})" if entry["written"] is not None else ""
+        print(f"{entry['key']} = {entry['value']!r}{raw}")
+        print(f"  from {entry['origin']}")
+        for older in entry["replaced"]:
+            print(f"  replaced {older['value']!r} from {older['origin']}")
+    return 0
+
+
+@app.command("validate")
+def validate(
+    overrides: shared.Overrides = None,
+    *,
+    config_files: shared.ConfigFiles = None,
+    environments: shared.Environments = None,
+    model_type: shared.ModelType = None,
+    search_dirs: shared.SearchDirs = None,
+    as_json: shared.JsonOutput = False,
+) -> int:
+    """Check a configuration and every server's settings; print all problems at once."""
+    config = _load(overrides, config_files, environments, model_type, search_dirs)
+    return check(config, as_json=as_json)
+
+
+def check(config: Config, *, as_json: bool = False, bad_code: int = 2) -> int:
+    """Print what is wrong with a configuration, its servers' own settings included."""
+    problems = all_problems(config)
+    if as_json:
+        import orjson
+
+        listed = [{"what": found.what, "where": found.where, "next": found.next} for found in problems]
+        print(orjson.dumps({"valid": not problems, "problems": listed}, option=orjson.OPT_INDENT_2).decode())
+        return bad_code if problems else 0
+    if problems:
+        return _report(problems, bad_code)
+    names = ", ".join(config.instances)
+    print(f"valid: {len(config.instances)} instances ({names}) from {len(config.files)} files")
+    return 0
+
+
+def all_problems(config: Config) -> list[Problem]:
+    """Problems of the configuration and of every instance's own settings."""
+    from gymnast.errors import Problem
+    from gymnast.runtime.loader import check_settings
+
+    problems = list(config.problems)
+    for instance in config.instances.values():
+        problems += check_settings(instance)
+    if not config.instances and not problems:
+        problems.append(Problem("the configuration has no instances", next="give config files: --config A.yaml"))
+    return problems
+
+
+def masked_yaml(config: Config) -> str:
+    """The resolved configuration as YAML, secrets masked."""
+    import yaml
+
+    return yaml.safe_dump(config.masked(), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _load(overrides: Any, config_files: Any, environments: Any, model_type: Any, search_dirs: Any) -> Config:
+    return shared.load(
+        overrides,
+        config_files=config_files,
+        environments=environments,
+        model_type=model_type,
+        search_dirs=search_dirs,
+        stub_policy=AllowMissingModel,
+    )
+
+
+def _report(problems: Any, bad_code: int = 2) -> int:
+    for problem in problems:
+        shared.say(f"problem: {problem}")
+    if problems:
+        shared.say(f"{len(problems)} problem" + ("s" if len(problems) > 1 else ""))
+    return bad_code if problems else 0
+
+
+def _print_with_origins(config: Config) -> None:
+    from gymnast.config.explain import explain_key
+
+    for name in config.values:
+        for entry in explain_key(config, name):
+            print(f"{entry['key']}: {entry['value']!r}  # {entry['origin']}")

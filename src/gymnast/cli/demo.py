@@ -1,0 +1,34 @@
+"""`gymnast demo`: a real job end to end on what ships with Gymnast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gymnast.cli import options as shared
+
+
+def command(
+    output_dir: Annotated[Path, typer.Option("--output-dir", help="Where the files go.")] = Path("demo"),
+    num_repeats: Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts of each task.")] = 8,
+) -> int:
+    """Collect rollouts of every shipped environment with the policy that ships, and show the result."""
+    from gymnast.cli.collect import run
+    from gymnast.rollouts.demo import DEMO_CONFIGS, write_demo_tasks
+    from gymnast.rollouts.plan import PlanOptions
+    from gymnast.rollouts.run import CollectRequest
+
+    config = shared.load(None, config_files=list(DEMO_CONFIGS)).checked()
+    tasks = write_demo_tasks(config, output_dir / "tasks.jsonl")
+    request = CollectRequest(
+        source=tasks,
+        output=output_dir / "rollouts.jsonl",
+        plan=PlanOptions(repeats=num_repeats),
+        existing="overwrite",
+    )
+    code = run(request, config, remote=False, head=None, token=None, as_json=False)
+    print(f"tasks     {tasks}")
+    print("next      read README.md: the same command with your own policy endpoint and tasks")
+    return code

@@ -1,0 +1,84 @@
+"""The `gymnast` command. Commands import what they need when they run, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+import typer
+
+from gymnast import __version__
+from gymnast.cli import collect, config, demo, serve, status
+from gymnast.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+app = typer.Typer(
+    name="gymnast",
+    help="Collect, score and explain the rollouts of language-model agents in RL environments.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("collect")(collect.command)
+app.command("serve")(serve.command)
+app.command("status")(status.command)
+app.command("demo")(demo.command)
+app.add_typer(config.app, name="config")
+
+
+@app.command("version")
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    sys.exit(guarded(lambda: app(args=arguments, standalone_mode=False)))
+
+
+def guarded(run: Callable[[], object], *, user_error_code: int | None = None) -> int:
+    """Run a command; turn what it raises into a message and an exit code (see gymnast.errors)."""
+    import click  # noqa: PLC0415
+
+    try:
+        result = run()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted", file=sys.stderr)
+        return 130
+    except UserError as error:
+        say_error(str(error))
+        return user_error_code if user_error_code is not None else error.exit_code
+    except BrokenPipeError:
+        # The reader of our output went away (e.g. `| head`); Python would complain once more while shutting down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception:  # noqa: BLE001 - the outermost boundary: anything here is our bug
+        traceback.print_exc()
+        say_error(
+            f"this is a bug in Gymnast {__version__}, not in your work\n  next:  please report it with the lines above"
+        )
+        return 3
+
+
+def say_error(text: str) -> None:
+    """An error for people, on standard error, red where that is a terminal."""
+    first, _, rest = text.partition("\n")
+    if sys.stderr.isatty():
+        first = f"\x1b[31m{first}\x1b[0m"
+    print(first + (f"\n{rest}" if rest else ""), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

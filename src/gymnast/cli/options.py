@@ -1,0 +1,95 @@
+"""Options that several commands share, and how they become a configuration."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from gymnast.config import Config
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Hydra-style overrides: +key=value, ++a.b=value, ~key.", show_default=False, metavar="[OVERRIDES]..."
+    ),
+]
+ConfigFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", "-c", help="A config file; looked up in search dirs, here, then the shipped hub. Repeatable."
+    ),
+]
+Environments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--environment",
+        "-e",
+        help="A shipped or own environment NAME[/FLAVOR]: resources_servers/NAME/configs/FLAVOR.yaml.",
+    ),
+]
+ModelType = Annotated[str | None, typer.Option("--model-type", help="A model server NAME[/FLAVOR], e.g. vllm_model.")]
+ModelName = Annotated[str | None, typer.Option("--model", "-m", help="Name of the policy model (policy_model_name).")]
+ModelUrl = Annotated[
+    str | None, typer.Option("--model-url", help="Base URL of the policy endpoint (policy_base_url), with its /v1.")
+]
+SearchDirs = Annotated[
+    list[Path] | None, typer.Option("--search-dir", help="Look here first for configs, servers and data. Repeatable.")
+]
+JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Head = Annotated[str | None, typer.Option("--head", help="URL of a head server, e.g. http://127.0.0.1:11000.")]
+Token = Annotated[
+    str | None, typer.Option("--token", help="Token of a server that requires one (or set GYMNAST_TOKEN).")
+]
+
+
+def load(
+    overrides: list[str] | None,
+    *,
+    config_files: list[str] | None = None,
+    environments: list[str] | None = None,
+    model_type: str | None = None,
+    model: str | None = None,
+    model_url: str | None = None,
+    search_dirs: list[Path] | None = None,
+    stub_policy: bool = False,
+) -> Config:
+    """The configuration that a command line describes; warnings go to standard error."""
+    from gymnast.config import load_config, read_environ
+
+    paths = list(config_files or ())
+    paths += [config_path("resources_servers", name) for name in environments or ()]
+    if model_type:
+        paths.append(config_path("responses_api_models", model_type))
+    elif model_url and not any("responses_api_models" in path for path in [*paths, *(overrides or ())]):
+        paths.append(config_path("responses_api_models", "vllm_model"))
+    initial: dict[str, Any] = {}
+    if model_url is not None:
+        initial |= {"policy_base_url": model_url, "policy_api_key": ""}
+    if model is not None:
+        initial["policy_model_name"] = model
+    config = load_config(
+        overrides or (),
+        environ=read_environ(),
+        config_paths=paths,
+        search_dirs=search_dirs or (),
+        initial=initial,
+        stub_policy=stub_policy,
+    )
+    for warning in config.warnings:
+        say(f"warning: {warning}")
+    return config
+
+
+def config_path(kind: str, name: str) -> str:
+    """`mcqa` or `math_with_judge/dapo17k` as a config path."""
+    folder, _, flavor = name.partition("/")
+    return f"{kind}/{folder}/configs/{flavor or folder}.yaml"
+
+
+def say(text: str) -> None:
+    """Talk goes to standard error; results go to standard output."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,220 @@
+"""The `ng_*` commands: Hydra-style arguments only, behaviour and exit codes as their users know them.
+
+A configuration that is wrong ends with exit code 1 and one message; a command field that is missing or invalid with 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gymnast import __version__
+from gymnast.cli.main import guarded, say_error
+from gymnast.errors import UserError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gymnast.config import Config
+
+CONFIG_ERROR = 1
+FIELD_ERROR = 2
+
+COMMANDS = {
+    "ng_run": "serve the configured instances and the head server: ng_run +config_paths=[a.yaml,b.yaml]",
+    "ng_collect_rollouts": "collect rollouts: ng_collect_rollouts +agent_name=A +input_jsonl_fpath=I +output_jsonl_fpath=O",
+    "ng_status": "show the health of running servers",
+    "ng_dump_config": "print the resolved configuration, secrets masked",
+    "ng_validate": "check a configuration without starting anything",
+    "ng_version": "print the version",
+    "ng_help": "print this list",
+}
+
+
+class FieldError(UserError):
+    """A command field that is missing or has the wrong form."""
+
+
+def run() -> None:
+    """`ng_run`: serve until interrupted."""
+
+    def command() -> int:
+        from gymnast.cli import serve
+        from gymnast.runtime.serving import ServeOptions
+
+        config = _config(sys.argv[1:]).checked()
+        return serve.run(config, ServeOptions(), as_json=False)
+
+    _main("ng_run", command)
+
+
+def collect_rollouts() -> None:
+    """`ng_collect_rollouts`: through a running serve, or in this process where config paths are given."""
+
+    def command() -> int:
+        from gymnast.cli import collect
+        from gymnast.rollouts.run import CollectRequest
+
+        config = _config(sys.argv[1:], stub_policy=not _names_configs(sys.argv[1:]))
+        config.checked()
+        fields = CollectFields(config)
+        request = CollectRequest(
+            source=config.roots.require(fields.text("input_jsonl_fpath"), "input_jsonl_fpath"),
+            output=Path(fields.text("output_jsonl_fpath")),
+            plan=fields.plan(),
+            options=fields.options(),
+            existing="set_aside",
+            request_debug=bool(config.values.get("global_aiohttp_client_request_debug")),
+        )
+        remote = not any(found.kind == "responses_api_agents" for found in config.instances.values())
+        return collect.run(request, config, remote=remote, head=None, token=None, as_json=False)
+
+    _main("ng_collect_rollouts", command)
+
+
+def status() -> None:
+    """`ng_status`: the table, and a line `N healthy, M unhealthy`."""
+
+    def command() -> int:
+        from gymnast.cli import status as status_command
+
+        config = _config(sys.argv[1:], stub_policy=True)
+        return status_command.run(None, None, config, as_json=bool(config.values.get("json")))
+
+    _main("ng_status", command)
+
+
+def dump_config() -> None:
+    """`ng_dump_config`: the merged YAML."""
+
+    def command() -> int:
+        from gymnast.cli.config import masked_yaml
+
+        print(masked_yaml(_config(sys.argv[1:], stub_policy=True).checked()), end="")  # noqa: T201 - the result
+        return 0
+
+    _main("ng_dump_config", command)
+
+
+def validate() -> None:
+    """`ng_validate`: all problems at once."""
+
+    def command() -> int:
+        from gymnast.cli.config import check
+
+        config = _config(sys.argv[1:], stub_policy=True)
+        return check(config, as_json=bool(config.values.get("json")), bad_code=CONFIG_ERROR)
+
+    _main("ng_validate", command)
+
+
+def version() -> None:
+    """`ng_version`: the version."""
+    print(f"gymnast {__version__}")  # noqa: T201 - the result
+
+
+def help() -> None:  # noqa: A001 - the command's name
+    """`ng_help`: the commands."""
+    for name, text in COMMANDS.items():
+        print(f"{name:<22} {text}")  # noqa: T201 - the result
+
+
+class CollectFields:
+    """The command fields of `ng_collect_rollouts`, checked."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._values = config.values
+
+    def text(self, name: str) -> str:
+        value = self._values.get(name)
+        if not isinstance(value, str) or not value:
+            raise FieldError(f"+{name}=… is required", next=f"add +{name}=PATH")
+        return value
+
+    def plan(self) -> Any:
+        from gymnast.rollouts.plan import PlanOptions
+        from gymnast.rollouts.prompt import read_template
+        from gymnast.rollouts.skills import skills_ref
+
+        roots, template = self._config.roots, self._values.get("prompt_config")
+        skills = (self._values.get("skills") or {}).get("path")
+        if self._values.get("resume_from_cache"):
+            raise FieldError(
+                "resume_from_cache is not available in this version", next="leave it out: earlier files are kept aside"
+            )
+        return PlanOptions(
+            agent=self._optional("agent_name", str),
+            repeats=self._repeats(),
+            limit=self._positive("limit"),
+            add_seed=bool(self._values.get("num_repeats_add_seed")),
+            params=self._values.get("responses_create_params") or {},
+            deep_merge=False,
+            template=read_template(roots.require(template, "prompt_config")) if template else None,
+            skills=skills_ref(roots.require(skills, "skills.path"), skills) if skills else None,
+        )
+
+    def options(self) -> Any:
+        from gymnast.rollouts.collect import DEFAULT_CONCURRENCY, CollectOptions
+
+        return CollectOptions(self._positive("num_samples_in_parallel") or DEFAULT_CONCURRENCY)
+
+    def _repeats(self) -> int | dict[str, int]:
+        value = self._values.get("num_repeats")
+        if isinstance(value, dict):
+            for name, count in value.items():
+                if not _is_positive(count):
+                    raise FieldError(f"num_repeats.{name} must be a whole number from 1, not {count!r}")
+            return value
+        return self._positive("num_repeats") or 1
+
+    def _positive(self, name: str) -> int | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if not _is_positive(value):
+            raise FieldError(f"{name} must be a whole number from 1, not {value!r}")
+        return int(value)
+
+    def _optional(self, name: str, kind: type[str]) -> str | None:
+        value = self._values.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise FieldError(f"{name} must be a text, not {value!r}")
+        return value
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _config(arguments: list[str], *, stub_policy: bool = False) -> Config:
+    from gymnast.config import load_config, read_environ
+
+    flags = [argument for argument in arguments if argument.startswith("-")]
+    if flags:
+        hint = suggest(flags[0].lstrip("-"), ("config_paths", "agent_name", "input_jsonl_fpath", "output_jsonl_fpath"))
+        raise FieldError(f"there is no option {flags[0]}", next=f"arguments look like +key=value; {hint}")
+    config = load_config(arguments, environ=read_environ(), stub_policy=stub_policy)
+    for warning in config.warnings:
+        print(f"warning: {warning}", file=sys.stderr)  # noqa: T201 - talk
+    return config
+
+
+def _names_configs(arguments: list[str]) -> bool:
+    return any(argument.lstrip("+").startswith("config_paths=") for argument in arguments)
+
+
+def _main(name: str, command: Callable[[], int]) -> None:
+    if any(argument in {"-h", "--help"} for argument in sys.argv[1:]):
+        print(f"{name}: {COMMANDS[name]}")  # noqa: T201 - the result
+        sys.exit(0)
+
+    def checked() -> int:
+        try:
+            return command()
+        except FieldError as error:
+            say_error(str(error))
+            return FIELD_ERROR
+
+    sys.exit(guarded(checked, user_error_code=CONFIG_ERROR))

@@ -1,0 +1,56 @@
+"""The one place that reads environment variables. Everything else receives an `Environ`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Environ:
+    """What Gymnast takes from the process environment."""
+
+    extra_roots: tuple[Path, ...] = ()
+    """NEMO_GYM_EXTRA_ROOTS: folders searched before the current one."""
+    token: str | None = None
+    """GYMNAST_TOKEN: sent to servers that require one."""
+    runtime_dir: Path = Path(tempfile.gettempdir()) / "gymnast"
+    """Where running serves register (GYMNAST_RUNTIME_DIR, else XDG_RUNTIME_DIR, else a private temporary folder)."""
+    state_dir: Path = Path(tempfile.gettempdir()) / "gymnast"
+    """Where logs go by default (GYMNAST_STATE_DIR, else XDG_STATE_HOME, else ~/.local/state)."""
+    cache_dir: Path = Path(tempfile.gettempdir()) / "gymnast"
+    """Where built environments are kept (GYMNAST_CACHE_DIR, else XDG_CACHE_HOME, else ~/.cache)."""
+
+
+def read_environ(source: Mapping[str, str] | None = None) -> Environ:
+    """The process environment as Gymnast sees it."""
+    env = os.environ if source is None else source
+    roots = tuple(Path(part) for part in env.get("NEMO_GYM_EXTRA_ROOTS", "").split(os.pathsep) if part)
+    home = Path(env.get("HOME") or tempfile.gettempdir())
+    private = Path(tempfile.gettempdir()) / f"gymnast-{os.getuid()}"
+    return Environ(
+        extra_roots=roots,
+        token=env.get("GYMNAST_TOKEN") or None,
+        runtime_dir=_folder(env, "GYMNAST_RUNTIME_DIR", "XDG_RUNTIME_DIR", private),
+        state_dir=_folder(env, "GYMNAST_STATE_DIR", "XDG_STATE_HOME", home / ".local" / "state" / "gymnast"),
+        cache_dir=_folder(env, "GYMNAST_CACHE_DIR", "XDG_CACHE_HOME", home / ".cache" / "gymnast"),
+    )
+
+
+def child_environ(extra: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a child process: ours plus `extra`."""
+    return {**os.environ, **extra}
+
+
+def _folder(env: Mapping[str, str], own: str, xdg: str, default: Path) -> Path:
+    if env.get(own):
+        return Path(env[own])
+    if env.get(xdg):
+        return Path(env[xdg]) / "gymnast"
+    return default

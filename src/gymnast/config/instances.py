@@ -1,0 +1,233 @@
+"""Instances: the top-level blocks of a configuration that describe servers, and the references between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from gymnast.config import tree
+from gymnast.config.datasets import check_datasets
+from gymnast.errors import Problem, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gymnast.config.roots import Roots
+    from gymnast.config.tree import Node
+
+ServerKind = Literal["responses_api_models", "resources_servers", "responses_api_agents"]
+KINDS: Final[tuple[ServerKind, ...]] = get_args(ServerKind)
+
+DOMAINS: Final = (
+    "math", "coding", "agent", "knowledge", "instruction_following", "long_context", "safety", "games", "translation",
+    "e2e", "rlhf", "other",
+)  # fmt: skip
+
+RunsIn = Literal["auto", "process", "child", "venv"]
+"""Where an instance lives: this process, a child process, a child process with its own requirements, or `auto`:
+this process unless its folder lists requirements that are not met here."""
+
+COMMON_KEYS: Final = frozenset(
+    {"entrypoint", "host", "port", "num_workers", "domain", "datasets", "url", "runs_in"}
+    | {"verified", "verified_url", "description", "value", "name"}
+)
+"""Keys every server block may have; the rest belongs to the server's own settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRef:
+    """A reference from one instance to another: `{type: <kind>, name: <instance>}`."""
+
+    kind: ServerKind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A configured server."""
+
+    name: str
+    kind: ServerKind
+    implementation: str
+    entrypoint: str | None
+    directory: Path | None
+    url: str | None
+    host: str | None
+    port: int | None
+    runs_in: RunsIn
+    settings: Mapping[str, Any]
+    """The block without the common keys: what the server's own model reads."""
+    refs: Mapping[str, ServerRef]
+    block: Mapping[str, Any]
+    """The whole resolved block, as the head server shows it."""
+    datasets: tuple[Mapping[str, Any], ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where each direct key was written."""
+
+    @property
+    def config_path(self) -> str:
+        return f"{self.name}.{self.kind}.{self.implementation}"
+
+
+def looks_like_instance(node: Node) -> bool:
+    """A mapping with a kind and, below it, something that can be started or reached."""
+    return any(_startable(node.get(kind)) for kind in KINDS)
+
+
+def parse_instance(name: str, node: Node, block: Any, roots: Roots, problems: list[Problem]) -> Instance | None:
+    """The instance described by a top-level block. `block` holds the same data with interpolations resolved."""
+    before = len(problems)
+    where = f"{name} ({node.origin})"
+    kinds = [kind for kind in KINDS if kind in node.value]
+    if len(kinds) > 1 or len(node.value) > 1:
+        extra = sorted(set(node.value) - {kinds[0]})
+        problems.append(Problem(f"an instance has one kind, this one also has: {', '.join(extra)}", where=where))
+        return None
+    kind = kinds[0]
+    implementations = node.value[kind].value
+    if len(implementations) != 1:
+        text = f"'{kind}' must name one implementation, not {len(implementations)}: {', '.join(implementations)}"
+        problems.append(Problem(text, where=where))
+        return None
+    implementation = next(iter(implementations))
+    inner = implementations[implementation]
+    values = block.get(kind, {}).get(implementation) or {}
+    instance = _build(name, kind, implementation, inner, values, roots, problems)
+    return instance if len(problems) == before else None
+
+
+def misspelt_kinds(root: Node) -> list[Problem]:
+    """Blocks that would be instances if their kind were spelt right."""
+    return [
+        Problem(f"'{key}' is no kind of server", where=f"{name} ({child.origin})", next=suggest(key, KINDS))
+        for name, node in tree.known_keys(root).items()
+        for key, child in tree.known_keys(node).items()
+        if key not in KINDS and _startable(child) and not looks_like_instance(node)
+    ]
+
+
+def check_references(instances: Mapping[str, Instance], problems: list[Problem]) -> None:
+    """Every reference must name an existing instance of the kind it says."""
+    for instance in instances.values():
+        for key, ref in instance.refs.items():
+            target = instances.get(ref.name)
+            if target is not None and target.kind == ref.kind:
+                continue
+            known = [other.name for other in instances.values() if other.kind == ref.kind]
+            what = f"'{key}' of '{instance.name}' refers to the {_noun(ref.kind)} '{ref.name}', which "
+            what += f"is a {_noun(target.kind)}" if target is not None else "is not configured"
+            problems.append(
+                Problem(what, where=instance.origins.get(key), next=suggest(ref.name, known) or _add_hint(ref.kind))
+            )
+
+
+def _build(
+    name: str,
+    kind: ServerKind,
+    implementation: str,
+    inner: Node,
+    values: dict[str, Any],
+    roots: Roots,
+    problems: list[Problem],
+) -> Instance:
+    where = f"{name} ({inner.origin})"
+    url, entrypoint = values.get("url"), values.get("entrypoint")
+    if url is not None and not str(url).startswith(("http://", "https://")):
+        problems.append(Problem(f"'url' must begin with http:// or https://, not '{url}'", where=where))
+    directory = None if url else _directory(kind, implementation, str(entrypoint), roots, where, problems)
+    _check_domain(kind, values, where, problems)
+    _check_scalars(values, where, problems)
+    datasets = values.get("datasets") or []
+    problems.extend(check_datasets(datasets, where))
+    return Instance(
+        name=name,
+        kind=kind,
+        implementation=implementation,
+        entrypoint=str(entrypoint) if entrypoint else None,
+        directory=directory,
+        url=str(url).rstrip("/") if url else None,
+        host=values.get("host"),
+        port=values.get("port"),
+        runs_in=values.get("runs_in") or "auto",
+        settings={key: value for key, value in values.items() if key not in COMMON_KEYS},
+        refs=_references(values, where, problems),
+        block=values,
+        datasets=tuple(datasets) if isinstance(datasets, list) else (),
+        origins={key: str(child.origin) for key, child in inner.value.items()},
+    )
+
+
+def _directory(
+    kind: str, implementation: str, entrypoint: str, roots: Roots, where: str, problems: list[Problem]
+) -> Path | None:
+    folder = Path(kind) / implementation
+    found = roots.find(folder / entrypoint)
+    if found is not None:
+        return found.parent
+    if roots.find(folder) is not None:
+        problems.append(Problem(f"'{folder}' has no '{entrypoint}'", where=where, next="correct `entrypoint`"))
+        return None
+    known = {path.name for root in roots for path in (root / kind).glob("*") if (path / "app.py").exists()}
+    hint = suggest(implementation, known)
+    problems.append(Problem(f"there is no implementation '{folder}'", where=where, next=hint or roots.searched(folder)))
+    return None
+
+
+def _references(values: dict[str, Any], where: str, problems: list[Problem]) -> dict[str, ServerRef]:
+    refs: dict[str, ServerRef] = {}
+    for key, value in values.items():
+        if not isinstance(value, dict) or set(value) != {"type", "name"}:
+            continue
+        if value["type"] not in KINDS:
+            hint = suggest(str(value["type"]), KINDS)
+            problems.append(
+                Problem(f"'{key}' has the type '{value['type']}', which is no kind", where=where, next=hint)
+            )
+            continue
+        refs[key] = ServerRef(value["type"], str(value["name"]))
+    return refs
+
+
+def _check_domain(kind: str, values: dict[str, Any], where: str, problems: list[Problem]) -> None:
+    domain = values.get("domain")
+    if kind != "resources_servers":
+        return
+    if domain is None:
+        problems.append(
+            Problem("a resources server needs a 'domain'", where=where, next=f"one of {', '.join(DOMAINS)}")
+        )
+    elif domain not in DOMAINS:
+        problems.append(Problem(f"'{domain}' is no domain", where=where, next=suggest(str(domain), DOMAINS)))
+
+
+def _check_scalars(values: dict[str, Any], where: str, problems: list[Problem]) -> None:
+    port, host, runs_in = values.get("port"), values.get("host"), values.get("runs_in")
+    if port is not None and (not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535):
+        problems.append(Problem(f"'port' must be a number from 0 to 65535, not {port!r}", where=where))
+    if host is not None and not isinstance(host, str):
+        problems.append(Problem(f"'host' must be a text, not {host!r}", where=where))
+    if runs_in is not None and runs_in not in get_args(RunsIn):
+        problems.append(
+            Problem(f"'runs_in' cannot be '{runs_in}'", where=where, next=suggest(str(runs_in), get_args(RunsIn)))
+        )
+    workers = values.get("num_workers")
+    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+        problems.append(Problem(f"'num_workers' must be a positive number, not {workers!r}", where=where))
+
+
+def _startable(node: Node | None) -> bool:
+    return any(
+        "entrypoint" in tree.known_keys(implementation) or "url" in tree.known_keys(implementation)
+        for implementation in tree.known_keys(node).values()
+    )
+
+
+def _noun(kind: str) -> str:
+    return {"responses_api_models": "model", "resources_servers": "resources server"}.get(kind, "agent")
+
+
+def _add_hint(kind: str) -> str | None:
+    if kind == "responses_api_models":
+        return "add a model config, e.g. responses_api_models/vllm_model/configs/vllm_model.yaml, to config_paths"
+    return None

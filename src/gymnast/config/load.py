@@ -1,0 +1,227 @@
+"""From config files, env.yaml and overrides to one checked configuration, each value with its origin.
+
+Precedence, low to high: files in `config_paths` (a file overrides what it pulls in; later siblings override earlier
+ones), env.yaml, an initial mapping given by a program, overrides. Nothing is started here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gymnast.config import interpolate, overrides, tree
+from gymnast.config.directives import apply_directives
+from gymnast.config.instances import (
+    Instance,
+    check_references,
+    looks_like_instance,
+    misspelt_kinds,
+    parse_instance,
+)
+from gymnast.config.roots import Roots
+from gymnast.config.secrets import Scrubber, masked
+from gymnast.config.tree import Node, Origin
+from gymnast.config.yaml_source import read_yaml
+from gymnast.errors import ConfigError, NotFoundError, Problem, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gymnast.config.environ import Environ
+
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_HEAD_PORT: Final = 11000
+POLICY_STUB: Final[dict[str, Any]] = {
+    "policy_base_url": "",
+    "policy_api_key": "",
+    "policy_model_name": "",
+}
+"""Merged below everything for commands that need no model, so that `${policy_…}` resolves."""
+POLICY_STUB_INSTANCE: Final[dict[str, Any]] = {
+    "policy_model": {"responses_api_models": {"scripted_model": {"entrypoint": "app.py", "replies": ["stub"]}}}
+}
+"""Stands in for the policy where a command needs none and none is configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A loaded configuration. `problems` is empty exactly when it can be used."""
+
+    root: Node
+    roots: Roots
+    files: tuple[str, ...]
+    values: Mapping[str, Any]
+    """Every top-level key, resolved."""
+    instances: Mapping[str, Instance]
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...] = ()
+    scrubber: Scrubber = field(default_factory=Scrubber)
+
+    def checked(self) -> Config:
+        """Itself, or one ConfigError with all problems."""
+        if self.problems:
+            raise ConfigError(self.problems, next="gymnast config explain KEY shows where a value comes from")
+        return self
+
+    def masked(self) -> dict[str, Any]:
+        """The resolved values, secrets masked: what may be shown."""
+        return {key: masked(value, key) for key, value in self.values.items()}
+
+    def instance(self, name: str) -> Instance:
+        """The instance of that name, or an error with suggestions."""
+        found = self.instances.get(name)
+        if found is None:
+            raise NotFoundError(
+                f"there is no instance '{name}' in the configuration", next=suggest(name, self.instances)
+            )
+        return found
+
+    @property
+    def head_port(self) -> int:
+        return int((self.values.get("head_server") or {}).get("port") or DEFAULT_HEAD_PORT)
+
+    @property
+    def default_host(self) -> str:
+        return str(self.values.get("default_host") or DEFAULT_HOST)
+
+
+def load_config(
+    override_texts: Sequence[str] = (),
+    *,
+    environ: Environ,
+    config_paths: Sequence[str] = (),
+    search_dirs: Sequence[Path] = (),
+    initial: Mapping[str, Any] | None = None,
+    cwd: Path | None = None,
+    stub_policy: bool = False,
+) -> Config:
+    """Read, merge, expand, resolve and check. Problems are collected in the result, not raised, so that
+    `config show` can show what there is; only text that cannot be parsed at all raises."""
+    problems: list[Problem] = []
+    roots = Roots((*search_dirs, *environ.extra_roots), cwd or Path.cwd())
+    parsed = overrides.parse_overrides(override_texts)
+    env_node = _env_yaml(roots, problems)
+    initial_node = tree.node_from(dict(initial or {}), Origin("initial configuration"))
+    paths = [*config_paths, *_listed_paths(env_node, initial_node, overrides.additions(parsed), problems)]
+    files, warnings = _Files(roots, problems), list[str]()
+    root = Node({}, Origin("default"))
+    if stub_policy:
+        root = tree.merge(root, tree.node_from(POLICY_STUB, Origin("default")))
+    root = files.merged(root, paths)
+    for layer in (env_node, initial_node):
+        root = tree.merge(root, layer)
+    root = overrides.apply_sets(root, parsed, problems)
+    root = tree.merge(
+        root, Node({"config_paths": tree.node_from(files.loaded, Origin("loaded files"))}, Origin("default"))
+    )
+    if stub_policy and "policy_model" not in root.value:
+        root = tree.merge(root, tree.node_from(POLICY_STUB_INSTANCE, Origin("default")))
+        warnings.append("no policy_model is configured: fine for looking, but collect and serve need one")
+    root, directive_problems = apply_directives(root)
+    problems += directive_problems
+    root = overrides.apply_deletes(root, parsed, problems)
+    warnings += files.warnings
+    return _checked(root, roots, tuple(files.loaded), problems, warnings)
+
+
+def _checked(root: Node, roots: Roots, files: tuple[str, ...], problems: list[Problem], warnings: list[str]) -> Config:
+    problems += interpolate.missing_values(root)
+    servers = {name: node for name, node in root.value.items() if looks_like_instance(node)}
+    values = interpolate.resolved(root, servers, problems)
+    unused: list[Problem] = []  # a broken interpolation in a block nobody uses is a warning
+    values |= interpolate.resolved(root, [key for key in root.value if key not in servers], unused)
+    warnings += [str(problem) for problem in unused]
+    spoiled = _almost_servers_are_errors(values)
+    instance_problems: list[Problem] = misspelt_kinds(root)
+    instances: dict[str, Instance] = {}
+    for name, node in servers.items():
+        instance = parse_instance(name, node, values.get(name) or {}, roots, instance_problems)
+        if instance is not None:
+            instances[name] = instance
+    if spoiled:
+        check_references(instances, instance_problems)
+        problems += instance_problems
+    else:
+        warnings += [f"skipped: {problem}" for problem in instance_problems]
+    ordered = {key: values[key] for key in root.value if key in values}
+    return Config(root, roots, files, ordered, instances, tuple(problems), tuple(warnings), Scrubber(ordered))
+
+
+def _almost_servers_are_errors(values: Mapping[str, Any]) -> bool:
+    return values.get("error_on_almost_servers", True) is not False
+
+
+def _env_yaml(roots: Roots, problems: list[Problem]) -> Node:
+    for folder in (*roots.extra, roots.cwd):
+        path = folder / "env.yaml"
+        if path.exists():
+            try:
+                return read_yaml(path, shown="env.yaml")
+            except ConfigError as error:
+                problems += error.problems
+    return Node({}, Origin("env.yaml"))
+
+
+def _listed_paths(env_node: Node, initial: Node, cli: Node, problems: list[Problem]) -> list[str]:
+    """`config_paths` as the highest of env.yaml, initial mapping and overrides gives it, interpolations resolved."""
+    layers = tree.merge(tree.merge(env_node, initial), cli)
+    if layers.get("config_paths") is None:
+        return []
+    value = interpolate.resolved(layers, ["config_paths"], problems).get("config_paths")
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        origin = layers.value["config_paths"].origin
+        problems.append(
+            Problem("'config_paths' must be a list of paths", where=str(origin), next="+config_paths=[a.yaml,b.yaml]")
+        )
+        return []
+    return value
+
+
+class _Files:
+    """Loads config files once each, what a file pulls in before the file itself."""
+
+    def __init__(self, roots: Roots, problems: list[Problem]) -> None:
+        self._roots = roots
+        self._problems = problems
+        self._seen: set[Path] = set()
+        self.loaded: list[str] = []
+        self.warnings: list[str] = []
+
+    def merged(self, base: Node, paths: Sequence[str], listed_in: str | None = None) -> Node:
+        for listed in paths:
+            base = self._merge_one(base, listed, listed_in)
+        return base
+
+    def _merge_one(self, base: Node, listed: str, listed_in: str | None) -> Node:
+        path = self._roots.find(listed)
+        if path is None or path.is_dir():
+            where = f"config_paths in {listed_in}" if listed_in else "config_paths"
+            what = (
+                f"there is no config file '{listed}'" if path is None else f"'{listed}' is a folder, not a config file"
+            )
+            hint = self._roots.close(listed) or self._roots.searched(listed)
+            self._problems.append(Problem(what, where=where, next=hint))
+            return base
+        if path.resolve() in self._seen:
+            self.warnings.append(f"{listed} is listed twice; it is loaded once")
+            return base
+        self._seen.add(path.resolve())
+        shown = self._roots.shown(path)
+        try:
+            node = read_yaml(path, shown=shown)
+        except ConfigError as error:
+            self._problems += error.problems
+            return base
+        nested = node.get("config_paths")
+        if nested is not None:
+            paths = tree.plain(nested)
+            if isinstance(paths, list):
+                base = self.merged(base, [str(item) for item in paths], listed_in=shown)
+            else:
+                self._problems.append(Problem("'config_paths' must be a list of paths", where=str(nested.origin)))
+            node = tree.remove(node, ("config_paths",))
+        self.loaded.append(listed)
+        return tree.merge(base, node)

@@ -1,0 +1,113 @@
+"""The error tree. Every message says what happened, where, and what to do next.
+
+    GymnastError
+    ├── UserError            you can fix it: message only, exit code 2
+    │   ├── ConfigError      the configuration is wrong; carries every problem found
+    │   ├── DataError        an input file or row is wrong
+    │   ├── NotFoundError    a name, path or running server that is not there (with suggestions)
+    │   ├── PortTakenError   somebody else listens where we were told to
+    │   └── StartError       a server or an endpoint did not become ready
+    └── CallError            an attempt failed: becomes a failure record, exit code 1 past the allowed share
+
+Anything else that escapes is our bug: the command line prints its traceback and exits 3.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gymnast.types.failure import FailureDetail
+
+
+class GymnastError(Exception):
+    """Base of everything Gymnast raises on purpose."""
+
+
+class UserError(GymnastError):
+    """Something the user can fix. `what` happened, `where`, and the `next` step."""
+
+    exit_code = 2
+
+    def __init__(self, what: str, *, where: str | None = None, next: str | None = None) -> None:  # noqa: A002 - the word of our messages
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.next = next
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.next:
+            lines.append(f"  next:  {self.next}")
+        return "\n".join(lines)
+
+
+class DataError(UserError):
+    """An input file or row that cannot be used."""
+
+
+class NotFoundError(UserError):
+    """A name, path or running server that is not there."""
+
+
+class PortTakenError(UserError):
+    """Somebody else listens on the port we were told to use."""
+
+
+class StartError(UserError):
+    """A server, child process or endpoint did not become ready in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a configuration."""
+
+    what: str
+    where: str | None = None
+    next: str | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text} ({self.next})" if self.next else text
+
+
+class ConfigError(UserError):
+    """A configuration that cannot be used. Carries all problems, not only the first."""
+
+    def __init__(self, problems: Sequence[Problem], *, next: str | None = None) -> None:  # noqa: A002 - as in UserError
+        self.problems = tuple(problems)
+        if len(self.problems) == 1:
+            only = self.problems[0]
+            super().__init__(only.what, where=only.where, next=only.next or next)
+        else:
+            listed = "\n".join(f"  - {problem}" for problem in self.problems)
+            super().__init__(f"the configuration has {len(self.problems)} problems\n{listed}", next=next)
+
+
+class CallError(GymnastError):
+    """A call that an attempt depends on failed; `detail` is what the failure record will say."""
+
+    def __init__(self, detail: FailureDetail) -> None:
+        super().__init__(detail.message)
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[CallError], tuple[FailureDetail]]:
+        return (type(self), (self.detail,))  # survives pickling across process borders
+
+
+def suggest(name: str, known: Iterable[str], *, limit: int = 3) -> str | None:
+    """A did-you-mean text for a misspelt name, or the list of what there is, or None when there is nothing."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(name, names, n=limit, cutoff=0.6)
+    if close:
+        return "did you mean " + " or ".join(f"'{match}'" for match in close) + "?"
+    if names:
+        shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+        return f"there is: {shown}"
+    return None

@@ -1,0 +1,78 @@
+"""The grading rules of mcqa. Pure functions from text and options to a letter, or None."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gymnast.kit.extract import last_boxed, unwrap_text
+
+Options = Mapping[str, str]
+
+_STRICT: Final = re.compile(r"([A-Z])(?:\s*[:).\-].*)?", re.DOTALL)
+_LENIENT: Final = re.compile(r"[\s(\[*]*([A-Za-z])(?:[\s)\]:.,*\-]+.*)?", re.DOTALL)
+_COLON: Final = re.compile(r"answer\s*(?:is\s*)?[::]\s*([^\n]+)", re.IGNORECASE)
+
+
+def choice_of(text: str, options: Options, mode: str, patterns: Sequence[str] = ()) -> str | None:
+    """The chosen letter. Patterns of the row come first; then the rule named by `mode`."""
+    for pattern in patterns:
+        letter = _by_pattern(text, options, pattern)
+        if letter is not None:
+            return letter
+    return _RULES[mode](text, options)
+
+
+def strict_boxed(text: str, options: Options) -> str | None:
+    r"""The last `\boxed{}` holds one capital letter, alone or followed by `: ) . -`."""
+    content = last_boxed(text)
+    match = _STRICT.fullmatch(unwrap_text(content)) if content is not None else None
+    return _known(match[1], options) if match else None
+
+
+def lenient_boxed(text: str, options: Options) -> str | None:
+    r"""The last `\boxed{}` holds a letter in either case, with or without decoration, or an option's whole text."""
+    content = last_boxed(text)
+    return _letter_or_text(unwrap_text(content), options) if content is not None else None
+
+
+def answer_colon(text: str, options: Options) -> str | None:
+    """What follows the last `Answer:`, a letter or an option's whole text."""
+    found = _COLON.findall(text)
+    return _letter_or_text(unwrap_text(found[-1]), options) if found else None
+
+
+def answer_colon_markdown(text: str, options: Options) -> str | None:
+    """The same in text that uses markdown emphasis around the word or the letter."""
+    return answer_colon(re.sub(r"[*_`]+", "", text), options)
+
+
+_RULES: Final = {
+    "strict_single_letter_boxed": strict_boxed,
+    "lenient_boxed": lenient_boxed,
+    "lenient_answer_colon": answer_colon,
+    "lenient_answer_colon_md": answer_colon_markdown,
+}
+
+
+def _by_pattern(text: str, options: Options, pattern: str) -> str | None:
+    found = [match[1] if match.re.groups else match[0] for match in re.finditer(pattern, text, re.IGNORECASE)]
+    return _letter_or_text(unwrap_text(found[-1] or ""), options) if found else None
+
+
+def _letter_or_text(content: str, options: Options) -> str | None:
+    content = content.strip()
+    same = [letter for letter, option in options.items() if option and _plain(option) == _plain(content)]
+    if len(same) == 1:
+        return same[0]
+    match = _LENIENT.fullmatch(content)
+    return _known(match[1].upper(), options) if match else None
+
+
+def _known(letter: str, options: Options) -> str | None:
+    return letter if letter in options else None
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).strip(" .").casefold()

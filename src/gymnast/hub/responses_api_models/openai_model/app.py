@@ -1,0 +1,66 @@
+"""Any endpoint that speaks the OpenAI Responses API (and Chat Completions): requests pass through."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from gymnast.kit import Model, ModelCall, Settings
+from gymnast.kit.upstream import Upstream
+from gymnast.types.json import JsonObject
+from gymnast.wire.validate import InvalidBody, validate_response
+
+if TYPE_CHECKING:
+    from gymnast.types.items import CreateParams, Response
+    from gymnast.wire.server import Surroundings
+
+
+class OpenAIModelSettings(Settings):
+    openai_base_url: str | list[str] = Field(min_length=1)
+    openai_api_key: str
+    openai_model: str
+    extra_body: JsonObject = {}
+    openai_default_headers: dict[str, str] = {}
+    max_concurrent_requests: PositiveInt | None = None
+    drop_input_reasoning_items: bool = False
+    timeout_s: PositiveFloat = 1800.0
+
+
+class OpenAIModel(Model):
+    """Passes requests to `{base_url}/responses` and `{base_url}/chat/completions`."""
+
+    settings: OpenAIModelSettings
+
+    def __init__(self, name: str, settings: OpenAIModelSettings, surroundings: Surroundings) -> None:
+        super().__init__(name, settings, surroundings)
+        urls = settings.openai_base_url
+        self.upstream = Upstream(
+            name,
+            [urls] if isinstance(urls, str) else urls,
+            surroundings,
+            api_key=settings.openai_api_key,
+            headers=settings.openai_default_headers,
+            timeout_s=settings.timeout_s,
+            max_concurrent=settings.max_concurrent_requests,
+        )
+
+    @property
+    def model_name(self) -> str:
+        return self.settings.openai_model
+
+    async def respond(self, params: CreateParams, call: ModelCall) -> Response:
+        body: dict[str, Any] = {**self.settings.extra_body, **params, "model": self.settings.openai_model}
+        if self.settings.drop_input_reasoning_items and isinstance(body["input"], list):
+            body["input"] = [item for item in body["input"] if item.get("type") != "reasoning"]
+        reply = await self.upstream.post("/responses", body, session_id=call.session_id, rollout_id=call.rollout_id)
+        try:
+            return validate_response(reply, loc=("response",))
+        except InvalidBody as error:
+            raise self.upstream.failure("model_bad_reply", "/responses", f"no Responses object: {error}") from error
+
+    async def complete(self, body: JsonObject, call: ModelCall) -> JsonObject:
+        asked = {**self.settings.extra_body, **body, "model": self.settings.openai_model}
+        return await self.upstream.post(
+            "/chat/completions", asked, session_id=call.session_id, rollout_id=call.rollout_id
+        )

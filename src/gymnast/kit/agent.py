@@ -1,0 +1,79 @@
+"""The base class of agents: `/run` takes a row through an environment and answers with a scored verify row."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import FiniteFloat, PositiveFloat
+
+from gymnast.kit.settings import Settings
+from gymnast.types.failure import Stage
+from gymnast.types.task import PARAMS, correlation_id
+from gymnast.wire.calls import Scope
+from gymnast.wire.message import Reply, Request
+from gymnast.wire.server import Server, Surroundings
+from gymnast.wire.validate import require_field, require_object, validate_params
+
+if TYPE_CHECKING:
+    from gymnast.config.instances import ServerKind
+    from gymnast.types.items import CreateParams, Response
+    from gymnast.types.json import JsonObject
+
+
+class AgentSettings(Settings):
+    """Settings every agent has. Each stage of an attempt has a deadline."""
+
+    skip_verification: bool = False
+    skip_verification_reward: FiniteFloat = 0.0
+    token_id_capture: Literal[False] = False
+    seed_timeout_s: PositiveFloat = 120.0
+    model_timeout_s: PositiveFloat = 1800.0
+    tool_timeout_s: PositiveFloat = 300.0
+    verify_timeout_s: PositiveFloat = 600.0
+
+
+class Agent(Server):
+    """An agent server. Subclasses say how a row is run and how a bare conversation is continued."""
+
+    kind: ClassVar[ServerKind] = "responses_api_agents"
+    failure_kind: ClassVar[str] = "agent_error"
+    failure_stage: ClassVar[Stage] = Stage.AGENT
+    settings: AgentSettings
+
+    def __init__(self, name: str, settings: AgentSettings, surroundings: Surroundings) -> None:
+        super().__init__(name, surroundings)
+        self.settings = settings
+        self.route("POST", "/run", self._run)
+        self.route("POST", "/v1/responses", self._responses)
+        self.route("POST", "/aggregate_metrics", self._aggregate_metrics)
+
+    @abstractmethod
+    async def run(self, row: JsonObject, params: CreateParams, scope: Scope) -> JsonObject:
+        """Run one attempt at a row and return its verify row. `params` are the row's, validated."""
+
+    @abstractmethod
+    async def respond(self, params: CreateParams, scope: Scope) -> Response:
+        """Continue a conversation without seeding or verifying: the whole trajectory as one response."""
+
+    @abstractmethod
+    async def aggregate_metrics(self, body: JsonObject) -> JsonObject:
+        """Metrics over verify rows."""
+
+    async def _run(self, request: Request) -> JsonObject:
+        row = require_object(request.body)
+        params = validate_params(require_field(row, PARAMS), loc=("body", PARAMS))
+        scope = Scope(request.rollout_id or correlation_id(row), dict(request.cookies))
+        return await self.run(row, params, scope)
+
+    async def _responses(self, request: Request) -> Reply:
+        params = validate_params(require_object(request.body))
+        scope = Scope(request.rollout_id, dict(request.cookies))
+        response = await self.respond(params, scope)
+        return Reply(200, response, cookies=scope.all_cookies())
+
+    async def _aggregate_metrics(self, request: Request) -> JsonObject:
+        if self.settings.skip_verification:
+            self.log.warning("verification was skipped: there is nothing to aggregate")
+            return {"group_level_metrics": [], "agent_metrics": {}, "key_metrics": {}}
+        return await self.aggregate_metrics(require_object(request.body))

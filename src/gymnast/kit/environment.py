@@ -1,0 +1,129 @@
+"""The base class of environments with tools and a verifier. Subclass it, declare a task, write `verify`.
+
+class Counter(Environment[CounterTask, CounterState]):
+    async def open(self, task): return CounterState(task.initial_count)
+
+    @tool
+    async def increment(self, session: CounterState, by: int) -> str: ...
+
+    async def verify(self, attempt): return float(attempt.session.count == attempt.task.expected_count)
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
+
+from pydantic import ValidationError
+
+from gymnast.kit.attempt import Attempt, SessionT, TaskT, Verdict
+from gymnast.kit.task_server import EnvironmentSettings, TaskServer
+from gymnast.kit.tools import Tool, ToolError, result_body, tools_of
+from gymnast.types.failure import FailureDetail, Stage
+from gymnast.types.items import with_defaults
+from gymnast.types.task import PARAMS
+from gymnast.wire.message import Reply, Request
+from gymnast.wire.server import HttpError
+from gymnast.wire.validate import require_field, require_object, validate_params, validate_response
+
+if TYPE_CHECKING:
+    from gymnast.types.json import JsonObject
+    from gymnast.wire.server import Surroundings
+
+ReverifyMode = Literal["stateless", "unsupported", "unknown"]
+
+
+class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
+    """A resources server: tools, a session for each rollout, a verifier."""
+
+    parallel_tools: ClassVar[bool] = False
+    """Whether calls of one turn may run at the same time. Otherwise a session's calls run one after the other."""
+
+    def __init__(self, name: str, settings: EnvironmentSettings, surroundings: Surroundings) -> None:
+        super().__init__(name, settings, surroundings)
+        self.stateful = type(self).open is not Environment.open
+        self.tools = tools_of(self)
+        self.route("POST", "/seed_session", self._seed_session)
+        self.route("POST", "/close_session", self._close_session)
+        self.route("POST", "/verify", self._verify)
+        self.route("GET", "/reverify_mode", self._reverify_mode)
+        for found in self.tools.values():
+            self.route("POST", f"/{found.name}", partial(self._call_tool, found))
+
+    async def open(self, task: TaskT) -> SessionT:
+        """Open the session of a rollout. Environments without state leave this alone."""
+        raise NotImplementedError("an environment without sessions is never asked to open one")
+
+    @abstractmethod
+    async def verify(self, attempt: Attempt[TaskT, SessionT]) -> float | Verdict:
+        """Score an attempt. An exception is a failure of the verifier, never a reward."""
+
+    @property
+    def reverify_mode(self) -> ReverifyMode:
+        """Whether stored rollouts can be scored again: without sessions always, with sessions not by default."""
+        return "unsupported" if self.stateful else "stateless"
+
+    async def _seed_session(self, request: Request) -> JsonObject:
+        task = self.task_of(require_object(request.body))
+        offers: JsonObject = {}
+        if self.stateful:
+            await self.sessions.open(request.session_id, await self.open(task))
+            offers["supports_explicit_close"] = True
+        if self.tools and self.parallel_tools:
+            offers["supports_parallel_tools"] = True
+        return offers
+
+    async def _close_session(self, request: Request) -> JsonObject:
+        await self.sessions.close(request.session_id)
+        return {}
+
+    async def _call_tool(self, called: Tool, request: Request) -> Any:
+        arguments = called.parse(request.body)
+        try:
+            if not called.takes_session:
+                return _as_reply(await called.function(**arguments))
+            with self.missing_session_is_a_failure(request):
+                async with self.sessions.use(request.session_id, exclusive=not self.parallel_tools) as session:
+                    return _as_reply(await called.function(session=session, **arguments))
+        except ToolError as error:
+            return Reply(400, {"error": str(error)})
+
+    async def _verify(self, request: Request) -> JsonObject:
+        row = require_object(request.body)
+        params, response = require_field(row, PARAMS), require_field(row, "response")
+        if not request.validated:
+            validate_params(params, loc=("body", PARAMS))
+            validate_response(response, loc=("body", "response"))
+        task = self.task_of(row)
+        if not self.stateful:
+            verdict = await self._scored(Attempt(task, params, response, None))  # type: ignore[arg-type]
+        else:
+            with self.missing_session_is_a_failure(request):
+                async with self.sessions.use(request.session_id, exclusive=True) as session:
+                    verdict = await self._scored(Attempt(task, params, response, session))
+            await self.sessions.close(request.session_id)
+        return {PARAMS: with_defaults(params), "response": response, **verdict}
+
+    async def _scored(self, attempt: Attempt[TaskT, SessionT]) -> JsonObject:
+        verdict = await self.verify(attempt)
+        if not isinstance(verdict, Verdict):
+            try:
+                verdict = Verdict(reward=verdict)
+            except ValidationError as error:
+                raise self._bad_verdict(verdict) from error
+        fields = verdict.model_dump(mode="json")
+        return {"reward": float(fields.pop("reward")), **fields}
+
+    def _bad_verdict(self, verdict: Any) -> HttpError:
+        text = f"{self.name} scored an attempt with {verdict!r}, which is no finite number"
+        return HttpError(
+            500, text, failure=FailureDetail("verifier_bad_reply", Stage.VERIFY, text, instance=self.name, status=500)
+        )
+
+    async def _reverify_mode(self, _: Request) -> ReverifyMode:
+        return self.reverify_mode
+
+
+def _as_reply(result: Any) -> Reply:
+    return Reply(200, result_body(result))

@@ -1,0 +1,44 @@
+r"""Finding an answer in a model's text: `\boxed{…}` with balanced braces, letters, options. Pure functions."""
+
+from __future__ import annotations
+
+import re
+
+_BRACE = re.compile(r"\\[{}]|\\boxed\s*\{|\{|\}")
+_TEXT_COMMAND = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf)\s*\{([^{}]*)\}")
+
+
+def boxed(text: str) -> list[str]:
+    r"""The content of every `\boxed{…}`, in order of their beginnings. An unbalanced one is left out.
+
+    One pass with a stack: text of any size and any nesting costs linear time.
+    """
+    found: list[tuple[int, str]] = []
+    open_braces: list[int | None] = []
+    for match in _BRACE.finditer(text):
+        token = match[0]
+        if token == "}":
+            start = open_braces.pop() if open_braces else None
+            if start is not None:
+                found.append((start, text[start : match.start()]))
+        elif token[0] == "{" or token.startswith("\\boxed"):
+            open_braces.append(None if token[0] == "{" else match.end())
+    return [content for _, content in sorted(found)]
+
+
+def last_boxed(text: str) -> str | None:
+    r"""The content of the last complete `\boxed{…}`."""
+    start = text.rfind("\\boxed")
+    if start < 0:
+        return None
+    found = boxed(text[start:]) or boxed(text)  # the last one is nearly always complete
+    return found[-1] if found else None
+
+
+def unwrap_text(content: str) -> str:
+    r"""`\text{B}` as `B`, however deep."""
+    if "\\" not in content:
+        return content.strip()
+    while (unwrapped := _TEXT_COMMAND.sub(r"\1", content)) != content:
+        content = unwrapped
+    return content.strip()

@@ -1,0 +1,154 @@
+"""Tools as typed async methods: the signature gives the JSON schema, the docstring the description."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from gymnast.wire.message import PlainText
+from gymnast.wire.validate import InvalidBody, detail_of
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from gymnast.types.items import FunctionTool
+    from gymnast.types.json import JsonObject
+
+F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
+
+RESERVED_NAMES: Final = frozenset(
+    {"verify", "seed_session", "close_session", "aggregate_metrics", "reverify_mode", "mcp"}
+)
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MARK: Final = "__gymnast_tool__"
+
+
+class ToolError(Exception):
+    """The tool cannot do what the model asked: the model is told, and the rollout goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool of an environment, ready to be called."""
+
+    name: str
+    description: str
+    arguments: type[BaseModel]
+    takes_session: bool
+    function: Callable[..., Awaitable[Any]]
+
+    def parse(self, body: Any) -> dict[str, Any]:
+        """The model's arguments, typed. Raises InvalidBody, which the model gets to read."""
+        try:
+            parsed = self.arguments.model_validate(body if body is not None else {})
+        except ValidationError as error:
+            raise InvalidBody(detail_of(error)) from error
+        return {name: getattr(parsed, name) for name in self.arguments.model_fields}
+
+    def declaration(self) -> FunctionTool:
+        """The tool as it stands in `responses_create_params.tools`."""
+        schema = _tidy(self.arguments.model_json_schema())
+        schema["additionalProperties"] = False
+        all_required = set(schema.get("required", ())) == set(schema.get("properties", {}))
+        return {
+            "type": "function",
+            "name": self.name,
+            "description": self.description,
+            "parameters": schema,
+            "strict": all_required,
+        }
+
+
+def tool(function: F) -> F:
+    """Marks an async method of an environment as a tool that the model may call.
+
+    A parameter named `session` receives the rollout's session; all others are the tool's arguments.
+    """
+    setattr(function, _MARK, True)
+    return function
+
+
+def tools_of(owner: object) -> dict[str, Tool]:
+    """The tools an object's class declares, bound to the object."""
+    found: dict[str, Tool] = {}
+    for name in dir(type(owner)):
+        function = inspect.getattr_static(type(owner), name)
+        if getattr(function, _MARK, False):
+            found[name] = _bind(owner, name, function)
+    return found
+
+
+def result_body(result: Any) -> Any:
+    """What a tool returned, as a reply body: text stays text, models become JSON."""
+    if isinstance(result, str):
+        return PlainText(result)
+    if isinstance(result, BaseModel):
+        return result.model_dump(mode="json")
+    return result
+
+
+def _bind(owner: object, name: str, function: Any) -> Tool:
+    if name in RESERVED_NAMES or not _NAME.fullmatch(name):
+        raise TypeError(f"{type(owner).__name__}.{name} cannot be a tool: the name is reserved or not [A-Za-z0-9_-]")
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(f"the tool {type(owner).__name__}.{name} must be an async method")
+    hints = get_type_hints(function, include_extras=True)
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    described = _argument_descriptions(function.__doc__ or "")
+    fields: dict[str, Any] = {}
+    for parameter in parameters:
+        if parameter.name == "session":
+            continue
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        fields[parameter.name] = (hints.get(parameter.name, Any), default)
+    arguments: type[BaseModel] = create_model(f"{name}_arguments", __config__=ConfigDict(extra="ignore"), **fields)
+    for argument, text in described.items():
+        field: FieldInfo | None = arguments.model_fields.get(argument)
+        if field is not None and field.description is None:
+            field.description = text
+    if described:
+        arguments.model_rebuild(force=True)
+    return Tool(
+        name=name,
+        description=_summary(function.__doc__ or ""),
+        arguments=arguments,
+        takes_session=any(parameter.name == "session" for parameter in parameters),
+        function=getattr(owner, name),
+    )
+
+
+def _summary(doc: str) -> str:
+    text = inspect.cleandoc(doc)
+    return re.split(r"\n\s*(?:Args|Arguments|Returns|Raises):", text)[0].strip()
+
+
+_ARGUMENT = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
+
+
+def _argument_descriptions(doc: str) -> dict[str, str]:
+    """`name: text` lines of an `Args:` section."""
+    _, _, section = inspect.cleandoc(doc).partition("\nArgs:")
+    section = re.split(r"\n(?:Returns|Raises):", section)[0]
+    return {match[1]: match[2].strip() for line in section.splitlines() if (match := _ARGUMENT.match(line))}
+
+
+def _tidy(schema: JsonObject) -> JsonObject:
+    """A schema without the titles pydantic adds: they only cost tokens."""
+
+    def clean(value: Any, *, is_properties: bool = False) -> Any:
+        if isinstance(value, dict):
+            return {
+                key: clean(child, is_properties=key == "properties" and not is_properties)
+                for key, child in value.items()
+                if is_properties or key != "title"
+            }
+        return [clean(child) for child in value] if isinstance(value, list) else value
+
+    tidy: JsonObject = clean(schema)
+    tidy.setdefault("properties", {})
+    return tidy

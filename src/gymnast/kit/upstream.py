@@ -1,0 +1,217 @@
+"""Calls to OpenAI-compatible endpoints: which replica, how often again, and what a failure is called.
+
+A session stays at one replica while that is healthy; a replica that cannot be reached is left alone for a while and
+its sessions move on. Retries are bounded in number and honour Retry-After.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from gymnast.errors import CallError
+from gymnast.types.failure import FailureDetail, Stage, bounded
+from gymnast.wire.classify import kind_of_exception, kind_of_reply, retry_after_s
+from gymnast.wire.http_client import Target, header_items, target_of
+from gymnast.wire.http_connection import TransportError
+from gymnast.wire.message import Reply, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gymnast.types.json import JsonObject
+    from gymnast.wire.server import Surroundings
+
+_BUSY: Final = frozenset({429, 502, 503, 504, 520, 529})
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """When to ask again, and after how long. Pure: the caller sleeps."""
+
+    busy_attempts: int = 6
+    """Tries in total while the endpoint says it is busy (429, 502, 503, 504, 520, 529) or cannot be reached."""
+    error_attempts: int = 3
+    """Tries in total when it answers 500."""
+    first_delay_s: float = 0.5
+    longest_delay_s: float = 20.0
+
+    def delay_s(self, detail: FailureDetail, attempt: int, jitter: float) -> float | None:
+        """Seconds until the next try after the `attempt`-th failed, or None to give up. `jitter` is in [0, 1)."""
+        allowed = self._attempts(detail)
+        if attempt >= allowed:
+            return None
+        if detail.retry_after_s is not None:
+            return min(detail.retry_after_s, self.longest_delay_s)
+        return float(min(self.first_delay_s * 2 ** (attempt - 1), self.longest_delay_s) * (0.5 + jitter))
+
+    def _attempts(self, detail: FailureDetail) -> int:
+        if detail.kind in {"model_unreachable", "model_rate_limited", "model_overloaded"}:
+            return self.busy_attempts
+        return self.error_attempts if detail.status == 500 else 1
+
+
+class Replica:
+    """One base URL and what we know of its health."""
+
+    def __init__(self, base_url: str) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.failures = 0
+        self.down_until = 0.0
+
+    def target(self, path: str) -> Target:
+        return target_of(self.base_url + path)
+
+    def mark_up(self) -> None:
+        self.failures = 0
+        self.down_until = 0.0
+
+    def mark_down(self, now: float) -> None:
+        """Leave it alone: 1, 2, 4 … 30 seconds."""
+        self.failures += 1
+        self.down_until = now + min(30.0, 2.0 ** (self.failures - 1))
+
+
+class Replicas:
+    """The base URLs of one model."""
+
+    def __init__(self, base_urls: Sequence[str], *, clock: Callable[[], float] = time.monotonic) -> None:
+        if not base_urls:
+            raise ValueError("a model needs at least one base URL")
+        self.all = [Replica(url) for url in base_urls]
+        self._clock = clock
+
+    def choose(self, session_id: str) -> Replica:
+        """The session's own replica, or the next one that is not known to be down."""
+        if len(self.all) == 1:
+            return self.all[0]
+        digest = hashlib.sha256(session_id.encode()).digest()
+        first = int.from_bytes(digest[:8], "big") % len(self.all)
+        now = self._clock()
+        candidates = (self.all[(first + step) % len(self.all)] for step in range(len(self.all)))
+        return next((replica for replica in candidates if replica.down_until <= now), self.all[first])
+
+    def report_down(self, replica: Replica) -> None:
+        replica.mark_down(self._clock())
+
+
+class Upstream:
+    """An OpenAI-compatible API behind one or more replicas."""
+
+    def __init__(
+        self,
+        instance: str,
+        base_urls: Sequence[str],
+        surroundings: Surroundings,
+        *,
+        api_key: str,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        max_concurrent: int | None = None,
+        policy: RetryPolicy | None = None,
+    ) -> None:
+        self.replicas = Replicas(base_urls)
+        self._instance = instance
+        self._surroundings = surroundings
+        self._clock = surroundings.calls.clock
+        authorization = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._headers = header_items({"content-type": "application/json", **headers, **authorization})
+        self._timeout_s = timeout_s
+        self._slots = asyncio.Semaphore(max_concurrent) if max_concurrent else None
+        self._policy = policy or RetryPolicy()
+
+    async def post(self, path: str, body: JsonObject, *, session_id: str, rollout_id: str | None) -> JsonObject:
+        """The JSON answer of an endpoint. Raises CallError when tries are used up or trying again is pointless."""
+        data = orjson.dumps(body)
+        attempt = 0
+        while True:
+            attempt += 1
+            replica = self.replicas.choose(session_id)
+            try:
+                if self._slots is None:
+                    return await self._once(replica, path, data, rollout_id)
+                async with self._slots:
+                    return await self._once(replica, path, data, rollout_id)
+            except CallError as error:
+                delay = self._policy.delay_s(error.detail, attempt, random.random())  # noqa: S311 - jitter
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+
+    async def _once(self, replica: Replica, path: str, data: bytes, rollout_id: str | None) -> JsonObject:
+        started = time.perf_counter()
+        try:
+            with self._clock.deadline(self._timeout_s):
+                answer = await self._surroundings.http.request(
+                    "POST", replica.target(path), self._headers, data, repeatable=True
+                )
+        except (TimeoutError, TransportError) as error:
+            timed_out = isinstance(error, TimeoutError)
+            if not timed_out:
+                self.replicas.report_down(replica)
+            said = f"no answer within {self._timeout_s:g} s" if timed_out else str(error)
+            detail = self._failure(kind_of_exception(Stage.MODEL, timed_out=timed_out), replica, path, said)
+            raise CallError(detail) from error
+        replica.mark_up()
+        if self._surroundings.boundary is not None:
+            self._log_boundary(replica, path, answer.status, answer.body, rollout_id, started)
+        if answer.status == 200:
+            return self._parsed(answer.body, replica, path)
+        retry_after = retry_after_s(answer.header("retry-after"))
+        text = answer.body.decode("utf-8", errors="replace")
+        kind = kind_of_reply(Stage.MODEL, answer.status)
+        raise CallError(self._failure(kind, replica, path, text, status=answer.status, retry_after=retry_after))
+
+    def _parsed(self, raw: bytes, replica: Replica, path: str) -> JsonObject:
+        try:
+            parsed: Any = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            said = f"status 200 but not JSON ({error}): {raw[:200].decode(errors='replace')}"
+            raise CallError(self._failure("model_bad_reply", replica, path, said, status=200)) from error
+        if not isinstance(parsed, dict):
+            raise CallError(
+                self._failure("model_bad_reply", replica, path, "status 200 but no JSON object", status=200)
+            )
+        return parsed
+
+    def failure(self, kind: str, path: str, said: str) -> CallError:
+        """A failure of this endpoint that the server itself found, e.g. a reply it cannot use."""
+        return CallError(self._failure(kind, self.replicas.all[0], path, said))
+
+    def _failure(
+        self,
+        kind: str,
+        replica: Replica,
+        path: str,
+        said: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> FailureDetail:
+        answered = f"answered {status}" if status is not None else "failed"
+        return FailureDetail(
+            kind,
+            Stage.MODEL,
+            f"{self._instance}: {replica.base_url}{path} {answered}: {bounded(said, 300)}",
+            instance=self._instance,
+            endpoint=replica.base_url,
+            status=status,
+            body=bounded(said),
+            retry_after_s=retry_after,
+            chain=(f"{replica.base_url}{path}" + (f" {status}" if status is not None else ""),),
+        )
+
+    def _log_boundary(
+        self, replica: Replica, path: str, status: int, body: bytes, rollout_id: str | None, started: float
+    ) -> None:
+        assert self._surroundings.boundary is not None
+        request = Request("POST", path, rollout_id=rollout_id)
+        reply = Reply(status, raw=body)
+        took_s = time.perf_counter() - started
+        self._surroundings.boundary.answered(f"{self._instance} upstream", replica.base_url, request, reply, took_s)

@@ -1,0 +1,1 @@
+"""The engine: plan, attempt, classify, collect."""

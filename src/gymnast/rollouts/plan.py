@@ -1,0 +1,265 @@
+"""The plan of a run: input lines expanded into materialized inputs, one for each rollout, streamed to a file.
+
+All bad rows are found before anything is spent. A task is parsed, checked and serialised once; its repeats differ in
+two numbers and are written by splicing those in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from gymnast.errors import DataError, UserError, suggest
+from gymnast.store.lines import numbered_lines
+from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, SKILLS_REF, TASK_INDEX, agent_name_of
+from gymnast.wire.validate import InvalidBody, validate_params
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import BinaryIO
+    from pathlib import Path
+
+    from gymnast.rollouts.prompt import PromptTemplate
+    from gymnast.types.json import JsonObject
+
+_SHOWN: Final = 20
+DEFAULT_REPEATS: Final = "_default"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """How input rows become rollouts."""
+
+    agent: str | None = None
+    """Runs the rows that name no agent."""
+    repeats: int | Mapping[str, int] = 1
+    """Rollouts per row, or for each agent with an optional `_default`."""
+    limit: int | None = None
+    """Input lines to read."""
+    add_seed: bool = False
+    """Give each repeat its index as the sampling seed."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Laid over each row's responses_create_params."""
+    deep_merge: bool = True
+    """Merge nested params instead of replacing them whole."""
+    template: PromptTemplate | None = None
+    skills: JsonObject | None = None
+
+
+@dataclass(slots=True)
+class PlanSummary:
+    """What a plan holds."""
+
+    tasks: int = 0
+    rollouts: int = 0
+    tasks_by_agent: Counter[str] = field(default_factory=Counter)
+    rollouts_by_agent: Counter[str] = field(default_factory=Counter)
+    warnings: list[str] = field(default_factory=list)
+
+
+def write_plan(source: Path, target: Path, options: PlanOptions, known_agents: Collection[str] | None) -> PlanSummary:
+    """Materialize `source` into `target`. With bad rows nothing is left behind and one error lists them.
+
+    `known_agents` are the agents that can be called; None where only a remote side knows them.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + ".partial")
+    planner = _Planner(source, options, known_agents)
+    try:
+        with partial.open("wb", buffering=1 << 20) as out:
+            planner.run(out)
+            out.flush()
+            os.fsync(out.fileno())
+        planner.refuse_if_bad()
+        partial.replace(target)
+    except OSError as error:
+        raise UserError(f"cannot write {target.name}: {error.strerror or error}", where=str(target)) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return planner.summary
+
+
+class _BadRow(ValueError):  # noqa: N818 - collected, not raised to callers
+    pass
+
+
+class _Planner:
+    """One pass over the input."""
+
+    def __init__(self, source: Path, options: PlanOptions, known_agents: Collection[str] | None) -> None:
+        self._source = source
+        self._options = options
+        self._known = known_agents
+        self._tasks: dict[bytes, int] = {}
+        self._repeats_used: set[str] = set()
+        self._next_rollout: defaultdict[int, int] = defaultdict(int)
+        self._bad: list[tuple[int, str]] = []
+        self._dropped: Counter[str] = Counter()
+        self.summary = PlanSummary()
+
+    def run(self, out: BinaryIO) -> None:
+        for number, line in numbered_lines(self._source):
+            if self._options.limit is not None and number > self._options.limit:
+                break
+            try:
+                self._plan_line(line, out)
+            except _BadRow as error:
+                self._bad.append((number, str(error)))
+        if not self.summary.rollouts and not self._bad:
+            raise DataError("the input file has no rows", where=str(self._source))
+        self.summary.tasks = len(self._next_rollout)
+        self._warn()
+
+    def refuse_if_bad(self) -> None:
+        if not self._bad:
+            return
+        shown = "\n".join(f"  line {number}: {text}" for number, text in self._bad[:_SHOWN])
+        more = f"\n  … and {len(self._bad) - _SHOWN} more" if len(self._bad) > _SHOWN else ""
+        count = f"{len(self._bad)} bad row" + ("s" if len(self._bad) > 1 else "")
+        raise DataError(
+            f"the input has {count}; nothing was collected\n{shown}{more}",
+            where=str(self._source),
+            next="fix them, then run again",
+        )
+
+    def _plan_line(self, line: bytes, out: BinaryIO) -> None:
+        row = self._row(line)
+        agent = self._agent(row)
+        row[PARAMS] = self._params(row)
+        if self._options.skills is not None:
+            row[SKILLS_REF] = self._options.skills
+        task = row.pop(TASK_INDEX, None)
+        if task is None:
+            task = self._tasks.setdefault(_digest(line), len(self._tasks))
+        elif not isinstance(task, int) or isinstance(task, bool):
+            raise _BadRow(f"{TASK_INDEX} must be a whole number, not {task!r}")
+        row.pop(ROLLOUT_INDEX, None)
+        repeats = self._repeats(agent)
+        first = self._next_rollout[task]
+        self._next_rollout[task] += repeats
+        write = self._seeded if self._options.add_seed else _spliced
+        out.write(b"".join(write(row, task, range(first, first + repeats))))
+        self.summary.rollouts += repeats
+        self.summary.rollouts_by_agent[agent] += repeats
+        self.summary.tasks_by_agent[agent] += first == 0
+
+    def _row(self, line: bytes) -> JsonObject:
+        if not line.strip():
+            raise _BadRow("the line is blank")
+        try:
+            row: Any = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise _BadRow(f"not JSON: {error.msg} at column {error.colno}") from error
+        if not isinstance(row, dict):
+            raise _BadRow("the row is not a JSON object")
+        if not isinstance(row.get(PARAMS, {}), dict):
+            raise _BadRow(f"'{PARAMS}' is not an object")
+        if self._options.template is not None:
+            try:
+                return self._options.template.applied(row)
+            except ValueError as error:
+                raise _BadRow(str(error)) from error
+        if PARAMS not in row:
+            raise _BadRow(f"the row has no '{PARAMS}'")
+        return row
+
+    def _agent(self, row: JsonObject) -> str:
+        if AGENT_REF not in row and self._options.agent is not None:
+            row[AGENT_REF] = {"name": self._options.agent}
+        name = agent_name_of(row)
+        if name is None:
+            raise _BadRow(f"the row names no agent ('{AGENT_REF}'), and no agent was given (--agent)")
+        if self._known is not None and name not in self._known:
+            hint = suggest(name, self._known)
+            raise _BadRow(f"the agent '{name}' is not configured" + (f"; {hint}" if hint else ""))
+        return name
+
+    def _params(self, row: JsonObject) -> JsonObject:
+        given = row[PARAMS]
+        over = self._options.params
+        if not over:
+            merged: JsonObject = given
+        elif self._options.deep_merge:
+            merged = _deep(given, over)
+        else:
+            merged = {**given, **over}
+            self._dropped.update(_lost(given, over))
+        try:
+            validate_params(merged, loc=(PARAMS,))
+        except InvalidBody as error:
+            raise _BadRow(str(error)) from error
+        return merged
+
+    def _repeats(self, agent: str) -> int:
+        repeats = self._options.repeats
+        if isinstance(repeats, int):
+            return repeats
+        name = agent if agent in repeats else DEFAULT_REPEATS
+        if name not in repeats:
+            raise _BadRow(f"num_repeats has no entry for the agent '{agent}' and no '{DEFAULT_REPEATS}'")
+        self._repeats_used.add(name)
+        return repeats[name]
+
+    def _seeded(self, row: JsonObject, task: int, rollouts: range) -> list[bytes]:
+        return [
+            line
+            for rollout in rollouts
+            for line in _spliced({**row, PARAMS: _with_seed(row[PARAMS], rollout)}, task, range(rollout, rollout + 1))
+        ]
+
+    def _warn(self) -> None:
+        repeats = self._options.repeats
+        if not isinstance(repeats, int):
+            unused = sorted(set(repeats) - self._repeats_used - {DEFAULT_REPEATS})
+            if unused:
+                self.summary.warnings.append(f"num_repeats names agents that no row uses: {', '.join(unused)}")
+        for key, count in self._dropped.most_common(10):
+            self.summary.warnings.append(
+                f"the override of responses_create_params.{key.split('.')[0]} replaces it whole: '{key}' was dropped from {count} rows"
+            )
+
+
+def _digest(line: bytes) -> bytes:
+    """Identical lines are one task; their text need not stay in memory for that."""
+    return hashlib.blake2b(line, digest_size=16).digest()
+
+
+def _spliced(row: JsonObject, task: int, rollouts: range) -> list[bytes]:
+    """One line for each rollout; only the numbers at the end differ."""
+    body = orjson.dumps(row)[:-1]
+    tail = b',"%b":%d,"%b":%%d}\n' % (TASK_INDEX.encode(), task, ROLLOUT_INDEX.encode())
+    return [b"%b%b" % (body, tail % rollout) for rollout in rollouts]
+
+
+def _with_seed(params: JsonObject, seed: int) -> JsonObject:
+    metadata = dict(params.get("metadata") or {})
+    try:
+        extra = orjson.loads(metadata.get("extra_body") or "{}")
+    except orjson.JSONDecodeError as error:
+        raise _BadRow(f"metadata.extra_body is not JSON text: {error.msg}") from error
+    metadata["extra_body"] = orjson.dumps({**extra, "seed": seed}).decode()
+    return {**params, "metadata": metadata}
+
+
+def _deep(base: Mapping[str, Any], over: Mapping[str, Any]) -> JsonObject:
+    merged = dict(base)
+    for key, value in over.items():
+        known = merged.get(key)
+        merged[key] = _deep(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _lost(base: Mapping[str, Any], over: Mapping[str, Any]) -> list[str]:
+    """Nested keys that a shallow merge throws away."""
+    return [
+        f"{key}.{inner}"
+        for key, value in over.items()
+        if isinstance(value, dict) and isinstance(base.get(key), dict)
+        for inner in base[key]
+        if inner not in value
+    ]

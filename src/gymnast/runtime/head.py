@@ -1,0 +1,104 @@
+"""The head server: tells clients which instances there are. It knows no secrets, so it cannot hand any out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+import yaml
+
+from gymnast import __version__
+from gymnast.wire.server import Server, Surroundings
+
+if TYPE_CHECKING:
+    from gymnast.config import Config, Instance
+    from gymnast.config.instances import ServerKind
+    from gymnast.runtime.cell import Address, Cell
+    from gymnast.types.json import JsonObject
+    from gymnast.wire.message import Request
+
+IDENTITY_PATH = "/gymnast"
+
+
+@dataclass(slots=True)
+class HeadState:
+    """What the head shows; `instances` fills as they become ready."""
+
+    config_yaml: str = ""
+    instances: list[JsonObject] = field(default_factory=list)
+    expected: list[str] = field(default_factory=list)
+    """Names of all instances, ready or not."""
+    dead: dict[str, str] = field(default_factory=dict)
+    """How instances ended that should be running."""
+    pid: int = 0
+    cwd: str = ""
+    started_at: float = 0.0
+
+
+class HeadServer(Server):
+    """The two endpoints of the contract, and one that says who we are."""
+
+    kind: ClassVar[ServerKind] = "resources_servers"  # of no kind, really; the head is in no configuration
+    has_sessions: ClassVar[bool] = False
+
+    def __init__(self, state: HeadState, surroundings: Surroundings) -> None:
+        super().__init__("head_server", surroundings)
+        self._state = state
+        self.route("GET", "/global_config_dict_yaml", self._config)
+        self.route("GET", "/server_instances", self._instances)
+        self.route("GET", IDENTITY_PATH, self._identity)
+
+    async def _config(self, _: Request) -> str:
+        return self._state.config_yaml
+
+    async def _instances(self, _: Request) -> list[JsonObject]:
+        return self._state.instances
+
+    async def _identity(self, _: Request) -> JsonObject:
+        state = self._state
+        return {
+            "product": "gymnast",
+            "version": __version__,
+            "pid": state.pid,
+            "cwd": state.cwd,
+            "started_at": state.started_at,
+            "expected": state.expected,
+            "dead": state.dead,
+        }
+
+
+def config_yaml(config: Config, cell: Cell, head: Address) -> str:
+    """The resolved configuration with every address filled in and every secret masked, as clients read it."""
+    values: dict[str, Any] = config.masked()
+    values["head_server"] = {"host": head.host, "port": head.port}
+    for instance in cell.instances:
+        address = cell.addresses.get(instance.name)
+        block = values[instance.name][instance.kind][instance.implementation]
+        if address is not None:
+            block["host"], block["port"] = address.host, address.port
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def instance_rows(cell: Cell, started_at: float) -> list[JsonObject]:
+    """One object for each instance, in the contract's shape."""
+    return [_row(instance, cell.addresses.get(instance.name), started_at) for instance in cell.instances]
+
+
+def _row(instance: Instance, address: Address | None, started_at: float) -> JsonObject:
+    elsewhere = urlsplit(instance.url) if instance.url else None
+    return {
+        "config_path": instance.name,
+        "dir_path": str(instance.directory) if instance.directory else None,
+        "entrypoint": instance.entrypoint,
+        "host": address.host if address else elsewhere.hostname if elsewhere else None,
+        "name": instance.implementation,
+        "pid": address.pid if address else None,
+        "port": address.port if address else elsewhere.port if elsewhere else None,
+        "process_name": instance.name,
+        "server_type": instance.kind,
+        "start_time": started_at,
+        "status": None,
+        "uptime_seconds": None,
+        "url": address.url if address else instance.url,
+    }

@@ -1,0 +1,81 @@
+"""An ASGI application on a socket: uvicorn inside our event loop, without its signal handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Self
+
+import uvicorn
+
+from gymnast.errors import StartError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from gymnast.wire.asgi import AsgiApp
+
+
+class _QuietServer(uvicorn.Server):
+    """uvicorn that leaves signals to the process that owns the loop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Listener:
+    """Serves `app` on an already bound socket while the block is open."""
+
+    def __init__(self, app: AsgiApp, sock: socket.socket, *, lifespan: bool = False) -> None:
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="auto" if lifespan else "off",
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=1,
+            server_header=False,
+            date_header=False,
+            http="httptools",
+            ws="none",
+        )
+        self._server = _QuietServer(config)
+        self._sock = sock
+        self._task: asyncio.Task[None] | None = None
+        self.host, self.port = sock.getsockname()[:2]
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._sock]))
+        while not self._server.started:
+            if self._task.done():
+                error = self._task.exception() if not self._task.cancelled() else None
+                raise StartError(
+                    f"the server on {self.url} ended while starting: {error or 'no reason given'}"
+                ) from error
+            await asyncio.sleep(0.001)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.should_exit = True
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._sock.close()
+
+
+def loop_factory() -> Any:
+    """uvloop where it is installed; asyncio's own loop otherwise."""
+    try:
+        import uvloop  # noqa: PLC0415 - optional on some platforms
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

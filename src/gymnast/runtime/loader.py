@@ -1,0 +1,199 @@
+"""From an instance's folder to its code: imports the entry file, finds the server in it, checks its settings."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+from typing_extensions import TypeIs
+
+from gymnast.config.instances import COMMON_KEYS
+from gymnast.config.roots import HUB
+from gymnast.errors import ConfigError, Problem, UserError, suggest
+from gymnast.wire.server import Server, Surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from gymnast.config import Instance
+    from gymnast.wire.asgi import AsgiApp
+
+
+class LoadError(UserError):
+    """The entry file of an instance cannot be used."""
+
+
+def load_entry(instance: Instance) -> type[Server] | AsgiApp:
+    """The server class of the entry file, or its ASGI application `app`."""
+    module = _import(instance)
+    classes = [
+        member
+        for member in vars(module).values()
+        if inspect.isclass(member)
+        and issubclass(member, Server)
+        and member.__module__ == module.__name__
+        and not inspect.isabstract(member)
+    ]
+    if len(classes) == 1:
+        return _of_kind(classes[0], instance)
+    if len(classes) > 1:
+        names = ", ".join(found.__name__ for found in classes)
+        raise LoadError(
+            f"the entry file defines several servers: {names}", where=_where(instance), next="keep one of them there"
+        )
+    app = getattr(module, "app", None)
+    if callable(app):
+        return app  # type: ignore[no-any-return]
+    raise LoadError(
+        "the entry file defines no server",
+        where=_where(instance),
+        next="subclass gymnast.kit.Environment, StepEnvironment, Agent or Model, or define an ASGI application `app`",
+    )
+
+
+def is_server_class(entry: type[Server] | AsgiApp) -> TypeIs[type[Server]]:
+    """A native server, as opposed to an ASGI application."""
+    return inspect.isclass(entry)
+
+
+def make_server(server_class: type[Server], instance: Instance, surroundings: Surroundings) -> Server:
+    """A server of the instance, its settings checked."""
+    problems: list[Problem] = []
+    settings = _settings(server_class, instance, problems)
+    if problems:
+        raise ConfigError(problems)
+    try:
+        build: Callable[..., Server] = server_class
+        return build(instance.name, settings, surroundings)
+    except ValueError as error:
+        raise ConfigError([Problem(str(error), where=_where(instance))]) from error
+
+
+def check_settings(instance: Instance) -> list[Problem]:
+    """What the instance's own settings model says of its block, without starting anything."""
+    if instance.url is not None or instance.directory is None:
+        return []
+    try:
+        entry = load_entry(instance)
+    except UserError as error:
+        return [Problem(error.what, where=error.where, next=error.next)]
+    if not is_server_class(entry):
+        return []  # a foreign application reads its own configuration
+    problems: list[Problem] = []
+    _settings(entry, instance, problems)
+    return problems
+
+
+def settings_type(server_class: type[Server]) -> type[BaseModel]:
+    """The settings model a server class declares (`settings: ItsSettings`)."""
+    for owner in server_class.__mro__:
+        declared = inspect.get_annotations(owner).get("settings")
+        if declared is None:
+            continue
+        found: Any = vars(sys.modules[owner.__module__]).get(declared) if isinstance(declared, str) else declared
+        if isinstance(found, type) and issubclass(found, BaseModel):
+            return found
+    raise LoadError(f"{server_class.__name__} declares no `settings: <a Settings class of its module>`")
+
+
+def _settings(server_class: type[Server], instance: Instance, problems: list[Problem]) -> BaseModel | None:
+    model = settings_type(server_class)
+    try:
+        return model.model_validate(dict(instance.settings))
+    except ValidationError as error:
+        for found in error.errors(include_url=False):
+            problems.append(_settings_problem(found, model, instance))
+        return None
+
+
+def _settings_problem(found: Any, model: type[BaseModel], instance: Instance) -> Problem:
+    path = ".".join(str(step) for step in found["loc"])
+    key = str(found["loc"][0]) if found["loc"] else ""
+    where = f"{instance.name} ({instance.origins[key]})" if key in instance.origins else instance.name
+    if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
+        known = [*model.model_fields, *COMMON_KEYS]
+        return Problem(f"'{key}' is no setting of {instance.implementation}", where=where, next=suggest(key, known))
+    if found["type"] == "missing":
+        return Problem(f"{instance.implementation} needs '{path}'", where=where)
+    return Problem(f"'{path}': {found['msg'].removeprefix('Value error, ')}", where=where)
+
+
+def _of_kind(found: type[Server], instance: Instance) -> type[Server]:
+    if found.kind != instance.kind:
+        raise LoadError(
+            f"{found.__name__} is one of {found.kind}, but '{instance.name}' is configured as one of {instance.kind}",
+            where=_where(instance),
+        )
+    return found
+
+
+def _import(instance: Instance) -> ModuleType:
+    assert instance.directory is not None
+    assert instance.entrypoint is not None
+    path = instance.directory / instance.entrypoint
+    try:
+        if path.is_relative_to(HUB):
+            return importlib.import_module(".".join(("gymnast.hub", *path.relative_to(HUB).with_suffix("").parts)))
+        return _import_from(path, f"gymnast_hosted.{instance.kind}.{instance.implementation}")
+    except Exception as error:  # noqa: BLE001 - the boundary to an author's code
+        text = f"importing the entry file raised {type(error).__name__}: {error}"
+        raise LoadError(text, where=str(path)) from error
+
+
+def _import_from(path: Path, package: str) -> ModuleType:
+    """Import a file as a member of a package of its own, its folder importable meanwhile."""
+    name = f"{package}.{path.stem}"
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded
+    _ensure_package(package, path.parent)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _importable(path.parent):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _ensure_package(name: str, folder: Path) -> None:
+    """Parent packages, so that `from . import sibling` works in the entry file."""
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        part = ".".join(parts[:depth])
+        if part not in sys.modules:
+            sys.modules[part] = ModuleType(part)
+            sys.modules[part].__path__ = []
+    sys.modules[name].__path__ = [str(folder)]
+
+
+@contextlib.contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """`import sibling` works while the entry file is imported; afterwards another server's sibling of the same name
+    must not find this one, so the names are forgotten again."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if "." not in name and file is not None and file.startswith(f"{folder}/"):
+                del sys.modules[name]
+
+
+def _where(instance: Instance) -> str:
+    return f"{instance.directory}/{instance.entrypoint} (instance '{instance.name}')"

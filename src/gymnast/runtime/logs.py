@@ -1,0 +1,52 @@
+"""Each instance's log in a file of its own: `<folder>/<instance>.log`, made when there is something to say."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+
+class InstanceLogs:
+    """Routes the loggers of instances to files while the block is open."""
+
+    def __init__(self, names: Sequence[str], folder: Path) -> None:
+        self._names = names
+        self._folder = folder
+        self._handlers: list[tuple[logging.Logger, logging.Handler, bool]] = []
+
+    def __enter__(self) -> Self:
+        for name in self._names:
+            logger = logging.getLogger(f"gymnast.instance.{name}")
+            handler = _LazyFileHandler(self._folder / f"{name}.log")
+            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+            self._handlers.append((logger, handler, logger.propagate))
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for logger, handler, propagate in self._handlers:
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+            handler.close()
+
+
+class _LazyFileHandler(logging.FileHandler):
+    """A file handler that makes its folder only when something is logged."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        super().__init__(path, delay=True, encoding="utf-8")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.stream is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        super().emit(record)

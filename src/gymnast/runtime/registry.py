@@ -1,0 +1,97 @@
+"""The serves that run on this host for this user: a small file each, so that `status` and `collect` find them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gymnast.errors import NotFoundError, UserError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class ServeEntry(msgspec.Struct, frozen=True):
+    """A running `gymnast serve`."""
+
+    pid: int
+    process_started: int
+    """The kernel's start time of the process, which tells a reused pid apart."""
+    head_url: str
+    cwd: str
+    started_at: float
+    token: str | None = None
+    log_dir: str | None = None
+    schema_version: int = 1
+
+
+class Registry:
+    """A private folder with one file for each running serve."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def add(self, entry: ServeEntry) -> None:
+        """Announce a serve. The file may hold a token, so nobody else may read it."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path = self._path(entry.pid)
+            temporary = path.with_suffix(".new")
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+                out.write(msgspec.json.encode(entry))
+            temporary.replace(path)
+        except OSError as error:
+            next_step = "set GYMNAST_RUNTIME_DIR to a folder you can write"
+            raise UserError(f"cannot register this serve: {error}", where=str(self._folder), next=next_step) from error
+
+    def remove(self, pid: int) -> None:
+        """Take a serve off the list."""
+        self._path(pid).unlink(missing_ok=True)
+
+    def entries(self) -> list[ServeEntry]:
+        """The serves that are alive, oldest first. Files of dead ones are cleared away."""
+        alive: list[ServeEntry] = []
+        for path in sorted(self._folder.glob("serve-*.json")):
+            try:
+                entry = msgspec.json.decode(path.read_bytes(), type=ServeEntry)
+            except (OSError, msgspec.MsgspecError):
+                continue
+            if process_start(entry.pid) == entry.process_started:
+                alive.append(entry)
+            else:
+                path.unlink(missing_ok=True)
+        return sorted(alive, key=lambda entry: entry.started_at)
+
+    def find(self, *, cwd: str, default_head: str) -> ServeEntry:
+        """The serve a command without further words means: the only one, the one of this folder, or the default head."""
+        entries = self.entries()
+        if not entries:
+            raise NotFoundError(
+                "no serve is running on this host",
+                next="start one: gymnast serve --config CONFIG, or name it: --head URL",
+            )
+        if len(entries) == 1:
+            return entries[0]
+        for chosen in (
+            [entry for entry in entries if entry.cwd == cwd],
+            [entry for entry in entries if entry.head_url == default_head],
+        ):
+            if len(chosen) == 1:
+                return chosen[0]
+        listed = "\n".join(f"  {entry.head_url}  pid {entry.pid}  in {entry.cwd}" for entry in entries)
+        raise NotFoundError(f"{len(entries)} serves are running\n{listed}", next="choose one: --head URL")
+
+    def _path(self, pid: int) -> Path:
+        return self._folder / f"serve-{pid}.json"
+
+
+def process_start(pid: int) -> int | None:
+    """The start time of a process in clock ticks since boot, or None if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stream:  # noqa: PTH123 - /proc
+            fields = stream.read().rsplit(b")", 1)[1].split()
+    except OSError:
+        return None
+    return None if fields[0] == b"Z" else int(fields[19])

@@ -1,0 +1,203 @@
+"""`gymnast serve`: all instances of a configuration on ports, with the head server, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from gymnast.errors import PortTakenError, StartError, UserError
+from gymnast.runtime.cell import Address, Cell, CellOptions
+from gymnast.runtime.head import IDENTITY_PATH, HeadServer, HeadState, config_yaml, instance_rows
+from gymnast.runtime.listener import Listener
+from gymnast.runtime.ports import advertised, bind, own_address
+from gymnast.runtime.probe import probe, wait_for_endpoints
+from gymnast.runtime.registry import Registry, ServeEntry, process_start
+from gymnast.wire.asgi import Guarded, ServerApp
+from gymnast.wire.http_client import HttpClient
+from gymnast.wire.server import Surroundings
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from gymnast.config import Config, Environ
+    from gymnast.runtime.children import Child
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How a configuration is served."""
+
+    host: str | None = None
+    head_port: int | None = None
+    """None takes the configured or documented default port; 0 takes a free one."""
+    token: str | None = None
+    log_dir: Path | None = None
+    endpoint_timeout_s: float = 600.0
+
+
+class Serving:
+    """A running serve. `async with Serving(…)` returns when every instance is ready."""
+
+    def __init__(self, config: Config, environ: Environ, options: ServeOptions, say: Say) -> None:
+        self._config = config
+        self._environ = environ
+        self._options = options
+        self._say = say
+        self._stack = AsyncExitStack()
+        self.state = HeadState(pid=os.getpid(), cwd=str(Path.cwd()), started_at=time.time())
+        self.host = options.host or (own_address() if config.values.get("use_absolute_ip") else config.default_host)
+        self.head_host = options.host or str((config.values.get("head_server") or {}).get("host") or self.host)
+        hosts = {self.host, self.head_host, *(found.host for found in config.instances.values() if found.host)}
+        self.token = serve_token(hosts, options.token or environ.token)
+        self.log_dir = options.log_dir or _log_dir(config, environ)
+        self.head_url = ""
+        self.cell = Cell(list(config.instances.values()), self._cell_options())
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        if not self._config.instances:
+            raise UserError(
+                "the configuration has no instance to serve", next="give config files: --config A.yaml --config B.yaml"
+            )
+        self.state.expected = [instance.name for instance in self.cell.instances]
+        head_sock = await self._bind_head()
+        await self._stack.enter_async_context(self.cell)
+        head = HeadServer(self.state, Surroundings(self.cell.calls, self.cell.http))
+        app = Guarded(ServerApp(head), self.token)
+        listener = await self._stack.enter_async_context(Listener(app, head_sock))
+        address = Address(advertised(listener.host), listener.port, os.getpid())
+        self.head_url = address.url
+        self.state.config_yaml = config_yaml(self._config, self.cell, address)
+        self.state.instances = instance_rows(self.cell, self.state.started_at)
+        self._register()
+        await self._check_instances()
+        timeout_s = self._config.values.get(
+            "model_endpoint_readiness_timeout_seconds", self._options.endpoint_timeout_s
+        )
+        await wait_for_endpoints(self.cell.http, self.cell.instances, float(timeout_s), self._say)
+
+    async def _bind_head(self) -> socket.socket:
+        asked = self._options.head_port
+        port = self._config.head_port if asked is None else asked
+        try:
+            return bind(
+                self.head_host,
+                port,
+                what="head server",
+                way_on="--head-port auto takes a free one that status and collect find",
+            )
+        except PortTakenError as error:
+            raise await self._explained(error, port) from error
+
+    async def _explained(self, error: PortTakenError, port: int) -> PortTakenError:
+        """Who holds the head's port: another serve of ours, another head, or a stranger."""
+        host = advertised(self.head_host)
+        async with HttpClient() as client:
+            ours = await probe(client, f"http://{host}:{port}{IDENTITY_PATH}", token=self.token)
+            other = await probe(client, f"http://{host}:{port}/server_instances")
+        if isinstance(ours.body, dict) and ours.body.get("product") == "gymnast":
+            what = f"another gymnast serve (pid {ours.body['pid']}, in {ours.body['cwd']}) holds port {port}"
+            return PortTakenError(
+                what, where=error.where, next=f"use it, stop it (kill {ours.body['pid']}), or --head-port auto"
+            )
+        if ours.code == 401:
+            return PortTakenError(
+                f"a gymnast serve that requires a token holds port {port}", where=error.where, next=error.next
+            )
+        if isinstance(other.body, list):
+            return PortTakenError(f"a NeMo Gym head server holds port {port}", where=error.where, next=error.next)
+        return error
+
+    def _register(self) -> None:
+        started = process_start(os.getpid())
+        registry = Registry(self._environ.runtime_dir)
+        entry = ServeEntry(
+            pid=os.getpid(),
+            process_started=started or 0,
+            head_url=self.head_url,
+            cwd=self.state.cwd,
+            started_at=self.state.started_at,
+            token=self.token,
+            log_dir=str(self.log_dir),
+        )
+        registry.add(entry)
+        self._stack.callback(registry.remove, entry.pid)
+
+    async def _check_instances(self) -> None:
+        """Every instance must answer its liveness page well before we call ourselves ready."""
+        names = list(self.cell.addresses)
+        found = await asyncio.gather(
+            *(probe(self.cell.http, self.cell.addresses[name].url, token=self.token, timeout_s=10.0) for name in names)
+        )
+        bad = [f"{name}: {result.said}" for name, result in zip(names, found, strict=True) if not result.ok]
+        if bad:
+            tails = [self.cell.children[name].log_tail() for name in names if name in self.cell.children]
+            raise StartError("not ready: " + "; ".join(bad), where="\n".join(tails) or None)
+
+    def _cell_options(self) -> CellOptions:
+        values = self._config.values
+        return CellOptions(
+            host=self.host,
+            token=self.token,
+            exposed=True,
+            log_dir=self.log_dir,
+            cache_dir=self._environ.cache_dir,
+            request_debug=bool(values.get("global_aiohttp_client_request_debug")),
+            scrubber=self._config.scrubber,
+            max_connections=values.get("global_aiohttp_connector_limit"),
+            max_connections_per_host=values.get("global_aiohttp_connector_limit_per_host"),
+            on_child_death=self._child_died,
+        )
+
+    def _child_died(self, child: Child) -> None:
+        note = child.death_note()
+        self.state.dead[child.instance.name] = note.splitlines()[0]
+        self._say(note)
+
+
+def serve_token(hosts: Iterable[str], given: str | None) -> str | None:
+    """Nobody but this machine can reach loopback addresses; anything else requires a token."""
+    if given:
+        return given
+    return None if all(is_loopback(host) for host in hosts) else secrets.token_urlsafe(24)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host can connect to an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _log_dir(config: Config, environ: Environ) -> Path:
+    configured = config.values.get("nemo_gym_log_dir")
+    if configured:
+        return Path(str(configured))
+    return environ.state_dir / "logs" / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"

@@ -1,0 +1,173 @@
+"""Virtual environments for instances that bring their own requirements.
+
+Built once for a given content of the requirements, interpreter and Gymnast; laid over the parent's packages, so that
+Gymnast itself need not be installed again; rebuilt when broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import site
+import sys
+import tomllib
+from contextlib import asynccontextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from gymnast.errors import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+BUILD_TIMEOUT_S: Final = 1800.0
+_OURS: Final = frozenset({"gymnast", "nemo-gym"})
+_MARKER: Final = "gymnast-complete"
+
+
+def requirement_lines(folder: Path) -> list[str]:
+    """What a server's folder asks for, without the lines that stand for the framework itself."""
+    listed = folder / "requirements.txt"
+    project = folder / "pyproject.toml"
+    if listed.exists():
+        lines = [line.split("#")[0].strip() for line in listed.read_text().splitlines()]
+    elif project.exists():
+        lines = list(tomllib.loads(project.read_text()).get("project", {}).get("dependencies", []))
+    else:
+        return []
+    return [line for line in lines if line and not line.startswith("-e") and _name(line) not in _OURS]
+
+
+def unmet(folder: Path) -> list[str]:
+    """The requirements of a folder that this interpreter's packages do not satisfy."""
+    return [line for line in requirement_lines(folder) if not _is_met(line)]
+
+
+async def ensure_venv(folder: Path, cache_dir: Path, log: Path) -> Path:
+    """The python of a virtual environment with the folder's requirements. Builds it if it is not there or broken."""
+    lines = requirement_lines(folder)
+    home = cache_dir / "venvs" / _key(lines)
+    python = home / "bin" / "python"
+    home.parent.mkdir(parents=True, exist_ok=True)
+    async with _locked(home.with_suffix(".lock")):
+        if (home / _MARKER).exists() and await _works(python):
+            return python
+        shutil.rmtree(home, ignore_errors=True)
+        await _build(home, lines, log)
+        (home / _MARKER).touch()
+    return python
+
+
+async def _build(home: Path, lines: list[str], log: Path) -> None:
+    uv = shutil.which("uv")
+    wanted = home.with_suffix(".txt")
+    wanted.write_text("\n".join(lines) + "\n")
+    python = home / "bin" / "python"
+    if uv:
+        commands = [
+            [uv, "venv", "--quiet", "--python", sys.executable, str(home)],
+            [uv, "pip", "install", "--quiet", "--python", str(python), "-r", str(wanted)],
+        ]
+    else:
+        commands = [
+            [sys.executable, "-m", "venv", str(home)],
+            [str(python), "-m", "pip", "install", "--quiet", "-r", str(wanted)],
+        ]
+    for command in commands if lines else commands[:1]:
+        await _run(command, log)
+    packages = next((home / "lib").glob("python*/site-packages"))
+    # Processed after the venv's own packages, so those win; `addsitedir` also honours editable installs.
+    text = "".join(f"import site; site.addsitedir({parent!r})\n" for parent in _parent_packages())
+    (packages / "gymnast_parent.pth").write_text(text)
+
+
+async def _run(command: list[str], log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out
+        )
+        try:
+            async with asyncio.timeout(BUILD_TIMEOUT_S):
+                code = await process.wait()
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+    if code != 0:
+        raise StartError(
+            f"building a virtual environment failed: {Path(command[0]).name} ended with code {code}",
+            where=str(log),
+            next="last lines: " + tail(log, 5),
+        )
+
+
+def tail(log: Path, lines: int) -> str:
+    """The last lines of a log, or a note that there are none."""
+    try:
+        size = log.stat().st_size
+        with log.open("rb") as stream:
+            stream.seek(max(0, size - 64 * 1024))
+            text = stream.read().decode("utf-8", errors="replace")
+    except OSError:
+        return "(no log)"
+    kept = [line for line in text.splitlines() if line.strip()][-lines:]
+    return "\n".join(kept) or "(the log is empty)"
+
+
+async def _works(python: Path) -> bool:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            str(python), "-c", "import gymnast", stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        )
+    except OSError:
+        return False
+    return await process.wait() == 0
+
+
+def _key(lines: list[str]) -> str:
+    content = "\n".join([sys.version, sys.prefix, metadata.version("gymnast"), *sorted(lines)])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _parent_packages() -> list[str]:
+    return [path for path in site.getsitepackages() if os.path.isdir(path)]  # noqa: PTH112 - strings in, strings out
+
+
+@asynccontextmanager
+async def _locked(path: Path) -> AsyncIterator[None]:
+    """One builder at a time; others wait, without blocking the loop, and then find it built."""
+    with path.open("w") as stream:
+        async with asyncio.timeout(BUILD_TIMEOUT_S):
+            while True:
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    await asyncio.sleep(0.2)
+        yield
+
+
+def _name(line: str) -> str:
+    match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line)
+    return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""
+
+
+def _is_met(line: str) -> bool:
+    try:
+        wanted = Requirement(line)
+    except InvalidRequirement:
+        return False  # an option or a URL: only an installer can tell
+    if wanted.marker is not None and not wanted.marker.evaluate():
+        return True
+    try:
+        return wanted.specifier.contains(metadata.version(wanted.name), prereleases=True)
+    except metadata.PackageNotFoundError:
+        return False

@@ -1,0 +1,1 @@
+"""The files of a run: their names, crash-safe appending, reading by line."""

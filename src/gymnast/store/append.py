@@ -1,0 +1,85 @@
+"""Appending lines so that a crash loses little and tears nothing we cannot mend: one writer, group commit with fsync."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final, Self
+
+from gymnast.errors import UserError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+COMMIT_INTERVAL_S: Final = 0.5
+"""After a power failure at most this much (and the commit itself) is missing."""
+
+
+class AppendLog:
+    """Lines appended to a file. `append` only buffers; a background task writes and syncs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._pending: list[bytes] = []
+        self._fd = -1
+        self._committer: asyncio.Task[None] | None = None
+        self._committing = asyncio.Lock()
+        self.error: OSError | None = None
+
+    async def __aenter__(self) -> Self:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._committer = asyncio.create_task(self._commit_for_ever())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._committer is not None:
+            self._committer.cancel()
+            await asyncio.gather(self._committer, return_exceptions=True)
+        try:
+            await self.commit()
+        finally:
+            os.close(self._fd)
+
+    def append(self, line: bytes) -> None:
+        """Take a line (without its newline). Raises if an earlier write failed: nothing is accepted that is not kept."""
+        if self.error is not None:
+            raise self._failure(self.error)
+        self._pending.append(line)
+
+    async def commit(self) -> None:
+        """Write and sync everything taken so far."""
+        async with self._committing:
+            if not self._pending:
+                return
+            lines, self._pending = self._pending, []
+            data = b"\n".join(lines) + b"\n"
+            try:
+                await asyncio.to_thread(self._write, data)
+            except OSError as error:
+                self.error = error
+                raise self._failure(error) from error
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        os.fsync(self._fd)
+
+    async def _commit_for_ever(self) -> None:
+        while self.error is None:
+            await asyncio.sleep(COMMIT_INTERVAL_S)
+            try:
+                await self.commit()
+            except UserError:
+                return  # kept in self.error: the next append reports it
+
+    def _failure(self, error: OSError) -> UserError:
+        return UserError(
+            f"cannot write {self.path.name}: {error.strerror or error}",
+            where=str(self.path),
+            next="free space or fix the folder, then run again",
+        )

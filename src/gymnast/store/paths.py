@@ -1,0 +1,46 @@
+"""Names of a run's files, all derived from the output file `dir/x.jsonl`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """The files of the run whose rollouts are in `output`."""
+
+    output: Path
+
+    def _beside(self, suffix: str) -> Path:
+        return self.output.with_name(self.output.stem + suffix)
+
+    @property
+    def materialized_inputs(self) -> Path:
+        return self._beside("_materialized_inputs.jsonl")
+
+    @property
+    def failures(self) -> Path:
+        return self._beside("_failures.jsonl")
+
+    @property
+    def logs(self) -> Path:
+        return self._beside("_logs")
+
+    def existing(self) -> list[Path]:
+        """What an earlier run left under these names."""
+        files = (self.output, self.materialized_inputs, self.failures)
+        return [path for path in files if path.exists()]
+
+    def set_aside(self) -> Path | None:
+        """Move an earlier run's files into a folder of their own, so that a new run can take the names."""
+        files = self.existing()
+        if not files:
+            return None
+        number = 1
+        while (folder := self._beside(f"_previous_{number}")).exists():
+            number += 1
+        folder.mkdir(parents=True)
+        for path in files:
+            path.rename(folder / path.name)
+        return folder

@@ -1,0 +1,1 @@
+"""Frozen data without I/O: what the rest of Gymnast passes around and persists."""

@@ -1,0 +1,429 @@
+"""The Responses API as data: create params, input and output items, the response object, usage.
+
+These are plain dicts with a declared shape. `wire.validate` checks what enters from outside against them; from there
+on they travel as they are. One internal form: other dialects are converted to and from this one at the edge.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, ConfigDict, Discriminator, Tag, with_config
+from typing_extensions import NotRequired, Required, TypedDict  # typing's own TypedDict is not enough before 3.12
+
+from gymnast.types.json import JsonObject
+
+Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
+
+
+def _text_or_list(value: Any) -> str:
+    return "text" if isinstance(value, str) else "list"
+
+
+# --- content parts ---------------------------------------------------------------------------------------------------
+
+
+class InputText(TypedDict):
+    type: Literal["input_text"]
+    text: str
+
+
+class InputImage(TypedDict, total=False):
+    type: Required[Literal["input_image"]]
+    detail: Literal["low", "high", "auto"]
+    image_url: str | None
+    file_id: str | None
+
+
+class InputFile(TypedDict, total=False):
+    type: Required[Literal["input_file"]]
+    file_id: str | None
+    file_data: str
+    file_url: str
+    filename: str
+
+
+class InputVideo(TypedDict, total=False):
+    """Exactly one of the two sources."""
+
+    type: Required[Literal["input_video"]]
+    video_url: str | JsonObject | None
+    video: str | JsonObject | None
+
+
+def _one_source(part: InputVideo) -> InputVideo:
+    if (part.get("video_url") is None) == (part.get("video") is None):
+        raise ValueError("an input_video has exactly one of `video_url` and `video`")
+    return part
+
+
+InputPart: TypeAlias = Annotated[
+    InputText | InputImage | InputFile | Annotated[InputVideo, AfterValidator(_one_source)], Discriminator("type")
+]
+
+
+class OutputText(TypedDict):
+    type: Literal["output_text"]
+    text: str
+    annotations: list[JsonObject]
+    logprobs: NotRequired[list[JsonObject] | None]
+
+
+class Refusal(TypedDict):
+    type: Literal["refusal"]
+    refusal: str
+
+
+Content: TypeAlias = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[InputPart], Tag("list")], Discriminator(_text_or_list)
+]
+"""Text, or a list of parts. Tagged so that an error names the part at fault and not every alternative."""
+
+OutputPart: TypeAlias = Annotated[OutputText | Refusal, Discriminator("type")]
+
+# --- items -----------------------------------------------------------------------------------------------------------
+
+
+class TokenBundle(TypedDict, total=False):
+    """Training fields: all three required ones or none."""
+
+    prompt_token_ids: list[int]
+    generation_token_ids: list[int]
+    generation_log_probs: list[float]
+    routed_experts: Any
+
+
+class EasyMessage(TypedDict, total=False):
+    type: Literal["message"]
+    role: Required[Literal["user", "assistant", "system", "developer"]]
+    content: Required[Content]
+    status: Status
+
+
+class OutputMessage(TokenBundle, total=False):
+    type: Required[Literal["message"]]
+    id: Required[str]
+    role: Required[Literal["assistant"]]
+    content: Required[list[OutputPart]]
+    status: Required[Status]
+
+
+class FunctionCall(TokenBundle, total=False):
+    type: Required[Literal["function_call"]]
+    call_id: Required[str]
+    name: Required[str]
+    arguments: Required[str]
+    id: str | None
+    status: Status | None
+
+
+class FunctionCallOutput(TypedDict, total=False):
+    type: Required[Literal["function_call_output"]]
+    call_id: Required[str]
+    output: Required[Content]
+    id: str | None
+    status: Status | None
+
+
+class SummaryText(TypedDict):
+    type: Literal["summary_text"]
+    text: str
+
+
+class Reasoning(TokenBundle, total=False):
+    type: Required[Literal["reasoning"]]
+    id: Required[str]
+    summary: Required[list[SummaryText]]
+    encrypted_content: str | None
+    content: list[JsonObject] | None
+
+
+HOSTED_ITEM_TYPES = frozenset(
+    {
+        "code_interpreter_call",
+        "computer_call",
+        "computer_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "file_search_call",
+        "image_generation_call",
+        "local_shell_call",
+        "local_shell_call_output",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "mcp_list_tools",
+        "web_search_call",
+    }
+)
+"""Items of hosted tools pass through as they come."""
+
+_BUNDLE = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+
+
+def _whole_bundle(item: Any) -> Any:
+    present = sum(1 for name in _BUNDLE if item.get(name) is not None)
+    if present not in {0, len(_BUNDLE)}:
+        raise ValueError("training fields come all three or not at all: " + ", ".join(_BUNDLE))
+    return item
+
+
+def _item_tag(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    kind = value.get("type", "message")
+    if kind == "message":
+        own = value.get("role") == "assistant" and not isinstance(value.get("content"), str)
+        return "output_message" if own else "easy_message"
+    if kind in {"function_call", "function_call_output", "reasoning"}:
+        return str(kind)
+    return "hosted" if kind in HOSTED_ITEM_TYPES else None
+
+
+Item: TypeAlias = Annotated[
+    Annotated[EasyMessage, Tag("easy_message")]
+    | Annotated[OutputMessage, AfterValidator(_whole_bundle), Tag("output_message")]
+    | Annotated[FunctionCall, AfterValidator(_whole_bundle), Tag("function_call")]
+    | Annotated[FunctionCallOutput, Tag("function_call_output")]
+    | Annotated[Reasoning, AfterValidator(_whole_bundle), Tag("reasoning")]
+    | Annotated[JsonObject, Tag("hosted")],
+    Discriminator(_item_tag),
+]
+
+Input: TypeAlias = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[Item], Tag("list")], Discriminator(_text_or_list)
+]
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+@with_config(ConfigDict(extra="forbid"))
+class FunctionTool(TypedDict):
+    type: Literal["function"]
+    name: str
+    parameters: JsonObject | None
+    strict: bool | None
+    description: NotRequired[str | None]
+
+
+def _tool_tag(value: Any) -> str:
+    return "function" if not isinstance(value, dict) or value.get("type", "function") == "function" else "hosted"
+
+
+Tool: TypeAlias = Annotated[
+    Annotated[FunctionTool, Tag("function")] | Annotated[JsonObject, Tag("hosted")], Discriminator(_tool_tag)
+]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class CreateParams(TypedDict, total=False):
+    """Responses create params. Unknown keys are refused."""
+
+    background: bool | None
+    include: list[str] | None
+    input: Required[Input]
+    instructions: str | None
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    metadata: dict[str, str] | None
+    model: str | None
+    parallel_tool_calls: bool
+    previous_response_id: str | None
+    prompt: JsonObject | None
+    reasoning: JsonObject | None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None
+    store: bool | None
+    temperature: float | None
+    text: JsonObject | None
+    tool_choice: Literal["none", "auto", "required"] | JsonObject
+    tools: list[Tool]
+    top_logprobs: int | None
+    top_p: float | None
+    truncation: Literal["auto", "disabled"] | None
+    user: str | None
+    stream: Literal[False] | None
+
+
+CREATE_PARAMS_DEFAULTS: dict[str, Any] = {
+    "background": None,
+    "include": None,
+    "input": None,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": None,
+    "model": None,
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt": None,
+    "reasoning": None,
+    "service_tier": None,
+    "store": None,
+    "temperature": None,
+    "text": None,
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": None,
+    "top_p": None,
+    "truncation": None,
+    "user": None,
+    "stream": None,
+}
+"""Every create param with its default, in the order in which verify rows carry them."""
+
+# --- replies ---------------------------------------------------------------------------------------------------------
+
+
+class InputTokensDetails(TypedDict):
+    cached_tokens: int | None
+
+
+class OutputTokensDetails(TypedDict):
+    reasoning_tokens: int | None
+
+
+class Usage(TypedDict):
+    input_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
+@with_config(ConfigDict(extra="allow"))
+class Response(TypedDict, total=False):
+    """A Responses object. Keys beyond these are allowed and kept."""
+
+    id: Required[str]
+    created_at: Required[float]
+    error: JsonObject | None
+    incomplete_details: JsonObject | None
+    instructions: str | list[Item] | None
+    metadata: dict[str, str] | None
+    model: Required[str]
+    object: Required[Literal["response"]]
+    output: Required[list[Item]]
+    parallel_tool_calls: Required[bool]
+    temperature: float | None
+    tool_choice: Required[str | JsonObject]
+    tools: Required[list[JsonObject]]
+    top_p: float | None
+    background: bool | None
+    conversation: JsonObject | None
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    previous_response_id: str | None
+    prompt: JsonObject | None
+    prompt_cache_key: str | None
+    reasoning: JsonObject | None
+    safety_identifier: str | None
+    service_tier: str | None
+    status: str | None
+    text: JsonObject | None
+    top_logprobs: int | None
+    truncation: str | None
+    usage: Usage | None
+    user: str | None
+
+
+_RESPONSE_DEFAULTS: dict[str, Any] = {
+    "id": None,
+    "created_at": None,
+    "error": None,
+    "incomplete_details": None,
+    "instructions": None,
+    "metadata": None,
+    "model": None,
+    "object": "response",
+    "output": None,
+    "parallel_tool_calls": True,
+    "temperature": None,
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": None,
+    "background": None,
+    "conversation": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "previous_response_id": None,
+    "prompt": None,
+    "prompt_cache_key": None,
+    "reasoning": None,
+    "safety_identifier": None,
+    "service_tier": None,
+    "status": None,
+    "text": None,
+    "top_logprobs": None,
+    "truncation": None,
+    "usage": None,
+    "user": None,
+}
+"""Every field of a response object, in the order in which they are sent."""
+
+_ECHOED = (frozenset(CREATE_PARAMS_DEFAULTS) & frozenset(_RESPONSE_DEFAULTS)) - {"model"}
+
+
+def response_object(
+    params: CreateParams,
+    output: list[Item],
+    *,
+    response_id: str,
+    created_at: float,
+    model: str,
+    usage: Usage | None,
+    incomplete: JsonObject | None = None,
+) -> Response:
+    """A full response object in the contract's field order, echoing the request's parameters."""
+    response: dict[str, Any] = {
+        **_RESPONSE_DEFAULTS,
+        "id": response_id,
+        "created_at": created_at,
+        "incomplete_details": incomplete,
+        "model": model,
+        "output": output,
+        "status": "incomplete" if incomplete else "completed",
+        "usage": usage,
+    }
+    for name, value in params.items():
+        if name in _ECHOED:
+            response[name] = value
+    return response  # type: ignore[return-value] # built key by key in the contract's order
+
+
+def sum_usage(total: Usage | None, more: Usage | None) -> Usage | None:
+    """Usage over turns. A detail that any turn lacks is unknown for the sum."""
+    if total is None or more is None:
+        return total or more
+    cached = (total["input_tokens_details"]["cached_tokens"], more["input_tokens_details"]["cached_tokens"])
+    reasoning = (total["output_tokens_details"]["reasoning_tokens"], more["output_tokens_details"]["reasoning_tokens"])
+    return {
+        "input_tokens": total["input_tokens"] + more["input_tokens"],
+        "input_tokens_details": {"cached_tokens": _sum_known(cached)},
+        "output_tokens": total["output_tokens"] + more["output_tokens"],
+        "output_tokens_details": {"reasoning_tokens": _sum_known(reasoning)},
+        "total_tokens": total["total_tokens"] + more["total_tokens"],
+    }
+
+
+def _sum_known(values: tuple[int | None, int | None]) -> int | None:
+    first, second = values
+    return None if first is None or second is None else first + second
+
+
+def with_defaults(params: JsonObject) -> JsonObject:
+    """Create params with every unset field explicit, as verify rows carry them."""
+    return {**CREATE_PARAMS_DEFAULTS, **params}
+
+
+def message_text(item: JsonObject) -> str:
+    """All text of a message item, whatever form its content has."""
+    content = item.get("content")
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content or () if isinstance(part.get("text"), str))
+
+
+def is_model_turn(item: JsonObject) -> bool:
+    """Whether the policy produced this item (an assistant message, a call, reasoning)."""
+    kind = item.get("type", "message")
+    return kind in {"function_call", "reasoning"} or (kind == "message" and item.get("role") == "assistant")

@@ -1,0 +1,8 @@
+"""Names for JSON data. Shapes that matter are TypedDicts in the neighbouring modules; the rest is author's data."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+JsonObject: TypeAlias = dict[str, Any]
+Json: TypeAlias = JsonObject | list[Any] | str | int | float | bool | None

@@ -1,0 +1,65 @@
+"""The identity of rollouts and the reserved keys of a row. A row is author's data; only these keys are ours to read."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from gymnast.types.json import JsonObject
+
+PARAMS: Final = "responses_create_params"
+AGENT_REF: Final = "agent_ref"
+TASK_INDEX: Final = "_ng_task_index"
+ROLLOUT_INDEX: Final = "_ng_rollout_index"
+ATTEMPT_INDEX: Final = "_ng_attempt_index"
+ROLLOUT_ID: Final = "_ng_rollout_id"
+SKILLS_REF: Final = "skills_ref"
+FAILURE_CLASS: Final = "_ng_failure_class"
+FAILURE_TERMINAL: Final = "_ng_failure_terminal"
+NO_PERSIST: Final = "_ng_no_persist"
+
+# What a row's input may say about itself and the collector copies onto the result.
+IDENTITY_KEYS: Final = (TASK_INDEX, ROLLOUT_INDEX, AGENT_REF, SKILLS_REF, ATTEMPT_INDEX, ROLLOUT_ID)
+
+_ROLLOUT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class RolloutKey(NamedTuple):
+    """One rollout of a run: the task and which repeat of it."""
+
+    task: int
+    rollout: int
+
+    def __str__(self) -> str:
+        return f"{self.task}:{self.rollout}"
+
+
+def key_of(row: JsonObject) -> RolloutKey | None:
+    """The rollout a row belongs to, or None for a row that was never planned."""
+    task, rollout = row.get(TASK_INDEX), row.get(ROLLOUT_INDEX)
+    if isinstance(task, int) and isinstance(rollout, int):
+        return RolloutKey(task, rollout)
+    return None
+
+
+def correlation_id(row: JsonObject) -> str | None:
+    """The id under which calls of this attempt are correlated (contract: explicit id, else task-rollout, plus -aN)."""
+    base = row.get(ROLLOUT_ID)
+    if base is not None:
+        if not isinstance(base, str) or not _ROLLOUT_ID.fullmatch(base):
+            return None
+    else:
+        key = key_of(row)
+        if key is None:
+            return None
+        base = f"{key.task}-{key.rollout}"
+    attempt = row.get(ATTEMPT_INDEX)
+    return f"{base}-a{attempt}" if isinstance(attempt, int) and attempt > 0 else base
+
+
+def agent_name_of(row: JsonObject) -> str | None:
+    """The agent instance a row is routed to."""
+    ref = row.get(AGENT_REF)
+    name = ref.get("name") if isinstance(ref, dict) else None
+    return name if isinstance(name, str) else None

@@ -1,0 +1,130 @@
+"""A `Server` as an ASGI application. Reads the body, finds the cookies, checks the token, writes the reply."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from gymnast.wire.cookies import parse_cookie_header, set_cookie_header
+from gymnast.wire.failure_header import HEADER, encode_failure
+from gymnast.wire.message import PlainText, Reply, Request, encode
+
+if TYPE_CHECKING:
+    from gymnast.wire.server import Server
+
+AsgiScope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+AsgiApp = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
+
+ROLLOUT_HEADER = "x-gymnast-rollout"
+_JSON = (b"content-type", b"application/json")
+_TEXT = (b"content-type", b"text/plain; charset=utf-8")
+
+
+class ClientGone(Exception):  # noqa: N818 - nobody is left to answer
+    """The client closed the connection before its request was complete."""
+
+
+class ServerApp:
+    """Puts a server on ASGI."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # lifespan is the host's business; websockets are not spoken
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            raw = await read_body(receive)
+        except ClientGone:
+            return
+        await send_reply(send, await self._reply(scope, headers, raw))
+
+    async def _reply(self, scope: AsgiScope, headers: dict[str, str], raw: bytes) -> Reply:
+        try:
+            body = orjson.loads(raw) if raw else None
+        except orjson.JSONDecodeError as error:
+            return _not_json(error)
+        request = Request(
+            scope["method"],
+            scope["path"],
+            body,
+            parse_cookie_header(headers["cookie"]) if "cookie" in headers else {},
+            headers,
+            headers.get(ROLLOUT_HEADER),
+        )
+        reply = await self._server.handle(request)
+        if self._server.has_sessions and reply.status < 500:
+            # In this process a cookie is set when a session begins; over HTTP the contract has one on every reply.
+            reply.cookies = {**reply.cookies, self._server.cookie_name: request.session_id}
+        return reply
+
+
+class Guarded:
+    """Refuses what must not reach an application: requests without the token, and pages of other sites."""
+
+    def __init__(self, app: AsgiApp, token: str | None) -> None:
+        self._app = app
+        self._token = token.encode() if token else None
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = dict(scope["headers"])
+            if self._token is not None and not self._authorized(headers):
+                await send_reply(send, Reply(401, {"detail": "this server requires a token: Authorization: Bearer …"}))
+                return
+            if b"origin" in headers and not _same_site(headers):
+                await send_reply(send, Reply(403, {"detail": "requests from other sites' pages are refused"}))
+                return
+        await self._app(scope, receive, send)
+
+    def _authorized(self, headers: dict[bytes, bytes]) -> bool:
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token or b"")
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The whole request body."""
+    chunks: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunks.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def send_reply(send: Send, reply: Reply) -> None:
+    """A reply as ASGI messages."""
+    payload = encode(reply.body)
+    headers = [_TEXT if isinstance(reply.body, PlainText) else _JSON, (b"content-length", str(len(payload)).encode())]
+    if reply.cookies:
+        headers += [(b"set-cookie", set_cookie_header(*pair).encode("latin-1")) for pair in reply.cookies.items()]
+        headers.append((b"vary", b"Cookie"))
+    if reply.failure is not None:
+        headers.append((HEADER.encode(), encode_failure(reply.failure).encode()))
+    headers += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers.items()]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": payload})
+
+
+def _not_json(error: orjson.JSONDecodeError) -> Reply:
+    detail = {
+        "type": "json_invalid",
+        "loc": ["body", error.pos],
+        "msg": "JSON decode error",
+        "input": {},
+        "ctx": {"error": error.msg},
+    }
+    return Reply(422, {"detail": [detail]})
+
+
+def _same_site(headers: dict[bytes, bytes]) -> bool:
+    return urlsplit(headers[b"origin"]).netloc == headers.get(b"host", b"")

@@ -1,0 +1,31 @@
+"""Cookies as the contract uses them: opaque names and values that a caller echoes. Values are never interpreted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_ATTRIBUTES: Final = "; path=/; Max-Age=1209600; httponly; samesite=lax"
+
+
+def parse_cookie_header(header: str) -> dict[str, str]:
+    """`a=1; b=2` as a mapping."""
+    pairs = (part.split("=", 1) for part in header.split(";") if "=" in part)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def cookie_header(cookies: Mapping[str, str]) -> str:
+    """A mapping as the value of a Cookie header."""
+    return "; ".join(f"{name}={value}" for name, value in cookies.items())
+
+
+def set_cookie_header(name: str, value: str) -> str:
+    """The value of a Set-Cookie header for a session."""
+    return f"{name}={value}{_ATTRIBUTES}"
+
+
+def parse_set_cookies(headers: Iterable[str]) -> dict[str, str]:
+    """The cookies that Set-Cookie headers leave, raw."""
+    return parse_cookie_header(";".join(header.split(";", 1)[0] for header in headers))

@@ -1,0 +1,161 @@
+"""Replies: a chat completion to a Responses object, and back. Pure functions; ids come in as an argument."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from gymnast.types.items import message_text, response_object
+from gymnast.wire.dialects.chat_request import think_block
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gymnast.types.items import CreateParams, Item, Response, Usage
+    from gymnast.types.json import JsonObject
+
+_THINK: Final = re.compile(r"<think>(.*?)</think>", re.DOTALL)
+_INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+class BadCompletion(ValueError):  # noqa: N818 - the endpoint's mistake, named where it is seen
+    """A chat completion that is none."""
+
+
+def split_thinking(content: str) -> tuple[list[str], str]:
+    """The reasoning in `<think>` blocks, and the text without them."""
+    if "<think>" not in content:
+        return [], content
+    return _THINK.findall(content), _THINK.sub("", content)
+
+
+def response_of_completion(
+    completion: JsonObject, params: CreateParams, *, model: str, new_id: Callable[[str], str], parse_thinking: bool
+) -> Response:
+    """The first choice of a chat completion as a response object."""
+    try:
+        choice = completion["choices"][0]
+        message = choice["message"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise BadCompletion("the reply has no choices[0].message") from error
+    reason = _INCOMPLETE.get(choice.get("finish_reason") or "")
+    return response_object(
+        params,
+        items_of_message(message, new_id=new_id, parse_thinking=parse_thinking),
+        response_id=new_id("resp_"),
+        created_at=float(completion.get("created") or 0),
+        model=model,
+        usage=usage_of_completion(completion.get("usage")),
+        incomplete={"reason": reason} if reason else None,
+    )
+
+
+def items_of_message(message: JsonObject, *, new_id: Callable[[str], str], parse_thinking: bool) -> list[Item]:
+    """Reasoning, text and calls of an assistant message as output items."""
+    content = _content_text(message.get("content"))
+    thoughts, text = split_thinking(content) if parse_thinking else ([], content)
+    calls = message.get("tool_calls") or []
+    output: list[Item] = []
+    if thoughts:
+        summary = [{"type": "summary_text", "text": thought} for thought in thoughts]
+        output.append({"id": new_id("rs_"), "summary": summary, "type": "reasoning", "encrypted_content": None})
+    if text or not (thoughts or calls):
+        part: JsonObject = {"annotations": [], "text": text, "type": "output_text", "logprobs": None}
+        output.append(
+            {"id": new_id("msg_"), "content": [part], "role": "assistant", "status": "completed", "type": "message"}
+        )
+    output += [_function_call(call, new_id) for call in calls]
+    return output
+
+
+def usage_of_completion(usage: JsonObject | None) -> Usage | None:
+    """Chat usage as Responses usage; details that are not reported are unknown, not zero."""
+    if not usage:
+        return None
+    given, made = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    cached = _detail(usage, "prompt_tokens_details", "cached_tokens", "cached_input_tokens", "cache_read_input_tokens")
+    thought = _detail(usage, "completion_tokens_details", "reasoning_tokens", "reasoning_output_tokens")
+    return {
+        "input_tokens": given,
+        "input_tokens_details": {"cached_tokens": cached},
+        "output_tokens": made,
+        "output_tokens_details": {"reasoning_tokens": thought},
+        "total_tokens": usage.get("total_tokens") or given + made,
+    }
+
+
+def completion_of_response(response: JsonObject, *, new_id: Callable[[str], str]) -> JsonObject:
+    """A response object as a chat completion."""
+    content, calls = "", list[JsonObject]()
+    for item in response["output"]:
+        kind = item.get("type", "message")
+        if kind == "reasoning":
+            content += "".join(think_block(part["text"]) for part in item["summary"])
+        elif kind == "function_call":
+            function = {"name": item["name"], "arguments": item["arguments"]}
+            calls.append({"id": item["call_id"], "type": "function", "function": function})
+        elif kind == "message":
+            content += message_text(item)
+    message: JsonObject = {"role": "assistant", "content": content or None, "refusal": None}
+    if calls:
+        message["tool_calls"] = calls
+    reason = (response.get("incomplete_details") or {}).get("reason")
+    finish = {"max_output_tokens": "length", "content_filter": "content_filter"}.get(reason or "")
+    return {
+        "id": new_id("chatcmpl-"),
+        "object": "chat.completion",
+        "created": int(response["created_at"]),
+        "model": response["model"],
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "finish_reason": finish or ("tool_calls" if calls else "stop"),
+                "logprobs": None,
+            }
+        ],
+        "usage": _chat_usage(response.get("usage")),
+    }
+
+
+def _function_call(call: JsonObject, new_id: Callable[[str], str]) -> Item:
+    function = call.get("function") or {}
+    call_id = call.get("id") or new_id("call_")
+    arguments = function.get("arguments")
+    return {
+        "arguments": arguments if isinstance(arguments, str) else "{}",
+        "call_id": call_id,
+        "name": function.get("name") or "",
+        "type": "function_call",
+        "id": call_id,
+        "status": "completed",
+    }
+
+
+def _content_text(content: Any) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
+
+
+def _detail(usage: JsonObject, group: str, name: str, *aliases: str) -> int | None:
+    details = usage.get(group)
+    if isinstance(details, dict) and details.get(name) is not None:
+        return int(details[name])
+    return next((int(usage[alias]) for alias in aliases if usage.get(alias) is not None), None)
+
+
+def _chat_usage(usage: JsonObject | None) -> JsonObject | None:
+    if not usage:
+        return None
+    body = {
+        "prompt_tokens": usage["input_tokens"],
+        "completion_tokens": usage["output_tokens"],
+        "total_tokens": usage["total_tokens"],
+    }
+    cached = usage["input_tokens_details"]["cached_tokens"]
+    if cached is not None:
+        body["prompt_tokens_details"] = {"cached_tokens": cached}
+    return body

@@ -1,0 +1,164 @@
+"""One HTTP/1.1 connection: writes a request, parses the answer with httptools. One exchange at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from typing import TYPE_CHECKING, Final, cast
+
+import httptools
+
+from gymnast.errors import GymnastError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_GATHER_LIMIT: Final = 64 * 1024  # joining head and body is cheaper than a second write, up to a point
+
+
+class TransportError(GymnastError):
+    """No answer: refused, reset, truncated or not HTTP."""
+
+
+class StaleConnectionError(TransportError):
+    """A kept-alive connection was closed by the server before it answered anything."""
+
+
+class HttpReply:
+    """Status, headers and body of an answer."""
+
+    __slots__ = ("_raw_headers", "body", "status")
+
+    def __init__(self, status: int, raw_headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        self.status = status
+        self.body = body
+        self._raw_headers = raw_headers
+
+    def headers(self) -> Iterator[tuple[str, str]]:
+        """Names in lower case, and values."""
+        for name, value in self._raw_headers:
+            yield name.decode("latin-1").lower(), value.decode("latin-1")
+
+    def header(self, name: str) -> str | None:
+        """The value of a header given in lower case, or None."""
+        wanted = name.encode("latin-1")
+        return next((value.decode("latin-1") for found, value in self._raw_headers if found.lower() == wanted), None)
+
+
+class Connection(asyncio.Protocol):
+    """A connection of the pool. `idle_since` is the pool's to set and read."""
+
+    __slots__ = (
+        "_body", "_complete_at_eof", "_headers", "_loop", "_parser", "_transport", "_used", "_waiter", "idle_since", "keeps_alive"
+    )  # fmt: skip
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[HttpReply] | None = None
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self._complete_at_eof = False
+        self._used = False
+        self.idle_since = 0.0
+        self.keeps_alive = True
+
+    @property
+    def usable(self) -> bool:
+        return self.keeps_alive and self._transport is not None and not self._transport.is_closing()
+
+    def close(self) -> None:
+        self.keeps_alive = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def exchange(self, head: bytes, body: bytes) -> HttpReply:
+        """Send a request and wait for its answer. Abandoned halfway, the connection is closed, never reused."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise StaleConnectionError("the server closed the connection")
+        self._headers, self._body, self._complete_at_eof = [], [], False
+        waiter = self._waiter = self._loop.create_future()
+        if len(body) < _GATHER_LIMIT:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
+        try:
+            reply: HttpReply = await waiter
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._waiter = None
+        self._used = True
+        return reply
+
+    # --- asyncio ---------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiter is None:
+            self.close()  # nobody asked: whatever this is, it must not be taken for the next answer
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(TransportError(f"the answer is not HTTP: {str(error) or type(error).__name__}"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.keeps_alive = False
+        self._transport = None
+        if self._complete_at_eof:
+            self.on_message_complete()
+        elif self._headers or self._body:
+            self._fail(TransportError("the connection broke in the middle of the answer"))
+        elif self._used:
+            self._fail(StaleConnectionError("the server closed the connection before it answered"))
+        else:
+            said = f": {error}" if error else ""
+            self._fail(TransportError(f"the server closed the connection without an answer{said}"))
+
+    # --- httptools -------------------------------------------------------------------------------------------------------
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        names = {name.lower() for name, _ in self._headers}
+        self._complete_at_eof = not ({b"content-length", b"transfer-encoding"} & names)
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._complete_at_eof = False
+        status = self._parser.get_status_code()
+        if 100 <= status < 200:  # an interim answer; the real one follows
+            self._headers, self._body = [], []
+            return
+        self.keeps_alive = self.keeps_alive and self._parser.should_keep_alive()
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        try:
+            waiter.set_result(HttpReply(status, self._headers, decompressed(body, self._headers)))
+        except zlib.error as error:
+            self._fail(TransportError(f"the answer cannot be decompressed: {error}"))
+
+    def _fail(self, error: TransportError) -> None:
+        self.keeps_alive = False
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+
+
+def decompressed(body: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The body without gzip or deflate, which some servers apply unasked."""
+    for name, value in headers:
+        if name.lower() == b"content-encoding" and value.lower() in {b"gzip", b"deflate"}:
+            return zlib.decompress(body, wbits=zlib.MAX_WBITS | 32)
+    return body
