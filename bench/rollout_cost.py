@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 HERE = Path(__file__).parent
 OUR_CORE, POLICY_CORE = 0, 1
@@ -59,7 +59,7 @@ class Measured:
     cpu_s: float
 
 
-# --- the measured programs, each in a process of its own ------------------------------------------------------------------
+# --- the measured programs, each in a process of its own ----------------------------------------------------------
 
 
 def bare(port: int, workload: Workload, rollouts: int, concurrency: int) -> Measured:
@@ -168,11 +168,11 @@ def _bodies(workload: Workload) -> list[dict[str, Any]]:
     from gymnast.wire.dialects.chat_request import chat_request
 
     row = json.loads(_example(workload).read_text().splitlines()[0])
-    params = row["responses_create_params"]
+    params: Any = row["responses_create_params"]
     call = {"type": "function_call", "call_id": "call_1", "name": "increment_counter", "arguments": '{"count": 3}'}
     result = {"type": "function_call_output", "call_id": "call_1", "output": '{"success":true}'}
     return [
-        {**chat_request({**params, "input": params["input"] + [call, result] * turn})[0], "model": "mock"}
+        {**chat_request(cast("Any", {**params, "input": params["input"] + [call, result] * turn}))[0], "model": "mock"}
         for turn in range(workload.model_calls)
     ]
 
@@ -192,7 +192,7 @@ def _cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-# --- the driver ---------------------------------------------------------------------------------------------------------
+# --- the driver ----------------------------------------------------------------------------------------------------
 
 
 def measure(kind: str, **arguments: Any) -> Measured:
@@ -278,7 +278,8 @@ def main() -> None:
         print(json.dumps(rows, indent=2))
         return
     print(
-        f"{'workload':<18} {'conc.':>5} {'':<22} {'rollouts/s':>10} {'calls/s':>9} {'CPU ms/rollout':>15} {'ratio to (a)':>13}  bar"
+        f"{'workload':<18} {'conc.':>5} {'':<22} {'rollouts/s':>10} {'calls/s':>9} {'CPU ms/rollout':>15} "
+        f"{'ratio to (a)':>13}  bar"
     )
     for row in rows:
         bar = f">= {BARS[row['kind']]}" if row["kind"] in BARS else ""

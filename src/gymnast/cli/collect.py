@@ -52,7 +52,6 @@ def command(
         bool, typer.Option("--no-serve", help="Start nothing: use the agents of a running `gymnast serve`.")
     ] = False,
     head: shared.Head = None,
-    token: shared.Token = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the files of an earlier run under the same names.")
     ] = False,
@@ -100,12 +99,10 @@ def command(
         existing="overwrite" if overwrite else "refuse",
         request_debug=bool(config.values.get("global_aiohttp_client_request_debug")),
     )
-    return run(request, config, remote=via_serve or head is not None, head=head, token=token, as_json=as_json)
+    return run(request, config, remote=via_serve or head is not None, head=head, as_json=as_json)
 
 
-def run(
-    request: CollectRequest, config: Any, *, remote: bool, head: str | None, token: str | None, as_json: bool
-) -> int:
+def run(request: CollectRequest, config: Any, *, remote: bool, head: str | None, as_json: bool) -> int:
     """Collect, show progress, print the result. Returns the exit code."""
     import asyncio
 
@@ -119,8 +116,8 @@ def run(
     listen = _json_listener(progress) if as_json else progress
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         if remote:
-            url, found_token = find_head(head, token, config)
-            finished = runner.run(collect_remote(request, url, found_token, listen, shared.say))
+            url, token = find_head(head, config)
+            finished = runner.run(collect_remote(request, url, token, listen, shared.say))
         else:
             finished = runner.run(collect_here(request, config, read_environ(), listen, shared.say))
     if not as_json:

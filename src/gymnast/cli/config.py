@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from gymnast.config import Config
     from gymnast.errors import Problem
 
-app = typer.Typer(help="Look at a configuration without starting anything.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look at a configuration without starting anything.", no_args_is_help=True, rich_markup_mode=None
+)
 
 AllowMissingModel = True  # these commands look; a policy is needed only to run
 
@@ -97,6 +99,8 @@ def check(config: Config, *, as_json: bool = False, bad_code: int = 2) -> int:
         return bad_code if problems else 0
     if problems:
         return _report(problems, bad_code)
+    if config.lacks_policy:
+        shared.say("note: no policy_model is configured; collect and serve need one")
     names = ", ".join(config.instances)
     print(f"valid: {len(config.instances)} instances ({names}) from {len(config.files)} files")
     return 0

@@ -28,7 +28,7 @@ def command(
         plan=PlanOptions(repeats=num_repeats),
         existing="overwrite",
     )
-    code = run(request, config, remote=False, head=None, token=None, as_json=False)
+    code = run(request, config, remote=False, head=None, as_json=False)
     print(f"tasks     {tasks}")
     print("next      read README.md: the same command with your own policy endpoint and tasks")
     return code

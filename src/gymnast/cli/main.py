@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,10 +16,14 @@ from gymnast.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+# Typer carries its own click or uses the installed one, depending on its version; this is that one's base class.
+_UsageProblem: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
 app = typer.Typer(
     name="gymnast",
     help="Collect, score and explain the rollouts of language-model agents in RL environments.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # brackets in help texts are brackets
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -42,19 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(guarded(lambda: app(args=arguments, standalone_mode=False)))
 
 
-def guarded(run: Callable[[], object], *, user_error_code: int | None = None) -> int:
+def guarded(run: Callable[[], object], *, user_error_code: int | None = None) -> int:  # noqa: PLR0911 - one per kind of end
     """Run a command; turn what it raises into a message and an exit code (see gymnast.errors)."""
-    import click  # noqa: PLC0415
 
     try:
         result = run()
         return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as ended:
-        return ended.exit_code
-    except click.ClickException as error:
+    except typer.Exit as ended:
+        return int(ended.exit_code)
+    except _UsageProblem as error:
         error.show()
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+        return int(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return 130
     except UserError as error:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Hydra-style overrides: +key=value, ++a.b=value, ~key.", show_default=False, metavar="[OVERRIDES]..."
+        help="Hydra-style overrides: +key=value, ++a.b=value, ~key.", show_default=False, metavar="OVERRIDES"
     ),
 ]
 ConfigFiles = Annotated[
@@ -41,9 +41,6 @@ SearchDirs = Annotated[
 ]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Head = Annotated[str | None, typer.Option("--head", help="URL of a head server, e.g. http://127.0.0.1:11000.")]
-Token = Annotated[
-    str | None, typer.Option("--token", help="Token of a server that requires one (or set GYMNAST_TOKEN).")
-]
 
 
 def load(
@@ -68,7 +65,7 @@ def load(
         paths.append(config_path("responses_api_models", "vllm_model"))
     initial: dict[str, Any] = {}
     if model_url is not None:
-        initial |= {"policy_base_url": model_url, "policy_api_key": ""}
+        initial["policy_base_url"] = model_url
     if model is not None:
         initial["policy_model_name"] = model
     config = load_config(
@@ -77,6 +74,7 @@ def load(
         config_paths=paths,
         search_dirs=search_dirs or (),
         initial=initial,
+        defaults={"policy_api_key": ""} if model_url is not None else None,
         stub_policy=stub_policy,
     )
     for warning in config.warnings:

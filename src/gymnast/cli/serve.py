@@ -32,7 +32,6 @@ def command(
         str | None,
         typer.Option("--head-port", help="Port of the head server, or 'auto' for a free one. [default: 11000]"),
     ] = None,
-    token: shared.Token = None,
     log_dir: Annotated[Path | None, typer.Option("--log-dir", help="Folder for one log file per instance.")] = None,
     endpoint_timeout_s: Annotated[
         float, typer.Option("--endpoint-timeout", help="Seconds to wait for policy endpoints; 0 does not check.")
@@ -55,7 +54,6 @@ def command(
     options = ServeOptions(
         host=host,
         head_port=_port(head_port),
-        token=token,
         log_dir=log_dir,
         endpoint_timeout_s=endpoint_timeout_s,
     )

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from gymnast.runtime.remote import InstanceHealth, RemoteHead
 
 
-def command(head: shared.Head = None, token: shared.Token = None, as_json: shared.JsonOutput = False) -> int:
+def command(head: shared.Head = None, as_json: shared.JsonOutput = False) -> int:
     """Show the instances of a running serve. Exit code 0 only if all are healthy."""
-    return run(head, token, None, as_json=as_json)
+    return run(head, None, as_json=as_json)
 
 
-def run(head: str | None, token: str | None, config: Config | None, *, as_json: bool) -> int:
+def run(head: str | None, config: Config | None, *, as_json: bool) -> int:
     """Print the status; 0 if everything that should run does."""
     import asyncio
 
-    url, found_token = find_head(head, token, config)
-    remote, health = asyncio.run(_look(url, found_token))
+    url, token = find_head(head, config)
+    remote, health = asyncio.run(_look(url, token))
     healthy = sum(entry.healthy for entry in health)
     if as_json:
         import orjson
@@ -41,14 +41,14 @@ def run(head: str | None, token: str | None, config: Config | None, *, as_json: 
     return 0 if health and healthy == len(health) else 1
 
 
-def find_head(head: str | None, token: str | None, config: Any) -> tuple[str, str | None]:
+def find_head(head: str | None, config: Any) -> tuple[str, str | None]:
     """The head server that is meant, and the token for it: as named, as configured, or as registered on this host."""
     from gymnast.config import read_environ
     from gymnast.config.load import DEFAULT_HEAD_PORT, DEFAULT_HOST
     from gymnast.runtime.registry import Registry
 
     environ = read_environ()
-    token = token or environ.token
+    token = environ.token
     registry = Registry(environ.runtime_dir)
     configured = config.values.get("head_server") if config is not None else None
     if head is None and configured:
@@ -58,6 +58,9 @@ def find_head(head: str | None, token: str | None, config: Any) -> tuple[str, st
         known = next((entry for entry in registry.entries() if entry.head_url == head), None)
         return head, token or (known.token if known else None)
     entry = registry.find(cwd=str(Path.cwd()), default_head=f"http://{DEFAULT_HOST}:{DEFAULT_HEAD_PORT}")
+    for other in registry.entries():
+        if other.pid != entry.pid:
+            shared.say(f"note: another serve runs here: --head {other.head_url} (pid {other.pid}, in {other.cwd})")
     return entry.head_url, token or entry.token
 
 

@@ -1,4 +1,4 @@
-"""What people see of a run: a line of progress that is redrawn on a terminal and repeated sparingly elsewhere, tables."""
+"""What people see of a run: a progress line, redrawn on a terminal and repeated sparingly elsewhere; tables."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Progress:
 
 def summary_rows(tally: Tally) -> list[dict[str, Any]]:
     """One row for each agent, and one for all: what the table and `--json` show."""
-    rows = [
+    return [
         {
             "agent": name,
             "rollouts": agent.scored + agent.failed.total(),
@@ -91,7 +91,6 @@ def summary_rows(tally: Tally) -> list[dict[str, Any]]:
         }
         for name, agent in sorted(tally.agents.items())
     ]
-    return rows
 
 
 def summary_table(tally: Tally) -> Table:

@@ -23,7 +23,7 @@ FIELD_ERROR = 2
 
 COMMANDS = {
     "ng_run": "serve the configured instances and the head server: ng_run +config_paths=[a.yaml,b.yaml]",
-    "ng_collect_rollouts": "collect rollouts: ng_collect_rollouts +agent_name=A +input_jsonl_fpath=I +output_jsonl_fpath=O",
+    "ng_collect_rollouts": "collect: ng_collect_rollouts +agent_name=A +input_jsonl_fpath=I +output_jsonl_fpath=O",
     "ng_status": "show the health of running servers",
     "ng_dump_config": "print the resolved configuration, secrets masked",
     "ng_validate": "check a configuration without starting anything",
@@ -68,7 +68,7 @@ def collect_rollouts() -> None:
             request_debug=bool(config.values.get("global_aiohttp_client_request_debug")),
         )
         remote = not any(found.kind == "responses_api_agents" for found in config.instances.values())
-        return collect.run(request, config, remote=remote, head=None, token=None, as_json=False)
+        return collect.run(request, config, remote=remote, head=None, as_json=False)
 
     _main("ng_collect_rollouts", command)
 
@@ -80,7 +80,7 @@ def status() -> None:
         from gymnast.cli import status as status_command
 
         config = _config(sys.argv[1:], stub_policy=True)
-        return status_command.run(None, None, config, as_json=bool(config.values.get("json")))
+        return status_command.run(None, config, as_json=bool(config.values.get("json")))
 
     _main("ng_status", command)
 
@@ -91,7 +91,7 @@ def dump_config() -> None:
     def command() -> int:
         from gymnast.cli.config import masked_yaml
 
-        print(masked_yaml(_config(sys.argv[1:], stub_policy=True).checked()), end="")  # noqa: T201 - the result
+        print(masked_yaml(_config(sys.argv[1:], stub_policy=True).checked()), end="")
         return 0
 
     _main("ng_dump_config", command)
@@ -111,13 +111,13 @@ def validate() -> None:
 
 def version() -> None:
     """`ng_version`: the version."""
-    print(f"gymnast {__version__}")  # noqa: T201 - the result
+    print(f"gymnast {__version__}")
 
 
 def help() -> None:  # noqa: A001 - the command's name
     """`ng_help`: the commands."""
     for name, text in COMMANDS.items():
-        print(f"{name:<22} {text}")  # noqa: T201 - the result
+        print(f"{name:<22} {text}")
 
 
 class CollectFields:
@@ -197,7 +197,7 @@ def _config(arguments: list[str], *, stub_policy: bool = False) -> Config:
         raise FieldError(f"there is no option {flags[0]}", next=f"arguments look like +key=value; {hint}")
     config = load_config(arguments, environ=read_environ(), stub_policy=stub_policy)
     for warning in config.warnings:
-        print(f"warning: {warning}", file=sys.stderr)  # noqa: T201 - talk
+        print(f"warning: {warning}", file=sys.stderr)
     return config
 
 
@@ -207,7 +207,7 @@ def _names_configs(arguments: list[str]) -> bool:
 
 def _main(name: str, command: Callable[[], int]) -> None:
     if any(argument in {"-h", "--help"} for argument in sys.argv[1:]):
-        print(f"{name}: {COMMANDS[name]}")  # noqa: T201 - the result
+        print(f"{name}: {COMMANDS[name]}")
         sys.exit(0)
 
     def checked() -> int:

@@ -1,4 +1,4 @@
-"""YAML and overrides in, one typed configuration out, each value with its origin. Starts nothing, knows no server code."""
+"""YAML and overrides in, one typed configuration out, each value with its origin. Starts nothing."""
 
 from gymnast.config.environ import Environ, read_environ
 from gymnast.config.instances import Instance, ServerKind, ServerRef

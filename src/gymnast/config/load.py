@@ -1,7 +1,7 @@
 """From config files, env.yaml and overrides to one checked configuration, each value with its origin.
 
 Precedence, low to high: files in `config_paths` (a file overrides what it pulls in; later siblings override earlier
-ones), env.yaml, an initial mapping given by a program, overrides. Nothing is started here.
+ones), env.yaml, an initial mapping given by a program, overrides; below them all, defaults. Nothing is started here.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_HEAD_PORT: Final = 11000
+STUB: Final = Origin("stub: no policy is configured")
 POLICY_STUB: Final[dict[str, Any]] = {
     "policy_base_url": "",
     "policy_api_key": "",
@@ -68,6 +69,12 @@ class Config:
         """The resolved values, secrets masked: what may be shown."""
         return {key: masked(value, key) for key, value in self.values.items()}
 
+    @property
+    def lacks_policy(self) -> bool:
+        """The policy is only a stub: fine for looking, not for running."""
+        policy = self.root.get("policy_model")
+        return policy is not None and policy.origin == STUB
+
     def instance(self, name: str) -> Instance:
         """The instance of that name, or an error with suggestions."""
         found = self.instances.get(name)
@@ -93,6 +100,7 @@ def load_config(
     config_paths: Sequence[str] = (),
     search_dirs: Sequence[Path] = (),
     initial: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
     cwd: Path | None = None,
     stub_policy: bool = False,
 ) -> Config:
@@ -105,9 +113,9 @@ def load_config(
     initial_node = tree.node_from(dict(initial or {}), Origin("initial configuration"))
     paths = [*config_paths, *_listed_paths(env_node, initial_node, overrides.additions(parsed), problems)]
     files, warnings = _Files(roots, problems), list[str]()
-    root = Node({}, Origin("default"))
+    root = tree.node_from(dict(defaults or {}), Origin("default"))
     if stub_policy:
-        root = tree.merge(root, tree.node_from(POLICY_STUB, Origin("default")))
+        root = tree.merge(root, tree.node_from(POLICY_STUB, STUB))
     root = files.merged(root, paths)
     for layer in (env_node, initial_node):
         root = tree.merge(root, layer)
@@ -116,8 +124,7 @@ def load_config(
         root, Node({"config_paths": tree.node_from(files.loaded, Origin("loaded files"))}, Origin("default"))
     )
     if stub_policy and "policy_model" not in root.value:
-        root = tree.merge(root, tree.node_from(POLICY_STUB_INSTANCE, Origin("default")))
-        warnings.append("no policy_model is configured: fine for looking, but collect and serve need one")
+        root = tree.merge(root, tree.node_from(POLICY_STUB_INSTANCE, STUB))
     root, directive_problems = apply_directives(root)
     problems += directive_problems
     root = overrides.apply_deletes(root, parsed, problems)

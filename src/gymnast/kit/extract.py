@@ -16,13 +16,13 @@ def boxed(text: str) -> list[str]:
     found: list[tuple[int, str]] = []
     open_braces: list[int | None] = []
     for match in _BRACE.finditer(text):
-        token = match[0]
-        if token == "}":
+        brace = match[0]
+        if brace == "}":
             start = open_braces.pop() if open_braces else None
             if start is not None:
                 found.append((start, text[start : match.start()]))
-        elif token[0] == "{" or token.startswith("\\boxed"):
-            open_braces.append(None if token[0] == "{" else match.end())
+        elif brace[0] == "{" or brace.startswith("\\boxed"):
+            open_braces.append(None if brace[0] == "{" else match.end())
     return [content for _, content in sorted(found)]
 
 

@@ -23,6 +23,7 @@ from gymnast.wire.classify import kind_of_reply, reply_failure
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
     from gymnast.wire.calls import Calls
+    from gymnast.wire.message import Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,7 @@ async def attempt(calls: Calls, row: JsonObject, timeout_s: float) -> Scored | F
     scope = Scope(correlation_id(row))
     try:
         reply = await calls.call(agent, "/run", row, scope, stage=Stage.AGENT, timeout_s=timeout_s)
-        if not reply.ok:
-            kind = kind_of_reply(Stage.AGENT, reply.status)
-            raise CallError(reply_failure(reply, kind, Stage.AGENT, agent, "/run", calls.address(agent)))
-        result = _checked(reply.body, agent)
+        result = _verify_row(reply, agent, calls.address(agent))
     except CallError as error:
         return Failed(error.detail, time.perf_counter() - started, started_at)
     seconds = time.perf_counter() - started
@@ -99,8 +97,12 @@ def _stamped(result: JsonObject, row: JsonObject) -> JsonObject:
     return result
 
 
-def _checked(body: Any, agent: str) -> JsonObject:
+def _verify_row(reply: Reply, agent: str, address: str) -> JsonObject:
     """A verify row: an object with a finite reward, or with a failure the agent reports itself."""
+    if not reply.ok:
+        kind = kind_of_reply(Stage.AGENT, reply.status)
+        raise CallError(reply_failure(reply, kind, Stage.AGENT, agent, "/run", address))
+    body: Any = reply.body
     if isinstance(body, dict):
         if body.get(FAILURE_CLASS) is not None:
             return body

@@ -21,8 +21,8 @@ from gymnast.wire.validate import InvalidBody, validate_params
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from typing import BinaryIO
     from pathlib import Path
+    from typing import BinaryIO
 
     from gymnast.rollouts.prompt import PromptTemplate
     from gymnast.types.json import JsonObject
@@ -220,7 +220,8 @@ class _Planner:
                 self.summary.warnings.append(f"num_repeats names agents that no row uses: {', '.join(unused)}")
         for key, count in self._dropped.most_common(10):
             self.summary.warnings.append(
-                f"the override of responses_create_params.{key.split('.')[0]} replaces it whole: '{key}' was dropped from {count} rows"
+                f"the override of responses_create_params.{key.split('.')[0]} replaces it whole: "
+                f"'{key}' was dropped from {count} rows"
             )
 
 

@@ -10,13 +10,13 @@ import asyncio
 import os
 import sys
 import tempfile
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from gymnast.config.secrets import Scrubber
-from gymnast.errors import CallError, StartError, UserError
+from gymnast.errors import StartError, UserError
 from gymnast.runtime.children import Child
 from gymnast.runtime.control import Launch
 from gymnast.runtime.listener import Listener
@@ -34,7 +34,7 @@ from gymnast.wire.transports import AsgiLifespan, Http, InMemoryAsgi, InProcess
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from gymnast.config import Instance
@@ -91,6 +91,7 @@ class Cell:
         self._sockets = dict(sockets or {})
         self._transports: dict[str, Transport] = {}
         self._stack = AsyncExitStack()
+        self._listeners: list[Listener] = []
         self._boundary = stderr_boundary(options.scrubber) if options.request_debug else None
         self.calls = Calls(self._transports, boundary=self._boundary)
 
@@ -106,6 +107,8 @@ class Cell:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for listener in self._listeners:
+            listener.begin_to_close()
         await self._stack.aclose()
 
     async def _start(self) -> None:
@@ -157,6 +160,7 @@ class Cell:
             way_on = f"choose another `port` for '{instance.name}', or none to take a free one"
             sock = bind(instance.host or self.options.host, instance.port or 0, what=instance.name, way_on=way_on)
         listener = await self._stack.enter_async_context(Listener(Guarded(app, self.options.token), sock))
+        self._listeners.append(listener)
         self.addresses[instance.name] = Address(advertised(listener.host), listener.port, os.getpid())
 
     # --- instances in child processes --------------------------------------------------------------------------------
@@ -168,12 +172,12 @@ class Cell:
             child = Child(instance, log, on_death=self._child_died)
             self.children[instance.name] = child
             self._stack.push_async_callback(child.stop)
-        async with _first_error(asyncio.TaskGroup()) as group:
+        async with _all_or_first_error() as group:
             for child in self.children.values():
                 group.create_task(self._launch(child))
         urls = {name: address.url for name, address in self.addresses.items()} | self._peers
         urls |= {instance.name: instance.url for instance in self.instances if instance.url is not None}
-        async with _first_error(asyncio.TaskGroup()) as group:
+        async with _all_or_first_error() as group:
             for child in self.children.values():
                 group.create_task(child.introduce(urls))
 
@@ -218,20 +222,14 @@ def launch_of(instance: Instance, host: str, options: CellOptions) -> Launch:
     )
 
 
-class _first_error:  # noqa: N801 - reads as a verb at its use
+@asynccontextmanager
+async def _all_or_first_error() -> AsyncIterator[asyncio.TaskGroup]:
     """A task group whose users see the first error itself, not a group of one."""
-
-    def __init__(self, group: asyncio.TaskGroup) -> None:
-        self._group = group
-
-    async def __aenter__(self) -> asyncio.TaskGroup:
-        return await self._group.__aenter__()
-
-    async def __aexit__(self, *args: Any) -> None:
-        try:
-            await self._group.__aexit__(*args)
-        except* (UserError, CallError, OSError) as errors:
-            raise errors.exceptions[0] from None
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except* (UserError, OSError) as errors:
+        raise errors.exceptions[0] from None
 
 
 def stderr_boundary(scrubber: Scrubber) -> BoundaryLog:

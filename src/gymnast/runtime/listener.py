@@ -63,10 +63,14 @@ class Listener:
             await asyncio.sleep(0.001)
         return self
 
+    def begin_to_close(self) -> None:
+        """Stop accepting; several listeners told so before they are closed end together, not one after the other."""
+        self._server.should_exit = True
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.should_exit = True
+        self.begin_to_close()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         self._sock.close()

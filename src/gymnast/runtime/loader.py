@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
-from typing_extensions import TypeIs
 
 from gymnast.config.instances import COMMON_KEYS
 from gymnast.config.roots import HUB
@@ -21,6 +20,8 @@ from gymnast.wire.server import Server, Surroundings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from typing_extensions import TypeIs
 
     from gymnast.config import Instance
     from gymnast.wire.asgi import AsgiApp
@@ -108,8 +109,7 @@ def _settings(server_class: type[Server], instance: Instance, problems: list[Pro
     try:
         return model.model_validate(dict(instance.settings))
     except ValidationError as error:
-        for found in error.errors(include_url=False):
-            problems.append(_settings_problem(found, model, instance))
+        problems += [_settings_problem(found, model, instance) for found in error.errors(include_url=False)]
         return None
 
 
@@ -142,7 +142,7 @@ def _import(instance: Instance) -> ModuleType:
         if path.is_relative_to(HUB):
             return importlib.import_module(".".join(("gymnast.hub", *path.relative_to(HUB).with_suffix("").parts)))
         return _import_from(path, f"gymnast_hosted.{instance.kind}.{instance.implementation}")
-    except Exception as error:  # noqa: BLE001 - the boundary to an author's code
+    except Exception as error:
         text = f"importing the entry file raised {type(error).__name__}: {error}"
         raise LoadError(text, where=str(path)) from error
 

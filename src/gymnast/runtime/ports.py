@@ -28,7 +28,7 @@ def bind(host: str, port: int, *, what: str, way_on: str) -> socket.socket:
         raise UserError(
             f"cannot listen on {host}:{port}: {error.strerror or error}", where=what, next="check the host name"
         ) from error
-    sock.setblocking(False)
+    sock.setblocking(False)  # noqa: FBT003 - the standard library's signature
     return sock
 
 

@@ -99,7 +99,7 @@ async def _wait_for_endpoint(
             raise StartError(
                 f"the endpoint of '{instance}' did not become ready within {timeout_s:g} s: {found.said}",
                 where=target,
-                next="start it, correct policy_base_url, or wait longer: ++model_endpoint_readiness_timeout_seconds=600",
+                next="start it, correct its URL, or wait longer: ++model_endpoint_readiness_timeout_seconds=600",
             )
         if not told:
             say(f"waiting up to {timeout_s:g} s for {target} ({found.said})")

@@ -65,7 +65,7 @@ class Registry:
         return sorted(alive, key=lambda entry: entry.started_at)
 
     def find(self, *, cwd: str, default_head: str) -> ServeEntry:
-        """The serve a command without further words means: the only one, the one of this folder, or the default head."""
+        """The serve that is meant where none is named: the only one, this folder's, or the one on the default port."""
         entries = self.entries()
         if not entries:
             raise NotFoundError(

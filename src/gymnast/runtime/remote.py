@@ -78,7 +78,7 @@ async def read_head(client: HttpClient, url: str, token: str | None) -> RemoteHe
         next_step = "start it (gymnast serve), or name another: --head URL"
         raise NotFoundError(f"no head server answers at {url}: {instances.said}", next=next_step)
     if instances.code == 401:
-        raise NotFoundError(f"the head server at {url} requires a token", next="set GYMNAST_TOKEN or pass --token")
+        raise NotFoundError(f"the head server at {url} requires a token", next="set GYMNAST_TOKEN")
     config = await probe(client, f"{url}/global_config_dict_yaml", token=token, timeout_s=HEAD_TIMEOUT_S)
     if not isinstance(instances.body, list) or not isinstance(config.body, str):
         next_step = "name the right one: --head URL"

@@ -42,7 +42,6 @@ class ServeOptions:
     host: str | None = None
     head_port: int | None = None
     """None takes the configured or documented default port; 0 takes a free one."""
-    token: str | None = None
     log_dir: Path | None = None
     endpoint_timeout_s: float = 600.0
 
@@ -60,7 +59,7 @@ class Serving:
         self.host = options.host or (own_address() if config.values.get("use_absolute_ip") else config.default_host)
         self.head_host = options.host or str((config.values.get("head_server") or {}).get("host") or self.host)
         hosts = {self.host, self.head_host, *(found.host for found in config.instances.values() if found.host)}
-        self.token = serve_token(hosts, options.token or environ.token)
+        self.token = serve_token(hosts, environ.token)
         self.log_dir = options.log_dir or _log_dir(config, environ)
         self.head_url = ""
         self.cell = Cell(list(config.instances.values()), self._cell_options())

@@ -1,4 +1,4 @@
-"""Appending lines so that a crash loses little and tears nothing we cannot mend: one writer, group commit with fsync."""
+"""Appending lines so that a crash loses little and tears nothing we cannot mend: one writer, group commit, fsync."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class AppendLog:
             os.close(self._fd)
 
     def append(self, line: bytes) -> None:
-        """Take a line (without its newline). Raises if an earlier write failed: nothing is accepted that is not kept."""
+        """Take a line (without its newline). Raises if an earlier write failed: what is accepted is kept."""
         if self.error is not None:
             raise self._failure(self.error)
         self._pending.append(line)

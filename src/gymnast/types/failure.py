@@ -53,58 +53,50 @@ class FailureKind:
         return f"docs/failures.md#{self.name}"
 
 
-def _table(*kinds: FailureKind) -> dict[str, FailureKind]:
-    return {kind.name: kind for kind in kinds}
+def _table(*rows: tuple[str, Layer, str, str]) -> dict[str, FailureKind]:
+    return {name: FailureKind(name, layer, retry == AGAIN, hint) for name, layer, retry, hint in rows}
+
+
+AGAIN: Final = "retryable"
+FINAL: Final = "not retryable"
 
 
 KINDS: Final = _table(
-    FailureKind(
-        "model_unreachable", Layer.MODEL_SERVING, True, "check that the policy endpoint runs and its URL is right"
-    ),
-    FailureKind("model_timeout", Layer.MODEL_SERVING, True, "raise model_timeout_s or lower concurrency"),
-    FailureKind("model_rate_limited", Layer.MODEL_SERVING, True, "lower concurrency (num_samples_in_parallel)"),
-    FailureKind("model_overloaded", Layer.MODEL_SERVING, True, "lower concurrency or add replicas"),
-    FailureKind("model_error", Layer.MODEL_SERVING, True, "read the endpoint's own log around this time"),
-    FailureKind("model_bad_reply", Layer.MODEL_SERVING, True, "the endpoint does not speak the configured dialect"),
-    FailureKind("model_rejected", Layer.DATA_SCHEMA, False, "the endpoint refused the request: read the body it sent"),
-    FailureKind("model_auth", Layer.CONFIG, False, "check policy_api_key"),
-    FailureKind("model_not_found", Layer.CONFIG, False, "check policy_model_name and the base URL's /v1"),
-    FailureKind(
+    ("model_unreachable", Layer.MODEL_SERVING, AGAIN, "check that the policy endpoint runs and its URL is right"),
+    ("model_timeout", Layer.MODEL_SERVING, AGAIN, "raise model_timeout_s or lower concurrency"),
+    ("model_rate_limited", Layer.MODEL_SERVING, AGAIN, "lower concurrency (num_samples_in_parallel)"),
+    ("model_overloaded", Layer.MODEL_SERVING, AGAIN, "lower concurrency or add replicas"),
+    ("model_error", Layer.MODEL_SERVING, AGAIN, "read the endpoint's own log around this time"),
+    ("model_bad_reply", Layer.MODEL_SERVING, AGAIN, "the endpoint does not speak the configured dialect"),
+    ("model_rejected", Layer.DATA_SCHEMA, FINAL, "the endpoint refused the request: read the body it sent"),
+    ("model_auth", Layer.CONFIG, FINAL, "check policy_api_key"),
+    ("model_not_found", Layer.CONFIG, FINAL, "check policy_model_name and the base URL's /v1"),
+    (
         "environment_unreachable",
         Layer.INFRA,
-        True,
+        AGAIN,
         "the resources server died or its address is wrong: gymnast status",
     ),
-    FailureKind(
-        "seed_rejected", Layer.DATA_SCHEMA, False, "the row lacks what the environment needs to open a session"
-    ),
-    FailureKind("seed_error", Layer.VERIFIER, True, "the environment raised while opening the session: read its log"),
-    FailureKind(
-        "seed_timeout", Layer.THROUGHPUT, True, "opening a session is slow: lower concurrency or raise seed_timeout_s"
-    ),
-    FailureKind("tool_error", Layer.VERIFIER, True, "a tool of the environment crashed: read its log"),
-    FailureKind("tool_timeout", Layer.THROUGHPUT, True, "a tool is slow: lower concurrency or raise tool_timeout_s"),
-    FailureKind("session_expired", Layer.THROUGHPUT, True, "the rollout outlived session_ttl_s of its environment"),
-    FailureKind("verify_rejected", Layer.DATA_SCHEMA, False, "the row does not fit the verifier's request model"),
-    FailureKind("verifier_error", Layer.VERIFIER, True, "the verifier raised: read the environment's log"),
-    FailureKind(
-        "verifier_timeout", Layer.VERIFIER, True, "verification is slow: lower concurrency or raise verify_timeout_s"
-    ),
-    FailureKind("verifier_bad_reply", Layer.VERIFIER, False, "the verifier must answer with a finite number `reward`"),
-    FailureKind(
-        "judge_failed", Layer.VERIFIER, True, "the judge model could not be asked; the rollout can be re-verified"
-    ),
-    FailureKind("agent_error", Layer.AGENT, True, "the agent raised: read its log"),
-    FailureKind("agent_rejected", Layer.DATA_SCHEMA, False, "the row does not fit the agent's request model"),
-    FailureKind(
-        "agent_unreachable", Layer.INFRA, True, "the agent server died or its address is wrong: gymnast status"
-    ),
-    FailureKind("agent_not_found", Layer.CONFIG, False, "the row names an agent that is not configured"),
-    FailureKind("agent_bad_reply", Layer.AGENT, False, "an agent must answer /run with a verify row"),
-    FailureKind("agent_reported", Layer.AGENT, True, "the agent reported this failure itself (see failure_class)"),
-    FailureKind("rollout_timeout", Layer.THROUGHPUT, True, "raise rollout_timeout_s or bound max_steps"),
-    FailureKind("bad_row", Layer.DATA_SCHEMA, False, "fix the input row"),
-    FailureKind("unknown", Layer.INFRA, True, "please report this: every failure should have a kind"),
+    ("seed_rejected", Layer.DATA_SCHEMA, FINAL, "the row lacks what the environment needs to open a session"),
+    ("seed_error", Layer.VERIFIER, AGAIN, "the environment raised while opening the session: read its log"),
+    ("seed_timeout", Layer.THROUGHPUT, AGAIN, "opening a session is slow: lower concurrency or raise seed_timeout_s"),
+    ("tool_error", Layer.VERIFIER, AGAIN, "a tool of the environment crashed: read its log"),
+    ("tool_timeout", Layer.THROUGHPUT, AGAIN, "a tool is slow: lower concurrency or raise tool_timeout_s"),
+    ("session_expired", Layer.THROUGHPUT, AGAIN, "the rollout outlived session_ttl_s of its environment"),
+    ("verify_rejected", Layer.DATA_SCHEMA, FINAL, "the row does not fit the verifier's request model"),
+    ("verifier_error", Layer.VERIFIER, AGAIN, "the verifier raised: read the environment's log"),
+    ("verifier_timeout", Layer.VERIFIER, AGAIN, "verification is slow: lower concurrency or raise verify_timeout_s"),
+    ("verifier_bad_reply", Layer.VERIFIER, FINAL, "the verifier must answer with a finite number `reward`"),
+    ("judge_failed", Layer.VERIFIER, AGAIN, "the judge model could not be asked; the rollout can be re-verified"),
+    ("agent_error", Layer.AGENT, AGAIN, "the agent raised: read its log"),
+    ("agent_rejected", Layer.DATA_SCHEMA, FINAL, "the row does not fit the agent's request model"),
+    ("agent_unreachable", Layer.INFRA, AGAIN, "the agent server died or its address is wrong: gymnast status"),
+    ("agent_not_found", Layer.CONFIG, FINAL, "the row names an agent that is not configured"),
+    ("agent_bad_reply", Layer.AGENT, FINAL, "an agent must answer /run with a verify row"),
+    ("agent_reported", Layer.AGENT, AGAIN, "the agent reported this failure itself (see failure_class)"),
+    ("rollout_timeout", Layer.THROUGHPUT, AGAIN, "raise rollout_timeout_s or bound max_steps"),
+    ("bad_row", Layer.DATA_SCHEMA, FINAL, "fix the input row"),
+    ("unknown", Layer.INFRA, AGAIN, "please report this: every failure should have a kind"),
 )
 
 BODY_LIMIT: Final = 4096

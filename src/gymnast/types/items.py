@@ -6,10 +6,17 @@ on they travel as they are. One internal form: other dialects are converted to a
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import (  # typing's own TypedDict is not enough before 3.12
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    TypeAlias,
+)
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Tag, with_config
-from typing_extensions import NotRequired, Required, TypedDict  # typing's own TypedDict is not enough before 3.12
+from typing_extensions import TypedDict
 
 from gymnast.types.json import JsonObject
 
@@ -384,9 +391,7 @@ def response_object(
         "status": "incomplete" if incomplete else "completed",
         "usage": usage,
     }
-    for name, value in params.items():
-        if name in _ECHOED:
-            response[name] = value
+    response.update({name: value for name, value in params.items() if name in _ECHOED})
     return response  # type: ignore[return-value] # built key by key in the contract's order
 
 

@@ -6,13 +6,14 @@ rollout, both ends, status, time and sizes; bodies only of bad replies, bounded 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from gymnast.types.failure import FailureDetail, bounded
 from gymnast.wire.message import Reply, Request, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gymnast.config.secrets import Scrubber
 
 MARKER: Final = "[request-boundary]"

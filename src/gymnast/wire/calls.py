@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gymnast.errors import CallError, suggest
 from gymnast.types.failure import FailureDetail, Stage
-from gymnast.wire.deadline import DeadlineClock
 from gymnast.wire.classify import kind_of_exception, kind_of_reply, reply_failure
+from gymnast.wire.deadline import DeadlineClock
 from gymnast.wire.http_connection import TransportError
 from gymnast.wire.message import NOTHING, Reply, Request
 

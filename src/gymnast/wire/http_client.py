@@ -174,7 +174,8 @@ class HttpClient:
     ) -> HttpReply:
         """Send and read the whole answer. Raises TransportError when there is none.
 
-        `headers` are the same in many requests and encoded once; `varying` ones are encoded each time. A `repeatable` request is sent again on a fresh connection when a kept-alive one turns out to be closed; others
+        `headers` are the same in many requests and encoded once; `varying` ones are encoded each time.
+        A `repeatable` request is sent again on a fresh connection when a kept-alive one turns out to be closed; others
         are never sent twice.
         """
         body = data or b""

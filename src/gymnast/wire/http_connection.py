@@ -49,8 +49,9 @@ class Connection(asyncio.Protocol):
     """A connection of the pool. `idle_since` is the pool's to set and read."""
 
     __slots__ = (
-        "_body", "_complete_at_eof", "_headers", "_loop", "_parser", "_transport", "_used", "_waiter", "idle_since", "keeps_alive"
-    )  # fmt: skip
+        *("_body", "_complete_at_eof", "_headers", "_loop", "_parser", "_transport", "_used", "_waiter"),
+        *("idle_since", "keeps_alive"),
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -94,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._used = True
         return reply
 
-    # --- asyncio ---------------------------------------------------------------------------------------------------------
+    # --- asyncio -----------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
@@ -121,7 +122,7 @@ class Connection(asyncio.Protocol):
             said = f": {error}" if error else ""
             self._fail(TransportError(f"the server closed the connection without an answer{said}"))
 
-    # --- httptools -------------------------------------------------------------------------------------------------------
+    # --- httptools ---------------------------------------------------------------------------------------------------
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name, value))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gymnast.types.failure import FailureDetail
 
 
@@ -38,7 +39,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=_nothing)
     rollout_id: str | None = None
     validated: bool = False
-    """The caller vouches for the body (it validated the data where it entered): skip validation. Never set over HTTP."""
+    """The caller vouches for the body: it was validated where it entered. Never set over HTTP."""
     cookie_name: str = ""
     """The session cookie of the server that handles the request; set by that server."""
     issued_session: str | None = None

@@ -53,7 +53,7 @@ class Surroundings:
     boundary: BoundaryLog | None = None
 
 
-class Server(ABC):  # noqa: B024 - kinds of servers add the abstract methods
+class Server(ABC):
     """Base of every native server. Subclasses add routes; `start` and `stop` own their resources."""
 
     kind: ClassVar[ServerKind]
@@ -127,13 +127,13 @@ class Server(ABC):  # noqa: B024 - kinds of servers add the abstract methods
         return Reply(404, {"detail": "Not Found"})
 
     def _inner_failure(self, error: CallError) -> Reply:
-        detail = error.detail.seen_by(self.name)
+        detail = error.detail
         inner = (detail.body or detail.message).encode()
         return Reply(500, f"Hit an exception in {self.cookie_name} calling an inner server: {inner!r}", failure=detail)
 
     def _own_failure(self, request: Request, error: Exception) -> Reply:
         self.log.error("%s %s raised", request.method, request.path, exc_info=error)
-        return Reply(500, repr(error), failure=self.failure_for(request, error).seen_by(self.name))
+        return Reply(500, repr(error), failure=self.failure_for(request, error))
 
 
 def _strip_prefix(request: Request) -> None:

@@ -86,7 +86,8 @@ def usage_of_completion(usage: JsonObject | None) -> Usage | None:
 
 def completion_of_response(response: JsonObject, *, new_id: Callable[[str], str]) -> JsonObject:
     """A response object as a chat completion."""
-    content, calls = "", list[JsonObject]()
+    content = ""
+    calls: list[JsonObject] = []
     for item in response["output"]:
         kind = item.get("type", "message")
         if kind == "reasoning":

@@ -191,7 +191,7 @@ def _chat_text(content: Any) -> str:
 
 
 def params_of_chat(body: JsonObject) -> JsonObject:
-    """Create params that ask for the same as a chat body. What Responses cannot say travels in `metadata.extra_body`."""
+    """Create params that ask for the same as a chat body; what they cannot say travels in `metadata.extra_body`."""
     params: JsonObject = {"input": [item for message in body["messages"] for item in _items(message)]}
     params |= {name: body[name] for name in _SAME_NAME if body.get(name) is not None}
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
