@@ -1,0 +1,75 @@
+"""Fixtures shared by all tests: real processes, real sockets on port 0, real files; nothing is left running."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gymnast.config import Config, load_config, read_environ
+from gymnast.wire.http_client import HttpClient
+from tests.support import Outcome, Served, run_command, serving
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Registry, logs and cache of the test run are its own, and nothing of the user's environment leaks in."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("RUNTIME", "STATE", "CACHE"):
+            patch.setenv(f"GYMNAST_{name}_DIR", str(home / name.lower()))
+        for name in ("GYMNAST_TOKEN", "NEMO_GYM_EXTRA_ROOTS"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture
+def own_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry in which only this test's serves are listed."""
+    monkeypatch.setenv("GYMNAST_RUNTIME_DIR", str(tmp_path / "runtime"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_left() -> Iterator[None]:
+    """A test run that leaves processes behind fails."""
+    yield
+    _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=3)
+    running = [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    for process in running:
+        process.kill()
+    assert not running, f"left running: {running}"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Outcome]:
+    """Runs one of our commands in the test's folder: run('gymnast', 'status')."""
+    return partial(run_command, tmp_path)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Starts `gymnast serve` (on a free head port unless told) and stops it after the test."""
+    with ExitStack() as stack:
+        yield lambda *arguments, **options: stack.enter_context(serving(tmp_path, *arguments, **options))
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[HttpClient]:
+    """An HTTP client."""
+    async with HttpClient() as client:
+        yield client
+
+
+@pytest.fixture
+def configure(tmp_path: Path) -> Callable[..., Config]:
+    """Loads a configuration as if called in the test's folder."""
+
+    def load(*overrides: str, config_paths: Sequence[str] = (), **options: Any) -> Config:
+        return load_config(overrides, environ=read_environ(), config_paths=config_paths, cwd=tmp_path, **options)
+
+    return load

@@ -1,0 +1,123 @@
+"""What tests need besides fixtures: commands, running serves, JSONL files, waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BIN = Path(sys.executable).parent
+DEMO_POLICY = "responses_api_models/scripted_model/configs/demo.yaml"
+SCRIPTED = "responses_api_models/scripted_model/configs/scripted_model.yaml"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running `gymnast serve`."""
+
+    process: subprocess.Popen[str]
+    head: str
+    token: str | None
+    instances: list[dict[str, Any]]
+    talk: Path
+    """What it said on standard error."""
+
+    def url(self, name: str) -> str:
+        return next(str(row["url"]) for row in self.instances if row["process_name"] == name)
+
+    def pid(self, name: str) -> int:
+        return next(int(row["pid"]) for row in self.instances if row["process_name"] == name)
+
+
+@contextmanager
+def serving(
+    folder: Path, *arguments: str, head_port: str = "auto", env: dict[str, str] | None = None
+) -> Iterator[Served]:
+    """`gymnast serve` in a process of its own, ready; stopped afterwards."""
+    talk = folder / f"serve-{len(list(folder.glob('serve-*.err')))}.err"
+    with talk.open("w") as errors:
+        process = subprocess.Popen(
+            [str(BIN / "gymnast"), "serve", "--json", "--head-port", head_port, *arguments],
+            cwd=folder,
+            env={**os.environ, **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, talk.read_text()
+        told = json.loads(line)
+        yield Served(process, told["head"], told["token"], told["instances"], talk)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=10)
+        finally:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def run_command(
+    folder: Path, command: str, *arguments: str, env: dict[str, str] | None = None, timeout_s: float = 60
+) -> Outcome:
+    """One of our commands, to its end."""
+    done = subprocess.run(
+        [str(BIN / command), *arguments],
+        cwd=folder,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def write_jsonl(path: Path, rows: Sequence[Any]) -> Path:
+    """Rows as a JSONL file."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read_jsonl(path: Path) -> list[Any]:
+    """A JSONL file as rows."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def example_rows(name: str) -> list[dict[str, Any]]:
+    """The example rows of a shipped environment."""
+    from gymnast.config.roots import HUB
+
+    return read_jsonl(HUB / "resources_servers" / name / "data" / "example.jsonl")
+
+
+async def eventually(check: Callable[[], bool], *, within_s: float = 5.0) -> None:
+    """Wait until something is true."""
+    async with asyncio.timeout(within_s):
+        while not check():
+            await asyncio.sleep(0.02)
