@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -10,10 +11,22 @@ from typing import Any
 
 import psutil
 import pytest
+import uvloop
 
 from gymnast.config import Config, load_config, read_environ
 from gymnast.wire.http_client import HttpClient
 from tests.support import Outcome, Served, run_command, serving
+
+BOTH_LOOPS = {"test_http_client.py", "test_deadline.py", "test_transports.py"}
+"""Tests of code that leans on the event loop run on asyncio's as well as on uvloop."""
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], Any]]:
+    """Tests run on uvloop, as our commands do."""
+    factories: dict[str, Callable[[], Any]] = {"uvloop": uvloop.new_event_loop}
+    if item.path.name in BOTH_LOOPS:
+        factories["asyncio"] = asyncio.new_event_loop
+    return factories
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -114,7 +114,7 @@ def all_problems(config: Config) -> list[Problem]:
     problems = list(config.problems)
     for instance in config.instances.values():
         problems += check_settings(instance)
-    if not config.instances and not problems:
+    if not problems and (not config.instances or (config.lacks_policy and len(config.instances) == 1)):
         problems.append(Problem("the configuration has no instances", next="give config files: --config A.yaml"))
     return problems
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # Typer carries its own click or uses the installed one, depending on its version; this is that one's base class.
 _UsageProblem: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="gymnast",
     help="Collect, score and explain the rollouts of language-model agents in RL environments.",
@@ -51,6 +53,8 @@ def guarded(run: Callable[[], object], *, user_error_code: int | None = None) ->
 
     try:
         result = run()
+        if result == INTERRUPTED:  # typer turns Ctrl-C into this
+            print("interrupted", file=sys.stderr)
         return result if isinstance(result, int) else 0
     except typer.Exit as ended:
         return int(ended.exit_code)
@@ -59,7 +63,7 @@ def guarded(run: Callable[[], object], *, user_error_code: int | None = None) ->
         return int(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except UserError as error:
         say_error(str(error))
         return user_error_code if user_error_code is not None else error.exit_code

@@ -138,7 +138,8 @@ def _build(
     directory = None if url else _directory(kind, implementation, str(entrypoint), roots, where, problems)
     _check_domain(kind, values, where, problems)
     _check_scalars(values, where, problems)
-    datasets = values.get("datasets") or []
+    datasets = values.get("datasets")
+    datasets = [] if datasets is None else datasets
     problems.extend(check_datasets(datasets, where))
     return Instance(
         name=name,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from gymnast.config import tree
+from gymnast.config.secrets import MASK, is_secret_key
 from gymnast.config.tree import Node, Origin
 from gymnast.errors import ConfigError, Problem, suggest
 
@@ -25,7 +26,9 @@ class Override:
 
     @property
     def origin(self) -> Origin:
-        return Origin(f"override '{self.text}'")
+        secret = any(is_secret_key(str(step)) for step in self.path)
+        shown = f"{self.text.partition('=')[0]}={MASK}" if secret else self.text
+        return Origin(f"override '{shown}'")
 
 
 def parse_overrides(texts: Sequence[str]) -> list[Override]:

@@ -13,6 +13,7 @@ from gymnast.kit.settings import Settings
 from gymnast.types.failure import Stage
 from gymnast.wire.dialects.chat_reply import completion_of_response
 from gymnast.wire.dialects.chat_request import NotConvertible, params_of_chat
+from gymnast.wire.message import Request
 from gymnast.wire.server import HttpError, Server, Surroundings
 from gymnast.wire.validate import require_field, require_object, validate_params
 
@@ -20,15 +21,21 @@ if TYPE_CHECKING:
     from gymnast.config.instances import ServerKind
     from gymnast.types.items import CreateParams, Response
     from gymnast.types.json import JsonObject
-    from gymnast.wire.message import Request
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """Who asks: the session keeps a conversation at one replica, the rollout id is for logs."""
+    """Who asks. The session keeps a conversation at one replica; where there is only one, nobody looks at it."""
 
-    session_id: str
-    rollout_id: str | None
+    request: Request
+
+    @property
+    def session_id(self) -> str:
+        return self.request.session_id
+
+    @property
+    def rollout_id(self) -> str | None:
+        return self.request.rollout_id
 
 
 class Model(Server):
@@ -67,13 +74,13 @@ class Model(Server):
         body = require_object(request.body)
         _refuse_streaming(body)
         params: Any = body if request.validated else validate_params(body)
-        return await self.respond(params, ModelCall(request.session_id, request.rollout_id))
+        return await self.respond(params, ModelCall(request))
 
     async def _chat_completions(self, request: Request) -> JsonObject:
         body = require_object(request.body)
         _refuse_streaming(body)
         require_field(body, "messages")
-        return await self.complete(body, ModelCall(request.session_id, request.rollout_id))
+        return await self.complete(body, ModelCall(request))
 
     async def _models(self, _: Request) -> JsonObject:
         entry = {"id": self.model_name, "object": "model", "created": 0, "owned_by": self.name}

@@ -11,7 +11,7 @@ import hashlib
 import random
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
@@ -57,6 +57,16 @@ class RetryPolicy:
         return self.error_attempts if detail.status == 500 else 1
 
 
+class Session(Protocol):
+    """Who a call belongs to."""
+
+    @property
+    def session_id(self) -> str: ...
+
+    @property
+    def rollout_id(self) -> str | None: ...
+
+
 class Replica:
     """One base URL and what we know of its health."""
 
@@ -87,11 +97,11 @@ class Replicas:
         self.all = [Replica(url) for url in base_urls]
         self._clock = clock
 
-    def choose(self, session_id: str) -> Replica:
+    def choose(self, call: Session) -> Replica:
         """The session's own replica, or the next one that is not known to be down."""
         if len(self.all) == 1:
             return self.all[0]
-        digest = hashlib.sha256(session_id.encode()).digest()
+        digest = hashlib.sha256(call.session_id.encode()).digest()
         first = int.from_bytes(digest[:8], "big") % len(self.all)
         now = self._clock()
         candidates = (self.all[(first + step) % len(self.all)] for step in range(len(self.all)))
@@ -114,7 +124,7 @@ class Upstream:
         headers: Mapping[str, str],
         timeout_s: float,
         max_concurrent: int | None = None,
-        policy: RetryPolicy | None = None,
+        policy: RetryPolicy,
     ) -> None:
         self.replicas = Replicas(base_urls)
         self._instance = instance
@@ -124,20 +134,20 @@ class Upstream:
         self._headers = header_items({"content-type": "application/json", **headers, **authorization})
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(max_concurrent) if max_concurrent else None
-        self._policy = policy or RetryPolicy()
+        self._policy = policy
 
-    async def post(self, path: str, body: JsonObject, *, session_id: str, rollout_id: str | None) -> JsonObject:
+    async def post(self, path: str, body: JsonObject, call: Session) -> JsonObject:
         """The JSON answer of an endpoint. Raises CallError when tries are used up or trying again is pointless."""
         data = orjson.dumps(body)
         attempt = 0
         while True:
             attempt += 1
-            replica = self.replicas.choose(session_id)
+            replica = self.replicas.choose(call)
             try:
                 if self._slots is None:
-                    return await self._once(replica, path, data, rollout_id)
+                    return await self._once(replica, path, data, call.rollout_id)
                 async with self._slots:
-                    return await self._once(replica, path, data, rollout_id)
+                    return await self._once(replica, path, data, call.rollout_id)
             except CallError as error:
                 delay = self._policy.delay_s(error.detail, attempt, random.random())  # noqa: S311 - jitter
                 if delay is None:

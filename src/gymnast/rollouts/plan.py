@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,10 +68,10 @@ def write_plan(source: Path, target: Path, options: PlanOptions, known_agents: C
 
     `known_agents` are the agents that can be called; None where only a remote side knows them.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(target.name + ".partial")
     planner = _Planner(source, options, known_agents)
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb", buffering=1 << 20) as out:
             planner.run(out)
             out.flush()
@@ -80,7 +81,8 @@ def write_plan(source: Path, target: Path, options: PlanOptions, known_agents: C
     except OSError as error:
         raise UserError(f"cannot write {target.name}: {error.strerror or error}", where=str(target)) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     return planner.summary
 
 

@@ -23,6 +23,9 @@ from gymnast.types.json import JsonObject
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 
 
+_lenient = with_config(ConfigDict(extra="ignore"))  # unknown keys are dropped; said here because settings are inherited
+
+
 def _text_or_list(value: Any) -> str:
     return "text" if isinstance(value, str) else "list"
 
@@ -30,11 +33,13 @@ def _text_or_list(value: Any) -> str:
 # --- content parts ---------------------------------------------------------------------------------------------------
 
 
+@_lenient
 class InputText(TypedDict):
     type: Literal["input_text"]
     text: str
 
 
+@_lenient
 class InputImage(TypedDict, total=False):
     type: Required[Literal["input_image"]]
     detail: Literal["low", "high", "auto"]
@@ -42,6 +47,7 @@ class InputImage(TypedDict, total=False):
     file_id: str | None
 
 
+@_lenient
 class InputFile(TypedDict, total=False):
     type: Required[Literal["input_file"]]
     file_id: str | None
@@ -50,6 +56,7 @@ class InputFile(TypedDict, total=False):
     filename: str
 
 
+@_lenient
 class InputVideo(TypedDict, total=False):
     """Exactly one of the two sources."""
 
@@ -69,6 +76,7 @@ InputPart: TypeAlias = Annotated[
 ]
 
 
+@_lenient
 class OutputText(TypedDict):
     type: Literal["output_text"]
     text: str
@@ -76,6 +84,7 @@ class OutputText(TypedDict):
     logprobs: NotRequired[list[JsonObject] | None]
 
 
+@_lenient
 class Refusal(TypedDict):
     type: Literal["refusal"]
     refusal: str
@@ -91,6 +100,7 @@ OutputPart: TypeAlias = Annotated[OutputText | Refusal, Discriminator("type")]
 # --- items -----------------------------------------------------------------------------------------------------------
 
 
+@_lenient
 class TokenBundle(TypedDict, total=False):
     """Training fields: all three required ones or none."""
 
@@ -100,6 +110,7 @@ class TokenBundle(TypedDict, total=False):
     routed_experts: Any
 
 
+@_lenient
 class EasyMessage(TypedDict, total=False):
     type: Literal["message"]
     role: Required[Literal["user", "assistant", "system", "developer"]]
@@ -107,6 +118,7 @@ class EasyMessage(TypedDict, total=False):
     status: Status
 
 
+@_lenient
 class OutputMessage(TokenBundle, total=False):
     type: Required[Literal["message"]]
     id: Required[str]
@@ -115,6 +127,7 @@ class OutputMessage(TokenBundle, total=False):
     status: Required[Status]
 
 
+@_lenient
 class FunctionCall(TokenBundle, total=False):
     type: Required[Literal["function_call"]]
     call_id: Required[str]
@@ -124,6 +137,7 @@ class FunctionCall(TokenBundle, total=False):
     status: Status | None
 
 
+@_lenient
 class FunctionCallOutput(TypedDict, total=False):
     type: Required[Literal["function_call_output"]]
     call_id: Required[str]
@@ -132,11 +146,13 @@ class FunctionCallOutput(TypedDict, total=False):
     status: Status | None
 
 
+@_lenient
 class SummaryText(TypedDict):
     type: Literal["summary_text"]
     text: str
 
 
+@_lenient
 class Reasoning(TokenBundle, total=False):
     type: Required[Literal["reasoning"]]
     id: Required[str]
@@ -281,14 +297,17 @@ CREATE_PARAMS_DEFAULTS: dict[str, Any] = {
 # --- replies ---------------------------------------------------------------------------------------------------------
 
 
+@_lenient
 class InputTokensDetails(TypedDict):
     cached_tokens: int | None
 
 
+@_lenient
 class OutputTokensDetails(TypedDict):
     reasoning_tokens: int | None
 
 
+@_lenient
 class Usage(TypedDict):
     input_tokens: int
     input_tokens_details: InputTokensDetails

@@ -21,20 +21,28 @@ RESOLUTION_S: Final = 0.05
 class DeadlineClock:
     """Watches the deadlines of one event loop; its timer runs only while there are any."""
 
-    __slots__ = ("_active", "_timer")
+    __slots__ = ("_active", "_loop", "_timer")
 
     def __init__(self) -> None:
         self._active: set[Deadline] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def deadline(self, seconds: float) -> Deadline:
         """A deadline `seconds` from when its block is entered."""
         return Deadline(self, seconds)
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop this clock belongs to. Remembered, because asking asyncio for it costs a system call each time."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
     def add(self, deadline: Deadline) -> None:
         self._active.add(deadline)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(RESOLUTION_S, self._tick)
+            self._timer = self.loop.call_later(RESOLUTION_S, self._tick)
 
     def remove(self, deadline: Deadline) -> None:
         self._active.discard(deadline)
@@ -44,7 +52,7 @@ class DeadlineClock:
         for deadline in [found for found in self._active if found.at <= now]:
             self._active.discard(deadline)
             deadline.expire()
-        self._timer = asyncio.get_running_loop().call_later(RESOLUTION_S, self._tick) if self._active else None
+        self._timer = self.loop.call_later(RESOLUTION_S, self._tick) if self._active else None
 
 
 class Deadline:
@@ -57,7 +65,7 @@ class Deadline:
         self._seconds = seconds
 
     def __enter__(self) -> Self:
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._clock.loop)
         assert task is not None, "a deadline needs a running task"
         self._task = task
         self._expired = False

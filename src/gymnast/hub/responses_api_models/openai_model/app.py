@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from gymnast.kit import Model, ModelCall, Settings
-from gymnast.kit.upstream import Upstream
+from gymnast.kit.upstream import RetryPolicy, Upstream
 from gymnast.types.json import JsonObject
 from gymnast.wire.validate import InvalidBody, validate_response
 
@@ -25,6 +25,9 @@ class OpenAIModelSettings(Settings):
     max_concurrent_requests: PositiveInt | None = None
     drop_input_reasoning_items: bool = False
     timeout_s: PositiveFloat = 1800.0
+    """Seconds one call may take."""
+    max_attempts: PositiveInt = 6
+    """Tries of one call in total while the endpoint is busy or cannot be reached."""
 
 
 class OpenAIModel(Model):
@@ -43,6 +46,7 @@ class OpenAIModel(Model):
             headers=settings.openai_default_headers,
             timeout_s=settings.timeout_s,
             max_concurrent=settings.max_concurrent_requests,
+            policy=RetryPolicy(busy_attempts=settings.max_attempts, error_attempts=min(3, settings.max_attempts)),
         )
 
     @property
@@ -53,7 +57,7 @@ class OpenAIModel(Model):
         body: dict[str, Any] = {**self.settings.extra_body, **params, "model": self.settings.openai_model}
         if self.settings.drop_input_reasoning_items and isinstance(body["input"], list):
             body["input"] = [item for item in body["input"] if item.get("type") != "reasoning"]
-        reply = await self.upstream.post("/responses", body, session_id=call.session_id, rollout_id=call.rollout_id)
+        reply = await self.upstream.post("/responses", body, call)
         try:
             return validate_response(reply, loc=("response",))
         except InvalidBody as error:
@@ -61,6 +65,4 @@ class OpenAIModel(Model):
 
     async def complete(self, body: JsonObject, call: ModelCall) -> JsonObject:
         asked = {**self.settings.extra_body, **body, "model": self.settings.openai_model}
-        return await self.upstream.post(
-            "/chat/completions", asked, session_id=call.session_id, rollout_id=call.rollout_id
-        )
+        return await self.upstream.post("/chat/completions", asked, call)

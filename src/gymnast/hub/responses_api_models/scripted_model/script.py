@@ -118,12 +118,13 @@ class ScriptedCall:
 
     @cached_property
     def random(self) -> random.Random:
-        """Randomness that is the same whenever the same rollout reaches the same turn."""
-        identity = f"{self.seed}\0{self.rollout_id}\0{self.turn}\0".encode() + orjson.dumps(self.params["input"])
+        """Randomness that is the same whenever the same rollout reaches the same turn with the same history."""
+        said = [{key: value for key, value in item.items() if key not in _FRESH} for item in self.items]
+        identity = f"{self.seed}\0{self.rollout_id}\0{self.turn}\0".encode() + orjson.dumps(said)
         return random.Random(hashlib.sha256(identity).digest())  # noqa: S311 - a script, not a secret
 
 
-Produced = ScriptedReply | str | JsonObject
+_FRESH = frozenset({"id", "call_id"})  # new in every run, so they must not decide anything
 
 
 class Script(Protocol):
@@ -172,7 +173,7 @@ def load_script(source: str, find: Callable[[str], Path | None]) -> Script:
         raise ValueError(f"the script '{source}' is neither a file nor module:function")
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".jsonl":
-        entries = [orjson.loads(line) for line in text.splitlines() if line.strip()]
+        entries = [orjson.loads(line) for line in text.split("\n") if line.strip()]
     else:
         entries = orjson.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     return script_of(entries, str(path))

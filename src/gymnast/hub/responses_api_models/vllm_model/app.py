@@ -14,7 +14,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from gymnast.errors import CallError
 from gymnast.kit import Model, ModelCall, Settings
 from gymnast.kit.model import new_id
-from gymnast.kit.upstream import Upstream
+from gymnast.kit.upstream import RetryPolicy, Upstream
 from gymnast.types.failure import FailureDetail, Stage
 from gymnast.types.json import JsonObject
 from gymnast.wire.dialects.chat_reply import BadCompletion, response_of_completion, split_thinking
@@ -47,6 +47,9 @@ class VLLMModelSettings(Settings):
     default_headers: dict[str, str] = {}
     max_concurrent_requests: PositiveInt | None = None
     timeout_s: PositiveFloat = 1800.0
+    """Seconds one call may take."""
+    max_attempts: PositiveInt = 6
+    """Tries of one call in total while the endpoint is busy or cannot be reached."""
 
 
 class VLLMModel(Model):
@@ -65,6 +68,7 @@ class VLLMModel(Model):
             headers=settings.default_headers,
             timeout_s=settings.timeout_s,
             max_concurrent=settings.max_concurrent_requests,
+            policy=RetryPolicy(busy_attempts=settings.max_attempts, error_attempts=min(3, settings.max_attempts)),
         )
 
     @property
@@ -100,7 +104,7 @@ class VLLMModel(Model):
             return _empty_completion(self.settings.model, "content_filter")
         asked = self._outbound_body({**body, "messages": messages})
         try:
-            completion = await self.upstream.post(_CHAT, asked, session_id=call.session_id, rollout_id=call.rollout_id)
+            completion = await self.upstream.post(_CHAT, asked, call)
         except CallError as error:
             if _is_overflow(error.detail):
                 return _empty_completion(self.settings.model, "length")
@@ -111,7 +115,7 @@ class VLLMModel(Model):
 
     async def _respond_natively(self, params: CreateParams, call: ModelCall) -> Response:
         asked = self._outbound_body(dict(params))
-        reply = await self.upstream.post("/responses", asked, session_id=call.session_id, rollout_id=call.rollout_id)
+        reply = await self.upstream.post("/responses", asked, call)
         try:
             return validate_response(reply, loc=("response",))
         except InvalidBody as error:

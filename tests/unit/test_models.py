@@ -1,0 +1,498 @@
+"""The shipped model servers against real HTTP endpoints: conversion, retries, replicas, what an overflow is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymnast.hub.responses_api_models.openai_model.app import OpenAIModel, OpenAIModelSettings
+from gymnast.hub.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
+from gymnast.hub.responses_api_models.vllm_model.app import VLLMModel, VLLMModelSettings
+from gymnast.kit import ModelCall
+from gymnast.kit.upstream import Replicas, RetryPolicy
+from gymnast.runtime.listener import Listener
+from gymnast.runtime.ports import bind
+from gymnast.types.failure import FailureDetail, Stage
+from gymnast.wire.asgi import Receive, Send, read_body
+from gymnast.wire.calls import Calls, Scope, Transport
+from gymnast.wire.http_client import HttpClient
+from gymnast.wire.message import Reply, Request
+from gymnast.wire.server import Surroundings
+from gymnast.wire.transports import InProcess
+
+
+class Endpoint:
+    """A policy endpoint that answers what it is told, in order, and remembers what it was asked."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+        self.asked: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.url = ""
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        from gymnast.wire.asgi import send_reply
+
+        self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
+        self.asked.append({"path": scope["path"], **json.loads(await read_body(receive))})
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if isinstance(reply, (int, float)):
+            await asyncio.sleep(reply)
+            reply = chat("late")
+        await send_reply(send, reply if isinstance(reply, Reply) else Reply(200, reply))
+
+
+def chat(content: str | None = "hi", finish: str = "stop", **message: Any) -> dict[str, Any]:
+    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content, **message}}
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    return {"id": "c", "object": "chat.completion", "created": 9, "model": "m", "choices": [choice], "usage": usage}
+
+
+class Bench:
+    """Hosts endpoints and model servers in front of them."""
+
+    def __init__(self, stack: AsyncExitStack, client: HttpClient) -> None:
+        self._stack = stack
+        self.transports: dict[str, Transport] = {}
+        self.calls = Calls(self.transports)
+        self.surroundings = Surroundings(self.calls, client)
+
+    async def endpoint(self, *replies: Any) -> Endpoint:
+        endpoint = Endpoint(*replies)
+        sock = bind("127.0.0.1", 0, what="endpoint", way_on="")
+        listener = await self._stack.enter_async_context(Listener(endpoint, sock))
+        endpoint.url = f"{listener.url}/v1"
+        return endpoint
+
+    def vllm(self, *urls: str, **settings: Any) -> VLLMModel:
+        base_url = urls[0] if len(urls) == 1 else list(urls)
+        given = {"base_url": base_url, "api_key": "sk", "model": "the-model", **settings}
+        model = VLLMModel("policy", VLLMModelSettings(**given), self.surroundings)
+        model.upstream._policy = RetryPolicy(first_delay_s=0.01)
+        self.transports["policy"] = InProcess(model)
+        return model
+
+    def openai(self, url: str, **settings: Any) -> OpenAIModel:
+        given = {"openai_base_url": url, "openai_api_key": "sk", "openai_model": "the-model", **settings}
+        model = OpenAIModel("policy", OpenAIModelSettings(**given), self.surroundings)
+        model.upstream._policy = RetryPolicy(first_delay_s=0.01)
+        self.transports["policy"] = InProcess(model)
+        return model
+
+    async def ask(self, scope: Scope | None = None, **params: Any) -> Reply:
+        return await self.calls.call("policy", "/v1/responses", {"input": "q", **params}, scope, stage=Stage.MODEL)
+
+
+@pytest.fixture
+async def bench(http: HttpClient) -> AsyncIterator[Bench]:
+    async with AsyncExitStack() as stack:
+        yield Bench(stack, http)
+
+
+# --- vllm_model ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_responses_call_becomes_a_chat_call_and_back(bench: Bench) -> None:
+    endpoint = await bench.endpoint(chat("<think>hm</think>answer"))
+    bench.vllm(endpoint.url)
+    reply = await bench.ask(temperature=0.5, max_output_tokens=9)
+    assert [item["type"] for item in reply.body["output"]] == ["reasoning", "message"]
+    assert reply.body["usage"]["total_tokens"] == 5
+    asked = endpoint.asked[0]
+    assert asked["path"] == "/v1/chat/completions"
+    assert (asked["model"], asked["temperature"], asked["max_tokens"]) == ("the-model", 0.5, 9)
+    assert endpoint.headers[0]["authorization"] == "Bearer sk"
+
+
+async def test_configured_extras_lie_under_the_request_and_overrides_on_top(bench: Bench) -> None:
+    endpoint = await bench.endpoint(chat())
+    bench.vllm(
+        endpoint.url,
+        extra_body={"top_k": 1, "min_p": 0.1},
+        chat_template_kwargs={"enable_thinking": True, "x": 1},
+        sampling_overrides={"temperature": 0.9},
+        default_headers={"x-team": "rl"},
+    )
+    metadata = {"extra_body": '{"top_k": 2, "seed": 5}', "chat_template_kwargs": '{"x": 2}'}
+    await bench.ask(temperature=0.1, metadata=metadata)
+    asked = endpoint.asked[0]
+    assert (asked["top_k"], asked["min_p"], asked["seed"], asked["temperature"]) == (2, 0.1, 5, 0.9)
+    assert asked["chat_template_kwargs"] == {"enable_thinking": True, "x": 2}
+    assert asked["metadata"] == metadata
+    assert endpoint.headers[0]["x-team"] == "rl"
+
+
+async def test_history_reasoning_leaves_the_content(bench: Bench) -> None:
+    history = [
+        {"role": "user", "content": "q"},
+        {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "deep"}]},
+        {"role": "assistant", "content": "text"},
+        {"role": "user", "content": "more"},
+    ]
+    for settings, content, reasoning in (
+        ({}, "text", "deep"),
+        ({"uses_interleaved_reasoning": False}, "text", None),
+        ({"preserve_reasoning_in_assistant_content": True}, "<think>deep</think>text", "deep"),
+        ({"uses_reasoning_parser": False}, "<think>deep</think>text", None),
+    ):
+        endpoint = await bench.endpoint(chat())
+        bench.vllm(endpoint.url, **settings)
+        await bench.ask(input=history)
+        sent = endpoint.asked[0]["messages"][1]
+        assert sent["content"] == content
+        assert sent.get("reasoning_content") == sent.get("reasoning") == reasoning
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+async def test_engine_reasoning_is_folded_back(bench: Bench, field: str) -> None:
+    endpoint = await bench.endpoint(chat("answer", **{field: "thoughts"}))
+    bench.vllm(endpoint.url)
+    output = (await bench.ask()).body["output"]
+    assert output[0]["summary"][0]["text"] == "thoughts"
+    assert output[1]["content"][0]["text"] == "answer"
+
+
+async def test_engine_reasoning_without_a_parser_is_an_error(bench: Bench) -> None:
+    endpoint = await bench.endpoint(chat("answer", reasoning="thoughts"))
+    bench.vllm(endpoint.url, uses_reasoning_parser=False)
+    reply = await bench.ask()
+    assert reply.failure is not None
+    assert reply.failure.kind == "model_bad_reply"
+
+
+async def test_developer_messages_become_system_where_asked(bench: Bench) -> None:
+    endpoint = await bench.endpoint(chat())
+    bench.vllm(endpoint.url, replace_developer_role_with_system=True)
+    await bench.ask(input=[{"role": "developer", "content": "d"}, {"role": "user", "content": "q"}])
+    assert endpoint.asked[0]["messages"][0]["role"] == "system"
+
+
+@pytest.mark.parametrize("said", ["maximum context length is 4096", "max_tokens is too large"])
+async def test_a_context_overflow_is_an_outcome(bench: Bench, said: str) -> None:
+    endpoint = await bench.endpoint(Reply(400, {"error": {"message": said}}))
+    bench.vllm(endpoint.url)
+    reply = await bench.ask()
+    assert reply.status == 200
+    assert reply.body["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert reply.body["output"][0]["content"][0]["text"] == ""
+    assert reply.body["usage"] is None
+    assert len(endpoint.asked) == 1
+
+
+async def test_another_400_is_a_failure_with_the_endpoints_words(bench: Bench) -> None:
+    endpoint = await bench.endpoint(Reply(400, {"error": {"message": "grammar is not supported"}}))
+    bench.vllm(endpoint.url)
+    reply = await bench.ask()
+    assert reply.status == 500
+    assert reply.failure is not None
+    assert (reply.failure.kind, reply.failure.status) == ("model_rejected", 400)
+    assert "grammar is not supported" in (reply.failure.body or "")
+    assert reply.failure.endpoint == endpoint.url
+    assert len(endpoint.asked) == 1
+
+
+async def test_a_request_chat_cannot_express_fails_without_a_call(bench: Bench) -> None:
+    endpoint = await bench.endpoint(chat())
+    bench.vllm(endpoint.url)
+    for params in (
+        {"previous_response_id": "r"},
+        {"metadata": {"audio_path": "x.wav"}},
+        {"metadata": {"extra_body": "{"}},
+    ):
+        reply = await bench.ask(**params)
+        assert reply.failure is not None
+        assert reply.failure.kind == "model_rejected"
+    assert not endpoint.asked
+
+
+async def test_an_empty_assistant_turn_is_not_sent_where_sequential_reasoning_is_off(bench: Bench) -> None:
+    endpoint = await bench.endpoint(chat())
+    bench.vllm(endpoint.url, sequential_reasoning_allowed=False)
+    thought = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "t"}]}
+    reply = await bench.ask(input=[{"role": "user", "content": "q"}, thought])
+    assert reply.body["incomplete_details"] == {"reason": "content_filter"}
+    assert not endpoint.asked
+
+
+async def test_chat_completions_pass_through_with_unknown_parameters(bench: Bench) -> None:
+    endpoint = await bench.endpoint(chat("plain"))
+    bench.vllm(endpoint.url)
+    body = {"messages": [{"role": "user", "content": "q"}], "top_k": 7, "model": "ignored"}
+    reply = await bench.calls.call("policy", "/v1/chat/completions", body)
+    assert reply.body["choices"][0]["message"]["content"] == "plain"
+    assert (endpoint.asked[0]["top_k"], endpoint.asked[0]["model"]) == (7, "the-model")
+
+
+async def test_a_native_responses_engine(bench: Bench) -> None:
+    native = {
+        "id": "r",
+        "created_at": 1,
+        "model": "m",
+        "object": "response",
+        "output": [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+    }
+    endpoint = await bench.endpoint(native, {"nonsense": True})
+    bench.vllm(endpoint.url, is_responses_native=True)
+    assert (await bench.ask()).body["id"] == "r"
+    assert endpoint.asked[0]["path"] == "/v1/responses"
+    bad = await bench.ask()
+    assert bad.failure is not None
+    assert bad.failure.kind == "model_bad_reply"
+
+
+async def test_streaming_is_refused_in_words(bench: Bench) -> None:
+    bench.vllm("http://127.0.0.1:9/v1")
+    for path, body in (("/v1/responses", {"input": "x"}), ("/v1/chat/completions", {"messages": []})):
+        reply = await bench.calls.call("policy", path, {**body, "stream": True})
+        assert reply.status == 400
+        assert "does not stream" in reply.body["detail"]
+
+
+# --- openai_model ----------------------------------------------------------------------------------------------------
+
+
+async def test_openai_model_passes_through(bench: Bench) -> None:
+    reply = {
+        "id": "r",
+        "created_at": 1,
+        "model": "m",
+        "object": "response",
+        "output": [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "provider_extra": 1,
+    }
+    endpoint = await bench.endpoint(reply)
+    bench.openai(endpoint.url, extra_body={"user": "team", "store": False}, drop_input_reasoning_items=True)
+    thought = {"type": "reasoning", "id": "r", "summary": []}
+    found = await bench.ask(input=[{"role": "user", "content": "q"}, thought], store=True)
+    assert found.body["provider_extra"] == 1
+    asked = endpoint.asked[0]
+    assert asked["path"] == "/v1/responses"
+    assert (asked["model"], asked["user"], asked["store"]) == ("the-model", "team", True)
+    assert [item.get("type", "message") for item in asked["input"]] == ["message"]
+
+
+async def test_max_concurrent_requests(bench: Bench) -> None:
+    endpoint = await bench.endpoint(0.05)
+    model = bench.vllm(endpoint.url, max_concurrent_requests=2)
+    model.upstream._timeout_s = 5
+    started = asyncio.get_running_loop().time()
+    await asyncio.gather(*(bench.ask() for _ in range(6)))
+    assert asyncio.get_running_loop().time() - started > 0.14
+
+
+# --- upstream retries and replicas -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504, 520])
+async def test_busy_endpoints_are_asked_again(bench: Bench, status: int) -> None:
+    endpoint = await bench.endpoint(Reply(status, "busy"), Reply(status, "busy"), chat("at last"))
+    bench.vllm(endpoint.url)
+    assert (await bench.ask()).status == 200
+    assert len(endpoint.asked) == 3
+
+
+async def test_retries_are_bounded_and_the_last_answer_is_kept(bench: Bench) -> None:
+    endpoint = await bench.endpoint(Reply(429, {"error": "slow down"}))
+    bench.vllm(endpoint.url)
+    reply = await bench.ask()
+    assert reply.failure is not None
+    assert (reply.failure.kind, reply.failure.status) == ("model_rate_limited", 429)
+    assert "slow down" in (reply.failure.body or "")
+    assert len(endpoint.asked) == 6
+
+
+async def test_a_500_gets_three_tries(bench: Bench) -> None:
+    endpoint = await bench.endpoint(Reply(500, "oops"))
+    bench.vllm(endpoint.url)
+    reply = await bench.ask()
+    assert reply.failure is not None
+    assert reply.failure.kind == "model_error"
+    assert len(endpoint.asked) == 3
+
+
+async def test_a_timeout_is_not_repeated(bench: Bench) -> None:
+    endpoint = await bench.endpoint(5)
+    bench.vllm(endpoint.url, timeout_s=0.1)
+    reply = await bench.ask()
+    assert reply.failure is not None
+    assert reply.failure.kind == "model_timeout"
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize("raw", ["not json", "[1, 2]"])
+async def test_a_200_that_is_no_completion_is_a_failure(bench: Bench, raw: str) -> None:
+    from gymnast.wire.message import PlainText
+
+    endpoint = await bench.endpoint(Reply(200, PlainText(raw)))
+    bench.vllm(endpoint.url)
+    reply = await bench.ask()
+    assert reply.failure is not None
+    assert reply.failure.kind == "model_bad_reply"
+
+
+async def test_a_dead_endpoint_is_a_failure_in_words(bench: Bench) -> None:
+    bench.vllm("http://127.0.0.1:9/v1")
+    reply = await bench.ask()
+    assert reply.failure is not None
+    assert reply.failure.kind == "model_unreachable"
+    assert "http://127.0.0.1:9/v1/chat/completions failed" in reply.failure.message
+
+
+async def test_a_session_stays_at_its_replica_and_moves_when_that_dies(bench: Bench) -> None:
+    first, second = await bench.endpoint(chat("first")), await bench.endpoint(chat("second"))
+    model = bench.vllm(first.url, second.url)
+    scopes = [Scope() for _ in range(12)]
+    for _ in range(3):
+        for scope in scopes:
+            assert (await bench.ask(scope)).status == 200
+    assert len(first.asked) % 3 == len(second.asked) % 3 == 0
+    assert len(first.asked) > 0
+    assert len(second.asked) > 0
+    dead = model.upstream.replicas.all[0]
+    dead.base_url = "http://127.0.0.1:9/v1"
+    before = len(second.asked)
+    replies = await asyncio.gather(*(bench.ask(scope) for scope in scopes))
+    assert [reply.body["output"][0]["content"][0]["text"] for reply in replies] == ["second"] * 12
+    assert len(second.asked) == before + 12
+
+
+def test_a_dead_replica_is_tried_again_later() -> None:
+    now = 0.0
+    replicas = Replicas(["http://a", "http://b"], clock=lambda: now)
+    session = ModelCall(Request("POST", "/", issued_session="one"))
+    own = replicas.choose(session)
+    replicas.report_down(own)
+    other = replicas.choose(session)
+    assert other is not own
+    now = 1.5
+    assert replicas.choose(session) is own
+    for _ in range(10):
+        replicas.report_down(own)
+    now = 31.0
+    assert replicas.choose(session) is other
+    now = 40.0
+    assert replicas.choose(session) is own
+    replicas.report_down(own)
+    replicas.report_down(other)
+    assert replicas.choose(session) is own  # all down: its own is as good as any
+
+
+@given(
+    st.integers(1, 20),
+    st.floats(0, 1, exclude_max=True),
+    st.sampled_from(["model_rate_limited", "model_error", "model_auth"]),
+)
+def test_retry_delays_are_bounded(attempt: int, jitter: float, kind: str) -> None:
+    policy = RetryPolicy()
+    status = {"model_rate_limited": 429, "model_error": 500, "model_auth": 401}[kind]
+    delay = policy.delay_s(FailureDetail(kind, Stage.MODEL, "x", status=status), attempt, jitter)
+    allowed = {"model_rate_limited": 6, "model_error": 3, "model_auth": 1}[kind]
+    assert (delay is None) == (attempt >= allowed)
+    assert delay is None or 0 < delay <= policy.longest_delay_s * 1.5
+
+
+def test_retry_after_is_honoured_up_to_a_limit() -> None:
+    detail = FailureDetail("model_rate_limited", Stage.MODEL, "x", status=429, retry_after_s=3.0)
+    assert RetryPolicy().delay_s(detail, 1, 0.5) == 3.0
+    long = FailureDetail("model_rate_limited", Stage.MODEL, "x", status=429, retry_after_s=3600.0)
+    assert RetryPolicy().delay_s(long, 1, 0.5) == 20.0
+
+
+# --- scripted_model --------------------------------------------------------------------------------------------------
+
+
+def scripted(bench: Bench, **settings: Any) -> None:
+    model = ScriptedModel("policy", ScriptedModelSettings(**settings), bench.surroundings)
+    bench.transports["policy"] = InProcess(model)
+
+
+async def texts(bench: Bench, *inputs: Any) -> list[str]:
+    return [(await bench.ask(input=given)).body["output"][0]["content"][0]["text"] for given in inputs]
+
+
+async def test_replies_by_turn_and_the_last_repeats(bench: Bench) -> None:
+    scripted(bench, replies=["one", {"text": "two"}])
+    user, mine = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+    assert await texts(bench, [user], [user, mine, user], [user, mine, user, mine, user]) == ["one", "two", "two"]
+
+
+async def test_rules_by_pattern_from_files(bench: Bench, tmp_path: Any) -> None:
+    rules = [{"when": "weather|rain", "replies": ["wet"]}, {"when": "time", "replies": ["late"]}]
+    (tmp_path / "rules.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in rules))
+    (tmp_path / "rules.json").write_text(json.dumps(rules))
+    (tmp_path / "rules.yaml").write_text("- {when: weather|rain, replies: [wet]}\n- {when: time, replies: [late]}\n")
+    for name in ("rules.jsonl", "rules.json", "rules.yaml"):
+        scripted(bench, script=str(tmp_path / name))
+        assert await texts(bench, "what time is it", "will it rain") == ["late", "wet"]
+        assert (await bench.ask(input="unmatched")).status == 400
+
+
+async def test_functions_see_the_call_and_are_seeded_by_rollout(bench: Bench) -> None:
+    scripted(bench, script=f"{__name__}:dice")
+    rolls = {}
+    for rollout in ("1-0", "1-1", "1-2"):
+        scope = Scope(rollout)
+        first, second = await bench.ask(scope), await bench.ask(Scope(rollout))
+        rolls[rollout] = first.body["output"][0]["content"][0]["text"]
+        assert second.body["output"][0]["content"][0]["text"] == rolls[rollout]
+    assert len(set(rolls.values())) > 1
+
+
+async def dice(call: Any) -> str:
+    return f"{call.user_text}{call.random.randrange(10**6)}"
+
+
+async def test_scripted_tool_calls_errors_and_raw_bodies(bench: Bench) -> None:
+    scripted(
+        bench, replies=[{"tool_calls": [{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": "{bad"}]}]
+    )
+    output = (await bench.ask()).body["output"]
+    assert [(item["name"], item["arguments"]) for item in output] == [("f", '{"a":1}'), ("g", "{bad")]
+    scripted(bench, replies=[{"status": 429, "body": {"error": "x"}, "retry_after_s": 2}])
+    busy = await bench.ask()
+    assert (busy.status, busy.body, busy.headers["retry-after"]) == (429, {"error": "x"}, "2")
+    scripted(bench, replies=[{"raw": "gibberish"}])
+    assert (await bench.ask()).text() == "gibberish"
+
+
+async def test_faults_hit_their_share_of_calls_and_always_the_same_ones(bench: Bench) -> None:
+    scripted(bench, replies=["ok"], faults=[{"rate": 0.3, "reply": {"status": 503}}])
+    first = [(await bench.ask(Scope(f"{n}-0"))).status for n in range(300)]
+    assert 60 <= first.count(503) <= 120
+    assert first == [(await bench.ask(Scope(f"{n}-0"))).status for n in range(300)]
+
+
+async def test_latency_is_waited_for(bench: Bench) -> None:
+    scripted(bench, replies=["slow"], latency_s=0.05)
+    started = asyncio.get_running_loop().time()
+    await bench.ask()
+    assert asyncio.get_running_loop().time() - started >= 0.05
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "either `script` or `replies`"),
+        ({"replies": ["x"], "script": "y"}, "either `script` or `replies`"),
+        ({"replies": []}, "not empty"),
+        ({"replies": [{"txt": "x"}]}, "entry 0"),
+        ({"script": "nowhere.jsonl"}, "neither a file"),
+        ({"script": "no.such.module:f"}, "cannot be imported"),
+    ],
+)
+def test_bad_scripts_are_explained(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ScriptedModel("policy", ScriptedModelSettings(**settings), Surroundings(Calls({}), HttpClient()))
