@@ -5,9 +5,12 @@ python docs/generate.py [--check]
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
+from gymnast.compat.ng import COMMANDS as NG_COMMANDS
 from gymnast.types.failure import KINDS, Layer
 
 HERE = Path(__file__).parent
@@ -46,7 +49,43 @@ def failures_page() -> str:
     return "\n".join(lines)
 
 
-PAGES = {"failures.md": failures_page}
+COMMANDS = (
+    (),
+    ("collect",),
+    ("serve",),
+    ("status",),
+    ("demo",),
+    ("config",),
+    ("config", "show"),
+    ("config", "explain"),
+    ("config", "validate"),
+)
+
+
+def commands_page() -> str:
+    """docs/commands.md from the commands' own help."""
+    lines = ["# Commands", "", "What `--help` says. Generated; edit the commands.", ""]
+    for command in COMMANDS:
+        shell = [sys.executable, "-m", "gymnast.cli.main", *command, "--help"]
+        env = {**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100"}
+        text = subprocess.run(shell, env=env, check=True, capture_output=True, text=True).stdout
+        text = text.replace("python -m gymnast.cli.main", "gymnast")
+        lines += [f"## {' '.join(('gymnast', *command))}", "", "```", text.rstrip(), "```", ""]
+    lines += [
+        "## ng_* commands",
+        "",
+        "| command | |",
+        "|---|---|",
+        *(f"| `{name}` | {text} |" for name, text in NG_COMMANDS.items()),
+        "",
+        "They take Hydra-style arguments only, exit 1 on a wrong configuration and 2 on a wrong command field.",
+        "`nemo_gym_*` are the same commands under their other names.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+PAGES = {"failures.md": failures_page, "commands.md": commands_page}
 
 
 def main() -> None:

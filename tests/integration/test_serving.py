@@ -59,8 +59,10 @@ def test_status_counts_what_is_healthy(run: Run, serve: Serve) -> None:
         assert found.code == 0, found.err
         assert "3 healthy, 0 unhealthy" in found.out
     told = run("gymnast", "status", "--json").json()
-    assert (told["head"], told["healthy"], told["unhealthy"]) == (served.head, 3, 0)
-    assert {entry["name"] for entry in told["instances"]} == {"mcqa", "mcqa_simple_agent", "policy_model"}
+    assert (told["healthy"], told["unhealthy"]) == (3, 0)
+    assert [serve["head"] for serve in told["serves"]] == [served.head]
+    names = {entry["name"] for entry in told["serves"][0]["instances"]}
+    assert names == {"mcqa", "mcqa_simple_agent", "policy_model"}
 
 
 @pytest.mark.usefixtures("own_registry")
@@ -221,10 +223,17 @@ def test_a_second_serve_says_who_holds_the_head_port(serve: Serve, run: Run) -> 
     assert third.head != first.head
     found = run("gymnast", "status", "--head", third.head)
     assert found.code == 0
-    ambiguous = run("gymnast", "status")
+    both = run("gymnast", "status")
+    assert both.code == 0
+    assert first.head in both.out
+    assert third.head in both.out
+    assert "6 healthy, 0 unhealthy" in both.out
+    arguments = ("-a", "mcqa_simple_agent", "-i", "resources_servers/mcqa/data/example.jsonl", "-o", "x.jsonl")
+    ambiguous = run("gymnast", "collect", "--no-serve", *arguments)
     assert ambiguous.code == 2
+    assert "2 serves are running" in ambiguous.err
     assert first.head in ambiguous.err
-    assert third.head in ambiguous.err
+    assert run("gymnast", "collect", "--head", third.head, *arguments).code == 0
 
 
 def test_a_stranger_on_the_head_port_is_not_mistaken_for_us(run: Run) -> None:

@@ -333,8 +333,7 @@ def test_a_mapping_without_entrypoint_is_a_variable_block(tmp_path: Path, config
         ("{name: d, type: example, jsonl_fpath: x, source: {type: huggingface}}", "needs 'repo_id'"),
         ("{name: d, type: example, jsonl_fpath: x, source: {type: web}}", "gitlab or huggingface"),
         (
-            "{name: d, type: example, jsonl_fpath: x, source: {type: huggingface, repo_id: r}, "
-            "gitlab_identifier: {a: 1}}",
+            "{name: d, type: example, jsonl_fpath: x, source: {type: huggingface}, gitlab_identifier: {a: 1}}",
             "exclude each other",
         ),
     ],

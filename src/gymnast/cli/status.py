@@ -1,4 +1,4 @@
-"""`gymnast status`: the health of a running serve."""
+"""`gymnast status`: the health of running serves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def command(head: shared.Head = None, as_json: shared.JsonOutput = False) -> int:
-    """Show the instances of a running serve. Exit code 0 only if all are healthy."""
+    """Show the instances of running serves: the one named, or those started in this folder, or all of yours.
+
+    The exit code is 0 only if every expected instance is healthy.
+    """
     return run(head, None, as_json=as_json)
 
 
@@ -22,55 +25,79 @@ def run(head: str | None, config: Config | None, *, as_json: bool) -> int:
     """Print the status; 0 if everything that should run does."""
     import asyncio
 
-    url, token = find_head(head, config)
-    remote, health = asyncio.run(_look(url, token))
+    looked = asyncio.run(_look(find_heads(head, config)))
+    health = [entry for _, found in looked for entry in found]
     healthy = sum(entry.healthy for entry in health)
     if as_json:
         import orjson
 
-        body = {
-            "head": url,
-            "healthy": healthy,
-            "unhealthy": len(health) - healthy,
-            "instances": [asdict(entry) for entry in health],
-        }
+        serves = [{"head": remote.url, "instances": [asdict(entry) for entry in found]} for remote, found in looked]
+        body = {"healthy": healthy, "unhealthy": len(health) - healthy, "serves": serves}
         print(orjson.dumps(body, option=orjson.OPT_INDENT_2).decode())
     else:
-        _print(remote, health)
+        for remote, found in looked:
+            _print(remote, found)
         print(f"{healthy} healthy, {len(health) - healthy} unhealthy")
     return 0 if health and healthy == len(health) else 1
 
 
 def find_head(head: str | None, config: Any) -> tuple[str, str | None]:
-    """The head server that is meant, and the token for it: as named, as configured, or as registered on this host."""
+    """The one head server that is meant, and the token for it."""
     from gymnast.config import read_environ
     from gymnast.config.load import DEFAULT_HEAD_PORT, DEFAULT_HOST
     from gymnast.runtime.registry import Registry
 
+    named = _named(head, config)
+    if named is not None:
+        return named
     environ = read_environ()
-    token = environ.token
     registry = Registry(environ.runtime_dir)
+    entry = registry.find(cwd=str(Path.cwd()), default_head=f"http://{DEFAULT_HOST}:{DEFAULT_HEAD_PORT}")
+    return entry.head_url, environ.token or entry.token
+
+
+def find_heads(head: str | None, config: Any) -> list[tuple[str, str | None]]:
+    """The head servers to look at, and their tokens."""
+    from gymnast.config import read_environ
+    from gymnast.runtime.registry import NO_SERVE, Registry
+
+    named = _named(head, config)
+    if named is not None:
+        return [named]
+    environ = read_environ()
+    entries = Registry(environ.runtime_dir).nearby(str(Path.cwd()))
+    if not entries:
+        raise NO_SERVE
+    return [(entry.head_url, environ.token or entry.token) for entry in entries]
+
+
+def _named(head: str | None, config: Any) -> tuple[str, str | None] | None:
+    """The head server that an option or the configuration names; the registry may know its token."""
+    from gymnast.config import read_environ
+    from gymnast.config.load import DEFAULT_HEAD_PORT, DEFAULT_HOST
+    from gymnast.runtime.registry import Registry
+
     configured = config.values.get("head_server") if config is not None else None
     if head is None and configured:
         head = f"http://{configured.get('host') or DEFAULT_HOST}:{configured.get('port') or DEFAULT_HEAD_PORT}"
-    if head is not None:
-        head = head.rstrip("/")
-        known = next((entry for entry in registry.entries() if entry.head_url == head), None)
-        return head, token or (known.token if known else None)
-    entry = registry.find(cwd=str(Path.cwd()), default_head=f"http://{DEFAULT_HOST}:{DEFAULT_HEAD_PORT}")
-    for other in registry.entries():
-        if other.pid != entry.pid:
-            shared.say(f"note: another serve runs here: --head {other.head_url} (pid {other.pid}, in {other.cwd})")
-    return entry.head_url, token or entry.token
+    if head is None:
+        return None
+    environ = read_environ()
+    head = head.rstrip("/")
+    known = next((entry for entry in Registry(environ.runtime_dir).entries() if entry.head_url == head), None)
+    return head, environ.token or (known.token if known else None)
 
 
-async def _look(url: str, token: str | None) -> tuple[RemoteHead, list[InstanceHealth]]:
+async def _look(heads: list[tuple[str, str | None]]) -> list[tuple[RemoteHead, list[InstanceHealth]]]:
     from gymnast.runtime.remote import health_of, read_head
     from gymnast.wire.http_client import HttpClient
 
+    found: list[tuple[RemoteHead, list[InstanceHealth]]] = []
     async with HttpClient() as client:
-        remote = await read_head(client, url, token)
-        return remote, await health_of(client, remote)
+        for url, token in heads:
+            remote = await read_head(client, url, token)
+            found.append((remote, await health_of(client, remote)))
+    return found
 
 
 def _print(remote: RemoteHead, health: list[InstanceHealth]) -> None:
@@ -78,11 +105,9 @@ def _print(remote: RemoteHead, health: list[InstanceHealth]) -> None:
 
     from gymnast.cli.terminal import print_table
 
-    who = (
-        f"gymnast {remote.identity['version']}, pid {remote.identity['pid']}"
-        if remote.identity
-        else "another implementation"
-    )
+    who = "another implementation"
+    if remote.identity:
+        who = f"gymnast {remote.identity['version']}, pid {remote.identity['pid']}"
     table = Table(title=f"{remote.url} ({who})", title_justify="left")
     for heading in ("instance", "kind", "url", "pid", "status"):
         table.add_column(heading, overflow="fold")

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+NO_SERVE = NotFoundError(
+    "no serve is running on this host", next="start one: gymnast serve --config CONFIG, or name it: --head URL"
+)
+
+
 class ServeEntry(msgspec.Struct, frozen=True):
     """A running `gymnast serve`."""
 
@@ -64,22 +69,20 @@ class Registry:
                 path.unlink(missing_ok=True)
         return sorted(alive, key=lambda entry: entry.started_at)
 
+    def nearby(self, cwd: str) -> list[ServeEntry]:
+        """The serves started in this folder, or else all of them."""
+        entries = self.entries()
+        return [entry for entry in entries if entry.cwd == cwd] or entries
+
     def find(self, *, cwd: str, default_head: str) -> ServeEntry:
         """The serve that is meant where none is named: the only one, this folder's, or the one on the default port."""
-        entries = self.entries()
+        entries = self.nearby(cwd)
         if not entries:
-            raise NotFoundError(
-                "no serve is running on this host",
-                next="start one: gymnast serve --config CONFIG, or name it: --head URL",
-            )
+            raise NO_SERVE
+        if len(entries) > 1:
+            entries = [entry for entry in entries if entry.head_url == default_head] or entries
         if len(entries) == 1:
             return entries[0]
-        for chosen in (
-            [entry for entry in entries if entry.cwd == cwd],
-            [entry for entry in entries if entry.head_url == default_head],
-        ):
-            if len(chosen) == 1:
-                return chosen[0]
         listed = "\n".join(f"  {entry.head_url}  pid {entry.pid}  in {entry.cwd}" for entry in entries)
         raise NotFoundError(f"{len(entries)} serves are running\n{listed}", next="choose one: --head URL")
 

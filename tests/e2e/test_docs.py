@@ -1,0 +1,105 @@
+"""The README is followed word by word; links in the docs lead somewhere; generated pages are fresh."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import BIN, DEMO_POLICY, read_jsonl, serving
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/README.md")])
+README_PORT = "http://127.0.0.1:8300"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of a page."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_the_five_minute_tutorial(tmp_path: Path) -> None:
+    activate, start_policy, *rest = blocks(ROOT / "README.md", "bash")
+    assert "activate" in activate
+    assert start_policy.rstrip().endswith("&")
+    with serving(tmp_path, "-c", DEMO_POLICY) as policy:  # what start_policy does, on a port of its own choice
+        script = "set -euo pipefail\n" + "\n".join(rest).replace(README_PORT, policy.url("policy_model"))
+        env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+        done = subprocess.run(
+            ["bash", "-c", script + "\nkill %1; wait"],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+            start_new_session=True,
+        )
+        assert done.returncode in {0, 143}, done.stdout + done.stderr
+    assert len(read_jsonl(tmp_path / "out" / "mcqa.jsonl")) == 20
+    assert read_jsonl(tmp_path / "out" / "echo.jsonl")[0]["reward"] == 1.0
+    assert "4 healthy, 0 unhealthy" in done.stdout
+
+
+def test_the_policy_of_the_tutorial_starts_as_written(tmp_path: Path) -> None:
+    start_policy = blocks(ROOT / "README.md", "bash")[1].rstrip().rstrip("&")
+    words = start_policy.replace("\\\n", " ").replace("=8300", "=0").split()
+    process = subprocess.Popen(
+        [str(BIN / words[0]), *words[1:], "--head-port", "auto"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert "policy_model" in process.stdout.readline()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_environment_of_the_how_to_works(tmp_path: Path) -> None:
+    (code,) = blocks(ROOT / "docs" / "how-to" / "environment.md", "python")
+    home = tmp_path / "resources_servers" / "shelf"
+    (home / "configs").mkdir(parents=True)
+    (home / "app.py").write_text(code)
+    (home / "configs" / "shelf.yaml").write_text(
+        "shelf:\n  resources_servers:\n    shelf: {entrypoint: app.py, domain: other}\n"
+    )
+    done = subprocess.run(
+        [str(BIN / "gymnast"), "config", "validate", "-e", "shelf"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_generated_pages_are_fresh() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_names_a_machine_or_a_registry() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    for name in filter(None, listed):
+        path = ROOT / name
+        if path.suffix in {".py", ".md", ".toml", ".yaml", ".txt", ""} and path.is_file() and path.name != "LICENSE":
+            text = path.read_text(errors="ignore")
+            assert not re.search(r"(?<![\w.~-])/(?:root|work|home/\w+)/\S+", text), name
+            assert not re.search(r"https?://[^\s/]*(?:pypi|pythonhosted|registry)", text), name
