@@ -36,7 +36,9 @@ def import_s(module: str, times: int = 5) -> float:
     """The median time of an import in a fresh interpreter, without the interpreter's own start."""
     code = f"import time; started = time.perf_counter(); import {module}; print(time.perf_counter() - started)"
     command = [sys.executable, "-c", code]
-    return statistics.median(float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout) for _ in range(times))
+    return statistics.median(
+        float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout) for _ in range(times)
+    )
 
 
 def serve_once() -> tuple[float, float, int]:

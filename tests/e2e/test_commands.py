@@ -318,12 +318,33 @@ def test_config_show_masks_and_explains(run: Run, tmp_path: Path) -> None:
     assert "sk-hidden" not in with_origins
     explained = run("gymnast", "config", "explain", "policy_model", *arguments, "++policy_base_url=http://other/v1").out
     assert "base_url = 'http://other/v1'  (written as ${policy_base_url})" in explained
+    unset = run(
+        "gymnast", "config", "explain", "mcqa_simple_agent.responses_api_agents.simple_agent.max_steps", *arguments
+    )
+    assert "max_steps = 64\n  from default" in unset.out
     valid = run("gymnast", "config", "validate", *arguments)
     assert valid.code == 0
     assert "valid: 3 instances" in valid.out
     told = run("gymnast", "config", "validate", "-e", "mcqa", "--json", "++mcqa.resources_servers.mcqa.x=1")
     assert told.code == 2
     assert told.json()["problems"][0]["what"] == "'x' is no setting of mcqa"
+
+
+def test_unknown_settings_are_errors_unless_they_are_allowed(run: Run) -> None:
+    unknown = ("++mcqa.resources_servers.mcqa.x=1", "++mcqa_simple_agent.responses_api_agents.simple_agent.y=1")
+    for command in (COLLECT, ("serve", *MCQA, "--head-port", "auto")):
+        refused = run("gymnast", *command, *unknown)
+        assert refused.code == 2
+        assert "'x' is no setting of mcqa" in refused.err
+        assert "'y' is no setting of simple_agent" in refused.err
+    allowed = run("gymnast", *COLLECT, *unknown, "++error_on_unknown_settings=false")
+    assert allowed.code == 0, allowed.err
+
+
+def test_num_workers_is_accepted_with_a_warning(run: Run) -> None:
+    done = run("gymnast", *COLLECT, "++mcqa.resources_servers.mcqa.num_workers=4")
+    assert done.code == 0
+    assert "num_workers of 'mcqa' has no effect" in done.err
 
 
 def test_validate_starts_nothing_and_finds_everything(run: Run, tmp_path: Path) -> None:

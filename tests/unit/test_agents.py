@@ -22,7 +22,7 @@ from gymnast.kit import (
     Task,
     tool,
 )
-from gymnast.types.items import sum_usage
+from gymnast.types.responses import sum_usage
 from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply, Request

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,14 +77,14 @@ class Bench:
         base_url = urls[0] if len(urls) == 1 else list(urls)
         given = {"base_url": base_url, "api_key": "sk", "model": "the-model", **settings}
         model = VLLMModel("policy", VLLMModelSettings(**given), self.surroundings)
-        model.upstream._policy = RetryPolicy(first_delay_s=0.01)
+        model.upstream.policy = replace(model.upstream.policy, first_delay_s=0.01)
         self.transports["policy"] = InProcess(model)
         return model
 
     def openai(self, url: str, **settings: Any) -> OpenAIModel:
         given = {"openai_base_url": url, "openai_api_key": "sk", "openai_model": "the-model", **settings}
         model = OpenAIModel("policy", OpenAIModelSettings(**given), self.surroundings)
-        model.upstream._policy = RetryPolicy(first_delay_s=0.01)
+        model.upstream.policy = replace(model.upstream.policy, first_delay_s=0.01)
         self.transports["policy"] = InProcess(model)
         return model
 
@@ -288,9 +290,9 @@ async def test_max_concurrent_requests(bench: Bench) -> None:
     endpoint = await bench.endpoint(0.05)
     model = bench.vllm(endpoint.url, max_concurrent_requests=2)
     model.upstream._timeout_s = 5
-    started = asyncio.get_running_loop().time()
+    started = time.monotonic()
     await asyncio.gather(*(bench.ask() for _ in range(6)))
-    assert asyncio.get_running_loop().time() - started > 0.14
+    assert time.monotonic() - started > 0.13
 
 
 # --- upstream retries and replicas -----------------------------------------------------------------------------------
@@ -477,9 +479,9 @@ async def test_faults_hit_their_share_of_calls_and_always_the_same_ones(bench: B
 
 async def test_latency_is_waited_for(bench: Bench) -> None:
     scripted(bench, replies=["slow"], latency_s=0.05)
-    started = asyncio.get_running_loop().time()
+    started = time.monotonic()
     await bench.ask()
-    assert asyncio.get_running_loop().time() - started >= 0.05
+    assert time.monotonic() - started > 0.04
 
 
 @pytest.mark.parametrize(

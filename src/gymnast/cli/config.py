@@ -58,7 +58,7 @@ def explain(
     from gymnast.config.explain import explain_key
 
     config = _load(overrides, config_files, environments, model_type, search_dirs)
-    found = explain_key(config, key)
+    found = explain_key(config, key, _defaults(config))
     if as_json:
         import orjson
 
@@ -112,8 +112,8 @@ def all_problems(config: Config) -> list[Problem]:
     from gymnast.runtime.loader import check_settings
 
     problems = list(config.problems)
-    for instance in config.instances.values():
-        problems += check_settings(instance)
+    if config.strict_settings:
+        problems += [problem for instance in config.instances.values() for problem in check_settings(instance)]
     if not problems and (not config.instances or (config.lacks_policy and len(config.instances) == 1)):
         problems.append(Problem("the configuration has no instances", next="give config files: --config A.yaml"))
     return problems
@@ -137,6 +137,17 @@ def _load(overrides: Any, config_files: Any, environments: Any, model_type: Any,
     )
 
 
+def _defaults(config: Config) -> dict[str, Any]:
+    """What servers' settings are where the configuration does not say, by full key."""
+    from gymnast.runtime.loader import unset_settings
+
+    return {
+        f"{instance.config_path}.{name}": value
+        for instance in config.instances.values()
+        for name, value in unset_settings(instance).items()
+    }
+
+
 def _report(problems: Any, bad_code: int = 2) -> int:
     for problem in problems:
         shared.say(f"problem: {problem}")
@@ -148,6 +159,7 @@ def _report(problems: Any, bad_code: int = 2) -> int:
 def _print_with_origins(config: Config) -> None:
     from gymnast.config.explain import explain_key
 
+    defaults = _defaults(config)
     for name in config.values:
-        for entry in explain_key(config, name):
+        for entry in explain_key(config, name, defaults):
             print(f"{entry['key']}: {entry['value']!r}  # {entry['origin']}")

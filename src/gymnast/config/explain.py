@@ -9,14 +9,22 @@ from gymnast.config.secrets import masked
 from gymnast.errors import NotFoundError, suggest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gymnast.config.load import Config
     from gymnast.types.json import JsonObject
 
 
-def explain_key(config: Config, key: str) -> list[JsonObject]:
-    """One entry for each value under `key`: value, how it was written if interpolated, origin, what it replaced."""
+def explain_key(config: Config, key: str, defaults: Mapping[str, Any] | None = None) -> list[JsonObject]:
+    """One entry for each value under `key`: value, how it was written if interpolated, origin, what it replaced.
+
+    `defaults` are values that the configuration does not give, by full key.
+    """
     path = tree.parse_path(key)
     node = tree.select(config.root, path)
+    unset = [_default(name, value) for name, value in (defaults or {}).items() if f"{name}.".startswith(f"{key}.")]
+    if node is None and unset:
+        return unset
     if node is None:
         parent = tree.select(config.root, path[:-1])
         known = [tree.show_path((*path[:-1], child)) for child in tree.known_keys(parent)]
@@ -40,7 +48,12 @@ def explain_key(config: Config, key: str) -> list[JsonObject]:
                 ],
             }
         )
-    return entries
+    return entries + unset
+
+
+def _default(key: str, value: Any) -> JsonObject:
+    shown = masked(value, key.rsplit(".", 1)[-1])
+    return {"key": key, "value": shown, "written": None, "origin": "default", "replaced": []}
 
 
 def _value_at(config: Config, path: tree.Path) -> Any:

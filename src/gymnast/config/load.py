@@ -85,6 +85,11 @@ class Config:
         return found
 
     @property
+    def strict_settings(self) -> bool:
+        """Whether settings that a server does not know are errors (`error_on_unknown_settings`)."""
+        return self.values.get("error_on_unknown_settings", True) is not False
+
+    @property
     def head_port(self) -> int:
         return int((self.values.get("head_server") or {}).get("port") or DEFAULT_HEAD_PORT)
 
@@ -146,6 +151,8 @@ def _checked(root: Node, roots: Roots, files: tuple[str, ...], problems: list[Pr
         instance = parse_instance(name, node, values.get(name) or {}, roots, instance_problems)
         if instance is not None:
             instances[name] = instance
+            if (instance.block.get("num_workers") or 1) > 1:
+                warnings.append(f"num_workers of '{name}' has no effect: an instance is served by one process")
     if spoiled:
         check_references(instances, instance_problems)
         problems += instance_problems

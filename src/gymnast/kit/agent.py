@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import FiniteFloat, PositiveFloat
 
+from gymnast.errors import CallError
 from gymnast.kit.settings import Settings
-from gymnast.types.failure import Stage
+from gymnast.types.failure import FailureDetail, Stage
 from gymnast.types.task import PARAMS, correlation_id
 from gymnast.wire.calls import Scope
 from gymnast.wire.message import Reply, Request
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from gymnast.config.instances import ServerKind
     from gymnast.types.items import CreateParams, Response
     from gymnast.types.json import JsonObject
+
+
+def conversation_of(params: CreateParams) -> list[Any]:
+    """The request's input as a list of items that can be extended."""
+    given = params["input"]
+    return [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
 
 
 class AgentSettings(Settings):
@@ -59,6 +66,22 @@ class Agent(Server):
     @abstractmethod
     async def aggregate_metrics(self, body: JsonObject) -> JsonObject:
         """Metrics over verify rows."""
+
+    async def ask(self, model: str, params: CreateParams, scope: Scope) -> Any:
+        """One model call: the response object, checked to be one."""
+        turn = await self.calls.expect(
+            model,
+            "/v1/responses",
+            params,
+            scope,
+            stage=Stage.MODEL,
+            timeout_s=self.settings.model_timeout_s,
+            validated=True,
+        )
+        if isinstance(turn, dict) and isinstance(turn.get("output"), list):
+            return turn
+        text = f"{model} answered /v1/responses with something that is no response object"
+        raise CallError(FailureDetail("model_bad_reply", Stage.MODEL, text, instance=model))
 
     async def _run(self, request: Request) -> JsonObject:
         row = require_object(request.body)

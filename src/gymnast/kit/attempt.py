@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
-from gymnast.types.items import message_text
+from gymnast.types.responses import message_text
 
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject

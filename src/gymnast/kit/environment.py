@@ -21,7 +21,7 @@ from gymnast.kit.attempt import Attempt, SessionT, TaskT, Verdict
 from gymnast.kit.task_server import EnvironmentSettings, TaskServer
 from gymnast.kit.tools import Tool, ToolError, result_body, tools_of
 from gymnast.types.failure import FailureDetail, Stage
-from gymnast.types.items import with_defaults
+from gymnast.types.responses import with_defaults
 from gymnast.types.task import PARAMS
 from gymnast.wire.message import Reply, Request
 from gymnast.wire.server import HttpError

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
+from pydantic import PositiveFloat, PositiveInt
 
 from gymnast.errors import CallError
+from gymnast.kit.settings import Settings
 from gymnast.types.failure import FailureDetail, Stage, bounded
 from gymnast.wire.classify import kind_of_exception, kind_of_reply, retry_after_s
 from gymnast.wire.http_client import Target, header_items, target_of
@@ -55,6 +57,17 @@ class RetryPolicy:
         if detail.kind in {"model_unreachable", "model_rate_limited", "model_overloaded"}:
             return self.busy_attempts
         return self.error_attempts if detail.status == 500 else 1
+
+
+class EndpointSettings(Settings):
+    """Settings of every model server with endpoints behind it."""
+
+    max_concurrent_requests: PositiveInt | None = None
+    """Calls in flight at most."""
+    timeout_s: PositiveFloat = 1800.0
+    """Seconds one call may take."""
+    max_attempts: PositiveInt = 6
+    """Tries of one call in total while the endpoint is busy or cannot be reached; at most three on a 500."""
 
 
 class Session(Protocol):
@@ -117,24 +130,22 @@ class Upstream:
     def __init__(
         self,
         instance: str,
-        base_urls: Sequence[str],
+        base_url: str | Sequence[str],
         surroundings: Surroundings,
+        settings: EndpointSettings,
         *,
         api_key: str,
         headers: Mapping[str, str],
-        timeout_s: float,
-        max_concurrent: int | None = None,
-        policy: RetryPolicy,
     ) -> None:
-        self.replicas = Replicas(base_urls)
+        self.replicas = Replicas([base_url] if isinstance(base_url, str) else base_url)
         self._instance = instance
         self._surroundings = surroundings
         self._clock = surroundings.calls.clock
         authorization = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._headers = header_items({"content-type": "application/json", **headers, **authorization})
-        self._timeout_s = timeout_s
-        self._slots = asyncio.Semaphore(max_concurrent) if max_concurrent else None
-        self._policy = policy
+        self._timeout_s = settings.timeout_s
+        self._slots = asyncio.Semaphore(settings.max_concurrent_requests) if settings.max_concurrent_requests else None
+        self.policy = RetryPolicy(busy_attempts=settings.max_attempts, error_attempts=min(3, settings.max_attempts))
 
     async def post(self, path: str, body: JsonObject, call: Session) -> JsonObject:
         """The JSON answer of an endpoint. Raises CallError when tries are used up or trying again is pointless."""
@@ -149,7 +160,7 @@ class Upstream:
                 async with self._slots:
                     return await self._once(replica, path, data, call.rollout_id)
             except CallError as error:
-                delay = self._policy.delay_s(error.detail, attempt, random.random())  # noqa: S311 - jitter
+                delay = self.policy.delay_s(error.detail, attempt, random.random())  # noqa: S311 - jitter
                 if delay is None:
                     raise
             await asyncio.sleep(delay)

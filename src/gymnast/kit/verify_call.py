@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnast.errors import CallError
 from gymnast.types.failure import FailureDetail, Stage, bounded
-from gymnast.types.items import with_defaults
+from gymnast.types.responses import with_defaults
 from gymnast.types.task import PARAMS
 
 if TYPE_CHECKING:

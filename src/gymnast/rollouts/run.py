@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -11,7 +11,7 @@ from gymnast.config.secrets import Scrubber
 from gymnast.errors import NotFoundError, UserError, suggest
 from gymnast.rollouts.collect import CollectOptions, Listen, collect
 from gymnast.rollouts.plan import PlanOptions, PlanSummary, write_plan
-from gymnast.runtime.cell import Cell, CellOptions, stderr_boundary
+from gymnast.runtime.cell import Cell, options_from, stderr_boundary
 from gymnast.runtime.garbage import rare_garbage_collection
 from gymnast.runtime.probe import wait_for_endpoints
 from gymnast.runtime.remote import read_head, remote_calls
@@ -20,7 +20,7 @@ from gymnast.types.events import InstanceDied, RunFinished
 from gymnast.wire.http_client import HttpClient, raise_fd_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from gymnast.config import Config, Environ, Instance
@@ -51,9 +51,16 @@ async def collect_here(
     agents = [name for name, found in config.instances.items() if found.kind == "responses_api_agents"]
     paths, plan = _planned(request, agents, say)
     needed = reachable(config, plan.rollouts_by_agent)
-    async with Cell(needed, _cell_options(config, environ, paths, request, listen)) as cell:
-        timeout_s = float(config.values.get("model_endpoint_readiness_timeout_seconds", ENDPOINT_TIMEOUT_S))
-        await wait_for_endpoints(cell.http, cell.instances, timeout_s, say)
+
+    def died(child: Child) -> None:
+        listen(InstanceDied(child.instance.name, child.death_note()))
+
+    cell = Cell(needed, options_from(config, environ, log_dir=paths.logs, on_child_death=died))
+    async with AsyncExitStack() as stack:
+        with _nothing_left_unless_started(paths):
+            await stack.enter_async_context(cell)
+            timeout_s = float(config.values.get("model_endpoint_readiness_timeout_seconds", ENDPOINT_TIMEOUT_S))
+            await wait_for_endpoints(cell.http, cell.instances, timeout_s, say)
         with rare_garbage_collection():
             return await collect(paths, plan, cell.calls, request.options, listen)
 
@@ -104,6 +111,16 @@ def _planned(request: CollectRequest, agents: Iterable[str], say: Say) -> tuple[
     return paths, plan
 
 
+@contextmanager
+def _nothing_left_unless_started(paths: RunPaths) -> Iterator[None]:
+    """A run that could not begin leaves no plan behind that would stand in the way of the next try."""
+    try:
+        yield
+    except BaseException:
+        paths.materialized_inputs.unlink(missing_ok=True)
+        raise
+
+
 def _make_room(paths: RunPaths, existing: str, say: Say) -> None:
     there = paths.existing()
     if not there:
@@ -121,21 +138,3 @@ def _make_room(paths: RunPaths, existing: str, say: Say) -> None:
         return
     folder = paths.set_aside()
     say(f"an earlier run under this name was moved to {folder}")
-
-
-def _cell_options(
-    config: Config, environ: Environ, paths: RunPaths, request: CollectRequest, listen: Listen
-) -> CellOptions:
-    def died(child: Child) -> None:
-        listen(InstanceDied(child.instance.name, child.death_note()))
-
-    values = config.values
-    return CellOptions(
-        log_dir=paths.logs,
-        cache_dir=environ.cache_dir,
-        request_debug=request.request_debug,
-        scrubber=config.scrubber,
-        max_connections=values.get("global_aiohttp_connector_limit"),
-        max_connections_per_host=values.get("global_aiohttp_connector_limit_per_host"),
-        on_child_death=died,
-    )

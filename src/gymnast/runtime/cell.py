@@ -13,14 +13,14 @@ import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from gymnast.config.secrets import Scrubber
-from gymnast.errors import StartError, UserError
+from gymnast.errors import ConfigError, StartError, UserError
 from gymnast.runtime.children import Child
 from gymnast.runtime.control import Launch
 from gymnast.runtime.listener import Listener
-from gymnast.runtime.loader import is_server_class, load_entry, make_server
+from gymnast.runtime.loader import check_settings, is_server_class, load_entry, make_server
 from gymnast.runtime.logs import InstanceLogs
 from gymnast.runtime.ports import advertised, bind
 from gymnast.runtime.venvs import unmet
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from gymnast.config import Instance
+    from gymnast.config import Config, Environ, Instance
     from gymnast.wire.asgi import AsgiApp
 
 
@@ -53,10 +53,26 @@ class CellOptions:
     """Where instances log; None leaves logging as it is."""
     cache_dir: Path = Path(".cache")
     request_debug: bool = False
+    strict_settings: bool = True
+    """Settings that a server does not know are errors."""
     scrubber: Scrubber = field(default_factory=Scrubber)
     max_connections: int | None = None
     max_connections_per_host: int | None = None
     on_child_death: Callable[[Child], None] | None = None
+
+
+def options_from(config: Config, environ: Environ, **more: Any) -> CellOptions:
+    """How a configuration says its cell is to be run."""
+    values = config.values
+    return CellOptions(
+        cache_dir=environ.cache_dir,
+        request_debug=bool(values.get("global_aiohttp_client_request_debug")),
+        strict_settings=config.strict_settings,
+        scrubber=config.scrubber,
+        max_connections=values.get("global_aiohttp_connector_limit"),
+        max_connections_per_host=values.get("global_aiohttp_connector_limit_per_host"),
+        **more,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +138,7 @@ class Cell:
         for name, url in self._peers.items():
             self._transports[name] = Http(url, self.http, token=options.token)
         in_children = [instance for instance in self.instances if instance.runs_in in {"child", "venv"}]
+        self._refuse_bad_settings([instance for instance in self.instances if instance not in in_children])
         for instance in self.instances:
             if instance.url is not None:
                 self._transports[instance.name] = Http(
@@ -132,12 +149,19 @@ class Cell:
         if in_children:
             await self._start_children(in_children)
 
+    def _refuse_bad_settings(self, instances: Iterable[Instance]) -> None:
+        """All wrong settings of all instances at once, before any is started."""
+        if self.options.strict_settings:
+            problems = [problem for instance in instances for problem in check_settings(instance)]
+            if problems:
+                raise ConfigError(problems)
+
     # --- instances in this process -----------------------------------------------------------------------------------
 
     async def _host(self, instance: Instance, surroundings: Surroundings, *, expose: bool) -> None:
         entry = load_entry(instance)
         if is_server_class(entry):
-            server = make_server(entry, instance, surroundings)
+            server = make_server(entry, instance, surroundings, strict=self.options.strict_settings)
             await server.start()
             self._stack.push_async_callback(server.stop)
             self._transports[instance.name] = InProcess(server)
@@ -219,6 +243,7 @@ def launch_of(instance: Instance, host: str, options: CellOptions) -> Launch:
         port=instance.port or 0,
         token=options.token,
         request_debug=options.request_debug,
+        strict_settings=options.strict_settings,
     )
 
 

@@ -84,7 +84,12 @@ async def _serve(launch: Launch, peers: Peers, sock: socket.socket, control: Con
     stop = asyncio.Event()
     own = instance_of(launch)
     others = {name: url for name, url in peers.urls.items() if name != own.name}
-    options = CellOptions(token=launch.token, request_debug=launch.request_debug, scrubber=Scrubber(launch.block))
+    options = CellOptions(
+        token=launch.token,
+        request_debug=launch.request_debug,
+        strict_settings=launch.strict_settings,
+        scrubber=Scrubber(launch.block),
+    )
     async with Cell([own], options, peers=others, sockets={own.name: sock}):
         control.watch(asyncio.get_running_loop(), stop)
         control.send(Ready())

@@ -28,6 +28,7 @@ class Launch(msgspec.Struct, frozen=True, tag="launch"):
     port: int
     token: str | None
     request_debug: bool
+    strict_settings: bool
 
 
 class Peers(msgspec.Struct, frozen=True, tag="peers"):

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -64,9 +65,14 @@ def is_server_class(entry: type[Server] | AsgiApp) -> TypeIs[type[Server]]:
     return inspect.isclass(entry)
 
 
-def make_server(server_class: type[Server], instance: Instance, surroundings: Surroundings) -> Server:
-    """A server of the instance, its settings checked."""
+def make_server(
+    server_class: type[Server], instance: Instance, surroundings: Surroundings, *, strict: bool = True
+) -> Server:
+    """A server of the instance, its settings checked. Not `strict`, settings nobody declared are left out."""
     problems: list[Problem] = []
+    if not strict:
+        known = settings_type(server_class).model_fields
+        instance = replace(instance, settings={key: value for key, value in instance.settings.items() if key in known})
     settings = _settings(server_class, instance, problems)
     if problems:
         raise ConfigError(problems)
@@ -90,6 +96,21 @@ def check_settings(instance: Instance) -> list[Problem]:
     problems: list[Problem] = []
     _settings(entry, instance, problems)
     return problems
+
+
+def unset_settings(instance: Instance) -> dict[str, Any]:
+    """The settings an instance does not give, with their defaults."""
+    try:
+        entry = load_entry(instance) if instance.url is None and instance.directory is not None else None
+    except UserError:
+        return {}
+    if entry is None or not is_server_class(entry):
+        return {}
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in settings_type(entry).model_fields.items()
+        if name not in instance.settings and not field.is_required()
+    }
 
 
 def settings_type(server_class: type[Server]) -> type[BaseModel]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from gymnast.errors import PortTakenError, StartError, UserError
-from gymnast.runtime.cell import Address, Cell, CellOptions
+from gymnast.runtime.cell import Address, Cell, CellOptions, options_from
 from gymnast.runtime.head import IDENTITY_PATH, HeadServer, HeadState, config_yaml, instance_rows
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.ports import advertised, bind, own_address
@@ -158,17 +158,13 @@ class Serving:
             raise StartError("not ready: " + "; ".join(bad), where="\n".join(tails) or None)
 
     def _cell_options(self) -> CellOptions:
-        values = self._config.values
-        return CellOptions(
+        return options_from(
+            self._config,
+            self._environ,
             host=self.host,
             token=self.token,
             exposed=True,
             log_dir=self.log_dir,
-            cache_dir=self._environ.cache_dir,
-            request_debug=bool(values.get("global_aiohttp_client_request_debug")),
-            scrubber=self._config.scrubber,
-            max_connections=values.get("global_aiohttp_connector_limit"),
-            max_connections_per_host=values.get("global_aiohttp_connector_limit_per_host"),
             on_child_death=self._child_died,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from gymnast.types.items import message_text, response_object
+from gymnast.types.responses import message_text, response_object
 from gymnast.wire.dialects.chat_request import think_block
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gymnast.types.items import is_model_turn, message_text
+from gymnast.types.responses import is_model_turn, message_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,8 +10,9 @@ from pydantic import PositiveInt
 
 from gymnast.errors import CallError
 from gymnast.kit import Agent, AgentSettings, ModelRef, ResourcesRef
+from gymnast.kit.agent import conversation_of
 from gymnast.types.failure import FailureDetail, Stage, bounded
-from gymnast.types.items import sum_usage, with_defaults
+from gymnast.types.responses import sum_usage, with_defaults
 from gymnast.types.task import PARAMS
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class GymnasiumAgent(Agent):
                 await self._close(environment, scope)
 
     async def respond(self, params: CreateParams, scope: Scope) -> Response:
-        response: Response = await self._ask(params, scope)
+        response: Response = await self.ask(self.settings.model_server.name, params, scope)
         return response
 
     async def aggregate_metrics(self, body: JsonObject) -> JsonObject:
@@ -57,12 +58,11 @@ class GymnasiumAgent(Agent):
     async def _episode(
         self, row: JsonObject, params: CreateParams, scope: Scope, observation: str | None, info: JsonObject
     ) -> JsonObject:
-        given = params["input"]
-        history: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+        history = conversation_of(params)
         produced = _observed(observation)
         usage, rewards = None, list[float]()
         while True:
-            turn = await self._ask({**params, "input": history + produced}, scope)
+            turn = await self.ask(self.settings.model_server.name, {**params, "input": history + produced}, scope)
             produced += turn["output"]
             usage = sum_usage(usage, turn.get("usage"))
             step = await self._step(row, turn, scope, idempotent=bool(info.get("supports_step_idempotency")))
@@ -79,17 +79,6 @@ class GymnasiumAgent(Agent):
             "truncated": not step.get("terminated"),
             "num_steps": len(rewards),
         }
-
-    async def _ask(self, params: CreateParams, scope: Scope) -> Any:
-        return await self.calls.expect(
-            self.settings.model_server.name,
-            "/v1/responses",
-            params,
-            scope,
-            stage=Stage.MODEL,
-            timeout_s=self.settings.model_timeout_s,
-            validated=True,
-        )
 
     async def _step(self, row: JsonObject, turn: JsonObject, scope: Scope, *, idempotent: bool) -> JsonObject:
         environment = self.settings.resources_server.name

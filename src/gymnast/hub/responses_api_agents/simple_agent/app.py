@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import orjson
 from pydantic import PositiveInt
 
 from gymnast.errors import CallError
 from gymnast.kit import Agent, AgentSettings, ModelRef, ResourcesRef
+from gymnast.kit.agent import conversation_of
 from gymnast.kit.attempt import parse_arguments
 from gymnast.kit.verify_call import verified
-from gymnast.types.failure import FailureDetail, Stage
-from gymnast.types.items import sum_usage
+from gymnast.types.failure import Stage
+from gymnast.types.responses import sum_usage
 from gymnast.wire.classify import kind_of_reply, reply_failure
 
 if TYPE_CHECKING:
@@ -63,12 +64,11 @@ class SimpleAgent(Agent):
         return reply
 
     async def _converse(self, params: CreateParams, scope: Scope, *, parallel: bool) -> Response:
-        given = params["input"]
-        history: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+        history = conversation_of(params)
         produced: list[JsonObject] = []
         usage, steps = None, 0
         while True:
-            turn = await self._ask({**params, "input": history + produced}, scope)
+            turn = await self.ask(self.settings.model_server.name, {**params, "input": history + produced}, scope)
             steps += 1
             produced += turn["output"]
             usage = sum_usage(usage, turn.get("usage"))
@@ -77,22 +77,6 @@ class SimpleAgent(Agent):
             calls = _calls(turn)
             if calls:
                 produced += await self._use_tools(calls, params, scope, parallel=parallel)
-
-    async def _ask(self, params: CreateParams, scope: Scope) -> Any:
-        model = self.settings.model_server.name
-        turn = await self.calls.expect(
-            model,
-            "/v1/responses",
-            params,
-            scope,
-            stage=Stage.MODEL,
-            timeout_s=self.settings.model_timeout_s,
-            validated=True,
-        )
-        if isinstance(turn, dict) and isinstance(turn.get("output"), list):
-            return turn
-        text = f"{model} answered /v1/responses with something that is no response object"
-        raise CallError(FailureDetail("model_bad_reply", Stage.MODEL, text, instance=model))
 
     async def _use_tools(
         self, calls: list[JsonObject], params: CreateParams, scope: Scope, *, parallel: bool

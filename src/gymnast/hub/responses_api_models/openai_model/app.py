@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field
 
-from gymnast.kit import Model, ModelCall, Settings
-from gymnast.kit.upstream import RetryPolicy, Upstream
+from gymnast.kit import Model, ModelCall
+from gymnast.kit.upstream import EndpointSettings, Upstream
 from gymnast.types.json import JsonObject
 from gymnast.wire.validate import InvalidBody, validate_response
 
@@ -16,18 +16,13 @@ if TYPE_CHECKING:
     from gymnast.wire.server import Surroundings
 
 
-class OpenAIModelSettings(Settings):
+class OpenAIModelSettings(EndpointSettings):
     openai_base_url: str | list[str] = Field(min_length=1)
     openai_api_key: str
     openai_model: str
     extra_body: JsonObject = {}
     openai_default_headers: dict[str, str] = {}
-    max_concurrent_requests: PositiveInt | None = None
     drop_input_reasoning_items: bool = False
-    timeout_s: PositiveFloat = 1800.0
-    """Seconds one call may take."""
-    max_attempts: PositiveInt = 6
-    """Tries of one call in total while the endpoint is busy or cannot be reached."""
 
 
 class OpenAIModel(Model):
@@ -37,16 +32,13 @@ class OpenAIModel(Model):
 
     def __init__(self, name: str, settings: OpenAIModelSettings, surroundings: Surroundings) -> None:
         super().__init__(name, settings, surroundings)
-        urls = settings.openai_base_url
         self.upstream = Upstream(
             name,
-            [urls] if isinstance(urls, str) else urls,
+            settings.openai_base_url,
             surroundings,
+            settings,
             api_key=settings.openai_api_key,
             headers=settings.openai_default_headers,
-            timeout_s=settings.timeout_s,
-            max_concurrent=settings.max_concurrent_requests,
-            policy=RetryPolicy(busy_attempts=settings.max_attempts, error_attempts=min(3, settings.max_attempts)),
         )
 
     @property

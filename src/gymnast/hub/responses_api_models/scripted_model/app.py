@@ -19,7 +19,7 @@ from gymnast.hub.responses_api_models.scripted_model.script import (
 )
 from gymnast.kit import Model, ModelCall, Settings
 from gymnast.kit.model import new_id, now
-from gymnast.types.items import response_object
+from gymnast.types.responses import response_object
 from gymnast.wire.message import PlainText, Reply
 from gymnast.wire.server import ReplyError
 

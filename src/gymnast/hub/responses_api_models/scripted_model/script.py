@@ -17,8 +17,8 @@ import orjson
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, TypeAdapter, ValidationError, model_validator
 
-from gymnast.types.items import is_model_turn, message_text
 from gymnast.types.json import JsonObject
+from gymnast.types.responses import is_model_turn, message_text
 
 
 class ScriptedToolCall(BaseModel):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field
 
 from gymnast.errors import CallError
-from gymnast.kit import Model, ModelCall, Settings
+from gymnast.kit import Model, ModelCall
 from gymnast.kit.model import new_id
-from gymnast.kit.upstream import RetryPolicy, Upstream
+from gymnast.kit.upstream import EndpointSettings, Upstream
 from gymnast.types.failure import FailureDetail, Stage
 from gymnast.types.json import JsonObject
 from gymnast.wire.dialects.chat_reply import BadCompletion, response_of_completion, split_thinking
@@ -30,7 +30,7 @@ _OVERFLOW: Final = ("context length", "max_tokens")
 _AUDIO: Final = ("audio_data", "audio_path", "audio_paths")
 
 
-class VLLMModelSettings(Settings):
+class VLLMModelSettings(EndpointSettings):
     base_url: str | list[str] = Field(min_length=1)
     api_key: str
     model: str
@@ -45,11 +45,6 @@ class VLLMModelSettings(Settings):
     sampling_overrides: JsonObject | None = None
     extra_body: JsonObject | None = None
     default_headers: dict[str, str] = {}
-    max_concurrent_requests: PositiveInt | None = None
-    timeout_s: PositiveFloat = 1800.0
-    """Seconds one call may take."""
-    max_attempts: PositiveInt = 6
-    """Tries of one call in total while the endpoint is busy or cannot be reached."""
 
 
 class VLLMModel(Model):
@@ -62,13 +57,11 @@ class VLLMModel(Model):
         self._warned: set[str] = set()
         self.upstream = Upstream(
             name,
-            [settings.base_url] if isinstance(settings.base_url, str) else settings.base_url,
+            settings.base_url,
             surroundings,
+            settings,
             api_key=settings.api_key,
             headers=settings.default_headers,
-            timeout_s=settings.timeout_s,
-            max_concurrent=settings.max_concurrent_requests,
-            policy=RetryPolicy(busy_attempts=settings.max_attempts, error_attempts=min(3, settings.max_attempts)),
         )
 
     @property

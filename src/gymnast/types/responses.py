@@ -1,0 +1,111 @@
+"""Making and reading Responses objects: the full object around some output, usage over turns, the text of items."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gymnast.types.items import CREATE_PARAMS_DEFAULTS
+
+if TYPE_CHECKING:
+    from gymnast.types.items import CreateParams, Item, Response, Usage
+    from gymnast.types.json import JsonObject
+
+_RESPONSE_DEFAULTS: dict[str, Any] = {
+    "id": None,
+    "created_at": None,
+    "error": None,
+    "incomplete_details": None,
+    "instructions": None,
+    "metadata": None,
+    "model": None,
+    "object": "response",
+    "output": None,
+    "parallel_tool_calls": True,
+    "temperature": None,
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": None,
+    "background": None,
+    "conversation": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "previous_response_id": None,
+    "prompt": None,
+    "prompt_cache_key": None,
+    "reasoning": None,
+    "safety_identifier": None,
+    "service_tier": None,
+    "status": None,
+    "text": None,
+    "top_logprobs": None,
+    "truncation": None,
+    "usage": None,
+    "user": None,
+}
+"""Every field of a response object, in the order in which they are sent."""
+
+_ECHOED = (frozenset(CREATE_PARAMS_DEFAULTS) & frozenset(_RESPONSE_DEFAULTS)) - {"model"}
+
+
+def response_object(
+    params: CreateParams,
+    output: list[Item],
+    *,
+    response_id: str,
+    created_at: float,
+    model: str,
+    usage: Usage | None,
+    incomplete: JsonObject | None = None,
+) -> Response:
+    """A full response object in the contract's field order, echoing the request's parameters."""
+    response: dict[str, Any] = {
+        **_RESPONSE_DEFAULTS,
+        "id": response_id,
+        "created_at": created_at,
+        "incomplete_details": incomplete,
+        "model": model,
+        "output": output,
+        "status": "incomplete" if incomplete else "completed",
+        "usage": usage,
+    }
+    response.update({name: value for name, value in params.items() if name in _ECHOED})
+    return response  # type: ignore[return-value] # built key by key in the contract's order
+
+
+def sum_usage(total: Usage | None, more: Usage | None) -> Usage | None:
+    """Usage over turns. A detail that any turn lacks is unknown for the sum."""
+    if total is None or more is None:
+        return total or more
+    cached = (total["input_tokens_details"]["cached_tokens"], more["input_tokens_details"]["cached_tokens"])
+    reasoning = (total["output_tokens_details"]["reasoning_tokens"], more["output_tokens_details"]["reasoning_tokens"])
+    return {
+        "input_tokens": total["input_tokens"] + more["input_tokens"],
+        "input_tokens_details": {"cached_tokens": _sum_known(cached)},
+        "output_tokens": total["output_tokens"] + more["output_tokens"],
+        "output_tokens_details": {"reasoning_tokens": _sum_known(reasoning)},
+        "total_tokens": total["total_tokens"] + more["total_tokens"],
+    }
+
+
+def _sum_known(values: tuple[int | None, int | None]) -> int | None:
+    first, second = values
+    return None if first is None or second is None else first + second
+
+
+def with_defaults(params: JsonObject) -> JsonObject:
+    """Create params with every unset field explicit, as verify rows carry them."""
+    return {**CREATE_PARAMS_DEFAULTS, **params}
+
+
+def message_text(item: JsonObject) -> str:
+    """All text of a message item, whatever form its content has."""
+    content = item.get("content")
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content or () if isinstance(part.get("text"), str))
+
+
+def is_model_turn(item: JsonObject) -> bool:
+    """Whether the policy produced this item (an assistant message, a call, reasoning)."""
+    kind = item.get("type", "message")
+    return kind in {"function_call", "reasoning"} or (kind == "message" and item.get("role") == "assistant")
