@@ -142,14 +142,14 @@ class _Clock:
 
 
 def _request(tasks: Path, output: Path, workload: Workload, rollouts: int, concurrency: int) -> Any:
-    from gymnast.rollouts.collect import CollectOptions
+    from gymnast.rollouts.engine import EngineOptions
     from gymnast.rollouts.plan import PlanOptions
     from gymnast.rollouts.run import CollectRequest
 
     lines = sum(1 for _ in tasks.open("rb"))
     assert rollouts % lines == 0
     plan = PlanOptions(agent=workload.agent, repeats=rollouts // lines)
-    return CollectRequest(tasks, output, plan, CollectOptions(concurrency))
+    return CollectRequest(tasks, output, plan, EngineOptions(concurrency), aggregate=False)
 
 
 def _overrides(workload: Workload, port: int) -> list[str]:

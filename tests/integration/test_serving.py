@@ -66,7 +66,7 @@ def test_status_counts_what_is_healthy(run: Run, serve: Serve) -> None:
 
 
 @pytest.mark.usefixtures("own_registry")
-def test_a_killed_child_is_noticed_reported_and_unhealthy(run: Run, serve: Serve) -> None:
+def test_a_killed_child_is_noticed_reported_and_started_again(run: Run, serve: Serve) -> None:
     served = serve(*MCQA_CHILD)
     child = served.pid("mcqa")
     assert child != served.process.pid
@@ -75,10 +75,31 @@ def test_a_killed_child_is_noticed_reported_and_unhealthy(run: Run, serve: Serve
     assert wait_until(lambda: "was killed by SIGKILL" in served.talk.read_text()) < 2.0
     assert f"mcqa (pid {child})" in served.talk.read_text()
     assert "last lines of" in served.talk.read_text()
+    wait_until(lambda: get_status(run)["healthy"] == 3, within_s=10)
+    again = next(entry for entry in get_status(run)["serves"][0]["instances"] if entry["name"] == "mcqa")
+    assert again["pid"] != child
+    assert again["url"] == served.url("mcqa")
+    assert "started again 1 time(s): mcqa" in again["said"]
+    assert get(f"{served.url('mcqa_simple_agent')}/run", method="POST", body=example_rows("mcqa")[0])[0] == 200
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_child_that_keeps_dying_is_given_up_and_unhealthy(run: Run, serve: Serve) -> None:
+    served = serve(*MCQA_CHILD)
+    for death in range(1, 5):
+        pids = [entry["pid"] for entry in get_status(run)["serves"][0]["instances"] if entry["name"] == "mcqa"]
+        os.kill(pids[0], signal.SIGKILL)
+        wait_until(lambda seen=death: served.talk.read_text().count("was killed by SIGKILL") == seen)  # type: ignore[misc]
+        if death < 4:
+            wait_until(lambda: get_status(run)["healthy"] == 3, within_s=10)
     status = run("gymnast", "status")
     assert status.code == 1
     assert "2 healthy, 1 unhealthy" in status.out
     assert "was killed by SIGKILL" in " ".join(status.out.split())
+
+
+def get_status(run: Run) -> Any:
+    return run("gymnast", "status", "--json").json()
 
 
 def test_killing_the_parent_leaves_no_child(serve: Serve) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +13,36 @@ import pytest
 
 from gymnast.errors import UserError
 from gymnast.rollouts.attempt import Failed, Scored, attempt
-from gymnast.rollouts.collect import CollectOptions, collect
-from gymnast.rollouts.plan import PlanOptions, write_plan
+from gymnast.rollouts.book import RunBook
+from gymnast.rollouts.engine import Engine, EngineOptions
+from gymnast.rollouts.executor import HereExecutor
+from gymnast.rollouts.plan import PlanOptions
+from gymnast.rollouts.prepare import Preparation, prepare
+from gymnast.rollouts.retry import RetryPolicy
+from gymnast.rollouts.snapshot import snapshot
+from gymnast.rollouts.steering import Steering
 from gymnast.rollouts.tally import Tally
 from gymnast.store.append import AppendLog
+from gymnast.store.lock import RunLock
+from gymnast.store.manifest import Counts, RunState
 from gymnast.store.paths import RunPaths
-from gymnast.types.events import Event, RolloutFailed, RolloutScored, RunFinished, RunStarted
+from gymnast.types.events import Event, RolloutFailed, RolloutScored
 from gymnast.wire.calls import Calls
 from gymnast.wire.message import Reply, Request
+from gymnast.wire.trail import Signals
 from tests.support import read_jsonl, write_jsonl
 
 ROW: dict[str, Any] = {"responses_create_params": {"input": "q"}, "agent_ref": {"name": "a"}}
 
 
 class Agent:
-    """An agent reached by a transport of ours: what it answers depends on the row's `do`."""
+    """An agent reached by a transport of ours: what it answers depends on the row's `do` and on the attempt."""
 
     address = "test"
 
     def __init__(self) -> None:
         self.running = self.most = 0
+        self.attempts: Counter[int] = Counter()
 
     async def send(self, request: Request) -> Reply:
         self.running += 1
@@ -43,7 +54,10 @@ class Agent:
             self.running -= 1
 
     async def answer(self, row: Any) -> Reply:
+        self.attempts[row["_ng_task_index"]] += 1
         do = row.get("do", "score")
+        if do.startswith("flaky"):
+            do = "crash" if self.attempts[row["_ng_task_index"]] < int(do.removeprefix("flaky")) else "score"
         base = {"responses_create_params": row["responses_create_params"], "response": {"output": []}}
         replies: dict[str, Any] = {
             "score": Reply(200, {**base, "reward": 1.0}),
@@ -63,47 +77,74 @@ class Agent:
         return found
 
 
-async def run(folder: Path, rows: list[Any], **options: Any) -> tuple[RunFinished, list[Event], RunPaths, Agent]:
-    paths = RunPaths(folder / "x.jsonl")
-    source = write_jsonl(folder / "in.jsonl", [{**ROW, "n": n, **row} for n, row in enumerate(rows)])
-    plan = write_plan(source, paths.materialized_inputs, PlanOptions(), ["a"])
-    agent, events = Agent(), list[Event]()
-    finished = await collect(
-        paths, plan, Calls({"a": agent}), CollectOptions(**{"concurrency": 8, **options}), events.append
-    )
-    return finished, events, paths, agent
+FAST = RetryPolicy(first_delay_s=0.01)
+
+
+class World:
+    """A run of rows through the agent above."""
+
+    def __init__(self, folder: Path, rows: list[Any], **plan: Any) -> None:
+        self.paths = RunPaths(folder / "x.jsonl")
+        source = write_jsonl(folder / "in.jsonl", [{**ROW, "n": n, **row} for n, row in enumerate(rows)])
+        self.wanted = Preparation(source, PlanOptions(**plan), ["a"], lambda _: [], existing="resume")
+        self.agent = Agent()
+        self.events: list[Event] = []
+        self.engine: Engine | None = None
+
+    async def run(self, *, retry_failed: bool = False, **options: Any) -> tuple[RunState, Counts]:
+        with RunLock(self.paths.lock):
+            prepared = prepare(self.paths, self.wanted)
+            given = EngineOptions(**{"concurrency": 8, "retry": FAST, **options})
+            attempts = given.retry.max_attempts
+            async with RunBook(self.paths, prepared.manifest, max_attempts=attempts, retry_failed=retry_failed) as book:
+                executor = HereExecutor(Calls({"a": self.agent}), Signals())
+                self.engine = Engine(book, executor, given, self.events.append, ["a"])
+                state = await self.engine.run()
+                await book.save(state)
+                return state, book.counts()
+
+    @property
+    def scored(self) -> list[Any]:
+        return read_jsonl(self.paths.output)
+
+    @property
+    def failures(self) -> list[Any]:
+        return read_jsonl(self.paths.failures)
 
 
 async def test_good_and_bad_rollouts_go_to_their_files(tmp_path: Path) -> None:
     kinds = ["score", "crash", "refuse", "nan", "none", "judge", "reported", "score"]
-    finished, events, paths, _ = await run(tmp_path, [{"do": kind} for kind in kinds])
-    assert (finished.requested, finished.scored) == (8, 2)
-    assert finished.failed == {
+    world = World(tmp_path, [{"do": kind} for kind in kinds])
+    state, counts = await world.run()
+    assert state is RunState.COMPLETE
+    assert (counts.requested, counts.scored, counts.owed) == (8, 2, 0)
+    assert counts.failed == {
         "agent_error": 1,
         "agent_rejected": 1,
         "agent_bad_reply": 2,
         "judge_failed": 1,
         "agent_reported": 1,
     }
-    scored, failures = read_jsonl(paths.output), read_jsonl(paths.failures)
-    assert {row["_ng_task_index"] for row in scored} == {0, 7}
-    assert {row["_ng_task_index"] for row in failures} == {1, 2, 3, 4, 5, 6}
-    assert isinstance(events[0], RunStarted)
-    assert events[-1] == finished
-    assert sum(isinstance(event, RolloutScored) for event in events) == 2
-    assert sum(isinstance(event, RolloutFailed) for event in events) == 6
+    assert {row["_ng_task_index"] for row in world.scored} == {0, 7}
+    attempts = Counter(row["_ng_task_index"] for row in world.failures)
+    assert attempts == {1: 3, 2: 1, 3: 1, 4: 1, 5: 3, 6: 3}  # only what may help is tried again
+    assert sum(isinstance(event, RolloutScored) for event in world.events) == 2
+    finals = [event.final for event in world.events if isinstance(event, RolloutFailed)]
+    assert (finals.count(True), finals.count(False)) == (6, 6)
 
 
 async def test_a_scored_record_ends_with_the_rows_identity(tmp_path: Path) -> None:
-    _, _, paths, _ = await run(tmp_path, [{"skills_ref": {"path": "s"}, "_ng_rollout_id": "mine"}])
-    record = read_jsonl(paths.output)[0]
+    world = World(tmp_path, [{"skills_ref": {"path": "s"}, "_ng_rollout_id": "mine"}])
+    await world.run()
+    record = world.scored[0]
     assert list(record)[:3] == ["responses_create_params", "response", "reward"]
     assert list(record)[3:] == ["_ng_task_index", "_ng_rollout_index", "agent_ref", "skills_ref", "_ng_rollout_id"]
 
 
 async def test_a_failure_record_has_its_evidence(tmp_path: Path) -> None:
-    _, _, paths, _ = await run(tmp_path, [{"do": "refuse"}, {"do": "judge"}])
-    refused, judged = sorted(read_jsonl(paths.failures), key=lambda row: row["_ng_task_index"])
+    world = World(tmp_path, [{"do": "refuse"}, {"do": "judge"}])
+    await world.run(retry=RetryPolicy(max_attempts=1))
+    refused, judged = sorted(world.failures, key=lambda row: row["_ng_task_index"])
     assert (refused["_ng_failure_class"], refused["_ng_failure_terminal"], refused["_ng_attempt_index"]) == (
         *("agent_rejected", True, 0),
     )
@@ -114,40 +155,132 @@ async def test_a_failure_record_has_its_evidence(tmp_path: Path) -> None:
     assert "missing" in failure["body"]
     assert failure["chain"] == ["a/run 422"]
     assert failure["seconds"] >= 0
+    assert list(refused)[-2:] == ["_ng_task_index", "_ng_rollout_index"]
     assert judged["_ng_failure_class"] == "judge_failed"
     assert judged["response"] == {"output": []}  # kept, so that it can be verified again
-    assert "_ng_failure_terminal" not in judged
     assert "gone" in judged["failure"]["message"]
 
 
+async def test_a_flaky_rollout_is_tried_again_and_says_which_attempt_it_is(tmp_path: Path) -> None:
+    world = World(tmp_path, [{"do": "flaky3"}, {"do": "flaky2"}, {}])
+    state, counts = await world.run()
+    assert (state, counts.scored, counts.retries, counts.attempts) == (RunState.COMPLETE, 3, 3, 6)
+    by_task = {row["_ng_task_index"]: row.get("_ng_attempt_index") for row in world.scored}
+    assert by_task == {0: 2, 1: 1, 2: None}
+    assert [row["_ng_attempt_index"] for row in world.failures if row["_ng_task_index"] == 0] == [0, 1]
+
+
 async def test_a_hanging_rollout_meets_its_deadline_and_the_rest_goes_on(tmp_path: Path) -> None:
-    rows = [{"do": "hang"}] + [{"do": "score"}] * 5
-    finished, _, paths, _ = await run(tmp_path, rows, rollout_timeout_s=0.1)
-    assert (finished.scored, finished.failed) == (5, {"rollout_timeout": 1})
-    assert read_jsonl(paths.failures)[0]["failure"]["layer"] == "throughput"
+    world = World(tmp_path, [{"do": "hang"}] + [{"do": "score"}] * 5)
+    _, counts = await world.run(rollout_timeout_s=0.1, retry=RetryPolicy(max_attempts=1))
+    assert (counts.scored, counts.failed) == (5, {"rollout_timeout": 1})
+    assert world.failures[0]["failure"]["layer"] == "throughput"
 
 
 async def test_concurrency_is_bounded_and_used(tmp_path: Path) -> None:
-    finished, _, _, agent = await run(tmp_path, [{}] * 60, concurrency=7)
-    assert finished.scored == 60
-    assert agent.most == 7
+    world = World(tmp_path, [{}] * 60)
+    _, counts = await world.run(concurrency=7)
+    assert counts.scored == 60
+    assert world.agent.most == 7
+
+
+async def test_agents_have_limits_of_their_own(tmp_path: Path) -> None:
+    world = World(tmp_path, [{}] * 40)
+    _, counts = await world.run(concurrency=20, agent_limits={"a": 3})
+    assert counts.scored == 40
+    assert world.agent.most == 3
 
 
 async def test_no_persist_rows_are_counted_but_not_written(tmp_path: Path) -> None:
-    finished, _, paths, _ = await run(tmp_path, [{"do": "silent"}])
-    assert finished.scored == 1
-    assert paths.output.read_text() == ""
+    world = World(tmp_path, [{"do": "silent"}])
+    _, counts = await world.run()
+    assert counts.scored == 1
+    assert world.paths.output.read_text() == ""
+
+
+async def test_the_retry_budget_bounds_a_run(tmp_path: Path) -> None:
+    world = World(tmp_path, [{"do": "crash"}] + [{}] * 20)
+    policy = RetryPolicy(first_delay_s=0.001, longest_delay_s=0.002, max_attempts=500, budget_share=0.0)
+    state, counts = await world.run(retry=policy)
+    assert state is RunState.INCOMPLETE
+    assert (counts.retries, counts.owed, counts.scored) == (100, 1, 20)
+
+
+async def test_draining_finishes_what_is_in_flight_and_owes_the_rest(tmp_path: Path) -> None:
+    world = World(tmp_path, [{}] * 200)
+    task = asyncio.create_task(world.run(concurrency=5))
+    while world.engine is None or len(world.engine.book.settled.scored) < 20:
+        await asyncio.sleep(0.001)
+    world.engine.drain("test")
+    state, counts = await task
+    assert state is RunState.INTERRUPTED
+    assert 20 <= counts.scored < 200
+    assert counts.scored + counts.owed == 200
+    assert len(world.scored) == counts.scored
+    assert await world.run() == (RunState.COMPLETE, Counts(200, 200, {}, 0, 200, 0))
+
+
+async def test_stopping_abandons_what_is_in_flight_and_loses_nothing_scored(tmp_path: Path) -> None:
+    world = World(tmp_path, [{}] * 50 + [{"do": "hang"}] * 3)
+    task = asyncio.create_task(world.run(concurrency=5))
+    while world.engine is None or len(world.engine.book.settled.scored) < 50:
+        await asyncio.sleep(0.001)
+    world.engine.stop_now("test")
+    state, counts = await task
+    assert (state, counts.scored, counts.owed) == (RunState.INTERRUPTED, 50, 3)
+
+
+async def test_pausing_and_steering(tmp_path: Path) -> None:
+    world = World(tmp_path, [{}] * 400 + [{"do": "hang"}])
+    task = asyncio.create_task(world.run(concurrency=5))
+    while world.engine is None or len(world.engine.book.settled.scored) < 20:
+        await asyncio.sleep(0.001)
+    steering = Steering(world.engine, lambda: snapshot(world.engine, 0.0, model_calls=0, rejections=0))  # type: ignore[arg-type]
+    assert await steering.handle({"command": "pause"}) == "paused"
+    await asyncio.sleep(0.05)
+    before = len(world.engine.book.settled.scored)
+    await asyncio.sleep(0.1)
+    assert len(world.engine.book.settled.scored) == before
+    assert (await steering.handle({"command": "status"}))["state"] == "paused"
+    assert await steering.handle({"command": "set", "argument": "concurrency=2"}) == "concurrency is 2"
+    assert await steering.handle({"command": "resume"}) == "resumed"
+    while len(world.engine.book.settled.scored) < 400:
+        await asyncio.sleep(0.005)
+    status = await steering.handle({"command": "status"})
+    assert status["oldest"][0]["key"] == "400:0"
+    assert status["oldest"][0]["stage"] == "agent"
+    for bad in ("cancel", "set"):
+        with pytest.raises(UserError):
+            await steering.handle({"command": bad, "argument": "nonsense"})
+    with pytest.raises(UserError, match="not in flight"):
+        await steering.handle({"command": "cancel", "argument": "7:7"})
+    with pytest.raises(UserError, match="did you mean 'pause'"):
+        await steering.handle({"command": "pauze"})
+    assert await steering.handle({"command": "cancel", "argument": "400:0"}) == "cancelled 400:0"
+    state, counts = await task
+    assert (state, counts.scored, counts.failed) == (RunState.COMPLETE, 400, {"cancelled": 1})
+
+
+async def test_a_hopeless_run_stops_early_and_says_why(tmp_path: Path) -> None:
+    world = World(tmp_path, [{"do": "refuse"}] * 500)
+    state, counts = await world.run()
+    assert state is RunState.INCOMPLETE
+    assert sum(counts.failed.values()) < 60
+    assert counts.owed > 400
+    assert world.engine is not None
+    assert "all failed" in world.engine.prospects.reasons()["a"]
 
 
 async def test_an_unknown_agent_is_a_config_failure() -> None:
-    outcome = await attempt(Calls({"known": Agent()}), {**ROW, "agent_ref": {"name": "knwon"}}, 1.0)
+    row = {**ROW, "agent_ref": {"name": "knwon"}}
+    outcome = await attempt(Calls({"known": Agent()}), orjson.dumps(row), 0, 1.0)
     assert isinstance(outcome, Failed)
     assert outcome.detail.kind == "agent_not_found"
     assert "did you mean 'known'" in outcome.detail.message
 
 
 async def test_a_scored_attempt_knows_its_reward() -> None:
-    outcome = await attempt(Calls({"a": Agent()}), ROW, 1.0)
+    outcome = await attempt(Calls({"a": Agent()}), orjson.dumps({**ROW, "_ng_task_index": 0}), 0, 1.0)
     assert isinstance(outcome, Scored)
     assert outcome.reward == 1.0
 
@@ -156,7 +289,8 @@ def test_tallies_count_by_agent() -> None:
     tally = Tally()
     tally.take(RolloutScored(0, 0, "a", 1.0, 0.5, 10, 20))
     tally.take(RolloutScored(0, 1, "a", 0.0, 1.5, None, None))
-    tally.take(RolloutFailed(1, 0, "b", "model_error", "model_serving", "model", "x", 0.1))
+    tally.take(RolloutFailed(1, 0, "b", "model_error", "model_serving", "model", "x", 0.1, final=False))
+    tally.take(RolloutFailed(1, 0, "b", "model_error", "model_serving", "model", "x", 0.1, final=True))
     assert (tally.scored, tally.done, dict(tally.failed)) == (2, 3, {"model_error": 1})
     assert tally.agents["a"].mean_reward == 0.5
     assert tally.agents["b"].mean_reward is None

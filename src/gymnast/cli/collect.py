@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,63 +12,117 @@ import typer
 from gymnast.cli import options as shared
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gymnast.cli.terminal import Progress
+    from gymnast.config import Config
+    from gymnast.rollouts.engine import Engine
     from gymnast.rollouts.run import CollectRequest
+    from gymnast.rollouts.snapshot import Snapshot
+    from gymnast.rollouts.verdict import Allowance
     from gymnast.types.events import Event, RunFinished
+
+Input = Annotated[str, typer.Option("--input", "-i", help="JSONL file of tasks.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="JSONL file for the scored rollouts.")]
+Agent = Annotated[
+    str | None, typer.Option("--agent", "-a", help="Agent for rows that name none; needless if there is only one.")
+]
+Repeats = Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts of each task.")]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        "--concurrency",
+        min=1,
+        help="Rollouts in flight at most (num_samples_in_parallel). Without it the level is found by itself.",
+    ),
+]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Read at most this many input lines.")]
+Temperature = Annotated[float | None, typer.Option("--temperature", help="Laid over each row's create params.")]
+TopP = Annotated[float | None, typer.Option("--top-p", help="Laid over each row's create params.")]
+MaxOutputTokens = Annotated[int | None, typer.Option("--max-output-tokens", help="Laid over each row's create params.")]
+PromptConfig = Annotated[
+    str | None, typer.Option("--prompt-config", help="YAML with `user` and `system` templates filled from each row.")
+]
+AddSeed = Annotated[bool, typer.Option("--add-seed", help="Give each repeat its index as sampling seed.")]
+SkipBadRows = Annotated[
+    bool, typer.Option("--skip-bad-rows", help="Run the good rows; record the bad ones as failures.")
+]
+RolloutTimeout = Annotated[float, typer.Option("--rollout-timeout", help="Seconds a rollout may take.")]
+MaxAttempts = Annotated[int, typer.Option("--max-attempts", min=1, help="Attempts at a rollout, the first included.")]
+MaxFailed = Annotated[
+    str, typer.Option("--max-failed", help="Failed rollouts (5) or share (1%) that still count as success.")
+]
+GiveUpAfter = Annotated[
+    float, typer.Option("--give-up-after", help="Seconds something may be out of reach before it is given up.")
+]
+Workers = Annotated[int, typer.Option("--workers", min=0, help="Worker processes; 0 runs everything in this one.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Finish what an earlier run of this command left owed.")]
+Fork = Annotated[bool, typer.Option("--fork", help="With --resume: if something changed, run that beside the old run.")]
+Extend = Annotated[bool, typer.Option("--extend", help="With --resume: add repeats or rows to the run.")]
+Force = Annotated[bool, typer.Option("--force", help="With --resume: go on although something changed.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="With --resume: try again what failed for good.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run under the same name.")]
+NoServe = Annotated[
+    bool, typer.Option("--no-serve", help="Start nothing: use the agents of a running `gymnast serve`.")
+]
+NoAggregate = Annotated[bool, typer.Option("--disable-aggregation", help="Do not write x_aggregate_metrics.json.")]
+MetricsPort = Annotated[
+    int | None, typer.Option("--metrics-port", min=0, help="Serve OpenMetrics on this local port (0 takes a free one).")
+]
 
 
 def command(
     overrides: shared.Overrides = None,
     *,
-    source: Annotated[str, typer.Option("--input", "-i", help="JSONL file of tasks.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="JSONL file for the scored rollouts.")],
+    source: Input,
+    output: Output,
     config_files: shared.ConfigFiles = None,
     environments: shared.Environments = None,
     model_type: shared.ModelType = None,
     model: shared.ModelName = None,
     model_url: shared.ModelUrl = None,
-    agent: Annotated[
-        str | None, typer.Option("--agent", "-a", help="Agent for rows that name none; needless if there is only one.")
-    ] = None,
-    num_repeats: Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts of each task.")] = 1,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            "--concurrency", min=1, help="Rollouts in flight at most (num_samples_in_parallel). [default: 256]"
-        ),
-    ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Read at most this many input lines.")] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", help="Laid over each row's create params.")
-    ] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", help="Laid over each row's create params.")] = None,
-    max_output_tokens: Annotated[
-        int | None, typer.Option("--max-output-tokens", help="Laid over each row's create params.")
-    ] = None,
-    prompt_config: Annotated[
-        str | None,
-        typer.Option("--prompt-config", help="YAML with `user` and `system` templates filled from each row."),
-    ] = None,
-    rollout_timeout_s: Annotated[float, typer.Option("--rollout-timeout", help="Seconds a rollout may take.")] = 7200.0,
-    via_serve: Annotated[
-        bool, typer.Option("--no-serve", help="Start nothing: use the agents of a running `gymnast serve`.")
-    ] = False,
+    agent: Agent = None,
+    num_repeats: Repeats = 1,
+    concurrency: Concurrency = None,
+    limit: Limit = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    max_output_tokens: MaxOutputTokens = None,
+    prompt_config: PromptConfig = None,
+    add_seed: AddSeed = False,
+    skip_bad_rows: SkipBadRows = False,
+    rollout_timeout_s: RolloutTimeout = 7200.0,
+    max_attempts: MaxAttempts = 3,
+    max_failed: MaxFailed = "0",
+    give_up_after_s: GiveUpAfter = 600.0,
+    workers: Workers = 0,
+    resume: Resume = False,
+    fork: Fork = False,
+    extend: Extend = False,
+    force: Force = False,
+    retry_failed: RetryFailed = False,
+    overwrite: Overwrite = False,
+    via_serve: NoServe = False,
     head: shared.Head = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the files of an earlier run under the same names.")
-    ] = False,
+    no_aggregate: NoAggregate = False,
+    metrics_port: MetricsPort = None,
     search_dirs: shared.SearchDirs = None,
     as_json: shared.JsonOutput = False,
 ) -> int:
     """Collect rollouts: tasks in, scored rollouts and failures out.
 
     Nothing has to be running except the policy endpoint. Deadlines (seconds): seed 120, model call 1800, tool 300,
-    verify 600, whole rollout 7200; all but the last are settings of the agent.
+    verify 600 (settings of the agent), whole rollout 7200. A failed attempt is tried again where that can help, at most
+    three times in all. Ctrl-C finishes what is in flight; a second one stops at once; --resume finishes the rest.
     """
-    from gymnast.rollouts.collect import DEFAULT_CONCURRENCY, CollectOptions
+    from gymnast.rollouts.engine import EngineOptions
     from gymnast.rollouts.plan import PlanOptions
     from gymnast.rollouts.prompt import read_template
+    from gymnast.rollouts.retry import RetryPolicy
     from gymnast.rollouts.run import CollectRequest, only_agent
+    from gymnast.rollouts.verdict import parse_allowance
 
+    remote = via_serve or head is not None
     config = shared.load(
         overrides,
         config_files=config_files,
@@ -76,74 +131,127 @@ def command(
         model=model,
         model_url=model_url,
         search_dirs=search_dirs,
-        stub_policy=via_serve or head is not None,
+        stub_policy=remote,
     ).checked()
-    params: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "max_output_tokens": max_output_tokens}
     agents = [name for name, found in config.instances.items() if found.kind == "responses_api_agents"]
+    template = config.roots.require(prompt_config, "the prompt template") if prompt_config else None
     request = CollectRequest(
-        source=config.roots.require(source, "the input file"),
+        source=config.roots.find(source) or Path(source) if resume else config.roots.require(source, "the input file"),
         output=output,
         plan=PlanOptions(
             agent=agent or only_agent(agents),
             repeats=num_repeats,
             limit=limit,
-            params={
-                **(config.values.get("responses_create_params") or {}),
-                **{key: value for key, value in params.items() if value is not None},
-            },
-            template=read_template(config.roots.require(prompt_config, "the prompt template"))
-            if prompt_config
-            else None,
+            add_seed=add_seed,
+            params=_params(config, temperature=temperature, top_p=top_p, max_output_tokens=max_output_tokens),
+            template=read_template(template) if template else None,
+            skip_bad_rows=skip_bad_rows,
         ),
-        options=CollectOptions(concurrency or DEFAULT_CONCURRENCY, rollout_timeout_s),
-        existing="overwrite" if overwrite else "refuse",
+        engine=EngineOptions(
+            concurrency,
+            rollout_timeout_s,
+            RetryPolicy(max_attempts=max_attempts),
+            give_up_after_s,
+        ),
+        existing="resume" if resume else "overwrite" if overwrite else "refuse",
+        on_change=_on_change(resume=resume, fork=fork, extend=extend, force=force),
+        retry_failed=retry_failed,
+        workers=workers,
+        aggregate=not no_aggregate,
         request_debug=bool(config.values.get("global_aiohttp_client_request_debug")),
     )
-    return run(request, config, remote=via_serve or head is not None, head=head, as_json=as_json)
+    allowance = parse_allowance(max_failed)
+    return run(request, config, allowance, remote=remote, head=head, as_json=as_json, metrics_port=metrics_port)
 
 
-def run(request: CollectRequest, config: Any, *, remote: bool, head: str | None, as_json: bool) -> int:
+def run(
+    request: CollectRequest,
+    config: Config,
+    allowance: Allowance,
+    *,
+    remote: bool,
+    head: str | None,
+    as_json: bool,
+    metrics_port: int | None = None,
+) -> int:
     """Collect, show progress, print the result. Returns the exit code."""
     import asyncio
 
+    from gymnast.cli.interrupt import Interrupts
+    from gymnast.cli.main import INTERRUPTED
     from gymnast.cli.status import find_head
     from gymnast.cli.terminal import Progress
     from gymnast.config import read_environ
     from gymnast.rollouts.run import collect_here, collect_remote
+    from gymnast.rollouts.verdict import exit_code
     from gymnast.runtime.listener import loop_factory
 
-    progress = Progress()
+    progress, interrupts = Progress(), Interrupts()
     listen = _json_listener(progress) if as_json else progress
+
+    def watch(engine: Engine, look: Callable[[], Snapshot]) -> ExitStack:
+        return _watching(engine, look, interrupts, metrics_port)
+
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         if remote:
             url, token = find_head(head, config)
-            finished = runner.run(collect_remote(request, url, token, listen, shared.say))
+            finished = runner.run(collect_remote(request, url, token, listen, shared.say, watch))
         else:
-            finished = runner.run(collect_here(request, config, read_environ(), listen, shared.say))
+            finished = runner.run(collect_here(request, config, read_environ(), listen, shared.say, watch))
     if not as_json:
         show(finished, progress)
-    return 1 if finished.scored < finished.requested else 0
+    return INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
 
 
-def show(finished: RunFinished, progress: Any) -> None:
+def show(finished: RunFinished, progress: Progress) -> None:
     """The summary table, where the files are, and what to do about failures."""
     from gymnast.cli.terminal import print_table, summary_table
+    from gymnast.rollouts.verdict import explanation
     from gymnast.store.paths import RunPaths
-    from gymnast.types.failure import kind_named
 
     print_table(summary_table(progress.tally))
     paths = RunPaths(Path(finished.output))
-    print(f"rollouts  {paths.output}")
+    print(f"rollouts  {paths.output}  ({finished.scored} of {finished.requested}, {finished.state})")
     print(f"inputs    {paths.materialized_inputs}")
-    if finished.failed:
+    if finished.attempts > finished.scored:
         print(f"failures  {paths.failures}")
-        print(f"{finished.scored} of {finished.requested} rollouts were scored", file=sys.stderr)
-        for kind, count in sorted(finished.failed.items(), key=lambda pair: -pair[1]):
-            known = kind_named(kind)
-            print(f"  {count} × {kind} (layer {known.layer.value}): {known.hint}", file=sys.stderr)
+    for line in explanation(finished):
+        print(line, file=sys.stderr)
+    if finished.longest_lag_s > 0.5:
+        shared.say(
+            f"note: the event loop was blocked for up to {finished.longest_lag_s:.1f} s; an environment computes in it "
+            "(use --workers, or runs_in: child)"
+        )
 
 
-def _json_listener(progress: Any) -> Any:
+def _watching(engine: Engine, look: Callable[[], Snapshot], interrupts: Any, metrics_port: int | None) -> ExitStack:
+    from gymnast.cli.live import live_view
+
+    stack = ExitStack()
+    stack.enter_context(interrupts.steering(engine))
+    stack.enter_context(live_view(look))
+    if metrics_port is not None:
+        from gymnast.cli.metrics import metrics_endpoint
+
+        stack.enter_context(metrics_endpoint(metrics_port, look))
+    return stack
+
+
+def _on_change(*, resume: bool, fork: bool, extend: bool, force: bool) -> Any:
+    chosen = [name for name, given in (("fork", fork), ("extend", extend), ("force", force)) if given]
+    if len(chosen) > 1:
+        raise typer.BadParameter("--fork, --extend and --force exclude each other")
+    if chosen and not resume:
+        raise typer.BadParameter(f"--{chosen[0]} goes with --resume")
+    return chosen[0] if chosen else "refuse"
+
+
+def _params(config: Config, **given: Any) -> dict[str, Any]:
+    configured = config.values.get("responses_create_params") or {}
+    return {**configured, **{key: value for key, value in given.items() if value is not None}}
+
+
+def _json_listener(progress: Progress) -> Callable[[Event], None]:
     """Events as JSON lines on standard output; nothing else goes there."""
     import msgspec
 

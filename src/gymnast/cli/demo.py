@@ -19,6 +19,7 @@ def command(
     from gymnast.rollouts.demo import DEMO_CONFIGS, write_demo_tasks
     from gymnast.rollouts.plan import PlanOptions
     from gymnast.rollouts.run import CollectRequest
+    from gymnast.rollouts.verdict import Allowance
 
     config = shared.load(None, config_files=list(DEMO_CONFIGS)).checked()
     tasks = write_demo_tasks(config, output_dir / "tasks.jsonl")
@@ -28,7 +29,7 @@ def command(
         plan=PlanOptions(repeats=num_repeats),
         existing="overwrite",
     )
-    code = run(request, config, remote=False, head=None, as_json=False)
+    code = run(request, config, Allowance(), remote=False, head=None, as_json=False)
     print(f"tasks     {tasks}")
     print("next      read README.md: the same command with your own policy endpoint and tasks")
     return code

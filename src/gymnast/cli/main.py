@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gymnast import __version__
-from gymnast.cli import collect, config, demo, serve, status
+from gymnast.cli import collect, config, demo, run_status, serve, status
 from gymnast.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ app = typer.Typer(
 app.command("collect")(collect.command)
 app.command("serve")(serve.command)
 app.command("status")(status.command)
+app.command("ctl")(run_status.ctl)
 app.command("demo")(demo.command)
 app.add_typer(config.app, name="config")
 

@@ -105,7 +105,7 @@ async def _serve(config: Config, options: Any, *, as_json: bool) -> None:
 
 
 def _announce(serving: Serving, *, as_json: bool) -> None:
-    rows = serving.state.instances
+    rows = serving.state.instances()
     if as_json:
         import orjson
 

@@ -1,10 +1,12 @@
-"""`gymnast status`: the health of running serves."""
+"""`gymnast status`: a collection, or the health of running serves."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from gymnast.cli import options as shared
 
@@ -13,11 +15,20 @@ if TYPE_CHECKING:
     from gymnast.runtime.remote import InstanceHealth, RemoteHead
 
 
-def command(head: shared.Head = None, as_json: shared.JsonOutput = False) -> int:
-    """Show the instances of running serves: the one named, or those started in this folder, or all of yours.
+def command(
+    run_file: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A collection: its output file.")] = None,
+    head: shared.Head = None,
+    as_json: shared.JsonOutput = False,
+) -> int:
+    """Show a collection, or the instances of running serves.
 
-    The exit code is 0 only if every expected instance is healthy.
+    With RUN: how that collection stands, live if it is running. Without: the serve that is named, or those started in
+    this folder, or all of yours; the exit code is 0 only if every expected instance is healthy.
     """
+    if run_file is not None:
+        from gymnast.cli.run_status import show
+
+        return show(run_file, as_json=as_json)
     return run(head, None, as_json=as_json)
 
 
@@ -112,6 +123,5 @@ def _print(remote: RemoteHead, health: list[InstanceHealth]) -> None:
     for heading in ("instance", "kind", "url", "pid", "status"):
         table.add_column(heading, overflow="fold")
     for entry in health:
-        status = entry.status if entry.healthy else f"{entry.status} {entry.said}".strip()
-        table.add_row(entry.name, entry.kind, entry.url, str(entry.pid or ""), status)
+        table.add_row(entry.name, entry.kind, entry.url, str(entry.pid or ""), f"{entry.status} {entry.said}".strip())
     print_table(table)

@@ -55,20 +55,23 @@ def collect_rollouts() -> None:
     def command() -> int:
         from gymnast.cli import collect
         from gymnast.rollouts.run import CollectRequest
+        from gymnast.rollouts.verdict import Allowance
 
         config = _config(sys.argv[1:], stub_policy=not _names_configs(sys.argv[1:]))
         config.checked()
         fields = CollectFields(config)
+        resume = bool(config.values.get("resume_from_cache"))
         request = CollectRequest(
             source=config.roots.require(fields.text("input_jsonl_fpath"), "input_jsonl_fpath"),
             output=Path(fields.text("output_jsonl_fpath")),
             plan=fields.plan(),
-            options=fields.options(),
-            existing="set_aside",
+            engine=fields.engine(),
+            existing="resume" if resume else "set_aside",
+            aggregate=not config.values.get("disable_aggregation"),
             request_debug=bool(config.values.get("global_aiohttp_client_request_debug")),
         )
         remote = not any(found.kind == "responses_api_agents" for found in config.instances.values())
-        return collect.run(request, config, remote=remote, head=None, as_json=False)
+        return collect.run(request, config, Allowance(), remote=remote, head=None, as_json=False)
 
     _main("ng_collect_rollouts", command)
 
@@ -140,10 +143,6 @@ class CollectFields:
 
         roots, template = self._config.roots, self._values.get("prompt_config")
         skills = (self._values.get("skills") or {}).get("path")
-        if self._values.get("resume_from_cache"):
-            raise FieldError(
-                "resume_from_cache is not available in this version", next="leave it out: earlier files are kept aside"
-            )
         return PlanOptions(
             agent=self._optional("agent_name", str),
             repeats=self._repeats(),
@@ -155,10 +154,13 @@ class CollectFields:
             skills=skills_ref(roots.require(skills, "skills.path"), skills) if skills else None,
         )
 
-    def options(self) -> Any:
-        from gymnast.rollouts.collect import DEFAULT_CONCURRENCY, CollectOptions
+    def engine(self) -> Any:
+        from gymnast.config import read_environ
+        from gymnast.rollouts.engine import EngineOptions
+        from gymnast.rollouts.retry import RetryPolicy
 
-        return CollectOptions(self._positive("num_samples_in_parallel") or DEFAULT_CONCURRENCY)
+        retry = RetryPolicy(max_attempts=read_environ().max_attempts)
+        return EngineOptions(self._positive("num_samples_in_parallel"), retry=retry)
 
     def _repeats(self) -> int | dict[str, int]:
         value = self._values.get("num_repeats")

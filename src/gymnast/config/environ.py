@@ -18,6 +18,8 @@ class Environ:
 
     extra_roots: tuple[Path, ...] = ()
     """NEMO_GYM_EXTRA_ROOTS: folders searched before the current one."""
+    max_attempts: int = 3
+    """NEMO_GYM_MAX_ROLLOUT_ATTEMPTS: attempts at a rollout, for the ng_ commands."""
     token: str | None = None
     """GYMNAST_TOKEN: sent to servers that require one."""
     runtime_dir: Path = Path(tempfile.gettempdir()) / "gymnast"
@@ -36,6 +38,7 @@ def read_environ(source: Mapping[str, str] | None = None) -> Environ:
     private = Path(tempfile.gettempdir()) / f"gymnast-{os.getuid()}"
     return Environ(
         extra_roots=roots,
+        max_attempts=_positive(env.get("NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"), 3),
         token=env.get("GYMNAST_TOKEN") or None,
         runtime_dir=_folder(env, "GYMNAST_RUNTIME_DIR", "XDG_RUNTIME_DIR", private),
         state_dir=_folder(env, "GYMNAST_STATE_DIR", "XDG_STATE_HOME", home / ".local" / "state" / "gymnast"),
@@ -46,6 +49,10 @@ def read_environ(source: Mapping[str, str] | None = None) -> Environ:
 def child_environ(extra: Mapping[str, str]) -> dict[str, str]:
     """The environment for a child process: ours plus `extra`."""
     return {**os.environ, **extra}
+
+
+def _positive(text: str | None, default: int) -> int:
+    return int(text) if text and text.isdigit() and int(text) > 0 else default
 
 
 def _folder(env: Mapping[str, str], own: str, xdg: str, default: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import FiniteFloat, PositiveFloat
+from pydantic import FiniteFloat, PositiveFloat, PositiveInt
 
 from gymnast.errors import CallError
 from gymnast.kit.settings import Settings
@@ -31,6 +31,8 @@ def conversation_of(params: CreateParams) -> list[Any]:
 class AgentSettings(Settings):
     """Settings every agent has. Each stage of an attempt has a deadline."""
 
+    max_rollouts: PositiveInt | None = None
+    """Rollouts in flight through this agent at most."""
     skip_verification: bool = False
     skip_verification_reward: FiniteFloat = 0.0
     token_id_capture: Literal[False] = False
@@ -86,12 +88,12 @@ class Agent(Server):
     async def _run(self, request: Request) -> JsonObject:
         row = require_object(request.body)
         params = validate_params(require_field(row, PARAMS), loc=("body", PARAMS))
-        scope = Scope(request.rollout_id or correlation_id(row), dict(request.cookies))
+        scope = Scope(request.rollout_id or correlation_id(row), request.trail, dict(request.cookies))
         return await self.run(row, params, scope)
 
     async def _responses(self, request: Request) -> Reply:
         params = validate_params(require_object(request.body))
-        scope = Scope(request.rollout_id, dict(request.cookies))
+        scope = Scope(request.rollout_id, request.trail, dict(request.cookies))
         response = await self.respond(params, scope)
         return Reply(200, response, cookies=scope.all_cookies())
 

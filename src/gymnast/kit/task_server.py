@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, get_args, get_origin
 
-from pydantic import PositiveFloat, ValidationError
+from pydantic import PositiveFloat, PositiveInt, ValidationError
 
 from gymnast.kit.attempt import SessionT, Task, TaskT
 from gymnast.kit.metrics import aggregate
@@ -30,6 +30,8 @@ class EnvironmentSettings(Settings):
 
     session_ttl_s: PositiveFloat = 3600.0
     """A session that nobody used for this long is closed."""
+    max_sessions: PositiveInt | None = None
+    """Rollouts in flight in this environment at most; the collector keeps to it."""
 
 
 class TaskServer(Server, Generic[TaskT, SessionT]):

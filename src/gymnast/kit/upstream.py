@@ -167,6 +167,8 @@ class Upstream:
 
     async def _once(self, replica: Replica, path: str, data: bytes, rollout_id: str | None) -> JsonObject:
         started = time.perf_counter()
+        signals = self._surroundings.signals
+        signals.called()
         try:
             with self._clock.deadline(self._timeout_s):
                 answer = await self._surroundings.http.request(
@@ -174,7 +176,9 @@ class Upstream:
                 )
         except (TimeoutError, TransportError) as error:
             timed_out = isinstance(error, TimeoutError)
-            if not timed_out:
+            if timed_out:
+                signals.rejected(time.perf_counter() - started)
+            else:
                 self.replicas.report_down(replica)
             said = f"no answer within {self._timeout_s:g} s" if timed_out else str(error)
             detail = self._failure(kind_of_exception(Stage.MODEL, timed_out=timed_out), replica, path, said)
@@ -187,6 +191,8 @@ class Upstream:
         retry_after = retry_after_s(answer.header("retry-after"))
         text = answer.body.decode("utf-8", errors="replace")
         kind = kind_of_reply(Stage.MODEL, answer.status)
+        if answer.status in _BUSY:
+            signals.rejected(time.perf_counter() - started)
         raise CallError(self._failure(kind, replica, path, text, status=answer.status, retry_after=retry_after))
 
     def _parsed(self, raw: bytes, replica: Replica, path: str) -> JsonObject:

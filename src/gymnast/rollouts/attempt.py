@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+import orjson
+
 from gymnast.errors import CallError
-from gymnast.types.failure import FailureDetail, Stage, bounded
+from gymnast.types.failure import FailureDetail, Stage, bounded, kind_named
 from gymnast.types.task import (
     ATTEMPT_INDEX,
     FAILURE_CLASS,
     FAILURE_TERMINAL,
     IDENTITY_KEYS,
+    NO_PERSIST,
     agent_name_of,
     correlation_id,
 )
@@ -24,35 +27,40 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
     from gymnast.wire.calls import Calls
     from gymnast.wire.message import Reply
+    from gymnast.wire.trail import Trail
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """The attempt has a reward; `record` is its line of the output."""
+class Scored(msgspec.Struct, frozen=True, tag="scored"):
+    """The attempt has a reward; `line` is its record as it will be written."""
 
-    record: JsonObject
+    line: bytes
+    reward: float
     seconds: float
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    persisted: bool = True
 
-    @property
-    def reward(self) -> float:
-        return float(self.record["reward"])
 
-
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """The attempt has none; `partial` is what the agent returned anyway (e.g. the response a judge could not score)."""
 
     detail: FailureDetail
     seconds: float
     started_at: float
-    partial: JsonObject | None = None
+    partial: dict[str, Any] | None = None
 
 
-async def attempt(calls: Calls, row: JsonObject, timeout_s: float) -> Scored | Failed:
-    """Run a materialized row once."""
+Outcome = Scored | Failed
+
+
+async def attempt(calls: Calls, line: bytes, index: int, timeout_s: float, trail: Trail | None = None) -> Outcome:
+    """Run a materialized input once. `index` is the number of attempts before this one."""
+    row = orjson.loads(line)
+    if index:
+        row[ATTEMPT_INDEX] = index
     agent = agent_name_of(row) or ""
     started_at, started = time.time(), time.perf_counter()
-    scope = Scope(correlation_id(row))
+    scope = Scope(correlation_id(row), trail)
     try:
         reply = await calls.call(agent, "/run", row, scope, stage=Stage.AGENT, timeout_s=timeout_s)
         result = _verify_row(reply, agent, calls.address(agent))
@@ -62,20 +70,29 @@ async def attempt(calls: Calls, row: JsonObject, timeout_s: float) -> Scored | F
     reported = result.get(FAILURE_CLASS)
     if reported is not None:
         return Failed(_reported(str(reported), result, agent), seconds, started_at, result)
-    return Scored(_stamped(result, row), seconds)
+    return _scored(_stamped(result, row), seconds)
 
 
-def failure_record(row: JsonObject, failed: Failed, *, retryable: bool, layer: str) -> JsonObject:
-    """The line of the failures file for a failed attempt."""
+def failure_line(line: bytes, failed: Failed, *, index: int, final: bool, run_id: str) -> bytes:
+    """The line of the failures file for a failed attempt at a materialized input."""
     detail = failed.detail
-    record: JsonObject = _stamped(dict(failed.partial or {}), row)
-    record.setdefault(ATTEMPT_INDEX, row.get(ATTEMPT_INDEX, 0))
+    record = _stamped(dict(failed.partial or {}), orjson.loads(line))
+    record[ATTEMPT_INDEX] = index
     record.setdefault(FAILURE_CLASS, detail.kind)
-    if not retryable:
+    if final:
         record[FAILURE_TERMINAL] = True
-    record["failure"] = {
+    record["failure"] = failure_object(detail, failed.seconds, failed.started_at, run_id)
+    # The identity goes last, where it is found without parsing the line.
+    for key in IDENTITY_KEYS[:2]:
+        record[key] = record.pop(key)
+    return orjson.dumps(record)
+
+
+def failure_object(detail: FailureDetail, seconds: float, started_at: float, run_id: str) -> JsonObject:
+    """The evidence of a failure as records carry it."""
+    return {
         "kind": detail.kind,
-        "layer": layer,
+        "layer": kind_named(detail.kind).layer.value,
         "stage": detail.stage.value,
         "message": detail.message,
         "instance": detail.instance,
@@ -83,10 +100,22 @@ def failure_record(row: JsonObject, failed: Failed, *, retryable: bool, layer: s
         "status": detail.status,
         "body": detail.body,
         "chain": list(detail.chain),
-        "started_at": failed.started_at,
-        "seconds": round(failed.seconds, 6),
+        "started_at": started_at,
+        "seconds": round(seconds, 6),
+        "run_id": run_id,
     }
-    return record
+
+
+def _scored(record: JsonObject, seconds: float) -> Scored:
+    usage = (record.get("response") or {}).get("usage") or {}
+    return Scored(
+        orjson.dumps(record),
+        float(record["reward"]),
+        seconds,
+        usage.get("input_tokens"),
+        usage.get("output_tokens"),
+        not record.get(NO_PERSIST),
+    )
 
 
 def _stamped(result: JsonObject, row: JsonObject) -> JsonObject:
@@ -118,6 +147,5 @@ def _reported(name: str, result: JsonObject, agent: str) -> FailureDetail:
     kind = "judge_failed" if name == "judge_failed" else "agent_reported"
     said = result.get("_ng_failure_judge_error") or result.get("error") or name
     stage = Stage.VERIFY if kind == "judge_failed" else Stage.AGENT
-    return FailureDetail(
-        kind, stage, f"{agent} reported {name}: {bounded(str(said), 300)}", instance=agent, body=bounded(str(said))
-    )
+    text = f"{agent} reported {name}: {bounded(str(said), 300)}"
+    return FailureDetail(kind, stage, text, instance=agent, body=bounded(str(said)))

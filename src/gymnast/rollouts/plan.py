@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,9 +22,8 @@ from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, SKILLS_REF, TAS
 from gymnast.wire.validate import InvalidBody, validate_params
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
-    from typing import BinaryIO
 
     from gymnast.rollouts.prompt import PromptTemplate
     from gymnast.types.json import JsonObject
@@ -50,6 +50,18 @@ class PlanOptions:
     """Merge nested params instead of replacing them whole."""
     template: PromptTemplate | None = None
     skills: JsonObject | None = None
+    skip_bad_rows: bool = False
+    """Plan the good rows and report the bad ones as failures, instead of refusing the input."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """An input line that cannot be run."""
+
+    line: int
+    task: int
+    rollouts: int
+    what: str
 
 
 @dataclass(slots=True)
@@ -58,6 +70,12 @@ class PlanSummary:
 
     tasks: int = 0
     rollouts: int = 0
+    """Rows of the plan; rollouts of skipped bad rows come on top."""
+    size_bytes: int = 0
+    crc32: int = 0
+    source_bytes: int = 0
+    source_digest: str = ""
+    bad_rows: list[BadRow] = field(default_factory=list)
     tasks_by_agent: Counter[str] = field(default_factory=Counter)
     rollouts_by_agent: Counter[str] = field(default_factory=Counter)
     warnings: list[str] = field(default_factory=list)
@@ -69,14 +87,14 @@ def write_plan(source: Path, target: Path, options: PlanOptions, known_agents: C
     `known_agents` are the agents that can be called; None where only a remote side knows them.
     """
     partial = target.with_name(target.name + ".partial")
-    planner = _Planner(source, options, known_agents)
+    planner = Planner(source, options, known_agents)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb", buffering=1 << 20) as out:
-            planner.run(out)
+            for chunk in planner.chunks():
+                out.write(chunk)
             out.flush()
             os.fsync(out.fileno())
-        planner.refuse_if_bad()
         partial.replace(target)
     except OSError as error:
         raise UserError(f"cannot write {target.name}: {error.strerror or error}", where=str(target)) from error
@@ -90,8 +108,8 @@ class _BadRow(ValueError):  # noqa: N818 - collected, not raised to callers
     pass
 
 
-class _Planner:
-    """One pass over the input."""
+class Planner:
+    """One pass over the input, giving the plan piece by piece; `summary` is whole when the last piece was given."""
 
     def __init__(self, source: Path, options: PlanOptions, known_agents: Collection[str] | None) -> None:
         self._source = source
@@ -100,36 +118,54 @@ class _Planner:
         self._tasks: dict[bytes, int] = {}
         self._repeats_used: set[str] = set()
         self._next_rollout: defaultdict[int, int] = defaultdict(int)
-        self._bad: list[tuple[int, str]] = []
         self._dropped: Counter[str] = Counter()
         self.summary = PlanSummary()
 
-    def run(self, out: BinaryIO) -> None:
+    def chunks(self) -> Iterator[bytes]:
+        """The plan's lines, those of one input line at a time. Raises at the end if rows are bad and not skipped."""
+        digest = hashlib.blake2b(digest_size=16)
+        summary = self.summary
         for number, line in numbered_lines(self._source):
             if self._options.limit is not None and number > self._options.limit:
                 break
+            digest.update(line + b"\n")
+            summary.source_bytes += len(line) + 1
             try:
-                self._plan_line(line, out)
+                chunk = b"".join(self._plan_line(line))
             except _BadRow as error:
-                self._bad.append((number, str(error)))
-        if not self.summary.rollouts and not self._bad:
+                self._note_bad_row(number, line, str(error))
+                continue
+            summary.crc32 = zlib.crc32(chunk, summary.crc32)
+            summary.size_bytes += len(chunk)
+            yield chunk
+        summary.source_digest = digest.hexdigest()
+        if not summary.rollouts and not summary.bad_rows:
             raise DataError("the input file has no rows", where=str(self._source))
-        self.summary.tasks = len(self._next_rollout)
+        self._refuse_if_bad()
+        summary.tasks = len(self._next_rollout)
         self._warn()
 
-    def refuse_if_bad(self) -> None:
-        if not self._bad:
+    def _note_bad_row(self, number: int, line: bytes, what: str) -> None:
+        """A bad row keeps its task index, so that the others do not change theirs when it is mended."""
+        task = self._tasks.setdefault(_digest(line), len(self._tasks))
+        repeats = self._options.repeats
+        count = repeats if isinstance(repeats, int) else repeats.get(DEFAULT_REPEATS, 1)
+        self.summary.bad_rows.append(BadRow(number, task, count, what))
+
+    def _refuse_if_bad(self) -> None:
+        bad = self.summary.bad_rows
+        if not bad or (self._options.skip_bad_rows and self.summary.rollouts):
             return
-        shown = "\n".join(f"  line {number}: {text}" for number, text in self._bad[:_SHOWN])
-        more = f"\n  … and {len(self._bad) - _SHOWN} more" if len(self._bad) > _SHOWN else ""
-        count = f"{len(self._bad)} bad row" + ("s" if len(self._bad) > 1 else "")
+        shown = "\n".join(f"  line {row.line}: {row.what}" for row in bad[:_SHOWN])
+        more = f"\n  … and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+        count = f"{len(bad)} bad row" + ("s" if len(bad) > 1 else "")
         raise DataError(
             f"the input has {count}; nothing was collected\n{shown}{more}",
             where=str(self._source),
-            next="fix them, then run again",
+            next="fix them, or go on without them: --skip-bad-rows",
         )
 
-    def _plan_line(self, line: bytes, out: BinaryIO) -> None:
+    def _plan_line(self, line: bytes) -> list[bytes]:
         row = self._row(line)
         agent = self._agent(row)
         row[PARAMS] = self._params(row)
@@ -143,12 +179,13 @@ class _Planner:
         row.pop(ROLLOUT_INDEX, None)
         repeats = self._repeats(agent)
         first = self._next_rollout[task]
-        self._next_rollout[task] += repeats
         write = self._seeded if self._options.add_seed else _spliced
-        out.write(b"".join(write(row, task, range(first, first + repeats))))
+        lines = write(row, task, range(first, first + repeats))
+        self._next_rollout[task] += repeats
         self.summary.rollouts += repeats
         self.summary.rollouts_by_agent[agent] += repeats
         self.summary.tasks_by_agent[agent] += first == 0
+        return lines
 
     def _row(self, line: bytes) -> JsonObject:
         if not line.strip():

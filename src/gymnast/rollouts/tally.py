@@ -21,6 +21,9 @@ class AgentTally:
     seconds: float = 0.0
     output_tokens: int = 0
     failed: Counter[str] = field(default_factory=Counter)
+    """Failed for good, by kind."""
+    retried: Counter[str] = field(default_factory=Counter)
+    """Failed attempts that will be tried again, by kind."""
 
     @property
     def mean_reward(self) -> float | None:
@@ -43,7 +46,7 @@ class Tally:
             agent.output_tokens += event.output_tokens or 0
         elif isinstance(event, RolloutFailed):
             agent = self.agents.setdefault(event.agent, AgentTally())
-            agent.failed[event.kind] += 1
+            (agent.failed if event.final else agent.retried)[event.kind] += 1
 
     @property
     def scored(self) -> int:

@@ -15,10 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from gymnast.config.secrets import Scrubber
 from gymnast.errors import ConfigError, StartError, UserError
 from gymnast.runtime.children import Child
-from gymnast.runtime.control import Launch
+from gymnast.runtime.control import Launch, instance_data
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.loader import check_settings, is_server_class, load_entry, make_server
 from gymnast.runtime.logs import InstanceLogs
@@ -30,6 +32,7 @@ from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.http_client import HttpClient, raise_fd_limit
 from gymnast.wire.http_connection import TransportError
 from gymnast.wire.server import Surroundings
+from gymnast.wire.trail import Signals
 from gymnast.wire.transports import AsgiLifespan, Http, InMemoryAsgi, InProcess
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gymnast.config import Config, Environ, Instance
+    from gymnast.types.failure import FailureDetail
     from gymnast.wire.asgi import AsgiApp
 
 
@@ -110,6 +114,7 @@ class Cell:
         self._listeners: list[Listener] = []
         self._boundary = stderr_boundary(options.scrubber) if options.request_debug else None
         self.calls = Calls(self._transports, boundary=self._boundary)
+        self.signals = Signals()
 
     async def __aenter__(self) -> Self:
         raise_fd_limit()
@@ -134,7 +139,7 @@ class Cell:
         )
         if options.log_dir is not None:
             self._stack.enter_context(InstanceLogs([instance.name for instance in self.instances], options.log_dir))
-        surroundings = Surroundings(self.calls, self.http, self._boundary)
+        surroundings = Surroundings(self.calls, self.http, self._boundary, self.signals)
         for name, url in self._peers.items():
             self._transports[name] = Http(url, self.http, token=options.token)
         in_children = [instance for instance in self.instances if instance.runs_in in {"child", "venv"}]
@@ -193,7 +198,7 @@ class Cell:
         folder = self.options.log_dir or Path(tempfile.mkdtemp(prefix="gymnast-logs-"))
         for instance in instances:
             log = folder / f"{instance.name}.log"
-            child = Child(instance, log, on_death=self._child_died)
+            child = Child(instance, log, on_death=self._child_died, on_restart=self._child_restarted)
             self.children[instance.name] = child
             self._stack.push_async_callback(child.stop)
         async with _all_or_first_error() as group:
@@ -214,6 +219,18 @@ class Cell:
         self.addresses[instance.name] = address
         self._transports[instance.name] = Http(address.url, self.http, token=self.options.token)
 
+    def explain(self, detail: FailureDetail) -> FailureDetail:
+        """A failure to reach an instance whose process died is that death, and an out-of-memory kill is one by name."""
+        child = self.children.get(detail.instance or "")
+        if child is None or child.last_death is None or not detail.kind.endswith("_unreachable"):
+            return detail
+        kind = "out_of_memory" if child.died_of_memory else "instance_died"
+        return msgspec.structs.replace(detail, kind=kind, message=f"{child.last_death}; {detail.message}")
+
+    def _child_restarted(self, child: Child) -> None:
+        address = self.addresses[child.instance.name]
+        self.addresses[child.instance.name] = replace(address, pid=child.pid or 0)
+
     def _child_died(self, child: Child) -> None:
         if self.options.on_child_death is not None:
             self.options.on_child_death(child)
@@ -228,17 +245,8 @@ def placed(instance: Instance) -> Instance:
 
 def launch_of(instance: Instance, host: str, options: CellOptions) -> Launch:
     """What a child needs to know to be this instance."""
-    assert instance.directory is not None
-    assert instance.entrypoint is not None
     return Launch(
-        name=instance.name,
-        kind=instance.kind,
-        implementation=instance.implementation,
-        directory=str(instance.directory),
-        entrypoint=instance.entrypoint,
-        settings=dict(instance.settings),
-        refs={key: {"kind": ref.kind, "name": ref.name} for key, ref in instance.refs.items()},
-        block=dict(instance.block),
+        instance=instance_data(instance),
         host=host,
         port=instance.port or 0,
         token=options.token,

@@ -10,9 +10,8 @@ import signal
 import socket
 import sys
 import threading
-from pathlib import Path
+from dataclasses import replace
 
-from gymnast.config.instances import Instance, ServerRef
 from gymnast.config.secrets import Scrubber
 from gymnast.errors import UserError
 from gymnast.runtime.cell import Cell, CellOptions
@@ -25,6 +24,7 @@ from gymnast.runtime.control import (
     Ready,
     Stop,
     ToParent,
+    instance_from,
     line,
     to_child,
 )
@@ -69,7 +69,7 @@ def main() -> None:
     launch = control.receive()
     assert isinstance(launch, Launch)
     try:
-        sock = bind(launch.host, launch.port, what=launch.name, way_on="choose another `port`, or none")
+        sock = bind(launch.host, launch.port, what=launch.instance["name"], way_on="choose another `port`, or none")
         control.send(Bound(sock.getsockname()[1]))
         peers = control.receive()
         assert isinstance(peers, Peers)
@@ -82,36 +82,18 @@ def main() -> None:
 
 async def _serve(launch: Launch, peers: Peers, sock: socket.socket, control: Control) -> None:
     stop = asyncio.Event()
-    own = instance_of(launch)
+    own = replace(instance_from(launch.instance), runs_in="process")
     others = {name: url for name, url in peers.urls.items() if name != own.name}
     options = CellOptions(
         token=launch.token,
         request_debug=launch.request_debug,
         strict_settings=launch.strict_settings,
-        scrubber=Scrubber(launch.block),
+        scrubber=Scrubber(own.block),
     )
     async with Cell([own], options, peers=others, sockets={own.name: sock}):
         control.watch(asyncio.get_running_loop(), stop)
         control.send(Ready())
         await stop.wait()
-
-
-def instance_of(launch: Launch) -> Instance:
-    """The launched instance, hosted in this process."""
-    return Instance(
-        name=launch.name,
-        kind=launch.kind,  # type: ignore[arg-type] # the parent checked it
-        implementation=launch.implementation,
-        entrypoint=launch.entrypoint,
-        directory=Path(launch.directory),
-        url=None,
-        host=launch.host,
-        port=launch.port,
-        runs_in="process",
-        settings=launch.settings,
-        refs={key: ServerRef(ref["kind"], ref["name"]) for key, ref in launch.refs.items()},  # type: ignore[arg-type]
-        block=launch.block,
-    )
 
 
 def _end_with_parent() -> None:

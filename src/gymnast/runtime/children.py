@@ -1,30 +1,18 @@
-"""Child processes as seen by their parent: start, learn the port, hand over peers, watch, stop without orphans."""
+"""Instances in child processes: start, learn the port, hand over peers, start again when they die."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
-from gymnast.config.environ import child_environ
+import msgspec
+
 from gymnast.errors import StartError
-from gymnast.runtime.control import (
-    CONTROL_FD_FLAG,
-    Bound,
-    Failed,
-    Launch,
-    Peers,
-    Ready,
-    Stop,
-    ToParent,
-    line,
-    to_parent,
-)
-from gymnast.runtime.venvs import ensure_venv, tail
+from gymnast.runtime.control import Bound, Failed, Launch, Peers, Ready, Stop, ToParent, line, to_parent
+from gymnast.runtime.spawn import STOP_TIMEOUT_S, OwnProcess
+from gymnast.runtime.venvs import ensure_venv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,137 +21,124 @@ if TYPE_CHECKING:
     from gymnast.config import Instance
 
 READY_TIMEOUT_S: Final = 120.0
-STOP_TIMEOUT_S: Final = 5.0
-_LOG_LINES: Final = 15
+MAX_RESTARTS: Final = 3
 
 
 class Child:
-    """One instance in a process of its own."""
+    """One instance in a process of its own. If it dies by itself it is started again, a few times, on the same port."""
 
-    def __init__(self, instance: Instance, log: Path, *, on_death: Callable[[Child], None]) -> None:
+    def __init__(
+        self, instance: Instance, log: Path, *, on_death: Callable[[Child], None], on_restart: Callable[[Child], None]
+    ) -> None:
         self.instance = instance
-        self.log = log
+        self.process = OwnProcess(instance.name, log)
         self.port: int | None = None
-        self.process: asyncio.subprocess.Process | None = None
-        self.stopping = False
+        self.restarts = 0
+        self.is_up = False
+        self.last_death: str | None = None
+        """How it last died, in one line; kept after a restart."""
+        self.died_of_memory = False
+        self._stopping = False
         self._on_death = on_death
+        self._on_restart = on_restart
+        self._launch: Launch | None = None
+        self._python = sys.executable
+        self._peers: dict[str, str] = {}
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._watch: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
-        return self.process.pid if self.process is not None else None
-
-    @property
-    def exit_code(self) -> int | None:
-        return self.process.returncode if self.process is not None else None
+        return self.process.pid
 
     async def launch(self, launch: Launch, cache_dir: Path) -> int:
         """Start the process; it binds its port and tells us which."""
-        python = await self._python(cache_dir)
-        ours, theirs = socket.socketpair()
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with self.log.open("ab") as out:
-                self.process = await asyncio.create_subprocess_exec(
-                    python,
-                    "-m",
-                    "gymnast.runtime.child",
-                    f"{CONTROL_FD_FLAG}={theirs.fileno()}",
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,  # a terminal's Ctrl-C is for the parent, which then stops its children
-                    env=child_environ({"PYTHONUNBUFFERED": "1"}),
-                    cwd=self.instance.directory,
-                )
-        finally:
-            theirs.close()
-        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        if self.instance.runs_in == "venv":
+            assert self.instance.directory is not None
+            self._python = str(await ensure_venv(self.instance.directory, cache_dir, self.process.log))
+        self._launch = launch
+        await self._begin(launch)
+        assert self.port is not None
+        return self.port
+
+    async def introduce(self, peers: Mapping[str, str]) -> None:
+        """Tell the child where its peers are and wait until it serves."""
+        self._peers = dict(peers)
+        assert self._writer is not None
+        self._writer.write(line(Peers(self._peers)))
+        await self._expect(Ready)
+        self.is_up = True
         self._watch = asyncio.create_task(self._watch_for_death())
+
+    async def stop(self) -> None:
+        """End it, and whatever it started."""
+        self._stopping = True
+        self.is_up = False
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        await self.process.stop(line(Stop()))
+
+    async def _begin(self, launch: Launch) -> None:
+        self._reader, self._writer = await self.process.start(
+            "gymnast.runtime.child", python=self._python, cwd=self.instance.directory
+        )
         self._writer.write(line(launch))
         bound = await self._expect(Bound)
         assert isinstance(bound, Bound)
         self.port = bound.port
-        return bound.port
-
-    async def introduce(self, peers: Mapping[str, str]) -> None:
-        """Tell the child where its peers are and wait until it serves."""
-        assert self._writer is not None
-        self._writer.write(line(Peers(dict(peers))))
-        await self._expect(Ready)
-
-    async def stop(self) -> None:
-        """Ask it to finish; kill it and whatever it started if it does not."""
-        self.stopping = True
-        if self._writer is not None:
-            with contextlib.suppress(ConnectionError):
-                self._writer.write(line(Stop()))
-                await self._writer.drain()
-        if self.process is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STOP_TIMEOUT_S):
-                    await self.process.wait()
-            _kill_group(self.process.pid)
-            await self.process.wait()
-        if self._watch is not None:
-            await asyncio.gather(self._watch, return_exceptions=True)
-        if self._writer is not None:
-            self._writer.close()
-
-    def death_note(self) -> str:
-        """How it ended, with the end of its log."""
-        code = self.exit_code
-        how = (
-            f"was killed by {signal.Signals(-code).name}"
-            if code is not None and code < 0
-            else f"exited with code {code}"
-        )
-        return f"{self.instance.name} (pid {self.pid}) {how}\n{self.log_tail()}"
-
-    def log_tail(self) -> str:
-        return f"last lines of {self.log}:\n" + "\n".join(
-            f"  | {text}" for text in tail(self.log, _LOG_LINES).splitlines()
-        )
-
-    async def _python(self, cache_dir: Path) -> str:
-        if self.instance.runs_in != "venv":
-            return sys.executable
-        assert self.instance.directory is not None
-        return str(await ensure_venv(self.instance.directory, cache_dir, self.log))
 
     async def _expect(self, wanted: type[ToParent]) -> ToParent:
         assert self._reader is not None
+        process = self.process
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 text = await self._reader.readline()
         except TimeoutError as error:
             what = f"{self.instance.name} was not ready within {READY_TIMEOUT_S:g} s"
-            raise StartError(what, where=self.log_tail()) from error
+            raise StartError(what, where=process.log_tail()) from error
         if not text:
-            if self.process is not None:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(STOP_TIMEOUT_S):
-                        await self.process.wait()
-            raise StartError(
-                f"{self.instance.name} ended while starting (exit code {self.exit_code})", where=self.log_tail()
-            )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await process.wait()
+            what = f"{self.instance.name} ended while starting (exit code {process.exit_code})"
+            raise StartError(what, where=process.log_tail())
         message = to_parent.decode(text)
         if isinstance(message, Failed):
-            where = message.where or self.log_tail()
+            where = message.where or process.log_tail()
             raise StartError(f"{self.instance.name} could not start: {message.what}", where=where, next=message.next)
         assert isinstance(message, wanted)
         return message
 
     async def _watch_for_death(self) -> None:
-        assert self.process is not None
-        await self.process.wait()
-        if not self.stopping:
+        while True:
+            await self.process.wait()
+            if self._stopping:
+                return
+            self.is_up = False
+            self.last_death = self.process.death_note().splitlines()[0]
+            self.died_of_memory = self.process.was_out_of_memory
             self._on_death(self)
+            if not await self._restarted():
+                return
 
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+    async def _restarted(self) -> bool:
+        """Start it again at its old address, so that nobody has to learn a new one."""
+        if self.restarts >= MAX_RESTARTS or self._launch is None or self.port is None:
+            return False
+        self.restarts += 1
+        await asyncio.sleep(0.2 * 2**self.restarts)
+        self.process.kill()  # what it had started must not live on beside its successor
+        self.process = OwnProcess(self.instance.name, self.process.log)
+        try:
+            await self._begin(msgspec.structs.replace(self._launch, port=self.port))
+            assert self._writer is not None
+            self._writer.write(line(Peers(self._peers)))
+            await self._expect(Ready)
+        except StartError as error:
+            self.last_death = f"{self.instance.name} could not be started again: {error.what}"
+            return False
+        self.is_up = True
+        self._on_restart(self)
+        return True

@@ -6,9 +6,12 @@ Nothing of this is on a command line. The end of the stream is the end of the ot
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+
+from gymnast.config.instances import Instance, ServerRef
 
 CONTROL_FD_FLAG: Final = "--control-fd"
 
@@ -16,14 +19,7 @@ CONTROL_FD_FLAG: Final = "--control-fd"
 class Launch(msgspec.Struct, frozen=True, tag="launch"):
     """Parent to child: what to be."""
 
-    name: str
-    kind: str
-    implementation: str
-    directory: str
-    entrypoint: str
-    settings: dict[str, Any]
-    refs: dict[str, dict[str, str]]
-    block: dict[str, Any]
+    instance: dict[str, Any]
     host: str
     port: int
     token: str | None
@@ -69,3 +65,28 @@ to_parent: Final = msgspec.json.Decoder(ToParent)
 def line(message: ToChild | ToParent) -> bytes:
     """A message as a line."""
     return msgspec.json.encode(message) + b"\n"
+
+
+def instance_data(instance: Instance) -> dict[str, Any]:
+    """An instance as data, for another process."""
+    return {
+        "name": instance.name,
+        "kind": instance.kind,
+        "implementation": instance.implementation,
+        "entrypoint": instance.entrypoint,
+        "directory": str(instance.directory) if instance.directory is not None else None,
+        "url": instance.url,
+        "host": instance.host,
+        "port": instance.port,
+        "runs_in": instance.runs_in,
+        "settings": dict(instance.settings),
+        "refs": {key: [ref.kind, ref.name] for key, ref in instance.refs.items()},
+        "block": dict(instance.block),
+    }
+
+
+def instance_from(data: dict[str, Any]) -> Instance:
+    """The instance that another process described."""
+    directory = data["directory"]
+    refs = {key: ServerRef(kind, name) for key, (kind, name) in data["refs"].items()}
+    return Instance(**{**data, "directory": Path(directory) if directory is not None else None, "refs": refs})

@@ -12,6 +12,8 @@ from gymnast import __version__
 from gymnast.wire.server import Server, Surroundings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gymnast.config import Config, Instance
     from gymnast.config.instances import ServerKind
     from gymnast.runtime.cell import Address, Cell
@@ -23,14 +25,15 @@ IDENTITY_PATH = "/gymnast"
 
 @dataclass(slots=True)
 class HeadState:
-    """What the head shows; `instances` fills as they become ready."""
+    """What the head shows."""
 
     config_yaml: str = ""
-    instances: list[JsonObject] = field(default_factory=list)
+    instances: Callable[[], list[JsonObject]] = list
     expected: list[str] = field(default_factory=list)
     """Names of all instances, ready or not."""
     dead: dict[str, str] = field(default_factory=dict)
-    """How instances ended that should be running."""
+    """How instances last ended that should be running."""
+    restarts: Callable[[], dict[str, int]] = dict
     pid: int = 0
     cwd: str = ""
     started_at: float = 0.0
@@ -53,7 +56,7 @@ class HeadServer(Server):
         return self._state.config_yaml
 
     async def _instances(self, _: Request) -> list[JsonObject]:
-        return self._state.instances
+        return self._state.instances()
 
     async def _identity(self, _: Request) -> JsonObject:
         state = self._state
@@ -65,6 +68,7 @@ class HeadServer(Server):
             "started_at": state.started_at,
             "expected": state.expected,
             "dead": state.dead,
+            "restarts": state.restarts(),
         }
 
 

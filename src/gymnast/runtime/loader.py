@@ -65,6 +65,14 @@ def is_server_class(entry: type[Server] | AsgiApp) -> TypeIs[type[Server]]:
     return inspect.isclass(entry)
 
 
+def is_native(instance: Instance) -> bool:
+    """Whether an instance is a server of our kit."""
+    try:
+        return is_server_class(load_entry(instance))
+    except UserError:
+        return False
+
+
 def make_server(
     server_class: type[Server], instance: Instance, surroundings: Surroundings, *, strict: bool = True
 ) -> Server:

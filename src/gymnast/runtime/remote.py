@@ -16,6 +16,7 @@ from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.transports import Http
 
 if TYPE_CHECKING:
+    from gymnast.runtime.probe import Probe
     from gymnast.types.json import JsonObject
     from gymnast.wire.boundary import BoundaryLog
     from gymnast.wire.http_client import HttpClient
@@ -95,20 +96,19 @@ async def health_of(client: HttpClient, head: RemoteHead) -> list[InstanceHealth
         *(probe(client, row["url"], token=head.token, timeout_s=2.0) for row in head.instances)
     )
     dead = (head.identity or {}).get("dead") or {}
-    found = [
-        InstanceHealth(
-            row["process_name"],
-            row["server_type"],
-            row["url"],
-            check.status,
-            row.get("pid"),
-            dead.get(row["process_name"]) or check.said,
-        )
-        for row, check in zip(head.instances, checks, strict=True)
-    ]
+    restarts = (head.identity or {}).get("restarts") or {}
+    found = [_health(row, check, dead, restarts) for row, check in zip(head.instances, checks, strict=True)]
     listed = {health.name for health in found}
     expected = (head.identity or {}).get("expected") or []
     return found + [InstanceHealth(name, "", "", "not_started", None) for name in expected if name not in listed]
+
+
+def _health(row: JsonObject, check: Probe, dead: dict[str, str], restarts: dict[str, int]) -> InstanceHealth:
+    name = row["process_name"]
+    said = dead.get(name) or check.said
+    if check.ok and name in restarts:
+        said = f"started again {restarts[name]} time(s): {said}"
+    return InstanceHealth(name, row["server_type"], row["url"], check.status, row.get("pid"), said)
 
 
 def remote_calls(client: HttpClient, head: RemoteHead, boundary: BoundaryLog | None = None) -> Calls:

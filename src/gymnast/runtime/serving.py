@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -91,7 +92,10 @@ class Serving:
         address = Address(advertised(listener.host), listener.port, os.getpid())
         self.head_url = address.url
         self.state.config_yaml = config_yaml(self._config, self.cell, address)
-        self.state.instances = instance_rows(self.cell, self.state.started_at)
+        self.state.instances = partial(instance_rows, self.cell, self.state.started_at)
+        self.state.restarts = lambda: {
+            name: child.restarts for name, child in self.cell.children.items() if child.restarts
+        }
         self._register()
         await self._check_instances()
         timeout_s = self._config.values.get(
@@ -154,7 +158,7 @@ class Serving:
         )
         bad = [f"{name}: {result.said}" for name, result in zip(names, found, strict=True) if not result.ok]
         if bad:
-            tails = [self.cell.children[name].log_tail() for name in names if name in self.cell.children]
+            tails = [self.cell.children[name].process.log_tail() for name in names if name in self.cell.children]
             raise StartError("not ready: " + "; ".join(bad), where="\n".join(tails) or None)
 
     def _cell_options(self) -> CellOptions:
@@ -169,9 +173,8 @@ class Serving:
         )
 
     def _child_died(self, child: Child) -> None:
-        note = child.death_note()
-        self.state.dead[child.instance.name] = note.splitlines()[0]
-        self._say(note)
+        self.state.dead[child.instance.name] = child.last_death or ""
+        self._say(child.process.death_note())
 
 
 def serve_token(hosts: Iterable[str], given: str | None) -> str | None:

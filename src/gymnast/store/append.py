@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from gymnast.errors import UserError
@@ -64,10 +65,16 @@ class AppendLog:
                 raise self._failure(error) from error
 
     def _write(self, data: bytes) -> None:
+        size = os.fstat(self._fd).st_size
         view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view) :]
-        os.fsync(self._fd)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+            os.fsync(self._fd)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._fd, size)  # half a line on a full disk is worth nothing
+            raise
 
     async def _commit_for_ever(self) -> None:
         while self.error is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Every line without its newline, numbered from 1."""
     try:
-        with path.open("rb") as stream:
+        with path.open("rb", buffering=1 << 20) as stream:
             for number, line in enumerate(stream, 1):
                 yield number, line.rstrip(b"\r\n")
     except OSError as error:

@@ -27,12 +27,32 @@ class RunPaths:
         return self._beside("_failures.jsonl")
 
     @property
+    def manifest(self) -> Path:
+        return self._beside("_run.json")
+
+    @property
+    def aggregate_metrics(self) -> Path:
+        return self._beside("_aggregate_metrics.json")
+
+    @property
+    def done(self) -> Path:
+        return self.output.with_name(self.output.name + ".done")
+
+    @property
+    def lock(self) -> Path:
+        return self._beside(".lock")
+
+    @property
+    def socket(self) -> Path:
+        return self._beside(".sock")
+
+    @property
     def logs(self) -> Path:
         return self._beside("_logs")
 
     def existing(self) -> list[Path]:
         """What an earlier run left under these names."""
-        files = (self.output, self.materialized_inputs, self.failures)
+        files = (self.output, self.materialized_inputs, self.failures, self.manifest, self.aggregate_metrics, self.done)
         return [path for path in files if path.exists()]
 
     def set_aside(self) -> Path | None:

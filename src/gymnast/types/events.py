@@ -12,6 +12,8 @@ class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
     tasks: int
     output: str
     at: float
+    settled: int = 0
+    """Rollouts that earlier invocations settled."""
 
 
 class RolloutScored(msgspec.Struct, frozen=True, tag="rollout_scored"):
@@ -37,6 +39,8 @@ class RolloutFailed(msgspec.Struct, frozen=True, tag="rollout_failed"):
     stage: str
     message: str
     seconds: float
+    final: bool = False
+    """It will not be tried again."""
 
 
 class InstanceDied(msgspec.Struct, frozen=True, tag="instance_died"):
@@ -47,13 +51,23 @@ class InstanceDied(msgspec.Struct, frozen=True, tag="instance_died"):
 
 
 class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
-    """Everything that was asked for has an outcome."""
+    """The run ended. requested = scored + failed + owed."""
 
     requested: int
     scored: int
     failed: dict[str, int]
+    owed: int
+    state: str
     seconds: float
     output: str
+    attempts: int = 0
+    retries: int = 0
+    note: str | None = None
+    """Why it ended with rollouts owed, in words."""
+    concurrency: int = 0
+    """Rollouts in flight at most, as it stood at the end."""
+    longest_lag_s: float = 0.0
+    """The longest time the event loop was kept from its work."""
 
 
 Event = RunStarted | RolloutScored | RolloutFailed | InstanceDied | RunFinished

@@ -94,7 +94,11 @@ KINDS: Final = _table(
     ("agent_not_found", Layer.CONFIG, FINAL, "the row names an agent that is not configured"),
     ("agent_bad_reply", Layer.AGENT, FINAL, "an agent must answer /run with a verify row"),
     ("agent_reported", Layer.AGENT, AGAIN, "the agent reported this failure itself (see failure_class)"),
+    ("out_of_memory", Layer.INFRA, AGAIN, "the host ran out of memory: lower concurrency (num_samples_in_parallel)"),
+    ("worker_died", Layer.INFRA, AGAIN, "a worker process died: read its log"),
+    ("instance_died", Layer.INFRA, AGAIN, "a server process died: read its log"),
     ("rollout_timeout", Layer.THROUGHPUT, AGAIN, "raise rollout_timeout_s or bound max_steps"),
+    ("cancelled", Layer.AGENT, FINAL, "somebody cancelled this rollout (gymnast ctl RUN cancel KEY)"),
     ("bad_row", Layer.DATA_SCHEMA, FINAL, "fix the input row"),
     ("unknown", Layer.INFRA, AGAIN, "please report this: every failure should have a kind"),
 )

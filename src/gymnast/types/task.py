@@ -34,6 +34,11 @@ class RolloutKey(NamedTuple):
     def __str__(self) -> str:
         return f"{self.task}:{self.rollout}"
 
+    @property
+    def packed(self) -> int:
+        """The key as one number: a third of the memory of a tuple, for sets of hundreds of thousands."""
+        return (self.task << 32) | self.rollout
+
 
 def key_of(row: JsonObject) -> RolloutKey | None:
     """The rollout a row belongs to, or None for a row that was never planned."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
     from gymnast.wire.boundary import BoundaryLog
+    from gymnast.wire.trail import Trail
 
 DEFAULT_TIMEOUT_S: Final = 600.0
 
@@ -41,6 +42,7 @@ class Scope:
     """What the calls of one attempt share."""
 
     rollout_id: str | None = None
+    trail: Trail | None = None
     inherited: dict[str, str] = field(default_factory=dict)
     """Cookies a client sent us; passed on to every instance, as the contract's servers do."""
     jars: dict[str, Mapping[str, str]] = field(default_factory=dict)
@@ -91,8 +93,16 @@ class Calls:
             raise CallError(_unknown(instance, stage, self._transports))
         scope = scope or Scope()
         request = Request(
-            method, path, body, scope.cookies_for(instance), rollout_id=scope.rollout_id, validated=validated
+            method,
+            path,
+            body,
+            scope.cookies_for(instance),
+            rollout_id=scope.rollout_id,
+            trail=scope.trail,
+            validated=validated,
         )
+        trail = scope.trail
+        before = trail.enter(stage, instance) if trail is not None else None
         started = time.perf_counter() if self._boundary else 0.0
         try:
             with self.clock.deadline(timeout_s):
@@ -102,6 +112,9 @@ class Calls:
             if self._boundary:
                 self._boundary.failed(instance, transport.address, request, detail, time.perf_counter() - started)
             raise CallError(detail) from error
+        finally:
+            if trail is not None and before is not None:
+                trail.leave(before)
         if reply.cookies:
             known = scope.jars.get(instance)
             scope.jars[instance] = {**known, **reply.cookies} if known else reply.cookies

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gymnast.types.failure import FailureDetail
+    from gymnast.wire.trail import Trail
 
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -38,6 +39,8 @@ class Request:
     cookies: Mapping[str, str] = field(default_factory=_nothing)
     headers: Mapping[str, str] = field(default_factory=_nothing)
     rollout_id: str | None = None
+    trail: Trail | None = None
+    """Where the attempt says how far it is. Never set over HTTP."""
     validated: bool = False
     """The caller vouches for the body: it was validated where it entered. Never set over HTTP."""
     cookie_name: str = ""

@@ -10,12 +10,13 @@ import logging
 import re
 from abc import ABC
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gymnast.errors import CallError
 from gymnast.types.failure import FailureDetail, Stage, bounded
 from gymnast.wire.message import Reply, Request
+from gymnast.wire.trail import Signals
 from gymnast.wire.validate import InvalidBody
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Surroundings:
     calls: Calls
     http: HttpClient
     boundary: BoundaryLog | None = None
+    signals: Signals = field(default_factory=Signals)
 
 
 class Server(ABC):

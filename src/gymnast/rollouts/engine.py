@@ -1,0 +1,331 @@
+"""The engine: starts attempts while there is room, keeps each outcome, tries again what may succeed, and ends.
+
+It owns the order of things; every decision is made by a pure part: how many (`concurrency`), again or not (`retry`), at
+all or not (`prospects`). It never waits without something that ends the wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from gymnast.rollouts.attempt import Failed, Outcome, Scored, failure_line
+from gymnast.rollouts.concurrency import ConcurrencyLimit
+from gymnast.rollouts.executor import Executor, Job
+from gymnast.rollouts.prospects import Prospects
+from gymnast.rollouts.retry import RetryPolicy
+from gymnast.rollouts.tally import Tally
+from gymnast.store.manifest import RunState
+from gymnast.types.events import Event, RolloutFailed, RolloutScored
+from gymnast.types.failure import FailureDetail, Stage, kind_named
+from gymnast.types.task import RolloutKey, agent_name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gymnast.rollouts.book import RunBook
+
+DEFAULT_ROLLOUT_TIMEOUT_S: Final = 7200.0
+DEFAULT_CAP: Final = 4096
+_TICK_S: Final = 0.25
+_SAVE_EVERY_S: Final = 5.0
+_MOST_PARKED: Final = 4096
+"""Rows read ahead while their agents are at their limits."""
+
+Listen = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How a plan is run."""
+
+    concurrency: int | None = None
+    """Rollouts in flight at most; None lets the engine find its level."""
+    rollout_timeout_s: float = DEFAULT_ROLLOUT_TIMEOUT_S
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    give_up_after_s: float = 600.0
+    """How long something may be out of reach before its rollouts are given up."""
+    agent_limits: Mapping[str, int] = field(default_factory=dict)
+    cap: int = DEFAULT_CAP
+    """What the host allows."""
+
+
+class Engine:
+    """Runs the owed rollouts of a book."""
+
+    def __init__(
+        self, book: RunBook, executor: Executor, options: EngineOptions, listen: Listen, agents: list[str]
+    ) -> None:
+        self.book = book
+        self.options = options
+        self.limit = ConcurrencyLimit(
+            min(options.concurrency or options.cap, options.cap), fixed_start=options.concurrency is not None
+        )
+        self.prospects = Prospects(give_up_after_s=options.give_up_after_s)
+        self.tally = Tally()
+        self.in_flight: dict[RolloutKey, Job] = {}
+        self.paused = False
+        self.draining: str | None = None
+        """Why no more attempts are started, or None."""
+        self.loop_lag_s = 0.0
+        self.longest_lag_s = 0.0
+        self._executor = executor
+        self._listen = listen
+        self._only_agent = agents[0] if len(agents) == 1 else None
+        self._fresh: Iterator[tuple[RolloutKey, bytes]] | None = book.owed()
+        self._parked: dict[str, deque[Job]] = defaultdict(deque)
+        self._retries: list[tuple[float, int, Job]] = []
+        self._retry_budget = options.retry.budget(book.requested) - book.retries_made
+        self._sequence = count()
+        self._running: Counter[str] = Counter()
+        self._tasks: dict[RolloutKey, asyncio.Task[None]] = {}
+        self._cancelled: set[RolloutKey] = set()
+        self._ended = asyncio.Event()
+        self._fatal: BaseException | None = None
+        executor.signals.on_rejection = lambda latency_s: self.limit.rejected(time.monotonic(), latency_s)
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> RunState:
+        """Run until nothing is left to do, or until told to stop."""
+        self._fill()
+        ticker = asyncio.create_task(self._tick_for_ever())
+        try:
+            await self._ended.wait()
+        except asyncio.CancelledError:
+            self.stop_now("cancelled")
+        finally:
+            ticker.cancel()
+            await asyncio.gather(ticker, *self._tasks.values(), return_exceptions=True)
+        if self._fatal is not None:
+            raise self._fatal
+        return self._state()
+
+    def drain(self, why: str) -> None:
+        """Start nothing more; the run ends when what is in flight has ended."""
+        self.draining = self.draining or why
+        self._fill()
+
+    def stop_now(self, why: str) -> None:
+        """End at once. What is in flight is abandoned and stays owed."""
+        self.draining = self.draining or why
+        for task in self._tasks.values():
+            task.cancel()
+        self._ended.set()
+
+    def cancel(self, key: RolloutKey) -> bool:
+        """Cancel one rollout for good. False if it is not in flight."""
+        task = self._tasks.get(key)
+        if task is None:
+            return False
+        self._cancelled.add(key)
+        task.cancel()
+        return True
+
+    def pause(self, *, paused: bool) -> None:
+        """Start nothing for the time being, or go on."""
+        self.paused = paused
+        self._fill()
+
+    def set_concurrency(self, number: int) -> None:
+        """Another limit from now on."""
+        self.limit.set_cap(min(number, self.options.cap))
+        self._fill()
+
+    def waiting_retries(self) -> int:
+        return len(self._retries)
+
+    @property
+    def retry_budget_is_used_up(self) -> bool:
+        return self._retry_budget <= 0
+
+    # --- starting ----------------------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Start as many attempts as there is room for. Called whenever something may have changed."""
+        try:
+            now = time.monotonic()
+            while not (self.draining or self.paused or self._ended.is_set()):
+                if len(self.in_flight) >= self.limit.current:
+                    break
+                job = self._next(now)
+                if job is None:
+                    break
+                self._start(job, now)
+            if not self.in_flight and (self.draining or self._nothing_left()):
+                self._ended.set()
+        except BaseException as error:  # noqa: BLE001 - runs in callbacks: the error must reach run()
+            self._fail(error)
+
+    def _next(self, now: float) -> Job | None:
+        """A job that may start now: a retry that is due, a parked one, or the next of the plan."""
+        while self._retries and self._retries[0][0] <= now:
+            job = heapq.heappop(self._retries)[2]
+            if self._may_start(job.agent, now):
+                return job
+            self._park(job)
+        for jobs in self._parked.values():
+            if jobs and self._may_start(jobs[0].agent, now):
+                return jobs.popleft()
+        if self._all_given_up():
+            return None
+        while self._fresh is not None and sum(map(len, self._parked.values())) < _MOST_PARKED:
+            item = next(self._fresh, None)
+            if item is None:
+                self._fresh = None
+                return None
+            job = self._job(*item)
+            if self._may_start(job.agent, now):
+                return job
+            self._park(job)
+        return None
+
+    def _job(self, key: RolloutKey, line: bytes) -> Job:
+        agent = self._only_agent or agent_name_of(orjson.loads(line)) or ""
+        return Job(key, line, agent, self.book.attempts_of(key))
+
+    def _may_start(self, agent: str, now: float) -> bool:
+        allowed = self.options.agent_limits.get(agent)
+        if allowed is not None and self._running[agent] >= allowed:
+            return False
+        return self.prospects.may_start(agent, now)
+
+    def _park(self, job: Job) -> None:
+        """Keep a job for later, unless its agent was given up: then it stays owed."""
+        if self.prospects.given_up(job.agent) is None:
+            self._parked[job.agent].append(job)
+
+    def _start(self, job: Job, now: float) -> None:
+        job.started = now
+        self.in_flight[job.key] = job
+        self._running[job.agent] += 1
+        self._tasks[job.key] = asyncio.create_task(self._one(job))
+
+    def _nothing_left(self) -> bool:
+        if self._fresh is not None and not self._all_given_up():
+            return False
+        return not self._retries and not any(
+            jobs and self.prospects.given_up(agent) is None for agent, jobs in self._parked.items()
+        )
+
+    def _all_given_up(self) -> bool:
+        reasons = self.prospects.reasons()
+        return bool(reasons) and self._only_agent in reasons
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    async def _one(self, job: Job) -> None:
+        try:
+            outcome = await self._executor.attempt(job, self.options.rollout_timeout_s)
+            self._settle(job, outcome)
+        except asyncio.CancelledError:
+            if job.key in self._cancelled:
+                self._settle(job, _cancelled(job))
+        except BaseException as error:  # noqa: BLE001 - a bug or a full disk: the run cannot go on
+            self._fail(error)
+        finally:
+            del self.in_flight[job.key]
+            self._running[job.agent] -= 1
+            self._tasks.pop(job.key, None)
+            self._fill()
+
+    def _settle(self, job: Job, outcome: Outcome) -> None:
+        now = time.monotonic()
+        if isinstance(outcome, Scored):
+            self.book.keep_scored(job.key, outcome.line, persisted=outcome.persisted)
+            self.prospects.scored(job.agent)
+            self.limit.finished(now, outcome.seconds, len(self.in_flight) - 1)
+            self._tell(
+                RolloutScored(
+                    job.key.task,
+                    job.key.rollout,
+                    job.agent,
+                    outcome.reward,
+                    outcome.seconds,
+                    outcome.input_tokens,
+                    outcome.output_tokens,
+                )
+            )
+        else:
+            self._settle_failure(job, outcome, now)
+
+    def _settle_failure(self, job: Job, outcome: Failed, now: float) -> None:
+        detail, retry = outcome.detail, self.options.retry
+        final = retry.is_final(detail, job.attempts + 1)
+        line = failure_line(job.line, outcome, index=job.attempts, final=final, run_id=self.book.manifest.run_id)
+        self.book.keep_failed(job.key, line, detail.kind, final=final)
+        self.prospects.failed(job.agent, detail, now)
+        if not final and self._retry_budget > 0:
+            self._retry_later(job, detail, now)
+        kind = kind_named(detail.kind)
+        self._tell(
+            RolloutFailed(
+                job.key.task,
+                job.key.rollout,
+                job.agent,
+                detail.kind,
+                kind.layer.value,
+                detail.stage.value,
+                detail.message,
+                outcome.seconds,
+                final,
+            )
+        )
+
+    def _retry_later(self, job: Job, detail: FailureDetail, now: float) -> None:
+        self._retry_budget -= 1
+        self.book.retries_made += 1
+        again = Job(job.key, job.line, job.agent, job.attempts + 1)
+        delay = self.options.retry.delay_s(detail, again.attempts, random.random())  # noqa: S311 - jitter
+        heapq.heappush(self._retries, (now + delay, next(self._sequence), again))
+        if delay < _TICK_S:
+            asyncio.get_running_loop().call_later(delay, self._fill)
+
+    def _state(self) -> RunState:
+        if self.book.counts().owed == 0:
+            return RunState.COMPLETE
+        return RunState.INTERRUPTED if self.draining else RunState.INCOMPLETE
+
+    def _fail(self, error: BaseException) -> None:
+        self._fatal = self._fatal or error
+        self._ended.set()
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _tell(self, event: Event) -> None:
+        self.tally.take(event)
+        self._listen(event)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    async def _tick_for_ever(self) -> None:
+        """What happens by time alone: retries come due, pauses end, the manifest is kept fresh, lag is measured."""
+        saved = time.monotonic()
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(_TICK_S)
+            now = time.monotonic()
+            self.loop_lag_s = max(0.0, now - before - _TICK_S)
+            self.longest_lag_s = max(self.longest_lag_s, self.loop_lag_s)
+            self._fill()
+            if now - saved >= _SAVE_EVERY_S:
+                saved = now
+                try:
+                    await self.book.save(RunState.RUNNING)
+                except Exception as error:  # noqa: BLE001 - must not end silently inside a task
+                    self._fail(error)
+
+
+def _cancelled(job: Job) -> Failed:
+    seconds = time.monotonic() - job.started
+    detail = FailureDetail("cancelled", Stage.AGENT, f"rollout {job.key} was cancelled by hand")
+    return Failed(detail, seconds, time.time() - seconds)

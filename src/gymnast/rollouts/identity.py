@@ -1,0 +1,67 @@
+"""What determines a run's results, apart from its rows: the settings that matter and the code of its instances.
+
+Where things run, how long they may take and how often they are tried again does not change what is right, so a run may
+be resumed at another endpoint or with other deadlines; with another model, environment or step limit it may not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from gymnast.config.secrets import is_secret_key, masked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from gymnast.config import Instance
+    from gymnast.rollouts.plan import PlanOptions
+    from gymnast.types.json import JsonObject
+
+_CIRCUMSTANCE: Final = re.compile(
+    r"(base_url|_timeout_s|^timeout_s|session_ttl_s|max_attempts|max_concurrent_requests|max_rollouts|max_sessions|_headers|latency_s)$"
+)
+
+
+def settings_that_matter(instances: Iterable[Instance], plan: PlanOptions, config_key: str = "plan") -> JsonObject:
+    """The settings to compare on resume."""
+    found: JsonObject = {
+        config_key: {
+            "params": dict(plan.params),
+            "add_seed": plan.add_seed,
+            "template": {"user": plan.template.user, "system": plan.template.system} if plan.template else None,
+            "skills": plan.skills,
+        }
+    }
+    for instance in instances:
+        found[instance.name] = {
+            "implementation": f"{instance.kind}/{instance.implementation}",
+            "settings": {key: _plain(key, value) for key, value in instance.settings.items() if _matters(key)},
+        }
+    return found
+
+
+def code_digests(instances: Iterable[Instance]) -> dict[str, str]:
+    """A digest of each instance's Python code, where it is ours to read."""
+    return {
+        instance.name: _folder_digest(instance.directory) for instance in instances if instance.directory is not None
+    }
+
+
+def _matters(key: str) -> bool:
+    return not _CIRCUMSTANCE.search(key) and not is_secret_key(key)
+
+
+def _plain(key: str, value: Any) -> Any:
+    return masked(value, key)
+
+
+def _folder_digest(folder: Path) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(folder.rglob("*.py")):
+        relative = path.relative_to(folder)
+        if "tests" not in relative.parts and ".venv" not in relative.parts:
+            digest.update(str(relative).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()

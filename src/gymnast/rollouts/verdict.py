@@ -1,0 +1,64 @@
+"""How a collection ended, in words and as an exit code. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gymnast.errors import UserError
+from gymnast.types.failure import kind_named
+
+if TYPE_CHECKING:
+    from gymnast.types.events import RunFinished
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How many rollouts may fail without the run being called a failure: a number, or a share of those requested."""
+
+    count: int = 0
+    share: float = 0.0
+
+    def of(self, requested: int) -> int:
+        return max(self.count, int(self.share * requested))
+
+
+def parse_allowance(text: str) -> Allowance:
+    """`5`, `1%` or `0.01`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", text.strip())
+    if match is None:
+        raise UserError(f"'{text}' is no number of rollouts and no share", next="for example 5, 1% or 0.01")
+    number = float(match[1])
+    if match[2]:
+        return Allowance(share=number / 100)
+    return Allowance(share=number) if "." in match[1] else Allowance(count=int(number))
+
+
+def exit_code(finished: RunFinished, allowance: Allowance) -> int:
+    """0 only if every rollout that may not be missing is there."""
+    failed = sum(finished.failed.values())
+    return 0 if finished.owed == 0 and failed <= allowance.of(finished.requested) else 1
+
+
+def explanation(finished: RunFinished) -> list[str]:
+    """Why fewer rollouts were scored than requested, and what to do: lines for people, none if nothing is missing."""
+    if finished.scored == finished.requested:
+        return []
+    lines = [f"{finished.scored} of {finished.requested} rollouts were scored"]
+    for name, count in sorted(finished.failed.items(), key=lambda pair: -pair[1]):
+        kind = kind_named(name)
+        lines.append(f"  {count} × {name} (layer {kind.layer.value}): {_hint(name, kind.hint, finished)}")
+    if finished.owed:
+        lines.append(f"  {finished.owed} are still owed: run the same command with --resume")
+    if finished.note:
+        lines.append(f"  why it ended: {finished.note}")
+    if finished.failed and not finished.owed:
+        lines.append("  when the cause is mended: --resume --retry-failed tries the failed ones again")
+    return lines
+
+
+def _hint(name: str, hint: str, finished: RunFinished) -> str:
+    if name == "out_of_memory":
+        return f"{hint}; it was {finished.concurrency}"
+    return hint

@@ -1,0 +1,51 @@
+"""One writer per run: a lock that the kernel releases when its holder ends, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from typing import TYPE_CHECKING, Self
+
+from gymnast.errors import UserError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+
+class RunLock:
+    """Held while a process writes a run's files."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise UserError(
+                f"cannot write into {self._path.parent}: {error.strerror or error}", where=str(self._path)
+            ) from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(self._fd, 200, 0).decode(errors="replace").strip()
+            os.close(self._fd)
+            raise UserError(
+                f"another process is writing this run: {holder or 'unknown'}",
+                where=str(self._path),
+                next="wait for it, watch it with gymnast status RUN, or choose another --output",
+            ) from error
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The file goes first: whoever opens the name from now on makes a new one and locks that.
+        self._path.unlink(missing_ok=True)
+        os.close(self._fd)
