@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import orjson
 import uvloop
-from rollout_cost import OUR_CORE, WORKLOADS, _bodies, mock_policy
+from rollout_cost import WORKLOADS, _bodies
+from running import OUR_CORE, policy
 
 from gymnast.wire.http_client import HttpClient, header_items, target_of
 
@@ -66,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=8000)
     options = parser.parse_args()
-    with mock_policy(WORKLOADS[0]) as port:
+    with policy() as port:
         os.sched_setaffinity(0, {OUR_CORE})
         for concurrency in (64, 1024):
             best = uvloop.run(rounds(port, options.calls, concurrency))

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from running import OUR_CORE, policy
+
 HERE = Path(__file__).parent
-OUR_CORE, POLICY_CORE = 0, 1
 CONCURRENCIES = (64, 256, 1024)
 BARS = {"b": 0.5, "c": 0.2}
 
@@ -99,13 +100,14 @@ def in_process(port: int, workload: Workload, tasks: Path, rollouts: int, concur
     import uvloop
 
     from gymnast.config import load_config, read_environ
+    from gymnast.rollouts.conduct import Audience
     from gymnast.rollouts.run import collect_here
 
     config = load_config(_overrides(workload, port), environ=read_environ()).checked()
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder:
         request = _request(tasks, Path(folder) / "x.jsonl", workload, rollouts, concurrency)
-        finished = uvloop.run(collect_here(request, config, read_environ(), clock.listen, _quiet))
+        finished = uvloop.run(collect_here(request, config, read_environ(), Audience(clock.listen, _quiet)))
     assert finished.scored == rollouts, finished
     return Measured(rollouts, clock.wall_s, clock.cpu_s)
 
@@ -114,13 +116,14 @@ def served(head_url: str, pid: int, workload: Workload, tasks: Path, rollouts: i
     """(c): collect through a running serve; the CPU of both processes counts."""
     import uvloop
 
+    from gymnast.rollouts.conduct import Audience
     from gymnast.rollouts.run import collect_remote
 
     clock = _Clock()
     before = _cpu_of(pid)
     with tempfile.TemporaryDirectory() as folder:
         request = _request(tasks, Path(folder) / "x.jsonl", workload, rollouts, concurrency)
-        finished = uvloop.run(collect_remote(request, head_url, None, clock.listen, _quiet))
+        finished = uvloop.run(collect_remote(request, head_url, None, Audience(clock.listen, _quiet)))
     assert finished.scored == rollouts, finished
     return Measured(rollouts, clock.wall_s, clock.cpu_s + _cpu_of(pid) - before)
 
@@ -217,20 +220,6 @@ def child(spec: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def mock_policy(workload: Workload) -> Iterator[int]:
-    """The mock policy on its own core; yields its port."""
-    command = [sys.executable, str(HERE / "mock_policy.py"), "--tool-calls", str(workload.tool_calls)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    os.sched_setaffinity(process.pid, {POLICY_CORE} if (os.cpu_count() or 1) > 1 else {0})
-    try:
-        assert process.stdout is not None
-        yield int(process.stdout.readline())
-    finally:
-        process.kill()
-        process.wait()
-
-
-@contextlib.contextmanager
 def serve(workload: Workload, port: int) -> Iterator[tuple[str, int]]:
     """`gymnast serve` on our core; yields its head URL and pid."""
     command = [
@@ -297,7 +286,7 @@ def measure_workload(index: int, workload: Workload, tasks: Path, rollouts: int,
     """All three programs at every concurrency; interleaved rounds, the best of each counts."""
     names = {"a": "(a) bare client loop", "b": "(b) collect in-process", "c": "(c) collect via serve"}
     rows: list[dict[str, Any]] = []
-    with mock_policy(workload) as port, serve(workload, port) as (head, pid):
+    with policy("--tool-calls", str(workload.tool_calls)) as port, serve(workload, port) as (head, pid):
         extra: dict[str, dict[str, Any]] = {
             "a": {"port": port},
             "b": {"port": port, "tasks": tasks},

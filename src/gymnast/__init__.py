@@ -1,6 +1,37 @@
 """Gymnast: rollouts of language-model agents in RL environments, collected without losing one.
 
-Importing this package starts nothing, patches nothing and loads no heavy library.
+Importing this package starts nothing, patches nothing and loads no heavy library: the names below load when used.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gymnast.errors import GymnastError, MissingRolloutsError, UserError
+    from gymnast.rollouts.collector import Collector
+    from gymnast.rollouts.feed import Record
+    from gymnast.rollouts.library import collect
+
 __version__ = "0.1.0"
+
+__all__ = ["Collector", "GymnastError", "MissingRolloutsError", "Record", "UserError", "collect"]
+
+_HOMES = {
+    "Collector": "gymnast.rollouts.collector",
+    "GymnastError": "gymnast.errors",
+    "MissingRolloutsError": "gymnast.errors",
+    "Record": "gymnast.rollouts.feed",
+    "UserError": "gymnast.errors",
+    "collect": "gymnast.rollouts.library",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gymnast' has no attribute '{name}'")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

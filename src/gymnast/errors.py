@@ -7,7 +7,8 @@
     │   ├── NotFoundError    a name, path or running server that is not there (with suggestions)
     │   ├── PortTakenError   somebody else listens where we were told to
     │   └── StartError       a server or an endpoint did not become ready
-    └── CallError            an attempt failed: becomes a failure record, exit code 1 past the allowed share
+    ├── CallError            an attempt failed: becomes a failure record, exit code 1 past the allowed share
+    └── MissingRolloutsError fewer rollouts were scored than requested (raised by the library)
 
 Anything else that escapes is our bug: the command line prints its traceback and exits 3.
 """
@@ -99,6 +100,21 @@ class CallError(GymnastError):
 
     def __reduce__(self) -> tuple[type[CallError], tuple[FailureDetail]]:
         return (type(self), (self.detail,))  # survives pickling across process borders
+
+
+class MissingRolloutsError(GymnastError):
+    """Fewer rollouts were scored than requested. Whoever trains on the rest anyway has to say so."""
+
+    def __init__(self, message: str, requested: int, scored: int, failed: dict[str, int], owed: int) -> None:
+        super().__init__(message)
+        self.requested = requested
+        self.scored = scored
+        self.failed = failed
+        """Rollouts that failed for good, by kind."""
+        self.owed = owed
+
+    def __reduce__(self) -> tuple[type[MissingRolloutsError], tuple[str, int, int, dict[str, int], int]]:
+        return (type(self), (str(self), self.requested, self.scored, self.failed, self.owed))
 
 
 def suggest(name: str, known: Iterable[str], *, limit: int = 3) -> str | None:

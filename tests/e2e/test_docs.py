@@ -86,6 +86,14 @@ def test_the_environment_of_the_how_to_works(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_programs_of_the_library_page_run(tmp_path: Path, number: int) -> None:
+    code = blocks(ROOT / "docs" / "how-to" / "library.md", "python")[number]
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == (20, 8)[number]
+
+
 def test_generated_pages_are_fresh() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False

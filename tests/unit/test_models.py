@@ -295,6 +295,17 @@ async def test_max_concurrent_requests(bench: Bench) -> None:
     assert time.monotonic() - started > 0.13
 
 
+async def test_each_endpoint_has_a_limit_of_its_own(bench: Bench) -> None:
+    endpoints = [await bench.endpoint(0.05), await bench.endpoint(0.05)]
+    model = bench.vllm(*(endpoint.url for endpoint in endpoints), max_concurrent_requests_per_endpoint=1)
+    model.upstream._timeout_s = 5
+    assert [replica.slots.locked() for replica in model.upstream.replicas.all if replica.slots] == [False, False]
+    started = time.monotonic()
+    await asyncio.gather(*(bench.ask() for _ in range(6)))
+    most = max(len(endpoint.asked) for endpoint in endpoints)
+    assert time.monotonic() - started > 0.05 * most - 0.02
+
+
 # --- upstream retries and replicas -----------------------------------------------------------------------------------
 
 

@@ -10,19 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gymnast.cli import options as shared
+from gymnast.store.paths import RunPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from gymnast.cli.terminal import Progress
     from gymnast.config import Config
+    from gymnast.rollouts.conduct import Audience
     from gymnast.rollouts.engine import Engine
     from gymnast.rollouts.run import CollectRequest
     from gymnast.rollouts.snapshot import Snapshot
     from gymnast.rollouts.verdict import Allowance
     from gymnast.types.events import Event, RunFinished
 
-Input = Annotated[str, typer.Option("--input", "-i", help="JSONL file of tasks.")]
+Input = Annotated[str | None, typer.Option("--input", "-i", help="JSONL file of tasks.")]
+Split = Annotated[
+    str | None,
+    typer.Option("--split", help="Instead of --input: the configured datasets of this type (train, benchmark, …)."),
+]
 Output = Annotated[Path, typer.Option("--output", "-o", help="JSONL file for the scored rollouts.")]
 Agent = Annotated[
     str | None, typer.Option("--agent", "-a", help="Agent for rows that name none; needless if there is only one.")
@@ -74,8 +80,9 @@ MetricsPort = Annotated[
 def command(
     overrides: shared.Overrides = None,
     *,
-    source: Input,
     output: Output,
+    source: Input = None,
+    split: Split = None,
     config_files: shared.ConfigFiles = None,
     environments: shared.Environments = None,
     model_type: shared.ModelType = None,
@@ -136,7 +143,7 @@ def command(
     agents = [name for name, found in config.instances.items() if found.kind == "responses_api_agents"]
     template = config.roots.require(prompt_config, "the prompt template") if prompt_config else None
     request = CollectRequest(
-        source=config.roots.find(source) or Path(source) if resume else config.roots.require(source, "the input file"),
+        source=_source(config, source, split, output, resume=resume),
         output=output,
         plan=PlanOptions(
             agent=agent or only_agent(agents),
@@ -175,14 +182,32 @@ def run(
     metrics_port: int | None = None,
 ) -> int:
     """Collect, show progress, print the result. Returns the exit code."""
+    from gymnast.cli.status import find_head
+    from gymnast.config import read_environ
+    from gymnast.rollouts.run import collect_here, collect_remote
+
+    async def collect(audience: Audience) -> RunFinished:
+        if not remote:
+            return await collect_here(request, config, read_environ(), audience)
+        return await collect_remote(request, *find_head(head, config), audience)
+
+    return conducted(collect, allowance, as_json=as_json, metrics_port=metrics_port)
+
+
+def conducted(
+    work: Callable[[Audience], Coroutine[Any, Any, RunFinished]],
+    allowance: Allowance,
+    *,
+    as_json: bool,
+    metrics_port: int | None = None,
+) -> int:
+    """Run something that the engine conducts, with the live view and signals. Returns the exit code."""
     import asyncio
 
     from gymnast.cli.interrupt import Interrupts
     from gymnast.cli.main import INTERRUPTED
-    from gymnast.cli.status import find_head
     from gymnast.cli.terminal import Progress
-    from gymnast.config import read_environ
-    from gymnast.rollouts.run import collect_here, collect_remote
+    from gymnast.rollouts.conduct import Audience
     from gymnast.rollouts.verdict import exit_code
     from gymnast.runtime.listener import loop_factory
 
@@ -193,11 +218,8 @@ def run(
         return _watching(engine, look, interrupts, metrics_port)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        if remote:
-            url, token = find_head(head, config)
-            finished = runner.run(collect_remote(request, url, token, listen, shared.say, watch))
-        else:
-            finished = runner.run(collect_here(request, config, read_environ(), listen, shared.say, watch))
+        finished = runner.run(work(Audience(listen, shared.say, watch)))
+    interrupts.rest()
     if not as_json:
         show(finished, progress)
     return INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
@@ -207,7 +229,6 @@ def show(finished: RunFinished, progress: Progress) -> None:
     """The summary table, where the files are, and what to do about failures."""
     from gymnast.cli.terminal import print_table, summary_table
     from gymnast.rollouts.verdict import explanation
-    from gymnast.store.paths import RunPaths
 
     print_table(summary_table(progress.tally))
     paths = RunPaths(Path(finished.output))
@@ -235,6 +256,17 @@ def _watching(engine: Engine, look: Callable[[], Snapshot], interrupts: Any, met
 
         stack.enter_context(metrics_endpoint(metrics_port, look))
     return stack
+
+
+def _source(config: Config, source: str | None, split: str | None, output: Path, *, resume: bool) -> Path:
+    if (source is None) == (split is None):
+        raise typer.BadParameter("give either --input FILE or --split TYPE")
+    if split is not None:
+        from gymnast.rollouts.splits import write_split
+
+        return write_split(config, split, RunPaths(output).split(split))
+    assert source is not None
+    return config.roots.find(source) or Path(source) if resume else config.roots.require(source, "the input file")
 
 
 def _on_change(*, resume: bool, fork: bool, extend: bool, force: bool) -> Any:

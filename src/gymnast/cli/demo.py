@@ -9,6 +9,18 @@ import typer
 
 from gymnast.cli import options as shared
 
+_ENVIRONMENTS = (
+    "mcqa",
+    "example_single_tool_call",
+    "example_multi_step",
+    "example_session_state_mgmt",
+    "example_multi_turn_gymnasium",
+)
+_CONFIGS = (
+    *(f"resources_servers/{name}/configs/{name}.yaml" for name in _ENVIRONMENTS),
+    "responses_api_models/scripted_model/configs/demo.yaml",
+)
+
 
 def command(
     output_dir: Annotated[Path, typer.Option("--output-dir", help="Where the files go.")] = Path("demo"),
@@ -16,13 +28,13 @@ def command(
 ) -> int:
     """Collect rollouts of every shipped environment with the policy that ships, and show the result."""
     from gymnast.cli.collect import run
-    from gymnast.rollouts.demo import DEMO_CONFIGS, write_demo_tasks
     from gymnast.rollouts.plan import PlanOptions
     from gymnast.rollouts.run import CollectRequest
+    from gymnast.rollouts.splits import write_split
     from gymnast.rollouts.verdict import Allowance
 
-    config = shared.load(None, config_files=list(DEMO_CONFIGS)).checked()
-    tasks = write_demo_tasks(config, output_dir / "tasks.jsonl")
+    config = shared.load(None, config_files=list(_CONFIGS)).checked()
+    tasks = write_split(config, "example", output_dir / "tasks.jsonl")
     request = CollectRequest(
         source=tasks,
         output=output_dir / "rollouts.jsonl",

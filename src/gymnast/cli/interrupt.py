@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
+import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gymnast.rollouts.engine import Engine
+
+_ENDING_S: Final = 10.0
+"""How long a run that has ended is left in peace to write its last records."""
 
 
 class Interrupts:
@@ -22,10 +27,17 @@ class Interrupts:
 
     @contextmanager
     def steering(self, engine: Engine) -> Iterator[None]:
-        """Turn signals into draining and stopping while the block is open."""
+        """Turn signals into draining and stopping while the block is open, and for a while after it into nothing."""
         loop = asyncio.get_running_loop()
+        ended_at: float | None = None
 
-        def handle(name: str) -> None:
+        def handle(number: signal.Signals) -> None:
+            if ended_at is not None:
+                if time.monotonic() - ended_at > _ENDING_S:
+                    loop.remove_signal_handler(number)
+                    os.kill(os.getpid(), number)
+                return
+            name = number.name
             self.count += 1
             if self.count == 1:
                 print(
@@ -38,9 +50,14 @@ class Interrupts:
                 engine.stop_now(f"interrupted by {name}")
 
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, handle, number.name)
+            loop.add_signal_handler(number, handle, number)
         try:
             yield
         finally:
+            ended_at = time.monotonic()  # the handlers stay until the loop closes: records are still being written
+
+    def rest(self) -> None:
+        """The loop is closed and all is written: more of the signals that were obeyed must not change the exit code."""
+        if self.count:
             for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)

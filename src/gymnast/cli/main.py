@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gymnast import __version__
-from gymnast.cli import collect, config, demo, run_status, serve, status
+from gymnast.cli import collect, config, demo, reverify, run_status, serve, status
 from gymnast.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _UsageProblem: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 INTERRUPTED = 130
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 app = typer.Typer(
     name="gymnast",
@@ -31,6 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("collect")(collect.command)
+app.command("reverify")(reverify.command)
 app.command("serve")(serve.command)
 app.command("status")(status.command)
 app.command("ctl")(run_status.ctl)
@@ -72,7 +75,11 @@ def guarded(run: Callable[[], object], *, user_error_code: int | None = None) ->
         # The reader of our output went away (e.g. `| head`); Python would complain once more while shutting down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except Exception:  # noqa: BLE001 - the outermost boundary: anything here is our bug
+    except Exception as error:  # noqa: BLE001 - the outermost boundary: anything here is our bug
+        if isinstance(error, OSError) and error.errno in _DISK:  # wherever it happened, it is the user's to mend
+            where = f"\n  where: {error.filename}" if error.filename else ""
+            say_error(f"cannot write: {error.strerror}{where}\n  next:  free space or fix the folder, then run again")
+            return UserError.exit_code
         traceback.print_exc()
         say_error(
             f"this is a bug in Gymnast {__version__}, not in your work\n  next:  please report it with the lines above"

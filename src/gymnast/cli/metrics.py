@@ -51,7 +51,7 @@ def open_metrics(now: Snapshot) -> str:
     def gauge(name: str, text: str, values: dict[str, float]) -> None:
         lines.append(f"# TYPE gymnast_{name} gauge")
         lines.append(f"# HELP gymnast_{name} {text}")
-        lines.extend(f"gymnast_{name}{labels} {value:g}" for labels, value in values.items())
+        lines.extend(f"gymnast_{name}{labels} {_number(value)}" for labels, value in values.items())
 
     gauge("rollouts_requested", "Rollouts of the run.", {"": now.requested})
     gauge("rollouts_scored", "Rollouts that have a reward.", {"": now.scored})
@@ -70,6 +70,10 @@ def open_metrics(now: Snapshot) -> str:
     oldest = now.oldest[0].seconds if now.oldest else 0.0
     gauge("oldest_rollout_seconds", "Age of the oldest attempt in flight.", {"": oldest})
     return "\n".join([*lines, "# EOF", ""])
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _label(name: str, value: str) -> str:

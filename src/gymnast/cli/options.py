@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -55,37 +55,22 @@ def load(
     stub_policy: bool = False,
 ) -> Config:
     """The configuration that a command line describes; warnings go to standard error."""
-    from gymnast.config import load_config, read_environ
+    from gymnast.config import compose, read_environ
 
-    paths = list(config_files or ())
-    paths += [config_path("resources_servers", name) for name in environments or ()]
-    if model_type:
-        paths.append(config_path("responses_api_models", model_type))
-    elif model_url and not any("responses_api_models" in path for path in [*paths, *(overrides or ())]):
-        paths.append(config_path("responses_api_models", "vllm_model"))
-    initial: dict[str, Any] = {}
-    if model_url is not None:
-        initial["policy_base_url"] = model_url
-    if model is not None:
-        initial["policy_model_name"] = model
-    config = load_config(
-        overrides or (),
-        environ=read_environ(),
-        config_paths=paths,
+    config = compose(
+        read_environ(),
+        overrides=overrides or (),
+        config_paths=config_files or (),
+        environments=environments or (),
+        model_type=model_type,
+        model=model,
+        model_url=model_url,
         search_dirs=search_dirs or (),
-        initial=initial,
-        defaults={"policy_api_key": ""} if model_url is not None else None,
         stub_policy=stub_policy,
     )
     for warning in config.warnings:
         say(f"warning: {warning}")
     return config
-
-
-def config_path(kind: str, name: str) -> str:
-    """`mcqa` or `math_with_judge/dapo17k` as a config path."""
-    folder, _, flavor = name.partition("/")
-    return f"{kind}/{folder}/configs/{flavor or folder}.yaml"
 
 
 def say(text: str) -> None:

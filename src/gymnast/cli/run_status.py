@@ -67,12 +67,12 @@ def _print(look: RunLook) -> None:
 
 
 def _print_live(now: Snapshot) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from gymnast.cli.live import duration, panel
+    from gymnast.cli.terminal import wide_console
 
-    console = Console()
+    console = wide_console()
     console.print(panel(now))
     if not now.oldest:
         return

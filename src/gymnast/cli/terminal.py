@@ -9,6 +9,7 @@ from gymnast.rollouts.tally import Tally
 from gymnast.types.events import InstanceDied, RolloutFailed, RunStarted
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from gymnast.types.events import Event
@@ -86,9 +87,15 @@ def summary_table(tally: Tally) -> Table:
 
 def print_table(table: Table) -> None:
     """A table on standard output."""
+    wide_console().print(table)
+
+
+def wide_console() -> Console:
+    """Standard output; where it is no terminal, wide enough that names are not cut."""
     from rich.console import Console
 
-    Console(soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 140).print(table)
+    is_terminal = sys.stdout.isatty()
+    return Console(soft_wrap=not is_terminal, width=None if is_terminal else 180)
 
 
 def _number(value: float | None, digits: int) -> str:

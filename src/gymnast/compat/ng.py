@@ -24,6 +24,7 @@ FIELD_ERROR = 2
 COMMANDS = {
     "ng_run": "serve the configured instances and the head server: ng_run +config_paths=[a.yaml,b.yaml]",
     "ng_collect_rollouts": "collect: ng_collect_rollouts +agent_name=A +input_jsonl_fpath=I +output_jsonl_fpath=O",
+    "ng_e2e_collect_rollouts": "serve and collect a configured split: +config_paths=[…] +split=S +output_jsonl_fpath=O",
     "ng_status": "show the health of running servers",
     "ng_dump_config": "print the resolved configuration, secrets masked",
     "ng_validate": "check a configuration without starting anything",
@@ -53,27 +54,49 @@ def collect_rollouts() -> None:
     """`ng_collect_rollouts`: through a running serve, or in this process where config paths are given."""
 
     def command() -> int:
-        from gymnast.cli import collect
-        from gymnast.rollouts.run import CollectRequest
-        from gymnast.rollouts.verdict import Allowance
-
         config = _config(sys.argv[1:], stub_policy=not _names_configs(sys.argv[1:]))
         config.checked()
-        fields = CollectFields(config)
-        resume = bool(config.values.get("resume_from_cache"))
-        request = CollectRequest(
-            source=config.roots.require(fields.text("input_jsonl_fpath"), "input_jsonl_fpath"),
-            output=Path(fields.text("output_jsonl_fpath")),
-            plan=fields.plan(),
-            engine=fields.engine(),
-            existing="resume" if resume else "set_aside",
-            aggregate=not config.values.get("disable_aggregation"),
-            request_debug=bool(config.values.get("global_aiohttp_client_request_debug")),
-        )
+        source = config.roots.require(CollectFields(config).text("input_jsonl_fpath"), "input_jsonl_fpath")
         remote = not any(found.kind == "responses_api_agents" for found in config.instances.values())
-        return collect.run(request, config, Allowance(), remote=remote, head=None, as_json=False)
+        return _collect(config, source, remote=remote)
 
     _main("ng_collect_rollouts", command)
+
+
+def e2e_collect_rollouts() -> None:
+    """`ng_e2e_collect_rollouts`: with servers of its own, the configured datasets of one split."""
+
+    def command() -> int:
+        from gymnast.rollouts.splits import write_split
+        from gymnast.store.paths import RunPaths
+
+        config = _config(sys.argv[1:]).checked()
+        fields = CollectFields(config)
+        split = fields.text("split")
+        target = RunPaths(Path(fields.text("output_jsonl_fpath"))).split(split)
+        if not (config.values.get("reuse_existing_data_preparation") and target.exists()):
+            write_split(config, split, target)
+        return _collect(config, target, remote=False)
+
+    _main("ng_e2e_collect_rollouts", command)
+
+
+def _collect(config: Config, source: Path, *, remote: bool) -> int:
+    from gymnast.cli import collect
+    from gymnast.rollouts.run import CollectRequest
+    from gymnast.rollouts.verdict import Allowance
+
+    fields = CollectFields(config)
+    request = CollectRequest(
+        source=source,
+        output=Path(fields.text("output_jsonl_fpath")),
+        plan=fields.plan(),
+        engine=fields.engine(),
+        existing="resume" if config.values.get("resume_from_cache") else "set_aside",
+        aggregate=not config.values.get("disable_aggregation"),
+        request_debug=bool(config.values.get("global_aiohttp_client_request_debug")),
+    )
+    return collect.run(request, config, Allowance(), remote=remote, head=None, as_json=False)
 
 
 def status() -> None:

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import random
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -64,6 +65,8 @@ class EndpointSettings(Settings):
 
     max_concurrent_requests: PositiveInt | None = None
     """Calls in flight at most."""
+    max_concurrent_requests_per_endpoint: PositiveInt | None = None
+    """Calls in flight at most at each base URL."""
     timeout_s: PositiveFloat = 1800.0
     """Seconds one call may take."""
     max_attempts: PositiveInt = 6
@@ -83,8 +86,9 @@ class Session(Protocol):
 class Replica:
     """One base URL and what we know of its health."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, limit: int | None = None) -> None:
         self.base_url = base_url.rstrip("/")
+        self.slots = asyncio.Semaphore(limit) if limit else None
         self.failures = 0
         self.down_until = 0.0
 
@@ -104,10 +108,12 @@ class Replica:
 class Replicas:
     """The base URLs of one model."""
 
-    def __init__(self, base_urls: Sequence[str], *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, base_urls: Sequence[str], *, limit_each: int | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         if not base_urls:
             raise ValueError("a model needs at least one base URL")
-        self.all = [Replica(url) for url in base_urls]
+        self.all = [Replica(url, limit_each) for url in base_urls]
         self._clock = clock
 
     def choose(self, call: Session) -> Replica:
@@ -137,7 +143,8 @@ class Upstream:
         api_key: str,
         headers: Mapping[str, str],
     ) -> None:
-        self.replicas = Replicas([base_url] if isinstance(base_url, str) else base_url)
+        urls = [base_url] if isinstance(base_url, str) else base_url
+        self.replicas = Replicas(urls, limit_each=settings.max_concurrent_requests_per_endpoint)
         self._instance = instance
         self._surroundings = surroundings
         self._clock = surroundings.calls.clock
@@ -155,9 +162,9 @@ class Upstream:
             attempt += 1
             replica = self.replicas.choose(call)
             try:
-                if self._slots is None:
+                if self._slots is None and replica.slots is None:
                     return await self._once(replica, path, data, call.rollout_id)
-                async with self._slots:
+                async with self._slots or nullcontext(), replica.slots or nullcontext():
                     return await self._once(replica, path, data, call.rollout_id)
             except CallError as error:
                 delay = self.policy.delay_s(error.detail, attempt, random.random())  # noqa: S311 - jitter

@@ -16,7 +16,7 @@ from gymnast.types.failure import Stage
 from gymnast.types.task import PARAMS, agent_name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from gymnast.config import Instance
     from gymnast.store.paths import RunPaths
@@ -27,14 +27,14 @@ _LEFT_OUT: Final = frozenset({PARAMS, "ng_agent_observations", "ng_model_call_ca
 
 
 async def write_aggregate_metrics(
-    paths: RunPaths, agents: Iterable[str], instances: Iterable[Instance], calls: Calls
+    paths: RunPaths, ask: Mapping[str, str], instances: Iterable[Instance], calls: Calls
 ) -> None:
-    """Sum the scored rollouts up, agent by agent.
+    """Sum the scored rollouts up, agent by agent; `ask` says which instance does that for an agent.
 
-    Environments of ours are summed up here, number by number; others are sent their rows and asked.
+    Instances of ours are not asked: their numbers are summed up here, one by one. Others are sent their rows.
     """
     ours = {instance.name for instance in instances if instance.url is None and is_native(instance)}
-    streaming = {name: Aggregation() for name in agents if name in ours}
+    streaming = {name: Aggregation() for name, asked in ask.items() if asked in ours}
     sent: dict[str, list[JsonObject]] = defaultdict(list)
     for _, line in numbered_lines(paths.output):
         row = orjson.loads(line)
@@ -46,9 +46,8 @@ async def write_aggregate_metrics(
     metrics: dict[str, Any] = {name: found.result() for name, found in streaming.items()}
     for name, rows in sent.items():
         try:
-            metrics[name] = await calls.expect(
-                name, "/aggregate_metrics", {"verify_responses": rows}, stage=Stage.AGENT
-            )
+            body = {"verify_responses": rows}
+            metrics[name] = await calls.expect(ask.get(name, name), "/aggregate_metrics", body, stage=Stage.AGENT)
         except CallError as error:
             metrics[name] = {"error": error.detail.message}
     entries = [_entry(name, metrics[name]) for name in sorted(metrics)]

@@ -66,10 +66,14 @@ async def attempt(calls: Calls, line: bytes, index: int, timeout_s: float, trail
         result = _verify_row(reply, agent, calls.address(agent))
     except CallError as error:
         return Failed(error.detail, time.perf_counter() - started, started_at)
-    seconds = time.perf_counter() - started
+    return outcome_of(result, row, agent, time.perf_counter() - started, started_at)
+
+
+def outcome_of(result: JsonObject, row: JsonObject, instance: str, seconds: float, started_at: float) -> Outcome:
+    """A verify row as an outcome: scored, unless it says itself that it is a failure."""
     reported = result.get(FAILURE_CLASS)
     if reported is not None:
-        return Failed(_reported(str(reported), result, agent), seconds, started_at, result)
+        return Failed(_reported(str(reported), result, instance), seconds, started_at, result)
     return _scored(_stamped(result, row), seconds)
 
 

@@ -18,7 +18,16 @@ _BETTER: Final = 1.08
 """Throughput that is worth another step."""
 _PROBE_EVERY: Final = 15
 _PROBE_STEP: Final = 1.06
+_PROBE_AGAIN: Final = 500
+"""Rollouts before a level is tried again that was rejected when it was tried last."""
 _WINDOW_S: Final = 0.25
+_FEW: Final = 3
+_FLOOD: Final = 0.1
+"""Where some rejections are put up with: a share of them that is answered at once."""
+_MOST_TOLERATED: Final = 0.1
+_LEAST_TOLERATED: Final = 0.002
+_FAR_BELOW: Final = 0.8
+"""A change of level that shows in the throughput, if the level is what holds it back."""
 
 
 class _Phase(Enum):
@@ -62,6 +71,19 @@ class ConcurrencyLimit:
         self._completions = 0
         self._busy = 0
         self._seconds = 0.0
+        self._last_rate = 0.0
+        self._probe_step = _PROBE_STEP
+        self._rejections = 0
+        self._latency_s = 0.0
+        self._tolerated = 0.0
+        """Share of rejections that is put up with because stepping back did not end them."""
+        self._first_step: tuple[float, float] | None = None
+        """Level and throughput when the present series of step-backs began."""
+        self._series_rejected = self._series_completed = 0
+        self._failed_probe: float | None = None
+        """The level that was rejected when it was tried last."""
+        self._since_step = 0
+        """Rollouts since the last step back."""
 
     @property
     def current(self) -> int:
@@ -85,6 +107,8 @@ class ConcurrencyLimit:
         if self._completions == 0:
             self._window_began = now
         self._completions += 1
+        self._series_completed += 1
+        self._since_step += 1
         self._busy += in_flight + 1
         self._seconds += seconds
         if self._completions >= max(10, self.current) and now - self._window_began >= _WINDOW_S:
@@ -92,15 +116,54 @@ class ConcurrencyLimit:
 
     def rejected(self, now: float, latency_s: float = 0.0) -> None:
         """The endpoint turned a request away. What was sent before a step back does not count against the new limit."""
+        self._series_rejected += 1
         if now < self._ignore_until:
             return
+        self._rejections += 1
+        self._latency_s = latency_s
+        if not self._tolerated or self._rejections >= max(2 * _FEW, _FLOOD * max(self._completions, self.current)):
+            self._answer_rejections(now)
+
+    def _answer_rejections(self, now: float) -> None:
+        """Step back; or, if that costs throughput and does not end the rejections, put up with as many as there are."""
+        if self._is_in_vain():
+            share = self._series_rejected / max(1, self._series_rejected + self._series_completed)
+            self._tolerated = min(_MOST_TOLERATED, 2 * max(share, self._tolerated))
+            self._rejected_at, self._best_rate, self._phase = None, 0.0, _Phase.SLOW_START
+            self._start_window(now)
+            return
         level = min(self._limit, self._in_flight_level())
+        if self._first_step is None:
+            self._first_step = (level, self._rate())
+            self._series_rejected, self._series_completed = 1, 0
         self._rejected_at = level if self._rejected_at is None else min(self._rejected_at, level)
         self._limit = max(1.0, level * _BACK_OFF)
-        self._phase = _Phase.STEADY
-        self._quiet_windows = 0
-        self._ignore_until = now + max(1.0, 2 * latency_s)
+        if self._phase is _Phase.PROBING:
+            self._failed_probe = self._limit
+        self._phase, self._probe_step = _Phase.STEADY, _PROBE_STEP
+        self._quiet_windows = self._since_step = 0
+        self._ignore_until = now + max(1.0, 2 * self._latency_s)
         self._start_window(now)
+
+    def _is_in_vain(self) -> bool:
+        """Whether the endpoint was never full.
+
+        A flaky proxy or a provider's hiccups reject at any level; below capacity, fewer in flight are fewer per second.
+        """
+        if self._first_step is None:
+            return False
+        level, rate = min(self._limit, self._in_flight_level()), self._rate()
+        level_then, rate_then = self._first_step
+        if level > level_then * _FAR_BELOW or not rate or not rate_then:
+            return False
+        self._first_step = None
+        if self._series_rejected > _MOST_TOLERATED * self._series_completed:
+            return False  # an outage is no noise
+        return rate / rate_then < (1 + level / level_then) / 2
+
+    def _rate(self) -> float:
+        """Rollouts per second, of this window or else of the one before."""
+        return self._busy / self._seconds if self._completions >= 10 and self._seconds else self._last_rate
 
     def _in_flight_level(self) -> float:
         return self._busy / self._completions if self._completions >= 10 else self._limit
@@ -110,9 +173,15 @@ class ConcurrencyLimit:
         self._completions = 0
         self._busy = 0
         self._seconds = 0.0
+        self._rejections = 0
 
     def _judge(self, now: float) -> None:
-        rate = self._busy / max(self._seconds, 1e-9)  # in flight / latency: bursts do not fool it
+        if self._rejections == 0:
+            self._forget_rejections()
+        elif self._rejections >= _FEW and self._rejections > self._tolerated * (self._rejections + self._completions):
+            self._answer_rejections(now)
+            return
+        rate = self._last_rate = self._busy / max(self._seconds, 1e-9)  # in flight / latency: bursts do not fool it
         used = self._busy / self._completions / max(self.current, 1)
         self._start_window(now)
         if self._settling:  # these rollouts began under another limit; their latency says nothing about this one
@@ -126,6 +195,14 @@ class ConcurrencyLimit:
             self._end_probe(rate)
         else:
             self._steady(rate)
+
+    def _forget_rejections(self) -> None:
+        """A window without any."""
+        self._tolerated *= 0.98
+        if self._tolerated < _LEAST_TOLERATED:
+            self._tolerated = 0.0
+        if self._quiet_windows > _PROBE_EVERY // 2:
+            self._first_step = None
 
     def _slow_start(self, rate: float) -> None:
         if rate >= self._best_rate * _BETTER:
@@ -143,21 +220,27 @@ class ConcurrencyLimit:
             self._grow_to(self._limit + max(1.0, 0.3 * (roof - self._limit)))  # back up, slower the nearer it is
             return
         self._quiet_windows += 1
-        if self._quiet_windows >= _PROBE_EVERY and self._limit < self.cap:
+        grown = max(self._limit + 1, self._limit * self._probe_step)
+        is_known_bad = self._failed_probe is not None and grown >= 0.8 * self._failed_probe
+        if self._quiet_windows < _PROBE_EVERY or (is_known_bad and self._since_step < _PROBE_AGAIN):
+            return
+        if self._limit < self.cap:
             self._quiet_windows = 0
             self._before_probe, self._phase = self._limit, _Phase.PROBING
             if self._rejected_at is not None:
-                self._rejected_at *= _PROBE_STEP  # perhaps there is more room by now
-            self._grow_to(max(self._limit + 1, self._limit * _PROBE_STEP))
+                self._rejected_at = max(self._rejected_at, grown / _NEAR)  # perhaps there is more room by now
+            self._grow_to(grown)
 
     def _end_probe(self, rate: float) -> None:
         grown = self._limit / max(self._before_probe, 1.0)
         self._phase = _Phase.STEADY
         if rate >= self._best_rate * (1 + (grown - 1) / 2):
             self._best_rate = rate
-            self._quiet_windows = _PROBE_EVERY - 2  # it paid: look again soon
+            self._quiet_windows = _PROBE_EVERY - 2  # it paid: look again soon, and further
+            self._probe_step = min(2.0, 1 + 2 * (self._probe_step - 1))
+            self._failed_probe = None
         else:
-            self._limit = self._before_probe
+            self._limit, self._probe_step = self._before_probe, _PROBE_STEP
 
     def _roof(self) -> float:
         return self.cap if self._rejected_at is None else min(self.cap, max(1.0, self._rejected_at * _NEAR))

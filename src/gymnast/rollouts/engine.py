@@ -32,7 +32,7 @@ from gymnast.types.task import RolloutKey, agent_name_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gymnast.rollouts.book import RunBook
+    from gymnast.rollouts.book import Book
 
 DEFAULT_ROLLOUT_TIMEOUT_S: Final = 7200.0
 DEFAULT_CAP: Final = 4096
@@ -63,7 +63,7 @@ class Engine:
     """Runs the owed rollouts of a book."""
 
     def __init__(
-        self, book: RunBook, executor: Executor, options: EngineOptions, listen: Listen, agents: list[str]
+        self, book: Book, executor: Executor, options: EngineOptions, listen: Listen, agents: list[str]
     ) -> None:
         self.book = book
         self.options = options
@@ -74,6 +74,8 @@ class Engine:
         self.tally = Tally()
         self.in_flight: dict[RolloutKey, Job] = {}
         self.paused = False
+        self.held = False
+        """Nothing is started because whoever takes the results has not caught up."""
         self.draining: str | None = None
         """Why no more attempts are started, or None."""
         self.loop_lag_s = 0.0
@@ -91,19 +93,22 @@ class Engine:
         self._cancelled: set[RolloutKey] = set()
         self._ended = asyncio.Event()
         self._fatal: BaseException | None = None
-        executor.signals.on_rejection = lambda latency_s: self.limit.rejected(time.monotonic(), latency_s)
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> RunState:
         """Run until nothing is left to do, or until told to stop."""
+        rejections = self._executor.signals.listeners
+        rejections.append(self._rejected)
         self._fill()
         ticker = asyncio.create_task(self._tick_for_ever())
         try:
             await self._ended.wait()
         except asyncio.CancelledError:
             self.stop_now("cancelled")
+            raise
         finally:
+            rejections.remove(self._rejected)
             ticker.cancel()
             await asyncio.gather(ticker, *self._tasks.values(), return_exceptions=True)
         if self._fatal is not None:
@@ -136,6 +141,12 @@ class Engine:
         self.paused = paused
         self._fill()
 
+    def hold(self, *, held: bool) -> None:
+        """Like a pause, for a slow taker of results: theirs alone, so that neither ends the other's."""
+        if held != self.held:
+            self.held = held
+            self._fill()
+
     def set_concurrency(self, number: int) -> None:
         """Another limit from now on."""
         self.limit.set_cap(min(number, self.options.cap))
@@ -154,7 +165,7 @@ class Engine:
         """Start as many attempts as there is room for. Called whenever something may have changed."""
         try:
             now = time.monotonic()
-            while not (self.draining or self.paused or self._ended.is_set()):
+            while not (self.draining or self.paused or self.held or self._ended.is_set()):
                 if len(self.in_flight) >= self.limit.current:
                     break
                 job = self._next(now)
@@ -176,6 +187,8 @@ class Engine:
         for jobs in self._parked.values():
             if jobs and self._may_start(jobs[0].agent, now):
                 return jobs.popleft()
+        for agent in self.prospects.reasons():
+            self._parked.pop(agent, None)  # they stay owed, and make room for others
         if self._all_given_up():
             return None
         while self._fresh is not None and sum(map(len, self._parked.values())) < _MOST_PARKED:
@@ -261,7 +274,7 @@ class Engine:
     def _settle_failure(self, job: Job, outcome: Failed, now: float) -> None:
         detail, retry = outcome.detail, self.options.retry
         final = retry.is_final(detail, job.attempts + 1)
-        line = failure_line(job.line, outcome, index=job.attempts, final=final, run_id=self.book.manifest.run_id)
+        line = failure_line(job.line, outcome, index=job.attempts, final=final, run_id=self.book.run_id)
         self.book.keep_failed(job.key, line, detail.kind, final=final)
         self.prospects.failed(job.agent, detail, now)
         if not final and self._retry_budget > 0:
@@ -300,6 +313,9 @@ class Engine:
         self._ended.set()
         for task in self._tasks.values():
             task.cancel()
+
+    def _rejected(self, latency_s: float) -> None:
+        self.limit.rejected(time.monotonic(), latency_s)
 
     def _tell(self, event: Event) -> None:
         self.tally.take(event)

@@ -35,6 +35,8 @@ class Executor(Protocol):
     """Makes attempts."""
 
     signals: Signals
+    longest_lag_s: float
+    """How long the event loop of another process was blocked at most; 0 for this one's."""
 
     async def attempt(self, job: Job, timeout_s: float) -> Outcome:
         """Make one attempt. Never raises for a failed one."""
@@ -48,6 +50,7 @@ class HereExecutor:
         self, calls: Calls, signals: Signals, *, explain: Callable[[FailureDetail], FailureDetail] | None = None
     ) -> None:
         self.signals = signals
+        self.longest_lag_s = 0.0
         self._calls = calls
         self._explain = explain
 

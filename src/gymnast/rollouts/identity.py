@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from gymnast.config.secrets import is_secret_key, masked
+from gymnast.config.secrets import is_secret_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,26 +22,30 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 _CIRCUMSTANCE: Final = re.compile(
-    r"(base_url|_timeout_s|^timeout_s|session_ttl_s|max_attempts|max_concurrent_requests|max_rollouts|max_sessions|_headers|latency_s)$"
+    r"(base_url|_timeout_s|^timeout_s|session_ttl_s|max_attempts|max_concurrent_requests|max_concurrent_requests_per_endpoint|max_rollouts|max_sessions|_headers|latency_s)$"
 )
 
 
-def settings_that_matter(instances: Iterable[Instance], plan: PlanOptions, config_key: str = "plan") -> JsonObject:
+def settings_that_matter(instances: Iterable[Instance], plan: PlanOptions) -> JsonObject:
     """The settings to compare on resume."""
-    found: JsonObject = {
-        config_key: {
-            "params": dict(plan.params),
-            "add_seed": plan.add_seed,
-            "template": {"user": plan.template.user, "system": plan.template.system} if plan.template else None,
-            "skills": plan.skills,
-        }
+    planned: JsonObject = {
+        "params": dict(plan.params),
+        "add_seed": plan.add_seed,
+        "template": {"user": plan.template.user, "system": plan.template.system} if plan.template else None,
+        "skills": plan.skills,
     }
-    for instance in instances:
-        found[instance.name] = {
+    return {"plan": planned, **instance_settings(instances)}
+
+
+def instance_settings(instances: Iterable[Instance]) -> JsonObject:
+    """Each instance's implementation and those of its settings that matter."""
+    return {
+        instance.name: {
             "implementation": f"{instance.kind}/{instance.implementation}",
-            "settings": {key: _plain(key, value) for key, value in instance.settings.items() if _matters(key)},
+            "settings": _what_matters(instance.settings),
         }
-    return found
+        for instance in instances
+    }
 
 
 def code_digests(instances: Iterable[Instance]) -> dict[str, str]:
@@ -50,12 +55,15 @@ def code_digests(instances: Iterable[Instance]) -> dict[str, str]:
     }
 
 
-def _matters(key: str) -> bool:
-    return not _CIRCUMSTANCE.search(key) and not is_secret_key(key)
-
-
-def _plain(key: str, value: Any) -> Any:
-    return masked(value, key)
+def _what_matters(value: Any) -> Any:
+    """The value without circumstances and secrets, at any depth. A number is no secret, whatever its key is called."""
+    if isinstance(value, Mapping):
+        return {
+            key: _what_matters(inner)
+            for key, inner in value.items()
+            if not _CIRCUMSTANCE.search(str(key)) and not (isinstance(inner, str) and is_secret_key(str(key)))
+        }
+    return [_what_matters(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _folder_digest(folder: Path) -> str:

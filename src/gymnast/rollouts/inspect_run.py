@@ -30,10 +30,14 @@ class RunLook(msgspec.Struct, frozen=True):
 def run_paths(given: Path) -> RunPaths:
     """The run meant by its output file, by one of its other files, or by its name without `.jsonl`."""
     name = given.name
-    for suffix in ("_run.json", "_materialized_inputs.jsonl", "_failures.jsonl", ".jsonl.done"):
+    if RunPaths(given).manifest.exists():
+        return RunPaths(given)
+    others = ("_run.json", "_materialized_inputs.jsonl", "_failures.jsonl", "_aggregate_metrics.json", ".jsonl.done")
+    for suffix in others:
         if name.endswith(suffix):
             return RunPaths(given.with_name(name.removesuffix(suffix) + ".jsonl"))
-    return RunPaths(given if given.suffix == ".jsonl" else given.with_name(name + ".jsonl"))
+    whole = RunPaths(given.with_name(name + ".jsonl"))
+    return RunPaths(given) if given.suffix in {".json", ".jsonl"} and not whole.manifest.exists() else whole
 
 
 async def look_at(given: Path) -> RunLook:

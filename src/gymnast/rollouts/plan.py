@@ -18,7 +18,7 @@ import orjson
 
 from gymnast.errors import DataError, UserError, suggest
 from gymnast.store.lines import numbered_lines
-from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, SKILLS_REF, TASK_INDEX, agent_name_of
+from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, SKILLS_REF, TASK_INDEX, RolloutKey, agent_name_of
 from gymnast.wire.validate import InvalidBody, validate_params
 
 if TYPE_CHECKING:
@@ -60,8 +60,12 @@ class BadRow:
 
     line: int
     task: int
-    rollouts: int
+    rollouts: range
     what: str
+
+    def account_keys(self) -> list[RolloutKey]:
+        """Keys for the account. They cannot meet those of good rows, whatever indexes these bring along."""
+        return [RolloutKey(-self.line, rollout) for rollout in self.rollouts]
 
 
 @dataclass(slots=True)
@@ -79,6 +83,11 @@ class PlanSummary:
     tasks_by_agent: Counter[str] = field(default_factory=Counter)
     rollouts_by_agent: Counter[str] = field(default_factory=Counter)
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def requested(self) -> int:
+        """Rollouts of good and bad rows."""
+        return self.rollouts + sum(len(row.rollouts) for row in self.bad_rows)
 
 
 def write_plan(source: Path, target: Path, options: PlanOptions, known_agents: Collection[str] | None) -> PlanSummary:
@@ -118,6 +127,7 @@ class Planner:
         self._tasks: dict[bytes, int] = {}
         self._repeats_used: set[str] = set()
         self._next_rollout: defaultdict[int, int] = defaultdict(int)
+        self._next_bad_rollout: defaultdict[int, int] = defaultdict(int)
         self._dropped: Counter[str] = Counter()
         self.summary = PlanSummary()
 
@@ -150,7 +160,9 @@ class Planner:
         task = self._tasks.setdefault(_digest(line), len(self._tasks))
         repeats = self._options.repeats
         count = repeats if isinstance(repeats, int) else repeats.get(DEFAULT_REPEATS, 1)
-        self.summary.bad_rows.append(BadRow(number, task, count, what))
+        first = self._next_bad_rollout[task]
+        self._next_bad_rollout[task] += count
+        self.summary.bad_rows.append(BadRow(number, task, range(first, first + count), what))
 
     def _refuse_if_bad(self) -> None:
         bad = self.summary.bad_rows
@@ -282,6 +294,8 @@ def _with_seed(params: JsonObject, seed: int) -> JsonObject:
         extra = orjson.loads(metadata.get("extra_body") or "{}")
     except orjson.JSONDecodeError as error:
         raise _BadRow(f"metadata.extra_body is not JSON text: {error.msg}") from error
+    if not isinstance(extra, dict):
+        raise _BadRow("metadata.extra_body is not the JSON text of an object")
     metadata["extra_body"] = orjson.dumps({**extra, "seed": seed}).decode()
     return {**params, "metadata": metadata}
 

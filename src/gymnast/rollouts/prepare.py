@@ -6,6 +6,7 @@ rows, other settings or another environment without saying so.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -19,7 +20,7 @@ import msgspec
 import orjson
 
 from gymnast import __version__
-from gymnast.errors import UserError
+from gymnast.errors import DataError, UserError
 from gymnast.rollouts.changes import PlanChange, compare_plan, differences, plan_difference
 from gymnast.rollouts.identity import code_digests, settings_that_matter
 from gymnast.rollouts.plan import Planner, PlanOptions, PlanSummary, write_plan
@@ -27,14 +28,15 @@ from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Invocation, Manifest, RunState, read_manifest, write_manifest
 from gymnast.store.paths import RunPaths
-from gymnast.types.task import agent_name_of
+from gymnast.types.task import agent_name_of, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Container, Iterable
     from pathlib import Path
 
     from gymnast.config import Instance
     from gymnast.rollouts.plan import BadRow
+    from gymnast.types.task import RolloutKey
 
 OnChange = Literal["refuse", "fork", "extend", "force"]
 Existing = Literal["refuse", "overwrite", "set_aside", "resume"]
@@ -62,8 +64,10 @@ class Prepared:
     agents: dict[str, int]
     """Rollouts of each agent."""
     instances: list[Instance]
-    bad_rows: list[BadRow] = field(default_factory=list)
+    bad_rows: list[BadRow] | None = None
+    """Rows that are skipped; None where they are what the run recorded."""
     warnings: list[str] = field(default_factory=list)
+    is_new: bool = False
 
 
 def prepare(paths: RunPaths, wanted: Preparation) -> Prepared:
@@ -71,39 +75,84 @@ def prepare(paths: RunPaths, wanted: Preparation) -> Prepared:
     there = paths.existing()
     if there and wanted.existing == "resume" and paths.materialized_inputs.exists():
         return _resumed(paths, wanted)
-    warnings = _make_room(paths, wanted.existing) if there else []
-    return _planned(paths, wanted, warnings)
+    if there and wanted.existing == "refuse":
+        names = ", ".join(path.name for path in there)
+        raise UserError(
+            f"an earlier run is there: {names}",
+            where=str(paths.output.parent),
+            next="finish it with --resume, replace it with --overwrite, or choose another --output",
+        )
+    return _planned(paths, wanted)
 
 
 # --- new runs --------------------------------------------------------------------------------------------------------
 
 
-def _planned(paths: RunPaths, wanted: Preparation, warnings: list[str]) -> Prepared:
-    summary = write_plan(wanted.source, paths.materialized_inputs, wanted.plan, wanted.known_agents)
-    agents = dict(summary.rollouts_by_agent)
-    instances = wanted.instances_for(agents)
-    manifest = _new_manifest(paths, wanted, summary, instances)
+def _planned(paths: RunPaths, wanted: Preparation) -> Prepared:
+    """A new run. What stood under its name gives way only when the new plan is there."""
+    target = paths.materialized_inputs
+    temporary = target.with_name(target.name + ".planned")
+    try:
+        summary = write_plan(wanted.source, temporary, wanted.plan, wanted.known_agents)
+        agents = dict(summary.rollouts_by_agent)
+        instances = wanted.instances_for(agents)
+        warnings = _make_room(paths, wanted.existing)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    manifest = new_manifest(
+        paths,
+        source=_source(wanted.source, summary),
+        plan=_plan(summary),
+        settings=settings_that_matter(instances, wanted.plan),
+        instances=instances,
+        requested=summary.requested,
+    )
     write_manifest(paths.manifest, manifest)
-    return Prepared(paths, manifest, agents, instances, summary.bad_rows, [*warnings, *summary.warnings])
+    said = [*warnings, *summary.warnings]
+    return Prepared(paths, manifest, agents, instances, summary.bad_rows, said, is_new=True)
 
 
-def _new_manifest(paths: RunPaths, wanted: Preparation, summary: PlanSummary, instances: list[Instance]) -> Manifest:
+def new_manifest(
+    paths: RunPaths,
+    *,
+    source: dict[str, Any],
+    plan: dict[str, Any],
+    settings: dict[str, Any],
+    instances: Iterable[Instance],
+    requested: int,
+) -> Manifest:
+    """The manifest of a run that begins now."""
     now = time.time()
-    requested = summary.rollouts + sum(row.rollouts for row in summary.bad_rows)
     return Manifest(
         run_id=secrets.token_hex(8),
         state=RunState.RUNNING,
         output=paths.output.name,
         created_at=now,
         updated_at=now,
-        versions={"gymnast": __version__, "python": sys.version.split()[0]},
-        source=_source(wanted.source, summary),
-        plan=_plan(summary),
-        settings=settings_that_matter(instances, wanted.plan),
+        versions=_versions(),
+        source=source,
+        plan=plan,
+        settings=settings,
         code=code_digests(instances),
         counts=Counts(requested=requested, owed=requested),
-        invocations=[_invocation()],
+        invocations=[invocation()],
     )
+
+
+def gone_on(old: Manifest, *, forced: bool = False) -> Manifest:
+    """The manifest of a run that is worked on again from now on."""
+    return msgspec.structs.replace(
+        old,
+        state=RunState.RUNNING,
+        updated_at=time.time(),
+        versions=_versions(),
+        invocations=[*old.invocations, invocation(forced=forced)],
+    )
+
+
+def _versions() -> dict[str, str]:
+    return {"gymnast": __version__, "python": sys.version.split()[0]}
 
 
 def _source(source: Path, summary: PlanSummary) -> dict[str, Any]:
@@ -121,7 +170,7 @@ def _plan(summary: PlanSummary) -> dict[str, Any]:
     }
 
 
-def _invocation(*, forced: bool = False) -> Invocation:
+def invocation(*, forced: bool = False) -> Invocation:
     return Invocation(time.time(), socket.gethostname(), os.getpid(), forced=forced)
 
 
@@ -129,26 +178,23 @@ def _make_room(paths: RunPaths, existing: Existing) -> list[str]:
     if existing == "overwrite":
         for path in paths.existing():
             path.unlink()
-        return []
-    if existing == "set_aside" or (existing == "resume" and not paths.materialized_inputs.exists()):
-        return [f"an earlier run under this name was moved to {paths.set_aside()}"]
-    names = ", ".join(path.name for path in paths.existing())
-    raise UserError(
-        f"an earlier run is there: {names}",
-        where=str(paths.output.parent),
-        next="finish it with --resume, replace it with --overwrite, or choose another --output",
-    )
+    folder = paths.set_aside()
+    return [f"an earlier run under this name was moved to {folder}"] if folder is not None else []
 
 
 # --- resumed runs ----------------------------------------------------------------------------------------------------
 
 
 def _resumed(paths: RunPaths, wanted: Preparation) -> Prepared:
-    old = read_manifest(paths.manifest) or _adopted(paths)
+    known = read_manifest(paths.manifest)
+    old = known or adopted(paths)
     agents = {str(name): int(number) for name, number in old.plan["agents"].items()}
     instances = wanted.instances_for(agents)
+    if known is None:  # what it was begun with is not known: from now on it is what it is now
+        settings, code = settings_that_matter(instances, wanted.plan), code_digests(instances)
+        old = msgspec.structs.replace(old, settings=settings, code=code)
     if wanted.on_change == "force":  # the old plan as it is, even if its source is gone
-        return _continued(paths, old, agents, instances, PlanSummary(), forced=True)
+        return _continued(paths, old, agents, instances, None, forced=True)
     planner = Planner(wanted.source, wanted.plan, wanted.known_agents)
     rows = compare_plan(paths.materialized_inputs, planner)
     if not rows.is_none:
@@ -170,19 +216,17 @@ def _continued(
     old: Manifest,
     agents: dict[str, int],
     instances: list[Instance],
-    summary: PlanSummary,
+    summary: PlanSummary | None,
     *,
     forced: bool = False,
 ) -> Prepared:
     paths.done.unlink(missing_ok=True)
-    manifest = msgspec.structs.replace(
-        old,
-        state=RunState.RUNNING,
-        updated_at=time.time(),
-        versions={"gymnast": __version__, "python": sys.version.split()[0]},
-        invocations=[*old.invocations, _invocation(forced=forced)],
-    )
+    if summary is not None:  # a crash between the two leaves a manifest that is older than its plan
+        old = msgspec.structs.replace(old, plan=_plan(summary), counts=_recounted(old.counts, summary.requested))
+    manifest = gone_on(old, forced=forced)
     write_manifest(paths.manifest, manifest)
+    if summary is None:
+        return Prepared(paths, manifest, agents, instances)
     return Prepared(paths, manifest, agents, instances, summary.bad_rows, summary.warnings)
 
 
@@ -191,16 +235,18 @@ def _extended(paths: RunPaths, wanted: Preparation, old: Manifest) -> Prepared:
     summary = write_plan(wanted.source, paths.materialized_inputs, wanted.plan, wanted.known_agents)
     agents = dict(summary.rollouts_by_agent)
     instances = wanted.instances_for(agents)
-    requested = summary.rollouts + sum(row.rollouts for row in summary.bad_rows)
     grown = msgspec.structs.replace(
         old,
         source=_source(wanted.source, summary),
-        plan=_plan(summary),
         settings=settings_that_matter(instances, wanted.plan),
         code=code_digests(instances),
-        counts=msgspec.structs.replace(old.counts, requested=requested),
     )
     return _continued(paths, grown, agents, instances, summary)
+
+
+def _recounted(counts: Counts, requested: int) -> Counts:
+    owed = requested - counts.scored - sum(counts.failed.values())
+    return msgspec.structs.replace(counts, requested=requested, owed=owed)
 
 
 def _forked(paths: RunPaths, wanted: Preparation, *, carry_over: bool) -> Prepared:
@@ -208,7 +254,8 @@ def _forked(paths: RunPaths, wanted: Preparation, *, carry_over: bool) -> Prepar
     number = 1
     while (fork := RunPaths(paths.output.with_name(f"{paths.output.stem}_fork_{number}.jsonl"))).existing():
         number += 1
-    prepared = _planned(fork, wanted, [f"the changed run goes on as {fork.output}"])
+    prepared = _planned(fork, wanted)
+    prepared.warnings.insert(0, f"the changed run goes on as {fork.output}")
     if carry_over:
         taken = _carry_over(paths, fork)
         prepared.warnings.append(f"{taken} scored rollouts of unchanged rows were taken along")
@@ -216,9 +263,11 @@ def _forked(paths: RunPaths, wanted: Preparation, *, carry_over: bool) -> Prepar
 
 
 def _carry_over(old: RunPaths, new: RunPaths) -> int:
-    unchanged = {line for _, line in numbered_lines(old.materialized_inputs)}
+    unchanged = {_digest(line) for _, line in numbered_lines(old.materialized_inputs)}
     keys = {
-        key for _, line in numbered_lines(new.materialized_inputs) if line in unchanged and (key := key_of_line(line))
+        key
+        for _, line in numbered_lines(new.materialized_inputs)
+        if _digest(line) in unchanged and (key := key_of_line(line))
     }
     taken = 0
     if old.output.exists():
@@ -230,14 +279,26 @@ def _carry_over(old: RunPaths, new: RunPaths) -> int:
     return taken
 
 
-def _adopted(paths: RunPaths) -> Manifest:
+def _digest(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=16).digest()
+
+
+def adopted(paths: RunPaths) -> Manifest:
     """A manifest for a run that was written without one, e.g. by NeMo Gym."""
     agents: dict[str, int] = {}
-    rows = 0
-    for _, line in numbered_lines(paths.materialized_inputs):
-        name = agent_name_of(orjson.loads(line)) or ""
-        agents[name] = agents.get(name, 0) + 1
-        rows += 1
+    planned: set[RolloutKey] = set()
+    for number, line in numbered_lines(paths.materialized_inputs):
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            where = f"{paths.materialized_inputs} line {number}"
+            raise DataError(f"a materialized input is not JSON: {error.msg}", where=where) from error
+        key, name = key_of(row), agent_name_of(row) or ""
+        if key is not None:
+            planned.add(key)
+            agents[name] = agents.get(name, 0) + 1
+    _refuse_strangers(paths, planned)
+    rows = len(planned)
     now = time.time()
     return Manifest(
         run_id=secrets.token_hex(8),
@@ -254,9 +315,25 @@ def _adopted(paths: RunPaths) -> Manifest:
     )
 
 
+def _refuse_strangers(paths: RunPaths, planned: Container[RolloutKey]) -> None:
+    """Records that belong to no planned rollout would make every count wrong."""
+    lines = numbered_lines(paths.output) if paths.output.exists() else ()
+    strangers = [key for _, line in lines if (key := key_of_line(line)) is not None and key not in planned]
+    if strangers:
+        shown = ", ".join(map(str, strangers[:5])) + (", …" if len(strangers) > 5 else "")
+        raise DataError(
+            f"{len(strangers)} records are of rollouts that are not in the materialized inputs: {shown}",
+            where=str(paths.output),
+            next="the two files are not of one run: bring them together again, or choose another --output",
+        )
+
+
 def _other_differences(old: Manifest, wanted: Preparation, instances: list[Instance]) -> list[str]:
     """Settings and code that are not what the run was begun with."""
-    found = differences(old.settings, settings_that_matter(instances, wanted.plan)) if old.settings else []
+    now_set = orjson.loads(
+        msgspec.json.encode(settings_that_matter(instances, wanted.plan))
+    )  # as the manifest has them
+    found = differences(old.settings, now_set)
     now = code_digests(instances)
     found += [f"the code of '{name}' changed" for name, digest in old.code.items() if now.get(name, digest) != digest]
     return found
@@ -278,7 +355,8 @@ def _refusal(paths: RunPaths, rows: PlanChange, other: list[str], on_change: OnC
 
 def remove_prepared(prepared: Prepared) -> None:
     """Take back a new run that could not begin, so that it does not stand in the way of the next try."""
-    if len(prepared.manifest.invocations) == 1:
-        for path in (prepared.paths.materialized_inputs, prepared.paths.manifest):
+    if prepared.is_new:
+        paths = prepared.paths
+        for path in (paths.materialized_inputs, paths.manifest, paths.output):
             path.unlink(missing_ok=True)
-        shutil.rmtree(prepared.paths.logs, ignore_errors=True)
+        shutil.rmtree(paths.logs, ignore_errors=True)

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from gymnast.types.failure import FailureDetail
 
 _UNREACHABLE: Final = frozenset(
-    {"model_unreachable", "model_overloaded", "environment_unreachable", "agent_unreachable"}
+    {"model_unreachable", "model_overloaded", "environment_unreachable", "agent_unreachable", "instance_died"}
 )
 _TRIP_AFTER: Final = 8
 _HOPELESS_CONFIG: Final = 5
 _HOPELESS_ANY: Final = 20
+_HOPELESS_ERRORS: Final = 100
+"""An endpoint that answers, but with errors only, may yet come round; not after this many."""
 _LONGEST_PAUSE_S: Final = 30.0
 
 
@@ -102,7 +104,7 @@ class Prospects:
         if found.down_since is None:
             found.down_since = now
         if now >= found.closed_until:
-            found.closed_until = now + min(2.0**found.trips, _LONGEST_PAUSE_S)
+            found.closed_until = now + min(2.0 ** min(found.trips, 30), _LONGEST_PAUSE_S)
             found.trips += 1
         if now - found.down_since > self._give_up_after_s:
             where = found.last.endpoint or found.last.instance if found.last else None
@@ -117,7 +119,8 @@ class Prospects:
         layers = {kind_named(kind).layer for kind in found.kinds}
         if layers == {Layer.CONFIG} and total >= _HOPELESS_CONFIG:
             return f"the first {total} attempts of {agent} failed on the configuration: {found.last.message}"
-        if total >= _HOPELESS_ANY and not set(found.kinds) & _TRANSIENT:
+        enough = _HOPELESS_ERRORS if "model_error" in found.kinds else _HOPELESS_ANY
+        if total >= enough and not set(found.kinds) & _TRANSIENT:
             kinds = ", ".join(f"{count} × {kind}" for kind, count in found.kinds.most_common(3))
             return f"the first {total} attempts of {agent} all failed ({kinds}): {found.last.message}"
         return None
@@ -125,6 +128,6 @@ class Prospects:
 
 # Failures that may pass by themselves; a run that begins with them is not hopeless.
 _TRANSIENT: Final = _UNREACHABLE | {
-    "model_rate_limited", "model_timeout", "model_error", "rollout_timeout", "tool_timeout", "seed_timeout",
+    "model_rate_limited", "model_timeout", "rollout_timeout", "tool_timeout", "seed_timeout",
     "verifier_timeout", "judge_failed", "out_of_memory", "worker_died", "session_expired",
 }  # fmt: skip

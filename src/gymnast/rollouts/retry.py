@@ -35,6 +35,6 @@ class RetryPolicy:
 
     def delay_s(self, detail: FailureDetail, attempts_made: int, jitter: float) -> float:
         """How long to wait before the next attempt. `jitter` is in [0, 1)."""
-        backoff = min(self.first_delay_s * 2.0 ** (attempts_made - 1), self.longest_delay_s) * (0.5 + jitter)
+        backoff = min(self.first_delay_s * 2.0 ** min(attempts_made - 1, 30), self.longest_delay_s) * (0.5 + jitter)
         asked = detail.retry_after_s or 0.0
         return max(backoff, min(asked, self.longest_delay_s))

@@ -72,7 +72,7 @@ def snapshot(engine: Engine, began: float, *, model_calls: int, rejections: int)
     rate = tally.done / elapsed
     jobs = sorted(engine.in_flight.values(), key=lambda job: job.started)
     return Snapshot(
-        run=str(engine.book.paths.output),
+        run=engine.book.name,
         state="draining" if engine.draining else "paused" if engine.paused else "running",
         requested=counts.requested,
         scored=counts.scored,

@@ -21,7 +21,7 @@ class Allowance:
     share: float = 0.0
 
     def of(self, requested: int) -> int:
-        return max(self.count, int(self.share * requested))
+        return max(self.count, int(self.share * requested + 1e-9))
 
 
 def parse_allowance(text: str) -> Allowance:

@@ -46,6 +46,7 @@ def main() -> None:
     sock = socket.socket(fileno=parser.parse_args().control_fd)
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: None)  # schedulers signal every process; the engine decides when we end
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_work(sock))
@@ -89,7 +90,7 @@ class _Worker:
         self._tasks: dict[int, tuple[asyncio.Task[None], Job]] = {}
         self._latency_s = 0.0
         self._lag_s = 0.0
-        cell.signals.on_rejection = self._note_rejection
+        cell.signals.listeners.append(self._note_rejection)
 
     async def run(self) -> None:
         self._send(Up())

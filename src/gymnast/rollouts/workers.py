@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -74,10 +75,12 @@ class WorkerPool:
         await self._stop()
 
     async def attempt(self, job: Job, timeout_s: float) -> Outcome:
-        up = [worker for worker in self._workers if worker.is_up]
-        if not up:
-            detail = FailureDetail("worker_died", Stage.AGENT, "no worker process is left")
-            return Failed(detail, 0.0, time.time())
+        while not (up := [worker for worker in self._workers if worker.is_up]):
+            coming = [worker.coming for worker in self._workers if worker.coming is not None]
+            if not coming:
+                detail = FailureDetail("worker_died", Stage.AGENT, "no worker process is left")
+                return Failed(detail, 0.0, time.time())
+            await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
         return await min(up, key=lambda worker: len(worker.jobs)).attempt(job, timeout_s)
 
     async def _stop(self) -> None:
@@ -89,6 +92,8 @@ class _Worker:
 
     def __init__(self, pool: WorkerPool, index: int, on_death: Callable[[str], None]) -> None:
         self.is_up = False
+        self.coming: asyncio.Task[None] | None = None
+        """Under way from its death until it is back; attempts wait for that instead of failing one after the other."""
         self.jobs: dict[int, tuple[Job, asyncio.Future[Outcome], float]] = {}
         self._pool = pool
         self._name = f"worker-{index}"
@@ -119,17 +124,21 @@ class _Worker:
         self.is_up = True
         self._reading = asyncio.create_task(self._read(reader))
 
-    async def attempt(self, job: Job, timeout_s: float) -> Outcome:
+    def _send(self, message: Work | Abandon) -> None:
         assert self._writer is not None
+        with suppress(RuntimeError):  # uvloop's, when the process is gone and `_read` has yet to hear of it
+            self._writer.write(frame(message))
+
+    async def attempt(self, job: Job, timeout_s: float) -> Outcome:
         number = next(self._numbers)
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.jobs[number] = (job, future, time.time())
-        self._writer.write(frame(Work(number, job.line, job.attempts, timeout_s)))
+        self._send(Work(number, job.line, job.attempts, timeout_s))
         try:
             return await future
         except asyncio.CancelledError:
             if self.is_up:
-                self._writer.write(frame(Abandon(number)))
+                self._send(Abandon(number))
             raise
         finally:
             self.jobs.pop(number, None)
@@ -137,6 +146,9 @@ class _Worker:
     async def stop(self) -> None:
         self._stopping = True
         self.is_up = False
+        if self.coming is not None:
+            self.coming.cancel()
+            await asyncio.gather(self.coming, return_exceptions=True)
         if self._process is not None:
             await self._process.stop(frame(End()))
         if self._reading is not None:
@@ -152,7 +164,8 @@ class _Worker:
             elif isinstance(message, Beat):
                 self._take_beat(message)
         if not self._stopping:
-            await self._died()
+            self.is_up = False
+            self.coming = asyncio.create_task(self._come_back())
 
     def _take_beat(self, beat: Beat) -> None:
         signals = self._pool.signals
@@ -166,10 +179,21 @@ class _Worker:
         self._calls_seen, self._rejections_seen = beat.model_calls, beat.rejections
         self._pool.longest_lag_s = max(self._pool.longest_lag_s, beat.lag_s)
 
-    async def _died(self) -> None:
+    async def _come_back(self) -> None:
         """Its attempts failed with it; a few times it is started again."""
+        try:
+            await self._note_death()
+            if self._restarts < MAX_RESTARTS and not self._stopping:
+                self._restarts += 1
+                await asyncio.sleep(0.2 * 2**self._restarts)
+                await self.start()
+        except StartError as error:
+            self._on_death(f"{self._name} could not be started again: {error.what}")
+        finally:
+            self.coming = None
+
+    async def _note_death(self) -> None:
         assert self._process is not None
-        self.is_up = False
         await self._process.wait()
         note = self._process.death_note()
         kind = "out_of_memory" if self._process.was_out_of_memory else "worker_died"
@@ -179,10 +203,3 @@ class _Worker:
                 future.set_result(Failed(detail, time.time() - started_at, started_at))
         self._on_death(note)
         self._process.kill()
-        if self._restarts < MAX_RESTARTS and not self._stopping:
-            self._restarts += 1
-            await asyncio.sleep(0.2 * 2**self._restarts)
-            try:
-                await self.start()
-            except StartError as error:
-                self._on_death(f"{self._name} could not be started again: {error.what}")

@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument(CONTROL_FD_FLAG, type=int, required=True)
     control = Control(socket.socket(fileno=parser.parse_args().control_fd))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: None)  # schedulers signal every process; the parent decides when we end
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     launch = control.receive()
     assert isinstance(launch, Launch)

@@ -95,6 +95,8 @@ class Child:
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 text = await self._reader.readline()
+        except ConnectionError:  # it died before it read what we sent
+            text = b""
         except TimeoutError as error:
             what = f"{self.instance.name} was not ready within {READY_TIMEOUT_S:g} s"
             raise StartError(what, where=process.log_tail()) from error

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gymnast.wire.http_client import HttpClient
 
 _LINE: Final = re.compile(
-    r"^vllm:(num_requests_waiting|num_requests_running|(?:gpu_|kv_)cache_usage_perc)(?:\{[^}]*\})?\s+(\S+)",
+    r"^vllm:(num_requests_waiting|num_requests_running|(?:gpu_|kv_)cache_usage_perc)(?:\{[^}]*\})?\s+([-+\d.eE]+)\b",
     re.MULTILINE,
 )
 

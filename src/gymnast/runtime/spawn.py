@@ -76,7 +76,7 @@ class OwnProcess:
     async def stop(self, farewell: bytes) -> None:
         """Ask it to finish; kill it and whatever it started if it does not."""
         if self._writer is not None:
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(ConnectionError, RuntimeError):  # the latter is uvloop's for a closed transport
                 self._writer.write(farewell)
                 await self._writer.drain()
         if self.process is not None:

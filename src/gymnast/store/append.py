@@ -27,6 +27,7 @@ class AppendLog:
         self._committer: asyncio.Task[None] | None = None
         self._committing = asyncio.Lock()
         self.error: OSError | None = None
+        self._told = False
 
     async def __aenter__(self) -> Self:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +42,8 @@ class AppendLog:
             self._committer.cancel()
             await asyncio.gather(self._committer, return_exceptions=True)
         try:
-            await self.commit()
+            if not self._told:  # whoever was told that a write failed need not hear it again
+                await self.commit()
         finally:
             os.close(self._fd)
 
@@ -52,9 +54,18 @@ class AppendLog:
         self._pending.append(line)
 
     async def commit(self) -> None:
-        """Write and sync everything taken so far."""
+        """Write and sync everything taken so far. Raises if that failed, now or earlier: then lines are missing."""
+        await self._committed()
+        if self.error is not None:
+            raise self._failure(self.error) from self.error
+
+    async def _committed(self) -> None:
+        """A waiter may be cancelled; lines that are on their way to the file arrive there all the same."""
+        await asyncio.shield(asyncio.create_task(self._commit()))
+
+    async def _commit(self) -> None:
         async with self._committing:
-            if not self._pending:
+            if self.error is not None or not self._pending:
                 return
             lines, self._pending = self._pending, []
             data = b"\n".join(lines) + b"\n"
@@ -62,7 +73,6 @@ class AppendLog:
                 await asyncio.to_thread(self._write, data)
             except OSError as error:
                 self.error = error
-                raise self._failure(error) from error
 
     def _write(self, data: bytes) -> None:
         size = os.fstat(self._fd).st_size
@@ -79,12 +89,10 @@ class AppendLog:
     async def _commit_for_ever(self) -> None:
         while self.error is None:
             await asyncio.sleep(COMMIT_INTERVAL_S)
-            try:
-                await self.commit()
-            except UserError:
-                return  # kept in self.error: the next append reports it
+            await self._committed()  # a failure is kept in self.error: the next append or commit reports it
 
     def _failure(self, error: OSError) -> UserError:
+        self._told = True
         return UserError(
             f"cannot write {self.path.name}: {error.strerror or error}",
             where=str(self.path),

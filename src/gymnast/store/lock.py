@@ -5,13 +5,18 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from typing import TYPE_CHECKING, Self
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self
 
 from gymnast.errors import UserError
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
+
+_TRIES: Final = 5
+_PAUSE_S: Final = 0.02
 
 
 class RunLock:
@@ -22,6 +27,21 @@ class RunLock:
         self._fd = -1
 
     def __enter__(self) -> Self:
+        tries = 0
+        while not self._take(is_last_try=tries >= _TRIES):
+            tries += 1
+            time.sleep(_PAUSE_S)
+        with suppress(OSError):  # who holds it is good to know, but a full disk is told by those who need room
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        return self
+
+    def _take(self, *, is_last_try: bool) -> bool:
+        """Lock the file. False if that is worth another try.
+
+        Its last holder may have removed it between our opening and our locking, and somebody who only looks whether it
+        is locked holds it for a moment.
+        """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -34,14 +54,17 @@ class RunLock:
         except BlockingIOError as error:
             holder = os.pread(self._fd, 200, 0).decode(errors="replace").strip()
             os.close(self._fd)
+            if not is_last_try:
+                return False
             raise UserError(
                 f"another process is writing this run: {holder or 'unknown'}",
                 where=str(self._path),
                 next="wait for it, watch it with gymnast status RUN, or choose another --output",
             ) from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        return self
+        if os.fstat(self._fd).st_nlink:
+            return True
+        os.close(self._fd)
+        return False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

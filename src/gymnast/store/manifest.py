@@ -6,8 +6,9 @@ An unfinished run cannot be mistaken for a finished one, and a resume with other
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,6 +16,9 @@ from gymnast.errors import DataError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+SCHEMA_VERSION: Final = 1
 
 
 class RunState(StrEnum):
@@ -54,7 +58,7 @@ class Invocation(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """`x_run.json`."""
 
-    schema_version: int = 1
+    schema_version: int = SCHEMA_VERSION
     run_id: str
     state: RunState
     output: str
@@ -78,7 +82,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 def read_manifest(path: Path) -> Manifest | None:
     """The manifest, or None where there is none. One that cannot be read is an error: it guards the run."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        found = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
@@ -87,6 +91,13 @@ def read_manifest(path: Path) -> Manifest | None:
             where=str(path),
             next="restore it, or delete it to start over",
         ) from error
+    if found.schema_version > SCHEMA_VERSION:
+        raise DataError(
+            f"the run's manifest has version {found.schema_version}; this Gymnast knows {SCHEMA_VERSION}",
+            where=str(path),
+            next="go on with the newer Gymnast that wrote it",
+        )
+    return found
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
@@ -97,8 +108,13 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 def write_replacing(path: Path, data: bytes) -> None:
     """Write a file so that readers see the old or the new content, never half of it."""
     temporary = path.with_name(path.name + ".new")
-    with temporary.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)  # half a file on a full disk is worth nothing
+        raise

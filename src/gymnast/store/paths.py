@@ -50,10 +50,17 @@ class RunPaths:
     def logs(self) -> Path:
         return self._beside("_logs")
 
+    def split(self, name: str) -> Path:
+        """The tasks of a configured split, put together for this run."""
+        return self.output.with_suffix("") / "preprocessed_datasets" / f"{name}.jsonl"
+
+    def all(self) -> tuple[Path, ...]:
+        """The files of a run."""
+        return (self.output, self.materialized_inputs, self.failures, self.manifest, self.aggregate_metrics, self.done)
+
     def existing(self) -> list[Path]:
         """What an earlier run left under these names."""
-        files = (self.output, self.materialized_inputs, self.failures, self.manifest, self.aggregate_metrics, self.done)
-        return [path for path in files if path.exists()]
+        return [path for path in self.all() if path.exists()]
 
     def set_aside(self) -> Path | None:
         """Move an earlier run's files into a folder of their own, so that a new run can take the names."""

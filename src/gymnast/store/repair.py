@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gymnast.store.keys import key_of_line, looks_whole
+from gymnast.store.keys import key_of_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +32,8 @@ class Repair:
 def open_repaired(path: Path, take: Callable[[RolloutKey, bytes], None], *, one_line_a_key: bool) -> Repair:
     """Read every line, hand key and line to `take`, and mend the file if that is needed.
 
-    A file that is not there is empty. A good file is only read. With `one_line_a_key`, a second line of the same
-    rollout is taken out as well.
+    A file that is not there is empty. A good file is only read. With `one_line_a_key` (scored records) a line without a
+    reward and a second line of the same rollout are taken out as well.
     """
     if not path.exists():
         return Repair()
@@ -41,8 +41,8 @@ def open_repaired(path: Path, take: Callable[[RolloutKey, bytes], None], *, one_
     with path.open("rb", buffering=1 << 20) as stream:
         for raw in stream:
             reading.line(raw)
-    if reading.bad:
-        _keep_evidence(path, reading.bad)
+    if reading.bad or reading.second:
+        _keep_evidence(path, [*reading.bad, *reading.second])
     if reading.is_broken_inside:
         _rewrite(path, one_line_a_key=one_line_a_key)
     elif reading.good_end < reading.position:
@@ -60,18 +60,20 @@ class _Reading:
         self.lines = self.position = self.good_end = 0
         self.bad: list[bytes] = []
         self.duplicates: list[RolloutKey] = []
+        self.second: list[bytes] = []
         self.is_broken_inside = False
 
     def line(self, raw: bytes) -> None:
         self.position += len(raw)
         line = raw.rstrip(b"\r\n")
-        key = key_of_line(line) if looks_whole(line) else None
+        key = key_of_record(line, scored=self._seen is not None)
         if key is None:
             if line:
                 self.bad.append(line)
             self.is_broken_inside = self.is_broken_inside or raw.endswith(b"\n")
         elif self._seen is not None and key.packed in self._seen:
             self.duplicates.append(key)
+            self.second.append(line)
             self.is_broken_inside = True
         else:
             self._take(key, line)
@@ -95,7 +97,7 @@ def _rewrite(path: Path, *, one_line_a_key: bool) -> None:
     with path.open("rb") as source, temporary.open("wb") as target:
         for raw in source:
             line = raw.rstrip(b"\r\n")
-            key = key_of_line(line) if looks_whole(line) else None
+            key = key_of_record(line, scored=one_line_a_key)
             if key is not None and not (one_line_a_key and key.packed in seen):
                 seen.add(key.packed)
                 target.write(line + b"\n")

@@ -18,6 +18,7 @@ SKILLS_REF: Final = "skills_ref"
 FAILURE_CLASS: Final = "_ng_failure_class"
 FAILURE_TERMINAL: Final = "_ng_failure_terminal"
 NO_PERSIST: Final = "_ng_no_persist"
+INPUT_LINE: Final = "input_line"
 
 # What a row's input may say about itself and the collector copies onto the result.
 IDENTITY_KEYS: Final = (TASK_INDEX, ROLLOUT_INDEX, AGENT_REF, SKILLS_REF, ATTEMPT_INDEX, ROLLOUT_ID)

@@ -36,17 +36,18 @@ class Trail:
 class Signals:
     """What endpoints tell beside their answers: that they turned a request away."""
 
-    __slots__ = ("model_calls", "on_rejection", "rejections")
+    __slots__ = ("listeners", "model_calls", "rejections")
 
     def __init__(self) -> None:
         self.model_calls = 0
         self.rejections = 0
-        self.on_rejection: Callable[[float], None] | None = None
+        self.listeners: list[Callable[[float], None]] = []
+        """Told of each rejection how long it took."""
 
     def called(self) -> None:
         self.model_calls += 1
 
     def rejected(self, latency_s: float) -> None:
         self.rejections += 1
-        if self.on_rejection is not None:
-            self.on_rejection(latency_s)
+        for listener in self.listeners:
+            listener(latency_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -58,8 +59,10 @@ class InMemoryAsgi:
 
         try:
             await self._app(scope, receive, answer.take)
-        except Exception as error:  # an application that raises past its own middleware gives no answer
-            raise TransportError(f"the application raised {type(error).__name__}: {error}") from error
+        except Exception as error:
+            # Past its own middleware: over a socket the web server answers this with a 500.
+            logging.getLogger(__name__).exception("%s %s raised", request.method, request.path)
+            return Reply(500, f"{type(error).__name__}: {error}")
         if answer.status is None:
             raise TransportError("the application ended without an answer")
         return decoded(answer.status, answer.headers, b"".join(answer.chunks))

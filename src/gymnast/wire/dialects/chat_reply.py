@@ -34,6 +34,17 @@ def response_of_completion(
 ) -> Response:
     """The first choice of a chat completion as a response object."""
     try:
+        return _first_choice(completion, params, model, new_id, parse_thinking=parse_thinking)
+    except BadCompletion:
+        raise
+    except (AttributeError, TypeError, ValueError) as error:  # a list where a text belongs, a text where a number does
+        raise BadCompletion(f"the reply is no chat completion: {error}") from error
+
+
+def _first_choice(
+    completion: JsonObject, params: CreateParams, model: str, new_id: Callable[[str], str], *, parse_thinking: bool
+) -> Response:
+    try:
         choice = completion["choices"][0]
         message = choice["message"]
     except (KeyError, IndexError, TypeError) as error:
@@ -72,7 +83,7 @@ def usage_of_completion(usage: JsonObject | None) -> Usage | None:
     """Chat usage as Responses usage; details that are not reported are unknown, not zero."""
     if not usage:
         return None
-    given, made = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    given, made = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
     cached = _detail(usage, "prompt_tokens_details", "cached_tokens", "cached_input_tokens", "cache_read_input_tokens")
     thought = _detail(usage, "completion_tokens_details", "reasoning_tokens", "reasoning_output_tokens")
     return {
@@ -138,7 +149,9 @@ def _content_text(content: Any) -> str:
         return ""
     if isinstance(content, str):
         return content
-    return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise BadCompletion(f"the message's content is {type(content).__name__}, neither a text nor a list of parts")
+    return "".join(part.get("text") or "" for part in content)
 
 
 def _detail(usage: JsonObject, group: str, name: str, *aliases: str) -> int | None:

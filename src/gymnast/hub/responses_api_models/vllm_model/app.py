@@ -102,8 +102,12 @@ class VLLMModel(Model):
             if _is_overflow(error.detail):
                 return _empty_completion(self.settings.model, "length")
             raise
-        for choice in completion.get("choices") or ():
-            self._fold_reasoning(choice.get("message") or {})
+        try:
+            for choice in completion.get("choices") or ():
+                self._fold_reasoning(choice.get("message") or {})
+        except (AttributeError, TypeError) as error:
+            said = f"the reply is no chat completion: {error}"
+            raise self.upstream.failure("model_bad_reply", _CHAT, said) from error
         return completion
 
     async def _respond_natively(self, params: CreateParams, call: ModelCall) -> Response:

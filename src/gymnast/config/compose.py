@@ -1,0 +1,54 @@
+"""A configuration from names: environments, a model type, an endpoint. What commands and library calls are given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gymnast.config.load import load_config
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gymnast.config.environ import Environ
+    from gymnast.config.load import Config
+
+
+def compose(
+    environ: Environ,
+    *,
+    overrides: Sequence[str] = (),
+    config_paths: Sequence[str] = (),
+    environments: Sequence[str] = (),
+    model_type: str | None = None,
+    model: str | None = None,
+    model_url: str | None = None,
+    search_dirs: Sequence[Path] = (),
+    stub_policy: bool = False,
+) -> Config:
+    """Resolve names to config files and load them. An endpoint without a model server gets `vllm_model`."""
+    paths = [*config_paths, *(config_path("resources_servers", name) for name in environments)]
+    if model_type:
+        paths.append(config_path("responses_api_models", model_type))
+    elif model_url and not any("responses_api_models" in path for path in [*paths, *overrides]):
+        paths.append(config_path("responses_api_models", "vllm_model"))
+    initial: dict[str, Any] = {}
+    if model_url is not None:
+        initial["policy_base_url"] = model_url
+    if model is not None:
+        initial["policy_model_name"] = model
+    return load_config(
+        overrides,
+        environ=environ,
+        config_paths=paths,
+        search_dirs=search_dirs,
+        initial=initial,
+        defaults={"policy_api_key": ""} if model_url is not None else None,
+        stub_policy=stub_policy,
+    )
+
+
+def config_path(kind: str, name: str) -> str:
+    """`mcqa` or `math_with_judge/dapo17k` as a config path."""
+    folder, _, flavor = name.partition("/")
+    return f"{kind}/{folder}/configs/{flavor or folder}.yaml"

@@ -1,0 +1,218 @@
+"""`gymnast.Collector`: servers that stay up while many batches of rows are run through them, e.g. by a trainer.
+
+Rows in, each with its outcome out, in the order in which they end; retries, deadlines and the account are the engine's.
+Nothing is written to disk but logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import orjson
+
+from gymnast.config import compose, read_environ
+from gymnast.errors import DataError, suggest
+from gymnast.rollouts.book import MemoryBook
+from gymnast.rollouts.conduct import ending_note, finished_event
+from gymnast.rollouts.engine import DEFAULT_ROLLOUT_TIMEOUT_S, Engine, EngineOptions
+from gymnast.rollouts.executor import Executor, HereExecutor
+from gymnast.rollouts.feed import Feed, Record
+from gymnast.rollouts.limits import agent_limits, host_cap
+from gymnast.rollouts.retry import RetryPolicy
+from gymnast.rollouts.run import ENDPOINT_TIMEOUT_S, only_agent
+from gymnast.rollouts.verdict import parse_allowance
+from gymnast.rollouts.workers import WorkerPool
+from gymnast.runtime.cell import Cell, options_from
+from gymnast.runtime.probe import wait_for_endpoints
+from gymnast.runtime.remote import read_head, remote_calls
+from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, TASK_INDEX, RolloutKey, agent_name_of
+from gymnast.wire.http_client import HttpClient, raise_fd_limit
+from gymnast.wire.trail import Signals
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+    from types import TracebackType
+
+    from gymnast.config import Config
+    from gymnast.rollouts.engine import Listen
+    from gymnast.types.events import RunFinished
+    from gymnast.types.json import JsonObject
+
+_MOST_NAMED = 20
+
+
+class Collector:
+    """Use as `async with Collector(environments=["mcqa"], model_url=…) as collector`, then `collector.run(rows)`.
+
+    With `head` nothing is started: the agents of a running `gymnast serve` (or of a NeMo Gym head server) are used.
+    """
+
+    def __init__(
+        self,
+        *,
+        environments: Sequence[str] = (),
+        config_paths: Sequence[str] = (),
+        overrides: Sequence[str] = (),
+        model_type: str | None = None,
+        model: str | None = None,
+        model_url: str | None = None,
+        config: Config | None = None,
+        head: str | None = None,
+        token: str | None = None,
+        workers: int = 0,
+        log_dir: str | Path | None = None,
+        on_note: Callable[[str], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._names: dict[str, Any] = {
+            "environments": environments,
+            "config_paths": config_paths,
+            "overrides": overrides,
+            "model_type": model_type,
+            "model": model,
+            "model_url": model_url,
+        }
+        self._head, self._token = head, token
+        self._workers = workers
+        self._log_dir = Path(log_dir) if log_dir is not None else None
+        self._say = on_note or (lambda _: None)
+        self._stack = AsyncExitStack()
+        self._executor: Executor | None = None
+        self._limits: dict[str, int] = {}
+        self.agents: list[str] = []
+        """The agents that rows can name."""
+
+    async def __aenter__(self) -> Self:
+        try:
+            await (self._connect(self._head) if self._head is not None else self._start())
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def run(
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        concurrency: int | None = None,
+        max_attempts: int = 3,
+        max_failed: int | str = 0,
+        rollout_timeout_s: float = DEFAULT_ROLLOUT_TIMEOUT_S,
+        give_up_after_s: float = 600.0,
+        on_event: Listen | None = None,
+    ) -> AsyncGenerator[tuple[JsonObject, Record]]:
+        """Run rows and yield each with its outcome, in the order in which they end.
+
+        Every row comes back once, scored or failed for good. A run that cannot succeed stops early with rows that do
+        not come back; whatever the reason, more than `max_failed` rows without a reward end in `MissingRolloutsError`.
+        A row without a task index belongs to the task of the first row that is equal to it.
+        """
+        assert self._executor is not None, "use the collector as `async with`"
+        stamped = stamp_rows([dict(row) for row in rows], self.agents)
+        lines = [orjson.dumps(row) for row in stamped]
+        options = EngineOptions(
+            concurrency,
+            rollout_timeout_s,
+            RetryPolicy(max_attempts=max_attempts),
+            give_up_after_s,
+            self._limits,
+            host_cap(),
+        )
+        feed = Feed()
+        book = MemoryBook(secrets.token_hex(8), lines, feed.put)
+        names = sorted({agent_name_of(row) or "" for row in stamped})
+        engine = Engine(book, self._executor, options, on_event or (lambda _: None), names)
+        feed.watch(engine)
+        running = asyncio.create_task(_to_the_end(engine, self._executor))
+        try:
+            async for record in feed.records(running, parse_allowance(str(max_failed))):
+                row = stamped[record.key.task]
+                yield row, replace(record, key=RolloutKey(row[TASK_INDEX], row[ROLLOUT_INDEX]))
+        finally:
+            await feed.end(running)
+
+    # --- starting ----------------------------------------------------------------------------------------------------
+
+    async def _connect(self, head_url: str) -> None:
+        raise_fd_limit()
+        client = await self._stack.enter_async_context(HttpClient())
+        head = await read_head(client, head_url, self._token)
+        self.agents = list(head.agents())
+        self._executor = HereExecutor(remote_calls(client, head, None), Signals())
+
+    async def _start(self) -> None:
+        environ = read_environ()
+        config = self._config or compose(environ, **self._names)
+        config.checked()
+        instances = list(config.instances.values())
+        self.agents = [one.name for one in instances if one.kind == "responses_api_agents"]
+        self._limits = agent_limits(instances)
+        log_dir = self._log_dir or Path(tempfile.mkdtemp(prefix="gymnast-logs-"))
+        options = options_from(config, environ, log_dir=log_dir)
+        cell = await self._stack.enter_async_context(Cell(instances if not self._workers else [], options))
+        self._executor = HereExecutor(cell.calls, cell.signals, explain=cell.explain)
+        if self._workers:
+            pool = WorkerPool(self._workers, instances, options, on_death=self._say)
+            self._executor = await self._stack.enter_async_context(pool)
+        timeout_s = float(config.values.get("model_endpoint_readiness_timeout_seconds", ENDPOINT_TIMEOUT_S))
+        await wait_for_endpoints(cell.http, instances, timeout_s, self._say)
+
+
+async def _to_the_end(engine: Engine, executor: Executor) -> RunFinished:
+    began = time.monotonic()
+    state = await engine.run()
+    return finished_event(engine, executor, state, ending_note(engine, state), began)
+
+
+def stamp_rows(rows: list[JsonObject], agents: Sequence[str]) -> list[JsonObject]:
+    """Rows with agent, task and rollout index. All that cannot be run are named at once, before anything is spent."""
+    default = only_agent(agents)
+    tasks: dict[bytes, int] = {}
+    rollouts: dict[int, int] = {}
+    taken = {row[TASK_INDEX] for row in rows if isinstance(row.get(TASK_INDEX), int)}
+    free = (number for number in range(len(rows) + len(taken)) if number not in taken)
+    problems: list[str] = []
+    for place, row in enumerate(rows):
+        text = orjson.dumps(row)
+        if default is not None:
+            row.setdefault(AGENT_REF, {"name": default})
+        problem = _problem(row, agents)
+        if problem is not None:
+            problems.append(f"row {place}: {problem}")
+            continue
+        if TASK_INDEX not in row:
+            if text not in tasks:
+                tasks[text] = next(free)
+            row[TASK_INDEX] = tasks[text]
+        task = row[TASK_INDEX]
+        row.setdefault(ROLLOUT_INDEX, rollouts.get(task, 0))
+        rollouts[task] = rollouts.get(task, 0) + 1
+    if problems:
+        listed = "\n".join(f"  {problem}" for problem in problems[:_MOST_NAMED])
+        raise DataError(f"{len(problems)} of {len(rows)} rows cannot be run:\n{listed}")
+    return rows
+
+
+def _problem(row: JsonObject, agents: Sequence[str]) -> str | None:
+    params, name = row.get(PARAMS), agent_name_of(row)
+    if not isinstance(params, dict) or "input" not in params:
+        return f"needs {PARAMS}.input"
+    if name is None:
+        return f"names no agent ({AGENT_REF}.name)"
+    if name not in agents:
+        return f"there is no agent '{name}'; {suggest(name, agents)}"
+    if not all(isinstance(row.get(key, 0), int) for key in (TASK_INDEX, ROLLOUT_INDEX)):
+        return f"{TASK_INDEX} and {ROLLOUT_INDEX} must be whole numbers"
+    return None

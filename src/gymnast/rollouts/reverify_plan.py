@@ -1,0 +1,185 @@
+"""Getting a re-verification ready: what is scored again, under which name, and that nothing else is touched."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from gymnast.errors import DataError, NotFoundError, UserError, suggest
+from gymnast.rollouts.changes import differences
+from gymnast.rollouts.engine import EngineOptions
+from gymnast.rollouts.identity import instance_settings
+from gymnast.rollouts.prepare import Prepared, adopted, gone_on, new_manifest
+from gymnast.rollouts.stored import StoredResponses
+from gymnast.store.keys import key_of_line
+from gymnast.store.lines import numbered_lines
+from gymnast.store.lock import RunLock
+from gymnast.store.manifest import read_manifest, write_manifest
+from gymnast.store.paths import RunPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gymnast.config import Config, Instance
+    from gymnast.store.manifest import Manifest
+
+JUDGE_FAILED: Final = "judge_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ReverifyRequest:
+    """What is to be scored again, and where that goes."""
+
+    rollouts: Path
+    inputs: Path
+    output: Path | None
+    """None adds to the run itself, which only judge-failed rollouts can be."""
+    judge_failed_only: bool = False
+    limit: int | None = None
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    existing: Literal["refuse", "overwrite", "resume"] = "refuse"
+    force: bool = False
+    """Score again even where the environment does not say that this gives the same result."""
+    aggregate: bool = True
+
+    def stored(self) -> StoredResponses:
+        """Where the responses are that are scored again."""
+        if self.judge_failed_only:
+            return StoredResponses(RunPaths(self.rollouts).failures, failure_class=JUDGE_FAILED)
+        return StoredResponses(self.rollouts)
+
+
+def environment_of(config: Config, agent: str) -> str:
+    """The environment whose verifier scored an agent's rollouts: the agent's own, else the only one there is."""
+    instance = config.instances.get(agent)
+    if instance is not None:
+        names = [ref.name for ref in instance.refs.values() if ref.kind == "resources_servers"]
+    else:
+        names = [name for name, found in config.instances.items() if found.kind == "resources_servers"]
+    if len(names) == 1:
+        return names[0]
+    raise NotFoundError(
+        f"which environment scores the rollouts of '{agent}' is not clear",
+        next=suggest(agent, config.instances) or "name its config: --environment or --config",
+    )
+
+
+@contextmanager
+def prepared_reverify(
+    request: ReverifyRequest, stored: StoredResponses, agents: dict[str, int], instances: list[Instance]
+) -> Iterator[Prepared]:
+    """The run that the new scores go to, locked."""
+    source = RunPaths(request.rollouts)
+    paths = source if request.output is None else RunPaths(request.output)
+    if request.output is not None:
+        _refuse_to_touch(source, request.inputs, paths)
+    if not len(stored):
+        what = f"no {JUDGE_FAILED} record with a response" if request.judge_failed_only else "no record"
+        raise DataError(f"there is {what} to score again", where=str(stored.path))
+    with RunLock(paths.lock), ExitStack() as stack:
+        if request.output is None:
+            manifest = gone_on(read_manifest(paths.manifest) or adopted(paths))
+        else:
+            stack.enter_context(RunLock(source.lock))  # a run that is still being written is not scored again
+            is_resumed = request.existing == "resume" and paths.materialized_inputs.exists()
+            manifest = (
+                _resumed(request, paths, instances) if is_resumed else _planned(request, stored, paths, instances)
+            )
+        paths.done.unlink(missing_ok=True)
+        write_manifest(paths.manifest, manifest)
+        yield Prepared(paths, manifest, agents, instances)
+
+
+def _refuse_to_touch(source: RunPaths, inputs: Path, target: RunPaths) -> None:
+    theirs = {path.resolve() for path in (*source.all(), inputs)}
+    if theirs & {path.resolve() for path in target.all()}:
+        raise UserError(
+            "re-verifying never overwrites the rollouts it starts from",
+            where=str(target.output),
+            next="choose another --output, or add judge-failed ones with --judge-failed-only --append",
+        )
+
+
+def _planned(request: ReverifyRequest, stored: StoredResponses, paths: RunPaths, instances: list[Instance]) -> Manifest:
+    """Write the inputs of what is scored again; with it, in judge-failed mode, what was scored already."""
+    _make_room(paths, request)
+    rows = _write_inputs(request, stored, paths)
+    if not rows:
+        raise DataError("no record belongs to a row of the inputs", where=f"{stored.path} and {request.inputs}")
+    if request.judge_failed_only:
+        shutil.copyfile(request.rollouts, paths.output)
+    return new_manifest(
+        paths,
+        source=_source(request),
+        plan={"rows": rows},
+        settings=_settings(request, instances),
+        instances=instances,
+        requested=rows,
+    )
+
+
+def _make_room(paths: RunPaths, request: ReverifyRequest) -> None:
+    there = paths.existing()
+    if there and request.existing != "overwrite":
+        raise UserError(
+            f"an earlier run is there: {', '.join(path.name for path in there)}",
+            where=str(paths.output.parent),
+            next="finish it with --resume, replace it with --overwrite, or choose another --output",
+        )
+    for path in there:
+        path.unlink()
+
+
+def _write_inputs(request: ReverifyRequest, stored: StoredResponses, paths: RunPaths) -> int:
+    """The rows to be scored again, and those that are scored and only copied."""
+    scored = StoredResponses(request.rollouts) if request.judge_failed_only else None
+    rows = chosen = 0
+    temporary = paths.materialized_inputs.with_suffix(".new")
+    with ExitStack() as stack:
+        copied = stack.enter_context(scored) if scored is not None else ()
+        out = stack.enter_context(temporary.open("wb"))
+        for number, line in numbered_lines(request.inputs):
+            key = key_of_line(line)
+            if key is None:
+                where = f"{request.inputs} line {number}"
+                raise DataError("a materialized input has no task and rollout index", where=where)
+            if key.packed in copied:
+                out.write(line + b"\n")
+                rows += 1
+            elif key.packed in stored and (request.limit is None or chosen < request.limit):
+                out.write(line + b"\n")
+                rows += 1
+                chosen += 1
+    temporary.replace(paths.materialized_inputs)
+    return rows
+
+
+def _resumed(request: ReverifyRequest, paths: RunPaths, instances: list[Instance]) -> Manifest:
+    old = read_manifest(paths.manifest)
+    if old is None:
+        raise DataError("there is no manifest to resume from", where=str(paths.manifest), next="use --overwrite")
+    changed = differences(
+        {"source": old.source, "settings": old.settings},
+        {"source": _source(request), "settings": _settings(request, instances)},
+    )
+    if changed and not request.force:
+        listed = "\n".join(f"  {line}" for line in changed[:10])
+        raise UserError(
+            f"the run is not what it was:\n{listed}",
+            where=str(paths.output),
+            next="--overwrite starts again, or choose another --output",
+        )
+    return gone_on(old, forced=bool(changed))
+
+
+def _source(request: ReverifyRequest) -> dict[str, Any]:
+    files = {"inputs": request.inputs, "rollouts": request.rollouts}
+    return {"reverify": {name: {"path": str(path), "bytes": path.stat().st_size} for name, path in files.items()}}
+
+
+def _settings(request: ReverifyRequest, instances: list[Instance]) -> dict[str, Any]:
+    chosen = {"judge_failed_only": request.judge_failed_only, "limit": request.limit}
+    return {"reverify": chosen, **instance_settings(instances)}

@@ -1,0 +1,72 @@
+"""The datasets that a configuration names, as one file of tasks: each row says which agent runs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from gymnast.config.datasets import TYPES
+from gymnast.errors import DataError, NotFoundError, suggest
+from gymnast.rollouts.prompt import read_template
+from gymnast.store.lines import numbered_lines
+from gymnast.types.task import AGENT_REF
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from gymnast.config import Config, Instance
+
+
+def write_split(config: Config, split: str, target: Path) -> Path:
+    """The rows of every dataset of this type, in the order of the configuration; a dataset's repeats repeat them."""
+    if split not in TYPES:
+        raise NotFoundError(f"'{split}' is no split", next=suggest(split, TYPES))
+    chosen = [
+        (instance, dataset)
+        for instance in config.instances.values()
+        for dataset in instance.datasets
+        if dataset["type"] == split
+    ]
+    if not chosen:
+        named = sorted({str(dataset["type"]) for one in config.instances.values() for dataset in one.datasets})
+        raise NotFoundError(
+            f"no dataset of type '{split}' is configured", next=f"there is: {', '.join(named) or 'none'}"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_suffix(".new")
+    with temporary.open("wb") as out:
+        for instance, dataset in chosen:
+            for line in _rows(config, instance, dataset):
+                out.write(line)
+    return temporary.replace(target)
+
+
+def _rows(config: Config, instance: Instance, dataset: Mapping[str, Any]) -> Iterator[bytes]:
+    path, template = _file(config, dataset), dataset.get("prompt_config")
+    prompt = read_template(config.roots.require(template, "prompt_config")) if template else None
+    for number, line in numbered_lines(path):
+        try:
+            row = orjson.loads(line)
+            row = prompt.applied(row) if prompt is not None else row
+        except ValueError as error:
+            raise DataError(
+                f"a row of dataset '{dataset['name']}' is bad: {error}", where=f"{path} line {number}"
+            ) from None
+        routed = {**row, AGENT_REF: {"type": "responses_api_agents", "name": instance.name}}
+        for _ in range(int(dataset.get("num_repeats") or 1)):
+            yield orjson.dumps(routed) + b"\n"
+
+
+def _file(config: Config, dataset: Mapping[str, Any]) -> Path:
+    found = config.roots.find(dataset["jsonl_fpath"])
+    if found is not None:
+        return found
+    origin = dataset.get("source") or dataset.get("huggingface_identifier") or dataset.get("gitlab_identifier")
+    script = dataset.get("prepare_script")
+    raise NotFoundError(
+        f"dataset '{dataset['name']}' is not there: {dataset['jsonl_fpath']}",
+        where=config.roots.searched(dataset["jsonl_fpath"]),
+        next=f"run {script}" if script else f"fetch it from {origin}" if origin else None,
+    )
