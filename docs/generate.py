@@ -53,12 +53,18 @@ COMMANDS = (
     (),
     ("collect",),
     ("serve",),
+    ("report",),
     ("status",),
     ("demo",),
     ("config",),
     ("config", "show"),
     ("config", "explain"),
     ("config", "validate"),
+    ("data",),
+    ("data", "prepare"),
+    ("data", "render"),
+    ("data", "validate"),
+    ("data", "download"),
 )
 
 

@@ -9,10 +9,11 @@ import json
 import random
 import subprocess
 import sys
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -105,8 +106,8 @@ class Policy:
 def policy_running(*arguments: str) -> Iterator[Policy]:
     """An endpoint that is gone afterwards."""
     policy = Policy(*arguments)
-    policy.start()
     try:
+        policy.start()
         yield policy
     finally:
         policy.kill()
@@ -141,11 +142,12 @@ class Collection:
     def finish(self, *more: str) -> Outcome:
         """Wait for the end of what runs (start it if nothing does)."""
         process = self.process or self.start(*more)
-        try:
-            process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.stop()
-            raise AssertionError(f"hung; it said:\n{self.said()}") from None
+        deadline = time.monotonic() + PATIENCE_S
+        while process.poll() is None:
+            assert time.monotonic() < deadline, f"hung; it said:\n{self.said()}"
+            self._descendants()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.2)
         self.process = None
         return Outcome(process.returncode, self._talk("out").read_text(), self.said())
 

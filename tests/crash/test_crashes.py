@@ -23,7 +23,7 @@ from tests.crash.audit import (
 from tests.crash.harness import Collection, Policy, Tasks, Victim, collecting, policy_running
 from tests.crash.schedules import carry_out
 
-FEW = 12
+FEW = 10
 SCHEDULES = int(os.environ.get("GYMNAST_CRASH_SCHEDULES", FEW))
 """How many schedules are run; a few in everyday tests, some hundred before a release."""
 REPORT = os.environ.get("GYMNAST_CRASH_REPORT")
@@ -148,7 +148,7 @@ def test_a_sigterm_to_every_process_of_a_job_drains_as_well(
         assert_resumes(collection, files)
 
 
-@pytest.mark.parametrize("after_s", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize("after_s", [0.3, 0.8])
 def test_a_sigterm_while_starting_leaves_a_run_that_resumes(
     slow_policy: Policy, tmp_path: Path, after_s: float
 ) -> None:
@@ -190,8 +190,34 @@ def test_a_process_that_is_killed_costs_what_it_was_doing_and_no_more(
         assert done.code == 0, done.err
         files = read_files(collection.output, ATTEMPTS)
         assert_complete(files, tasks)
-        assert {row["failure"]["kind"] for row in files.failures} <= {"worker_died", "instance_died"}
+        assert {row["failure"]["kind"] for row in files.failures} <= {
+            "worker_died",
+            "instance_died",
+            "environment_unreachable",
+        }
         assert 1 <= len(files.failures) <= 40
+
+
+@pytest.mark.parametrize(
+    ("victim", "arguments"),
+    [("worker", ("--workers", "1")), ("child", ("++mcqa.resources_servers.mcqa.runs_in=child",))],
+)
+def test_a_process_that_is_killed_while_it_is_started_again_is_started_once_more(
+    slow_policy: Policy, tmp_path: Path, victim: Victim, arguments: tuple[str, ...]
+) -> None:
+    with collecting(tmp_path, TASKS, slow_policy.url, "--concurrency", "8", *arguments) as collection:
+        collection.start()
+        wait_for_lines(collection, 5)
+        killed: set[int] = set()
+        while len(killed) < 2:
+            for process in collection.processes(victim):
+                if process.pid not in killed:
+                    process.kill()
+                    killed.add(process.pid)
+            time.sleep(0.005)
+        done = collection.finish()
+        assert done.code == 0, done.err
+        assert_complete(read_files(collection.output, ATTEMPTS), TASKS)
 
 
 # --- two at once -----------------------------------------------------------------------------------------------------

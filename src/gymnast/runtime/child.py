@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -40,14 +41,19 @@ class Control:
         self._stream = sock.makefile("rb")
 
     def receive(self) -> Launch | Peers | Stop:
-        text = self._stream.readline()
+        text = b""
+        with contextlib.suppress(ConnectionError):
+            text = self._stream.readline()
         if not text:
             _end_with_parent()
         message: Launch | Peers | Stop = to_child.decode(text)
         return message
 
     def send(self, message: ToParent) -> None:
-        self._sock.sendall(line(message))
+        try:
+            self._sock.sendall(line(message))
+        except ConnectionError:
+            _end_with_parent()
 
     def watch(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         """Wait, in a thread, for the parent to say stop or to be gone."""

@@ -127,20 +127,20 @@ class Child:
 
     async def _restarted(self) -> bool:
         """Start it again at its old address, so that nobody has to learn a new one."""
-        if self.restarts >= MAX_RESTARTS or self._launch is None or self.port is None:
-            return False
-        self.restarts += 1
-        await asyncio.sleep(0.2 * 2**self.restarts)
-        self.process.kill()  # what it had started must not live on beside its successor
-        self.process = OwnProcess(self.instance.name, self.process.log)
-        try:
-            await self._begin(msgspec.structs.replace(self._launch, port=self.port))
-            assert self._writer is not None
-            self._writer.write(line(Peers(self._peers)))
-            await self._expect(Ready)
-        except StartError as error:
-            self.last_death = f"{self.instance.name} could not be started again: {error.what}"
-            return False
-        self.is_up = True
-        self._on_restart(self)
-        return True
+        while self.restarts < MAX_RESTARTS and self._launch is not None and self.port is not None:
+            self.restarts += 1
+            await asyncio.sleep(0.2 * 2**self.restarts)
+            self.process.kill()  # what it had started must not live on beside its successor
+            self.process = OwnProcess(self.instance.name, self.process.log)
+            try:
+                await self._begin(msgspec.structs.replace(self._launch, port=self.port))
+                assert self._writer is not None
+                self._writer.write(line(Peers(self._peers)))
+                await self._expect(Ready)
+            except StartError as error:  # it may have died once more: that is what further restarts are for
+                self.last_death = f"{self.instance.name} could not be started again: {error.what}"
+                continue
+            self.is_up = True
+            self._on_restart(self)
+            return True
+        return False

@@ -21,7 +21,7 @@ def key_of_line(line: bytes) -> RolloutKey | None:
     which also proves that the index stands at the top level. Any other line is parsed whole.
     """
     start = line.rfind(_TASK)
-    if start > 0 and len(line) - start < _LONGEST_TAIL and line[start - 1 : start] in (b",", b"{"):
+    if start > 0 and len(line) - start < _LONGEST_TAIL and line[start - 1 : start] in (b",", b"{", b" "):
         try:
             rest = orjson.loads(b"{" + line[start:])
         except orjson.JSONDecodeError:

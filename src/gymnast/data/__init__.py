@@ -1,0 +1,1 @@
+"""Datasets: checked, put together, rendered, fetched. Reads files and configurations; starts nothing."""

@@ -1,0 +1,1 @@
+"""Reward profiles: statistics over stored rollouts. Reads records and nothing else."""

@@ -1,0 +1,95 @@
+"""How hard a task is, from a few rollouts, and what that is worth to a trainer. Pure.
+
+A task's pass rate is not known but estimated: with c of n rollouts passed, it is taken as Beta(c + 1/2, n - c + 1/2)
+(Jeffreys). Whether a task is saturated or hopeless is a probability under that: four lucky rollouts do not drop it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gymnast.profile.intervals import beta_cdf
+
+Bucket = Literal["hopeless", "hard", "medium", "easy", "saturated"]
+BUCKETS: Final[tuple[Bucket, ...]] = ("hopeless", "hard", "medium", "easy", "saturated")
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Where buckets begin and end."""
+
+    hopeless_below: float = 0.05
+    hard_below: float = 0.35
+    easy_from: float = 0.75
+    saturated_above: float = 0.95
+    confidence: float = 0.5
+    """Probability from which a task counts as hopeless or saturated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difficulty:
+    """A task's pass rate and what it means."""
+
+    passed: int
+    rollouts: int
+    bucket: Bucket
+    low: float
+    high: float
+    """80% interval of the pass rate."""
+    usable_signal: float
+    """The chance that a group of rollouts holds both passes and failures."""
+
+    @property
+    def pass_rate(self) -> float:
+        return self.passed / self.rollouts
+
+
+def difficulty(passed: int, rollouts: int, group_size: int, thresholds: Thresholds) -> Difficulty:
+    """Judge a task."""
+    a, b = passed + 0.5, rollouts - passed + 0.5
+    return Difficulty(
+        passed,
+        rollouts,
+        _bucket(passed / rollouts, a, b, thresholds),
+        0.0 if passed == 0 else _quantile(0.1, a, b),
+        1.0 if passed == rollouts else _quantile(0.9, a, b),
+        usable_signal(passed, rollouts, group_size),
+    )
+
+
+def usable_signal(passed: int, rollouts: int, group_size: int) -> float:
+    """The chance that a group has both passes and failures.
+
+    Counted over all groups that can be drawn from the rollouts where there are enough, else expected.
+    """
+    if rollouts >= group_size:
+        ways = math.comb(rollouts, group_size)
+        alike = math.comb(passed, group_size) + math.comb(rollouts - passed, group_size)
+        return 1.0 - alike / ways
+    a, b = passed + 0.5, rollouts - passed + 0.5
+    return 1.0 - _moment(a, b, group_size) - _moment(b, a, group_size)
+
+
+def _moment(a: float, b: float, power: int) -> float:
+    """The mean of p to a power under Beta(a, b)."""
+    return math.exp(math.lgamma(a + power) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(a + b + power))
+
+
+def _bucket(rate: float, a: float, b: float, thresholds: Thresholds) -> Bucket:
+    if beta_cdf(thresholds.hopeless_below, a, b) >= thresholds.confidence:
+        return "hopeless"
+    if 1.0 - beta_cdf(thresholds.saturated_above, a, b) >= thresholds.confidence:
+        return "saturated"
+    if rate < thresholds.hard_below:
+        return "hard"
+    return "easy" if rate >= thresholds.easy_from else "medium"
+
+
+def _quantile(p: float, a: float, b: float) -> float:
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if beta_cdf(middle, a, b) < p else (low, middle)
+    return (low + high) / 2

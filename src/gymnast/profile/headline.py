@@ -1,0 +1,214 @@
+"""The numbers that people quote, each with what it is made of: tasks, rollouts, failures, what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from gymnast.profile.groups import by_task
+from gymnast.profile.intervals import Estimate, bootstrap_all, clustered_mean, mean_reward
+from gymnast.profile.pass_at_k import (
+    curve,
+    majority_values,
+    pass_majority_metrics,
+    pass_values,
+    shown_ks,
+    subset_metrics,
+    task_scores,
+)
+from gymnast.profile.rollout_table import LENGTH, Range, reward_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gymnast.profile.alignment import Completeness
+    from gymnast.profile.failures import FailureSummary
+    from gymnast.profile.groups import Groups
+
+FailuresAs = Literal["excluded", "zero", "bounds"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentHeadline:
+    """One agent's result."""
+
+    agent: str
+    tasks: int
+    rollouts: int
+    mean_reward: Estimate
+    mean_reward_bootstrap: Estimate
+    pass_at: list[tuple[int, Estimate]]
+    """Exact where every task's value is 0 or 1, else Student's."""
+    pass_at_bootstrap: list[tuple[int, Estimate]]
+    majority_at: list[tuple[int, Estimate]]
+    majority_at_bootstrap: list[tuple[int, Estimate]]
+    mixed_tasks: int
+    """Tasks with more than one reward among their rollouts: those that a group-relative trainer learns from."""
+    reward_by: dict[str, list[Range]]
+    """Mean reward over ranges of output tokens and of trajectory length."""
+    metrics: dict[str, object] = field(default_factory=dict)
+    """pass@k, majority@k and the rest, in percent, under the contract's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureEffect:
+    """How the mean would change if rollouts without a score were not left out."""
+
+    excluded: Estimate
+    zero: Estimate
+    """As if each had a reward of 0."""
+    lowest: float
+    """As if each had the lowest possible reward."""
+    highest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A run's result."""
+
+    requested: int
+    scored: int
+    failed: dict[str, int]
+    """Rollouts without a score, by the kind of their last failure."""
+    missing: int
+    """Rollouts without a score and without a failure."""
+    excluded: int
+    """Scored rollouts that their agent masked (`mask_sample`); no number below counts them."""
+    tasks: int
+    complete_tasks: int
+    partial_tasks: int
+    dropped_tasks: int
+    agents: list[AgentHeadline]
+    failure_effect: FailureEffect
+
+
+def headline(
+    groups: Groups,
+    completeness: Completeness,
+    failures: FailureSummary,
+    *,
+    answer_key: str | None = None,
+    subset_key: str | None = None,
+) -> Headline:
+    """Sum a run up."""
+    groups, excluded = _unmasked(groups)
+    missing = set(completeness.missing.tolist())
+    failed = {packed: kind for packed, kind in failures.last_kind.items() if packed in missing}
+    kinds: dict[str, int] = {}
+    for kind in failed.values():
+        kinds[kind] = kinds.get(kind, 0) + 1
+    return Headline(
+        requested=completeness.requested,
+        scored=completeness.scored,
+        failed=dict(sorted(kinds.items(), key=lambda pair: -pair[1])),
+        missing=len(missing) - len(failed),
+        excluded=excluded,
+        tasks=completeness.tasks,
+        complete_tasks=completeness.complete_tasks,
+        partial_tasks=completeness.partial_tasks,
+        dropped_tasks=completeness.dropped_tasks,
+        agents=agent_headlines(groups, answer_key=answer_key, subset_key=subset_key),
+        failure_effect=failure_effect(groups, completeness),
+    )
+
+
+def _unmasked(groups: Groups) -> tuple[Groups, int]:
+    """Without rollouts that are not to be learnt from or judged by, and how many those are."""
+    column = groups.table.columns.get("mask_sample")
+    if column is None:
+        return groups, 0
+    masked = column.values == 1
+    return by_task(groups.table.chosen(np.flatnonzero(~masked))), int(masked.sum())
+
+
+def agent_headlines(
+    groups: Groups, *, answer_key: str | None = None, subset_key: str | None = None
+) -> list[AgentHeadline]:
+    """Each agent by itself."""
+    table = groups.table
+    found = []
+    for number, name in enumerate(table.agent_names):
+        rows = np.flatnonzero(table.agents == number)
+        if len(rows):
+            found.append(_agent(name, by_task(table.chosen(rows)), answer_key, subset_key))
+    return found
+
+
+def _agent(name: str, groups: Groups, answer_key: str | None, subset_key: str | None) -> AgentHeadline:
+    tasks = task_scores(groups)
+    answers = _answers(groups, answer_key)
+    ks = shown_ks(tasks)
+    passed = pass_values(tasks, ks)
+    voted = majority_values(answers, tasks, ks) if answers is not None else {}
+    resampled = _bootstrapped(tasks, [*passed.values(), *voted.values()])
+    is_share = all(0 <= reward <= 1 for task in tasks for reward in task)
+    return AgentHeadline(
+        agent=name,
+        tasks=len(groups),
+        rollouts=len(groups.table),
+        mean_reward=mean_reward(groups),
+        mean_reward_bootstrap=resampled[0],
+        pass_at=curve(passed, is_share=is_share),
+        pass_at_bootstrap=list(zip(passed, resampled[1:], strict=False)),
+        majority_at=curve(voted, is_share=is_share),
+        majority_at_bootstrap=list(zip(voted, resampled[1 + len(passed) :], strict=True)),
+        mixed_tasks=sum(len(set(task)) > 1 for task in tasks),
+        reward_by={name: reward_by(groups.table, name) for name in ("output_tokens", LENGTH)},
+        metrics=_metrics(groups, tasks, answers, subset_key),
+    )
+
+
+def _answers(groups: Groups, answer_key: str | None) -> list[list[str | None]] | None:
+    said = groups.table.texts.get(answer_key) if answer_key is not None else None
+    return [said[rows] for _, rows in groups] if said is not None and any(said) else None
+
+
+def _bootstrapped(tasks: Sequence[list[float]], quantities: Sequence[Sequence[float]]) -> list[Estimate]:
+    """The mean reward, in which each task weighs as much as it has rollouts, and then the others."""
+    means = [sum(task) / len(task) for task in tasks]
+    values = np.array([means, *quantities], dtype=np.float64).T
+    weights = (~np.isnan(values)).astype(np.float64)
+    weights[:, 0] = [len(task) for task in tasks]
+    return bootstrap_all(values, weights)
+
+
+def _metrics(
+    groups: Groups,
+    tasks: Sequence[list[float]],
+    answers: Sequence[Sequence[str | None]] | None,
+    subset_key: str | None,
+) -> dict[str, object]:
+    found = pass_majority_metrics({"accuracy": tasks}, answers)
+    if subset_key is not None:
+        named = groups.table.texts[subset_key]
+        subsets = [named[rows.start] or "none" for _, rows in groups]
+        found |= subset_metrics(subsets, {"accuracy": tasks}, answers)
+    return found
+
+
+def failure_effect(groups: Groups, completeness: Completeness) -> FailureEffect:
+    """The mean with rollouts that have no score left out, counted as 0, and at the two extremes.
+
+    The extremes are those of the rewards that were seen, at least 0 and 1.
+    """
+    excluded = mean_reward(groups)
+    rewards = groups.table.rewards
+    missing = len(completeness.missing)
+    low, high = min(0.0, float(rewards.min(initial=0.0))), max(1.0, float(rewards.max(initial=1.0)))
+    total, count = float(rewards.sum()), len(rewards) + missing
+    return FailureEffect(
+        excluded,
+        _with_zeros(groups, completeness) if count else excluded,
+        (total + missing * low) / count if count else 0.0,
+        (total + missing * high) / count if count else 0.0,
+    )
+
+
+def _with_zeros(groups: Groups, completeness: Completeness) -> Estimate:
+    tasks = np.concatenate([groups.table.tasks, completeness.missing >> 32])
+    rewards = np.concatenate([groups.table.rewards, np.zeros(len(completeness.missing))])
+    _, numbers = np.unique(tasks, return_inverse=True)
+    sums = np.bincount(numbers, weights=rewards).astype(np.float64)
+    return clustered_mean(sums, np.bincount(numbers).astype(np.float64))

@@ -1,0 +1,54 @@
+"""A transcript for the terminal: the same items as on the page, as plain lines in which nothing acts."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from gymnast.errors import NotFoundError
+from gymnast.report.records import find_record
+from gymnast.report.transcripts import Limits, as_text, decoded, facts, prompt_items, reply_items
+from gymnast.report.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gymnast.store.paths import RunPaths
+    from gymnast.types.json import JsonObject
+    from gymnast.types.task import RolloutKey
+
+
+def transcript_lines(paths: RunPaths, key: RolloutKey) -> Iterator[str]:
+    """The transcript of one rollout."""
+    line = find_record(paths, key)
+    if line is None:
+        raise NotFoundError(f"rollout {key} has no result and no failure on record", where=str(paths.output))
+    record = decoded(line) or {}
+    limits = Limits(text=1 << 30, items=1 << 30, whole=1 << 40)
+    failure = record.get("failure")
+    yield f"task {key.task}, rollout {key.rollout}: " + (
+        f"failed ({visible(as_text(failure.get('kind')))})"
+        if isinstance(failure, dict)
+        else f"reward {visible(as_text(record.get('reward')))}"
+    )
+    if isinstance(failure, dict):
+        yield from _section("failure", "\n".join(f"{name}: {as_text(value)}" for name, value in failure.items()))
+    for item in [*prompt_items(record, limits), *reply_items(record, limits)]:
+        yield from _item_lines(item)
+    yield from _section("fields of the record", "\n".join(f"{n}: {as_text(v)}" for n, v in facts(record).items()))
+
+
+def _item_lines(item: JsonObject) -> Iterator[str]:
+    kind = item["kind"]
+    if kind == "call":
+        yield from _section(f"call {item['name']}", item["text"])
+        if "result" in item:
+            yield from _section("result", item["result"]["text"])
+    else:
+        yield from _section(item.get("role") or item.get("name") or kind, item.get("text", ""))
+
+
+def _section(title: Any, text: str) -> Iterator[str]:
+    yield ""
+    yield f"── {visible(str(title))} ──"
+    yield textwrap.indent(visible(text.replace("\r\n", "\n")), "  ")

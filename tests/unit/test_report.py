@@ -1,0 +1,515 @@
+"""The report without a browser: its numbers, its plots, its escaping, its selection, its terminal form."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+import zlib
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from gymnast.errors import DataError, NotFoundError, UserError
+from gymnast.profile.run_profile import load_run
+from gymnast.report.bins import reward_bins, reward_by_tokens
+from gymnast.report.build import default_output, summary, write_report
+from gymnast.report.markup import Markup, tag
+from gymnast.report.payload import columns, packed, snippet, transcripts
+from gymnast.report.run_view import RunView, view_runs
+from gymnast.report.scales import Scale, even_ticks, log_ticks, percent, short
+from gymnast.report.selection import selected
+from gymnast.report.terminal import report_lines
+from gymnast.report.transcript_text import transcript_lines
+from gymnast.report.transcripts import Limits, conversation, cut_text, decoded, facts
+from gymnast.report.visible import one_line, visible
+from gymnast.store.paths import RunPaths
+from gymnast.types.task import RolloutKey
+from tests.report_runs import HOSTILE, failed, grid, hostile_records, record, write_run
+from tests.support import Outcome
+
+
+def view(folder: Path, records: list[dict[str, Any]], **options: Any) -> RunView:
+    return view_runs([write_run(folder, records, **options)])[0]
+
+
+# --- texts that act --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_text_never_becomes_markup(text: str) -> None:
+    found = tag("p", text, title=text)
+    tags = re.findall(r"<[^>]*>", found)
+    assert len(tags) == 2
+    assert tags[0].startswith('<p title="')
+    assert tags[1] == "</p>"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_in_a_visible_text_acts_on_a_terminal(text: str) -> None:
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", visible(text))
+    assert len(one_line(text, 60)) <= 60
+    assert "\n" not in one_line(text + "\nmore", 60)
+
+
+def test_signs_say_which_character_was_there() -> None:
+    assert visible("\x1b[31m\u202e\ud800") == "␛[31m‹U+202E›‹U+D800›"
+    assert visible("tab\tline\n👩‍👧") == "tab\tline\n👩‍👧"
+
+
+def test_markup_is_not_escaped_twice() -> None:
+    assert tag("b", tag("i", "a & b"), Markup("&lt;"), 1.50, None) == "<b><i>a &amp; b</i>&lt;1.5</b>"
+
+
+# --- axes and bins ---------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(2, 8))
+def test_ticks_lie_on_the_axis_and_are_few(low: float, length: float, about: int) -> None:
+    high = low + length
+    ticks = even_ticks(low, high, about)
+    slack = length * 1e-6
+    assert all(low - slack <= tick <= high + slack for tick in ticks)
+    assert len(ticks) <= 3 * about
+
+
+@given(st.floats(0.5, 1e5), st.floats(31, 1e6))
+def test_logarithmic_ticks_lie_on_the_axis(low: float, factor: float) -> None:
+    ticks = log_ticks(low, low * factor)
+    assert ticks == sorted(ticks)
+    assert all(low <= tick <= low * factor for tick in ticks)
+    assert ticks
+
+
+def test_scales_clip_and_survive_a_range_without_length() -> None:
+    assert Scale(0, 1, 10, 110)(2.0) == 110
+    assert Scale(3, 3, 10, 110)(3.0) == 60
+    assert Scale(1, 100, 0, 100, is_log=True)(10) == pytest.approx(50)
+
+
+def test_numbers_are_short_and_a_share_is_never_rounded_to_all_or_nothing() -> None:
+    assert [short(one) for one in (0.25, 12_000, 3_400_000, 2.5e9)] == ["0.25", "12k", "3.4M", "2.5G"]
+    assert [percent(one) for one in (0.0, 0.0001, 0.5, 0.9999, 1.0)] == ["0%", "<0.1%", "50%", ">99.9%", "100%"]
+
+
+@given(st.lists(st.one_of(st.floats(-5, 5), st.sampled_from([0.0, 1.0])), min_size=1, max_size=60))
+def test_every_reward_is_in_one_bin(rewards: list[float]) -> None:
+    values = np.asarray(rewards)
+    bins = reward_bins([values])
+    assert sum(bins.counts(values)) == len(rewards)
+    assert len(bins.labels()) == len(bins)
+    for value, place in zip(rewards, bins.places(values).tolist(), strict=True):
+        if bins.are_values:
+            assert bins.edges[place] == value
+        else:
+            assert bins.edges[place] <= value <= bins.edges[place + 1] + 1e-9
+
+
+def test_binary_rewards_have_a_bar_for_each_even_if_none_is_right() -> None:
+    assert reward_bins([np.zeros(4)]).edges == (0.0, 1.0)
+
+
+def test_rollouts_of_similar_length_are_put_together(tmp_path: Path) -> None:
+    run = view(tmp_path, grid(20, 8))
+    found = reward_by_tokens(run.table, run.tokens)
+    assert sum(one.rollouts for one in found) == 160
+    assert all(one.low <= one.middle <= one.high for one in found)
+    assert [one.middle for one in found] == sorted(one.middle for one in found)
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_headline_is_the_one_that_profile_prints(tmp_path: Path) -> None:
+    output = write_run(tmp_path, grid(9, 4), failures=[failed(3, 4), failed(4, 4, "verifier_error")], missing=[(5, 4)])
+    run = view_runs([output])[0]
+    paths = RunPaths(output)
+    assert run.headline == load_run((paths.materialized_inputs,), (output,), allow_partial=True).headline()
+    told = summary(run)
+    assert (told["requested"], told["scored"], told["missing"], told["excluded"]) == (39, 36, 1, 0)
+    assert told["failed"] == {"model_timeout": 1, "verifier_error": 1}
+    assert told["mean_reward"]["value"] == pytest.approx(float(run.rewards.mean()))
+    json.dumps(told)
+
+
+def test_tasks_are_summed_up_one_by_one(tmp_path: Path) -> None:
+    rewards = {0: [1.0, 0.0, 0.5], 2: [0.25], 7: [0.0, 0.0]}
+    rows = [record(task, at, one, tokens=10 * at) for task, mine in rewards.items() for at, one in enumerate(mine)]
+    tasks = view(tmp_path, rows, failures=[failed(9, 0)], missing=[(2, 1)]).tasks
+    assert tasks.ids.tolist() == [0, 2, 7, 9]
+    assert tasks.expected.tolist() == [3, 2, 2, 1]
+    assert tasks.scored.tolist() == [3, 1, 2, 0]
+    assert tasks.failed.tolist() == [0, 0, 0, 1]
+    assert tasks.mean[:3].tolist() == pytest.approx([0.5, 0.25, 0.0])
+    assert tasks.spread[0] == pytest.approx(0.5)
+    assert math.isnan(tasks.spread[1])
+    assert math.isnan(tasks.mean[3])
+    assert tasks.tokens[:3].tolist() == [10, 0, 5]
+    assert tasks.low[0] <= tasks.mean[0] <= tasks.high[0]
+    assert tasks.uncertain(5) == [0]
+
+
+def test_the_slowest_tasks_go_by_seconds_where_records_have_them(tmp_path: Path) -> None:
+    rows = [record(task, 0, 1.0, tokens=100 - task, seconds=float(task)) for task in range(5)]
+    assert view(tmp_path, rows).tasks.slowest(2) == [4, 3]
+    rows = [record(task, 0, 1.0, tokens=100 - task) for task in range(5)]
+    assert view(tmp_path, rows).tasks.slowest(2) == [0, 1]
+
+
+def test_records_without_a_reward_are_excluded_and_said_to_be(tmp_path: Path) -> None:
+    run = view(tmp_path, [*grid(3, 2), record(3, 0, None)])
+    assert (run.headline.scored, run.excluded, run.headline.missing) == (6, 1, 0)
+    assert "1 records have no reward" in "\n".join(report_lines([run], 80))
+
+
+# --- which transcripts -----------------------------------------------------------------------------------------------
+
+
+def test_a_small_run_is_carried_whole(tmp_path: Path) -> None:
+    run = view(tmp_path, grid(4, 3), failures=[failed(9, 0)])
+    assert len(transcripts(run, 13, 1 << 20, Limits())) == 13
+
+
+def test_a_selection_has_something_of_every_kind(tmp_path: Path) -> None:
+    kinds = ["model_timeout", "verifier_error", "tool_error"]
+    run = view(tmp_path, grid(60, 6), failures=[failed(100 + at, 0, kinds[at % 3]) for at in range(30)])
+    keys = selected(run, 30)
+    assert len(set(keys)) == len(keys) == 30
+    failures = {run.loaded.failures.last_kind[key] for key in keys if key in run.loaded.failures.last_kind}
+    assert failures == set(kinds)
+    rewards = dict(zip(run.table.packed.tolist(), run.rewards.tolist(), strict=True))
+    assert {rewards[key] for key in keys if key in rewards} == {0.0, 1.0}
+    assert RolloutKey(59, 5).packed in keys  # the longest
+
+
+def test_no_more_is_carried_than_there_is_room_for(tmp_path: Path) -> None:
+    rows = [record(task, 0, 1.0, "".join(chr(97 + (task * at) % 26) for at in range(9000))) for task in range(20)]
+    found = transcripts(view(tmp_path, rows), 20, 3000, Limits())
+    assert 0 < len(found) < 20
+    assert sum(map(len, found.blocks.values())) <= 3000
+
+
+def test_no_transcript_is_carried_if_none_is_wanted(tmp_path: Path) -> None:
+    written = write_report([view(tmp_path, grid(3, 2))], tmp_path / "r.html", limit=0)
+    assert written.transcripts == 0
+
+
+# --- transcripts -----------------------------------------------------------------------------------------------------
+
+
+def test_calls_stand_with_what_they_returned() -> None:
+    items = [
+        {"type": "function_call", "call_id": "a", "name": "add", "arguments": '{"x": 1}'},
+        {"type": "function_call", "call_id": "b", "name": "sub", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "b", "output": "late"},
+        {"type": "function_call_output", "call_id": "a", "output": [{"type": "input_text", "text": "first"}]},
+        {"type": "function_call_output", "call_id": "z", "output": "nobody asked"},
+        {"type": "code_interpreter_call", "code": "print(1)", "outputs": [{"type": "logs", "text": "1"}]},
+    ]
+    found = conversation(items, Limits())
+    assert [(one["kind"], one.get("name"), one.get("result")) for one in found] == [
+        ("call", "add", {"text": "first"}),
+        ("call", "sub", {"text": "late"}),
+        ("result", None, None),
+        ("call", "code_interpreter", {"text": "1"}),
+    ]
+
+
+def test_long_texts_and_long_trajectories_say_what_was_cut() -> None:
+    assert cut_text("x" * 100, Limits(text=30)) == {"text": "x" * 20, "cut": 70, "rest": "x" * 10}
+    items = [{"role": "user", "content": str(number)} for number in range(50)]
+    found = conversation(items, Limits(items=10))
+    assert [one.get("items") for one in found if one["kind"] == "gap"] == [40]
+    assert (found[0]["text"], found[-1]["text"]) == ("0", "49")
+    long = [{"role": "user", "content": "y" * 20_000} for _ in range(100)]
+    kept = conversation(long, Limits(whole=100_000))
+    assert sum(len(one["text"]) + len(one["rest"]) for one in kept) <= 100_000
+
+
+def test_training_fields_and_images_are_left_out() -> None:
+    items = [
+        {"type": "strange", "generation_token_ids": list(range(99)), "kept": 1},
+        {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]},
+    ]
+    found = conversation(items, Limits())
+    assert found[0]["text"] == '{"type": "strange", "kept": 1}'
+    assert found[1]["text"].startswith("[image, ")
+    assert "base64" not in found[1]["text"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["type", "role", "content", "text", "output", "call_id", "summary", "name", "x"]),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.lists(JSON, max_size=6))
+def test_any_items_become_something_to_read(items: list[Any]) -> None:
+    found = conversation(items, Limits())
+    json.dumps(found, allow_nan=False)
+    assert all(isinstance(one.get("text", ""), str) for one in found)
+
+
+@given(st.dictionaries(st.text(max_size=5), JSON, max_size=5))
+def test_any_record_has_facts_that_json_can_hold(record: dict[str, Any]) -> None:
+    json.dumps(facts(record), allow_nan=False)
+    json.dumps(snippet(record.get("x")))
+
+
+def test_half_surrogates_and_deep_nesting_are_decoded_or_given_up() -> None:
+    assert decoded(b'{"a": "\\ud800"}') == {"a": "\ud800"}
+    assert decoded(b"[" * 100_000 + b"]" * 100_000) is None
+    assert decoded(b"[1]") is None
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+class Elements(HTMLParser):
+    """Every element and attribute that a browser would see, and the texts of scripts and styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self.found[-1][0] if self.found else "", data))
+
+
+def elements(path: Path) -> Elements:
+    parser = Elements()
+    parser.feed(path.read_text())
+    return parser
+
+
+def test_nothing_hostile_is_left_in_the_page(tmp_path: Path) -> None:
+    lost = [failed(len(HOSTILE) + at, 0, text[:60] or "x", message=text) for at, text in enumerate(HOSTILE)]
+    run = view(tmp_path, hostile_records(), failures=lost, name="<b>run<img src=x onerror=1>")
+    page = elements(write_report([run], tmp_path / "r.html").path)
+    names = [name for name, _ in page.found]
+    assert names.count("script") == 3
+    assert [one for name, one in page.found if name == "script" and "type" not in one] == [{}]
+    assert not {"iframe", "img", "object", "embed", "link", "base", "b"} & set(names)
+    for _, attributes in page.found:
+        assert not any(key.startswith("on") or key in {"style", "src", "srcdoc", "xlink:href"} for key in attributes)
+        assert str(attributes.get("href", "#")).startswith("#")
+
+
+def test_the_policy_allows_this_script_and_these_styles_and_nothing_else(tmp_path: Path) -> None:
+    written = write_report([view(tmp_path, grid(3, 2))], tmp_path / "r.html")
+    text = written.path.read_text()
+    policy = next(one["content"] for _, one in elements(written.path).found if one.get("http-equiv"))
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    for name, rule in (("script", "script-src"), ("style", "style-src")):
+        body = re.findall(rf"<{name}>(.*?)</{name}>", text, re.DOTALL)
+        assert len(body) == 1
+        digest = base64.b64encode(hashlib.sha256(body[0].encode()).digest()).decode()
+        assert f"{rule} 'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+
+
+def test_data_is_packed_into_signs_without_meaning(tmp_path: Path) -> None:
+    run = view(tmp_path, hostile_records())
+    text = packed(columns(run))
+    assert re.fullmatch(r"[A-Za-z0-9+/=]+", text)
+    back = json.loads(zlib.decompress(base64.b64decode(text)))
+    assert back["ids"] == list(range(len(HOSTILE)))
+    assert len(back["rewards"]) == 2 * len(HOSTILE)
+
+
+def test_the_script_makes_no_markup_from_strings() -> None:
+    folder = Path(__file__).parents[2] / "src" / "gymnast" / "report" / "assets"
+    for path in folder.glob("*.js"):
+        text = path.read_text()
+        for sink in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "Function(",
+            "fetch(",
+            "DOMParser",
+        ):
+            assert sink not in text, f"{path.name} uses {sink}"
+
+
+def test_several_runs_are_drawn_into_one_plot(tmp_path: Path) -> None:
+    outputs = [write_run(tmp_path, grid(12, 4, every), name=name) for name, every in (("a", 2), ("b", 3), ("c", 4))]
+    runs = view_runs(outputs)
+    assert default_output(runs) == tmp_path / "a_and_b_and_c_report.html"
+    text = write_report(runs, tmp_path / "r.html").path.read_text()
+    for number in range(3):
+        assert f'class="curve run-{number}"' in text
+        assert f'id="columns-{number}"' in text
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    outputs = []
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+        outputs.append(write_run(tmp_path / name, grid(2, 2)))
+    assert [run.name for run in view_runs(outputs)] == ["x/run", "y/run"]
+
+
+# --- runs of every sort ----------------------------------------------------------------------------------------------
+
+ODD: dict[str, Callable[[Path], Path]] = {
+    "nothing scored": lambda folder: write_run(folder, [], failures=[failed(0, 0)], missing=[(1, 0)]),
+    "an empty file": lambda folder: write_run(folder, [], failures=None, inputs=False),
+    "one rollout": lambda folder: write_run(folder, [record(0, 0, 1.0)]),
+    "one fractional rollout": lambda folder: write_run(folder, [record(0, 0, 0.3)]),
+    "no usage": lambda folder: write_run(folder, [record(task, 0, 1.0, tokens=None) for task in range(3)]),
+    "some usage": lambda folder: write_run(folder, [record(task, 0, 1.0, tokens=task or None) for task in range(9)]),
+    "no inputs, no failures": lambda folder: write_run(folder, grid(3, 3), failures=None, inputs=False),
+    "fractional rewards": lambda folder: write_run(
+        folder, [record(task, at, task * 0.013 + at * 0.11) for task in range(40) for at in range(3)]
+    ),
+    "negative and large rewards": lambda folder: write_run(
+        folder, [record(task, at, (task - 20) * 1.7 + at) for task in range(40) for at in range(2)]
+    ),
+    "the same reward": lambda folder: write_run(folder, [record(task, 0, -2.5) for task in range(4)]),
+    "no reward at all": lambda folder: write_run(folder, [record(task, 0, None) for task in range(3)]),
+    "two agents": lambda folder: write_run(
+        folder, [record(task, at, 1.0, agent=f"a{task % 2}") for task in range(4) for at in range(2)]
+    ),
+    "hostile": lambda folder: write_run(folder, hostile_records()),
+    "large indexes": lambda folder: write_run(folder, [record(10**6 + task, 5, 0.0) for task in range(3)]),
+    "many tasks": lambda folder: write_run(folder, grid(700, 2)),
+}
+
+
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD.keys())
+def test_every_sort_of_run_has_a_report(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    run = view_runs([make(tmp_path)])[0]
+    written = write_report([run], tmp_path / "r.html")
+    text = written.path.read_text()
+    shown = re.sub(r"<(script|style)>.*?</\1>", "", text, flags=re.DOTALL)
+    assert not re.search(r'="[^"]*\b(nan|inf)\b', shown)
+    assert "Nothing is scored" in text or len(run.rewards)
+    for width in (80, 60):
+        lines = list(report_lines([run], width))
+        assert max(cell_len(line) for line in lines) <= width, lines
+        assert not re.search("[\x00-\x1f\x7f-\x9f]", "".join(lines))
+
+
+def test_inputs_and_rollouts_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    output = write_run(tmp_path, grid(3, 2))
+    with output.open("a") as more:
+        more.write(json.dumps(record(77, 0, 1.0)) + "\n")
+    with pytest.raises(DataError, match="never asked for: 77:0"):
+        view_runs([output])
+
+
+def test_a_report_never_takes_the_place_of_a_run(tmp_path: Path) -> None:
+    run = view(tmp_path, grid(2, 2))
+    before = run.paths.output.read_bytes()
+    for taken in (run.paths.output, run.paths.failures, tmp_path):
+        with pytest.raises(UserError, match="can't be written there"):
+            write_report([run], taken)
+    assert run.paths.output.read_bytes() == before
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_report_beside_the_run(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    write_run(tmp_path, grid(5, 3), failures=[failed(9, 0)])
+    done = run("gymnast", "report", "run.jsonl")
+    assert done.code == 0, done.err
+    assert "15 scored, 1 failed, 0 excluded, 0 missing" in done.out
+    assert (tmp_path / "run_report.html").stat().st_size > 10_000
+    told = run("gymnast", "report", "run.jsonl", "--json", "-o", "here.html", "--transcripts", "2").json()
+    assert told["report"] == "here.html"
+    assert told["runs"][0]["pass_at"][0]["k"] == 1
+
+
+def test_the_terminal_form_fits_80_columns_in_a_pipe(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    write_run(tmp_path, grid(50, 4), failures=[failed(90, 0)])
+    done = run("gymnast", "report", "run.jsonl", "--terminal", env={"COLUMNS": "200"})
+    assert done.code == 0, done.err
+    assert max(map(cell_len, done.out.splitlines())) <= 80
+    for part in ("rewards", "pass rate per task", "pass@k", "model_timeout", "most uncertain tasks", "█"):
+        assert part in done.out
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_an_output_that_knows_only_ascii_is_no_crash(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    write_run(tmp_path, grid(4, 2))
+    done = run("gymnast", "report", "run.jsonl", "--terminal", env={"PYTHONIOENCODING": "ascii"})
+    assert done.code == 0, done.err
+    assert "pass@k" in done.out
+
+
+def test_the_transcript_of_any_rollout_can_be_printed(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    write_run(tmp_path, grid(3, 2), failures=[failed(9, 1, body="<b>\x1b[31m")])
+    shown = run("gymnast", "report", "run.jsonl", "--show", "2:1")
+    assert shown.code == 0, shown.err
+    assert shown.out.startswith("task 2, rollout 1: reward 1.0\n")
+    assert "The answer is B." in shown.out
+    lost = run("gymnast", "report", "run.jsonl", "--show", "9:1")
+    assert "failed (model_timeout)" in lost.out
+    assert "body: <b>␛[31m" in lost.out
+    assert run("gymnast", "report", "run.jsonl", "--show", "8:0").code == 2
+    assert run("gymnast", "report", "run.jsonl", "--show", "here").code == 2
+
+
+def test_every_hostile_transcript_can_be_printed(tmp_path: Path) -> None:
+    paths = RunPaths(write_run(tmp_path, hostile_records()))
+    for task in range(len(HOSTILE)):
+        text = "\n".join(transcript_lines(paths, RolloutKey(task, 0)))
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("nowhere.jsonl",), 2, "there is no run 'nowhere.jsonl'"),
+        (("run.jsonl", "-o", "run.jsonl"), 2, "it is a file of the run"),
+        (("run.jsonl", "--terminal", "--json"), 2, "--terminal"),
+        (("run.jsonl", "run.jsonl", "--show", "1:1"), 2, "one run"),
+        ((), 2, "RUN"),
+    ],
+)
+def test_mistakes_are_said(
+    run: Callable[..., Outcome], tmp_path: Path, arguments: tuple[str, ...], code: int, text: str
+) -> None:
+    write_run(tmp_path, grid(2, 2))
+    done = run("gymnast", "report", *arguments)
+    assert done.code == code
+    assert text in done.err
+
+
+def test_a_missing_run_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        view_runs([tmp_path / "x.jsonl"])
+
+
+def test_assets_are_part_of_the_package() -> None:
+    from importlib import resources
+
+    names = {one.name for one in resources.files("gymnast.report").joinpath("assets").iterdir()}
+    assert {"page.html", "page.css", "main.js"} <= names
