@@ -28,6 +28,8 @@ def command(
 ) -> int:
     """Collect rollouts of every shipped environment with the policy that ships, and show the result."""
     from gymnast.cli.collect import run
+    from gymnast.report.build import write_report
+    from gymnast.report.run_view import view_runs
     from gymnast.rollouts.plan import PlanOptions
     from gymnast.rollouts.run import CollectRequest
     from gymnast.rollouts.splits import write_split
@@ -42,6 +44,8 @@ def command(
         existing="overwrite",
     )
     code = run(request, config, Allowance(), remote=False, head=None, as_json=False)
+    written = write_report(view_runs([request.output]), output_dir / "report.html")
     print(f"tasks     {tasks}")
+    print(f"report    {written.path}  (open it in a browser)")
     print("next      read README.md: the same command with your own policy endpoint and tasks")
     return code

@@ -110,7 +110,7 @@ def lines(found: Headline, failures_as: str = "excluded") -> Iterator[str]:
     listed = f" ({failed})" if failed else ""
     yield f"without a score: {sum(found.failed.values())} failed{listed}, {found.missing} missing"
     if found.excluded:
-        yield f"masked by their agents, and excluded below: {found.excluded}"
+        yield f"excluded below, because masked by their agents or without a reward: {found.excluded}"
     for agent in found.agents:
         yield from _agent_lines(agent)
     effect = found.failure_effect

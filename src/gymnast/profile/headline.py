@@ -23,9 +23,12 @@ from gymnast.profile.rollout_table import LENGTH, Range, reward_by
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from gymnast.profile.alignment import Completeness
     from gymnast.profile.failures import FailureSummary
     from gymnast.profile.groups import Groups
+    from gymnast.profile.table import RolloutTable
 
 FailuresAs = Literal["excluded", "zero", "bounds"]
 
@@ -75,7 +78,7 @@ class Headline:
     missing: int
     """Rollouts without a score and without a failure."""
     excluded: int
-    """Scored rollouts that their agent masked (`mask_sample`); no number below counts them."""
+    """Records without a reward, or masked by their agent (`mask_sample`); no number below counts them."""
     tasks: int
     complete_tasks: int
     partial_tasks: int
@@ -93,7 +96,7 @@ def headline(
     subset_key: str | None = None,
 ) -> Headline:
     """Sum a run up."""
-    groups, excluded = _unmasked(groups)
+    groups, excluded = _counted(groups)
     missing = set(completeness.missing.tolist())
     failed = {packed: kind for packed, kind in failures.last_kind.items() if packed in missing}
     kinds: dict[str, int] = {}
@@ -114,13 +117,20 @@ def headline(
     )
 
 
-def _unmasked(groups: Groups) -> tuple[Groups, int]:
-    """Without rollouts that are not to be learnt from or judged by, and how many those are."""
-    column = groups.table.columns.get("mask_sample")
-    if column is None:
-        return groups, 0
-    masked = column.values == 1
-    return by_task(groups.table.chosen(np.flatnonzero(~masked))), int(masked.sum())
+def _counted(groups: Groups) -> tuple[Groups, int]:
+    """Without rollouts that do not count, and how many those are."""
+    rows = counting_rows(groups.table)
+    excluded = len(groups.table) - len(rows)
+    return (by_task(groups.table.chosen(rows)), excluded) if excluded else (groups, 0)
+
+
+def counting_rows(table: RolloutTable) -> NDArray[np.int64]:
+    """The rows that a headline counts: with a reward, and not masked by their agent."""
+    counts = ~np.isnan(table.rewards) if len(table.rewards) else np.zeros(len(table), dtype=np.bool_)
+    masked = table.columns.get("mask_sample")
+    if masked is not None:
+        counts &= masked.values != 1
+    return np.flatnonzero(counts)
 
 
 def agent_headlines(

@@ -89,7 +89,7 @@ class _Reader:
                 return
         except msgspec.ValidationError:
             pass  # a field or a form that was not there before
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise _damaged(str(error), f"{path} line {number}") from error
         where = f"{path} line {number}"
         self._flush(source)
@@ -104,7 +104,7 @@ class _Reader:
         """Make a structure that fits this record and all before it."""
         try:
             fields = _FIELDS.decode(line)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise _damaged(str(error), where) from error
         for name in _INDEXES:
             if name not in fields:

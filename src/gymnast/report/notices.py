@@ -30,7 +30,7 @@ def notices(run: RunView) -> Iterator[str]:
             f"lie between {effect.lowest:.4f} and {effect.highest:.4f}."
         )
     if run.excluded:
-        yield f"{count(run.excluded)} records have no reward and are left out."
+        yield f"{count(run.excluded)} records have no reward or were masked by their agent, and are left out."
     if not run.has_inputs:
         yield "There are no materialized inputs beside this run, so nobody knows whether rollouts are missing."
     if len(run.rewards) and not math.isfinite(run.mean_reward.low):

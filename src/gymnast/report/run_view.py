@@ -14,6 +14,7 @@ from gymnast.errors import NotFoundError
 from gymnast.profile.alignment import Completeness, align
 from gymnast.profile.failures import read_failures
 from gymnast.profile.groups import by_task
+from gymnast.profile.headline import counting_rows
 from gymnast.profile.pass_at_k import pass_curve
 from gymnast.profile.plan_index import PlanIndex, read_plan
 from gymnast.profile.reading import read_rollouts
@@ -48,7 +49,7 @@ class RunView:
     tasks: Tasks
     manifest: Manifest | None
     excluded: int
-    """Records without a reward: neither scored nor failed."""
+    """Records without a reward, or masked by their agent."""
     has_inputs: bool
     has_failures_file: bool
 
@@ -120,7 +121,7 @@ def _view(paths: RunPaths, name: str, number: int) -> RunView:
 
 
 def _load(paths: RunPaths) -> tuple[LoadedRun, int]:
-    """A run, finished or not, and how many of its records have no reward."""
+    """A run, finished or not, and how many of its records do not count."""
     table = read_rollouts([paths.output])
     if paths.materialized_inputs.is_file():
         plan = read_plan([paths.materialized_inputs])
@@ -129,10 +130,10 @@ def _load(paths: RunPaths) -> tuple[LoadedRun, int]:
         plan = PlanIndex((), np.empty(0, np.int64), {})
         completeness = _as_found(table)
     failures = read_failures([paths.failures], set(table.packed.tolist()))
-    rewarded = np.isfinite(table.rewards) if len(table.rewards) else np.zeros(len(table), np.bool_)
-    excluded = len(table) - int(rewarded.sum())
+    rows = counting_rows(table)
+    excluded = len(table) - len(rows)
     completeness = replace(completeness, scored=completeness.scored - excluded)
-    return LoadedRun(plan, by_task(table.chosen(np.flatnonzero(rewarded))), completeness, failures), excluded
+    return LoadedRun(plan, by_task(table.chosen(rows)), completeness, failures), excluded
 
 
 def _as_found(table: RolloutTable) -> Completeness:
