@@ -98,6 +98,25 @@ def run_command(
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
+_HOLD = """
+import sys, time
+from pathlib import Path
+from gymnast.store.lock import RunLock
+
+with RunLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def holding_lock(path: Path) -> subprocess.Popen[str]:
+    """Another process that holds a run's lock."""
+    process = subprocess.Popen([sys.executable, "-c", _HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
 def write_jsonl(path: Path, rows: Sequence[Any]) -> Path:
     """Rows as a JSONL file."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

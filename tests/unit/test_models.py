@@ -252,14 +252,6 @@ async def test_a_native_responses_engine(bench: Bench) -> None:
     assert bad.failure.kind == "model_bad_reply"
 
 
-async def test_streaming_is_refused_in_words(bench: Bench) -> None:
-    bench.vllm("http://127.0.0.1:9/v1")
-    for path, body in (("/v1/responses", {"input": "x"}), ("/v1/chat/completions", {"messages": []})):
-        reply = await bench.calls.call("policy", path, {**body, "stream": True})
-        assert reply.status == 400
-        assert "does not stream" in reply.body["detail"]
-
-
 # --- openai_model ----------------------------------------------------------------------------------------------------
 
 

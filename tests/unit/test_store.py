@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from gymnast.errors import DataError, UserError
 from gymnast.store.append import AppendLog
 from gymnast.store.keys import key_of_line
+from gymnast.store.keyset import KeySet
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import (
     Counts,
@@ -35,7 +36,7 @@ from gymnast.store.manifest import (
 )
 from gymnast.store.repair import Repair, open_repaired
 from gymnast.types.task import RolloutKey
-from tests.support import read_jsonl
+from tests.support import holding_lock, read_jsonl
 
 
 def record(task: int, rollout: int = 0, **fields: Any) -> bytes:
@@ -433,28 +434,10 @@ async def test_a_folder_that_takes_no_files_is_an_error(tmp_path: Path) -> None:
 
 # --- the lock --------------------------------------------------------------------------------------------------------
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from gymnast.store.lock import RunLock
-
-with RunLock(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-def holding(path: Path) -> subprocess.Popen[str]:
-    """Another process that holds the lock."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    return process
-
 
 def test_a_second_process_is_refused_and_told_who_holds_the_lock_until_that_one_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    process = holding(path)
+    process = holding_lock(path)
     try:
         with pytest.raises(UserError) as caught, RunLock(path):
             pass
@@ -505,6 +488,7 @@ RACE = """
 import sys
 from pathlib import Path
 from gymnast.errors import UserError
+from gymnast.store.keyset import KeySet
 from gymnast.store.lock import RunLock
 
 path = Path(sys.argv[1])
@@ -635,3 +619,34 @@ def test_replacing_leaves_nothing_but_the_file(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl.done.new").write_text("left by a crash")
     write_replacing(path, b"{}\n")
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"x.jsonl.done": b"{}\n"}
+
+
+# --- sets of keys ----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(-5, 2**40), st.integers(0, 2**32 - 1)), max_size=60), st.data())
+def test_a_key_set_is_a_set(keys: list[tuple[int, int]], data: st.DataObject) -> None:
+    found, wanted = KeySet(), set[int]()
+    for task, rollout in keys:
+        packed = RolloutKey(task, rollout).packed
+        found.add(packed)
+        wanted.add(packed)
+        assert len(found) == len(wanted)
+    assert all(packed in found for packed in wanted)
+    other = RolloutKey(data.draw(st.integers(-5, 2**40)), data.draw(st.integers(0, 2**32 - 1))).packed
+    assert (other in found) == (other in wanted)
+    assert "x" not in found
+
+
+def test_a_key_set_of_a_large_run_is_small() -> None:
+    import tracemalloc
+
+    tracemalloc.start()
+    found = KeySet()
+    for task in range(20_000):
+        for rollout in range(4):
+            found.add(RolloutKey(task, rollout).packed)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found) == 80_000
+    assert size < 400_000

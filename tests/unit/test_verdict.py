@@ -7,8 +7,6 @@ import io
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -37,7 +35,7 @@ from gymnast.types.events import RunFinished
 from gymnast.types.failure import KINDS
 from gymnast.wire.asgi import AsgiScope, Receive, Send
 from gymnast.wire.http_client import HttpClient, target_of
-from tests.support import eventually
+from tests.support import eventually, holding_lock
 
 
 def finished(scored: int, failed: dict[str, int] | None = None, owed: int = 0, **more: Any) -> RunFinished:
@@ -465,28 +463,9 @@ async def test_a_run_that_nobody_works_on_is_told_from_its_manifest(tmp_path: Pa
     assert not is_being_written(paths)
 
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from gymnast.store.lock import RunLock
-
-with RunLock(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-def holding(path: Path) -> subprocess.Popen[str]:
-    """Another process that holds a run's lock."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    return process
-
-
 async def test_a_run_whose_process_is_gone_without_a_word_is_interrupted(tmp_path: Path) -> None:
     paths = written(tmp_path, RunState.RUNNING)
-    process = holding(paths.lock)
+    process = holding_lock(paths.lock)
     try:
         assert is_being_written(paths)
         assert (await look_at(paths.output)).state == "running"

@@ -20,6 +20,7 @@ import orjson
 from gymnast.errors import DataError, UserError
 from gymnast.store.append import AppendLog
 from gymnast.store.keys import key_of_line
+from gymnast.store.keyset import KeySet
 from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest, write_replacing
 from gymnast.store.repair import open_repaired
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 class Settled:
     """What the files of a run say of its rollouts."""
 
-    scored: set[int] = field(default_factory=set)
+    scored: KeySet = field(default_factory=KeySet)
     failed: dict[int, str] = field(default_factory=dict)
     """Failed for good: the kind."""
     attempts: dict[int, int] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gymnast.errors import UserError
+from gymnast.errors import DataError, UserError
 from gymnast.rollouts.attempt import Failed, failure_line
 from gymnast.rollouts.book import RunBook, Take
 from gymnast.rollouts.concurrency import Pressure
@@ -81,6 +81,12 @@ async def conduct(prepared: Prepared, executor: Executor, how: Conduct, audience
         for repaired in book.notes:
             audience.say(f"repaired: {repaired}")
         _keep_bad_rows(prepared, book)
+        if book.counts().owed < 0:
+            raise DataError(
+                "the run has records of rollouts that were never planned",
+                where=str(prepared.paths.output),
+                next="bring its files together again, or choose another --output",
+            )
         engine = Engine(book, executor, how.engine, audience.listen, list(prepared.agents))
         state = await _steered(engine, book, executor, how, audience, began)
         note = ending_note(engine, state)

@@ -176,7 +176,7 @@ def invocation(*, forced: bool = False) -> Invocation:
 
 def _make_room(paths: RunPaths, existing: Existing) -> list[str]:
     if existing == "overwrite":
-        for path in paths.existing():
+        for path in reversed(paths.existing()):  # what says that the run is finished goes first
             path.unlink()
     folder = paths.set_aside()
     return [f"an earlier run under this name was moved to {folder}"] if folder is not None else []

@@ -22,7 +22,7 @@ class AppendLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._pending: list[bytes] = []
+        self._pending = bytearray()  # not the lines themselves: those from an encoder may hold ten times their size
         self._fd = -1
         self._committer: asyncio.Task[None] | None = None
         self._committing = asyncio.Lock()
@@ -51,7 +51,8 @@ class AppendLog:
         """Take a line (without its newline). Raises if an earlier write failed: what is accepted is kept."""
         if self.error is not None:
             raise self._failure(self.error)
-        self._pending.append(line)
+        self._pending += line
+        self._pending += b"\n"
 
     async def commit(self) -> None:
         """Write and sync everything taken so far. Raises if that failed, now or earlier: then lines are missing."""
@@ -67,14 +68,13 @@ class AppendLog:
         async with self._committing:
             if self.error is not None or not self._pending:
                 return
-            lines, self._pending = self._pending, []
-            data = b"\n".join(lines) + b"\n"
+            data, self._pending = self._pending, bytearray()
             try:
                 await asyncio.to_thread(self._write, data)
             except OSError as error:
                 self.error = error
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytearray) -> None:
         size = os.fstat(self._fd).st_size
         view = memoryview(data)
         try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gymnast.store.keys import key_of_record
+from gymnast.store.keyset import KeySet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +57,7 @@ class _Reading:
 
     def __init__(self, take: Callable[[RolloutKey, bytes], None], *, one_line_a_key: bool) -> None:
         self._take = take
-        self._seen: set[int] | None = set() if one_line_a_key else None
+        self._seen: KeySet | None = KeySet() if one_line_a_key else None
         self.lines = self.position = self.good_end = 0
         self.bad: list[bytes] = []
         self.duplicates: list[RolloutKey] = []
@@ -92,7 +93,7 @@ def _truncate(path: Path, size: int) -> None:
 
 def _rewrite(path: Path, *, one_line_a_key: bool) -> None:
     """A copy without damaged lines and second records of the same rollout, put in the file's place."""
-    seen: set[int] = set()
+    seen = KeySet()
     temporary = path.with_name(path.name + ".repaired")
     with path.open("rb") as source, temporary.open("wb") as target:
         for raw in source:

@@ -105,6 +105,11 @@ def message_text(item: JsonObject) -> str:
     return "".join(part["text"] for part in content or () if isinstance(part.get("text"), str))
 
 
+def reasoning_texts(item: JsonObject) -> list[str]:
+    """The thoughts of a reasoning item: its summary, or what engines put into `content` instead."""
+    return [part["text"] for part in item["summary"] or item.get("content") or () if isinstance(part.get("text"), str)]
+
+
 def is_model_turn(item: JsonObject) -> bool:
     """Whether the policy produced this item (an assistant message, a call, reasoning)."""
     kind = item.get("type", "message")

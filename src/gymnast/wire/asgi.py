@@ -23,7 +23,6 @@ AsgiApp = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 ROLLOUT_HEADER = "x-gymnast-rollout"
 _JSON = (b"content-type", b"application/json")
-_TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 class ClientGone(Exception):  # noqa: N818 - nobody is left to answer
@@ -86,7 +85,9 @@ class Guarded:
 
     def _authorized(self, headers: dict[bytes, bytes]) -> bool:
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token or b"")
+        if scheme.lower() != b"bearer":
+            given = headers.get(b"x-api-key", b"")  # how Anthropic's clients send a key
+        return hmac.compare_digest(given.strip(), self._token or b"")
 
 
 async def read_body(receive: Receive) -> bytes:
@@ -104,7 +105,8 @@ async def read_body(receive: Receive) -> bytes:
 async def send_reply(send: Send, reply: Reply) -> None:
     """A reply as ASGI messages."""
     payload = encode(reply.body)
-    headers = [_TEXT if isinstance(reply.body, PlainText) else _JSON, (b"content-length", str(len(payload)).encode())]
+    kind = (b"content-type", reply.body.content_type) if isinstance(reply.body, PlainText) else _JSON
+    headers = [kind, (b"content-length", str(len(payload)).encode())]
     if reply.cookies:
         headers += [(b"set-cookie", set_cookie_header(*pair).encode("latin-1")) for pair in reply.cookies.items()]
         headers.append((b"vary", b"Cookie"))

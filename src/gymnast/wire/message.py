@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import orjson
 
@@ -27,6 +27,14 @@ class PlainText(str):
     """A reply body that is sent as text, not as a JSON string."""
 
     __slots__ = ()
+    content_type: ClassVar[bytes] = b"text/plain; charset=utf-8"
+
+
+class EventStream(PlainText):
+    """A reply body that is a whole stream of server-sent events."""
+
+    __slots__ = ()
+    content_type = b"text/event-stream; charset=utf-8"
 
 
 @dataclass(slots=True)
@@ -78,6 +86,16 @@ class Reply:
         if self.raw is not None:
             return self.raw.decode("utf-8", errors="replace")
         return encode(self.body).decode()
+
+
+def error_text(reply: Reply) -> str:
+    """What an error reply says, in words for a person."""
+    if reply.failure is not None:
+        return reply.failure.message
+    detail = reply.body.get("detail") if isinstance(reply.body, dict) else reply.body
+    if isinstance(detail, list) and all(isinstance(entry, dict) and {"loc", "msg"} <= entry.keys() for entry in detail):
+        return "; ".join(f"{'.'.join(str(step) for step in entry['loc'])}: {entry['msg']}" for entry in detail)
+    return detail if isinstance(detail, str) else reply.text()
 
 
 def encode(body: Any) -> bytes:

@@ -96,18 +96,22 @@ class Server(ABC):
         handler = self._routes.get((request.method, request.path))
         try:
             result = await handler(request) if handler is not None else self._no_route(request)
-        except InvalidBody as error:
-            result = Reply(422, {"detail": error.detail})
-        except ReplyError as error:
-            result = error.reply
-        except CallError as error:
-            return self._inner_failure(error)
+        except (InvalidBody, ReplyError) as error:
+            result = self.error_reply(request, error)
         except Exception as error:  # noqa: BLE001 - the boundary: whatever a server raises becomes its 500
-            return self._own_failure(request, error)
+            return self.error_reply(request, error)
         reply = result if isinstance(result, Reply) else Reply(200, result)
         if request.issued_session is not None and self.has_sessions:
             reply.cookies = {**reply.cookies, self.cookie_name: request.issued_session}
         return reply
+
+    def error_reply(self, request: Request, error: Exception) -> Reply:
+        """What the contract answers when a handler raised this."""
+        if isinstance(error, InvalidBody):
+            return Reply(422, {"detail": error.detail})
+        if isinstance(error, ReplyError):
+            return error.reply
+        return self._inner_failure(error) if isinstance(error, CallError) else self._own_failure(request, error)
 
     def failure_for(self, request: Request, error: Exception) -> FailureDetail:
         """How an unexpected exception of a handler is recorded."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
-from gymnast.types.responses import message_text, response_object
-from gymnast.wire.dialects.chat_request import think_block
+from gymnast.types.responses import message_text, reasoning_texts, response_object
+from gymnast.wire.dialects.chat_request import THINK, think_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from gymnast.types.items import CreateParams, Item, Response, Usage
     from gymnast.types.json import JsonObject
 
-_THINK: Final = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 _INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -26,7 +24,7 @@ def split_thinking(content: str) -> tuple[list[str], str]:
     """The reasoning in `<think>` blocks, and the text without them."""
     if "<think>" not in content:
         return [], content
-    return _THINK.findall(content), _THINK.sub("", content)
+    return THINK.findall(content), THINK.sub("", content)
 
 
 def response_of_completion(
@@ -102,7 +100,7 @@ def completion_of_response(response: JsonObject, *, new_id: Callable[[str], str]
     for item in response["output"]:
         kind = item.get("type", "message")
         if kind == "reasoning":
-            content += "".join(think_block(part["text"]) for part in item["summary"])
+            content += "".join(think_block(text) for text in reasoning_texts(item))
         elif kind == "function_call":
             function = {"name": item["name"], "arguments": item["arguments"]}
             calls.append({"id": item["call_id"], "type": "function", "function": function})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gymnast.types.responses import is_model_turn, message_text
+from gymnast.types.responses import is_model_turn, message_text, reasoning_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +26,9 @@ _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
 }
 # Create params that would change the meaning of the request if they were left out.
 _UNSUPPORTED: Final = ("previous_response_id", "prompt")
+
+THINK: Final = re.compile(r"<think>(.*?)</think>", re.DOTALL)
+"""Reasoning within assistant text."""
 
 
 class NotConvertible(ValueError):  # noqa: N818 - a refusal that names what cannot be said in the other dialect
@@ -59,8 +63,8 @@ def _put_tools(body: JsonObject, asked: JsonObject) -> None:
     tools = asked.get("tools") or []
     choice = asked.get("tool_choice", "auto")
     if not tools:
-        if choice == "required":
-            raise NotConvertible("tool_choice is 'required' but the request has no tools")
+        if choice == "required" or isinstance(choice, dict):
+            raise NotConvertible(f"tool_choice is {choice!r} but the request has no tools")
         return
     body["tools"] = [_chat_tool(tool) for tool in tools]
     if "tool_choice" in asked:
@@ -141,7 +145,7 @@ def _assistant_message(run: Iterable[JsonObject]) -> JsonObject:
     for item in run:
         kind = item.get("type", "message")
         if kind == "reasoning":
-            content += "".join(think_block(part["text"]) for part in item["summary"])
+            content += "".join(think_block(text) for text in reasoning_texts(item))
         elif kind == "function_call":
             function = {"name": item["name"], "arguments": item["arguments"]}
             calls.append({"id": item["call_id"], "type": "function", "function": function})
@@ -189,82 +193,153 @@ def _chat_text(content: Any) -> str:
 
 # --- and back --------------------------------------------------------------------------------------------------------
 
+# Keys of chat messages that are translated; others have no counterpart in items.
+_MESSAGE_KEYS: Final = frozenset(
+    {"role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal"}
+)
+_TRANSLATED: Final = frozenset(
+    {"messages", "max_completion_tokens", "max_tokens", "tools", "tool_choice", "parallel_tool_calls"}
+    | {"reasoning_effort", "response_format", "verbosity", "stream", "stream_options", "n", *_SAME_NAME}
+)
+# Said with content None or by an older API: leaving it out would change what the conversation is.
+_REFUSED_IN_MESSAGES: Final = ("function_call", "audio")
+
 
 def params_of_chat(body: JsonObject) -> JsonObject:
     """Create params that ask for the same as a chat body; what they cannot say travels in `metadata.extra_body`."""
-    params: JsonObject = {"input": [item for message in body["messages"] for item in _items(message)]}
+    if body.get("n") not in {None, 1}:
+        raise NotConvertible("'n' other than 1 has no counterpart in Responses: send several requests")
+    items = [item for message in body["messages"] for item in _items(message)]
+    params: JsonObject = {"input": with_reasoning_ids(items)}
     params |= {name: body[name] for name in _SAME_NAME if body.get(name) is not None}
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
     if limit is not None:
         params["max_output_tokens"] = limit
-    if body.get("tools"):
-        params["tools"] = [
-            {"strict": None, "parameters": None, **tool["function"], "type": "function"} for tool in body["tools"]
-        ]
-        choice = body.get("tool_choice")
-        if choice is not None:
-            named = isinstance(choice, dict) and choice.get("type") == "function"
-            params["tool_choice"] = {"type": "function", "name": choice["function"]["name"]} if named else choice
-        if body.get("parallel_tool_calls") is not None:
-            params["parallel_tool_calls"] = body["parallel_tool_calls"]
+    _put_chat_tools(params, body)
     if body.get("reasoning_effort") is not None:
         params["reasoning"] = {"effort": body["reasoning_effort"]}
+    text = _text_of_chat(body)
+    if text:
+        params["text"] = text
     rest = {key: value for key, value in body.items() if key not in _TRANSLATED and value is not None}
-    if rest:
-        metadata = dict(params.get("metadata") or {})
-        metadata["extra_body"] = orjson.dumps({**rest, **orjson.loads(metadata.get("extra_body", "{}"))}).decode()
-        params["metadata"] = metadata
-    return params
+    if body.get("response_format") and "format" not in text:
+        rest["response_format"] = body["response_format"]
+    return with_extra_body(params, rest)
 
 
-_TRANSLATED: Final = frozenset(
-    {
-        "messages",
-        "max_completion_tokens",
-        "max_tokens",
-        "tools",
-        "tool_choice",
-        "parallel_tool_calls",
-        "reasoning_effort",
-    }
-    | {"stream", "stream_options", "n", *_SAME_NAME}
-)
+def with_extra_body(params: JsonObject, extra: JsonObject) -> JsonObject:
+    """Params that carry what the internal form has no name for, as the JSON text backends read."""
+    if not extra:
+        return params
+    metadata = dict(params.get("metadata") or {})
+    metadata["extra_body"] = orjson.dumps({**extra, **orjson.loads(metadata.get("extra_body", "{}"))}).decode()
+    return {**params, "metadata": metadata}
+
+
+def lost_from_chat(body: JsonObject) -> list[str]:
+    """The names of what a chat body says that create params do not."""
+    keys = {key for message in body["messages"] for key, value in message.items() if value is not None}
+    return [f"messages.{key}" for key in sorted(keys - _MESSAGE_KEYS)]
+
+
+def _put_chat_tools(params: JsonObject, body: JsonObject) -> None:
+    if not body.get("tools"):
+        return
+    params["tools"] = [
+        {"strict": None, "parameters": None, **tool["function"], "type": "function"} for tool in body["tools"]
+    ]
+    choice = body.get("tool_choice")
+    if choice is not None:
+        named = isinstance(choice, dict) and choice.get("type") == "function"
+        params["tool_choice"] = {"type": "function", "name": choice["function"]["name"]} if named else choice
+    if body.get("parallel_tool_calls") is not None:
+        params["parallel_tool_calls"] = body["parallel_tool_calls"]
+
+
+def _text_of_chat(body: JsonObject) -> JsonObject:
+    text: JsonObject = {}
+    shape = body.get("response_format") or {}
+    if shape.get("type") == "json_schema":
+        text["format"] = {**shape["json_schema"], "type": "json_schema"}
+    elif shape.get("type") in {"json_object", "text"}:
+        text["format"] = {"type": shape["type"]}
+    if body.get("verbosity") is not None:
+        text["verbosity"] = body["verbosity"]
+    return text
 
 
 def _items(message: JsonObject) -> list[JsonObject]:
+    for name in _REFUSED_IN_MESSAGES:
+        if message.get(name) is not None:
+            raise NotConvertible(f"'{name}' of a chat message has no counterpart in Responses")
     role = message["role"]
     if role == "tool":
-        output = _chat_text(message.get("content"))
+        output = _input_content(message.get("content"))
+        if not isinstance(output, str) and any(part["type"] != "input_text" for part in output):
+            raise NotConvertible("a tool message with anything but text has no counterpart in Responses")
         return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": output}]
     if role != "assistant":
         return [{"type": "message", "role": role, "content": _input_content(message.get("content"))}]
-    items: list[JsonObject] = []
-    text = _chat_text(message.get("content"))
-    if text:
-        items.append({"type": "message", "role": "assistant", "content": text})
-    for call in message.get("tool_calls") or ():
-        function = call["function"]
-        items.append(
-            {
-                "type": "function_call",
-                "call_id": call["id"],
-                "name": function["name"],
-                "arguments": function["arguments"],
-            }
-        )
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    items = [reasoning_item(reasoning)] if reasoning else []
+    items += _spoken(_assistant_text(message.get("content")) or message.get("refusal") or "")
+    items += [_call_item(call) for call in message.get("tool_calls") or ()]
     return items
+
+
+def reasoning_item(text: str) -> JsonObject:
+    """A thought as an item, still without an id."""
+    return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
+
+
+def with_reasoning_ids(items: Iterable[JsonObject]) -> list[JsonObject]:
+    """Items whose thoughts have the id that items need, by their place: other dialects know none."""
+    return [{**item, "id": f"rs_{index}"} if item["type"] == "reasoning" else item for index, item in enumerate(items)]
+
+
+def _spoken(content: str) -> list[JsonObject]:
+    """Assistant text and the `<think>` blocks within it, in their order; nothing is lost."""
+    items: list[JsonObject] = []
+    for index, piece in enumerate(THINK.split(content)):
+        if index % 2:
+            items.append(reasoning_item(piece))
+        elif piece:
+            items.append({"type": "message", "role": "assistant", "content": piece})
+    return items
+
+
+def _call_item(call: JsonObject) -> JsonObject:
+    function = call["function"]
+    return {
+        "type": "function_call",
+        "call_id": call["id"],
+        "name": function["name"],
+        "arguments": function["arguments"],
+    }
+
+
+def _assistant_text(content: Any) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    for part in content:
+        if part["type"] not in {"text", "refusal"}:
+            raise NotConvertible(f"assistant content of type '{part['type']}' has no counterpart in Responses")
+    return "".join(part[part["type"]] for part in content)
 
 
 def _input_content(content: Any) -> Any:
     if content is None or isinstance(content, str):
         return content or ""
-    parts: list[JsonObject] = []
-    for part in content:
-        if part["type"] == "text":
-            parts.append({"type": "input_text", "text": part["text"]})
-        elif part["type"] == "image_url":
-            image = part["image_url"]
-            parts.append({"type": "input_image", "image_url": image["url"], "detail": image.get("detail", "auto")})
-        else:
-            raise NotConvertible(f"content parts of type '{part['type']}' have no counterpart in Responses")
-    return parts
+    return [_input_part(part) for part in content]
+
+
+def _input_part(part: JsonObject) -> JsonObject:
+    kind = part["type"]
+    if kind == "text":
+        return {"type": "input_text", "text": part["text"]}
+    if kind == "image_url":
+        image = part["image_url"]
+        return {"type": "input_image", "image_url": image["url"], "detail": image.get("detail") or "auto"}
+    if kind == "video_url":
+        return {"type": "input_video", "video_url": part["video_url"]["url"]}
+    raise NotConvertible(f"content parts of type '{kind}' have no counterpart in Responses")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from pydantic import Field
 
 from gymnast.kit import Model, ModelCall
@@ -12,6 +13,8 @@ from gymnast.types.json import JsonObject
 from gymnast.wire.validate import InvalidBody, validate_response
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gymnast.types.items import CreateParams, Response
     from gymnast.wire.server import Surroundings
 
@@ -45,10 +48,15 @@ class OpenAIModel(Model):
     def model_name(self) -> str:
         return self.settings.openai_model
 
+    @property
+    def takes_hosted_tools(self) -> bool:
+        return True
+
     async def respond(self, params: CreateParams, call: ModelCall) -> Response:
         body: dict[str, Any] = {**self.settings.extra_body, **params, "model": self.settings.openai_model}
         if self.settings.drop_input_reasoning_items and isinstance(body["input"], list):
             body["input"] = [item for item in body["input"] if item.get("type") != "reasoning"]
+        self.note_ignored(call, _read_by_nobody(params.get("metadata") or {}))
         reply = await self.upstream.post("/responses", body, call)
         try:
             return validate_response(reply, loc=("response",))
@@ -58,3 +66,17 @@ class OpenAIModel(Model):
     async def complete(self, body: JsonObject, call: ModelCall) -> JsonObject:
         asked = {**self.settings.extra_body, **body, "model": self.settings.openai_model}
         return await self.upstream.post("/chat/completions", asked, call)
+
+
+def _read_by_nobody(metadata: Mapping[str, str]) -> list[str]:
+    """What rides in metadata for engines that look into it; the Responses API has no parameter for it."""
+    found = [key for key in ("extra_body", "chat_template_kwargs") if key in metadata]
+    return [f"metadata.{key}.{name}" for key in found for name in _keys(metadata[key])]
+
+
+def _keys(text: str) -> list[str]:
+    try:
+        value: Any = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return ["*"]
+    return list(value) if isinstance(value, dict) else ["*"]

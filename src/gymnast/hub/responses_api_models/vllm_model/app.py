@@ -19,6 +19,7 @@ from gymnast.types.failure import FailureDetail, Stage
 from gymnast.types.json import JsonObject
 from gymnast.wire.dialects.chat_reply import BadCompletion, response_of_completion, split_thinking
 from gymnast.wire.dialects.chat_request import NotConvertible, chat_request, think_block
+from gymnast.wire.server import HttpError
 from gymnast.wire.validate import InvalidBody, validate_response
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ class VLLMModel(Model):
 
     def __init__(self, name: str, settings: VLLMModelSettings, surroundings: Surroundings) -> None:
         super().__init__(name, settings, surroundings)
-        self._warned: set[str] = set()
         self.upstream = Upstream(
             name,
             settings.base_url,
@@ -68,17 +68,18 @@ class VLLMModel(Model):
     def model_name(self) -> str:
         return self.settings.model
 
+    @property
+    def takes_hosted_tools(self) -> bool:
+        return self.settings.is_responses_native
+
     async def respond(self, params: CreateParams, call: ModelCall) -> Response:
         if self.settings.is_responses_native:
             return await self._respond_natively(params, call)
         try:
             body, lost = chat_request(params)
         except NotConvertible as error:
-            text = f"{self.name}: {error}"
-            raise CallError(
-                FailureDetail("model_rejected", Stage.MODEL, text, instance=self.name, body=str(error))
-            ) from error
-        self._warn_about(lost)
+            raise self._refusal(str(error)) from error
+        self.note_ignored(call, lost)
         completion = await self.complete(body, call)
         try:
             return response_of_completion(
@@ -92,7 +93,7 @@ class VLLMModel(Model):
             raise self.upstream.failure("model_bad_reply", _CHAT, str(error)) from error
 
     async def complete(self, body: JsonObject, call: ModelCall) -> JsonObject:
-        messages = [self._outbound_message(message) for message in body["messages"]]
+        messages = [self._outbound_message(message, call) for message in body["messages"]]
         if not self.settings.sequential_reasoning_allowed and _ends_with_empty_turn(messages):
             return _empty_completion(self.settings.model, "content_filter")
         asked = self._outbound_body({**body, "messages": messages})
@@ -124,14 +125,13 @@ class VLLMModel(Model):
         metadata = body.get("metadata") or {}
         for name in _AUDIO:
             if name in metadata:
-                text = f"{self.name}: audio in metadata ('{name}') is not supported"
-                raise CallError(FailureDetail("model_rejected", Stage.MODEL, text, instance=self.name))
-        template = {**(settings.chat_template_kwargs or {}), **_json_text(metadata, "chat_template_kwargs")}
-        extra = {**(settings.extra_body or {}), **_json_text(metadata, "extra_body")}
+                raise self._refusal(f"audio in metadata ('{name}') is not supported")
+        template = {**(settings.chat_template_kwargs or {}), **self._json_text(metadata, "chat_template_kwargs")}
+        extra = {**(settings.extra_body or {}), **self._json_text(metadata, "extra_body")}
         under: JsonObject = {"chat_template_kwargs": template, **extra} if template else extra
         return {**under, **body, "model": settings.model, **(settings.sampling_overrides or {})}
 
-    def _outbound_message(self, message: JsonObject) -> JsonObject:
+    def _outbound_message(self, message: JsonObject, call: ModelCall) -> JsonObject:
         if message.get("role") == "developer" and self.settings.replace_developer_role_with_system:
             return {**message, "role": "system"}
         content = message.get("content")
@@ -147,6 +147,8 @@ class VLLMModel(Model):
         kept = content if self.settings.preserve_reasoning_in_assistant_content else text or None
         if not self.settings.uses_interleaved_reasoning:
             return {**message, "content": kept}
+        if len(thoughts) > 1 and kept is not content:
+            self.note_ignored(call, ["reasoning after the first of a turn"])  # a message has one field for it
         return {**message, "content": kept, "reasoning_content": thoughts[0], "reasoning": thoughts[0]}
 
     def _fold_reasoning(self, message: JsonObject) -> None:
@@ -159,22 +161,21 @@ class VLLMModel(Model):
             raise self.upstream.failure("model_bad_reply", _CHAT, said)
         message["content"] = think_block(reasoning) + (message.get("content") or "")
 
-    def _warn_about(self, lost: list[str]) -> None:
-        for name in lost:
-            if name not in self._warned:
-                self._warned.add(name)
-                self.log.warning("the create param '%s' has no counterpart in Chat Completions and is not sent", name)
+    def _json_text(self, metadata: JsonObject, key: str) -> JsonObject:
+        if key not in metadata:
+            return {}
+        try:
+            value: Any = orjson.loads(metadata[key])
+        except (orjson.JSONDecodeError, TypeError) as error:
+            raise self._refusal(f"metadata.{key} is not JSON text: {error}") from error
+        if not isinstance(value, dict):
+            raise self._refusal(f"metadata.{key} is not the JSON text of an object")
+        return value
 
-
-def _json_text(metadata: JsonObject, key: str) -> JsonObject:
-    if key not in metadata:
-        return {}
-    try:
-        value: Any = orjson.loads(metadata[key])
-    except (orjson.JSONDecodeError, TypeError) as error:
-        text = f"metadata.{key} is not JSON text: {error}"
-        raise CallError(FailureDetail("model_rejected", Stage.MODEL, text, body=str(metadata[key])[:300])) from error
-    return value if isinstance(value, dict) else {}
+    def _refusal(self, said: str) -> HttpError:
+        """The request asks for what this backend cannot do; leaving that out would change its meaning."""
+        detail = FailureDetail("model_rejected", Stage.MODEL, f"{self.name}: {said}", instance=self.name, body=said)
+        return HttpError(422, said, failure=detail)
 
 
 def _is_overflow(detail: FailureDetail) -> bool:
