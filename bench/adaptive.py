@@ -71,7 +71,8 @@ def one(capacity: int, rollouts: int, concurrency: int | None) -> tuple[float, f
         requests, rejected = stats(port)
     finished = found[-1]
     assert finished["scored"] == finished["requested"], finished
-    warm = sorted(requests)[len(requests) // 3 : -1]
+    busy = [second for second in sorted(requests) if requests[second] >= max(requests.values()) / 3]
+    warm = busy[len(busy) // 3 : -1]
     asked, turned_away = sum(requests[second] for second in warm), sum(rejected.get(second, 0) for second in warm)
     return (asked - turned_away) / len(warm), turned_away / asked
 

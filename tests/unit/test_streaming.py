@@ -124,6 +124,12 @@ async def test_stream_is_a_boolean_in_chat(bench: Bench, stream: Any) -> None:
     assert (await post(bench, "/v1/chat/completions", {"messages": QUESTION, "stream": stream})).status == 422
 
 
+@pytest.mark.parametrize("body", [{"messages": 5}, {"messages": ["q"]}, {"messages": QUESTION, "stream_options": "x"}])
+async def test_a_chat_body_that_is_none_is_422_before_any_backend(bench: Bench, body: dict[str, Any]) -> None:
+    bench.vllm("http://127.0.0.1:9/v1")
+    assert (await post(bench, "/v1/chat/completions", {**body, "stream": True})).status == 422
+
+
 # --- responses -------------------------------------------------------------------------------------------------------
 
 

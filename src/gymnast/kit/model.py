@@ -137,23 +137,23 @@ class Model(Server):
 
     async def _chat_completions(self, request: Request) -> Any:
         body = require_object(request.body)
-        require_field(body, "messages")
-        stream = body.get("stream")
-        if stream is not None and not isinstance(stream, bool):
-            raise HttpError(422, "'stream' is true or false")
+        messages, stream, options = require_field(body, "messages"), body.get("stream"), body.get("stream_options")
+        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+            raise HttpError(422, "'messages' is a list of objects")
+        if not isinstance(stream, bool | None) or not isinstance(options, dict | None):
+            raise HttpError(422, "'stream' is true or false, and 'stream_options' an object")
         call = ModelCall(request)
         if not stream:
             completion = await self.complete(body, call)
             return _reply(completion, call) if call.ignored else completion
-        options = body.get("stream_options") or {}
         asked = {name: value for name, value in body.items() if name not in {"stream", "stream_options"}}
         completion = await self.complete(asked, call)
         try:
-            stream = chat_stream(completion, include_usage=bool(options.get("include_usage")))
+            chunks = chat_stream(completion, include_usage=bool((options or {}).get("include_usage")))
         except BadCompletion as error:
             text = f"{self.name}: {error}"
             raise CallError(FailureDetail("model_bad_reply", Stage.MODEL, text, instance=self.name)) from error
-        return _reply(stream, call)
+        return _reply(chunks, call)
 
     async def _messages(self, request: Request) -> Reply:
         try:

@@ -18,6 +18,8 @@ _BETTER: Final = 1.08
 """Throughput that is worth another step."""
 _PROBE_EVERY: Final = 15
 _PROBE_STEP: Final = 1.06
+_OVER: Final = 3
+"""Windows without a rejection after which an outage is taken to be over."""
 _PROBE_AGAIN: Final = 500
 """Rollouts before a level is tried again that was rejected when it was tried last."""
 _WINDOW_S: Final = 0.25
@@ -71,14 +73,17 @@ class ConcurrencyLimit:
         self._completions = 0
         self._busy = 0
         self._seconds = 0.0
-        self._last_rate = 0.0
+        self._settled_rate = 0.0
         self._probe_step = _PROBE_STEP
         self._rejections = 0
         self._latency_s = 0.0
         self._tolerated = 0.0
         """Share of rejections that is put up with because stepping back did not end them."""
-        self._first_step: tuple[float, float] | None = None
-        """Level and throughput when the present series of step-backs began."""
+        self._known_good = 0.0
+        """The highest level that was sustained."""
+        self._is_stepping_back = False
+        self._reference: tuple[float, float] | None = None
+        """Level and throughput after the first step of the present series of step-backs."""
         self._series_rejected = self._series_completed = 0
         self._failed_probe: float | None = None
         """The level that was rejected when it was tried last."""
@@ -133,13 +138,15 @@ class ConcurrencyLimit:
             self._start_window(now)
             return
         level = min(self._limit, self._in_flight_level())
-        if self._first_step is None:
-            self._first_step = (level, self._rate())
+        if not self._is_stepping_back:
+            self._is_stepping_back, self._reference = True, None
             self._series_rejected, self._series_completed = 1, 0
         self._rejected_at = level if self._rejected_at is None else min(self._rejected_at, level)
         self._limit = max(1.0, level * _BACK_OFF)
         if self._phase is _Phase.PROBING:
             self._failed_probe = level
+        elif self._phase is _Phase.SLOW_START:
+            self._known_good = min(self._known_good, level)
         self._phase, self._probe_step = _Phase.STEADY, _PROBE_STEP
         self._quiet_windows = self._since_step = 0
         self._ignore_until = now + max(1.0, 2 * self._latency_s)
@@ -150,20 +157,16 @@ class ConcurrencyLimit:
 
         A flaky proxy or a provider's hiccups reject at any level; below capacity, fewer in flight are fewer per second.
         """
-        if self._first_step is None:
+        if self._reference is None:
             return False
-        level, rate = min(self._limit, self._in_flight_level()), self._rate()
-        level_then, rate_then = self._first_step
+        level, rate = min(self._limit, self._in_flight_level()), self._settled_rate
+        level_then, rate_then = self._reference
         if level > level_then * _FAR_BELOW or not rate or not rate_then:
             return False
-        self._first_step = None
+        self._is_stepping_back, self._reference = False, None
         if self._series_rejected > _MOST_TOLERATED * self._series_completed:
             return False  # an outage is no noise
         return rate / rate_then < (1 + level / level_then) / 2
-
-    def _rate(self) -> float:
-        """Rollouts per second, of this window or else of the one before."""
-        return self._busy / self._seconds if self._completions >= 10 and self._seconds else self._last_rate
 
     def _in_flight_level(self) -> float:
         return self._busy / self._completions if self._completions >= 10 else self._limit
@@ -181,12 +184,18 @@ class ConcurrencyLimit:
         elif self._rejections >= _FEW and self._rejections > self._tolerated * (self._rejections + self._completions):
             self._answer_rejections(now)
             return
-        rate = self._last_rate = self._busy / max(self._seconds, 1e-9)  # in flight / latency: bursts do not fool it
-        used = self._busy / self._completions / max(self.current, 1)
+        rate = self._busy / max(self._seconds, 1e-9)  # in flight / latency: bursts do not fool it
+        level, had_rejections = self._busy / self._completions, self._rejections > 0
+        used = level / max(self.current, 1)
         self._start_window(now)
         if self._settling:  # these rollouts began under another limit; their latency says nothing about this one
             self._settling = False
             return
+        self._settled_rate = rate
+        if not had_rejections:
+            self._known_good = max(self._known_good, level)
+        if self._is_stepping_back and self._reference is None:
+            self._reference = (level, rate)
         if used < 0.8 or self._pressure.is_high:
             return  # the limit is not what holds us back, or the engine asks for mercy
         if self._phase is _Phase.SLOW_START:
@@ -202,7 +211,7 @@ class ConcurrencyLimit:
         if self._tolerated < _LEAST_TOLERATED:
             self._tolerated = 0.0
         if self._quiet_windows > _PROBE_EVERY // 2:
-            self._first_step = None
+            self._is_stepping_back, self._reference = False, None
 
     def _slow_start(self, rate: float) -> None:
         if rate >= self._best_rate * _BETTER:
@@ -220,6 +229,9 @@ class ConcurrencyLimit:
             self._grow_to(self._limit + max(1.0, 0.3 * (roof - self._limit)))  # back up, slower the nearer it is
             return
         self._quiet_windows += 1
+        if self._quiet_windows >= _OVER and self._limit < self._known_good / 2:  # an outage, and it is over
+            self._rejected_at, self._best_rate, self._phase = None, 0.0, _Phase.SLOW_START
+            return
         grown = max(self._limit + 1, self._limit * self._probe_step)
         is_known_bad = self._failed_probe is not None and grown >= 0.8 * self._failed_probe
         if self._quiet_windows < _PROBE_EVERY or (is_known_bad and self._since_step < _PROBE_AGAIN):
