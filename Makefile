@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench docs lock clean
+.PHONY: demo test test-crash check bench docs lock clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
 
 test: $(VENV)/.dev  ## set up and run the tests
 	$(BIN)/pytest
+
+test-crash: $(VENV)/.dev  ## all 200 crash schedules (some 20 minutes; `make test` runs a few)
+	GYMNAST_CRASH_SCHEDULES=200 $(BIN)/pytest tests/crash
 
 check: $(VENV)/.dev  ## lint, format and types
 	$(BIN)/ruff check .
@@ -21,6 +24,11 @@ bench: $(VENV)/.dev  ## measure; prints ratios to a yardstick measured in the sa
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/http_client.py
 	$(BIN)/python bench/rollout_cost.py
+	$(BIN)/python bench/adaptive.py
+	$(BIN)/python bench/large_run.py
+	$(BIN)/python bench/soak.py
+	$(BIN)/python bench/profile.py
+	$(BIN)/python bench/report.py
 
 docs: $(VENV)/.dev  ## write the generated pages
 	$(BIN)/python docs/generate.py
