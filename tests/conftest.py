@@ -12,10 +12,15 @@ from typing import Any
 import psutil
 import pytest
 import uvloop
+from hypothesis import HealthCheck, settings
 
 from gymnast.config import Config, load_config, read_environ
 from gymnast.wire.http_client import HttpClient
 from tests.support import Outcome, Served, run_command, serving
+
+# How fast examples are made says more about the machine than about the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 BOTH_LOOPS = {"test_http_client.py", "test_deadline.py", "test_transports.py"}
 """Tests of code that leans on the event loop run on asyncio's as well as on uvloop."""
