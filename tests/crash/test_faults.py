@@ -71,7 +71,7 @@ def test_an_endpoint_that_drops_connections_for_a_while_is_waited_for(tmp_path: 
     files, served = collected(tmp_path, ("--slow-s", "0.02", "--flap", "15:1.5"), "--concurrency", "8", ONE_TRY)
     assert served["flap"] > 0
     assert kinds(files) == {"model_unreachable"}
-    assert len(files.failures) < 48
+    assert len(files.failures) < 96  # two attempts each would be no waiting at all
 
 
 def test_statuses_that_pass_are_tried_again(tmp_path: Path) -> None:
