@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gymnast.errors import GymnastError, MissingRolloutsError, UserError
     from gymnast.rollouts.collector import Collector
-    from gymnast.rollouts.feed import Record
     from gymnast.rollouts.library import collect
+    from gymnast.rollouts.record import Record
 
 __version__ = "0.1.0"
 
@@ -20,7 +20,7 @@ _HOMES = {
     "Collector": "gymnast.rollouts.collector",
     "GymnastError": "gymnast.errors",
     "MissingRolloutsError": "gymnast.errors",
-    "Record": "gymnast.rollouts.feed",
+    "Record": "gymnast.rollouts.record",
     "UserError": "gymnast.errors",
     "collect": "gymnast.rollouts.library",
 }

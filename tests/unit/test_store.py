@@ -25,16 +25,9 @@ from gymnast.store.append import AppendLog
 from gymnast.store.keys import key_of_line
 from gymnast.store.keyset import KeySet
 from gymnast.store.lock import RunLock
-from gymnast.store.manifest import (
-    Counts,
-    Invocation,
-    Manifest,
-    RunState,
-    read_manifest,
-    write_manifest,
-    write_replacing,
-)
+from gymnast.store.manifest import Counts, Invocation, Manifest, RunState, read_manifest, write_manifest
 from gymnast.store.repair import Repair, open_repaired
+from gymnast.store.replacing import write_replacing
 from gymnast.types.task import RolloutKey
 from tests.support import holding_lock, read_jsonl
 

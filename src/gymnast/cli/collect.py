@@ -140,13 +140,12 @@ def command(
         search_dirs=search_dirs,
         stub_policy=remote,
     ).checked()
-    agents = [name for name, found in config.instances.items() if found.kind == "responses_api_agents"]
     template = config.roots.require(prompt_config, "the prompt template") if prompt_config else None
     request = CollectRequest(
         source=_source(config, source, split, output, resume=resume),
         output=output,
         plan=PlanOptions(
-            agent=agent or only_agent(agents),
+            agent=agent or only_agent(config.agents),
             repeats=num_repeats,
             limit=limit,
             add_seed=add_seed,

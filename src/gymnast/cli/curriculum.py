@@ -68,8 +68,8 @@ def command(
 
     from gymnast.profile.curriculum import CurriculumRequest, write_curriculum
     from gymnast.profile.difficulty import Thresholds
-    from gymnast.profile.files import replaced
     from gymnast.profile.schedule import Schedule
+    from gymnast.store.replacing import replaced
 
     request = CurriculumRequest(
         profiles=tuple(profiles),

@@ -126,8 +126,7 @@ def validate(
     config = _load(overrides, config_files, environments, search_dirs)
     allowed = [_one_of("--allow", kind, KINDS) for kind in allow or ()]
     files = files_to_check(config, inputs or (), prompt_config=prompt_config, license_name=license_name)
-    agents = [name for name, found in config.instances.items() if found.kind == "responses_api_agents"]
-    found = validate_files(files, agents or None, allow=allowed)
+    found = validate_files(files, config.agents or None, allow=allowed)
     _show_validation(found, files, as_json=as_json)
     return 2 if found.findings else 0
 

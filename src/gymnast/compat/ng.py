@@ -61,8 +61,7 @@ def collect_rollouts() -> None:
         config = _config(sys.argv[1:], stub_policy=not _names_configs(sys.argv[1:]))
         config.checked()
         source = config.roots.require(CollectFields(config).text("input_jsonl_fpath"), "input_jsonl_fpath")
-        remote = not any(found.kind == "responses_api_agents" for found in config.instances.values())
-        return _collect(config, source, remote=remote)
+        return _collect(config, source, remote=not config.agents)
 
     _main("ng_collect_rollouts", command)
 

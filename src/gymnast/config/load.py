@@ -70,6 +70,11 @@ class Config:
         return {key: masked(value, key) for key, value in self.values.items()}
 
     @property
+    def agents(self) -> list[str]:
+        """The names of the agents."""
+        return [name for name, found in self.instances.items() if found.kind == "responses_api_agents"]
+
+    @property
     def lacks_policy(self) -> bool:
         """The policy is only a stub: fine for looking, not for running."""
         policy = self.root.get("policy_model")

@@ -12,8 +12,9 @@ import orjson
 
 from gymnast.errors import DataError
 from gymnast.profile.difficulty import BUCKETS, Thresholds, difficulty
-from gymnast.profile.files import replaced
 from gymnast.profile.schedule import drawn
+from gymnast.store.lines import LinesAt
+from gymnast.store.replacing import replaced
 from gymnast.types.task import AGENT_REF, TASK_INDEX
 
 if TYPE_CHECKING:
@@ -90,11 +91,13 @@ def write_curriculum(request: CurriculumRequest) -> CurriculumSummary:
         raise DataError(f"no task is left of {len(judged)}: {_counted(judged)}", next="keep more buckets (--keep)")
     steps = _steps(kept, request)
     rows = 0
-    with replaced(request.output) as out, _Rows(request.profiles) as source:
+    with replaced(request.output) as out, LinesAt(request.profiles) as lines:
         for step, places in enumerate(steps):
             for place in places:
                 number = step if request.schedule is not None else None
-                out.write(orjson.dumps(training_row(source.sample(kept[place]), kept[place], number)) + b"\n")
+                task = kept[place]
+                sample = orjson.loads(lines.line(task.source, task.offset))["sample"]
+                out.write(orjson.dumps(training_row(sample, task, number)) + b"\n")
                 rows += 1
     return _summary(judged, kept, steps, rows, request)
 
@@ -154,27 +157,6 @@ def training_row(sample: JsonObject, task: JudgedTask, step: int | None) -> Json
     if step is not None:
         profile["step"] = step
     return {**sample, "reward_profile": profile}
-
-
-class _Rows:
-    """The tasks' rows, read when asked for."""
-
-    def __init__(self, profiles: Sequence[Path]) -> None:
-        self._profiles = profiles
-
-    def __enter__(self) -> _Rows:  # noqa: PYI034 - private
-        self._streams = [path.open("rb") for path in self._profiles]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for stream in self._streams:
-            stream.close()
-
-    def sample(self, task: JudgedTask) -> JsonObject:
-        stream = self._streams[task.source]
-        stream.seek(task.offset)
-        found: JsonObject = orjson.loads(stream.readline())["sample"]
-        return found
 
 
 def _summary(

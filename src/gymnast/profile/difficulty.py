@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gymnast.profile.intervals import beta_cdf
+from gymnast.profile.intervals import beta_cdf, beta_quantile
 
 Bucket = Literal["hopeless", "hard", "medium", "easy", "saturated"]
 BUCKETS: Final[tuple[Bucket, ...]] = ("hopeless", "hard", "medium", "easy", "saturated")
@@ -53,8 +53,8 @@ def difficulty(passed: int, rollouts: int, group_size: int, thresholds: Threshol
         passed,
         rollouts,
         _bucket(passed / rollouts, a, b, thresholds),
-        0.0 if passed == 0 else _quantile(0.1, a, b),
-        1.0 if passed == rollouts else _quantile(0.9, a, b),
+        0.0 if passed == 0 else beta_quantile(0.1, a, b),
+        1.0 if passed == rollouts else beta_quantile(0.9, a, b),
         usable_signal(passed, rollouts, group_size),
     )
 
@@ -85,11 +85,3 @@ def _bucket(rate: float, a: float, b: float, thresholds: Thresholds) -> Bucket:
     if rate < thresholds.hard_below:
         return "hard"
     return "easy" if rate >= thresholds.easy_from else "medium"
-
-
-def _quantile(p: float, a: float, b: float) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if beta_cdf(middle, a, b) < p else (low, middle)
-    return (low + high) / 2

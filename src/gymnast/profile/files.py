@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
 
-from gymnast.errors import UserError
 from gymnast.profile.groups import described, rollout_infos
+from gymnast.store.replacing import replaced
 from gymnast.types.task import TASK_INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from gymnast.profile.groups import Groups
@@ -57,20 +54,3 @@ def write_agent_metrics(path: Path, groups: Groups) -> None:
         entries.append({**described(mine, slice(0, len(mine)), integers=table.is_integer), "agent_ref": {"name": name}})
     with replaced(path) as out:
         out.write(orjson.dumps(entries))
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that takes its name only when it is whole."""
-    temporary = path.with_name(path.name + ".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb", buffering=1 << 20) as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise UserError(f"cannot write {path.name}: {error.strerror or error}", where=str(path)) from error
-    finally:
-        temporary.unlink(missing_ok=True)

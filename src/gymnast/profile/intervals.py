@@ -132,8 +132,8 @@ def exact(solved: int, n: int) -> Estimate:
     if n == 0:
         return Estimate(math.nan, math.nan, math.nan, 0, "none")
     tail = (1 - LEVEL) / 2
-    low = 0.0 if solved == 0 else _solve(lambda share: 1 - beta_cdf(1 - share, n - solved + 1, solved), tail)
-    high = 1.0 if solved == n else _solve(lambda share: 1 - beta_cdf(1 - share, n - solved, solved + 1), 1 - tail)
+    low = 0.0 if solved == 0 else beta_quantile(tail, solved, n - solved + 1)
+    high = 1.0 if solved == n else beta_quantile(1 - tail, solved + 1, n - solved)
     return Estimate(solved / n, low, high, n, "exact")
 
 
@@ -165,6 +165,11 @@ def t_quantile(p: float, df: int) -> float:
 def t_tail(t: float, df: int) -> float:
     """The two-sided p-value of a t statistic."""
     return beta_cdf(df / (df + t * t), df / 2, 0.5)
+
+
+def beta_quantile(p: float, a: float, b: float) -> float:
+    """Where the distribution function of Beta(a, b) reaches p."""
+    return _solve(lambda x: beta_cdf(x, a, b), p)
 
 
 def _solve(rising: Callable[[float], float], target: float) -> float:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import orjson
 
 from gymnast.errors import DataError
-from gymnast.store.keys import key_of_line
-from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+from gymnast.store.keys import INDEXES_AT_END, key_of_line
+from gymnast.store.lines import LinesAt
+from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 
     from gymnast.profile.table import Ints
     from gymnast.types.json import JsonObject
-
-
-_INDEXES: Final = re.compile(
-    rb',\s?"%b":\s?(\d+),\s?"%b":\s?(\d+)\}\s*$' % (TASK_INDEX.encode(), ROLLOUT_INDEX.encode())
-)
-_LONGEST_END: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +46,25 @@ class Samples:
     """The first row of each task, read when asked for. Use as `with plan.samples() as samples`."""
 
     def __init__(self, plan: PlanIndex) -> None:
-        self._plan = plan
+        self._places = plan.places
+        self._lines = LinesAt(plan.paths)
 
     def __enter__(self) -> Self:
-        self._streams = [path.open("rb") for path in self._plan.paths]
+        self._lines.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for stream in self._streams:
-            stream.close()
+        self._lines.__exit__()
 
     def fragment(self, task: int) -> orjson.Fragment:
         """A task's row without its two indexes, ready to be put into a line. As written, it is cut, not parsed."""
-        line = self._line(task)
-        end = _INDEXES.search(line)
+        line = self._lines.line(*self._places[task])
+        end = INDEXES_AT_END.search(line)
         return orjson.Fragment(line[: end.start()] + b"}" if end is not None else orjson.dumps(self.row(task)))
-
-    def _line(self, task: int) -> bytes:
-        source, offset = self._plan.places[task]
-        stream = self._streams[source]
-        stream.seek(offset)
-        return stream.readline()
 
     def row(self, task: int) -> JsonObject:
         """A task's row without its two indexes."""
-        row: dict[str, Any] = orjson.loads(self._line(task))
+        row: dict[str, Any] = orjson.loads(self._lines.line(*self._places[task]))
         row.pop(TASK_INDEX, None)
         row.pop(ROLLOUT_INDEX, None)
         return row
@@ -91,8 +79,7 @@ def read_plan(paths: Sequence[Path]) -> PlanIndex:
         try:
             with path.open("rb", buffering=1 << 20) as stream:
                 for number, line in enumerate(stream, 1):
-                    end = _INDEXES.search(line, max(0, len(line) - _LONGEST_END))
-                    key = RolloutKey(int(end[1]), int(end[2])) if end is not None else key_of_line(line.rstrip(b"\r\n"))
+                    key = key_of_line(line)
                     if key is None:
                         where = f"{path} line {number}"
                         raise DataError("a materialized input has no task and rollout index", where=where)

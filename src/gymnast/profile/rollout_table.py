@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gymnast.profile.files import replaced
+from gymnast.store.replacing import replaced
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:

@@ -11,13 +11,14 @@ import msgspec
 from gymnast.errors import NotFoundError
 from gymnast.profile.alignment import align
 from gymnast.profile.failures import read_failures
-from gymnast.profile.files import replaced, write_agent_metrics, write_task_profiles
+from gymnast.profile.files import write_agent_metrics, write_task_profiles
 from gymnast.profile.groups import by_task
 from gymnast.profile.headline import headline
 from gymnast.profile.plan_index import read_plan
 from gymnast.profile.reading import read_rollouts
 from gymnast.profile.rollout_table import write_rollout_table
 from gymnast.store.paths import RunPaths
+from gymnast.store.replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

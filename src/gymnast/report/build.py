@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.errors import UserError
-from gymnast.profile.files import replaced
 from gymnast.report.page import page
 from gymnast.report.payload import BUDGET_BYTES, columns, transcripts
 from gymnast.report.transcripts import Limits
+from gymnast.store.replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from gymnast.errors import CallError
 from gymnast.kit.metrics import Aggregation
 from gymnast.runtime.loader import is_native
 from gymnast.store.lines import numbered_lines
-from gymnast.store.manifest import write_replacing
+from gymnast.store.replacing import write_replacing
 from gymnast.types.failure import Stage
 from gymnast.types.task import PARAMS, agent_name_of
 

@@ -18,12 +18,14 @@ import msgspec
 import orjson
 
 from gymnast.errors import DataError, UserError
+from gymnast.rollouts.record import Record
 from gymnast.store.append import AppendLog
 from gymnast.store.keys import key_of_line
 from gymnast.store.keyset import KeySet
 from gymnast.store.lines import numbered_lines
-from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest, write_replacing
+from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
 from gymnast.store.repair import open_repaired
+from gymnast.store.replacing import write_replacing
 from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, INPUT_LINE, RolloutKey
 
 if TYPE_CHECKING:
@@ -66,17 +68,8 @@ class Settled:
         return packed in self.scored or packed in self.failed
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """An outcome that was kept for good: a rollout's one scored record, or the record of its last failure."""
-
-    key: RolloutKey
-    line: bytes
-    failure: str | None = None
-    """The failure's kind; None for a scored one."""
-
-
-Take = Callable[[Kept], None]
+Take = Callable[[Record], None]
+"""Told of each outcome that is kept for good."""
 
 
 class Book(ABC):
@@ -115,7 +108,7 @@ class Book(ABC):
         self.settled.scored.add(packed)
         self.settled.attempts.pop(packed, None)
         self.attempts_made += 1
-        self._take(Kept(key, line))
+        self._take(Record(key, line))
 
     def keep_failed(self, key: RolloutKey, line: bytes, kind: str, *, final: bool) -> None:
         """An attempt failed."""
@@ -125,7 +118,7 @@ class Book(ABC):
         self.attempts_made += 1
         if final:
             self.settled.fail(packed, kind)
-            self._take(Kept(key, line, kind))
+            self._take(Record(key, line, kind))
 
     def write_scored(self, line: bytes) -> None:
         """Make a scored record last."""

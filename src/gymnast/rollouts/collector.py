@@ -23,14 +23,13 @@ from gymnast.rollouts.book import MemoryBook
 from gymnast.rollouts.conduct import ending_note, finished_event
 from gymnast.rollouts.engine import DEFAULT_ROLLOUT_TIMEOUT_S, Engine, EngineOptions
 from gymnast.rollouts.executor import Executor, HereExecutor
-from gymnast.rollouts.feed import Feed, Record
+from gymnast.rollouts.feed import Feed
 from gymnast.rollouts.limits import agent_limits, host_cap
 from gymnast.rollouts.retry import RetryPolicy
-from gymnast.rollouts.run import ENDPOINT_TIMEOUT_S, only_agent
+from gymnast.rollouts.run import only_agent
+from gymnast.rollouts.starting import start_executor
 from gymnast.rollouts.verdict import parse_allowance
-from gymnast.rollouts.workers import WorkerPool
-from gymnast.runtime.cell import Cell, options_from
-from gymnast.runtime.probe import wait_for_endpoints
+from gymnast.runtime.cell import options_from
 from gymnast.runtime.remote import read_head, remote_calls
 from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, TASK_INDEX, RolloutKey, agent_name_of
 from gymnast.wire.http_client import HttpClient, raise_fd_limit
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from gymnast.config import Config
     from gymnast.rollouts.engine import Listen
+    from gymnast.rollouts.record import Record
     from gymnast.types.events import RunFinished
     from gymnast.types.json import JsonObject
 
@@ -157,17 +157,19 @@ class Collector:
         config = self._config or compose(environ, **self._names)
         config.checked()
         instances = list(config.instances.values())
-        self.agents = [one.name for one in instances if one.kind == "responses_api_agents"]
+        self.agents = config.agents
         self._limits = agent_limits(instances)
         log_dir = self._log_dir or Path(tempfile.mkdtemp(prefix="gymnast-logs-"))
         options = options_from(config, environ, log_dir=log_dir)
-        cell = await self._stack.enter_async_context(Cell(instances if not self._workers else [], options))
-        self._executor = HereExecutor(cell.calls, cell.signals, explain=cell.explain)
-        if self._workers:
-            pool = WorkerPool(self._workers, instances, options, on_death=self._say)
-            self._executor = await self._stack.enter_async_context(pool)
-        timeout_s = float(config.values.get("model_endpoint_readiness_timeout_seconds", ENDPOINT_TIMEOUT_S))
-        await wait_for_endpoints(cell.http, instances, timeout_s, self._say)
+        self._executor, _ = await start_executor(
+            self._stack,
+            instances,
+            config,
+            options,
+            workers=self._workers,
+            on_worker_death=self._say,
+            say=self._say,
+        )
 
 
 async def _to_the_end(engine: Engine, executor: Executor) -> RunFinished:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-
-import orjson
 
 from gymnast.errors import MissingRolloutsError
 from gymnast.rollouts.verdict import Allowance, exit_code, explanation
@@ -16,45 +13,18 @@ from gymnast.rollouts.verdict import Allowance, exit_code, explanation
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from gymnast.rollouts.book import Kept
     from gymnast.rollouts.engine import Engine
+    from gymnast.rollouts.record import Record
     from gymnast.types.events import RunFinished
-    from gymnast.types.json import JsonObject
-    from gymnast.types.task import RolloutKey
 
 _MOST_WAITING: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The outcome of a rollout: scored, or failed for good."""
-
-    key: RolloutKey
-    line: bytes
-    """The record as it stands in the run's file."""
-    failure_kind: str | None = None
-
-    @property
-    def is_scored(self) -> bool:
-        return self.failure_kind is None
-
-    @property
-    def data(self) -> JsonObject:
-        """The record's fields."""
-        found: JsonObject = orjson.loads(self.line)
-        return found
-
-    @property
-    def reward(self) -> float | None:
-        """None for a failure: it has no reward."""
-        return float(self.data["reward"]) if self.is_scored else None
 
 
 class Feed:
     """Between an engine that keeps records and somebody who takes them."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Kept] = deque()
+        self._waiting: deque[Record] = deque()
         self._changed = asyncio.Event()
         self._engine: Engine | None = None
 
@@ -63,9 +33,9 @@ class Feed:
         self._engine = engine
         return nullcontext()
 
-    def put(self, kept: Kept) -> None:
+    def put(self, record: Record) -> None:
         """A record was kept."""
-        self._waiting.append(kept)
+        self._waiting.append(record)
         self._changed.set()
         if self._engine is not None and len(self._waiting) >= _MOST_WAITING:
             self._engine.hold(held=True)
@@ -78,10 +48,10 @@ class Feed:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
-            kept = self._waiting.popleft()
+            record = self._waiting.popleft()
             if self._engine is not None and len(self._waiting) < _MOST_WAITING // 2:
                 self._engine.hold(held=False)
-            yield Record(kept.key, kept.line, kept.failure)
+            yield record
         refuse_if_missing(await run, allowance)
 
     async def end(self, run: asyncio.Task[RunFinished]) -> None:

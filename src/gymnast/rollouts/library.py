@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from gymnast.config import compose, read_environ
 from gymnast.rollouts.conduct import Audience
 from gymnast.rollouts.engine import DEFAULT_ROLLOUT_TIMEOUT_S, EngineOptions
-from gymnast.rollouts.feed import Feed, Record
+from gymnast.rollouts.feed import Feed
 from gymnast.rollouts.plan import PlanOptions
+from gymnast.rollouts.record import Record
 from gymnast.rollouts.retry import RetryPolicy
 from gymnast.rollouts.run import CollectRequest, collect_here, only_agent
 from gymnast.rollouts.verdict import parse_allowance
@@ -67,11 +68,12 @@ async def collect(
         model_url=model_url,
     )
     found.checked()
-    agents = [name for name, one in found.instances.items() if one.kind == "responses_api_agents"]
     request = CollectRequest(
         source=found.roots.find(str(source)) or Path(source),
         output=Path(output),
-        plan=PlanOptions(agent=agent or only_agent(agents), repeats=num_repeats, limit=limit, params=params or {}),
+        plan=PlanOptions(
+            agent=agent or only_agent(found.agents), repeats=num_repeats, limit=limit, params=params or {}
+        ),
         engine=EngineOptions(concurrency, rollout_timeout_s, RetryPolicy(max_attempts=max_attempts)),
         existing="resume" if resume else "refuse",
         workers=workers,

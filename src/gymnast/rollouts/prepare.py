@@ -76,13 +76,17 @@ def prepare(paths: RunPaths, wanted: Preparation) -> Prepared:
     if there and wanted.existing == "resume" and paths.materialized_inputs.exists():
         return _resumed(paths, wanted)
     if there and wanted.existing == "refuse":
-        names = ", ".join(path.name for path in there)
-        raise UserError(
-            f"an earlier run is there: {names}",
-            where=str(paths.output.parent),
-            next="finish it with --resume, replace it with --overwrite, or choose another --output",
-        )
+        raise in_the_way(paths)
     return _planned(paths, wanted)
+
+
+def in_the_way(paths: RunPaths) -> UserError:
+    """An earlier run under the same name that nobody said may go."""
+    return UserError(
+        f"an earlier run is there: {', '.join(path.name for path in paths.existing())}",
+        where=str(paths.output.parent),
+        next="finish it with --resume, replace it with --overwrite, or choose another --output",
+    )
 
 
 # --- new runs --------------------------------------------------------------------------------------------------------
@@ -176,8 +180,7 @@ def invocation(*, forced: bool = False) -> Invocation:
 
 def _make_room(paths: RunPaths, existing: Existing) -> list[str]:
     if existing == "overwrite":
-        for path in reversed(paths.existing()):  # what says that the run is finished goes first
-            path.unlink()
+        paths.remove()
     folder = paths.set_aside()
     return [f"an earlier run under this name was moved to {folder}"] if folder is not None else []
 
@@ -298,21 +301,9 @@ def adopted(paths: RunPaths) -> Manifest:
             planned.add(key)
             agents[name] = agents.get(name, 0) + 1
     _refuse_strangers(paths, planned)
-    rows = len(planned)
-    now = time.time()
-    return Manifest(
-        run_id=secrets.token_hex(8),
-        state=RunState.INTERRUPTED,
-        output=paths.output.name,
-        created_at=now,
-        updated_at=now,
-        versions={},
-        source={},
-        plan={"rows": rows, "agents": agents},
-        settings={},
-        code={},
-        counts=Counts(requested=rows, owed=rows),
-    )
+    plan = {"rows": len(planned), "agents": agents}
+    found = new_manifest(paths, source={}, plan=plan, settings={}, instances=(), requested=len(planned))
+    return msgspec.structs.replace(found, state=RunState.INTERRUPTED, versions={}, invocations=[])
 
 
 def _refuse_strangers(paths: RunPaths, planned: Container[RolloutKey]) -> None:
@@ -330,10 +321,8 @@ def _refuse_strangers(paths: RunPaths, planned: Container[RolloutKey]) -> None:
 
 def _other_differences(old: Manifest, wanted: Preparation, instances: list[Instance]) -> list[str]:
     """Settings and code that are not what the run was begun with."""
-    now_set = orjson.loads(
-        msgspec.json.encode(settings_that_matter(instances, wanted.plan))
-    )  # as the manifest has them
-    found = differences(old.settings, now_set)
+    as_kept = msgspec.json.encode(settings_that_matter(instances, wanted.plan))  # JSON has no dates and no infinities
+    found = differences(old.settings, orjson.loads(as_kept))
     now = code_digests(instances)
     found += [f"the code of '{name}' changed" for name, digest in old.code.items() if now.get(name, digest) != digest]
     return found

@@ -11,13 +11,14 @@ from gymnast.errors import DataError, NotFoundError, UserError, suggest
 from gymnast.rollouts.changes import differences
 from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.identity import instance_settings
-from gymnast.rollouts.prepare import Prepared, adopted, gone_on, new_manifest
+from gymnast.rollouts.prepare import Prepared, adopted, gone_on, in_the_way, new_manifest
 from gymnast.rollouts.stored import StoredResponses
 from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import read_manifest, write_manifest
 from gymnast.store.paths import RunPaths
+from gymnast.store.replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +87,9 @@ def prepared_reverify(
             stack.enter_context(RunLock(source.lock))  # a run that is still being written is not scored again
             is_resumed = request.existing == "resume" and paths.materialized_inputs.exists()
             manifest = (
-                _resumed(request, paths, instances) if is_resumed else _planned(request, stored, paths, instances)
+                _resumed(request, paths, instances)
+                if is_resumed
+                else _planned(request, stored, paths, agents, instances)
             )
         paths.done.unlink(missing_ok=True)
         write_manifest(paths.manifest, manifest)
@@ -103,9 +106,17 @@ def _refuse_to_touch(source: RunPaths, inputs: Path, target: RunPaths) -> None:
         )
 
 
-def _planned(request: ReverifyRequest, stored: StoredResponses, paths: RunPaths, instances: list[Instance]) -> Manifest:
+def _planned(
+    request: ReverifyRequest,
+    stored: StoredResponses,
+    paths: RunPaths,
+    agents: dict[str, int],
+    instances: list[Instance],
+) -> Manifest:
     """Write the inputs of what is scored again; with it, in judge-failed mode, what was scored already."""
-    _make_room(paths, request)
+    if paths.existing() and request.existing != "overwrite":
+        raise in_the_way(paths)
+    paths.remove()
     rows = _write_inputs(request, stored, paths)
     if not rows:
         raise DataError("no record belongs to a row of the inputs", where=f"{stored.path} and {request.inputs}")
@@ -114,33 +125,20 @@ def _planned(request: ReverifyRequest, stored: StoredResponses, paths: RunPaths,
     return new_manifest(
         paths,
         source=_source(request),
-        plan={"rows": rows},
+        plan={"rows": rows, "agents": agents},
         settings=_settings(request, instances),
         instances=instances,
         requested=rows,
     )
 
 
-def _make_room(paths: RunPaths, request: ReverifyRequest) -> None:
-    there = paths.existing()
-    if there and request.existing != "overwrite":
-        raise UserError(
-            f"an earlier run is there: {', '.join(path.name for path in there)}",
-            where=str(paths.output.parent),
-            next="finish it with --resume, replace it with --overwrite, or choose another --output",
-        )
-    for path in there:
-        path.unlink()
-
-
 def _write_inputs(request: ReverifyRequest, stored: StoredResponses, paths: RunPaths) -> int:
     """The rows to be scored again, and those that are scored and only copied."""
     scored = StoredResponses(request.rollouts) if request.judge_failed_only else None
     rows = chosen = 0
-    temporary = paths.materialized_inputs.with_suffix(".new")
     with ExitStack() as stack:
         copied = stack.enter_context(scored) if scored is not None else ()
-        out = stack.enter_context(temporary.open("wb"))
+        out = stack.enter_context(replaced(paths.materialized_inputs))
         for number, line in numbered_lines(request.inputs):
             key = key_of_line(line)
             if key is None:
@@ -153,7 +151,6 @@ def _write_inputs(request: ReverifyRequest, stored: StoredResponses, paths: RunP
                 out.write(line + b"\n")
                 rows += 1
                 chosen += 1
-    temporary.replace(paths.materialized_inputs)
     return rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gymnast.config.secrets import Scrubber
 from gymnast.errors import NotFoundError, suggest
@@ -12,15 +12,15 @@ from gymnast.rollouts.aggregate import write_aggregate_metrics
 from gymnast.rollouts.concurrency import Pressure
 from gymnast.rollouts.conduct import Audience, Conduct, conduct
 from gymnast.rollouts.engine import EngineOptions
-from gymnast.rollouts.executor import Executor, HereExecutor
+from gymnast.rollouts.executor import HereExecutor
 from gymnast.rollouts.limits import agent_limits, host_cap
 from gymnast.rollouts.plan import PlanOptions
 from gymnast.rollouts.prepare import Existing, OnChange, Preparation, Prepared, prepare, remove_prepared
-from gymnast.rollouts.workers import WorkerPool
-from gymnast.runtime.cell import Cell, options_from, stderr_boundary
+from gymnast.rollouts.starting import start_executor
+from gymnast.runtime.cell import options_from, stderr_boundary
 from gymnast.runtime.engine_metrics import read_pressure
 from gymnast.runtime.garbage import rare_garbage_collection
-from gymnast.runtime.probe import endpoint_urls, wait_for_endpoints
+from gymnast.runtime.probe import endpoint_urls
 from gymnast.runtime.remote import read_head, remote_calls
 from gymnast.store.lock import RunLock
 from gymnast.store.paths import RunPaths
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
     from gymnast.config import Config, Environ, Instance
     from gymnast.rollouts.conduct import Feel
+    from gymnast.rollouts.executor import Executor
+    from gymnast.runtime.cell import Cell
     from gymnast.runtime.children import Child
     from gymnast.types.events import RunFinished
     from gymnast.wire.calls import Calls
-
-ENDPOINT_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,8 @@ class CollectRequest:
 
 async def collect_here(request: CollectRequest, config: Config, environ: Environ, audience: Audience) -> RunFinished:
     """Collect with the instances of `config` living in this process, in workers, or where they say."""
-    agents = [name for name, found in config.instances.items() if found.kind == "responses_api_agents"]
     paths = RunPaths(request.output)
-    wanted = _preparation(request, agents, lambda names: reachable(config, names))
+    wanted = _preparation(request, config.agents, lambda names: reachable(config, names))
     with ExitStack() as locks:
         locks.enter_context(RunLock(paths.lock))
         prepared = prepare(paths, wanted)
@@ -144,17 +143,15 @@ async def _start(
         audience.listen(InstanceDied(note.split(" ", 1)[0], note))
 
     say_all(prepared.warnings, audience)
-    options = options_from(config, environ, log_dir=prepared.paths.logs, on_child_death=child_died)
-    cell = Cell(prepared.instances if not request.workers else [], options)
-    await stack.enter_async_context(cell)
-    executor: Executor = HereExecutor(cell.calls, cell.signals, explain=cell.explain)
-    if request.workers:
-        executor = await stack.enter_async_context(
-            WorkerPool(request.workers, prepared.instances, options, on_death=worker_died)
-        )
-    timeout_s = float(config.values.get("model_endpoint_readiness_timeout_seconds", ENDPOINT_TIMEOUT_S))
-    await wait_for_endpoints(cell.http, prepared.instances, timeout_s, audience.say)
-    return executor, cell
+    return await start_executor(
+        stack,
+        prepared.instances,
+        config,
+        options_from(config, environ, log_dir=prepared.paths.logs, on_child_death=child_died),
+        workers=request.workers,
+        on_worker_death=worker_died,
+        say=audience.say,
+    )
 
 
 def _conduct(

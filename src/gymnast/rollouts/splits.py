@@ -10,6 +10,7 @@ from gymnast.config.datasets import TYPES
 from gymnast.errors import DataError, NotFoundError, suggest
 from gymnast.rollouts.prompt import read_template
 from gymnast.store.lines import numbered_lines
+from gymnast.store.replacing import replaced
 from gymnast.types.task import AGENT_REF
 
 if TYPE_CHECKING:
@@ -34,13 +35,11 @@ def write_split(config: Config, split: str, target: Path) -> Path:
         raise NotFoundError(
             f"no dataset of type '{split}' is configured", next=f"there is: {', '.join(named) or 'none'}"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_suffix(".new")
-    with temporary.open("wb") as out:
+    with replaced(target) as out:
         for instance, dataset in chosen:
             for line in _rows(config, instance, dataset):
                 out.write(line)
-    return temporary.replace(target)
+    return target
 
 
 def _rows(config: Config, instance: Instance, dataset: Mapping[str, Any]) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -10,8 +11,12 @@ import orjson
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey, key_of
 
 _TASK: Final = f'"{TASK_INDEX}":'.encode()
-_ROLLOUT: Final = f'"{ROLLOUT_INDEX}":'.encode()
 _LONGEST_TAIL: Final = 4096
+_LONGEST_END: Final = 100
+INDEXES_AT_END: Final = re.compile(
+    rb',\s?"%b":\s?(\d+),\s?"%b":\s?(\d+)\}\s*$' % (TASK_INDEX.encode(), ROLLOUT_INDEX.encode())
+)
+"""How a planned row ends."""
 
 
 def key_of_line(line: bytes) -> RolloutKey | None:
@@ -20,6 +25,9 @@ def key_of_line(line: bytes) -> RolloutKey | None:
     Our writers put the identity last, so what follows the task index is short. It is parsed as the rest of an object,
     which also proves that the index stands at the top level. Any other line is parsed whole.
     """
+    end = INDEXES_AT_END.search(line, max(0, len(line) - _LONGEST_END))
+    if end is not None:
+        return RolloutKey(int(end[1]), int(end[2]))
     start = line.rfind(_TASK)
     if start > 0 and len(line) - start < _LONGEST_TAIL and line[start - 1 : start] in (b",", b"{", b" "):
         try:

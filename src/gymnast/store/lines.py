@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from gymnast.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
@@ -19,3 +20,29 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line.rstrip(b"\r\n")
     except OSError as error:
         raise DataError(f"cannot read the input file: {error.strerror or error}", where=str(path)) from error
+
+
+class LinesAt:
+    """Lines of files, each read by where it begins. Use as `with LinesAt(paths) as lines`."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._open = ExitStack()
+        self._streams: list[BinaryIO] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._streams = [self._open.enter_context(path.open("rb")) for path in self._paths]
+        except OSError as error:
+            self._open.close()
+            raise DataError(f"cannot read it: {error.strerror or error}", where=str(error.filename)) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def line(self, source: int, offset: int) -> bytes:
+        """The line of the file with this number that begins there."""
+        stream = self._streams[source]
+        stream.seek(offset)
+        return stream.readline()

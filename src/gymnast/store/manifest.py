@@ -5,14 +5,13 @@ An unfinished run cannot be mistaken for a finished one, and a resume with other
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from gymnast.errors import DataError
+from gymnast.store.replacing import write_replacing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,18 +102,3 @@ def read_manifest(path: Path) -> Manifest | None:
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Replace the manifest in one step."""
     write_replacing(path, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-
-
-def write_replacing(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old or the new content, never half of it."""
-    temporary = path.with_name(path.name + ".new")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)  # half a file on a full disk is worth nothing
-        raise

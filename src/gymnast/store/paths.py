@@ -62,6 +62,11 @@ class RunPaths:
         """What an earlier run left under these names."""
         return [path for path in self.all() if path.exists()]
 
+    def remove(self) -> None:
+        """Delete an earlier run. What says that it is finished goes first."""
+        for path in reversed(self.existing()):
+            path.unlink()
+
     def set_aside(self) -> Path | None:
         """Move an earlier run's files into a folder of their own, so that a new run can take the names."""
         files = self.existing()

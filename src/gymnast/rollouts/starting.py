@@ -1,0 +1,40 @@
+"""Bringing up what attempts need: the instances, here or in workers, with their policy endpoints answering."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gymnast.rollouts.executor import Executor, HereExecutor
+from gymnast.rollouts.workers import WorkerPool
+from gymnast.runtime.cell import Cell
+from gymnast.runtime.probe import wait_for_endpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AsyncExitStack
+
+    from gymnast.config import Config, Instance
+    from gymnast.runtime.cell import CellOptions
+
+_ENDPOINT_TIMEOUT_S: Final = 30.0
+
+
+async def start_executor(
+    stack: AsyncExitStack,
+    instances: list[Instance],
+    config: Config,
+    options: CellOptions,
+    *,
+    workers: int,
+    on_worker_death: Callable[[str], None],
+    say: Callable[[str], None],
+) -> tuple[Executor, Cell]:
+    """Start instances; `stack` stops them. With workers the cell of this process has none, only its client."""
+    cell = await stack.enter_async_context(Cell([] if workers else instances, options))
+    executor: Executor = HereExecutor(cell.calls, cell.signals, explain=cell.explain)
+    if workers:
+        pool = WorkerPool(workers, instances, options, on_death=on_worker_death)
+        executor = await stack.enter_async_context(pool)
+    timeout_s = float(config.values.get("model_endpoint_readiness_timeout_seconds", _ENDPOINT_TIMEOUT_S))
+    await wait_for_endpoints(cell.http, instances, timeout_s, say)
+    return executor, cell
