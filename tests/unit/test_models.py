@@ -18,7 +18,8 @@ from gymnast.hub.responses_api_models.openai_model.app import OpenAIModel, OpenA
 from gymnast.hub.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
 from gymnast.hub.responses_api_models.vllm_model.app import VLLMModel, VLLMModelSettings
 from gymnast.kit import ModelCall
-from gymnast.kit.upstream import Replicas, RetryPolicy
+from gymnast.kit.replicas import Replicas
+from gymnast.kit.upstream import RetryPolicy
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.ports import bind
 from gymnast.types.failure import FailureDetail, Stage
@@ -42,6 +43,9 @@ class Endpoint:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         from gymnast.wire.asgi import send_reply
 
+        if scope["method"] == "GET":
+            await send_reply(send, Reply(404))
+            return
         self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
         self.asked.append({"path": scope["path"], **json.loads(await read_body(receive))})
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
@@ -77,6 +81,7 @@ class Bench:
         base_url = urls[0] if len(urls) == 1 else list(urls)
         given = {"base_url": base_url, "api_key": "sk", "model": "the-model", **settings}
         model = VLLMModel("policy", VLLMModelSettings(**given), self.surroundings)
+        self._stack.push_async_callback(model.stop)
         model.upstream.policy = replace(model.upstream.policy, first_delay_s=0.01)
         self.transports["policy"] = InProcess(model)
         return model
@@ -374,25 +379,27 @@ async def test_a_session_stays_at_its_replica_and_moves_when_that_dies(bench: Be
     assert len(second.asked) == before + 12
 
 
-def test_a_dead_replica_is_tried_again_later() -> None:
+def test_a_dead_replica_is_tried_again_later_by_new_sessions() -> None:
     now = 0.0
-    replicas = Replicas(["http://a", "http://b"], clock=lambda: now)
-    session = ModelCall(Request("POST", "/", issued_session="one"))
+    replicas = Replicas(["http://a", "http://b"], choice="hash", clock=lambda: now)
+    session, others = call_of("one"), [call_of(f"s{n}") for n in range(100)]
     own = replicas.choose(session)
     replicas.report_down(own)
     other = replicas.choose(session)
     assert other is not own
     now = 1.5
-    assert replicas.choose(session) is own
+    assert replicas.choose(session) is other  # it moved, and its cache with it
+    assert {replicas.choose(call) for call in others} == {own, other}
     for _ in range(10):
         replicas.report_down(own)
     now = 31.0
-    assert replicas.choose(session) is other
-    now = 40.0
-    assert replicas.choose(session) is own
-    replicas.report_down(own)
+    assert {replicas.choose(call) for call in others} == {other}
     replicas.report_down(other)
-    assert replicas.choose(session) is own  # all down: its own is as good as any
+    assert replicas.choose(session) is other  # all down: its own is as good as any
+
+
+def call_of(session: str) -> ModelCall:
+    return ModelCall(Request("POST", "/", issued_session=session))
 
 
 @given(

@@ -25,7 +25,6 @@ from gymnast.rollouts.control import ControlServer
 from gymnast.rollouts.inspect_run import is_being_written, look_at, run_paths
 from gymnast.rollouts.snapshot import AgentNumbers, InFlight, Snapshot
 from gymnast.rollouts.verdict import Allowance, exit_code, explanation, parse_allowance
-from gymnast.runtime.engine_metrics import parse_metrics, read_pressure
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.ports import bind
 from gymnast.store.lock import RunLock
@@ -34,6 +33,7 @@ from gymnast.store.paths import RunPaths
 from gymnast.types.events import RunFinished
 from gymnast.types.failure import KINDS
 from gymnast.wire.asgi import AsgiScope, Receive, Send
+from gymnast.wire.engine_metrics import parse_metrics, read_pressure
 from gymnast.wire.http_client import HttpClient, target_of
 from tests.support import eventually, holding_lock
 

@@ -61,6 +61,21 @@ MaxFailed = Annotated[
 GiveUpAfter = Annotated[
     float, typer.Option("--give-up-after", help="Seconds something may be out of reach before it is given up.")
 ]
+MaxCost = Annotated[
+    float | None,
+    typer.Option(
+        "--max-cost",
+        help="Start nothing more once all attempts cost this much (needs `prices`); what is in flight comes on top.",
+    ),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens",
+        min=1,
+        help="Start nothing more once all attempts used this many tokens, in and out; what is in flight comes on top.",
+    ),
+]
 Workers = Annotated[int, typer.Option("--workers", min=0, help="Worker processes; 0 runs everything in this one.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Finish what an earlier run of this command left owed.")]
 Fork = Annotated[bool, typer.Option("--fork", help="With --resume: if something changed, run that beside the old run.")]
@@ -102,6 +117,8 @@ def command(
     max_attempts: MaxAttempts = 3,
     max_failed: MaxFailed = "0",
     give_up_after_s: GiveUpAfter = 600.0,
+    max_cost: MaxCost = None,
+    max_tokens: MaxTokens = None,
     workers: Workers = 0,
     resume: Resume = False,
     fork: Fork = False,
@@ -120,8 +137,10 @@ def command(
 
     Nothing has to be running except the policy endpoint. Deadlines (seconds): seed 120, model call 1800, tool 300,
     verify 600 (settings of the agent), whole rollout 7200. A failed attempt is tried again where that can help, at most
-    three times in all. Ctrl-C finishes what is in flight; a second one stops at once; --resume finishes the rest.
+    three times in all. Ctrl-C finishes what is in flight; a second one stops at once; --resume finishes the rest. A
+    run that its budget ends (--max-cost, --max-tokens) exits with 4; --resume with a larger budget goes on.
     """
+    from gymnast.rollouts.budget import Budget
     from gymnast.rollouts.engine import EngineOptions
     from gymnast.rollouts.plan import PlanOptions
     from gymnast.rollouts.prompt import read_template
@@ -158,6 +177,7 @@ def command(
             rollout_timeout_s,
             RetryPolicy(max_attempts=max_attempts),
             give_up_after_s,
+            budget=Budget(max_cost, max_tokens),
         ),
         existing="resume" if resume else "overwrite" if overwrite else "refuse",
         on_change=_on_change(resume=resume, fork=fork, extend=extend, force=force),
@@ -226,6 +246,7 @@ def conducted(
 
 def show(finished: RunFinished, progress: Progress) -> None:
     """The summary table, where the files are, and what to do about failures."""
+    from gymnast.cli.spending import spending
     from gymnast.cli.terminal import print_table, summary_table
     from gymnast.rollouts.verdict import explanation
 
@@ -235,6 +256,8 @@ def show(finished: RunFinished, progress: Progress) -> None:
     print(f"inputs    {paths.materialized_inputs}")
     if finished.attempts > finished.scored:
         print(f"failures  {paths.failures}")
+    if finished.spent.calls:
+        print(f"models    {spending(finished.spent)}")
     for line in explanation(finished):
         print(line, file=sys.stderr)
     if finished.longest_lag_s > 0.5:

@@ -7,6 +7,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from gymnast.cli.spending import spending
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -84,6 +86,8 @@ def panel(now: Snapshot) -> Any:
         listed = ", ".join(f"{count} × {kind}" for kind, count in failures.items())
         again = ", ".join(f"{count} × {kind}" for kind, count in now.retried.items())
         lines.append(Text(f"failed: {listed or 'none'}" + (f"; tried again: {again}" if again else ""), style="yellow"))
+    if now.spent.calls:
+        lines.append(Text(f"models: {spending(now.spent)}"))
     for agent, why in now.given_up.items():
         lines.append(Text(f"given up {agent}: {why}", style="red"))
     return Group(*lines)

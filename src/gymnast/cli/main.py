@@ -24,6 +24,7 @@ from gymnast.cli import (
     run_status,
     serve,
     status,
+    tokens,
 )
 from gymnast.errors import UserError
 
@@ -57,6 +58,7 @@ app.command("ctl")(run_status.ctl)
 app.command("demo")(demo.command)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
+app.add_typer(tokens.app, name="tokens")
 
 
 @app.command("version")

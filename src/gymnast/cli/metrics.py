@@ -67,6 +67,14 @@ def open_metrics(now: Snapshot) -> str:
     gauge("event_loop_lag_seconds", "How late the event loop runs.", {"": now.loop_lag_s})
     gauge("model_calls", "Calls to policy endpoints of this invocation.", {"": now.model_calls})
     gauge("model_rejections", "Of those, turned away.", {"": now.rejections})
+    spent = now.spent
+    tokens = {_label("kind", "input"): spent.input_tokens, _label("kind", "output"): spent.output_tokens}
+    details = {"cached": spent.cached_tokens, "reasoning": spent.reasoning_tokens}
+    tokens |= {_label("kind", kind): number for kind, number in details.items() if number is not None}
+    if spent.calls:
+        gauge("model_tokens", "Tokens that the attempts of the run used.", {**tokens})
+    if spent.calls and spent.cost is not None:
+        gauge("model_cost", "What they cost.", {"": spent.cost})
     oldest = now.oldest[0].seconds if now.oldest else 0.0
     gauge("oldest_rollout_seconds", "Age of the oldest attempt in flight.", {"": oldest})
     return "\n".join([*lines, "# EOF", ""])

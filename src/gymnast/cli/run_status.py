@@ -50,6 +50,8 @@ def ctl(
 
 
 def _print(look: RunLook) -> None:
+    from gymnast.cli.spending import spending
+
     counts = look.manifest.counts
     now = look.live
     if now is not None:
@@ -60,6 +62,8 @@ def _print(look: RunLook) -> None:
     print(f"  {counts.requested} requested, {counts.scored} scored, {counts.owed} owed, {counts.retries} retries")
     for kind, number in counts.failed.items():
         print(f"  {number} × {kind}")
+    if look.manifest.spent.calls:
+        print(f"  {spending(look.manifest.spent)}")
     if look.manifest.note:
         print(f"  {look.manifest.note}")
     if counts.owed:

@@ -88,6 +88,7 @@ def _collect(config: Config, source: Path, *, remote: bool) -> int:
     from gymnast.cli import collect
     from gymnast.rollouts.run import CollectRequest
     from gymnast.rollouts.verdict import Allowance
+    from gymnast.runtime.cell import token_form_of
 
     fields = CollectFields(config)
     request = CollectRequest(
@@ -98,6 +99,7 @@ def _collect(config: Config, source: Path, *, remote: bool) -> int:
         existing="resume" if config.values.get("resume_from_cache") else "set_aside",
         aggregate=not config.values.get("disable_aggregation"),
         request_debug=bool(config.values.get("global_aiohttp_client_request_debug")),
+        token_form=token_form_of(config, "items"),  # what readers of NeMo Gym's records expect
     )
     return collect.run(request, config, Allowance(), remote=remote, head=None, as_json=False)
 
@@ -275,11 +277,13 @@ class CollectFields:
 
     def engine(self) -> Any:
         from gymnast.config import read_environ
+        from gymnast.rollouts.budget import Budget
         from gymnast.rollouts.engine import EngineOptions
         from gymnast.rollouts.retry import RetryPolicy
 
         retry = RetryPolicy(max_attempts=read_environ().max_attempts)
-        return EngineOptions(self._positive("num_samples_in_parallel"), retry=retry)
+        budget = Budget(self._amount("max_cost"), self._positive("max_tokens"))
+        return EngineOptions(self._positive("num_samples_in_parallel"), retry=retry, budget=budget)
 
     def _repeats(self) -> int | dict[str, int]:
         value = self._values.get("num_repeats")
@@ -289,6 +293,14 @@ class CollectFields:
                     raise FieldError(f"num_repeats.{name} must be a whole number from 1, not {count!r}")
             return value
         return self._positive("num_repeats") or 1
+
+    def _amount(self, name: str) -> float | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise FieldError(f"{name} must be a number above 0, not {value!r}")
+        return float(value)
 
     def _positive(self, name: str) -> int | None:
         value = self._values.get(name)

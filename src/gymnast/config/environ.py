@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,11 @@ def read_environ(source: Mapping[str, str] | None = None) -> Environ:
 def child_environ(extra: Mapping[str, str]) -> dict[str, str]:
     """The environment for a child process: ours plus `extra`."""
     return {**os.environ, **extra}
+
+
+def inherited_environ(names: Iterable[str]) -> dict[str, str]:
+    """The variables of our own environment that have one of these names, as far as they are set."""
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _positive(text: str | None, default: int) -> int:

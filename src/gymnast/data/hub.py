@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 _LISTING_TIMEOUT_S: Final = 60.0  # the library waits for ever unless told
-_TOKEN_HINT: Final = "if it is private, give a token: hf_token in env.yaml, HF_TOKEN, or `hf auth login`"  # noqa: S105 - a text
+_TOKEN_HINT: Final = "if it is private, give a token: hf_token in env.yaml, HF_TOKEN, or `hf auth login`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """For authors of environments, agents and models: base classes, tools, sessions, verdicts."""
 
+from gymnast.kit.accounting import ModelSettings, Prices
 from gymnast.kit.agent import Agent, AgentSettings
 from gymnast.kit.attempt import Attempt, Task, ToolCall, Verdict
 from gymnast.kit.environment import Environment
@@ -18,6 +19,8 @@ __all__ = [
     "Model",
     "ModelCall",
     "ModelRef",
+    "ModelSettings",
+    "Prices",
     "ResourcesRef",
     "Settings",
     "Step",

@@ -10,7 +10,7 @@ import json
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import orjson
 
 from gymnast.errors import CallError
+from gymnast.kit.accounting import Meter
 from gymnast.kit.settings import Settings
 from gymnast.types.failure import FailureDetail, Stage
 from gymnast.types.responses import response_object
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from gymnast.config.instances import ServerKind
     from gymnast.types.items import CreateParams, Response
     from gymnast.types.json import JsonObject
+    from gymnast.types.usage import Account
 
 IGNORED_HEADER: Final = "x-gymnast-ignored"
 """On replies to requests that say what the backend does not do: a JSON list of names."""
@@ -44,13 +46,17 @@ _MOST_IN_HEADER: Final = 30
 _MOST_WARNINGS: Final = 200  # names come from clients: the log is not theirs to fill
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModelCall:
     """Who asks. The session keeps a conversation at one replica; where there is only one, nobody looks at it."""
 
     request: Request
     ignored: list[str] = field(default_factory=list)
     """What the request says that did not reach the model; filled by `Model.note_ignored`."""
+    ttft_ms: float | None = None
+    """Time to the first token, if whoever answers measured it."""
+    is_free: bool = False
+    """Answered without the model having generated anything, e.g. because the prompt did not fit."""
 
     @property
     def session_id(self) -> str:
@@ -59,6 +65,12 @@ class ModelCall:
     @property
     def rollout_id(self) -> str | None:
         return self.request.rollout_id
+
+    @property
+    def account(self) -> Account | None:
+        """Where the usage of this call goes, or None where nobody keeps account."""
+        trail = self.request.trail
+        return None if trail is None else trail.open_account()
 
 
 class Model(Server):
@@ -73,6 +85,7 @@ class Model(Server):
         super().__init__(name, surroundings)
         self.settings = settings
         self._warned: set[str] = set()
+        self._meter = Meter(name, getattr(settings, "prices", None))
         self.route("POST", "/v1/responses", self._responses)
         self.route("POST", "/v1/chat/completions", self._chat_completions)
         self.route("POST", "/v1/messages", self._messages)
@@ -115,8 +128,19 @@ class Model(Server):
             return await self._streamed_responses(body, request)
         params: Any = body if request.validated else validate_params(body)
         call = ModelCall(request)
-        response = await self.respond(params, call)
+        response = await self._metered(self.respond(params, call), call, "responses")
         return _reply(response, call) if call.ignored else response
+
+    async def _metered(self, answering: Awaitable[Any], call: ModelCall, dialect: str) -> Any:
+        """The answer, with what it used accounted."""
+        started = time.perf_counter()
+        try:
+            answer = await answering
+        except BaseException as error:  # a call that is cut off was made, too
+            self._meter.failed(call, dialect, error, started)
+            raise
+        self._meter.answered(call, dialect, answer, started)
+        return answer
 
     async def _streamed_responses(self, body: JsonObject, request: Request) -> Reply:
         with _refused_in("a streamed Responses request"):
@@ -124,7 +148,7 @@ class Model(Server):
         params, call = validate_params(asked.params), ModelCall(request)
         self.note_ignored(call, asked.ignored)
         try:
-            response = await self.respond(params, call)
+            response = await self._metered(self.respond(params, call), call, "responses")
         except Exception as error:  # noqa: BLE001 - the boundary: a client of a stream is told of failures inside it
             reply = self.error_reply(request, error)
             if reply.ok or reply.status == 422:
@@ -144,10 +168,10 @@ class Model(Server):
             raise HttpError(422, "'stream' is true or false, and 'stream_options' an object")
         call = ModelCall(request)
         if not stream:
-            completion = await self.complete(body, call)
+            completion = await self._metered(self.complete(body, call), call, "chat")
             return _reply(completion, call) if call.ignored else completion
         asked = {name: value for name, value in body.items() if name not in {"stream", "stream_options"}}
-        completion = await self.complete(asked, call)
+        completion = await self._metered(self.complete(asked, call), call, "chat")
         try:
             chunks = chat_stream(completion, include_usage=bool((options or {}).get("include_usage")))
         except BadCompletion as error:
@@ -168,7 +192,8 @@ class Model(Server):
             asked = messages_request(body)
         params = validate_params(asked.params)
         self.note_ignored(call, asked.ignored)
-        message = message_of_response(dict(await self.respond(params, call)), message_id=new_id("msg_"))
+        response = await self._metered(self.respond(params, call), call, "messages")
+        message = message_of_response(dict(response), message_id=new_id("msg_"))
         return _reply(message_stream(message) if body.get("stream") else message, call)
 
     async def _models(self, _: Request) -> JsonObject:

@@ -1,34 +1,36 @@
-"""Calls to OpenAI-compatible endpoints: which replica, how often again, and what a failure is called.
+"""Calls to OpenAI-compatible endpoints: how often again, and what a failure is called.
 
-A session stays at one replica while that is healthy; a replica that cannot be reached is left alone for a while and
-its sessions move on. Retries are bounded in number and honour Retry-After.
+Which replica is asked is decided in `kit.replicas`. Retries are bounded in number and honour Retry-After.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import random
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from gymnast.errors import CallError
-from gymnast.kit.settings import Settings
+from gymnast.kit.accounting import ModelSettings
+from gymnast.kit.health import HealthWatch
+from gymnast.kit.replicas import Replica, ReplicaChoice, Replicas, Session
 from gymnast.types.failure import FailureDetail, Stage, bounded
 from gymnast.wire.classify import kind_of_exception, kind_of_reply, retry_after_s
-from gymnast.wire.http_client import Target, header_items, target_of
+from gymnast.wire.dialects.chat_chunks import BrokenStream, StreamedError, arrived_ms, completion_of_stream
+from gymnast.wire.http_client import header_items
 from gymnast.wire.http_connection import TransportError
 from gymnast.wire.message import Reply, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gymnast.types.json import JsonObject
+    from gymnast.wire.http_connection import HttpReply
     from gymnast.wire.server import Surroundings
 
 _BUSY: Final = frozenset({429, 502, 503, 504, 520, 529})
@@ -60,7 +62,7 @@ class RetryPolicy:
         return self.error_attempts if detail.status == 500 else 1
 
 
-class EndpointSettings(Settings):
+class EndpointSettings(ModelSettings):
     """Settings of every model server with endpoints behind it."""
 
     max_concurrent_requests: PositiveInt | None = None
@@ -71,63 +73,12 @@ class EndpointSettings(Settings):
     """Seconds one call may take."""
     max_attempts: PositiveInt = 6
     """Tries of one call in total while the endpoint is busy or cannot be reached; at most three on a 500."""
-
-
-class Session(Protocol):
-    """Who a call belongs to."""
-
-    @property
-    def session_id(self) -> str: ...
-
-    @property
-    def rollout_id(self) -> str | None: ...
-
-
-class Replica:
-    """One base URL and what we know of its health."""
-
-    def __init__(self, base_url: str, limit: int | None = None) -> None:
-        self.base_url = base_url.rstrip("/")
-        self.slots = asyncio.Semaphore(limit) if limit else None
-        self.failures = 0
-        self.down_until = 0.0
-
-    def target(self, path: str) -> Target:
-        return target_of(self.base_url + path)
-
-    def mark_up(self) -> None:
-        self.failures = 0
-        self.down_until = 0.0
-
-    def mark_down(self, now: float) -> None:
-        """Leave it alone: 1, 2, 4 … 30 seconds."""
-        self.failures += 1
-        self.down_until = now + min(30.0, 2.0 ** (self.failures - 1))
-
-
-class Replicas:
-    """The base URLs of one model."""
-
-    def __init__(
-        self, base_urls: Sequence[str], *, limit_each: int | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        if not base_urls:
-            raise ValueError("a model needs at least one base URL")
-        self.all = [Replica(url, limit_each) for url in base_urls]
-        self._clock = clock
-
-    def choose(self, call: Session) -> Replica:
-        """The session's own replica, or the next one that is not known to be down."""
-        if len(self.all) == 1:
-            return self.all[0]
-        digest = hashlib.sha256(call.session_id.encode()).digest()
-        first = int.from_bytes(digest[:8], "big") % len(self.all)
-        now = self._clock()
-        candidates = (self.all[(first + step) % len(self.all)] for step in range(len(self.all)))
-        return next((replica for replica in candidates if replica.down_until <= now), self.all[first])
-
-    def report_down(self, replica: Replica) -> None:
-        replica.mark_down(self._clock())
+    replica_choice: ReplicaChoice = "least_loaded"
+    """Where a new session goes if there are several base URLs: where the least is going on, or by its name (`hash`)."""
+    health_interval_s: NonNegativeFloat = 5.0
+    """Seconds between looks at each of several base URLs; 0 looks at none."""
+    health_timeout_s: PositiveFloat = 5.0
+    """Seconds such a look may take."""
 
 
 class Upstream:
@@ -144,7 +95,9 @@ class Upstream:
         headers: Mapping[str, str],
     ) -> None:
         urls = [base_url] if isinstance(base_url, str) else base_url
-        self.replicas = Replicas(urls, limit_each=settings.max_concurrent_requests_per_endpoint)
+        self.replicas = Replicas(
+            urls, limit_each=settings.max_concurrent_requests_per_endpoint, choice=settings.replica_choice
+        )
         self._instance = instance
         self._surroundings = surroundings
         self._clock = surroundings.calls.clock
@@ -153,33 +106,73 @@ class Upstream:
         self._timeout_s = settings.timeout_s
         self._slots = asyncio.Semaphore(settings.max_concurrent_requests) if settings.max_concurrent_requests else None
         self.policy = RetryPolicy(busy_attempts=settings.max_attempts, error_attempts=min(3, settings.max_attempts))
+        self.health = HealthWatch(
+            self.replicas,
+            surroundings.http,
+            self._headers,
+            interval_s=settings.health_interval_s,
+            timeout_s=settings.health_timeout_s,
+            reads_load=settings.replica_choice == "least_loaded",
+        )
+
+    async def stop(self) -> None:
+        """End what goes on in the background. Calls made afterwards are still answered."""
+        await self.health.stop()
 
     async def post(self, path: str, body: JsonObject, call: Session) -> JsonObject:
         """The JSON answer of an endpoint. Raises CallError when tries are used up or trying again is pointless."""
-        data = orjson.dumps(body)
+        replica, answer = await self.ask(path, orjson.dumps(body), call)
+        return self._parsed(answer.body, replica, path)
+
+    async def post_timed(self, path: str, body: JsonObject, call: Session) -> tuple[JsonObject, float | None]:
+        """The same for a chat completion, and when its first token came (ms): asked for as a stream, put together here.
+
+        An endpoint that answers without streaming is taken at its word; then there is no such time.
+        """
+        asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        replica, answer = await self.ask(path, orjson.dumps(asked), call, timed=True)
+        if not (answer.header("content-type") or "").startswith("text/event-stream"):
+            return self._parsed(answer.body, replica, path), None
+        try:
+            completion, offset = completion_of_stream(answer.body)
+        except StreamedError as error:
+            kind = kind_of_reply(Stage.MODEL, error.status or 500)
+            raise CallError(self._failure(kind, replica, path, error.body, status=error.status)) from error
+        except BrokenStream as error:
+            raise CallError(self._failure("model_bad_reply", replica, path, str(error), status=200)) from error
+        return completion, None if offset is None else arrived_ms(answer.arrivals, offset)
+
+    async def ask(self, path: str, data: bytes, call: Session, *, timed: bool = False) -> tuple[Replica, HttpReply]:
+        """The first good answer, and where it came from. With `timed`, it says when each part of it came."""
+        self.health.start()
         attempt = 0
         while True:
             attempt += 1
             replica = self.replicas.choose(call)
+            replica.in_flight += 1
             try:
                 if self._slots is None and replica.slots is None:
-                    return await self._once(replica, path, data, call.rollout_id)
+                    return replica, await self._once(replica, path, data, call.rollout_id, timed=timed)
                 async with self._slots or nullcontext(), replica.slots or nullcontext():
-                    return await self._once(replica, path, data, call.rollout_id)
+                    return replica, await self._once(replica, path, data, call.rollout_id, timed=timed)
             except CallError as error:
                 delay = self.policy.delay_s(error.detail, attempt, random.random())  # noqa: S311 - jitter
                 if delay is None:
                     raise
+            finally:
+                replica.in_flight -= 1
             await asyncio.sleep(delay)
 
-    async def _once(self, replica: Replica, path: str, data: bytes, rollout_id: str | None) -> JsonObject:
+    async def _once(
+        self, replica: Replica, path: str, data: bytes, rollout_id: str | None, *, timed: bool
+    ) -> HttpReply:
         started = time.perf_counter()
         signals = self._surroundings.signals
         signals.called()
         try:
             with self._clock.deadline(self._timeout_s):
                 answer = await self._surroundings.http.request(
-                    "POST", replica.target(path), self._headers, data, repeatable=True
+                    "POST", replica.target(path), self._headers, data, repeatable=True, timed=timed
                 )
         except (TimeoutError, TransportError) as error:
             timed_out = isinstance(error, TimeoutError)
@@ -190,11 +183,12 @@ class Upstream:
             said = f"no answer within {self._timeout_s:g} s" if timed_out else str(error)
             detail = self._failure(kind_of_exception(Stage.MODEL, timed_out=timed_out), replica, path, said)
             raise CallError(detail) from error
-        replica.mark_up()
+        if answer.status < 500:
+            replica.mark_up()
         if self._surroundings.boundary is not None:
             self._log_boundary(replica, path, answer.status, answer.body, rollout_id, started)
         if answer.status == 200:
-            return self._parsed(answer.body, replica, path)
+            return answer
         retry_after = retry_after_s(answer.header("retry-after"))
         text = answer.body.decode("utf-8", errors="replace")
         kind = kind_of_reply(Stage.MODEL, answer.status)
@@ -232,13 +226,13 @@ class Upstream:
         return FailureDetail(
             kind,
             Stage.MODEL,
-            f"{self._instance}: {replica.base_url}{path} {answered}: {bounded(said, 300)}",
+            f"{self._instance}: {replica.url(path)} {answered}: {bounded(said, 300)}",
             instance=self._instance,
             endpoint=replica.base_url,
             status=status,
             body=bounded(said),
             retry_after_s=retry_after,
-            chain=(f"{replica.base_url}{path}" + (f" {status}" if status is not None else ""),),
+            chain=(replica.url(path) + (f" {status}" if status is not None else ""),),
         )
 
     def _log_boundary(

@@ -14,6 +14,7 @@ from gymnast.store.lines import numbered_lines
 from gymnast.store.replacing import write_replacing
 from gymnast.types.failure import Stage
 from gymnast.types.task import PARAMS, agent_name_of
+from gymnast.types.usage import CALL_CAPTURE, MODEL_USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
     from gymnast.wire.calls import Calls
 
-_LEFT_OUT: Final = frozenset({PARAMS, "ng_agent_observations", "ng_model_call_capture", "ng_trajectory"})
+_LEFT_OUT: Final = frozenset({PARAMS, "ng_agent_observations", CALL_CAPTURE, "ng_trajectory", MODEL_USAGE})
 
 
 async def write_aggregate_metrics(

@@ -10,6 +10,7 @@ import msgspec
 import orjson
 
 from gymnast.errors import CallError
+from gymnast.rollouts.token_ledgers import AttemptLedgers, with_tokens
 from gymnast.types.failure import FailureDetail, Stage, bounded, kind_named
 from gymnast.types.task import (
     ATTEMPT_INDEX,
@@ -20,14 +21,18 @@ from gymnast.types.task import (
     agent_name_of,
     correlation_id,
 )
+from gymnast.types.usage import CALL_CAPTURE, MODEL_USAGE, ModelUsage, capture_of, tokens_of
 from gymnast.wire.calls import Scope
 from gymnast.wire.classify import kind_of_reply, reply_failure
+from gymnast.wire.trail import Trail
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gymnast.types.json import JsonObject
+    from gymnast.types.usage import Account
     from gymnast.wire.calls import Calls
     from gymnast.wire.message import Reply
-    from gymnast.wire.trail import Trail
 
 
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
@@ -39,6 +44,8 @@ class Scored(msgspec.Struct, frozen=True, tag="scored"):
     input_tokens: int | None = None
     output_tokens: int | None = None
     persisted: bool = True
+    usage: ModelUsage | None = None
+    """What its model calls used, as far as that is known."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -48,33 +55,64 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     seconds: float
     started_at: float
     partial: dict[str, Any] | None = None
+    usage: ModelUsage | None = None
 
 
 Outcome = Scored | Failed
 
 
-async def attempt(calls: Calls, line: bytes, index: int, timeout_s: float, trail: Trail | None = None) -> Outcome:
-    """Run a materialized input once. `index` is the number of attempts before this one."""
+async def attempt(
+    calls: Calls,
+    line: bytes,
+    index: int,
+    timeout_s: float,
+    trail: Trail | None = None,
+    *,
+    token_models: Sequence[str] = (),
+) -> Outcome:
+    """Run a materialized input once. `index` is the number of attempts before this one.
+
+    `token_models` account for the tokens of the attempt; the ledger becomes part of the record.
+    """
     row = orjson.loads(line)
     if index:
         row[ATTEMPT_INDEX] = index
     agent = agent_name_of(row) or ""
     started_at, started = time.time(), time.perf_counter()
+    trail = trail or Trail()
     scope = Scope(correlation_id(row), trail)
+    ledgers = AttemptLedgers(calls, token_models, scope) if token_models else None
     try:
+        if ledgers is not None:
+            await ledgers.open()
         reply = await calls.call(agent, "/run", row, scope, stage=Stage.AGENT, timeout_s=timeout_s)
         result = _verify_row(reply, agent, calls.address(agent))
+        if ledgers is not None:
+            with_tokens(result, await ledgers.take())
     except CallError as error:
-        return Failed(error.detail, time.perf_counter() - started, started_at)
-    return outcome_of(result, row, agent, time.perf_counter() - started, started_at)
+        if ledgers is not None:
+            await ledgers.drop()
+        return ended_by(error, time.perf_counter() - started, started_at, trail)
+    if trail.account is None:
+        _account_unseen(result, trail)
+    return outcome_of(result, row, agent, time.perf_counter() - started, started_at, trail)
 
 
-def outcome_of(result: JsonObject, row: JsonObject, instance: str, seconds: float, started_at: float) -> Outcome:
+def outcome_of(
+    result: JsonObject, row: JsonObject, instance: str, seconds: float, started_at: float, trail: Trail
+) -> Outcome:
     """A verify row as an outcome: scored, unless it says itself that it is a failure."""
+    usage = _accounted(result, row, trail.account)
     reported = result.get(FAILURE_CLASS)
     if reported is not None:
-        return Failed(_reported(str(reported), result, instance), seconds, started_at, result)
-    return _scored(_stamped(result, row), seconds)
+        return Failed(_reported(str(reported), result, instance), seconds, started_at, result, usage)
+    return _scored(_stamped(result, row), seconds, usage)
+
+
+def ended_by(error: CallError, seconds: float, started_at: float, trail: Trail) -> Failed:
+    """An attempt that ended with an error, and what it used until then."""
+    account = trail.account
+    return Failed(error.detail, seconds, started_at, None, account.usage() if account is not None else None)
 
 
 def failure_line(line: bytes, failed: Failed, *, index: int, final: bool, run_id: str) -> bytes:
@@ -83,6 +121,8 @@ def failure_line(line: bytes, failed: Failed, *, index: int, final: bool, run_id
     record = _stamped(dict(failed.partial or {}), orjson.loads(line))
     record[ATTEMPT_INDEX] = index
     record.setdefault(FAILURE_CLASS, detail.kind)
+    if failed.usage is not None and failed.usage.calls:
+        record[MODEL_USAGE] = failed.usage.as_json()
     if final:
         record[FAILURE_TERMINAL] = True
     record["failure"] = failure_object(detail, failed.seconds, failed.started_at, run_id)
@@ -110,7 +150,7 @@ def failure_object(detail: FailureDetail, seconds: float, started_at: float, run
     }
 
 
-def _scored(record: JsonObject, seconds: float) -> Scored:
+def _scored(record: JsonObject, seconds: float, used: ModelUsage | None) -> Scored:
     usage = (record.get("response") or {}).get("usage") or {}
     return Scored(
         orjson.dumps(record),
@@ -119,7 +159,28 @@ def _scored(record: JsonObject, seconds: float) -> Scored:
         usage.get("input_tokens"),
         usage.get("output_tokens"),
         not record.get(NO_PERSIST),
+        used,
     )
+
+
+def _accounted(result: JsonObject, row: JsonObject, account: Account | None) -> ModelUsage | None:
+    """Write what was used onto the result, in front of its identity."""
+    if account is None:
+        return None
+    usage = account.usage()
+    if usage.calls:
+        result[MODEL_USAGE] = usage.as_json()
+        if account.captured is not None:
+            result.setdefault(CALL_CAPTURE, capture_of(account, correlation_id(row)))  # an agent's own says more
+    return usage
+
+
+def _account_unseen(result: JsonObject, trail: Trail) -> None:
+    """Agents that others wrote may call models behind our back: then the response's own usage is what is known."""
+    tokens = tokens_of((result.get("response") or {}).get("usage"))
+    if tokens is not None:
+        known = ModelUsage(0, 0, 0, tokens.input, tokens.cached, tokens.output, tokens.reasoning, cost=None)
+        trail.open_account().merge(known)
 
 
 def _stamped(result: JsonObject, row: JsonObject) -> JsonObject:

@@ -27,12 +27,14 @@ from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
 from gymnast.store.repair import open_repaired
 from gymnast.store.replacing import write_replacing
 from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, INPUT_LINE, RolloutKey
+from gymnast.types.usage import Account, usage_of_line
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
     from types import TracebackType
 
     from gymnast.store.paths import RunPaths
+    from gymnast.types.usage import ModelUsage
 
 
 @dataclass(slots=True)
@@ -82,11 +84,18 @@ class Book(ABC):
         self.settled = Settled()
         self.attempts_made = before.attempts
         self.retries_made = before.retries
+        self.spent = Account()
+        """What the model calls of all attempts used."""
         self._take = take or (lambda _: None)
 
     @abstractmethod
     def owed(self) -> Iterator[tuple[RolloutKey, bytes]]:
         """The inputs that are not settled, in plan order."""
+
+    def spend(self, usage: ModelUsage | None) -> None:
+        """An attempt ended, and this is what it used."""
+        if usage is not None:
+            self.spent.merge(usage)
 
     def attempts_of(self, key: RolloutKey) -> int:
         """Failed attempts of a rollout so far."""
@@ -157,6 +166,7 @@ class RunBook(Book):
     ) -> None:
         """`retry_failed`: try rollouts again that failed for good; all, or those of some kinds. `only`: packed keys."""
         super().__init__(manifest.run_id, str(paths.output), manifest.counts, take)
+        self.spend(manifest.spent)
         self.paths = paths
         self.manifest = manifest
         self.notes: list[str] = []
@@ -211,6 +221,7 @@ class RunBook(Book):
             self.manifest,
             state=state,
             counts=self.counts(),
+            spent=self.spent.usage(),
             updated_at=time.time(),
             note=note,
             invocations=[*self.manifest.invocations[:-1], last],
@@ -237,7 +248,20 @@ class RunBook(Book):
         found = open_repaired(self.paths.failures, self._take_failure, one_line_a_key=False)
         self._note_repair(self.paths.failures.name, found.damaged, 0)
         # A crash leaves the manifest behind the files.
-        self.attempts_made = max(self.attempts_made, lines + found.lines)
+        if lines + found.lines > self.attempts_made:
+            self.attempts_made = lines + found.lines
+            self._count_spending_again()
+
+    def _count_spending_again(self) -> None:
+        """What the records say was used, if that is more than the manifest knows of."""
+        again = Account()
+        for path in (self.paths.output, self.paths.failures):
+            for _, line in numbered_lines(path) if path.exists() else ():
+                usage = usage_of_line(line)
+                if usage is not None:
+                    again.merge(usage)
+        if again.calls > self.spent.calls:
+            self.spent = again
 
     def _take_failure(self, key: RolloutKey, line: bytes) -> None:
         packed = key.packed

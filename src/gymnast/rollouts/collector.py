@@ -20,6 +20,7 @@ import orjson
 from gymnast.config import compose, read_environ
 from gymnast.errors import DataError, suggest
 from gymnast.rollouts.book import MemoryBook
+from gymnast.rollouts.budget import Budget, require_prices
 from gymnast.rollouts.conduct import ending_note, finished_event
 from gymnast.rollouts.engine import DEFAULT_ROLLOUT_TIMEOUT_S, Engine, EngineOptions
 from gymnast.rollouts.executor import Executor, HereExecutor
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from gymnast.config import Config
+    from gymnast.config import Config, Instance
     from gymnast.rollouts.engine import Listen
     from gymnast.rollouts.record import Record
     from gymnast.types.events import RunFinished
@@ -86,6 +87,7 @@ class Collector:
         self._stack = AsyncExitStack()
         self._executor: Executor | None = None
         self._limits: dict[str, int] = {}
+        self._instances: list[Instance] = []
         self.agents: list[str] = []
         """The agents that rows can name."""
 
@@ -111,15 +113,20 @@ class Collector:
         max_failed: int | str = 0,
         rollout_timeout_s: float = DEFAULT_ROLLOUT_TIMEOUT_S,
         give_up_after_s: float = 600.0,
+        max_cost: float | None = None,
+        max_tokens: int | None = None,
         on_event: Listen | None = None,
     ) -> AsyncGenerator[tuple[JsonObject, Record]]:
         """Run rows and yield each with its outcome, in the order in which they end.
 
         Every row comes back once, scored or failed for good. A run that cannot succeed stops early with rows that do
         not come back; whatever the reason, more than `max_failed` rows without a reward end in `MissingRolloutsError`.
-        A row without a task index belongs to the task of the first row that is equal to it.
+        A row without a task index belongs to the task of the first row that is equal to it. `max_cost` (which needs
+        `prices`) and `max_tokens` limit what these rows may use.
         """
         assert self._executor is not None, "use the collector as `async with`"
+        budget = Budget(max_cost, max_tokens)
+        require_prices(budget, self._instances)
         stamped = stamp_rows([dict(row) for row in rows], self.agents)
         lines = [orjson.dumps(row) for row in stamped]
         options = EngineOptions(
@@ -129,6 +136,7 @@ class Collector:
             give_up_after_s,
             self._limits,
             host_cap(),
+            budget,
         )
         feed = Feed()
         book = MemoryBook(secrets.token_hex(8), lines, feed.put)
@@ -156,7 +164,7 @@ class Collector:
         environ = read_environ()
         config = self._config or compose(environ, **self._names)
         config.checked()
-        instances = list(config.instances.values())
+        instances = self._instances = list(config.instances.values())
         self.agents = config.agents
         self._limits = agent_limits(instances)
         log_dir = self._log_dir or Path(tempfile.mkdtemp(prefix="gymnast-logs-"))

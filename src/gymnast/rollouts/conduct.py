@@ -169,6 +169,8 @@ def finished_event(engine: Engine, executor: Executor, state: RunState, note: st
         note=note,
         concurrency=engine.limit.current,
         longest_lag_s=max(engine.longest_lag_s, executor.longest_lag_s),
+        spent=engine.book.spent.usage(),
+        is_out_of_budget=engine.is_out_of_budget and counts.owed > 0,
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gymnast.rollouts.attempt import Failed, Outcome, Scored, failure_line
+from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.concurrency import ConcurrencyLimit
 from gymnast.rollouts.executor import Executor, Job
 from gymnast.rollouts.prospects import Prospects
@@ -57,6 +58,8 @@ class EngineOptions:
     agent_limits: Mapping[str, int] = field(default_factory=dict)
     cap: int = DEFAULT_CAP
     """What the host allows."""
+    budget: Budget = field(default_factory=Budget)
+    """What may be spent."""
 
 
 class Engine:
@@ -78,6 +81,7 @@ class Engine:
         """Nothing is started because whoever takes the results has not caught up."""
         self.draining: str | None = None
         """Why no more attempts are started, or None."""
+        self.is_out_of_budget = False
         self.loop_lag_s = 0.0
         self.longest_lag_s = 0.0
         self._executor = executor
@@ -100,6 +104,7 @@ class Engine:
         """Run until nothing is left to do, or until told to stop."""
         rejections = self._executor.signals.listeners
         rejections.append(self._rejected)
+        self._mind_budget()
         self._fill()
         ticker = asyncio.create_task(self._tick_for_ever())
         try:
@@ -243,6 +248,8 @@ class Engine:
         except asyncio.CancelledError:
             if job.key in self._cancelled:
                 self._settle(job, _cancelled(job))
+            elif job.trail.account is not None:
+                self.book.spend(job.trail.account.usage())  # abandoned, and paid for
         except BaseException as error:  # noqa: BLE001 - a bug or a full disk: the run cannot go on
             self._fail(error)
         finally:
@@ -253,6 +260,8 @@ class Engine:
 
     def _settle(self, job: Job, outcome: Outcome) -> None:
         now = time.monotonic()
+        self.book.spend(outcome.usage)
+        self._mind_budget()
         if isinstance(outcome, Scored):
             self.book.keep_scored(job.key, outcome.line, persisted=outcome.persisted)
             self.prospects.scored(job.agent)
@@ -293,6 +302,12 @@ class Engine:
                 final,
             )
         )
+
+    def _mind_budget(self) -> None:
+        """Admit nothing more once the budget is used up; what is in flight may finish."""
+        if not self.is_out_of_budget and (why := self.options.budget.used_up(self.book.spent)) is not None:
+            self.is_out_of_budget = True
+            self.draining = self.draining or why
 
     def _retry_later(self, job: Job, detail: FailureDetail, now: float) -> None:
         self._retry_budget -= 1
@@ -344,4 +359,5 @@ class Engine:
 def _cancelled(job: Job) -> Failed:
     seconds = time.monotonic() - job.started
     detail = FailureDetail("cancelled", Stage.AGENT, f"rollout {job.key} was cancelled by hand")
-    return Failed(detail, seconds, time.time() - seconds)
+    account = job.trail.account
+    return Failed(detail, seconds, time.time() - seconds, None, account.usage() if account is not None else None)

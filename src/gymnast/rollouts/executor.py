@@ -11,7 +11,7 @@ from gymnast.rollouts.attempt import Failed, Outcome, attempt
 from gymnast.wire.trail import Signals, Trail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gymnast.types.failure import FailureDetail
     from gymnast.types.task import RolloutKey
@@ -47,15 +47,27 @@ class HereExecutor:
     """Attempts in this process, through calls to the instances that live here or elsewhere."""
 
     def __init__(
-        self, calls: Calls, signals: Signals, *, explain: Callable[[FailureDetail], FailureDetail] | None = None
+        self,
+        calls: Calls,
+        signals: Signals,
+        *,
+        explain: Callable[[FailureDetail], FailureDetail] | None = None,
+        captures: bool = False,
+        token_models: Sequence[str] = (),
     ) -> None:
+        """With `captures`, records list every model call; those to `token_models` bring the ledger of their tokens."""
         self.signals = signals
         self.longest_lag_s = 0.0
         self._calls = calls
         self._explain = explain
+        self._captures = captures
+        self._token_models = token_models
 
     async def attempt(self, job: Job, timeout_s: float) -> Outcome:
-        outcome = await attempt(self._calls, job.line, job.attempts, timeout_s, job.trail)
+        job.trail.captures = self._captures
+        outcome = await attempt(
+            self._calls, job.line, job.attempts, timeout_s, job.trail, token_models=self._token_models
+        )
         if isinstance(outcome, Failed) and self._explain is not None:
             return msgspec.structs.replace(outcome, detail=self._explain(outcome.detail))
         return outcome

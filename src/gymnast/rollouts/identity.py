@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 _CIRCUMSTANCE: Final = re.compile(
-    r"(base_url|_timeout_s|^timeout_s|session_ttl_s|max_attempts|max_concurrent_requests|max_concurrent_requests_per_endpoint|max_rollouts|max_sessions|_headers|latency_s)$"
+    r"(base_url|_timeout_s|^timeout_s|session_ttl_s|max_attempts|max_concurrent_requests|max_concurrent_requests_per_endpoint|max_rollouts|max_sessions|_headers|latency_s|^prices|^replica_choice|health_interval_s|^measure_ttft)$"
 )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnast.config import compose, read_environ
+from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.conduct import Audience
 from gymnast.rollouts.engine import DEFAULT_ROLLOUT_TIMEOUT_S, EngineOptions
 from gymnast.rollouts.feed import Feed
@@ -46,6 +47,8 @@ async def collect(
     max_attempts: int = 3,
     max_failed: int | str = 0,
     rollout_timeout_s: float = DEFAULT_ROLLOUT_TIMEOUT_S,
+    max_cost: float | None = None,
+    max_tokens: int | None = None,
     on_event: Callable[[Event], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Record]:
@@ -55,6 +58,9 @@ async def collect(
     `MissingRolloutsError` if more than `max_failed` (a number or a share such as "1%") have no reward. Closing the
     iterator early ends the run (`async with contextlib.aclosing(gymnast.collect(…)) as records` does so at once); what
     was kept stays on disk, and `resume` finishes the rest.
+
+    When all attempts have used `max_cost` (which needs `prices`) or `max_tokens`, nothing more is started: what is
+    missing then is owed, and `resume` with a larger budget goes on.
 
     Servers are named as on the command line (`environments=["mcqa"], model_url=…`), or given as a loaded `config`.
     """
@@ -74,7 +80,12 @@ async def collect(
         plan=PlanOptions(
             agent=agent or only_agent(found.agents), repeats=num_repeats, limit=limit, params=params or {}
         ),
-        engine=EngineOptions(concurrency, rollout_timeout_s, RetryPolicy(max_attempts=max_attempts)),
+        engine=EngineOptions(
+            concurrency,
+            rollout_timeout_s,
+            RetryPolicy(max_attempts=max_attempts),
+            budget=Budget(max_cost, max_tokens),
+        ),
         existing="resume" if resume else "refuse",
         workers=workers,
     )

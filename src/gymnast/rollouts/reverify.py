@@ -16,7 +16,7 @@ import orjson
 from gymnast.errors import CallError, UserError
 from gymnast.kit.verify_call import checked_verdict
 from gymnast.rollouts.aggregate import write_aggregate_metrics
-from gymnast.rollouts.attempt import Failed, Outcome, outcome_of
+from gymnast.rollouts.attempt import Outcome, ended_by, outcome_of
 from gymnast.rollouts.conduct import Conduct, conduct
 from gymnast.rollouts.limits import host_cap
 from gymnast.rollouts.reverify_plan import JUDGE_FAILED, environment_of, prepared_reverify
@@ -26,6 +26,7 @@ from gymnast.store.lines import numbered_lines
 from gymnast.store.paths import RunPaths
 from gymnast.types.failure import Stage
 from gymnast.types.task import ATTEMPT_INDEX, FAILURE_CLASS, agent_name_of, correlation_id
+from gymnast.types.tokens import LEDGER
 from gymnast.wire.calls import Scope
 from gymnast.wire.trail import Signals
 
@@ -84,7 +85,8 @@ class VerifyExecutor:
         row = orjson.loads(job.line)
         if job.attempts:
             row[ATTEMPT_INDEX] = job.attempts
-        body = {**row, "response": self._stored.response(job.key)}
+        stored = self._stored.record(job.key)
+        body = {**row, "response": stored["response"]}
         environment = self._environments[job.agent]
         scope = Scope(correlation_id(row), job.trail)
         started_at, started = time.time(), time.perf_counter()
@@ -95,8 +97,10 @@ class VerifyExecutor:
             if not (isinstance(found, dict) and found.get(FAILURE_CLASS) is not None):
                 checked_verdict(found, environment)
         except CallError as error:
-            return Failed(error.detail, time.perf_counter() - started, started_at)
-        return outcome_of(found, row, environment, time.perf_counter() - started, started_at)
+            return ended_by(error, time.perf_counter() - started, started_at, job.trail)
+        if LEDGER in stored:
+            found[LEDGER] = stored[LEDGER]  # the same response, so the same tokens
+        return outcome_of(found, row, environment, time.perf_counter() - started, started_at, job.trail)
 
 
 def _agents_of(inputs: Path) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gymnast.config.secrets import Scrubber
 from gymnast.errors import NotFoundError, suggest
 from gymnast.rollouts.aggregate import write_aggregate_metrics
+from gymnast.rollouts.budget import require_prices
 from gymnast.rollouts.concurrency import Pressure
 from gymnast.rollouts.conduct import Audience, Conduct, conduct
 from gymnast.rollouts.engine import EngineOptions
@@ -18,13 +19,13 @@ from gymnast.rollouts.plan import PlanOptions
 from gymnast.rollouts.prepare import Existing, OnChange, Preparation, Prepared, prepare, remove_prepared
 from gymnast.rollouts.starting import start_executor
 from gymnast.runtime.cell import options_from, stderr_boundary
-from gymnast.runtime.engine_metrics import read_pressure
 from gymnast.runtime.garbage import rare_garbage_collection
 from gymnast.runtime.probe import endpoint_urls
 from gymnast.runtime.remote import read_head, remote_calls
 from gymnast.store.lock import RunLock
 from gymnast.store.paths import RunPaths
 from gymnast.types.events import InstanceDied
+from gymnast.wire.engine_metrics import read_pressure
 from gymnast.wire.http_client import HttpClient, raise_fd_limit
 from gymnast.wire.trail import Signals
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from gymnast.runtime.cell import Cell
     from gymnast.runtime.children import Child
     from gymnast.types.events import RunFinished
+    from gymnast.types.tokens import TokenForm
     from gymnast.wire.calls import Calls
 
 
@@ -57,6 +59,8 @@ class CollectRequest:
     """Worker processes; 0 runs everything in this one."""
     aggregate: bool = True
     request_debug: bool = False
+    token_form: TokenForm | None = None
+    """How records hold the tokens of models that account for them; None: as the configuration says."""
 
 
 async def collect_here(request: CollectRequest, config: Config, environ: Environ, audience: Audience) -> RunFinished:
@@ -70,6 +74,7 @@ async def collect_here(request: CollectRequest, config: Config, environ: Environ
             locks.enter_context(RunLock(prepared.paths.lock))
         async with AsyncExitStack() as stack:
             try:
+                require_prices(request.engine.budget, prepared.instances)
                 executor, cell = await _start(stack, request, prepared, config, environ, audience)
             except BaseException:
                 remove_prepared(prepared)
@@ -96,7 +101,8 @@ async def collect_remote(request: CollectRequest, head_url: str, token: str | No
         say_all(prepared.warnings, audience)
         how = _conduct(request, replace(request.engine, cap=host_cap()), prepared, calls, None)
         stack.enter_context(rare_garbage_collection())
-        return await conduct(prepared, HereExecutor(calls, Signals()), how, audience)
+        models = () if request.token_form == "items" else head.token_models()
+        return await conduct(prepared, HereExecutor(calls, Signals(), token_models=models), how, audience)
 
 
 def reachable(config: Config, agents: Iterable[str]) -> list[Instance]:
@@ -143,11 +149,14 @@ async def _start(
         audience.listen(InstanceDied(note.split(" ", 1)[0], note))
 
     say_all(prepared.warnings, audience)
+    options = options_from(config, environ, log_dir=prepared.paths.logs, on_child_death=child_died)
+    if request.token_form is not None:
+        options = replace(options, token_form=request.token_form)
     return await start_executor(
         stack,
         prepared.instances,
         config,
-        options_from(config, environ, log_dir=prepared.paths.logs, on_child_death=child_died),
+        options,
         workers=request.workers,
         on_worker_death=worker_died,
         say=audience.say,

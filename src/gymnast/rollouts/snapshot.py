@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gymnast.types.usage import ModelUsage
+
 if TYPE_CHECKING:
     from gymnast.rollouts.engine import Engine
 
@@ -62,6 +64,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     model_calls: int
     rejections: int
     seconds: float
+    spent: ModelUsage = ModelUsage()
+    """What the model calls of all attempts that ended used."""
 
 
 def snapshot(engine: Engine, began: float, *, model_calls: int, rejections: int) -> Snapshot:
@@ -108,4 +112,5 @@ def snapshot(engine: Engine, began: float, *, model_calls: int, rejections: int)
         model_calls=model_calls,
         rejections=rejections,
         seconds=elapsed,
+        spent=engine.book.spent.usage(),
     )

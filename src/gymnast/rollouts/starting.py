@@ -31,9 +31,12 @@ async def start_executor(
 ) -> tuple[Executor, Cell]:
     """Start instances; `stack` stops them. With workers the cell of this process has none, only its client."""
     cell = await stack.enter_async_context(Cell([] if workers else instances, options))
-    executor: Executor = HereExecutor(cell.calls, cell.signals, explain=cell.explain)
+    captures = bool(config.values.get("observability_enabled"))
+    executor: Executor = HereExecutor(
+        cell.calls, cell.signals, explain=cell.explain, captures=captures, token_models=options.token_models(instances)
+    )
     if workers:
-        pool = WorkerPool(workers, instances, options, on_death=on_worker_death)
+        pool = WorkerPool(workers, instances, options, on_death=on_worker_death, captures=captures)
         executor = await stack.enter_async_context(pool)
     timeout_s = float(config.values.get("model_endpoint_readiness_timeout_seconds", _ENDPOINT_TIMEOUT_S))
     await wait_for_endpoints(cell.http, instances, timeout_s, say)

@@ -49,10 +49,10 @@ class StoredResponses:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def response(self, key: RolloutKey) -> Any:
-        """The stored response of a rollout."""
+    def record(self, key: RolloutKey) -> Any:
+        """The stored record of a rollout; it has a response."""
         self._stream.seek(self._offsets[key.packed])
-        return orjson.loads(self._stream.readline())["response"]
+        return orjson.loads(self._stream.readline())
 
     def _take(self, number: int, line: bytes, offset: int) -> None:
         key = key_of_line(line.rstrip(b"\r\n"))

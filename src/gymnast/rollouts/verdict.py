@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gymnast.errors import UserError
 from gymnast.types.failure import kind_named
@@ -35,8 +35,14 @@ def parse_allowance(text: str) -> Allowance:
     return Allowance(share=number) if "." in match[1] else Allowance(count=int(number))
 
 
+OUT_OF_BUDGET: Final = 4
+"""The exit code of a run that its budget ended with rollouts owed."""
+
+
 def exit_code(finished: RunFinished, allowance: Allowance) -> int:
     """0 only if every rollout that may not be missing is there."""
+    if finished.is_out_of_budget:
+        return OUT_OF_BUDGET
     failed = sum(finished.failed.values())
     return 0 if finished.owed == 0 and failed <= allowance.of(finished.requested) else 1
 
@@ -50,7 +56,8 @@ def explanation(finished: RunFinished) -> list[str]:
         kind = kind_named(name)
         lines.append(f"  {count} × {name} (layer {kind.layer.value}): {_hint(name, kind.hint, finished)}")
     if finished.owed:
-        lines.append(f"  {finished.owed} are still owed: run the same command with --resume")
+        more = " and a larger budget" if finished.is_out_of_budget else ""
+        lines.append(f"  {finished.owed} are still owed: run the same command with --resume{more}")
     if finished.note:
         lines.append(f"  why it ended: {finished.note}")
     if finished.failed and not finished.owed:

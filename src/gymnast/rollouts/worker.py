@@ -64,6 +64,7 @@ async def _work(sock: socket.socket) -> None:
         cache_dir=Path(begin.cache_dir),
         request_debug=begin.request_debug,
         strict_settings=begin.strict_settings,
+        token_form=begin.token_form,
     )
     cell = Cell([instance_from(data) for data in begin.instances], options)
     try:
@@ -74,7 +75,7 @@ async def _work(sock: socket.socket) -> None:
         return
     try:
         with rare_garbage_collection():
-            await _Worker(cell, reader, writer).run()
+            await _Worker(cell, reader, writer, captures=begin.captures).run()
     finally:
         await cell.__aexit__(None, None, None)
 
@@ -82,8 +83,16 @@ async def _work(sock: socket.socket) -> None:
 class _Worker:
     """Makes the attempts it is sent."""
 
-    def __init__(self, cell: Cell, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._executor = HereExecutor(cell.calls, cell.signals, explain=cell.explain)
+    def __init__(
+        self, cell: Cell, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, captures: bool
+    ) -> None:
+        self._executor = HereExecutor(
+            cell.calls,
+            cell.signals,
+            explain=cell.explain,
+            captures=captures,
+            token_models=cell.options.token_models(cell.instances),
+        )
         self._cell = cell
         self._reader = reader
         self._writer = writer

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from gymnast.rollouts.attempt import Outcome
+from gymnast.types.tokens import TokenForm
 
 _LENGTH: Final = struct.Struct("!I")
 
@@ -21,6 +22,9 @@ class Begin(msgspec.Struct, frozen=True, tag="begin"):
     cache_dir: str
     request_debug: bool
     strict_settings: bool
+    captures: bool = False
+    """List every model call in the records."""
+    token_form: TokenForm = "ledger"
 
 
 class Work(msgspec.Struct, frozen=True, tag="work"):

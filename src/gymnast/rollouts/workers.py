@@ -46,7 +46,13 @@ class WorkerPool:
     """An executor with several processes. Attempts go to the worker with the fewest."""
 
     def __init__(
-        self, number: int, instances: Sequence[Instance], options: CellOptions, *, on_death: Callable[[str], None]
+        self,
+        number: int,
+        instances: Sequence[Instance],
+        options: CellOptions,
+        *,
+        on_death: Callable[[str], None],
+        captures: bool = False,
     ) -> None:
         self.signals = Signals()
         self.longest_lag_s = 0.0
@@ -59,6 +65,8 @@ class WorkerPool:
             str(options.cache_dir),
             options.request_debug,
             options.strict_settings,
+            captures,
+            options.token_form,
         )
 
     async def __aenter__(self) -> Self:

@@ -13,7 +13,7 @@ import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from gymnast.config import Config, Environ, Instance
     from gymnast.types.failure import FailureDetail
+    from gymnast.types.tokens import TokenForm
     from gymnast.wire.asgi import AsgiApp
 
 
@@ -63,6 +64,15 @@ class CellOptions:
     max_connections: int | None = None
     max_connections_per_host: int | None = None
     on_child_death: Callable[[Child], None] | None = None
+    token_form: TokenForm = "ledger"
+    """How records hold the tokens of their model calls."""
+
+    def token_models(self, instances: Iterable[Instance]) -> tuple[str, ...]:
+        """The model instances whose ledgers are taken when a rollout ends."""
+        if self.token_form != "ledger":
+            return ()
+        models = [instance for instance in instances if instance.kind == "responses_api_models"]
+        return tuple(model.name for model in models if model.settings.get("return_token_id_information") is True)
 
 
 def options_from(config: Config, environ: Environ, **more: Any) -> CellOptions:
@@ -75,8 +85,19 @@ def options_from(config: Config, environ: Environ, **more: Any) -> CellOptions:
         scrubber=config.scrubber,
         max_connections=values.get("global_aiohttp_connector_limit"),
         max_connections_per_host=values.get("global_aiohttp_connector_limit_per_host"),
+        token_form=token_form_of(config),
         **more,
     )
+
+
+def token_form_of(config: Config, default: TokenForm = "ledger") -> TokenForm:
+    """How a configuration says records hold tokens."""
+    form = config.values.get("token_form", default)
+    if form not in {"ledger", "items"}:
+        raise UserError(
+            f"token_form is {form!r}", next="choose 'ledger' (linear in tokens) or 'items' (whole prompts on items)"
+        )
+    return cast("TokenForm", form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +160,7 @@ class Cell:
         )
         if options.log_dir is not None:
             self._stack.enter_context(InstanceLogs([instance.name for instance in self.instances], options.log_dir))
-        surroundings = Surroundings(self.calls, self.http, self._boundary, self.signals)
+        surroundings = Surroundings(self.calls, self.http, self._boundary, self.signals, options.log_dir)
         for name, url in self._peers.items():
             self._transports[name] = Http(url, self.http, token=options.token)
         in_children = [instance for instance in self.instances if instance.runs_in in {"child", "venv"}]

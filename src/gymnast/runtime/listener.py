@@ -39,6 +39,7 @@ class Listener:
             timeout_graceful_shutdown=1,
             server_header=False,
             date_header=False,
+            proxy_headers=False,
             http="httptools",
             ws="none",
         )

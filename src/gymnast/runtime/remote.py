@@ -16,6 +16,8 @@ from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.transports import Http
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gymnast.runtime.probe import Probe
     from gymnast.types.json import JsonObject
     from gymnast.wire.boundary import BoundaryLog
@@ -39,21 +41,31 @@ class RemoteHead:
         """URL of each agent."""
         return {name: url for name, (kind, url) in self.addresses().items() if kind == "responses_api_agents"}
 
+    def token_models(self) -> tuple[str, ...]:
+        """The models that account for tokens, where records are to hold ledgers."""
+        if self.config.get("token_form") == "items":
+            return ()
+        blocks = [(name, inner) for name, kind, inner in self._blocks() if kind == "responses_api_models"]
+        return tuple(name for name, inner in blocks if inner.get("return_token_id_information") is True)
+
     def addresses(self) -> dict[str, tuple[str, str]]:
         """Kind and URL of each instance that the configuration gives an address."""
         found: dict[str, tuple[str, str]] = {}
-        for name, block in self.config.items():
-            if not isinstance(block, dict):
-                continue
-            for kind in KINDS:
-                inner = (
-                    next(iter((block.get(kind) or {}).values()), None) if isinstance(block.get(kind), dict) else None
-                )
-                if isinstance(inner, dict) and inner.get("url"):
-                    found[name] = (kind, str(inner["url"]))
-                elif isinstance(inner, dict) and inner.get("host") and inner.get("port"):
-                    found[name] = (kind, f"http://{inner['host']}:{inner['port']}")
+        for name, kind, inner in self._blocks():
+            if inner.get("url"):
+                found[name] = (kind, str(inner["url"]))
+            elif inner.get("host") and inner.get("port"):
+                found[name] = (kind, f"http://{inner['host']}:{inner['port']}")
         return found
+
+    def _blocks(self) -> Iterator[tuple[str, str, JsonObject]]:
+        """Name, kind and settings of everything configured as a server."""
+        for name, block in self.config.items():
+            for kind in KINDS:
+                found = block.get(kind) if isinstance(block, dict) else None
+                inner = next(iter(found.values()), None) if isinstance(found, dict) else None
+                if isinstance(inner, dict):
+                    yield name, kind, inner
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import msgspec
 
 from gymnast.errors import DataError
 from gymnast.store.replacing import write_replacing
+from gymnast.types.usage import ModelUsage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +74,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     code: dict[str, str]
     """A digest of each instance's code."""
     counts: Counts
+    spent: ModelUsage = ModelUsage()
+    """What the model calls of all attempts used, failed ones included."""
     invocations: list[Invocation] = []
     note: str | None = None
     """Why the run stands where it stands, in words."""

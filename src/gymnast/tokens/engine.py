@@ -58,6 +58,11 @@ class Generated:
 class BadGeneration(ValueError):  # noqa: N818 - what came back is unusable
     """An engine answered with something that is no whole bundle of ids and logprobs."""
 
+    def __init__(self, what: str, generated: Generated | None = None) -> None:
+        super().__init__(what)
+        self.generated = generated
+        """What came, when at least its ids are whole: it can go on as text, but not into training."""
+
 
 class ContextOverflow(ValueError):  # noqa: N818 - an outcome of the policy
     """The prompt leaves no room for a single token."""
@@ -85,12 +90,12 @@ def check_generation(generated: Generated) -> Generated:
     """The generation, if it is whole: as many logprobs as ids, all finite and none above zero but for rounding."""
     ids, logprobs = generated.token_ids, generated.logprobs
     if len(ids) != len(logprobs):
-        raise BadGeneration(f"{len(ids)} sampled ids but {len(logprobs)} logprobs")
+        raise BadGeneration(f"{len(ids)} sampled ids but {len(logprobs)} logprobs", generated)
     if not ids and generated.finish != "abort":
         raise BadGeneration(f"finish is '{generated.finish}' but nothing was sampled")
     for place, value in enumerate(logprobs):
         if not math.isfinite(value):
-            raise BadGeneration(f"logprob {place} of {len(logprobs)} is {value}")
+            raise BadGeneration(f"logprob {place} of {len(logprobs)} is {value}", generated)
         if value > 1e-3:
-            raise BadGeneration(f"logprob {place} of {len(logprobs)} is {value}, above zero")
+            raise BadGeneration(f"logprob {place} of {len(logprobs)} is {value}, above zero", generated)
     return generated

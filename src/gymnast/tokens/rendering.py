@@ -8,8 +8,9 @@ tools.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
+
+from gymnast.types.tokens import ForkReason, Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,16 +19,17 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 
-class Source(StrEnum):
-    """Where a token came from."""
-
-    SAMPLED = "sampled"
-    TEMPLATE = "template"
-    SYSTEM = "system"
-    USER = "user"
-    TOOL = "tool"
-    ASSISTANT = "assistant"
-    """Words of an assistant that nobody sampled here: given with the task, or rendered again after a fork."""
+__all__ = [
+    "Extension",
+    "ForkReason",
+    "NotRenderable",
+    "Refusal",
+    "Rendered",
+    "Renderer",
+    "Said",
+    "SaidCall",
+    "Source",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +49,6 @@ class Extension:
     """1 when sampling ended on a stop token that the template never writes at a turn's end, else 0."""
 
 
-class ForkReason(StrEnum):
-    """Why a prompt does not extend an earlier one."""
-
-    FIRST = "first"
-    """The first call, or one that shares nothing with any before (a sub-agent)."""
-    BRANCH = "branch"
-    """A second continuation of the same turn."""
-    HISTORY_EDITED = "history_edited"
-    HISTORY_SHORTENED = "history_shortened"
-    """Messages are missing from the history: context was compacted."""
-    TOOLS_CHANGED = "tools_changed"
-    TEMPLATE_ARGS_CHANGED = "template_args_changed"
-    TEMPLATE_REWRITES_HISTORY = "template_rewrites_history"
-    STOP_TOKEN_OFF_TEMPLATE = "stop_token_off_template"  # noqa: S105 - a reason, no password
-    ENGINE_RETOKENISED = "engine_retokenised"
-    """The engine rendered the prompt itself and its ids do not extend what was sampled."""
-
-
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """The template would write the history differently: the ledger renders afresh and forks."""
@@ -79,6 +63,8 @@ class SaidCall:
 
     name: str
     arguments: str
+    id: str | None = None
+    """The id that the model itself wrote, in families that do (Mistral)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +75,7 @@ class Said:
     reasoning: str | None = None
     tool_calls: tuple[SaidCall, ...] = ()
     malformed: tuple[str, ...] = ()
-    """What looked like a call or a thought but is none; its text stays in `content`."""
+    """What looked like a call but is none (its text stays in `content`), or a thought that was never closed."""
 
 
 class NotRenderable(ValueError):  # noqa: N818 - a refusal that says what the template cannot express
@@ -133,6 +119,10 @@ class Renderer(Protocol):
         """
         ...
 
-    def parse(self, generated: Sequence[int]) -> Said:
-        """What the sampled ids say; the stop token is not part of it."""
+    def parse(self, generated: Sequence[int], prompt_ids: Sequence[int] = (), tools: Sequence[JsonObject] = ()) -> Said:
+        """What the sampled ids say; the stop token is not part of it.
+
+        `prompt_ids`: what they continue. Some templates open a thought there, and only its end is sampled. `tools`:
+        some families write texts and numbers alike, and only the tool tells which it is.
+        """
         ...

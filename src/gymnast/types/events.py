@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gymnast.types.usage import ModelUsage
+
 
 class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
     """The plan is written; rollouts begin."""
@@ -68,6 +70,10 @@ class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
     """Rollouts in flight at most, as it stood at the end."""
     longest_lag_s: float = 0.0
     """The longest time the event loop was kept from its work."""
+    spent: ModelUsage = ModelUsage()
+    """What the model calls of all attempts used, earlier invocations included."""
+    is_out_of_budget: bool = False
+    """It ended because its budget was used up."""
 
 
 Event = RunStarted | RolloutScored | RolloutFailed | InstanceDied | RunFinished

@@ -108,6 +108,8 @@ class TokenBundle(TypedDict, total=False):
     generation_token_ids: list[int]
     generation_log_probs: list[float]
     routed_experts: Any
+    token_call: int
+    """In place of the three: the number of the model call in the rollout's token ledger."""
 
 
 @_lenient

@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from gymnast.types.usage import USAGE_HEADER, encode_usage
 from gymnast.wire.cookies import parse_cookie_header, set_cookie_header
 from gymnast.wire.failure_header import HEADER, encode_failure
 from gymnast.wire.message import PlainText, Reply, Request, encode
+from gymnast.wire.trail import Trail
 
 if TYPE_CHECKING:
     from gymnast.wire.server import Server
@@ -58,7 +60,10 @@ class ServerApp:
             headers,
             headers.get(ROLLOUT_HEADER),
         )
+        trail = request.trail = Trail()
         reply = await self._server.handle(request)
+        if trail.account is not None:
+            reply.headers = {**reply.headers, USAGE_HEADER: encode_usage(trail.account.usage())}
         if self._server.has_sessions and reply.status < 500:
             # In this process a cookie is set when a session begins; over HTTP the contract has one on every reply.
             reply.cookies = {**reply.cookies, self._server.cookie_name: request.session_id}

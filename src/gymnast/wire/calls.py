@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gymnast.errors import CallError, suggest
 from gymnast.types.failure import FailureDetail, Stage
+from gymnast.types.usage import decode_usage, tokens_of
 from gymnast.wire.classify import kind_of_exception, kind_of_reply, reply_failure
 from gymnast.wire.deadline import DeadlineClock
 from gymnast.wire.http_connection import TransportError
@@ -103,7 +104,7 @@ class Calls:
         )
         trail = scope.trail
         before = trail.enter(stage, instance) if trail is not None else None
-        started = time.perf_counter() if self._boundary else 0.0
+        started = time.perf_counter()
         try:
             with self.clock.deadline(timeout_s):
                 reply = await transport.send(request)
@@ -115,6 +116,8 @@ class Calls:
         finally:
             if trail is not None and before is not None:
                 trail.leave(before)
+        if reply.raw is not None and trail is not None:
+            _account(reply, trail, stage, started)
         if reply.cookies:
             known = scope.jars.get(instance)
             scope.jars[instance] = {**known, **reply.cookies} if known else reply.cookies
@@ -139,6 +142,22 @@ class Calls:
             kind = kind_of_reply(stage, reply.status)
             raise CallError(reply_failure(reply, kind, stage, instance, path, self.address(instance)))
         return reply.body
+
+
+def _account(reply: Reply, trail: Trail, stage: Stage, started: float) -> None:
+    """What a reply that came as bytes says of the model calls behind it: in our header, or, from others, as its usage.
+
+    Instances in this process have written it to the trail themselves.
+    """
+    found = decode_usage(reply.headers)
+    if found is not None:
+        trail.open_account().merge(found)
+    elif stage is Stage.MODEL:
+        latency_ms = (time.perf_counter() - started) * 1000
+        if reply.ok and isinstance(reply.body, dict):
+            trail.open_account().add_call(tokens_of(reply.body.get("usage")), latency_ms, cost=None)
+        else:
+            trail.open_account().add_failed(latency_ms)
 
 
 def _no_reply(

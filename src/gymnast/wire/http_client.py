@@ -171,32 +171,33 @@ class HttpClient:
         *,
         varying: Headers = (),
         repeatable: bool = False,
+        timed: bool = False,
     ) -> HttpReply:
         """Send and read the whole answer. Raises TransportError when there is none.
 
         `headers` are the same in many requests and encoded once; `varying` ones are encoded each time.
         A `repeatable` request is sent again on a fresh connection when a kept-alive one turns out to be closed; others
-        are never sent twice.
+        are never sent twice. The reply to a `timed` one says when each part of its body came.
         """
         body = data or b""
         fixed = request_head(method, target, headers)
         head = b"%b%bcontent-length: %d\r\n\r\n" % (fixed, header_lines(varying) if varying else b"", len(body))
         try:
-            return await self._exchange(target.origin, head, body)
+            return await self._exchange(target.origin, head, body, timed=timed)
         except StaleConnectionError:
             if not repeatable:
                 raise
             self._drop_idle(target.origin)
-            return await self._exchange(target.origin, head, body)
+            return await self._exchange(target.origin, head, body, timed=timed)
 
-    async def _exchange(self, origin: Origin, head: bytes, body: bytes) -> HttpReply:
+    async def _exchange(self, origin: Origin, head: bytes, body: bytes, *, timed: bool) -> HttpReply:
         assert self._open, "the client is used inside its `async with`"
         slots = self._slots_for(origin)
         if not slots.take_now():
             await slots.wait()
         try:
             connection = self._take_idle(origin) or await self._connect(origin)
-            reply = await connection.exchange(head, body)
+            reply = await connection.exchange(head, body, timed=timed)
         finally:
             slots.give_back()
         if connection.usable and self._open:

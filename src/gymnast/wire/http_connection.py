@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
 from typing import TYPE_CHECKING, Final, cast
 
@@ -27,11 +28,13 @@ class StaleConnectionError(TransportError):
 class HttpReply:
     """Status, headers and body of an answer."""
 
-    __slots__ = ("_raw_headers", "body", "status")
+    __slots__ = ("_raw_headers", "arrivals", "body", "status")
 
     def __init__(self, status: int, raw_headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         self.status = status
         self.body = body
+        self.arrivals: list[tuple[float, int]] = []
+        """For a request that asked for it: when each part of the body came (seconds since sending), and its bytes."""
         self._raw_headers = raw_headers
 
     def headers(self) -> Iterator[tuple[str, str]]:
@@ -49,7 +52,8 @@ class Connection(asyncio.Protocol):
     """A connection of the pool. `idle_since` is the pool's to set and read."""
 
     __slots__ = (
-        *("_body", "_complete_at_eof", "_headers", "_loop", "_parser", "_transport", "_used", "_waiter"),
+        *("_arrivals", "_body", "_complete_at_eof", "_headers", "_loop", "_parser", "_sent", "_transport", "_used"),
+        "_waiter",
         *("idle_since", "keeps_alive"),
     )
 
@@ -60,6 +64,8 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[HttpReply] | None = None
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
+        self._arrivals: list[tuple[float, int]] | None = None
+        self._sent = 0.0
         self._complete_at_eof = False
         self._used = False
         self.idle_since = 0.0
@@ -74,12 +80,15 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def exchange(self, head: bytes, body: bytes) -> HttpReply:
+    async def exchange(self, head: bytes, body: bytes, *, timed: bool = False) -> HttpReply:
         """Send a request and wait for its answer. Abandoned halfway, the connection is closed, never reused."""
         transport = self._transport
         if transport is None or transport.is_closing():
             raise StaleConnectionError("the server closed the connection")
         self._headers, self._body, self._complete_at_eof = [], [], False
+        self._arrivals = None
+        if timed:
+            self._arrivals, self._sent = [], time.perf_counter()
         waiter = self._waiter = self._loop.create_future()
         if len(body) < _GATHER_LIMIT:
             transport.write(head + body)
@@ -133,6 +142,8 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
+        if self._arrivals is not None:
+            self._arrivals.append((time.perf_counter() - self._sent, len(body)))
 
     def on_message_complete(self) -> None:
         self._complete_at_eof = False
@@ -146,7 +157,10 @@ class Connection(asyncio.Protocol):
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         try:
-            waiter.set_result(HttpReply(status, self._headers, decompressed(body, self._headers)))
+            reply = HttpReply(status, self._headers, decompressed(body, self._headers))
+            if self._arrivals is not None:
+                reply.arrivals = self._arrivals
+            waiter.set_result(reply)
         except zlib.error as error:
             self._fail(TransportError(f"the answer cannot be decompressed: {error}"))
 

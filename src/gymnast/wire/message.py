@@ -48,7 +48,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=_nothing)
     rollout_id: str | None = None
     trail: Trail | None = None
-    """Where the attempt says how far it is. Never set over HTTP."""
+    """Where the attempt says how far it is and what it used. Over HTTP each request has its own."""
     validated: bool = False
     """The caller vouches for the body: it was validated where it entered. Never set over HTTP."""
     cookie_name: str = ""

@@ -20,6 +20,8 @@ from gymnast.wire.trail import Signals
 from gymnast.wire.validate import InvalidBody
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gymnast.config.instances import ServerKind
     from gymnast.wire.boundary import BoundaryLog
     from gymnast.wire.calls import Calls
@@ -53,6 +55,8 @@ class Surroundings:
     http: HttpClient
     boundary: BoundaryLog | None = None
     signals: Signals = field(default_factory=Signals)
+    log_dir: Path | None = None
+    """Where instances log; None where nobody said."""
 
 
 class Server(ABC):

@@ -1,4 +1,4 @@
-"""Where an attempt is right now: the stage, the instance it waits for, since when. Calls write it, status reads it."""
+"""Where an attempt is right now, and what its model calls used so far. Calls write it, status and records read it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from gymnast.types.failure import Stage
+from gymnast.types.usage import Account
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,18 +15,28 @@ if TYPE_CHECKING:
 class Trail:
     """The current place of one attempt."""
 
-    __slots__ = ("instance", "since", "stage")
+    __slots__ = ("account", "captures", "instance", "since", "stage")
 
-    def __init__(self) -> None:
+    def __init__(self, *, captures: bool = False) -> None:
+        """With `captures`, each model call is listed, not only summed up."""
         self.stage = Stage.PLAN
         self.instance = ""
         self.since = time.monotonic()
+        self.account: Account | None = None
+        """What model calls used; None until there is one."""
+        self.captures = captures
 
     def enter(self, stage: Stage, instance: str) -> tuple[Stage, str]:
         """Go there; what is returned leads back."""
         before = (self.stage, self.instance)
         self.stage, self.instance, self.since = stage, instance, time.monotonic()
         return before
+
+    def open_account(self) -> Account:
+        """The account, which begins with the first model call."""
+        if self.account is None:
+            self.account = Account(captures=self.captures)
+        return self.account
 
     def leave(self, before: tuple[Stage, str]) -> None:
         """Go back."""

@@ -44,6 +44,9 @@ class OpenAIModel(Model):
             headers=settings.openai_default_headers,
         )
 
+    async def stop(self) -> None:
+        await self.upstream.stop()
+
     @property
     def model_name(self) -> str:
         return self.settings.openai_model

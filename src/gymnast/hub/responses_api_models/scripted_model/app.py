@@ -17,7 +17,7 @@ from gymnast.hub.responses_api_models.scripted_model.script import (
     load_script,
     script_of,
 )
-from gymnast.kit import Model, ModelCall, Settings
+from gymnast.kit import Model, ModelCall, ModelSettings
 from gymnast.kit.model import new_id, now
 from gymnast.types.responses import response_object
 from gymnast.wire.message import PlainText, Reply
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gymnast.wire.server import Surroundings
 
 
-class ScriptedModelSettings(Settings):
+class ScriptedModelSettings(ModelSettings):
     script: str | None = None
     """A .jsonl, .json or .yaml file, or `module:function`."""
     replies: list[Any] | None = None

@@ -1,20 +1,28 @@
 """A vLLM server (or anything that speaks Chat Completions like it), asked in the Responses form.
 
 Reasoning travels as `<think>` blocks inside and as the engine's reasoning fields outside. A prompt that no longer fits
-the context is an outcome of the policy (an incomplete response), not a failure.
+the context is an outcome of the policy (an incomplete response), not a failure. With a tokenizer, prompts are sent as
+token ids; without one, ids and logprobs that the engine reports are checked call by call.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from pydantic import Field
 
-from gymnast.errors import CallError
+from gymnast.errors import CallError, UserError
+from gymnast.hub.responses_api_models.vllm_model.chat_tokens import ASKING, TOKENIZED, chat_tokens
+from gymnast.hub.responses_api_models.vllm_model.token_engine import VLLMTokenEngine
 from gymnast.kit import Model, ModelCall
+from gymnast.kit.ledgers import Ledgers
 from gymnast.kit.model import new_id
+from gymnast.kit.token_path import TokenOptions, TokenPath, put_tokens
 from gymnast.kit.upstream import EndpointSettings, Upstream
+from gymnast.tokens.engine import BadGeneration, LogprobMode
+from gymnast.tokens.load import load_renderer
+from gymnast.tokens.messages import conversation_of
 from gymnast.types.failure import FailureDetail, Stage
 from gymnast.types.json import JsonObject
 from gymnast.wire.dialects.chat_reply import BadCompletion, response_of_completion, split_thinking
@@ -23,6 +31,7 @@ from gymnast.wire.server import HttpError
 from gymnast.wire.validate import InvalidBody, validate_response
 
 if TYPE_CHECKING:
+    from gymnast.tokens.engine import Asker
     from gymnast.types.items import CreateParams, Response
     from gymnast.wire.server import Surroundings
 
@@ -35,7 +44,21 @@ class VLLMModelSettings(EndpointSettings):
     base_url: str | list[str] = Field(min_length=1)
     api_key: str
     model: str
-    return_token_id_information: Literal[False] = False
+    return_token_id_information: bool = False
+    """Training mode: every rollout has the ledger of its tokens."""
+    request_prompt_and_generation_token_ids: bool = True
+    """Accepted; ids are always asked for when they are to be returned."""
+    tokenizer: str | None = None
+    """A folder with tokenizer.json and its config: prompts are then rendered here and sent as ids."""
+    chat_template: str | None = None
+    """A template, or a file with one, in place of the tokenizer's own."""
+    model_family: str | None = None
+    """How generations are parsed (qwen, llama3, gpt_oss…); found out from the template unless given."""
+    logprobs_mode: LogprobMode = "raw"
+    """What the engine was started with (`--logprobs-mode`): raw unless it says processed."""
+    use_completions_api: bool = False
+    render_chat_template: bool = False
+    """With use_completions_api: prompts are rendered with `tokenizer`."""
     uses_reasoning_parser: bool = True
     uses_interleaved_reasoning: bool = True
     preserve_reasoning_in_assistant_content: bool = False
@@ -46,6 +69,8 @@ class VLLMModelSettings(EndpointSettings):
     sampling_overrides: JsonObject | None = None
     extra_body: JsonObject | None = None
     default_headers: dict[str, str] = {}
+    measure_ttft: bool = False
+    """Ask the engine for a stream, so that the time to the first token is known. The reply is the same."""
 
 
 class VLLMModel(Model):
@@ -63,6 +88,13 @@ class VLLMModel(Model):
             api_key=settings.api_key,
             headers=settings.default_headers,
         )
+        self._tokens = self._token_path()
+        self._ledgers = Ledgers(None, settings.model)
+        if self._tokens is None and settings.return_token_id_information:
+            self._ledgers.serve_on(self)
+
+    async def stop(self) -> None:
+        await self.upstream.stop()
 
     @property
     def model_name(self) -> str:
@@ -73,6 +105,8 @@ class VLLMModel(Model):
         return self.settings.is_responses_native
 
     async def respond(self, params: CreateParams, call: ModelCall) -> Response:
+        if self._tokens is not None:
+            return await self._tokens.respond(params, call)
         if self.settings.is_responses_native:
             return await self._respond_natively(params, call)
         try:
@@ -80,27 +114,101 @@ class VLLMModel(Model):
         except NotConvertible as error:
             raise self._refusal(str(error)) from error
         self.note_ignored(call, lost)
-        completion = await self.complete(body, call)
+        tokens = self.settings.return_token_id_information
+        completion = await self._chat({**body, **ASKING} if tokens else body, call)
         try:
-            return response_of_completion(
+            response = response_of_completion(
                 completion,
                 params,
                 model=self.settings.model,
                 new_id=new_id,
                 parse_thinking=self.settings.uses_reasoning_parser,
             )
-        except BadCompletion as error:
+            if tokens and not call.is_free:
+                await self._account(response, completion, params, call)
+        except (BadCompletion, BadGeneration) as error:
             raise self.upstream.failure("model_bad_reply", _CHAT, str(error)) from error
+        return response
+
+    async def _account(self, response: Response, completion: JsonObject, params: CreateParams, call: ModelCall) -> None:
+        """Keep what the engine says of the tokens of a chat completion."""
+        found = chat_tokens(completion, self.settings.logprobs_mode)
+        asked = conversation_of(params, {}, developer="developer")
+        prompt_ids = found.prompt_ids
+        if prompt_ids is None:
+            prompt_ids = await self._tokenized(params, call)
+        entry = self._ledgers.of(call)
+        answer = conversation_of({"input": response["output"]}, {}, developer="developer").messages[-1]
+        temperature = params.get("temperature")
+        number = entry.session.observe(
+            asked.messages,
+            asked.tools,
+            prompt_ids,
+            1.0 if temperature is None else temperature,
+            found.generated,
+            answer,
+        )
+        put_tokens(response["output"], number if entry.watched else None, prompt_ids, found.generated)
+
+    async def _tokenized(self, params: CreateParams, call: ModelCall) -> list[int]:
+        """The prompt as the engine renders it, asked for separately: some engines return only what they sampled."""
+        body, _ = chat_request(params)
+        messages = [self._outbound_message(message, call) for message in body["messages"]]
+        asked = self._outbound_body({**body, "messages": messages})
+        reply = await self.upstream.post("//tokenize", {name: asked[name] for name in TOKENIZED if name in asked}, call)
+        tokens = reply.get("tokens")
+        if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
+            raise BadCompletion("/tokenize answered without a list of token ids")
+        return tokens
+
+    def _token_path(self) -> TokenPath | None:
+        """Prompts as ids, if a tokenizer is configured and anything asks for it."""
+        settings = self.settings
+        rendered = settings.use_completions_api and settings.render_chat_template
+        if settings.use_completions_api and not rendered:
+            raise UserError(
+                f"{self.name}: use_completions_api without render_chat_template is not supported",
+                next="set render_chat_template: true and `tokenizer`; the model's template decides how prompts look",
+            )
+        if settings.tokenizer is None:
+            if rendered:
+                raise UserError(f"{self.name}: render_chat_template needs `tokenizer`", next="name a tokenizer folder")
+            return None
+        if not (settings.return_token_id_information or rendered):
+            return None
+        renderer = load_renderer(settings.tokenizer, chat_template=settings.chat_template, family=settings.model_family)
+        engine = VLLMTokenEngine(_AtRoot(self.upstream), settings.model, logprobs_mode=settings.logprobs_mode)
+        overrides = dict(settings.sampling_overrides or {})
+        if "max_tokens" in overrides:
+            overrides["max_output_tokens"] = overrides.pop("max_tokens")
+        options = TokenOptions(
+            return_ids=settings.return_token_id_information,
+            template_args=settings.chat_template_kwargs or {},
+            developer_role="system" if settings.replace_developer_role_with_system else "developer",
+            sampling_overrides=overrides,
+            extra=settings.extra_body or {},
+        )
+        return TokenPath(self, renderer, engine, options)
 
     async def complete(self, body: JsonObject, call: ModelCall) -> JsonObject:
+        if self._tokens is not None or self.settings.return_token_id_information:
+            return await super().complete(body, call)  # by way of `respond`, which accounts for tokens
+        return await self._chat(body, call)
+
+    async def _chat(self, body: JsonObject, call: ModelCall) -> JsonObject:
         messages = [self._outbound_message(message, call) for message in body["messages"]]
         if not self.settings.sequential_reasoning_allowed and _ends_with_empty_turn(messages):
+            call.is_free = True
             return _empty_completion(self.settings.model, "content_filter")
         asked = self._outbound_body({**body, "messages": messages})
         try:
-            completion = await self.upstream.post(_CHAT, asked, call)
+            if self.settings.measure_ttft:
+                completion, call.ttft_ms = await self.upstream.post_timed(_CHAT, asked, call)
+            else:
+                completion = await self.upstream.post(_CHAT, asked, call)
         except CallError as error:
             if _is_overflow(error.detail):
+                call.is_free = True
                 return _empty_completion(self.settings.model, "length")
             raise
         try:
@@ -176,6 +284,16 @@ class VLLMModel(Model):
         """The request asks for what this backend cannot do; leaving that out would change its meaning."""
         detail = FailureDetail("model_rejected", Stage.MODEL, f"{self.name}: {said}", instance=self.name, body=said)
         return HttpError(422, said, failure=detail)
+
+
+class _AtRoot:
+    """The upstream, asked below the root of its servers."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+
+    async def post(self, path: str, body: JsonObject, who: Asker, /) -> JsonObject:
+        return await self._upstream.post(f"/{path}", body, who)
 
 
 def _is_overflow(detail: FailureDetail) -> bool:

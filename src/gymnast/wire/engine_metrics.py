@@ -35,8 +35,8 @@ async def read_pressure(
     client: HttpClient, base_urls: Iterable[str], timeout_s: float = 2.0
 ) -> dict[str, float] | None:
     """The summed queues and the fullest KV cache over all endpoints that have metrics, or None if none has."""
-    pages = await asyncio.gather(*(_page(client, url, timeout_s) for url in base_urls))
-    found = [parsed for page in pages if page is not None and (parsed := parse_metrics(page)) is not None]
+    pages = await asyncio.gather(*(read_metrics(client, url, timeout_s) for url in base_urls))
+    found = [page for page in pages if page is not None]
     if not found:
         return None
     return {
@@ -46,10 +46,11 @@ async def read_pressure(
     }
 
 
-async def _page(client: HttpClient, base_url: str, timeout_s: float) -> str | None:
+async def read_metrics(client: HttpClient, base_url: str, timeout_s: float = 2.0) -> dict[str, float] | None:
+    """What one endpoint says, or None if it has no such page or does not answer."""
     try:
         async with asyncio.timeout(timeout_s):
             answer = await client.request("GET", target_of(base_url.removesuffix("/v1") + "/metrics"), repeatable=True)
     except (TimeoutError, TransportError, ValueError):
         return None
-    return answer.body.decode(errors="replace") if answer.status == 200 else None
+    return parse_metrics(answer.body.decode(errors="replace")) if answer.status == 200 else None

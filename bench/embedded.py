@@ -1,0 +1,88 @@
+"""Tokens per second of the embedded policy's decoding on one core, and as a ratio to its bare matrix products.
+
+    python bench/embedded.py [--batch 32] [--prompt 96] [--tokens 96] [--json]
+
+The yardstick multiplies matrices of the same shapes as a decoding step and does nothing else. Bar: at least 1,000
+tokens/s at batch 32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import numpy as np
+
+from gymnast.hub.responses_api_models.embedded_model.batching import Batch, Generation
+from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
+from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors
+from gymnast.hub.responses_api_models.embedded_model.transformer import Shape, Transformer
+from gymnast.tokens.engine import Sampling
+
+
+def products_per_s(shape: Shape, batch: int, steps: int) -> float:
+    """Rows per second of a step's matrix products alone."""
+    heads = shape.heads + 2 * shape.kv_heads
+    mixed = shape.heads * shape.head_width
+    sizes = [
+        (shape.width, heads * shape.head_width),
+        (mixed, shape.width),
+        (shape.width, 2 * shape.inner_width),
+        (shape.inner_width, shape.width),
+    ] * shape.layers + [(shape.width, shape.vocabulary)]
+    pairs = [(np.ones((batch, inner), np.float32), np.ones((inner, outer), np.float32)) for inner, outer in sizes]
+    started = time.perf_counter()
+    for _ in range(steps):
+        for left, right in pairs:
+            left @ right
+    return batch * steps / (time.perf_counter() - started)
+
+
+def decoded_per_s(transformer: Transformer, batch: int, prompt: int, tokens: int) -> tuple[float, float]:
+    """Prompt tokens and sampled tokens per second, with sampling at temperature 1."""
+    core, chance = Batch(transformer, max_batch=batch), np.random.default_rng(0)
+    for seed in range(batch):
+        ids = chance.integers(0, transformer.shape.vocabulary, prompt).tolist()
+        core.add(Generation(ids, Sampling(), seed, tokens))
+    started, prefilled = time.perf_counter(), 0.0
+    for _ in range(-(-batch * prompt // 512)):
+        core.step()
+    prefilled = time.perf_counter()
+    while not core.is_idle:
+        core.step()
+    return batch * prompt / (prefilled - started), batch * (tokens - 1) / (time.perf_counter() - prefilled)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--prompt", type=int, default=96)
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    os.sched_setaffinity(0, {0})
+    shape = Shape.of_config(json.loads((SHIPPED / "config.json").read_text()))
+    transformer = Transformer(shape, read_tensors(SHIPPED / "model.safetensors"))
+    yardstick = max(products_per_s(shape, asked.batch, 20) for _ in range(5))
+    runs = [decoded_per_s(transformer, asked.batch, asked.prompt, asked.tokens) for _ in range(3)]
+    prefill, decoding = max(run[0] for run in runs), max(run[1] for run in runs)
+    found = {
+        "batch": asked.batch,
+        "prompt_tokens_per_s": round(prefill),
+        "tokens_per_s": round(decoding),
+        "matrix_products_per_s": round(yardstick),
+        "ratio": round(decoding / yardstick, 3),
+    }
+    if asked.json:
+        print(json.dumps(found))
+    else:
+        print(f"embedded policy, batch {asked.batch}, one core: {decoding:,.0f} tokens/s (bar 1,000)")
+        print(f"  prompts {prefill:,.0f} tokens/s; {found['ratio']} of the bare matrix products")
+
+
+if __name__ == "__main__":
+    main()

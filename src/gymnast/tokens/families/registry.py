@@ -1,0 +1,93 @@
+"""The families there are, by name, and how one is recognised by its chat template."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gymnast.errors import NotFoundError, suggest
+from gymnast.tokens.families import deepseek, glm, harmony, hermes, llama3, mistral, smollm2
+from gymnast.tokens.families.family import Family
+from gymnast.tokens.families.plain import parse_plain
+from gymnast.tokens.families.thoughts import CLOSE, OPEN
+from gymnast.tokens.families.xml_calls import parse_xml_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_CHATML: Final = ("<|im_end|>", "<|endoftext|>")
+
+
+def _hermes(name: str) -> Family:
+    return Family(name, hermes.parse_hermes, _CHATML, tags=hermes.TAGS, spoken=hermes.TAGS, thinks=True)
+
+
+_LISTED: Final = (
+    _hermes("qwen2_5"),
+    _hermes("qwen3"),
+    Family("llama3", llama3.parse_llama3, ("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"), tags=(llama3.PYTHON_TAG,)),
+    Family("gemma3", parse_plain, ("<end_of_turn>", "<eos>")),
+    Family(
+        "deepseek_v3",
+        deepseek.parse_deepseek,
+        ("<｜end▁of▁sentence｜>",),
+        tags=deepseek.TAGS,
+        spoken=(OPEN, CLOSE),
+        thinks=True,
+    ),
+    Family("mistral_nemo", mistral.parse_mistral, ("</s>",), tags=(mistral.CALLS,), prepare=mistral.with_short_ids),
+    Family(
+        "glm4_5",
+        glm.parse_glm,
+        ("<|endoftext|>", "<|user|>", "<|observation|>"),
+        tags=glm.TAGS,
+        spoken=glm.TAGS,
+        thinks=True,
+    ),
+    Family(
+        "gpt_oss",
+        harmony.parse_harmony,
+        (harmony.RETURN, harmony.CALL, "<|endoftext|>"),
+        closes=(harmony.END,),
+        tags=harmony.TAGS,
+        prepare=harmony.with_one_thought,
+    ),
+    Family("nemotron3", parse_xml_calls, (*_CHATML, "</s>"), tags=hermes.TAGS, spoken=hermes.TAGS, thinks=True),
+    Family(
+        "smollm2",
+        hermes.parse_hermes,
+        _CHATML,
+        tags=hermes.TAGS,
+        spoken=hermes.TAGS,
+        thinks=True,
+        tool_template=smollm2.TOOL_TEMPLATE,
+    ),
+    _hermes("embedded"),
+    Family("plain", parse_plain, _CHATML, tags=(OPEN, CLOSE), spoken=(OPEN, CLOSE), thinks=True),
+)
+FAMILIES: Final[Mapping[str, Family]] = {family.name: family for family in _LISTED}
+
+# Looked for in this order: the first text that a template has names its family.
+_SIGNS: Final = (
+    ("<|channel|>", "gpt_oss"),
+    ("<｜Assistant｜>", "deepseek_v3"),
+    ("[INST]", "mistral_nemo"),
+    ("<arg_key>", "glm4_5"),
+    ("<function=", "nemotron3"),
+    ("<start_of_turn>", "gemma3"),
+    ("<|start_header_id|>", "llama3"),
+    ("named SmolLM", "smollm2"),
+    ("<|im_start|>", "qwen3"),
+)
+
+
+def family_named(name: str) -> Family:
+    """By its name. Raises NotFoundError with suggestions."""
+    try:
+        return FAMILIES[name]
+    except KeyError:
+        raise NotFoundError(f"there is no model family '{name}'", next=suggest(name, FAMILIES)) from None
+
+
+def recognised_family(chat_template: str) -> Family | None:
+    """The family that writes such templates."""
+    return next((FAMILIES[name] for sign, name in _SIGNS if sign in chat_template), None)

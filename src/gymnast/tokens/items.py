@@ -1,0 +1,60 @@
+"""Ledgers of rollouts whose output items carry whole prompts: the repeated form of servers written elsewhere."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from gymnast.tokens.export import pack_ledger
+from gymnast.tokens.session import shared_ids
+from gymnast.types.tokens import TOKEN_CALL, ForkReason, Source, TokenCall, TokenLedger
+
+if TYPE_CHECKING:
+    from gymnast.types.json import JsonObject
+
+_PROMPT, _SAMPLED, _LOGPROBS = BUNDLE = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+_LENGTH: Final = "max_output_tokens"
+
+
+def ledger_of_items(response: Any) -> JsonObject | None:
+    """Move the ids that items carry into a ledger; None when there are none. The items then refer to its calls."""
+    carriers = [item for item in _items(response) if item.get(_SAMPLED) and item.get(_LOGPROBS)]
+    if not carriers:
+        return None
+    calls: list[TokenCall] = []
+    before = array("I")
+    for item in carriers:
+        prompt, sampled, logprobs = (item.pop(name) for name in BUNDLE)
+        call = _call(before, prompt, sampled, logprobs, len(calls))
+        item[TOKEN_CALL] = len(calls)
+        calls.append(call)
+        before = array("I", prompt)
+        before.extend(sampled)
+    if (response.get("incomplete_details") or {}).get("reason") == _LENGTH:
+        calls[-1] = msgspec.structs.replace(calls[-1], finish="length")
+    return pack_ledger(TokenLedger(calls, str(response.get("model") or "")))
+
+
+def _items(response: Any) -> list[JsonObject]:
+    output = response.get("output") if isinstance(response, dict) else None
+    return [item for item in output or () if isinstance(item, dict)]
+
+
+def _call(before: array[int], prompt: list[int], sampled: list[int], logprobs: list[float], number: int) -> TokenCall:
+    keep = shared_ids(before, len(before), prompt)
+    extends = bool(number) and keep == len(before)
+    reason = ForkReason.EXTENDS if extends else ForkReason.ENGINE_RETOKENISED if number else ForkReason.FIRST
+    return TokenCall(
+        reason=reason,
+        delta=prompt[keep:],
+        sources=[(Source.PROMPT, len(prompt) - keep)] if len(prompt) > keep else [],
+        sampled=sampled,
+        logprobs=logprobs,
+        finish="stop",
+        parent=number - 1 if number else None,
+        keep=keep,
+        ids_sent=False,
+        drift=None if extends or not number else keep,
+    )

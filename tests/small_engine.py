@@ -1,0 +1,89 @@
+"""A small OpenAI-compatible server as a program, with the bad habits of big ones."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--say", default="")
+    parser.add_argument("--crash", action="store_true", help="end while starting")
+    parser.add_argument("--crash-again", type=Path, help="end while starting if this file exists; make it otherwise")
+    parser.add_argument("--never-ready", action="store_true")
+    parser.add_argument("--no-reuse", action="store_true", help="bind without SO_REUSEADDR")
+    parser.add_argument("--offspring", type=Path, help="start processes that stay, and write their ids there")
+    parser.add_argument("--deaf", action="store_true", help="do not end when told to")
+    parser.add_argument("--slow-start-s", type=float, default=0.0)
+    asked = parser.parse_args()
+    sys.stderr.write(f"small engine starting on {asked.port} {asked.say}\n")
+    if asked.deaf:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if asked.offspring is not None:
+        _beget(asked.offspring)
+    if asked.crash or (asked.crash_again is not None and asked.crash_again.exists()):
+        raise RuntimeError("the weights are gone")
+    if asked.crash_again is not None:
+        asked.crash_again.touch()
+    time.sleep(asked.slow_start_s)
+    sock = socket.socket()
+    if not asked.no_reuse:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", asked.port))
+    asyncio.run(_serve(sock, ready=not asked.never_ready))
+
+
+def _beget(record: Path) -> None:
+    """One process that stays with us and one that leaves our session, as daemons do."""
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    pids = [subprocess.Popen(sleep).pid, subprocess.Popen(sleep, start_new_session=True).pid]
+    record.write_text(json.dumps([os.getpid(), *pids]))
+
+
+async def _serve(sock: socket.socket, *, ready: bool) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                path = head.split(b" ")[1].decode()
+                length = next(
+                    (int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:")), 0
+                )
+                body = json.loads(await reader.readexactly(length) or b"null")
+                status, reply = _reply(path, body, ready=ready)
+                if isinstance(body, dict) and "slowly" in json.dumps(body):
+                    await asyncio.sleep(30)
+                data = json.dumps(reply).encode()
+                writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (status, len(data), data))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(answer, sock=sock)
+    await server.serve_forever()
+
+
+def _reply(path: str, body: Any, *, ready: bool) -> tuple[int, Any]:
+    if path == "/health":
+        return (200, {}) if ready else (503, {})
+    if path == "/v1/models":
+        return 200, {"object": "list", "data": [{"id": "small"}]}
+    if path == "/v1/chat/completions":
+        text = f"pid {os.getpid()} gpu {os.environ.get('GPU')}"
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+        return 200, {"id": "c", "object": "chat.completion", "created": 0, "choices": [choice], "usage": usage}
+    return 404, {"detail": "Not Found"}
+
+
+if __name__ == "__main__":
+    main()

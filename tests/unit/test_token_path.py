@@ -1,0 +1,251 @@
+"""Model calls as token ids: exactness over turns, aborts, bad bundles, refusals, ledgers of rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import orjson
+import pytest
+
+from gymnast.errors import CallError
+from gymnast.kit.ledgers import OPEN_ROUTE, TAKE_ROUTE, Ledgers
+from gymnast.kit.token_path import TokenOptions, joined, sampling_of
+from gymnast.rollouts.attempt import Scored, attempt
+from gymnast.tokens.audit import audit
+from gymnast.tokens.engine import ContextOverflow, Generated, WeightSpan
+from gymnast.tokens.export import read_ledger, with_bundles
+from gymnast.types.failure import Stage
+from gymnast.types.tokens import LEDGER, TOKEN_CALL
+from gymnast.wire.calls import Scope
+from gymnast.wire.http_client import HttpClient
+from gymnast.wire.message import Reply
+from gymnast.wire.transports import InProcess
+from tests.token_support import CLOSE, Answer, LetterModel, Letters, ListedEngine, sampled
+from tests.unit.test_models import Bench
+
+TOOL: dict[str, Any] = {"type": "function", "name": "look", "parameters": {}, "strict": None}
+USER = {"role": "user", "content": "hi"}
+
+
+@pytest.fixture
+async def bench(http: HttpClient) -> AsyncIterator[Bench]:
+    async with AsyncExitStack() as stack:
+        yield Bench(stack, http)
+
+
+def policy(bench: Bench, *answers: Answer, options: TokenOptions | None = None, **renderer: bool) -> ListedEngine:
+    engine = ListedEngine(answers)
+    model = LetterModel(bench.surroundings, engine, options, Letters(**renderer))
+    bench.transports["policy"] = InProcess(model)
+    return engine
+
+
+async def ask(bench: Bench, items: list[Any], scope: Scope | None = None, **params: Any) -> Any:
+    reply = await bench.calls.expect(
+        "policy", "/v1/responses", {"input": items, **params}, scope or Scope("0-0"), stage=Stage.MODEL
+    )
+    items += reply["output"]
+    return reply
+
+
+async def test_items_carry_whole_prompts_where_nobody_takes_the_ledger(bench: Bench) -> None:
+    engine = policy(bench, sampled("!look"), sampled("blue"))
+    items: list[Any] = [USER]
+    first = await ask(bench, items, tools=[TOOL], max_output_tokens=9)
+    items.append({"type": "function_call_output", "call_id": items[-1]["call_id"], "output": "sky"})
+    second = await ask(bench, items, tools=[TOOL])
+    assert [text for text, _ in engine.asked] == ["t<uhi><a", "t<uhi><a!look><tsky><a"]
+    assert engine.asked[0][1].max_tokens == 9
+    bundle = second["output"][-1]
+    assert (
+        bundle["prompt_token_ids"][: len(first["output"][-1]["prompt_token_ids"])]
+        == (first["output"][-1]["prompt_token_ids"])
+    )
+    assert bundle["generation_token_ids"] == [*map(ord, "blue"), CLOSE]
+    assert second["usage"]["input_tokens"] == len(bundle["prompt_token_ids"])
+    assert second["usage"]["output_tokens"] == 5
+
+
+async def test_a_collector_opens_takes_and_closes_the_ledger_of_a_rollout(bench: Bench) -> None:
+    policy(bench, sampled("a"), sampled("b"))
+    scope = Scope("7-1")
+    await bench.calls.expect("policy", OPEN_ROUTE, {}, scope, stage=Stage.MODEL)
+    items: list[Any] = [USER]
+    await ask(bench, items, scope)
+    items.append({"role": "user", "content": "and"})
+    reply = await ask(bench, items, scope)
+    assert reply["output"][-1][TOKEN_CALL] == 1
+    assert "prompt_token_ids" not in reply["output"][-1]
+    packed = await bench.calls.expect("policy", TAKE_ROUTE, {}, scope, stage=Stage.MODEL)
+    ledger = read_ledger({LEDGER: packed})
+    assert ledger is not None
+    assert [call.reason for call in ledger.calls] == ["first", "extends"]
+    assert await bench.calls.expect("policy", TAKE_ROUTE, {}, scope, stage=Stage.MODEL) == {}
+    refused = await bench.calls.call("policy", OPEN_ROUTE, {}, stage=Stage.MODEL)
+    assert refused.status == 422
+
+
+async def test_an_aborted_generation_is_continued_with_the_weights_told_apart(bench: Bench) -> None:
+    cut = Generated([ord("a"), ord("b")], [-1, -2], "abort", weight_versions=(WeightSpan("v1", 0, 2),))
+    nothing = Generated([], [], "abort")
+    spans = (WeightSpan("v1", 0, 1), WeightSpan("v2", 1, 3))
+    rest = Generated([ord("c"), ord("d"), CLOSE], [-3, -4, -5], "stop", weight_versions=spans)
+    engine = policy(bench, cut, nothing, rest)
+    scope = Scope("0-0")
+    await bench.calls.expect("policy", OPEN_ROUTE, {}, scope, stage=Stage.MODEL)
+    reply = await ask(bench, [USER], scope, max_output_tokens=10)
+    assert reply["output"][0]["content"][0]["text"] == "abcd"
+    assert [text for text, _ in engine.asked] == ["<uhi><a", "<uhi><aab", "<uhi><aab"]
+    assert [sampling.max_tokens for _, sampling in engine.asked] == [10, 8, 8]
+    ledger = read_ledger({LEDGER: await bench.calls.expect("policy", TAKE_ROUTE, {}, scope, stage=Stage.MODEL)})
+    assert ledger is not None
+    assert ledger.calls[0].logprobs == [-1, -2, -3, -4, -5]
+    assert audit(ledger).weight_versions == {"v1": 3, "v2": 2}
+
+
+async def test_logprobs_that_stay_unusable_mask_the_call_and_the_rollout_goes_on(bench: Bench) -> None:
+    broken = Generated([ord("x"), CLOSE], [float("nan"), -1.0], "stop")
+    engine = policy(bench, broken, broken, broken, sampled("y"))
+    scope = Scope("0-0")
+    await bench.calls.expect("policy", OPEN_ROUTE, {}, scope, stage=Stage.MODEL)
+    items: list[Any] = [USER]
+    await ask(bench, items, scope)
+    items.append({"role": "user", "content": "and"})
+    await ask(bench, items, scope)
+    assert len(engine.asked) == 4
+    packed = await bench.calls.expect("policy", TAKE_ROUTE, {}, scope, stage=Stage.MODEL)
+    ledger = read_ledger({LEDGER: packed})
+    assert ledger is not None
+    found = audit(ledger)
+    assert found.masked == {"bad_logprobs": 2}
+    assert [each.trained for each in found.segments] == [2]
+    exported = with_bundles({LEDGER: packed, "response": {"output": items[1:2] + items[3:]}})["response"]["output"]
+    assert ["generation_token_ids" in item for item in exported] == [False, True]
+
+
+async def test_a_bad_bundle_is_asked_for_again_and_then_a_failure(bench: Bench) -> None:
+    engine = policy(bench, Generated([], [], "stop"), sampled("ok"))
+    assert (await ask(bench, [USER]))["status"] == "completed"
+    assert len(engine.asked) == 2
+    policy(bench, *[Generated([], [], "stop")] * 3)
+    with pytest.raises(CallError, match="nothing was sampled") as caught:
+        await ask(bench, [USER])
+    assert caught.value.detail.kind == "model_bad_reply"
+
+
+async def test_a_prompt_that_no_longer_fits_is_an_outcome(bench: Bench) -> None:
+    policy(bench, ContextOverflow("full"))
+    reply = await ask(bench, [USER])
+    assert reply["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert "prompt_token_ids" not in reply["output"][-1]
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"input": [{"role": "developer", "content": "x"}]}, "no role 'developer'"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice 'required'"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "u"}]}]}, "image_url"),
+        ({"metadata": {"extra_body": "[]"}}, "metadata.extra_body"),
+    ],
+)
+async def test_what_a_prompt_of_ids_cannot_say_is_refused(bench: Bench, params: dict[str, Any], said: str) -> None:
+    policy(bench, sampled("x"), options=TokenOptions(developer_role="developer"))
+    reply = await bench.calls.call("policy", "/v1/responses", {"input": "q", **params}, stage=Stage.MODEL)
+    assert reply.status == 422
+    assert said in reply.text()
+
+
+async def test_formats_that_cannot_be_enforced_are_named(bench: Bench) -> None:
+    policy(bench, sampled("x"))
+    text = {"format": {"type": "json_object"}}
+    reply = await bench.calls.call("policy", "/v1/responses", {"input": "q", "text": text}, stage=Stage.MODEL)
+    assert reply.ok
+    assert "response_format" in reply.headers["x-gymnast-ignored"]
+
+
+async def test_chat_completions_carry_the_same_ids(bench: Bench) -> None:
+    policy(bench, sampled("x"))
+    reply = await bench.calls.expect(
+        "policy", "/v1/chat/completions", {"messages": [USER], "top_k": 3}, stage=Stage.MODEL
+    )
+    message = reply["choices"][0]["message"]
+    assert message["generation_token_ids"] == [ord("x"), CLOSE]
+
+
+def test_sampling_comes_from_the_request_and_its_extra_body() -> None:
+    made = sampling_of({"temperature": 0, "max_output_tokens": 5}, {"top_k": 4, "seed": 0, "ignore_eos": True})
+    assert (made.temperature, made.max_tokens, made.top_k, made.seed) == (0.0, 5, 4, 0)
+    assert dict(made.extra) == {"ignore_eos": True}
+
+
+def test_spans_of_parts_that_continue_each_other_are_one() -> None:
+    parts = [
+        Generated([1], [-1], "abort", weight_versions=(WeightSpan("a", 0, 1),)),
+        Generated([2, 3], [-1, -1], "stop", weight_versions=(WeightSpan("a", 0, 2),)),
+    ]
+    assert joined(parts, "stop").weight_versions == (WeightSpan("a", 0, 3),)
+
+
+def test_forgotten_sessions_are_dropped() -> None:
+    time = [0.0]
+    ledgers = Ledgers(Letters(), "m", clock=lambda: time[0])
+    for number in range(5):
+        ledgers.of(Scoped(f"{number}-0"))
+    assert len(ledgers) == 5
+    time[0] = 1e6
+    ledgers.of(Scoped("9-0"))
+    assert len(ledgers) == 1
+
+
+class Scoped:
+    def __init__(self, rollout_id: str) -> None:
+        self.rollout_id = rollout_id
+        self.session_id = rollout_id
+
+
+class Asking:
+    """An agent that asks the policy twice and answers with a verify row."""
+
+    address = "in-process"
+
+    def __init__(self, bench: Bench, *, fails: bool = False) -> None:
+        self.bench = bench
+        self.fails = fails
+
+    async def send(self, request: Any) -> Any:
+        scope = Scope(request.rollout_id)
+        items: list[Any] = [USER]
+        await ask(self.bench, items, scope)
+        items.append({"role": "user", "content": "and"})
+        reply = await ask(self.bench, items, scope)
+        if self.fails:
+            return Reply(500, {"detail": "broken"})
+        return Reply(200, {"reward": 1.0, "response": {**reply, "output": items[1:]}})
+
+
+ROW = orjson.dumps(
+    {
+        "responses_create_params": {"input": "q"},
+        "agent_ref": {"name": "agent"},
+        "_ng_task_index": 3,
+        "_ng_rollout_index": 1,
+    }
+)
+
+
+async def test_the_record_of_an_attempt_has_the_ledger_and_failed_ones_leave_nothing_behind(bench: Bench) -> None:
+    policy(bench, sampled("a"), sampled("b"), sampled("c"), sampled("d"))
+    bench.transports["agent"] = Asking(bench)
+    outcome = await attempt(bench.calls, ROW, 0, 10.0, token_models=["policy"])
+    assert isinstance(outcome, Scored)
+    record = orjson.loads(outcome.line)
+    ledger = read_ledger(record)
+    assert ledger is not None
+    assert (audit(ledger).is_exact, len(ledger.calls)) == (True, 2)
+    bench.transports["agent"] = Asking(bench, fails=True)
+    assert not isinstance(await attempt(bench.calls, ROW, 1, 10.0, token_models=["policy"]), Scored)
+    server: Any = bench.transports["policy"]
+    assert len(server._server.path.ledgers) == 0
