@@ -254,7 +254,10 @@ def test_a_chat_stream_adds_up_to_the_completion(output: Items) -> None:
 def test_a_responses_stream_adds_up_to_the_response(output: Items) -> None:
     whole = response(output)
     events = data(response_stream(whole, {}))
-    assert [event["item"] for event in events[1:-1]] == output
+    assert [event["item"] for event in events if event["type"] == "response.output_item.done"] == output
+    assert "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta") == "".join(
+        part["text"] for item in output if item["type"] == "message" for part in item["content"]
+    )
     assert events[-1]["response"] == whole
 
 

@@ -17,12 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymnast.hub.responses_api_models.embedded_model.batching import Batch, Generation
+from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Pool
 from gymnast.hub.responses_api_models.embedded_model.engine import EmbeddedEngine
 from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
 from gymnast.hub.responses_api_models.embedded_model.sampling import choose, log_probabilities
 from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
-from gymnast.hub.responses_api_models.embedded_model.transformer import Cache, Shape, Transformer
+from gymnast.hub.responses_api_models.embedded_model.transformer import Shape, Transformer
 from gymnast.tokens.engine import BadGeneration, ContextOverflow, Sampling, check_generation
 
 TRAINING = Path(__file__).parents[2] / "training" / "embedded"
@@ -125,14 +126,15 @@ def test_tensors_are_written_and_read(tmp_path: Path) -> None:
 @given(st.lists(st.lists(st.integers(0, 95), min_size=1, max_size=300), min_size=1, max_size=6), st.integers(1, 200))
 def test_however_tokens_are_cut_into_calls_the_numbers_agree(sequences: list[list[int]], cut: int) -> None:
     transformer = Transformer(SMALL, random_weights(SMALL))
-    alone = [transformer.forward([(Cache(SMALL), ids)])[0] for ids in sequences]
-    together = transformer.forward([(Cache(SMALL), ids) for ids in sequences])
+    alone = [transformer.forward([(Cache(Pool(SMALL)), ids)])[0] for ids in sequences]
+    pool = Pool(SMALL)
+    together = transformer.forward([(Cache(pool), ids) for ids in sequences])
     np.testing.assert_array_equal(np.stack(alone), together)
     for ids, wanted in zip(sequences, alone, strict=True):
-        cache = Cache(SMALL)
+        cache = Cache(Pool(SMALL))
         for start in range(0, len(ids), cut):
             logits = transformer.forward([(cache, ids[start : start + cut])])
-        np.testing.assert_allclose(log_probabilities(logits)[0], log_probabilities(wanted), atol=1e-5)
+        np.testing.assert_array_equal(logits[0], wanted)
 
 
 def generations(count: int, seed: int = 0) -> list[Generation]:
@@ -162,7 +164,7 @@ def test_batched_equals_unbatched(transformer: Transformer, max_batch: int) -> N
     for alone, joint in zip(generations(24), together, strict=True):
         finished(Batch(transformer, max_batch=1), [alone])
         assert alone.sampled == joint.sampled
-        np.testing.assert_allclose(alone.logprobs, joint.logprobs, atol=1e-5)
+        assert alone.logprobs == joint.logprobs  # to the bit
         assert alone.finish == joint.finish == ("stop" if alone.sampled[-1] == 3 else "length")
 
 
@@ -173,7 +175,7 @@ def test_logprobs_are_those_of_one_pass_and_turns_are_reused(transformer: Transf
     second = finished(batch, [Generation(history, Sampling(), 2, 20)])[0]
     assert second.reused == 69  # all but the last sampled token, whose keys were never needed
     ids = [*history, *second.sampled]
-    passed = log_probabilities(transformer.forward([(Cache(SMALL), ids)], every=True))
+    passed = log_probabilities(transformer.forward([(Cache(Pool(SMALL)), ids)], every=True))
     wanted = [passed[place - 1, ids[place]] for place in range(len(history), len(ids))]
     np.testing.assert_allclose(second.logprobs, wanted, atol=1e-5)
 
@@ -235,7 +237,7 @@ def test_logprobs_are_those_of_the_torch_implementation() -> None:
     model = shipped()
     for case in json.loads(GOLDEN.read_text()):
         ids = case["ids"]
-        found = log_probabilities(model.forward([(Cache(model.shape), ids)], every=True))
+        found = log_probabilities(model.forward([(Cache(Pool(model.shape)), ids)], every=True))
         np.testing.assert_allclose(found[np.arange(len(ids) - 1), ids[1:]], case["logprobs"], atol=1e-4)
 
 
@@ -247,5 +249,5 @@ def test_logprobs_agree_with_torch_live(monkeypatch: pytest.MonkeyPatch) -> None
     ids = np.random.default_rng(1).integers(0, shape.vocabulary, 200)
     with torch.no_grad():
         wanted = model.load(config, tensors)(torch.from_numpy(ids)[None]).log_softmax(-1)[0].numpy()
-    found = log_probabilities(Transformer(shape, tensors).forward([(Cache(shape), ids.tolist())], every=True))
+    found = log_probabilities(Transformer(shape, tensors).forward([(Cache(Pool(shape)), ids.tolist())], every=True))
     np.testing.assert_allclose(found, wanted, atol=1e-4)

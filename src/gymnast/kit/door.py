@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,9 +23,8 @@ from gymnast.types.failure import FailureDetail, Stage, bounded
 from gymnast.types.trace import Trace, TracedCall
 from gymnast.wire.classify import kind_of_reply, reply_failure
 from gymnast.wire.dialects.chat_request import NotConvertible
-from gymnast.wire.dialects.responses_deltas import with_deltas
 from gymnast.wire.dialects.streamed_request import streamed_request
-from gymnast.wire.message import EventStream, Reply, Request, error_text
+from gymnast.wire.message import Reply, Request, error_text
 from gymnast.wire.server import HttpError, ReplyError, Surroundings
 from gymnast.wire.validate import require_object, validate_params
 
@@ -143,8 +141,7 @@ class Door(Model):
         """As clients that stream do, others too say more than our create params: what is left out is named."""
         body = require_object(request.body)
         if body.get("stream"):
-            reply: Reply = await super()._responses(request)
-            return replace(reply, body=with_deltas(reply.body)) if isinstance(reply.body, EventStream) else reply
+            return await super()._responses(request)
         try:
             asked = streamed_request(body, hosted_tools=self.takes_hosted_tools)
         except (KeyError, TypeError, AttributeError, NotConvertible) as error:

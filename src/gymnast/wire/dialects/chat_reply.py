@@ -75,9 +75,7 @@ def items_of_message(message: JsonObject, *, new_id: Callable[[str], str], parse
     return output_items(thoughts, text, message.get("tool_calls") or [], new_id)
 
 
-def output_items(
-    thoughts: list[str], text: str, calls: list[JsonObject], new_id: Callable[[str], str]
-) -> list[Item]:
+def output_items(thoughts: list[str], text: str, calls: list[JsonObject], new_id: Callable[[str], str]) -> list[Item]:
     """What a model said in one turn as items: reasoning, a message, calls. Saying nothing is an empty message."""
     output: list[Item] = []
     if thoughts:

@@ -1,42 +1,25 @@
-"""A stream of whole Responses items as the stream of parts and deltas that many clients build their answer from.
+"""A whole output item as the events that clients of streamed Responses build it from: begun, said, ended. Pure.
 
-Our model servers send each item once, when it is done, as the contract says. Programs of others often listen to the
-deltas only; for them each item is also begun, said and ended. Pure.
+The contract asks for the last of them only; many clients listen to the deltas alone.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
-from gymnast.wire.dialects.events import named_events
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gymnast.types.json import JsonObject
-    from gymnast.wire.message import EventStream
-
-_DONE: Final = "response.output_item.done"
 
 
-def with_deltas(stream: EventStream) -> EventStream:
-    """The same stream with every item also in parts."""
-    lines = (line for line in str(stream).split("\n") if line.startswith("data: "))
-    events = (event for line in lines for event in _expanded(orjson.loads(line[6:])))
-    return named_events({**event, "sequence_number": number} for number, event in enumerate(events))
-
-
-def _expanded(event: JsonObject) -> Iterator[JsonObject]:
-    if event["type"] == _DONE:
-        item, at = event["item"], {"output_index": event["output_index"]}
-        begun, parts = _parts(item, {**at, "item_id": item.get("id") or item.get("call_id") or ""})
-        yield {"type": "response.output_item.added", **at, "item": begun}
-        yield from parts
-    yield event
-    if event["type"] == "response.created":
-        yield {**event, "type": "response.in_progress"}
+def item_events(index: int, item: JsonObject) -> Iterator[JsonObject]:
+    """The events of the item at this place of the output."""
+    at = {"output_index": index}
+    begun, parts = _parts(item, {**at, "item_id": item.get("id") or item.get("call_id") or ""})
+    yield {"type": "response.output_item.added", **at, "item": begun}
+    yield from parts
+    yield {"type": "response.output_item.done", **at, "item": item}
 
 
 def _parts(item: JsonObject, at: JsonObject) -> tuple[JsonObject, list[JsonObject]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gymnast.wire.dialects.events import named_events
+from gymnast.wire.dialects.responses_deltas import item_events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,13 +18,12 @@ Namespaces = dict[str, tuple[str, str]]
 
 
 def response_stream(response: JsonObject, namespaces: Mapping[str, tuple[str, str]]) -> EventStream:
-    """`response.created`, one `response.output_item.done` for each item, `response.completed`."""
+    """`response.created`, each item from its beginning to `response.output_item.done`, `response.completed`."""
     output = [_with_namespace(item, namespaces) for item in response["output"]]
-    items: list[JsonObject] = [
-        {"type": "response.output_item.done", "output_index": index, "item": item} for index, item in enumerate(output)
-    ]
+    items = [event for index, item in enumerate(output) for event in item_events(index, item)]
+    created = _created(response)
     last = {"type": "response.completed", "response": {**response, "output": output}}
-    return _numbered(_created(response), *items, last)
+    return _numbered(created, {**created, "type": "response.in_progress"}, *items, last)
 
 
 def failed_stream(response: JsonObject, said: str) -> EventStream:
