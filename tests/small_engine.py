@@ -26,7 +26,12 @@ def main() -> None:
     parser.add_argument("--offspring", type=Path, help="start processes that stay, and write their ids there")
     parser.add_argument("--deaf", action="store_true", help="do not end when told to")
     parser.add_argument("--slow-start-s", type=float, default=0.0)
+    parser.add_argument("--count-starts", type=Path, help="add a line there")
+    parser.add_argument("--token-ids", action="store_true", help="return ids and logprobs where they are asked for")
     asked = parser.parse_args()
+    if asked.count_starts is not None:
+        with asked.count_starts.open("a") as counts:
+            counts.write("started\n")
     sys.stderr.write(f"small engine starting on {asked.port} {asked.say}\n")
     if asked.deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -41,7 +46,7 @@ def main() -> None:
     if not asked.no_reuse:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", asked.port))
-    asyncio.run(_serve(sock, ready=not asked.never_ready))
+    asyncio.run(_serve(sock, ready=not asked.never_ready, token_ids=asked.token_ids))
 
 
 def _beget(record: Path) -> None:
@@ -51,7 +56,7 @@ def _beget(record: Path) -> None:
     record.write_text(json.dumps([os.getpid(), *pids]))
 
 
-async def _serve(sock: socket.socket, *, ready: bool) -> None:
+async def _serve(sock: socket.socket, *, ready: bool, token_ids: bool) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
@@ -61,6 +66,8 @@ async def _serve(sock: socket.socket, *, ready: bool) -> None:
                 )
                 body = json.loads(await reader.readexactly(length) or b"null")
                 status, reply = _reply(path, body, ready=ready)
+                if token_ids and path == "/v1/chat/completions" and body.get("return_token_ids"):
+                    _add_ids(reply, body)
                 if isinstance(body, dict) and "slowly" in json.dumps(body):
                     await asyncio.sleep(30)
                 data = json.dumps(reply).encode()
@@ -70,6 +77,15 @@ async def _serve(sock: socket.socket, *, ready: bool) -> None:
 
     server = await asyncio.start_server(answer, sock=sock)
     await server.serve_forever()
+
+
+def _add_ids(reply: Any, body: Any) -> None:
+    """Letters as tokens; the answer's logprobs name their ids."""
+    choice = reply["choices"][0]
+    ids = [ord(letter) for letter in choice["message"]["content"]]
+    choice["token_ids"] = ids
+    choice["logprobs"] = {"content": [{"token": f"token_id:{token}", "logprob": -0.25} for token in ids]}
+    reply["prompt_token_ids"] = [ord(letter) for message in body["messages"] for letter in str(message["content"])]
 
 
 def _reply(path: str, body: Any, *, ready: bool) -> tuple[int, Any]:

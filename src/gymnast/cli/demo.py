@@ -1,42 +1,48 @@
-"""`gymnast demo`: a real job end to end on what ships with Gymnast."""
+"""`gymnast demo`: a real job end to end on what ships with Gymnast, its policy included."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gymnast.cli import options as shared
 
-_ENVIRONMENTS = (
-    "mcqa",
-    "example_single_tool_call",
-    "example_multi_step",
-    "example_session_state_mgmt",
-    "example_multi_turn_gymnasium",
-)
-_CONFIGS = (
-    *(f"resources_servers/{name}/configs/{name}.yaml" for name in _ENVIRONMENTS),
-    "responses_api_models/scripted_model/configs/demo.yaml",
-)
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.table import Table
+
+    from gymnast.hub.graded_tasks import Generator
+    from gymnast.profile.headline import Headline
+
+_POLICY = "policy_model.responses_api_models.embedded_model"
+_SEED = 1
 
 
 def command(
     output_dir: Annotated[Path, typer.Option("--output-dir", help="Where the files go.")] = Path("demo"),
     num_repeats: Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts of each task.")] = 8,
+    tasks_per_level: Annotated[int, typer.Option("--tasks", min=1, help="Tasks of each environment and level.")] = 4,
 ) -> int:
-    """Collect rollouts of every shipped environment with the policy that ships, and show the result."""
+    """Collect rollouts of graded tasks with the policy that ships, and show the result.
+
+    Four environments of six levels, from sums to multi-turn tool use. Every rollout has the ledger of its tokens.
+    """
     from gymnast.cli.collect import run
-    from gymnast.report.build import write_report
-    from gymnast.report.run_view import view_runs
     from gymnast.rollouts.plan import PlanOptions
     from gymnast.rollouts.run import CollectRequest
-    from gymnast.rollouts.splits import write_split
     from gymnast.rollouts.verdict import Allowance
 
-    config = shared.load(None, config_files=list(_CONFIGS)).checked()
-    tasks = write_split(config, "example", output_dir / "tasks.jsonl")
+    generators = _generators()
+    config = shared.load(
+        [f"++{_POLICY}.return_token_id_information=true", f"++{_POLICY}.seed={_SEED}"],
+        environments=[generator.name for generator in generators],
+        model_type="embedded_model",
+    ).checked()
+    tasks = _write_tasks(generators, tasks_per_level, output_dir / "tasks.jsonl")
     request = CollectRequest(
         source=tasks,
         output=output_dir / "rollouts.jsonl",
@@ -44,8 +50,81 @@ def command(
         existing="overwrite",
     )
     code = run(request, config, Allowance(), remote=False, head=None, as_json=False)
-    written = write_report(view_runs([request.output]), output_dir / "report.html")
-    print(f"tasks     {tasks}")
-    print(f"report    {written.path}  (open it in a browser)")
-    print("next      read README.md: the same command with your own policy endpoint and tasks")
+    if code == 0:
+        _show(request.output, tasks)
     return code
+
+
+def _generators() -> list[Generator]:
+    from gymnast.hub.resources_servers.arithmetic.tasks import GENERATOR as ARITHMETIC
+    from gymnast.hub.resources_servers.number_hunt.tasks import GENERATOR as NUMBER_HUNT
+    from gymnast.hub.resources_servers.shop_lookup.tasks import GENERATOR as SHOP_LOOKUP
+    from gymnast.hub.resources_servers.word_tasks.tasks import GENERATOR as WORD_TASKS
+
+    return [ARITHMETIC, WORD_TASKS, SHOP_LOOKUP, NUMBER_HUNT]
+
+
+def _write_tasks(generators: Iterable[Generator], per_level: int, path: Path) -> Path:
+    import orjson
+
+    from gymnast.hub.graded_tasks import rows
+    from gymnast.store.replacing import replaced
+    from gymnast.types.task import AGENT_REF
+
+    with replaced(path) as out:
+        for generator in generators:
+            levels = range(1, generator.levels + 1)
+            agent = {"type": "responses_api_agents", "name": f"{generator.name}_simple_agent"}
+            for row in rows(generator, count=per_level * generator.levels, seed=_SEED, levels=levels):
+                out.write(orjson.dumps({**row, AGENT_REF: agent}) + b"\n")
+    return path
+
+
+def _show(rollouts: Path, tasks: Path) -> None:
+    """Profile and report of the run, the means by level, and where everything is."""
+    from gymnast.cli.terminal import print_table
+    from gymnast.profile.run_profile import ProfilePaths, ProfileRequest, profile
+    from gymnast.report.build import write_report
+    from gymnast.report.run_view import view_runs
+    from gymnast.store.paths import RunPaths
+
+    found = profile(ProfileRequest((RunPaths(rollouts).materialized_inputs,), (rollouts,), rollouts))
+    written = write_report(view_runs([rollouts]), rollouts.with_name("report.html"))
+    print_table(_by_level(_rewards(rollouts), found))
+    print(f"tasks     {tasks}")
+    print(f"profile   {ProfilePaths(rollouts).tasks}")
+    print(f"report    {written.path}  (open it in a browser)")
+    print(f"tokens    gymnast tokens audit {rollouts}")
+    print("next      read README.md: the same command with your own policy endpoint and tasks")
+
+
+def _rewards(rollouts: Path) -> Iterator[tuple[str, int, float]]:
+    import orjson
+
+    from gymnast.store.lines import numbered_lines
+    from gymnast.types.task import AGENT_REF
+
+    for _, line in numbered_lines(rollouts):
+        record = orjson.loads(line)
+        yield record[AGENT_REF]["name"], record["level"], record["reward"]
+
+
+def _by_level(rewards: Iterable[tuple[str, int, float]], found: Headline) -> Table:
+    """Mean rewards by agent and level; over all levels, the mean, and the share of tasks solved in any repeat."""
+    from rich.table import Table
+
+    levels: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for name, level, reward in rewards:
+        levels[name][level].append(reward)
+    highest = max(max(graded) for graded in levels.values())
+    most = max(agent.pass_at[-1][0] for agent in found.agents)
+    table = Table(title=None)
+    for heading in ("mean reward at level", *map(str, range(1, highest + 1)), "all", f"pass@{most}", "mixed tasks"):
+        table.add_column(heading, justify="right" if table.columns else "left")
+    for agent in found.agents:
+        graded = levels[agent.agent]
+        means = [f"{sum(graded[level]) / len(graded[level]):.2f}" for level in range(1, highest + 1)]
+        mixed = f"{agent.mixed_tasks} of {agent.tasks}"
+        solved = f"{agent.pass_at[-1][1].value:.2f}"
+        table.add_row(agent.agent, *means, f"{agent.mean_reward.value:.2f}", solved, mixed)
+    return table

@@ -45,6 +45,8 @@ _TRIES: Final = 3
 """How often a generation is asked for while what comes back is no whole bundle."""
 _CONTINUATIONS: Final = 64
 """How often an aborted generation is continued."""
+_SEED_STEP: Final = 1_000_003
+"""A continuation with the same seed would draw the same numbers again."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _SAMPLING: Final = ("top_k", "min_p", "seed")
@@ -152,7 +154,8 @@ class TokenPath:
             left = sampling.max_tokens - len(made) if sampling.max_tokens is not None else None
             if parts and left is not None and left < 1:
                 return joined(parts, "length")
-            asked = replace(sampling, max_tokens=left)
+            seed = sampling.seed + len(parts) * _SEED_STEP if sampling.seed is not None else None
+            asked = replace(sampling, max_tokens=left, seed=seed)
             part = check_generation(await self._engine.generate(ids + made, asked, call))
             parts.append(part)
             if part.finish != "abort":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gymnast.rollouts.executor import Executor, HereExecutor
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from gymnast.runtime.cell import CellOptions
 
 _ENDPOINT_TIMEOUT_S: Final = 30.0
+_ONE_FOR_ALL: Final = frozenset({"local_vllm_model"})
+"""Servers that start engines: all workers use the same one."""
 
 
 async def start_executor(
@@ -29,14 +32,22 @@ async def start_executor(
     on_worker_death: Callable[[str], None],
     say: Callable[[str], None],
 ) -> tuple[Executor, Cell]:
-    """Start instances; `stack` stops them. With workers the cell of this process has none, only its client."""
-    cell = await stack.enter_async_context(Cell([] if workers else instances, options))
+    """Start instances; `stack` stops them. With workers each has its own, but for those that start engines."""
+    here, how = instances, options
+    if workers:
+        here = [instance for instance in instances if instance.implementation in _ONE_FOR_ALL and not instance.url]
+        how = replace(options, exposed=True)
+    cell = await stack.enter_async_context(Cell(here, how))
     captures = bool(config.values.get("observability_enabled"))
     executor: Executor = HereExecutor(
         cell.calls, cell.signals, explain=cell.explain, captures=captures, token_models=options.token_models(instances)
     )
     if workers:
-        pool = WorkerPool(workers, instances, options, on_death=on_worker_death, captures=captures)
+        known = [
+            replace(instance, url=cell.addresses[instance.name].url) if instance.name in cell.addresses else instance
+            for instance in instances
+        ]
+        pool = WorkerPool(workers, known, options, on_death=on_worker_death, captures=captures)
         executor = await stack.enter_async_context(pool)
     timeout_s = float(config.values.get("model_endpoint_readiness_timeout_seconds", _ENDPOINT_TIMEOUT_S))
     await wait_for_endpoints(cell.http, instances, timeout_s, say)

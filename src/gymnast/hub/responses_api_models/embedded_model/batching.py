@@ -13,13 +13,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Pool, Saved
 from gymnast.hub.responses_api_models.embedded_model.sampling import choose, log_probabilities
-from gymnast.hub.responses_api_models.embedded_model.transformer import Cache, Transformer
+from gymnast.hub.responses_api_models.embedded_model.transformer import Transformer
 from gymnast.tokens.engine import Finish, Sampling
 
 PREFILL: Final = 512
 """Prompt tokens a step computes at most, so that running sequences do not wait long for new ones."""
-_KEPT_TOKENS: Final = 32_768
+_KEPT_BYTES: Final = 256 * 1024 * 1024
 _WORTH_REUSING: Final = 16
 
 
@@ -53,13 +54,13 @@ class _Running:
 class Batch:
     """The sequences that wait and run, and the caches that are kept of finished ones."""
 
-    def __init__(self, transformer: Transformer, *, max_batch: int, kept_tokens: int = _KEPT_TOKENS) -> None:
+    def __init__(self, transformer: Transformer, *, max_batch: int, kept_bytes: int = _KEPT_BYTES) -> None:
         self._transformer = transformer
         self._max_batch = max_batch
         self._waiting: deque[Generation] = deque()
         self._running: list[_Running] = []
-        self._kept_tokens = kept_tokens
-        self._kept = _Kept(kept_tokens)
+        self._kept_bytes = kept_bytes
+        self.clear()
 
     @property
     def is_idle(self) -> bool:
@@ -73,7 +74,8 @@ class Batch:
         """Forget everything: after a failed step nobody knows how far the caches are."""
         self._waiting.clear()
         self._running.clear()
-        self._kept = _Kept(self._kept_tokens)
+        self._pool = Pool(self._transformer.shape)
+        self._kept = _Kept(self._kept_bytes)
 
     def step(self) -> list[Generation]:
         """Compute once; the sequences that this finished."""
@@ -83,7 +85,8 @@ class Batch:
         asked = self._portions()
         if not asked:
             return gone
-        logits = self._transformer.forward([(one.cache, ids) for one, ids in asked])
+        decoding = sum(bool(one.sequence.sampled) for one, _ in asked)
+        logits = self._transformer.forward([(one.cache, ids) for one, ids in asked], decoding=decoding)
         logprobs = log_probabilities(logits)
         for (one, _), row in zip(asked, logprobs, strict=True):
             if not one.pending:
@@ -91,25 +94,26 @@ class Batch:
         finished = [one for one in self._running if one.sequence.finish]
         for one in finished:
             self._running.remove(one)
-            self._kept.keep([*one.sequence.prompt, *one.sequence.sampled][: one.cache.length], one.cache)
+            self._kept.keep([*one.sequence.prompt, *one.sequence.sampled][: one.cache.length], one.cache.saved())
+            one.cache.free()
         return [*gone, *(one.sequence for one in finished)]
 
     def _start(self, sequence: Generation) -> _Running:
-        cache = self._kept.longest(sequence.prompt, self._transformer) or Cache(self._transformer.shape)
+        cache = self._kept.longest(sequence.prompt, self._pool) or Cache(self._pool)
         sequence.reused = cache.length
         chance = np.random.Generator(np.random.PCG64(sequence.seed))
         return _Running(sequence, cache, list(sequence.prompt[cache.length :]), chance)
 
     def _portions(self) -> list[tuple[_Running, list[int]]]:
-        """What to compute now: a token of each sequence that decodes, and some of the prompts."""
-        room, portions = PREFILL, []
+        """What to compute now: a token of each sequence that decodes, then some of the prompts."""
+        portions = [(one, one.pending) for one in self._running if one.sequence.sampled]
+        room = PREFILL
         for one in self._running:
-            ids = one.pending[: room if len(one.pending) > 1 else 1]
-            if not ids:
-                continue
-            room -= len(ids) if len(one.pending) > 1 else 0
+            if not one.sequence.sampled and room:
+                portions.append((one, one.pending[:room]))
+                room -= len(portions[-1][1])
+        for one, ids in portions:
             one.pending = one.pending[len(ids) :]
-            portions.append((one, ids))
         return portions
 
     def _sample(self, one: _Running, logprobs: NDArray[np.float64]) -> None:
@@ -127,6 +131,9 @@ class Batch:
         gone = [one.sequence for one in self._running if one.sequence.is_cancelled]
         gone += [sequence for sequence in self._waiting if sequence.is_cancelled]
         if gone:
+            for one in self._running:
+                if one.sequence.is_cancelled:
+                    one.cache.free()
             self._running = [one for one in self._running if not one.sequence.is_cancelled]
             self._waiting = deque(sequence for sequence in self._waiting if not sequence.is_cancelled)
             for sequence in gone:
@@ -135,29 +142,29 @@ class Batch:
 
 
 class _Kept:
-    """Caches of finished sequences, by their ids; the ones not used for longest go first."""
+    """What finished sequences computed, by their ids; what was not used for longest goes first."""
 
-    def __init__(self, tokens: int) -> None:
-        self._tokens = tokens
-        self._held = 0
-        self._caches: OrderedDict[bytes, tuple[NDArray[np.int32], Cache]] = OrderedDict()
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held_bytes = 0
+        self._entries: OrderedDict[bytes, tuple[NDArray[np.int32], Saved]] = OrderedDict()
 
-    def keep(self, ids: Sequence[int], cache: Cache) -> None:
+    def keep(self, ids: Sequence[int], saved: Saved) -> None:
         array = np.asarray(ids, np.int32)
         key = array.tobytes()
-        if key not in self._caches:
-            self._held += len(array)
-        self._caches[key] = (array, cache)
-        self._caches.move_to_end(key)
-        while self._held > self._tokens:
-            _, (dropped, _) = self._caches.popitem(last=False)
-            self._held -= len(dropped)
+        if key not in self._entries:
+            self._held_bytes += saved.size_bytes
+        self._entries[key] = (array, saved)
+        self._entries.move_to_end(key)
+        while self._held_bytes > self._most_bytes:
+            _, (_, dropped) = self._entries.popitem(last=False)
+            self._held_bytes -= dropped.size_bytes
 
-    def longest(self, prompt: Sequence[int], transformer: Transformer) -> Cache | None:
-        """A copy of the longest beginning of the prompt that is held; the last token is always computed anew."""
+    def longest(self, prompt: Sequence[int], pool: Pool) -> Cache | None:
+        """The longest beginning of the prompt that is held; the last token is always computed anew."""
         wanted = np.asarray(prompt[:-1], np.int32)
         best, key = 0, b""
-        for held, (ids, _) in self._caches.items():
+        for held, (ids, _) in self._entries.items():
             size = min(len(ids), len(wanted))
             differ = np.flatnonzero(ids[:size] != wanted[:size])
             common = int(differ[0]) if len(differ) else size
@@ -165,5 +172,5 @@ class _Kept:
                 best, key = common, held
         if best < _WORTH_REUSING:
             return None
-        self._caches.move_to_end(key)
-        return self._caches[key][1].prefix(best, transformer.shape)
+        self._entries.move_to_end(key)
+        return Cache.of_saved(pool, self._entries[key][1], best)

@@ -1,9 +1,8 @@
 """A Llama-shaped transformer in numpy: RMS norms, rotary positions, grouped key and value heads, gated feed-forward.
 
-One function, `forward`, takes new tokens of several sequences at once, each with its own cache, whatever their numbers:
-prefill, decoding and mixtures of both. Attention is computed for each sequence by itself, so that its numbers do not
-depend on what else runs. Matrix products are shared, with padded rows: measured on OpenBLAS, a row's result then does
-not depend on the other rows either, and batched equals unbatched to the bit.
+One function, `forward`, takes new tokens of several sequences at once, each with its own cache: prompts, single tokens
+to go on from, and mixtures of both. Matrix products are shared and have padded rows: measured on OpenBLAS, a row's
+result then does not depend on the other rows, and batched equals unbatched to the bit.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+from gymnast.hub.responses_api_models.embedded_model.attention import DecodingLayout, attend_prompt
+from gymnast.hub.responses_api_models.embedded_model.cache import BLOCK, Cache, Floats
 
-BLOCK: Final = 128
-"""Positions that attention sums at once."""
 _ROWS: Final = 4
 """Matrix products have a multiple of this many rows."""
 
@@ -56,34 +54,6 @@ class Shape:
         )
 
 
-class Cache:
-    """The keys and values of one sequence, growing by blocks."""
-
-    __slots__ = ("keys", "length", "values")
-
-    def __init__(self, shape: Shape, blocks: int = 1) -> None:
-        size = (shape.layers, shape.kv_heads, blocks * BLOCK, shape.head_width)
-        self.keys: Floats = np.zeros(size, np.float32)
-        self.values: Floats = np.zeros(size, np.float32)
-        self.length = 0
-
-    def reserve(self, length: int) -> None:
-        """Make room for `length` positions."""
-        have = self.keys.shape[2]
-        if length <= have:
-            return
-        want = max(2 * have, -(-length // BLOCK) * BLOCK)
-        self.keys, self.values = _grown(self.keys, want), _grown(self.values, want)
-
-    def prefix(self, length: int, shape: Shape) -> Cache:
-        """A copy of the first positions."""
-        copied = Cache(shape, -(-length // BLOCK))
-        copied.keys[:, :, :length] = self.keys[:, :, :length]
-        copied.values[:, :, :length] = self.values[:, :, :length]
-        copied.length = length
-        return copied
-
-
 @dataclass(frozen=True, slots=True)
 class _Layer:
     """Weights as (in, out), norms multiplied in."""
@@ -99,9 +69,10 @@ class Transformer:
 
     def __init__(self, shape: Shape, tensors: Mapping[str, NDArray[np.floating[Any]]]) -> None:
         self.shape = shape
-        self._embedding: Floats = _f32(tensors["model.embed_tokens.weight"])
+        embedding = _f32(tensors["model.embed_tokens.weight"])
         own_head = tensors.get("lm_head.weight")
-        self._head = self._embedding if own_head is None else _f32(own_head)
+        self._head = np.ascontiguousarray((embedding if own_head is None else _f32(own_head)).T)
+        self._embedding = self._head.T if own_head is None else embedding  # large: not held twice
         self._last_norm = _f32(tensors["model.norm.weight"])
         self._layers = [_read_layer(tensors, index, shape) for index in range(shape.layers)]
         frequencies = shape.rope_theta ** (-np.arange(0, shape.head_width, 2) / shape.head_width)
@@ -109,13 +80,17 @@ class Transformer:
         self._cos: Floats = np.cos(angles).astype(np.float32)[:, None]
         self._sin: Floats = np.sin(angles).astype(np.float32)[:, None]
 
-    def forward(self, batch: Sequence[tuple[Cache, Sequence[int]]], *, every: bool = False) -> Floats:
-        """The logits after the last new token of each sequence (or after every one); the caches grow by the tokens."""
+    def forward(
+        self, batch: Sequence[tuple[Cache, Sequence[int]]], *, decoding: int = 0, every: bool = False
+    ) -> Floats:
+        """The logits after the last new token of each sequence (or after every one); the caches grow by the tokens.
+
+        The first `decoding` sequences go on by one token each; the others are prompts.
+        """
         counts = [len(ids) for _, ids in batch]
         starts = [cache.length for cache, _ in batch]
-        for (cache, _), start, count in zip(batch, starts, counts, strict=True):
-            cache.reserve(start + count)
-            cache.length = start + count
+        for (cache, _), count in zip(batch, counts, strict=True):
+            cache.grow(count)
         rows = sum(counts)
         padded = -(-rows // _ROWS) * _ROWS
         tokens = np.zeros(padded, np.intp)
@@ -124,74 +99,67 @@ class Transformer:
         positions[:rows] = np.concatenate(
             [np.arange(start, start + count) for start, count in zip(starts, counts, strict=True)]
         )
-        hidden = self._hidden(tokens, positions, [cache for cache, _ in batch], counts)
+        hidden = self._hidden(tokens, positions, _Step([cache for cache, _ in batch], counts, decoding))
         wanted = hidden[:rows] if every else hidden[np.cumsum(counts) - 1]
         return self._logits(wanted)
 
-    def _hidden(
-        self, tokens: NDArray[np.intp], positions: NDArray[np.intp], caches: Sequence[Cache], counts: Sequence[int]
-    ) -> Floats:
+    def _hidden(self, tokens: NDArray[np.intp], positions: NDArray[np.intp], step: _Step) -> Floats:
         eps = self.shape.norm_eps
         rotation = self._cos[positions], self._sin[positions]
         hidden = self._embedding[tokens]
         for index, layer in enumerate(self._layers):
-            mixed = self._attention(index, _normed(hidden, eps) @ layer.qkv, rotation, caches, counts)
+            mixed = self._attention(index, _normed(hidden, eps) @ layer.qkv, rotation, step)
             hidden = hidden + mixed @ layer.out
             gate_up = _normed(hidden, eps) @ layer.gate_up
             hidden += _gated(gate_up, self.shape.inner_width) @ layer.down
         return _normed(hidden, eps) * self._last_norm
 
-    def _attention(
-        self,
-        index: int,
-        qkv: Floats,
-        rotation: tuple[Floats, Floats],
-        caches: Sequence[Cache],
-        counts: Sequence[int],
-    ) -> Floats:
+    def _attention(self, index: int, qkv: Floats, rotation: tuple[Floats, Floats], step: _Step) -> Floats:
         shape = self.shape
         rotated = shape.heads + shape.kv_heads
         split = qkv.reshape(len(qkv), rotated + shape.kv_heads, shape.head_width)
         turned = _rotated(split[:, :rotated], *rotation)
-        mixed = np.zeros((len(qkv), shape.heads * shape.head_width), np.float32)
-        first = 0
-        for cache, count in zip(caches, counts, strict=True):
-            last, start = first + count, cache.length - count
-            keys, values = cache.keys[index], cache.values[index]
-            keys[:, start : cache.length] = turned[first:last, shape.heads :].swapaxes(0, 1)
-            values[:, start : cache.length] = split[first:last, rotated:].swapaxes(0, 1)
-            mixed[first:last] = _attend(turned[first:last, : shape.heads], keys, values, cache.length)
-            first = last
-        return mixed
+        queries = turned[:, : shape.heads].reshape(
+            len(qkv), shape.kv_heads, shape.heads // shape.kv_heads, shape.head_width
+        )
+        mixed = step.attend(index, queries, turned[:, shape.heads :], split[:, rotated:])
+        return mixed.reshape(len(qkv), shape.heads * shape.head_width)
 
     def _logits(self, hidden: Floats) -> Floats:
         rows = len(hidden)
         padded = np.zeros((-(-rows // _ROWS) * _ROWS, hidden.shape[1]), np.float32)
         padded[:rows] = hidden
-        logits: Floats = (padded @ self._head.T)[:rows]
+        logits: Floats = (padded @ self._head)[:rows]
         return logits
 
 
-def _attend(queries: Floats, keys: Floats, values: Floats, length: int) -> Floats:
-    """What the last `len(queries)` positions of a sequence of `length` see."""
-    count, heads, width = queries.shape
-    kv_heads, group = len(keys), heads // len(keys)
-    blocks = -(-length // BLOCK)
-    asked = queries.reshape(count, kv_heads, group, width).swapaxes(0, 1).reshape(kv_heads, count * group, width)
-    scores = asked @ keys[:, : blocks * BLOCK].swapaxes(1, 2)
-    if count == 1:
-        scores[:, :, length:] = -np.inf
-    else:
-        future = np.arange(blocks * BLOCK) > np.arange(length - count, length)[:, None]
-        scores[:, np.repeat(future, group, axis=0)] = -np.inf
-    scores -= scores.max(axis=-1, keepdims=True)
-    np.exp(scores, out=scores)
-    parts = scores.reshape(kv_heads, count * group, blocks, BLOCK)
-    seen = parts.swapaxes(1, 2) @ values[:, : blocks * BLOCK].reshape(kv_heads, blocks, BLOCK, width)
-    weight = parts.sum(axis=-1).cumsum(axis=-1)[:, :, -1:]  # one block after the other, however many follow
-    mixed = seen.sum(axis=1) / weight
-    merged: Floats = mixed.reshape(kv_heads, count, group, width).swapaxes(0, 1).reshape(count, heads * width)
-    return merged
+class _Step:
+    """What is computed together: sequences that decode, then prompts."""
+
+    def __init__(self, caches: Sequence[Cache], counts: Sequence[int], decoding: int) -> None:
+        self._pool = caches[0].pool
+        self._decoding = decoding
+        self._layout = DecodingLayout(caches[:decoding]) if decoding else None
+        self._prompts = list(zip(caches[decoding:], counts[decoding:], strict=True))
+
+    def attend(self, layer: int, queries: Floats, new_keys: Floats, new_values: Floats) -> Floats:
+        """Keep the new keys and values, (row, key-value head, width), and look at all there are."""
+        keys, values = self._pool.keys[layer], self._pool.values[layer]
+        mixed = np.zeros(queries.shape, np.float32)
+        first = self._decoding
+        if self._layout is not None:
+            place = self._layout.last, slice(None), self._layout.place
+            keys[place], values[place] = new_keys[:first], new_values[:first]
+            mixed[:first] = self._layout.attend(queries[:first], keys, values)
+        for cache, count in self._prompts:
+            last, end = first + count, cache.length
+            at = np.arange(end - count, end)
+            blocks = np.array(cache.blocks, np.intp)
+            place = blocks[at // BLOCK], slice(None), at % BLOCK
+            keys[place], values[place] = new_keys[first:last], new_values[first:last]
+            mixed[first:last] = attend_prompt(queries[first:last], keys[blocks], values[blocks], end)
+            first = last
+        return mixed
 
 
 def _rotated(vectors: Floats, cos: Floats, sin: Floats) -> Floats:
@@ -238,10 +206,3 @@ def _weights(norm: Floats, weights: Floats) -> Floats:
 
 def _f32(tensor: NDArray[np.floating[Any]]) -> Floats:
     return tensor.astype(np.float32, copy=False)
-
-
-def _grown(array: Floats, length: int) -> Floats:
-    layers, heads, have, width = array.shape
-    grown: Floats = np.zeros((layers, heads, length, width), np.float32)
-    grown[:, :, :have] = array
-    return grown

@@ -1,0 +1,1 @@
+"""Running programs that a model wrote: never as us, never without limits."""

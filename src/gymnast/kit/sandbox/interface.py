@@ -1,0 +1,86 @@
+"""What environments ask of a sandbox, whichever driver provides it (bubblewrap, Docker, Podman, Apptainer)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Ending = Literal["exited", "timeout", "memory", "output", "killed"]
+"""exited: by itself, whatever its exit code; output: it wrote more than allowed; killed: by a signal we did not send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a program may use."""
+
+    wall_s: float = 10.0
+    cpu_s: float = 10.0
+    memory_mb: int = 512
+    processes: int = 64
+    file_mb: int = 16
+    tmp_mb: int = 64
+    output_bytes: int = 1 << 20
+    """Of standard output and of standard error, each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How a program ended."""
+
+    ending: Ending
+    exit_code: int | None
+    """None unless it exited by itself."""
+    stdout: str
+    stderr: str
+    seconds: float
+    cpu_seconds: float = 0.0
+    result: Any = None
+    """For `call`: what the function returned, as JSON; it comes over a channel that the program cannot write to."""
+
+    @property
+    def ok(self) -> bool:
+        return self.ending == "exited" and self.exit_code == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Something to run. `files` are put into its working directory, by relative path."""
+
+    command: Sequence[str] = ("python3", "main.py")
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    stdin: bytes = b""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+
+
+class PythonSession(Protocol):
+    """A Python interpreter that keeps its variables between calls. Lost when it is killed: then `alive` is false."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    async def execute(self, code: str, limits: Limits) -> Execution:
+        """Run code; `result` is the repr of the last line if that is an expression, else None."""
+        ...
+
+
+class Sandbox(Protocol):
+    """Runs programs apart from everything else. Several at once; the pool bounds how many."""
+
+    async def run(self, program: Program) -> Execution:
+        """Run a program to its end. Raises SandboxError only when the sandbox itself fails."""
+        ...
+
+    async def run_python(self, code: str, *, stdin: bytes = b"", limits: Limits | None = None) -> Execution:
+        """Run a Python program from the warm pool."""
+        ...
+
+    def python_session(self) -> AbstractAsyncContextManager[PythonSession]:
+        """A stateful interpreter."""
+        ...
+
+
+class SandboxError(Exception):
+    """The sandbox itself failed (not the program in it): an infrastructure failure, never a reward of 0."""
