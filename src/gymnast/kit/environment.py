@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
 
 from pydantic import ValidationError
 
+from gymnast.errors import JudgeFailed
 from gymnast.kit.attempt import Attempt, SessionT, TaskT, Verdict
 from gymnast.kit.task_server import EnvironmentSettings, TaskServer
 from gymnast.kit.tools import Tool, ToolError, result_body, tools_of
-from gymnast.types.failure import FailureDetail, Stage
+from gymnast.types.failure import FailureDetail, Stage, bounded
 from gymnast.types.responses import with_defaults
-from gymnast.types.task import PARAMS
+from gymnast.types.task import FAILURE_CLASS, JUDGE_ERROR, PARAMS, correlation_id
+from gymnast.wire.calls import Scope
 from gymnast.wire.message import Reply, Request
 from gymnast.wire.server import HttpError
 from gymnast.wire.validate import require_field, require_object, validate_params, validate_response
@@ -39,6 +41,8 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
 
     parallel_tools: ClassVar[bool] = False
     """Whether calls of one turn may run at the same time. Otherwise a session's calls run one after the other."""
+    scores_without_session: ClassVar[bool] = False
+    """Whether `verify` reads the row and the response only: its attempt has no session, even where tools have one."""
 
     def __init__(self, name: str, settings: EnvironmentSettings, surroundings: Surroundings) -> None:
         super().__init__(name, settings, surroundings)
@@ -61,8 +65,8 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
 
     @property
     def reverify_mode(self) -> ReverifyMode:
-        """Whether stored rollouts can be scored again: without sessions always, with sessions not by default."""
-        return "unsupported" if self.stateful else "stateless"
+        """Whether stored rollouts can be scored again: where verify needs no session."""
+        return "unsupported" if self.stateful and not self.scores_without_session else "stateless"
 
     async def _seed_session(self, request: Request) -> JsonObject:
         task = self.task_of(require_object(request.body))
@@ -95,15 +99,25 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
         if not request.validated:
             validate_params(params, loc=("body", PARAMS))
             validate_response(response, loc=("body", "response"))
-        task = self.task_of(row)
-        if not self.stateful:
-            verdict = await self._scored(Attempt(task, params, response, None))  # type: ignore[arg-type]
+        task, scope = self.task_of(row), Scope(request.rollout_id or correlation_id(row), request.trail)
+        if not self.stateful or self.scores_without_session:
+            verdict = await self._judged(row, Attempt(task, params, response, None, scope))  # type: ignore[arg-type]
         else:
             with self.missing_session_is_a_failure(request):
                 async with self.sessions.use(request.session_id, exclusive=True) as session:
-                    verdict = await self._scored(Attempt(task, params, response, session))
+                    verdict = await self._judged(row, Attempt(task, params, response, session, scope))
+        if self.stateful:
             await self.sessions.close(request.session_id)
         return {PARAMS: with_defaults(params), "response": response, **verdict}
+
+    async def _judged(self, row: JsonObject, attempt: Attempt[TaskT, SessionT]) -> JsonObject:
+        """The verdict. Without a judge's there is none: the row goes back as it came, and says so."""
+        try:
+            return await self._scored(attempt)
+        except JudgeFailed as error:
+            asked = {name: value for name, value in row.items() if name not in {PARAMS, "response"}}
+            said = f"{error.cause}: {bounded(str(error), 2000)}"
+            return {**asked, "reward": 0.0, FAILURE_CLASS: "judge_failed", JUDGE_ERROR: said}
 
     async def _scored(self, attempt: Attempt[TaskT, SessionT]) -> JsonObject:
         verdict = await self.verify(attempt)

@@ -1,14 +1,15 @@
-"""Which earlier call a conversation continues, told by digests of its messages. Knows nothing of tokens.
+"""Which earlier call a conversation continues, told by hashes of its messages. Knows nothing of tokens.
 
 Messages are compared by what they say: ids of tool calls, the form of JSON arguments and absent keys do not matter. An
 assistant turn that comes back without its reasoning is still the same turn: chat clients do not send reasoning back.
+Hashes are Python's own, 64 bits with a random seed: a text that was hashed before costs nothing, which makes long
+histories cheap. They never leave the process.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import blake2b
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from gymnast.types.json import JsonObject
 
-Key = bytes
+Key = int
+Form = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Place:
 
 
 class History:
-    """The messages of every call so far, as digests of their prefixes."""
+    """The messages of every call so far, as hashes of their prefixes."""
 
     def __init__(self) -> None:
         self._after: dict[Key, int] = {}
@@ -71,64 +73,69 @@ class History:
         """The last call whose answer is among the messages: the conversation is that one's, however it begins now."""
         for message in reversed(messages):
             if message.get("role") == "assistant":
-                call = self._answers.get(_next_key(b"", canonical(message)))
+                call = self._answers.get(hash(canonical(message)))
                 if call is not None:
                     return call
         return None
 
     def add(self, call: int, keys: Sequence[Key], answer: JsonObject) -> None:
         """Remember a call: its messages' keys and what it answered."""
-        before = keys[-1] if keys else b""
+        before = keys[-1] if keys else 0
         for key in reversed(keys):
             if key in self._seen:
                 break
             self._seen[key] = call
         for form in _forms(answer):
-            self._after[_next_key(before, form)] = call
-            self._answers[_next_key(b"", form)] = call
+            self._after[hash((before, form))] = call
+            self._answers[hash(form)] = call
         self._lengths.append(len(keys) + 1)
 
 
 def prefix_keys(messages: Sequence[JsonObject]) -> list[Key]:
     """A key for each prefix of the conversation."""
     keys: list[Key] = []
-    key = b""
+    key = 0
     for message in messages:
-        key = _next_key(key, canonical(message))
+        key = hash((key, canonical(message)))
         keys.append(key)
     return keys
 
 
-def digest(value: Any) -> Key:
+def context_key(value: Any) -> Key:
     """Of any JSON value, whatever the order of its keys."""
-    return blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+    return hash(_sorted(value))
 
 
-def canonical(message: JsonObject) -> tuple[Any, ...]:
-    """What a message says."""
+def canonical(message: JsonObject) -> Form:
+    """What a message says, hashable."""
     calls = message.get("tool_calls")
     return (
         message.get("role"),
         message.get("content") or "",
         message.get("reasoning_content") or "",
-        [_call(call) for call in calls] if calls else [],
+        tuple([_call(call) for call in calls]) if calls else (),
     )
 
 
-def _forms(answer: JsonObject) -> list[tuple[Any, ...]]:
+def _forms(answer: JsonObject) -> list[Form]:
     """An answer as it may come back: whole, and without its reasoning."""
     whole = canonical(answer)
     return [whole, (whole[0], whole[1], "", whole[3])] if whole[2] else [whole]
 
 
-def _call(call: JsonObject) -> list[Any]:
+def _call(call: JsonObject) -> tuple[str, bytes]:
     function = call["function"]
     arguments = function["arguments"]
-    if isinstance(arguments, str):
-        with suppress(orjson.JSONDecodeError):
-            arguments = orjson.loads(arguments)
-    return [function["name"], arguments]
+    return function["name"], _parsed(arguments) if isinstance(arguments, str) else _sorted(arguments)
 
 
-def _next_key(key: Key, form: tuple[Any, ...]) -> Key:
-    return blake2b(key + orjson.dumps(form, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+@lru_cache(maxsize=4096)  # a long history is read again at every turn
+def _parsed(arguments: str) -> bytes:
+    try:
+        return _sorted(orjson.loads(arguments))
+    except orjson.JSONDecodeError:
+        return arguments.encode("utf-8", "surrogatepass")
+
+
+def _sorted(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -24,14 +23,13 @@ def ledger_of_items(response: Any) -> JsonObject | None:
     if not carriers:
         return None
     calls: list[TokenCall] = []
-    before = array("I")
+    before: list[int] = []
     for item in carriers:
         prompt, sampled, logprobs = (item.pop(name) for name in BUNDLE)
         call = _call(before, prompt, sampled, logprobs, len(calls))
         item[TOKEN_CALL] = len(calls)
         calls.append(call)
-        before = array("I", prompt)
-        before.extend(sampled)
+        before = prompt + sampled
     if (response.get("incomplete_details") or {}).get("reason") == _LENGTH:
         calls[-1] = msgspec.structs.replace(calls[-1], finish="length")
     return pack_ledger(TokenLedger(calls, str(response.get("model") or "")))
@@ -42,7 +40,7 @@ def _items(response: Any) -> list[JsonObject]:
     return [item for item in output or () if isinstance(item, dict)]
 
 
-def _call(before: array[int], prompt: list[int], sampled: list[int], logprobs: list[float], number: int) -> TokenCall:
+def _call(before: list[int], prompt: list[int], sampled: list[int], logprobs: list[float], number: int) -> TokenCall:
     keep = shared_ids(before, len(before), prompt)
     extends = bool(number) and keep == len(before)
     reason = ForkReason.EXTENDS if extends else ForkReason.ENGINE_RETOKENISED if number else ForkReason.FIRST

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gymnast.tokens.engine import ContextOverflow
-from gymnast.tokens.history import History, Key, digest, prefix_keys
+from gymnast.tokens.history import History, Key, context_key, prefix_keys
 from gymnast.tokens.rendering import Refusal
 from gymnast.types.tokens import ForkReason, Source, TokenCall, TokenLedger, TokenSpan
 
@@ -45,7 +44,7 @@ class Prompt:
 class _Kept:
     """A finished call: which stretch of which sequence it ends."""
 
-    sequence: array[int]
+    sequence: list[int]
     """All ids up to and beyond this call's end; shared by the calls of a segment."""
     end: int
     context: tuple[Key, Key]
@@ -73,7 +72,7 @@ class TokenSession:
     def begin(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject], args: Mapping[str, object]) -> Prompt:
         """The prompt for these messages. Raises NotRenderable."""
         assert self._renderer is not None
-        keys, context = prefix_keys(messages), (digest(tools), digest(args))
+        keys, context = prefix_keys(messages), (context_key(tools), context_key(args))
         place = self._history.place(keys, messages)
         reason, detail = place.reason, None
         if place.parent is not None and reason is ForkReason.EXTENDS:
@@ -109,7 +108,7 @@ class TokenSession:
         answer: JsonObject,
     ) -> int:
         """Keep a call whose prompt the engine rendered itself, with what it reported; drift is found and marked."""
-        keys, context = prefix_keys(messages), (digest(tools), b"")
+        keys, context = prefix_keys(messages), (context_key(tools), 0)
         place = self._history.place(keys, messages)
         reason, parent, drift = place.reason, place.parent, None
         keep = 0
@@ -148,7 +147,7 @@ class TokenSession:
         kept = self._kept[parent]
         keep = kept.end - bridge.cut
         reason = ForkReason.STOP_TOKEN_OFF_TEMPLATE if bridge.cut else ForkReason.EXTENDS
-        ids = kept.sequence[:keep].tolist()
+        ids = kept.sequence[:keep]
         ids.extend(bridge.delta.ids)
         reason = self._branch(parent, reason)
         return Prompt(ids, parent, keep, bridge.delta.sources, reason, keys, context, continues=parent)
@@ -224,10 +223,10 @@ class TokenSession:
         )
         return number
 
-    def _sequence_for(self, prompt: Prompt, reason: ForkReason) -> array[int]:
-        """The array that the call's ids are appended to: its parent's own, where it continues that."""
+    def _sequence_for(self, prompt: Prompt, reason: ForkReason) -> list[int]:
+        """The list that the call's ids are appended to: its parent's own, where it continues that."""
         if prompt.parent is None:
-            return array("I", prompt.ids[: prompt.keep])
+            return prompt.ids[: prompt.keep]
         kept = self._kept[prompt.parent]
         if reason is ForkReason.EXTENDS and len(kept.sequence) == kept.end == prompt.keep:
             kept.extended = True
@@ -249,10 +248,10 @@ def _changed(before: tuple[Key, Key], now: tuple[Key, Key]) -> ForkReason:
     return ForkReason.EXTENDS if before[1] == now[1] else ForkReason.TEMPLATE_ARGS_CHANGED
 
 
-def shared_ids(sequence: array[int], end: int, ids: Sequence[int]) -> int:
+def shared_ids(sequence: list[int], end: int, ids: Sequence[int]) -> int:
     """How many ids two sequences have in common from the start: halving, since most share nearly all or little."""
     limit = min(end, len(ids))
-    other = array("I", ids[:limit])
+    other = list(ids[:limit])
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2

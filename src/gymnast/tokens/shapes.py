@@ -118,6 +118,8 @@ def _without_repeated_steps(turns: list[Shape]) -> list[Shape]:
 
 
 def _few_results(step: list[Shape]) -> list[Shape]:
+    if len(step) <= _SEVERAL:
+        return step
     return [shape for _, alike in groupby(step) for shape in list(alike)[:_SEVERAL]]
 
 

@@ -47,6 +47,8 @@ class ModelUsage(msgspec.Struct, frozen=True):
     """None if any call had no price."""
     ignored: tuple[str, ...] = ()
     """Parameters that did not reach the model."""
+    judge: ModelUsage | None = None
+    """The part of all this that judges used; the rest is the policy's. None where no judge was asked."""
 
     @property
     def tokens(self) -> int:
@@ -72,6 +74,8 @@ class ModelUsage(msgspec.Struct, frozen=True):
             found["ttft_calls"] = self.ttft_calls
         if self.ignored:
             found["ignored"] = list(self.ignored)
+        if self.judge is not None:
+            found["judge"] = self.judge.as_json()
         return found
 
 
@@ -88,7 +92,7 @@ class Account:
     """Adds up what model calls used."""
 
     __slots__ = (
-        *("cached_tokens", "calls", "captured", "cost", "failed_calls", "ignored", "input_tokens", "latency_ms"),
+        *("cached_tokens", "calls", "captured", "cost", "failed_calls", "ignored", "input_tokens", "judge", "latency_ms"),
         *("output_tokens", "reasoning_tokens", "ttft_calls", "ttft_total_ms", "unmetered_calls"),
     )
 
@@ -107,6 +111,8 @@ class Account:
         self.cost: float | None = 0.0
         self.ignored: list[str] = []
         self.captured: list[JsonObject] | None = [] if captures else None
+        self.judge: Account | None = None
+        """The part that judges used."""
 
     @property
     def tokens(self) -> int:
@@ -159,6 +165,20 @@ class Account:
             self.ttft_total_ms += more.ttft_ms * more.ttft_calls
         if more.ignored:
             self.add_ignored(more.ignored)
+        if more.judge is not None:
+            self._of_judges(more.judge)
+
+    def merge_judge(self, judged: Account) -> None:
+        """What a judge used: it counts like every call, and is told apart."""
+        self.merge(judged.usage())
+        self._of_judges(judged.usage())
+        if self.captured is not None:
+            self.captured += judged.captured or ()
+
+    def _of_judges(self, more: ModelUsage) -> None:
+        if self.judge is None:
+            self.judge = Account()
+        self.judge.merge(more)
 
     def usage(self) -> ModelUsage:
         """The sums."""
@@ -175,6 +195,7 @@ class Account:
             self.ttft_calls,
             self.cost,
             tuple(self.ignored),
+            None if self.judge is None else self.judge.usage(),
         )
 
 

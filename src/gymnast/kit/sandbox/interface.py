@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Ending = Literal["exited", "timeout", "memory", "output", "killed"]
-"""exited: by itself, whatever its exit code; output: it wrote more than allowed; killed: by a signal we did not send."""
+"""exited: by itself, whatever its code; output: it wrote more than allowed; killed: by a signal that we did not send."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -147,30 +148,41 @@ class _Kept:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._held_bytes = 0
-        self._entries: OrderedDict[bytes, tuple[NDArray[np.int32], Saved]] = OrderedDict()
+        self._saved: OrderedDict[bytes, Saved] = OrderedDict()
+        self._sorted: list[bytes] = []
+        """The keys, in order: what has most in common with a prompt stands beside where the prompt would."""
 
     def keep(self, ids: Sequence[int], saved: Saved) -> None:
-        array = np.asarray(ids, np.int32)
-        key = array.tobytes()
-        if key not in self._entries:
+        key = _key(ids)
+        if key not in self._saved:
             self._held_bytes += saved.size_bytes
-        self._entries[key] = (array, saved)
-        self._entries.move_to_end(key)
+            insort(self._sorted, key)
+        self._saved[key] = saved
+        self._saved.move_to_end(key)
         while self._held_bytes > self._most_bytes:
-            _, (_, dropped) = self._entries.popitem(last=False)
-            self._held_bytes -= dropped.size_bytes
+            dropped, forgotten = self._saved.popitem(last=False)
+            self._held_bytes -= forgotten.size_bytes
+            del self._sorted[bisect_left(self._sorted, dropped)]
 
     def longest(self, prompt: Sequence[int], pool: Pool) -> Cache | None:
         """The longest beginning of the prompt that is held; the last token is always computed anew."""
-        wanted = np.asarray(prompt[:-1], np.int32)
-        best, key = 0, b""
-        for held, (ids, _) in self._entries.items():
-            size = min(len(ids), len(wanted))
-            differ = np.flatnonzero(ids[:size] != wanted[:size])
-            common = int(differ[0]) if len(differ) else size
-            if common > best:
-                best, key = common, held
-        if best < _WORTH_REUSING:
+        wanted = _key(prompt[:-1])
+        place = bisect_left(self._sorted, wanted)
+        beside = self._sorted[max(0, place - 1) : place + 1]
+        length, key = max(((_common(wanted, held), held) for held in beside), default=(0, b""))
+        if length < _WORTH_REUSING:
             return None
-        self._entries.move_to_end(key)
-        return Cache.of_saved(pool, self._entries[key][1], best)
+        self._saved.move_to_end(key)
+        return Cache.of_saved(pool, self._saved[key], length)
+
+
+def _key(ids: Sequence[int]) -> bytes:
+    """Sorts as the ids do."""
+    return np.asarray(ids, ">u4").tobytes()
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many ids two keys have in common from the start."""
+    size = min(len(one), len(other))
+    differ = np.flatnonzero(np.frombuffer(one[:size], "u4") != np.frombuffer(other[:size], "u4"))
+    return int(differ[0]) if len(differ) else size // 4

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gymnast.hub.responses_api_models.embedded_model.attention import DecodingLayout, attend_prompt
-from gymnast.hub.responses_api_models.embedded_model.cache import BLOCK, Cache, Floats
+from gymnast.hub.responses_api_models.embedded_model.attention import DecodingLayout, PromptLayout
+from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Floats
 
 _ROWS: Final = 4
 """Matrix products have a multiple of this many rows."""
@@ -140,7 +140,7 @@ class _Step:
         self._pool = caches[0].pool
         self._decoding = decoding
         self._layout = DecodingLayout(caches[:decoding]) if decoding else None
-        self._prompts = list(zip(caches[decoding:], counts[decoding:], strict=True))
+        self._prompts = [PromptLayout(*one) for one in zip(caches[decoding:], counts[decoding:], strict=True)]
 
     def attend(self, layer: int, queries: Floats, new_keys: Floats, new_values: Floats) -> Floats:
         """Keep the new keys and values, (row, key-value head, width), and look at all there are."""
@@ -148,16 +148,12 @@ class _Step:
         mixed = np.zeros(queries.shape, np.float32)
         first = self._decoding
         if self._layout is not None:
-            place = self._layout.last, slice(None), self._layout.place
-            keys[place], values[place] = new_keys[:first], new_values[:first]
+            keys[self._layout.place], values[self._layout.place] = new_keys[:first], new_values[:first]
             mixed[:first] = self._layout.attend(queries[:first], keys, values)
-        for cache, count in self._prompts:
-            last, end = first + count, cache.length
-            at = np.arange(end - count, end)
-            blocks = np.array(cache.blocks, np.intp)
-            place = blocks[at // BLOCK], slice(None), at % BLOCK
-            keys[place], values[place] = new_keys[first:last], new_values[first:last]
-            mixed[first:last] = attend_prompt(queries[first:last], keys[blocks], values[blocks], end)
+        for prompt in self._prompts:
+            last = first + prompt.count
+            keys[prompt.place], values[prompt.place] = new_keys[first:last], new_values[first:last]
+            mixed[first:last] = prompt.attend(queries[first:last], keys, values)
             first = last
         return mixed
 

@@ -1,0 +1,306 @@
+"""Runs inside the sandbox, on its own: one program against several tests, each in a process forked for it.
+
+Knows inputs only; what a test expects never gets here, so there is nothing to read, and forging a report takes knowing
+the right answer. Needs the standard library alone and must not import gymnast, which the sandbox does not have.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+import types
+from typing import Any
+
+PROVIDED = {
+    **{name: name for name in "bisect cmath collections copy datetime fractions functools heapq itertools".split()},
+    **{name: name for name in "math operator os queue random re statistics string sys time typing".split()},
+    **dict.fromkeys("Counter OrderedDict defaultdict deque namedtuple".split(), "collections"),
+    **dict.fromkeys("Any Callable Deque Dict List Optional Set Tuple Union".split(), "typing"),
+    **dict.fromkeys("accumulate chain combinations count cycle groupby permutations product".split(), "itertools"),
+    **dict.fromkeys("islice pairwise repeat zip_longest combinations_with_replacement".split(), "itertools"),
+    **dict.fromkeys("cache cmp_to_key lru_cache reduce".split(), "functools"),
+    **dict.fromkeys("bisect_left bisect_right insort insort_left insort_right".split(), "bisect"),
+    **dict.fromkeys("heapify heappop heappush heappushpop heapreplace nlargest nsmallest".split(), "heapq"),
+    **dict.fromkeys("ceil comb factorial floor gcd inf isqrt log2 sqrt".split(), "math"),
+    **dict.fromkeys("ascii_lowercase ascii_uppercase".split(), "string"),
+}
+"""Names that answers to such tasks use without importing them, and where they come from."""
+
+_CHUNK = 1 << 16
+_KEPT_STDERR = 4000
+
+
+def main() -> None:
+    job = json.loads(sys.stdin.buffer.read())
+    try:
+        code = compile(job["source"], "main.py", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
+        _report({"how": "uncompiled", "stderr": f"{type(error).__name__}: {error}"})
+        return
+    children = _Children()
+    written = 0
+    for given in job["tests"]:
+        report = children.run(code, given, job)
+        written += _report(report)
+        failed = report["how"] != "exited" or report["code"] != 0
+        if written > job["cap"] or (failed and job["stop"]):
+            return
+
+
+def _report(report: dict[str, Any]) -> int:
+    line = json.dumps(report).encode() + b"\n"
+    view = memoryview(line)
+    while view:
+        view = view[os.write(1, view) :]
+    return len(line)
+
+
+class _Children:
+    """Runs one child at a time and learns of its end through a pipe, so that waiting costs no polling."""
+
+    def __init__(self) -> None:
+        self._ended, wake = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(self._ended, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+    def run(self, code: types.CodeType, given: Any, job: dict[str, Any]) -> dict[str, Any]:
+        """The report on one test."""
+        stdin = given.encode("utf-8", "surrogatepass") if job["function"] is None else b""
+        pipes = [os.pipe() for _ in range(4)]  # its standard input, output and error, and a function's value
+        started = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            _be_the_child(code, given, job, pipes)
+        ours = [pipes[0][1], *(reading for reading, _ in pipes[1:])]
+        for theirs in (pipes[0][0], *(writing for _, writing in pipes[1:])):
+            os.close(theirs)
+        try:
+            watched = _Watched(pid, ours, stdin, job["cap"], started + job["timeout_s"])
+            how, status = watched.until_it_ends(self._ended)
+        finally:
+            for descriptor in ours:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+        return watched.report(how, status, time.monotonic() - started)
+
+
+class _Watched:
+    """A child, what it has written so far, and what it still has to read."""
+
+    def __init__(self, pid: int, descriptors: list[int], stdin: bytes, cap: int, deadline: float) -> None:
+        self._pid = pid
+        self._stdin, *self._outputs = descriptors
+        self._unread = memoryview(stdin)
+        self._written = {descriptor: bytearray() for descriptor in self._outputs}
+        self._cap = cap
+        self._deadline = deadline
+        for descriptor in descriptors:
+            os.set_blocking(descriptor, False)
+
+    def until_it_ends(self, ended: int) -> tuple[str, int]:
+        reading = {*self._outputs, ended}
+        feeding = self._feed()
+        how, status = "exited", None
+        while status is None:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                how, status = "timeout", self._kill()
+                break
+            ready, writable, _ = select.select(list(reading), [self._stdin] if feeding else [], [], left)
+            if writable:
+                feeding = self._feed()
+            reading -= {descriptor for descriptor in ready if descriptor != ended and not self._read(descriptor)}
+            if any(len(written) > self._cap for written in self._written.values()):
+                how, status = "output", self._kill()
+            elif ended in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(ended, _CHUNK)
+                waited, code = os.waitpid(self._pid, os.WNOHANG)
+                status = code if waited else None
+        self._kill_group()
+        self._drain()
+        return how, status
+
+    def report(self, how: str, status: int, seconds: float) -> dict[str, Any]:
+        out, err, value = (bytes(written) for written in self._written.values())
+        if how == "exited" and os.WIFSIGNALED(status):
+            how = "timeout" if os.WTERMSIG(status) == signal.SIGXCPU else "signal"
+        return {
+            "how": how,
+            "code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status),
+            "stdout": out[: self._cap].decode("utf-8", "replace"),
+            "stderr": err[-_KEPT_STDERR:].decode("utf-8", "replace"),
+            "value": value[: self._cap].decode("utf-8", "replace") if value else None,
+            "seconds": round(seconds, 4),
+        }
+
+    def _feed(self) -> bool:
+        """Hand over more of the input; whether there is more to come."""
+        try:
+            while self._unread:
+                self._unread = self._unread[os.write(self._stdin, self._unread[:_CHUNK]) :]
+        except BlockingIOError:
+            return True
+        except OSError:
+            self._unread = memoryview(b"")  # it closed its input
+        os.close(self._stdin)
+        return False
+
+    def _read(self, descriptor: int) -> bool:
+        """Take what there is; False at the end."""
+        try:
+            block = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return True
+        self._written[descriptor] += block
+        return bool(block)
+
+    def _drain(self) -> None:
+        """What it wrote before it ended. A process that it left behind may still hold the pipe: do not wait for it."""
+        for descriptor in self._outputs:
+            while len(self._written[descriptor]) <= self._cap:
+                before = len(self._written[descriptor])
+                if not self._read(descriptor) or len(self._written[descriptor]) == before:
+                    break
+
+    def _kill(self) -> int:
+        os.kill(self._pid, signal.SIGKILL)
+        self._kill_group()
+        return os.waitpid(self._pid, 0)[1]
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, signal.SIGKILL)
+
+
+def _be_the_child(code: types.CodeType, given: Any, job: dict[str, Any], pipes: list[tuple[int, int]]) -> None:
+    """Become the program. Never returns: the interpreter around us belongs to somebody else."""
+    status = 1
+    try:
+        os.setsid()
+        _take_descriptors([pipes[0][0], *(writing for _, writing in pipes[1:])])
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _limit_cpu(job["timeout_s"])
+        with contextlib.suppress(ValueError, OSError, RuntimeError):
+            threading.stack_size(64 << 20)
+        sys.setrecursionlimit(50_000)
+        status = _execute(code, given, job["function"])
+    except BaseException:  # noqa: BLE001 - whatever the program raised is its own
+        traceback.print_exc()
+    finally:
+        _leave(status)
+
+
+def _take_descriptors(wanted: list[int]) -> None:
+    """Make these 0, 1, 2 and 3, and keep nothing else open."""
+    high = [os.dup2(descriptor, 100 + place) for place, descriptor in enumerate(wanted)]
+    for place, descriptor in enumerate(high):
+        os.dup2(descriptor, place)
+    os.closerange(len(wanted), 4096)
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115, PTH123
+    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115, PTH123
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115, PTH123
+
+
+def _limit_cpu(seconds: float) -> None:
+    """The kernel's limit: a program that gets at the watching process cannot lift it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    wanted = int(seconds) + 1
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (allowed, allowed + 1 if hard == resource.RLIM_INFINITY else hard))
+
+
+def _execute(code: types.CodeType, given: Any, function: str | None) -> int:
+    module = types.ModuleType("__main__")
+    module.__file__ = "main.py"
+    sys.modules["__main__"] = module
+    sys.argv = ["main.py"]
+    _provide(module, code)
+    try:
+        exec(code, module.__dict__)  # noqa: S102 - what the sandbox is for
+        if function is not None:
+            _hand_over(_callable(module, function)(*_arguments(given)))
+    except SystemExit as end:
+        return _exit_code(end.code) if function is None else 1
+    return 0
+
+
+def _provide(module: types.ModuleType, code: types.CodeType) -> None:
+    used: set[str] = set()
+    todo = [code]
+    while todo:
+        block = todo.pop()
+        used.update(block.co_names)
+        todo += [constant for constant in block.co_consts if isinstance(constant, types.CodeType)]
+    for name in used & PROVIDED.keys():
+        origin = PROVIDED[name]
+        imported = __import__(origin)
+        provided = imported if origin == name else getattr(imported, name, None)
+        if provided is not None:
+            module.__dict__[name] = provided
+
+
+def _callable(module: types.ModuleType, name: str) -> Any:
+    solution = getattr(module, "Solution", None)
+    if solution is not None and hasattr(solution, name):
+        return getattr(solution(), name)
+    return getattr(module, name)
+
+
+def _arguments(given: Any) -> list[Any]:
+    if isinstance(given, str):
+        return [json.loads(line) for line in given.split("\n")]
+    return list(given) if isinstance(given, list) else [given]
+
+
+def _hand_over(value: Any) -> None:
+    encoded = json.dumps(value, default=_plain).encode("utf-8", "replace")
+    with open(3, "wb", closefd=False) as channel:  # noqa: PTH123 - a descriptor
+        channel.write(encoded)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and arrays of other packages, and iterators, as JSON knows them."""
+    for method in ("tolist", "item"):
+        if hasattr(value, method):
+            return getattr(value, method)()
+    if isinstance(value, (set, frozenset, dict)):
+        raise TypeError(f"a {type(value).__name__} is no JSON value")
+    return list(value)
+
+
+def _exit_code(code: Any) -> int:
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xFF
+    sys.stderr.write(f"{code}\n")
+    return 1
+
+
+def _leave(status: int) -> None:
+    """What an interpreter does at its end, without unwinding into the one that forked us."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for the program's threads
+        atexit._run_exitfuncs()  # noqa: SLF001
+        sys.stdout.flush()
+    except BaseException:  # noqa: BLE001 - as above
+        status = status or 1
+    with contextlib.suppress(Exception):
+        sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

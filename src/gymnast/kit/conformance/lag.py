@@ -1,0 +1,57 @@
+"""How long the event loop was held up: a heartbeat beside the work, and the longest gap between two beats."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Self
+
+_BEAT_S: Final = 0.001
+
+
+class LagProbe:
+    """Use as `async with LagProbe() as probe: …`; then `probe.worst_s`."""
+
+    def __init__(self) -> None:
+        self.worst_s = 0.0
+        self._beating: asyncio.Task[None] | None = None
+        self._last = 0.0
+
+    async def __aenter__(self) -> Self:
+        self._last = time.perf_counter()
+        self._beating = asyncio.create_task(self._beat())
+        await asyncio.sleep(2 * _BEAT_S)
+        self.worst_s = 0.0
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._beating is not None
+        self._note()
+        self._beating.cancel()
+        await asyncio.gather(self._beating, return_exceptions=True)
+
+    async def _beat(self) -> None:
+        while True:
+            self._note()
+            await asyncio.sleep(_BEAT_S)
+
+    def _note(self) -> None:
+        now = time.perf_counter()
+        self.worst_s = max(self.worst_s, now - self._last - _BEAT_S)
+        self._last = now
+
+
+async def worst_lag(work: Callable[[], Awaitable[Any]], *, enough_s: float, tries: int) -> float:
+    """The longest hold-up while `work` ran: the smallest of several tries, so that a busy machine is not blamed on it.
+
+    Ends at the first try that stays within `enough_s`.
+    """
+    best = float("inf")
+    for _ in range(tries):
+        async with LagProbe() as probe:
+            await work()
+        best = min(best, probe.worst_s)
+        if best <= enough_s:
+            break
+    return best
