@@ -17,7 +17,7 @@ from gymnast.tokens.audit import audit
 from gymnast.tokens.engine import ContextOverflow, Generated, WeightSpan
 from gymnast.tokens.export import read_ledger, with_bundles
 from gymnast.types.failure import Stage
-from gymnast.types.tokens import LEDGER, TOKEN_CALL
+from gymnast.types.tokens import LEDGER, TOKEN_CALL, TokenKeeping
 from gymnast.wire.calls import Scope
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply
@@ -239,13 +239,13 @@ ROW = orjson.dumps(
 async def test_the_record_of_an_attempt_has_the_ledger_and_failed_ones_leave_nothing_behind(bench: Bench) -> None:
     policy(bench, sampled("a"), sampled("b"), sampled("c"), sampled("d"))
     bench.transports["agent"] = Asking(bench)
-    outcome = await attempt(bench.calls, ROW, 0, 10.0, token_models=["policy"])
+    outcome = await attempt(bench.calls, ROW, 0, 10.0, tokens=TokenKeeping(("policy",)))
     assert isinstance(outcome, Scored)
     record = orjson.loads(outcome.line)
     ledger = read_ledger(record)
     assert ledger is not None
     assert (audit(ledger).is_exact, len(ledger.calls)) == (True, 2)
     bench.transports["agent"] = Asking(bench, fails=True)
-    assert not isinstance(await attempt(bench.calls, ROW, 1, 10.0, token_models=["policy"]), Scored)
+    assert not isinstance(await attempt(bench.calls, ROW, 1, 10.0, tokens=TokenKeeping(("policy",))), Scored)
     server: Any = bench.transports["policy"]
     assert len(server._server.path.ledgers) == 0

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 OPEN_ROUTE: Final = "/token_ledger/open"
 TAKE_ROUTE: Final = "/token_ledger/take"
 _FORGOTTEN_AFTER_S: Final = 3 * 3600.0
+_MOST: Final = 20_000
+"""Sessions of clients that never take their ledger: the oldest go first."""
 
 
 @dataclass(slots=True)
@@ -63,9 +65,14 @@ class Ledgers:
         self._sweep(now)
         return entry
 
+    def passing(self) -> Entry:
+        """A session for one call, where nobody asks for tokens: each prompt is rendered as a whole."""
+        return Entry(TokenSession(self._renderer, self._model), watched=False, used_at=0.0)
+
     async def _open(self, request: Request) -> JsonObject:
         key, now = _rollout_of(request), self._clock()
-        self._entries[key] = Entry(TokenSession(self._renderer, self._model), watched=True, used_at=now)
+        watched = not (isinstance(request.body, dict) and request.body.get("form") == "items")
+        self._entries[key] = Entry(TokenSession(self._renderer, self._model), watched=watched, used_at=now)
         self._sweep(now)
         return {}
 
@@ -78,7 +85,8 @@ class Ledgers:
     def _sweep(self, now: float) -> None:
         while self._entries:
             key = next(iter(self._entries))
-            if now - self._entries[key].used_at < _FORGOTTEN_AFTER_S:
+            fresh = now - self._entries[key].used_at < _FORGOTTEN_AFTER_S
+            if fresh and len(self._entries) <= _MOST:
                 return
             del self._entries[key]
 

@@ -85,7 +85,7 @@ class TokenPath:
         extra = {**self._options.extra, **asked.extra}
         sampling = sampling_of({**params, **self._options.sampling_overrides}, extra)
         sampling = replace(sampling, stop_token_ids=self._stops(extra))
-        entry = self.ledgers.of(call)
+        entry = self.ledgers.of(call) if self._options.return_ids else self.ledgers.passing()
         try:
             prompt = entry.session.begin(asked.messages, asked.tools, asked.args)
         except NotRenderable as error:

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 
 from gymnast.errors import CallError
-from gymnast.rollouts.token_ledgers import AttemptLedgers, with_tokens
+from gymnast.rollouts.token_ledgers import AttemptLedgers
 from gymnast.types.failure import FailureDetail, Stage, bounded, kind_named
 from gymnast.types.task import (
     ATTEMPT_INDEX,
@@ -21,14 +21,13 @@ from gymnast.types.task import (
     agent_name_of,
     correlation_id,
 )
+from gymnast.types.tokens import NO_TOKENS, TokenKeeping
 from gymnast.types.usage import CALL_CAPTURE, MODEL_USAGE, ModelUsage, capture_of, tokens_of
 from gymnast.wire.calls import Scope
 from gymnast.wire.classify import kind_of_reply, reply_failure
 from gymnast.wire.trail import Trail
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gymnast.types.json import JsonObject
     from gymnast.types.usage import Account
     from gymnast.wire.calls import Calls
@@ -68,11 +67,11 @@ async def attempt(
     timeout_s: float,
     trail: Trail | None = None,
     *,
-    token_models: Sequence[str] = (),
+    tokens: TokenKeeping = NO_TOKENS,
 ) -> Outcome:
     """Run a materialized input once. `index` is the number of attempts before this one.
 
-    `token_models` account for the tokens of the attempt; the ledger becomes part of the record.
+    `tokens` says whose tokens become part of the record, and how.
     """
     row = orjson.loads(line)
     if index:
@@ -81,14 +80,14 @@ async def attempt(
     started_at, started = time.time(), time.perf_counter()
     trail = trail or Trail()
     scope = Scope(correlation_id(row), trail)
-    ledgers = AttemptLedgers(calls, token_models, scope) if token_models else None
+    ledgers = AttemptLedgers(calls, tokens, scope) if tokens.models else None
     try:
         if ledgers is not None:
             await ledgers.open()
         reply = await calls.call(agent, "/run", row, scope, stage=Stage.AGENT, timeout_s=timeout_s)
         result = _verify_row(reply, agent, calls.address(agent))
         if ledgers is not None:
-            with_tokens(result, await ledgers.take())
+            await ledgers.take_into(result)
     except CallError as error:
         if ledgers is not None:
             await ledgers.drop()

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from gymnast.rollouts.attempt import Failed, Outcome, attempt
+from gymnast.types.tokens import NO_TOKENS, TokenKeeping
 from gymnast.wire.trail import Signals, Trail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from gymnast.types.failure import FailureDetail
     from gymnast.types.task import RolloutKey
@@ -53,21 +54,19 @@ class HereExecutor:
         *,
         explain: Callable[[FailureDetail], FailureDetail] | None = None,
         captures: bool = False,
-        token_models: Sequence[str] = (),
+        tokens: TokenKeeping = NO_TOKENS,
     ) -> None:
-        """With `captures`, records list every model call; those to `token_models` bring the ledger of their tokens."""
+        """With `captures`, records list every model call; `tokens` says whose tokens they hold, and how."""
         self.signals = signals
         self.longest_lag_s = 0.0
         self._calls = calls
         self._explain = explain
         self._captures = captures
-        self._token_models = token_models
+        self._tokens = tokens
 
     async def attempt(self, job: Job, timeout_s: float) -> Outcome:
         job.trail.captures = self._captures
-        outcome = await attempt(
-            self._calls, job.line, job.attempts, timeout_s, job.trail, token_models=self._token_models
-        )
+        outcome = await attempt(self._calls, job.line, job.attempts, timeout_s, job.trail, tokens=self._tokens)
         if isinstance(outcome, Failed) and self._explain is not None:
             return msgspec.structs.replace(outcome, detail=self._explain(outcome.detail))
         return outcome

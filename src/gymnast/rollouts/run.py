@@ -101,8 +101,8 @@ async def collect_remote(request: CollectRequest, head_url: str, token: str | No
         say_all(prepared.warnings, audience)
         how = _conduct(request, replace(request.engine, cap=host_cap()), prepared, calls, None)
         stack.enter_context(rare_garbage_collection())
-        models = () if request.token_form == "items" else head.token_models()
-        return await conduct(prepared, HereExecutor(calls, Signals(), token_models=models), how, audience)
+        executor = HereExecutor(calls, Signals(), tokens=head.tokens(request.token_form))
+        return await conduct(prepared, executor, how, audience)
 
 
 def reachable(config: Config, agents: Iterable[str]) -> list[Instance]:

@@ -40,7 +40,7 @@ async def start_executor(
     cell = await stack.enter_async_context(Cell(here, how))
     captures = bool(config.values.get("observability_enabled"))
     executor: Executor = HereExecutor(
-        cell.calls, cell.signals, explain=cell.explain, captures=captures, token_models=options.token_models(instances)
+        cell.calls, cell.signals, explain=cell.explain, captures=captures, tokens=options.tokens_of(instances)
     )
     if workers:
         known = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gymnast.errors import CallError
 from gymnast.kit.ledgers import OPEN_ROUTE, TAKE_ROUTE
@@ -12,9 +12,8 @@ from gymnast.types.failure import FailureDetail, Stage
 from gymnast.types.tokens import LEDGER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gymnast.types.json import JsonObject
+    from gymnast.types.tokens import TokenKeeping
     from gymnast.wire.calls import Calls, Scope
 
 _TIMEOUT_S: Final = 60.0
@@ -23,9 +22,9 @@ _TIMEOUT_S: Final = 60.0
 class AttemptLedgers:
     """The ledgers of one attempt."""
 
-    def __init__(self, calls: Calls, models: Iterable[str], scope: Scope) -> None:
+    def __init__(self, calls: Calls, tokens: TokenKeeping, scope: Scope) -> None:
         self._calls = calls
-        self._models = models
+        self._tokens = tokens
         self._scope = scope
         self._opened: list[str] = []
 
@@ -33,15 +32,41 @@ class AttemptLedgers:
         """Ask every model server for one. Servers written elsewhere know none: their items carry the ids."""
         if self._scope.rollout_id is None:
             return
-        for model in self._models:
-            reply = await self._calls.call(model, OPEN_ROUTE, {}, self._scope, stage=Stage.MODEL, timeout_s=_TIMEOUT_S)
+        body = {"form": self._tokens.form}
+        for model in self._tokens.models:
+            reply = await self._calls.call(
+                model, OPEN_ROUTE, body, self._scope, stage=Stage.MODEL, timeout_s=_TIMEOUT_S
+            )
             if reply.ok:
                 self._opened.append(model)
 
-    async def take(self) -> JsonObject | None:
+    async def take_into(self, result: JsonObject) -> None:
+        """Put the ledger into a result: the one that was kept, or one made of the ids that its items carry."""
+        ledger = await self._take()
+        if self._tokens.form == "items":
+            return  # the items have it all
+        if ledger is None:
+            ledger = ledger_of_items(result.get("response"))
+        if ledger is None:
+            return
+        result[LEDGER] = ledger
+        try:
+            read_ledger(result)
+        except BadLedger as error:
+            raise CallError(FailureDetail("model_bad_reply", Stage.MODEL, str(error))) from error
+
+    async def drop(self) -> None:
+        """Forget what a failed attempt sampled. A server that does not answer forgets by itself."""
+        try:
+            await self._take()
+        except CallError:
+            return
+
+    async def _take(self) -> JsonObject | None:
         """The ledger of the model that was called, or None. Raises CallError when more than one was."""
         found: dict[str, JsonObject] = {}
-        for model in self._opened:
+        while self._opened:
+            model = self._opened.pop()
             ledger = await self._calls.expect(
                 model, TAKE_ROUTE, {}, self._scope, stage=Stage.MODEL, timeout_s=_TIMEOUT_S
             )
@@ -51,28 +76,3 @@ class AttemptLedgers:
             text = f"tokens of one rollout come from several models: {', '.join(found)}"
             raise CallError(FailureDetail("model_bad_reply", Stage.MODEL, text))
         return next(iter(found.values()), None)
-
-    async def drop(self) -> None:
-        """Forget what a failed attempt sampled. A server that does not answer forgets by itself."""
-        try:
-            await self.take()
-        except CallError:
-            return
-
-
-def with_tokens(result: JsonObject, ledger: JsonObject | None) -> JsonObject:
-    """The result with its ledger: the one that was taken, or one made of the ids that its items carry."""
-    if ledger is None:
-        ledger = ledger_of_items(result.get("response"))
-    if ledger is not None:
-        result[LEDGER] = ledger
-        checked(result)
-    return result
-
-
-def checked(record: JsonObject) -> Any:
-    """The record's ledger, checked; a failure of the model server's when it does not hold together."""
-    try:
-        return read_ledger(record)
-    except BadLedger as error:
-        raise CallError(FailureDetail("model_bad_reply", Stage.MODEL, str(error))) from error

@@ -91,7 +91,7 @@ class _Worker:
             cell.signals,
             explain=cell.explain,
             captures=captures,
-            token_models=cell.options.token_models(cell.instances),
+            tokens=cell.options.tokens_of(cell.instances),
         )
         self._cell = cell
         self._reader = reader

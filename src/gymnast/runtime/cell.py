@@ -26,6 +26,7 @@ from gymnast.runtime.loader import check_settings, is_server_class, load_entry, 
 from gymnast.runtime.logs import InstanceLogs
 from gymnast.runtime.ports import advertised, bind
 from gymnast.runtime.venvs import unmet
+from gymnast.types.tokens import TokenForm, TokenKeeping
 from gymnast.wire.asgi import Guarded, ServerApp
 from gymnast.wire.boundary import BoundaryLog
 from gymnast.wire.calls import Calls, Transport
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from gymnast.config import Config, Environ, Instance
     from gymnast.types.failure import FailureDetail
-    from gymnast.types.tokens import TokenForm
     from gymnast.wire.asgi import AsgiApp
 
 
@@ -67,12 +67,11 @@ class CellOptions:
     token_form: TokenForm = "ledger"
     """How records hold the tokens of their model calls."""
 
-    def token_models(self, instances: Iterable[Instance]) -> tuple[str, ...]:
-        """The model instances whose ledgers are taken when a rollout ends."""
-        if self.token_form != "ledger":
-            return ()
+    def tokens_of(self, instances: Iterable[Instance]) -> TokenKeeping:
+        """Whose tokens are kept when a rollout ends, and how."""
         models = [instance for instance in instances if instance.kind == "responses_api_models"]
-        return tuple(model.name for model in models if model.settings.get("return_token_id_information") is True)
+        told = (model.name for model in models if model.settings.get("return_token_id_information") is True)
+        return TokenKeeping(tuple(told), self.token_form)
 
 
 def options_from(config: Config, environ: Environ, **more: Any) -> CellOptions:

@@ -12,6 +12,7 @@ from gymnast.config.instances import KINDS
 from gymnast.errors import NotFoundError, StartError
 from gymnast.runtime.head import IDENTITY_PATH
 from gymnast.runtime.probe import probe
+from gymnast.types.tokens import TokenKeeping
 from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.transports import Http
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from gymnast.runtime.probe import Probe
     from gymnast.types.json import JsonObject
+    from gymnast.types.tokens import TokenForm
     from gymnast.wire.boundary import BoundaryLog
     from gymnast.wire.http_client import HttpClient
 
@@ -41,12 +43,11 @@ class RemoteHead:
         """URL of each agent."""
         return {name: url for name, (kind, url) in self.addresses().items() if kind == "responses_api_agents"}
 
-    def token_models(self) -> tuple[str, ...]:
-        """The models that account for tokens, where records are to hold ledgers."""
-        if self.config.get("token_form") == "items":
-            return ()
+    def tokens(self, form: TokenForm | None) -> TokenKeeping:
+        """Whose tokens are kept; how, is said by `form` or else by the head's configuration."""
         blocks = [(name, inner) for name, kind, inner in self._blocks() if kind == "responses_api_models"]
-        return tuple(name for name, inner in blocks if inner.get("return_token_id_information") is True)
+        models = tuple(name for name, inner in blocks if inner.get("return_token_id_information") is True)
+        return TokenKeeping(models, form or ("items" if self.config.get("token_form") == "items" else "ledger"))
 
     def addresses(self) -> dict[str, tuple[str, str]]:
         """Kind and URL of each instance that the configuration gives an address."""

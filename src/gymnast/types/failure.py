@@ -88,6 +88,12 @@ KINDS: Final = _table(
     ("verifier_timeout", Layer.VERIFIER, AGAIN, "verification is slow: lower concurrency or raise verify_timeout_s"),
     ("verifier_bad_reply", Layer.VERIFIER, FINAL, "the verifier must answer with a finite number `reward`"),
     ("judge_failed", Layer.VERIFIER, AGAIN, "the judge model could not be asked; the rollout can be re-verified"),
+    (
+        "sandbox_failed",
+        Layer.SANDBOX,
+        AGAIN,
+        "the sandbox itself failed, not the program in it: read the environment's log, or lower concurrency",
+    ),
     ("agent_error", Layer.AGENT, AGAIN, "the agent raised: read its log"),
     ("agent_rejected", Layer.DATA_SCHEMA, FINAL, "the row does not fit the agent's request model"),
     ("agent_unreachable", Layer.INFRA, AGAIN, "the agent server died or its address is wrong: gymnast status"),

@@ -7,7 +7,7 @@ put together on export (`gymnast.tokens.export`).
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,17 @@ TOKEN_CALL: Final = "token_call"
 SCHEMA_VERSION: Final = 1
 TokenForm = Literal["ledger", "items"]
 """How records hold tokens: one ledger, linear in tokens, or whole prompts on output items as NeMo Gym has them."""
+
+
+class TokenKeeping(NamedTuple):
+    """Whose tokens a collection keeps, and how."""
+
+    models: tuple[str, ...] = ()
+    """The model instances that account for tokens."""
+    form: TokenForm = "ledger"
+
+
+NO_TOKENS: Final = TokenKeeping()
 
 
 class Source(StrEnum):

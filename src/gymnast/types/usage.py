@@ -92,8 +92,8 @@ class Account:
     """Adds up what model calls used."""
 
     __slots__ = (
-        *("cached_tokens", "calls", "captured", "cost", "failed_calls", "ignored", "input_tokens", "judge", "latency_ms"),
-        *("output_tokens", "reasoning_tokens", "ttft_calls", "ttft_total_ms", "unmetered_calls"),
+        *("cached_tokens", "calls", "captured", "cost", "failed_calls", "ignored", "input_tokens", "judge"),
+        *("latency_ms", "output_tokens", "reasoning_tokens", "ttft_calls", "ttft_total_ms", "unmetered_calls"),
     )
 
     def __init__(self, *, captures: bool = False) -> None:
