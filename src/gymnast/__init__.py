@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gymnast.authoring.check import check_environment
     from gymnast.errors import GymnastError, MissingRolloutsError, UserError
     from gymnast.rollouts.collector import Collector
     from gymnast.rollouts.library import collect
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Collector", "GymnastError", "MissingRolloutsError", "Record", "UserError", "collect"]
+__all__ = ["Collector", "GymnastError", "MissingRolloutsError", "Record", "UserError", "check_environment", "collect"]
 
 _HOMES = {
     "Collector": "gymnast.rollouts.collector",
@@ -22,6 +23,7 @@ _HOMES = {
     "MissingRolloutsError": "gymnast.errors",
     "Record": "gymnast.rollouts.record",
     "UserError": "gymnast.errors",
+    "check_environment": "gymnast.authoring.check",
     "collect": "gymnast.rollouts.library",
 }
 

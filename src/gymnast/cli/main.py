@@ -12,6 +12,7 @@ import typer
 
 from gymnast import __version__
 from gymnast.cli import (
+    check,
     collect,
     compare,
     config,
@@ -56,6 +57,7 @@ app.command("serve")(serve.command)
 app.command("status")(status.command)
 app.command("ctl")(run_status.ctl)
 app.command("demo")(demo.command)
+app.add_typer(check.app, name="check")
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 app.add_typer(tokens.app, name="tokens")

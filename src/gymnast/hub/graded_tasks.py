@@ -20,6 +20,8 @@ Row = dict[str, Any]
 _TRIES: Final = 200
 _ANSWER: Final = re.compile(r"answer\s*:\s*([^\n]*)", re.IGNORECASE)
 _NUMBER: Final = re.compile(r"-?\d+(,\d{3})*")
+_MOST_DIGITS: Final = 100
+"""No task has a longer answer, and Python refuses to read numbers of many thousand digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ def last_answer(text: str) -> str | None:
 def last_number(text: str) -> int | None:
     """The whole number that follows the last `Answer:`."""
     answer = last_answer(text)
-    return int(answer.replace(",", "")) if answer and _NUMBER.fullmatch(answer) else None
+    is_number = answer is not None and len(answer) <= _MOST_DIGITS and _NUMBER.fullmatch(answer)
+    return int(answer.replace(",", "")) if answer and is_number else None
 
 
 def write_tasks(generator: Generator, arguments: Sequence[str] | None = None) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
 
 from pydantic import ValidationError
 
-from gymnast.errors import JudgeFailed
+from gymnast.errors import JudgeError
 from gymnast.kit.attempt import Attempt, SessionT, TaskT, Verdict
 from gymnast.kit.task_server import EnvironmentSettings, TaskServer
 from gymnast.kit.tools import Tool, ToolError, result_body, tools_of
@@ -114,7 +114,7 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
         """The verdict. Without a judge's there is none: the row goes back as it came, and says so."""
         try:
             return await self._scored(attempt)
-        except JudgeFailed as error:
+        except JudgeError as error:
             asked = {name: value for name, value in row.items() if name not in {PARAMS, "response"}}
             said = f"{error.cause}: {bounded(str(error), 2000)}"
             return {**asked, "reward": 0.0, FAILURE_CLASS: "judge_failed", JUDGE_ERROR: said}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _BRACE = re.compile(r"\\[{}]|\\boxed\s*\{|\{|\}")
-_TEXT_COMMAND = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf)\s*\{([^{}]*)\}")
+_TEXT_BRACE = re.compile(r"\\[{}]|\\(?:text|textbf|textit|mathrm|mathbf)\s*\{|\{|\}")
 
 
 def boxed(text: str) -> list[str]:
@@ -28,6 +28,7 @@ def boxed(text: str) -> list[str]:
 
 def last_boxed(text: str) -> str | None:
     r"""The content of the last complete `\boxed{…}`."""
+    text = text[: text.rfind("}") + 1]  # what is never closed is not worth a walk
     start = text.rfind("\\boxed")
     if start < 0:
         return None
@@ -36,9 +37,20 @@ def last_boxed(text: str) -> str | None:
 
 
 def unwrap_text(content: str) -> str:
-    r"""`\text{B}` as `B`, however deep."""
+    r"""`\text{B}` as `B`, however deep, in one pass. An unbalanced one stays as it is."""
     if "\\" not in content:
         return content.strip()
-    while (unwrapped := _TEXT_COMMAND.sub(r"\1", content)) != content:
-        content = unwrapped
-    return content.strip()
+    cuts: list[tuple[int, int]] = []
+    open_braces: list[re.Match[str]] = []
+    for match in _TEXT_BRACE.finditer(content):
+        if match[0] == "}":
+            start = open_braces.pop() if open_braces else None
+            if start is not None and start[0] != "{":
+                cuts += [start.span(), match.span()]
+        elif match[0] == "{" or len(match[0]) > 2:
+            open_braces.append(match)
+    kept, at = [], 0
+    for begin, end in sorted(cuts):
+        kept.append(content[at:begin])
+        at = end
+    return "".join([*kept, content[at:]]).strip()

@@ -44,7 +44,7 @@ def parse_cases(lines: Iterable[bytes], path: str) -> tuple[list[Case], list[Fin
         try:
             case = Case.model_validate(orjson.loads(line))
         except (orjson.JSONDecodeError, ValidationError) as error:
-            findings.append(Finding(f"this is no verifier case: {_first(error)}", where, _SHAPE))
+            findings.append(Finding(f"this is no verifier case: {_first(error)}", where, f"write {_SHAPE}"))
             continue
         if case.name in names:
             findings.append(Finding(f"the case '{case.name}' is there twice", where, "give each case its own name"))
@@ -53,20 +53,26 @@ def parse_cases(lines: Iterable[bytes], path: str) -> tuple[list[Case], list[Fin
     return cases, findings + list(_set_findings(cases, path))
 
 
-_SHAPE: Final = "write {name, kind, request, expected_reward | expected_error}; kinds: " + ", ".join(KINDS)
+_SHAPE: Final = "{name, kind, request, expected_reward | expected_error}; kinds: " + ", ".join(KINDS)
 
 
 def _set_findings(cases: list[Case], path: str) -> Iterable[Finding]:
+    if not cases:
+        yield Finding("there are no verifier cases", path, f"write some, one JSON object a line: {_SHAPE}")
+        return
     for kind in KINDS:
         if not any(case.kind == kind for case in cases):
             yield Finding(f"there is no case of kind {kind}", path, "add at least one of each kind")
-    best = [case.expected_reward for case in cases if case.kind == "full_reward"]
-    worst = [case.expected_reward for case in cases if case.kind == "zero_reward"]
-    if None in best or None in worst:
+    if any(case.expected_reward is None and case.kind in {"full_reward", "zero_reward"} for case in cases):
         yield Finding("a case of full or zero reward expects an error", path, "call that case malformed")
-    elif best and worst and min(filter(None.__ne__, best)) <= max(filter(None.__ne__, worst)):  # type: ignore[type-var]
+    best, worst = _rewards(cases, "full_reward"), _rewards(cases, "zero_reward")
+    if best and worst and min(best) <= max(worst):
         text = "a case of full reward expects no more than one of zero reward"
         yield Finding(text, path, "correct the expected rewards")
+
+
+def _rewards(cases: list[Case], kind: CaseKind) -> list[float]:
+    return [case.expected_reward for case in cases if case.kind == kind and case.expected_reward is not None]
 
 
 def _first(error: Exception) -> str:

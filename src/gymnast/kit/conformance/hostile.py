@@ -1,4 +1,4 @@
-"""What models and clients really send: outputs that are empty, broken, strange or huge, and bodies that are no bodies."""
+"""What models and clients really send: outputs that are empty, broken, strange or huge, bodies that are no bodies."""
 
 from __future__ import annotations
 
@@ -102,10 +102,11 @@ def broken_verify_bodies(base: JsonObject) -> Iterator[tuple[str, Any]]:
 
 def broken_rows(base: JsonObject) -> Iterator[tuple[str, Any]]:
     """Rows with one field of another type, or without it: refused or accepted, but never a crash."""
+    other: dict[str, Any] = {"null": None, "a text": UNICODE, "a number": -1, "a list": [[]], "an object": {}}
     own = [key for key in base if key not in {PARAMS, "response"} and not key.startswith("_ng_")]
     for key in own:
         yield f"a row without '{key}'", {name: value for name, value in base.items() if name != key}
-        for kind, value in {"null": None, "a text": UNICODE, "a number": -1, "a list": [[]], "an object": {}}.items():
+        for kind, value in other.items():
             if type(value) is not type(base[key]):
                 yield f"a row whose '{key}' is {kind}", {**base, key: value}
 
@@ -116,6 +117,7 @@ def wrong_arguments(tool: JsonObject) -> Iterator[tuple[str, Any]]:
     properties = (schema.get("properties") if isinstance(schema, dict) else None) or {}
     yield "no arguments", {}
     yield "no object", []
-    for value in (None, -1, 10**30, 1e308, "", UNICODE, "x" * MEGABYTE, [], {}):
+    values: list[Any] = [None, -1, 10**30, 1e308, "", UNICODE, "x" * MEGABYTE, [], {}]
+    for value in values:
         shown = repr(value) if len(repr(value)) < 40 else f"a text of {len(repr(value))} characters"
         yield f"{shown} everywhere", dict.fromkeys(properties, value)

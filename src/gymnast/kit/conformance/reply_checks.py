@@ -135,7 +135,8 @@ async def _in_session(subject: Subject, base: JsonObject, name: str, arguments: 
 def _declared(subject: Subject) -> list[JsonObject]:
     """The function tools of all rows and cases, each name once."""
     found: dict[str, JsonObject] = {}
-    for row in [*subject.rows, *(case.request for case in subject.cases)]:
+    given: list[Any] = [*subject.rows, *(case.request for case in subject.cases)]
+    for row in given:
         params = row.get(PARAMS) if isinstance(row, dict) else None
         for tool in (params.get("tools") if isinstance(params, dict) else None) or ():
             if isinstance(tool, dict) and tool.get("type") == "function" and isinstance(tool.get("name"), str):

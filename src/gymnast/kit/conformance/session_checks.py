@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.kit.conformance.data_checks import unexpected
 from gymnast.kit.conformance.findings import Finding
-from gymnast.kit.conformance.subject import post, play
+from gymnast.kit.conformance.subject import play, post
 from gymnast.wire.calls import Scope
 
 if TYPE_CHECKING:

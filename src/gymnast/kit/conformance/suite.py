@@ -80,9 +80,7 @@ async def _blocking(subject: Subject, base: JsonObject, options: SuiteOptions) -
     requests = [(f"case '{case.name}'", case.request) for case in subject.cases]
     requests += [(name, request) for name, request, _ in huge_requests(base)]
     for name, request in requests:
-        held_s = await worst_lag(
-            partial(play, subject, request), enough_s=options.blocking_ms / 1000, tries=_TRIES
-        )
+        held_s = await worst_lag(partial(play, subject, request), enough_s=options.blocking_ms / 1000, tries=_TRIES)
         worst = max(worst, held_s)
         if held_s * 1000 > options.blocking_ms:
             text = f"{name} holds up the event loop for {held_s * 1000:.0f} ms, every rollout in flight with it"

@@ -194,8 +194,6 @@ def _be_the_child(code: types.CodeType, given: Any, job: dict[str, Any], pipes: 
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _limit_cpu(job["timeout_s"])
-        with contextlib.suppress(ValueError, OSError, RuntimeError):
-            threading.stack_size(64 << 20)
         sys.setrecursionlimit(50_000)
         status = _execute(code, given, job["function"])
     except BaseException:  # noqa: BLE001 - whatever the program raised is its own
@@ -218,9 +216,8 @@ def _take_descriptors(wanted: list[int]) -> None:
 def _limit_cpu(seconds: float) -> None:
     """The kernel's limit: a program that gets at the watching process cannot lift it."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    wanted = int(seconds) + 1
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_CPU, (allowed, allowed + 1 if hard == resource.RLIM_INFINITY else hard))
+    most = int(seconds) + 2 if hard == resource.RLIM_INFINITY else min(int(seconds) + 2, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (most - 1, most))
 
 
 def _execute(code: types.CodeType, given: Any, function: str | None) -> int:

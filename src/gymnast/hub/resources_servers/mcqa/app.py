@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+import string
+from typing import Any, Final, Literal
 
-from pydantic import field_validator
+from pydantic import PositiveFloat, PositiveInt, field_validator
 
-from gymnast.hub.resources_servers.mcqa.grading import choice_of
+from gymnast.hub.resources_servers.mcqa.grading import Options, by_mode
 from gymnast.kit import Attempt, Environment, EnvironmentSettings, Task, Verdict
+from gymnast.kit.work_pool import WorkPool, WorkTimeoutError
+from gymnast.wire.server import Surroundings
 
 RowMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"]
+_LETTERS: Final = dict.fromkeys(string.ascii_uppercase, "")
+_MAX_PATTERN: Final = 10_000
+_MAX_TEXT_HERE: Final = 100_000
+"""Longer texts are graded in another process: the rules take about 0.2 ms for 1,000 characters at worst."""
 ServerMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"]
 
 
 class MCQASettings(EnvironmentSettings):
     grading_mode: ServerMode | None = None
     """Forces one rule for all rows."""
+    regex_timeout_s: PositiveFloat = 5.0
+    """A row's pattern that is still searching after this long has found nothing."""
+    verify_processes: PositiveInt = 2
+    """Processes for patterns and for very long answers, started when needed."""
 
 
 class MCQATask(Task):
@@ -31,10 +42,12 @@ class MCQATask(Task):
     @classmethod
     def _patterns_compile(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         for pattern in _patterns(value):
+            if len(pattern) > _MAX_PATTERN:
+                raise ValueError(f"output_regex has {len(pattern)} characters; {_MAX_PATTERN} are allowed")
             try:
                 re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"output_regex {pattern!r} is no regular expression: {error}") from error
+            except (re.error, RecursionError, OverflowError) as error:
+                raise ValueError(f"output_regex {pattern[:200]!r} is no regular expression: {error}") from error
         return value
 
 
@@ -48,17 +61,45 @@ class MCQA(Environment[MCQATask, None]):
 
     settings: MCQASettings
 
+    def __init__(self, name: str, settings: MCQASettings, surroundings: Surroundings) -> None:
+        super().__init__(name, settings, surroundings)
+        self._pool = WorkPool(
+            "gymnast.hub.resources_servers.mcqa.grading:by_rule",
+            size=settings.verify_processes,
+            timeout_s=settings.regex_timeout_s,
+        )
+
+    async def stop(self) -> None:
+        await self._pool.close()
+        await super().stop()
+
     async def verify(self, attempt: Attempt[MCQATask, None]) -> MCQAVerdict:
         task = attempt.task
         options = {letter.upper(): text or "" for option in task.options or () for letter, text in option.items()}
         expected = (task.expected_answer or "").strip().upper()
-        mode = self.settings.grading_mode or task.grading_mode
-        patterns = _patterns(task.template_metadata) if task.template_metadata else ()
-        chosen = choice_of(attempt.text, options, mode, patterns)
+        chosen = await self._choice(attempt.text, options or _LETTERS, task)
         reward = 1.0 if chosen is not None and chosen == expected else 0.0
         return MCQAVerdict(reward=reward, expected_answer=expected, extracted_answer=chosen)
+
+    async def _choice(self, text: str, options: Options, task: MCQATask) -> str | None:
+        for pattern in _patterns(task.template_metadata) if task.template_metadata else ():
+            try:
+                letter: str | None = await self._pool.call(text, options, "pattern", pattern)
+            except WorkTimeoutError:
+                self.log.warning("output_regex %.200r gave up after %g s", pattern, self.settings.regex_timeout_s)
+                continue
+            if letter is not None:
+                return letter
+        mode = self.settings.grading_mode or task.grading_mode
+        if len(text) <= _MAX_TEXT_HERE:
+            return by_mode(text, options, mode)
+        chosen: str | None = await self._pool.call(text, options, "mode", mode)
+        return chosen
 
 
 def _patterns(template: dict[str, Any] | None) -> list[str]:
     given = (template or {}).get("output_regex") or []
-    return [given] if isinstance(given, str) else [str(pattern) for pattern in given]
+    patterns = [given] if isinstance(given, str) else given
+    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise ValueError("output_regex must be a regular expression or a list of them")
+    return patterns

@@ -4,24 +4,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from gymnast.kit.extract import last_boxed, unwrap_text
 
 Options = Mapping[str, str]
 
 _STRICT: Final = re.compile(r"([A-Z])(?:\s*[:).\-].*)?", re.DOTALL)
-_LENIENT: Final = re.compile(r"[\s(\[*]*([A-Za-z])(?:[\s)\]:.,*\-]+.*)?", re.DOTALL)
-_COLON: Final = re.compile(r"answer\s*(?:is\s*)?[::]\s*([^\n]+)", re.IGNORECASE)
+_LENIENT: Final = re.compile(r"[\s(\[*]*([A-Za-z])(?:([\s)\]:.,*\-]+)(.*))?", re.DOTALL)
+_ANOTHER: Final = re.compile(r"(?:(?:or|and|/|&|\+)\s*)?[(\[*]*([A-Za-z])\b", re.IGNORECASE)
+_COLON: Final = re.compile(r"answer\s*(?:is\s*)?[:：]\s*([^\n]+)", re.IGNORECASE)
 
 
 def choice_of(text: str, options: Options, mode: str, patterns: Sequence[str] = ()) -> str | None:
     """The chosen letter. Patterns of the row come first; then the rule named by `mode`."""
     for pattern in patterns:
-        letter = _by_pattern(text, options, pattern)
+        letter = by_pattern(text, options, pattern)
         if letter is not None:
             return letter
+    return by_mode(text, options, mode)
+
+
+def by_mode(text: str, options: Options, mode: str) -> str | None:
+    """The letter by one of the named rules."""
     return _RULES[mode](text, options)
+
+
+def by_pattern(text: str, options: Options, pattern: str) -> str | None:
+    """The letter, or the option's whole text, in the last match: its first group where it has groups."""
+    last = None
+    for last in re.finditer(pattern, text, re.IGNORECASE):  # noqa: B007 - the last match is what we are after
+        pass
+    if last is None:
+        return None
+    return _letter_or_text(unwrap_text((last[1] if last.re.groups else last[0]) or ""), options)
+
+
+def by_rule(text: str, options: Options, kind: Literal["mode", "pattern"], rule: str) -> str | None:
+    """Either of the two, for calls from another process."""
+    return by_pattern(text, options, rule) if kind == "pattern" else by_mode(text, options, rule)
 
 
 def strict_boxed(text: str, options: Options) -> str | None:
@@ -56,18 +77,25 @@ _RULES: Final = {
 }
 
 
-def _by_pattern(text: str, options: Options, pattern: str) -> str | None:
-    found = [match[1] if match.re.groups else match[0] for match in re.finditer(pattern, text, re.IGNORECASE)]
-    return _letter_or_text(unwrap_text(found[-1] or ""), options) if found else None
-
-
 def _letter_or_text(content: str, options: Options) -> str | None:
     content = content.strip()
     same = [letter for letter, option in options.items() if option and _plain(option) == _plain(content)]
     if len(same) == 1:
         return same[0]
     match = _LENIENT.fullmatch(content)
-    return _known(match[1].upper(), options) if match else None
+    if match is None:
+        return None
+    return _known(match[1].upper(), options) if _is_choice(match, options) else None
+
+
+def _is_choice(match: re.Match[str], options: Options) -> bool:
+    """What follows the letter only comments on it: no second letter, and no sentence that begins with `a`."""
+    given, between, rest = match[1], match[2] or "", match[3] or ""
+    other = _ANOTHER.match(rest)
+    if other is not None and other[1].upper() != given.upper() and other[1].upper() in options:
+        return False
+    is_word = given.islower() and between.isspace()
+    return not rest or not is_word or _plain(rest) == _plain(options.get(given.upper(), ""))
 
 
 def _known(letter: str, options: Options) -> str | None:

@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ def read_gguf_policy(path: Path) -> Policy:
     return Policy(
         name=path.name.split(".")[0],
         version=hashlib.sha256(path.read_bytes()).hexdigest()[:12],
-        transformer=Transformer(shape, tensors_of(file, shape)),
+        transformer=Transformer(shape, LlamaTensors(file, shape)),
         tokenizer=tokenizer_of(file.metadata),
         chat_template=file.metadata["tokenizer.chat_template"],
         family="smollm2",
@@ -83,21 +83,30 @@ def shape_of(metadata: dict[str, Any]) -> Shape:
     )
 
 
-def tensors_of(file: GgufFile, shape: Shape) -> dict[str, NDArray[np.floating[Any]]]:
-    """Tensors under the names and in the order that the transformer reads."""
-    tensors: dict[str, NDArray[np.floating[Any]]] = {
-        "model.embed_tokens.weight": file.tensor("token_embd.weight"),
-        "model.norm.weight": file.tensor("output_norm.weight"),
-    }
-    if "output.weight" in file.tensor_names:
-        tensors["lm_head.weight"] = file.tensor("output.weight")
-    for layer in range(shape.layers):
-        for stored, name in _NAMES.items():
-            tensor = file.tensor(f"blk.{layer}.{stored}.weight")
-            if stored in {"attn_q", "attn_k"}:
-                tensor = _by_halves(tensor, shape.head_width)
-            tensors[f"model.layers.{layer}.{name}.weight"] = tensor
-    return tensors
+class LlamaTensors(Mapping[str, NDArray[np.float32]]):
+    """Tensors under the names and in the order that the transformer reads, decoded when they are asked for."""
+
+    def __init__(self, file: GgufFile, shape: Shape) -> None:
+        self._file = file
+        self._head_width = shape.head_width
+        named = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+        for layer in range(shape.layers):
+            named |= {f"model.layers.{layer}.{name}": f"blk.{layer}.{stored}" for stored, name in _NAMES.items()}
+        there = set(file.tensor_names)
+        self._stored = {
+            f"{name}.weight": f"{stored}.weight" for name, stored in named.items() if f"{stored}.weight" in there
+        }
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        stored = self._stored[name]
+        tensor = self._file.tensor(stored)
+        return _by_halves(tensor, self._head_width) if "attn_q." in stored or "attn_k." in stored else tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
 
 
 def tokenizer_of(metadata: dict[str, Any]) -> ByteLevelTokenizer:
