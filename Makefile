@@ -33,6 +33,7 @@ bench: $(VENV)/.dev  ## measure; prints ratios to a yardstick measured in the sa
 	$(BIN)/python bench/http_client.py
 	$(BIN)/python bench/rollout_cost.py
 	$(BIN)/python bench/model_server.py
+	$(BIN)/python bench/embedded.py
 	$(BIN)/python bench/rendering.py
 	$(BIN)/python bench/adaptive.py
 	$(BIN)/python bench/large_run.py

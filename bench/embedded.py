@@ -1,4 +1,4 @@
-"""Tokens per second of the embedded policy's decoding on one core, and as a ratio to its bare matrix products.
+"""Tokens per second of CPU of the embedded policy's decoding on one core, and the ratio to its bare matrix products.
 
     python bench/embedded.py [--batch 32] [--prompt 96] [--tokens 96] [--json]
 
@@ -35,11 +35,11 @@ def products_per_s(shape: Shape, batch: int, steps: int) -> float:
         (shape.inner_width, shape.width),
     ] * shape.layers + [(shape.width, shape.vocabulary)]
     pairs = [(np.ones((batch, inner), np.float32), np.ones((inner, outer), np.float32)) for inner, outer in sizes]
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(steps):
         for left, right in pairs:
             left @ right
-    return batch * steps / (time.perf_counter() - started)
+    return batch * steps / (time.process_time() - started)
 
 
 def decoded_per_s(transformer: Transformer, batch: int, prompt: int, tokens: int) -> tuple[float, float]:
@@ -48,13 +48,13 @@ def decoded_per_s(transformer: Transformer, batch: int, prompt: int, tokens: int
     for seed in range(batch):
         ids = chance.integers(0, transformer.shape.vocabulary, prompt).tolist()
         core.add(Generation(ids, Sampling(), seed, tokens))
-    started, prefilled = time.perf_counter(), 0.0
+    started, prefilled = time.process_time(), 0.0
     for _ in range(-(-batch * prompt // 512)):
         core.step()
-    prefilled = time.perf_counter()
+    prefilled = time.process_time()
     while not core.is_idle:
         core.step()
-    return batch * prompt / (prefilled - started), batch * (tokens - 1) / (time.perf_counter() - prefilled)
+    return batch * prompt / (prefilled - started), batch * (tokens - 1) / (time.process_time() - prefilled)
 
 
 def main() -> None:

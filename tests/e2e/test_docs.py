@@ -61,6 +61,22 @@ def test_the_policy_of_the_tutorial_starts_as_written(tmp_path: Path) -> None:
         process.communicate(timeout=10)
 
 
+def test_the_tutorial_of_a_first_environment_runs_as_written(tmp_path: Path) -> None:
+    steps = blocks(ROOT / "docs" / "tutorials" / "first-environment.md", "bash")
+    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    script = "set -euo pipefail\n" + "\n".join(steps)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("checks passed") == 2
+    tasks = read_jsonl(tmp_path / "tasks.jsonl")
+    assert len(read_jsonl(tmp_path / "out" / "letters.jsonl")) == 8 * len(tasks)
+    kept = read_jsonl(tmp_path / "train.jsonl")
+    assert 0 < len(kept) < len(tasks)
+    assert all("reward_profile" in row for row in kept)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):

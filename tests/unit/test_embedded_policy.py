@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymnast.hub.responses_api_models.embedded_model.batching import Batch, Generation
-from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Pool
+from gymnast.hub.responses_api_models.embedded_model.cache import BLOCK, Cache, Pool
 from gymnast.hub.responses_api_models.embedded_model.engine import EmbeddedEngine
 from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
@@ -178,6 +178,33 @@ def test_logprobs_are_those_of_one_pass_and_turns_are_reused(transformer: Transf
     passed = log_probabilities(transformer.forward([(Cache(Pool(SMALL)), ids)], every=True))
     wanted = [passed[place - 1, ids[place]] for place in range(len(history), len(ids))]
     np.testing.assert_allclose(second.logprobs, wanted, atol=1e-5)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 300)), max_size=40))
+def test_blocks_in_use_lie_together_and_keep_their_contents(steps: list[tuple[int, int]]) -> None:
+    pool = Pool(SMALL)
+    caches = [Cache(pool) for _ in range(6)]
+    for name, count in steps:
+        cache = caches[name]
+        if not count:
+            cache.free()
+        cache.grow(count)
+        pool.keys[:, cache.blocks] = name
+        blocks = sorted(block for each in caches for block in each.blocks)
+        assert blocks == list(range(len(pool.owners)))
+        for other, each in enumerate(caches):
+            assert len(each.blocks) == -(-each.length // BLOCK)
+            assert (pool.keys[:, each.blocks] == other).all()
+
+
+def test_what_was_computed_before_may_be_forgotten(transformer: Transformer) -> None:
+    for kept in (0, 200_000):
+        batch = Batch(transformer, max_batch=2, kept_bytes=kept)
+        for seed in range(6):
+            asked = Generation([*range(60), seed], Sampling(), seed, 9)
+            alone = Generation([*range(60), seed], Sampling(), seed, 9)
+            assert finished(batch, [asked])[0].sampled == finished(Batch(transformer, max_batch=1), [alone])[0].sampled
+        assert (asked.reused > 0) == (kept > 0)
 
 
 def test_sampling_follows_the_distribution_and_its_limits() -> None:

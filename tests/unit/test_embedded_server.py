@@ -188,7 +188,7 @@ def text_of(response: Any) -> str:
 async def test_seeds_make_answers_repeatable_and_repeats_differ(policies: Policies) -> None:
     async def answers(**settings: Any) -> list[str]:
         policies.start(**settings)
-        task = "Work out 47 * 63. End with 'Answer: ' and the number."
+        task = "Work out 684 - 257. End with 'Answer: ' and the number."
         replies = await asyncio.gather(*(policies.ask(task, Scope(f"0-{repeat}")) for repeat in range(8)))
         return [text_of(reply) for reply in replies]
 

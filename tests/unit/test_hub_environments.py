@@ -198,10 +198,10 @@ async def test_the_counter_counts_for_each_rollout() -> None:
 @pytest.mark.parametrize(
     "name", sorted(path.parent.parent.name for path in HUB.glob("resources_servers/*/data/example.jsonl"))
 )
-def test_example_rows_are_five_and_valid(name: str, configure: Callable[..., Config]) -> None:
+def test_example_rows_are_five_or_more_and_valid(name: str, configure: Callable[..., Config]) -> None:
     rows = example_rows(name)
-    assert len(rows) == 5
-    assert len({json.dumps(row) for row in rows}) == 5
+    assert len(rows) >= 5
+    assert len({json.dumps(row) for row in rows}) == len(rows)
     for row in rows:
         validate_params(row["responses_create_params"])
     assert (HUB / "resources_servers" / name / "README.md").exists()

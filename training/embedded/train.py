@@ -1,8 +1,8 @@
 """Trains the embedded policy from scratch and writes its weights, reference logprobs and scores.
 
-    PYTHONPATH=src python training/embedded/train.py --device cuda --seconds 390 --out DIR
+    PYTHONPATH=src python training/embedded/train.py --device cuda --out DIR
 
-Needs torch and numpy only. The schedule follows the clock: it ends at `--seconds` or `--steps`, whichever is first.
+Needs torch and numpy only. Training ends at `--steps` or `--seconds`, whichever is first, and the schedule with it.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--seconds", type=float, default=390.0, help="of training, without data and evaluation")
-    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument(
+        "--seconds", type=float, default=2000.0, help="of training at most, without data and evaluation"
+    )
+    parser.add_argument("--steps", type=int, default=9000)
     parser.add_argument("--tokens", type=int, default=49_152, help="of a batch")
     parser.add_argument("--rate", type=float, default=2.5e-3)
-    parser.add_argument("--examples", type=int, default=6_000_000)
-    parser.add_argument("--data-seconds", type=float, default=80.0)
+    parser.add_argument("--examples", type=int, default=4_500_000)
+    parser.add_argument("--data-seconds", type=float, default=200.0)
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--init", type=Path, help="a folder with model.safetensors to continue from")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--eval-tasks", type=int, default=48, help="for each environment and level")
+    parser.add_argument("--eval-tasks", type=int, default=60, help="for each environment and level")
     parser.add_argument("--eval-repeats", type=int, default=4)
     return parser.parse_args()
 

@@ -124,7 +124,7 @@ def _by_level(rewards: Iterable[tuple[str, int, float]], found: Headline) -> Tab
     table = Table(title=None)
     for heading in ("mean reward at level", *map(str, range(1, highest + 1)), "all", f"pass@{most}", "mixed tasks"):
         table.add_column(heading, justify="right" if table.columns else "left")
-    for agent in found.agents:
+    for agent in sorted(found.agents, key=lambda agent: agent.agent):
         graded = levels[agent.agent]
         means = [f"{sum(graded[level]) / len(graded[level]):.2f}" for level in range(1, highest + 1)]
         mixed = f"{agent.mixed_tasks} of {agent.tasks}"

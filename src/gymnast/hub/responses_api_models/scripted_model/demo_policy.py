@@ -1,4 +1,4 @@
-"""The scripted policy behind `gymnast demo`: it reads the prompt, uses the tools it is offered, and is sometimes wrong.
+"""A scripted policy for trying things out: it reads the prompt, uses the tools it is offered, and is sometimes wrong.
 
 It sees only what a model would see (messages and tool declarations). Its mistakes are drawn from the call's own
 randomness, so that repeats of a task differ and a run can be repeated exactly.
