@@ -19,6 +19,7 @@ from gymnast.cli import (
     curriculum,
     data,
     demo,
+    env,
     profile,
     report,
     reverify,
@@ -60,6 +61,7 @@ app.command("demo")(demo.command)
 app.add_typer(check.app, name="check")
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
+app.add_typer(env.app, name="env")
 app.add_typer(tokens.app, name="tokens")
 
 

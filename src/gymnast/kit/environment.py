@@ -19,6 +19,8 @@ from pydantic import ValidationError
 
 from gymnast.errors import JudgeError
 from gymnast.kit.attempt import Attempt, SessionT, TaskT, Verdict
+from gymnast.kit.mcp_server import PATH as MCP_PATH
+from gymnast.kit.mcp_server import McpServer, plain_tool_names
 from gymnast.kit.task_server import EnvironmentSettings, TaskServer
 from gymnast.kit.tools import Tool, ToolError, result_body, tools_of
 from gymnast.types.failure import FailureDetail, Stage, bounded
@@ -54,6 +56,12 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
         self.route("GET", "/reverify_mode", self._reverify_mode)
         for found in self.tools.values():
             self.route("POST", f"/{found.name}", partial(self._call_tool, found))
+        self.mcp = (
+            McpServer(name, self.cookie_name, self.tools, self.handle) if settings.expose_tools_over_mcp else None
+        )
+        if self.mcp is not None:
+            for path in (MCP_PATH, f"{MCP_PATH}/"):
+                self.route("POST", path, self.mcp.answer)
 
     async def open(self, task: TaskT) -> SessionT:
         """Open the session of a rollout. Environments without state leave this alone."""
@@ -69,13 +77,16 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
         return "unsupported" if self.stateful and not self.scores_without_session else "stateless"
 
     async def _seed_session(self, request: Request) -> JsonObject:
-        task = self.task_of(require_object(request.body))
+        row = require_object(request.body)
+        task = self.task_of(row)
         offers: JsonObject = {}
         if self.stateful:
             await self.sessions.open(request.session_id, await self.open(task))
             offers["supports_explicit_close"] = True
         if self.tools and self.parallel_tools:
             offers["supports_parallel_tools"] = True
+        if self.mcp is not None:
+            offers["mcp"] = self.mcp.offer(request.session_id, row)
         return offers
 
     async def _close_session(self, request: Request) -> JsonObject:
@@ -100,12 +111,13 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
             validate_params(params, loc=("body", PARAMS))
             validate_response(response, loc=("body", "response"))
         task, scope = self.task_of(row), Scope(request.rollout_id or correlation_id(row), request.trail)
+        scored = plain_tool_names(response) if self.mcp is not None else response
         if not self.stateful or self.scores_without_session:
-            verdict = await self._judged(row, Attempt(task, params, response, None, scope))  # type: ignore[arg-type]
+            verdict = await self._judged(row, Attempt(task, params, scored, None, scope))  # type: ignore[arg-type]
         else:
             with self.missing_session_is_a_failure(request):
                 async with self.sessions.use(request.session_id, exclusive=True) as session:
-                    verdict = await self._judged(row, Attempt(task, params, response, session, scope))
+                    verdict = await self._judged(row, Attempt(task, params, scored, session, scope))
         if self.stateful:
             await self.sessions.close(request.session_id)
         return {PARAMS: with_defaults(params), "response": response, **verdict}

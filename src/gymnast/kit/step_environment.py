@@ -43,6 +43,8 @@ class StepEnvironment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
 
     def __init__(self, name: str, settings: EnvironmentSettings, surroundings: Surroundings) -> None:
         super().__init__(name, settings, surroundings)
+        if settings.expose_tools_over_mcp:
+            raise ValueError("'expose_tools_over_mcp': an environment of steps has no tools to call; calls are steps")
         self.route("POST", "/reset", self._reset)
         self.route("POST", "/step", self._step)
         self.route("POST", "/close", self._close)

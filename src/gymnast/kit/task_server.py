@@ -32,6 +32,8 @@ class EnvironmentSettings(Settings):
     """A session that nobody used for this long is closed."""
     max_sessions: PositiveInt | None = None
     """Rollouts in flight in this environment at most; the collector keeps to it."""
+    expose_tools_over_mcp: bool = False
+    """Offer the tools to MCP clients too, at /mcp; the reply of /seed_session then says how."""
 
 
 class TaskServer(Server, Generic[TaskT, SessionT]):

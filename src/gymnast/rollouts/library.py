@@ -36,6 +36,7 @@ async def collect(
     model_type: str | None = None,
     model: str | None = None,
     model_url: str | None = None,
+    search_dirs: Sequence[Path] = (),
     config: Config | None = None,
     agent: str | None = None,
     num_repeats: int | Mapping[str, int] = 1,
@@ -72,6 +73,7 @@ async def collect(
         model_type=model_type,
         model=model,
         model_url=model_url,
+        search_dirs=search_dirs,
     )
     found.checked()
     request = CollectRequest(

@@ -205,6 +205,9 @@ def _ensure_package(name: str, folder: Path) -> None:
         if part not in sys.modules:
             sys.modules[part] = ModuleType(part)
             sys.modules[part].__path__ = []
+    if sys.modules[name].__path__ not in ([], [str(folder)]):  # an instance of the same name, from another folder
+        for known in [known for known in sys.modules if known.startswith(f"{name}.")]:
+            del sys.modules[known]
     sys.modules[name].__path__ = [str(folder)]
 
 

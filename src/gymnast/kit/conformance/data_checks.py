@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _REPEATS = 10
 
 
-def check_rows(subject: Subject) -> list[Finding]:
+async def check_rows(subject: Subject) -> list[Finding]:
     """Example rows fit the create params and the environment's task, and name agents that exist."""
     findings: list[Finding] = []
     seen: dict[bytes, int] = {}

@@ -117,7 +117,7 @@ def wrong_arguments(tool: JsonObject) -> Iterator[tuple[str, Any]]:
     properties = (schema.get("properties") if isinstance(schema, dict) else None) or {}
     yield "no arguments", {}
     yield "no object", []
-    values: list[Any] = [None, -1, 10**30, 1e308, "", UNICODE, "x" * MEGABYTE, [], {}]
+    values: list[Any] = [None, -1, 2**63 - 1, 1e308, "", UNICODE, "x" * MEGABYTE, [], {}]
     for value in values:
         shown = repr(value) if len(repr(value)) < 40 else f"a text of {len(repr(value))} characters"
         yield f"{shown} everywhere", dict.fromkeys(properties, value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from gymnast.kit.conformance.subject import Subject
     from gymnast.types.json import JsonObject
 
+Check = Callable[[], Awaitable[Any]]
 _TRIES: Final = 6
+_ENOUGH: Final = 5
+"""Findings of one kind after which a slow check stops looking."""
+
+
+CHECKS: Final = (
+    *("examples", "cases", "determinism", "isolation", "expiry"),
+    *("bodies", "outputs", "huge", "tools", "blocking"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,39 +38,45 @@ class SuiteOptions:
     concurrency: int = 256
     blocking_ms: float = 50.0
     """The event loop may be held up this long; where it is longer it is measured again before it is a finding."""
+    only: frozenset[str] = frozenset(CHECKS)
+    """The checks to run."""
 
 
-async def run_suite(subject: Subject, options: SuiteOptions, case_findings: Sequence[Finding] = ()) -> list[Result]:
-    """Run all checks. `case_findings` are what reading the cases already found."""
+async def run_suite(subject: Subject, options: SuiteOptions, data_findings: Sequence[Finding] = ()) -> list[Result]:
+    """Run the checks. `data_findings` are what reading the folder's data already found."""
     base = subject.base
-    results = [await _timed("examples", "example rows fit", _of(lambda: check_rows(subject)))]
+    results = [Result("data", "example rows and verifier cases can be read", tuple(data_findings))]
     if base is None:
         text = "there is neither a case of full reward nor an example row"
         nothing = Finding(text, subject.cases_at, "write data/verifier_cases.jsonl and data/example.jsonl")
-        return [*results, Result("cases", "every case ends as it says", (*case_findings, nothing))]
-    results += await _case_checks(subject, options, case_findings)
-    results.append(await _expiry(subject))
-    for name, claim, check in (
-        ("bodies", "broken bodies are refused, odd rows crash nothing", check_bodies),
-        ("outputs", "empty, broken and strange outputs are scored", check_outputs),
-        ("huge", "1 MB of output is scored", check_huge),
-        ("tools", "unknown tools and wrong arguments are answered", check_tools),
-    ):
-        results.append(await _timed(name, claim, partial(check, subject, base)))
-    results.append(await _blocking(subject, base, options))
+        return [*results, Result("cases", "every verifier case ends as it says", (nothing,))]
+    for name, claim, check in _checks(subject, base, options):
+        if name in options.only:
+            results.append(await check() if name in _OWN_RESULT else await _timed(name, claim, check))
     return results
 
 
-async def _case_checks(subject: Subject, options: SuiteOptions, found: Sequence[Finding]) -> list[Result]:
-    cases = await _timed("cases", "every verifier case ends as it says", partial(check_cases, subject))
-    cases = replace(cases, findings=(*found, *cases.findings), figures={"cases": len(subject.cases)})
-    if not subject.cases:
-        return [cases]
-    same = await _timed("determinism", "the same request has the same reward", partial(check_determinism, subject))
+_OWN_RESULT: Final = frozenset({"isolation", "expiry", "blocking"})
+
+
+def _checks(subject: Subject, base: JsonObject, options: SuiteOptions) -> Iterator[tuple[str, str, Check]]:
+    yield "examples", "example rows fit", partial(check_rows, subject)
+    if subject.cases:
+        yield "cases", "every verifier case ends as it says", partial(check_cases, subject)
+        yield "determinism", "the same request has the same reward", partial(check_determinism, subject)
+        yield "isolation", "", partial(_isolation, subject, options)
+    yield "expiry", "", partial(_expiry, subject)
+    yield "bodies", "broken bodies are refused, odd rows crash nothing", partial(check_bodies, subject, base)
+    yield "outputs", "empty, broken and strange outputs are scored", partial(check_outputs, subject, base)
+    yield "huge", "1 MB of output is scored", partial(check_huge, subject, base)
+    yield "tools", "unknown tools and wrong arguments are answered", partial(check_tools, subject, base)
+    yield "blocking", "", partial(_blocking, subject, base, options)
+
+
+async def _isolation(subject: Subject, options: SuiteOptions) -> Result:
     claim = f"{options.concurrency} rollouts at once do not see each other"
     apart = await _timed("isolation", claim, partial(check_isolation, subject, options.concurrency))
-    per_second = round(options.concurrency / max(apart.seconds, 1e-6))
-    return [cases, same, replace(apart, figures={"rollouts per second": per_second})]
+    return replace(apart, figures={"rollouts per second": round(options.concurrency / max(apart.seconds, 1e-6))})
 
 
 async def _expiry(subject: Subject) -> Result:
@@ -69,7 +84,7 @@ async def _expiry(subject: Subject) -> Result:
     if not subject.stateful:
         return Result("expiry", claim, skipped="the environment keeps no sessions")
     if subject.reopened is None:
-        return Result("expiry", claim, skipped="sessions are the application's own")
+        return Result("expiry", claim, skipped="scoring needs no session, or sessions are the application's own")
     return await _timed("expiry", claim, partial(check_expiry, subject))
 
 
@@ -82,6 +97,8 @@ async def _blocking(subject: Subject, base: JsonObject, options: SuiteOptions) -
     for name, request in requests:
         held_s = await worst_lag(partial(play, subject, request), enough_s=options.blocking_ms / 1000, tries=_TRIES)
         worst = max(worst, held_s)
+        if len(findings) == _ENOUGH:
+            break
         if held_s * 1000 > options.blocking_ms:
             text = f"{name} holds up the event loop for {held_s * 1000:.0f} ms, every rollout in flight with it"
             step = "move the work into a process pool or the sandbox, or bound what the pattern reads"
@@ -90,14 +107,7 @@ async def _blocking(subject: Subject, base: JsonObject, options: SuiteOptions) -
     return Result("blocking", claim, tuple(findings), {"worst": f"{worst * 1000:.1f} ms"}, seconds=seconds)
 
 
-async def _timed(name: str, claim: str, check: Callable[[], Awaitable[list[Finding]]]) -> Result:
+async def _timed(name: str, claim: str, check: Check) -> Result:
     started = time.perf_counter()
     findings = await check()
     return Result(name, claim, tuple(findings), seconds=time.perf_counter() - started)
-
-
-def _of(check: Callable[[], list[Finding]]) -> Callable[[], Awaitable[list[Finding]]]:
-    async def run(*_: Any) -> list[Finding]:
-        return check()
-
-    return run

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Ending = Literal["exited", "timeout", "memory", "output", "killed"]
-"""exited: by itself, whatever its code; output: it wrote more than allowed; killed: by a signal that we did not send."""
+"""exited: by itself, with any code; output: wrote more than allowed; killed: by a signal, or too many processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,30 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True)
+class CallResult:
+    """What came of one call of the program's function."""
+
+    outcome: Literal["returned", "raised", "not_reached"] | Ending
+    """not_reached: the program ended in an earlier call. Otherwise an ending: of the program, in this call."""
+    value: Any = None
+    """What it returned, through JSON: tuples arrive as lists, and objects that equal everything do not arrive."""
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome == "returned"
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What came of several calls in one process, and how that process ended."""
+
+    results: tuple[CallResult, ...]
+    """One for each list of arguments."""
+    execution: Execution
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Something to run. `files` are put into its working directory, by relative path."""
 
@@ -75,6 +99,17 @@ class Sandbox(Protocol):
 
     async def run_python(self, code: str, *, stdin: bytes = b"", limits: Limits | None = None) -> Execution:
         """Run a Python program from the warm pool."""
+        ...
+
+    async def call_function(
+        self, code: str, function: str, arguments: Sequence[Sequence[Any]], limits: Limits | None = None
+    ) -> Calls:
+        """Define `code`, then call its function with each list of arguments; the deadline holds for each call.
+
+        Only arguments go in and only returned values come out, both as JSON. Compare them outside: what the program
+        prints, patches or forges changes nothing but its own answers. `function` may be `f`, `Class.method`, or a
+        method of a class called Solution.
+        """
         ...
 
     def python_session(self) -> AbstractAsyncContextManager[PythonSession]:

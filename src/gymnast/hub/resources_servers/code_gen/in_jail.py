@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import linecache
 import os
 import resource
 import select
@@ -20,21 +21,27 @@ import traceback
 import types
 from typing import Any
 
-PROVIDED = {
-    **{name: name for name in "bisect cmath collections copy datetime fractions functools heapq itertools".split()},
-    **{name: name for name in "math operator os queue random re statistics string sys time typing".split()},
-    **dict.fromkeys("Counter OrderedDict defaultdict deque namedtuple".split(), "collections"),
-    **dict.fromkeys("Any Callable Deque Dict List Optional Set Tuple Union".split(), "typing"),
-    **dict.fromkeys("accumulate chain combinations count cycle groupby permutations product".split(), "itertools"),
-    **dict.fromkeys("islice pairwise repeat zip_longest combinations_with_replacement".split(), "itertools"),
-    **dict.fromkeys("cache cmp_to_key lru_cache reduce".split(), "functools"),
-    **dict.fromkeys("bisect_left bisect_right insort insort_left insort_right".split(), "bisect"),
-    **dict.fromkeys("heapify heappop heappush heappushpop heapreplace nlargest nsmallest".split(), "heapq"),
-    **dict.fromkeys("ceil comb factorial floor gcd inf isqrt log2 sqrt".split(), "math"),
-    **dict.fromkeys("ascii_lowercase ascii_uppercase".split(), "string"),
+_MODULES = (
+    "bisect cmath collections copy datetime fractions functools heapq itertools math operator os queue random re"
+    " statistics string sys time typing"
+)
+_CONTENTS = {
+    "bisect": "bisect_left bisect_right insort insort_left insort_right",
+    "collections": "Counter OrderedDict defaultdict deque namedtuple",
+    "functools": "cache cmp_to_key lru_cache reduce",
+    "heapq": "heapify heappop heappush heappushpop heapreplace nlargest nsmallest",
+    "itertools": "accumulate chain combinations combinations_with_replacement count cycle groupby islice pairwise"
+    " permutations product repeat zip_longest",
+    "math": "ceil comb factorial floor gcd inf isqrt log2 sqrt",
+    "string": "ascii_lowercase ascii_uppercase",
+    "typing": "Any Callable Deque Dict List Optional Set Tuple Union",
+}
+PROVIDED = {name: name for name in _MODULES.split()} | {
+    name: module for module, names in _CONTENTS.items() for name in names.split()
 }
 """Names that answers to such tasks use without importing them, and where they come from."""
 
+PROGRAM = "solution.py"
 _CHUNK = 1 << 16
 _KEPT_STDERR = 4000
 
@@ -42,17 +49,20 @@ _KEPT_STDERR = 4000
 def main() -> None:
     job = json.loads(sys.stdin.buffer.read())
     try:
-        code = compile(job["source"], "main.py", "exec", dont_inherit=True)
+        code = compile(job["source"], PROGRAM, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         _report({"how": "uncompiled", "stderr": f"{type(error).__name__}: {error}"})
         return
+    linecache.cache[PROGRAM] = len(job["source"]), None, job["source"].splitlines(keepends=True), PROGRAM
     children = _Children()
-    written = 0
+    written, began = 0, time.monotonic()
     for given in job["tests"]:
         report = children.run(code, given, job)
         written += _report(report)
         failed = report["how"] != "exited" or report["code"] != 0
-        if written > job["cap"] or (failed and job["stop"]):
+        # Only who reads the reports knows a wrong answer: let them look before slow tests are run for nothing.
+        late = time.monotonic() - began > job["slice_s"]
+        if late or written > job["cap"] or (failed and job["stop"]):
             return
 
 
@@ -196,8 +206,8 @@ def _be_the_child(code: types.CodeType, given: Any, job: dict[str, Any], pipes: 
         _limit_cpu(job["timeout_s"])
         sys.setrecursionlimit(50_000)
         status = _execute(code, given, job["function"])
-    except BaseException:  # noqa: BLE001 - whatever the program raised is its own
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001 - whatever the program raised is its own
+        _tell(error)
     finally:
         _leave(status)
 
@@ -208,9 +218,9 @@ def _take_descriptors(wanted: list[int]) -> None:
     for place, descriptor in enumerate(high):
         os.dup2(descriptor, place)
     os.closerange(len(wanted), 4096)
-    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115, PTH123
-    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115, PTH123
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115, PTH123
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
 
 
 def _limit_cpu(seconds: float) -> None:
@@ -222,9 +232,9 @@ def _limit_cpu(seconds: float) -> None:
 
 def _execute(code: types.CodeType, given: Any, function: str | None) -> int:
     module = types.ModuleType("__main__")
-    module.__file__ = "main.py"
+    module.__file__ = PROGRAM
     sys.modules["__main__"] = module
-    sys.argv = ["main.py"]
+    sys.argv = [PROGRAM]
     _provide(module, code)
     try:
         exec(code, module.__dict__)  # noqa: S102 - what the sandbox is for
@@ -265,7 +275,7 @@ def _arguments(given: Any) -> list[Any]:
 
 def _hand_over(value: Any) -> None:
     encoded = json.dumps(value, default=_plain).encode("utf-8", "replace")
-    with open(3, "wb", closefd=False) as channel:  # noqa: PTH123 - a descriptor
+    with open(3, "wb", closefd=False) as channel:
         channel.write(encoded)
 
 
@@ -277,6 +287,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (set, frozenset, dict)):
         raise TypeError(f"a {type(value).__name__} is no JSON value")
     return list(value)
+
+
+def _tell(error: BaseException) -> None:
+    """The traceback as if the program ran alone."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != PROGRAM:
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
 
 
 def _exit_code(code: Any) -> int:

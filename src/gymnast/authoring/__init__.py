@@ -1,0 +1,1 @@
+"""For those who write environments: check one, begin a new one."""

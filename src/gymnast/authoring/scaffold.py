@@ -1,0 +1,92 @@
+"""A new environment from a template: files that work as they are, to be changed into what is wanted."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from gymnast.config.roots import HUB
+from gymnast.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+Kind = Literal["single-turn", "tools", "step"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_VALUES: Final[Mapping[Kind, Mapping[str, str]]] = {
+    "single-turn": {"agent": "simple_agent", "domain": "knowledge", "description": "one answer, right or wrong"},
+    "tools": {"agent": "simple_agent", "domain": "agent", "description": "a tool, then one number"},
+    "step": {"agent": "gymnasium_agent", "domain": "games", "description": "a game over several turns"},
+}
+_FILES: Final = {
+    "app.py.tmpl": "app.py",
+    "rules.py.tmpl": "rules.py",
+    "example.jsonl": "data/example.jsonl",
+    "verifier_cases.jsonl": "data/verifier_cases.jsonl",
+    "rehearsal.yaml.tmpl": "data/rehearsal.yaml",
+    "test.py.tmpl": "tests/test_{name}.py",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scaffold:
+    """The files of a new environment, by their place below its folder."""
+
+    name: str
+    kind: Kind
+    files: Mapping[str, str]
+
+
+def scaffold(name: str, kind: Kind) -> Scaffold:
+    """What a new environment of that name and kind begins with. Nothing is written."""
+    _check_name(name)
+    values = {"name": name, "Class": _class_name(name), **_VALUES[kind]}
+    made = {target.format(name=name): _filled(f"{kind}/{source}", values) for source, target in _FILES.items()}
+    made[f"configs/{name}.yaml"] = _filled("config.yaml.tmpl", values)
+    made["README.md"] = _filled(f"{kind}/README.md.tmpl", values) + _filled("commands.md.tmpl", values)
+    made["__init__.py"] = ""
+    return Scaffold(name, kind, made)
+
+
+def write_scaffold(new: Scaffold, folder: Path) -> list[Path]:
+    """Write the files to `folder/resources_servers/NAME`; refuses if there is something already."""
+    home = folder / "resources_servers" / new.name
+    if home.exists():
+        raise UserError(
+            f"there is already an environment '{new.name}'", where=str(home), next="choose another name, or remove it"
+        )
+    written: list[Path] = []
+    for place, text in sorted(new.files.items()):
+        path = home / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise UserError(
+            f"'{name}' cannot be the name of an environment",
+            next="use small letters, digits and underscores, a letter first: my_environment",
+        )
+    if (HUB / "resources_servers" / name).exists():
+        raise UserError(
+            f"an environment '{name}' ships with Gymnast",
+            next="choose another name: yours would hide it wherever you work in this folder",
+        )
+
+
+def _class_name(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    text = (files("gymnast.authoring") / "templates" / template).read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)

@@ -1,0 +1,183 @@
+"""Log files in one streaming pass: signatures, exceptions and our own messages, with bounded memory.
+
+A gigabyte of logs has few lines that matter. Lines that differ in numbers alone are judged once, and only those with a
+needle in them are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from gymnast.doctor.facts import Hit, LogFacts, LoggedUserError, Quote
+from gymnast.doctor.findings import quoted
+from gymnast.doctor.signatures import BOUNDARY, NEEDLES, SATURATED, SHUTDOWN, SIGNATURES
+from gymnast.doctor.tracebacks import Tracebacks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+BLOCK_BYTES: Final = 1 << 22
+_LONGEST_LINE: Final = 2000
+_MOST_REMEMBERED: Final = 20_000
+_MOST_USER_ERRORS: Final = 20
+_LONGEST_MESSAGE: Final = 60
+_DIGITS: Final = bytes.maketrans(b"0123456789", b"0000000000")
+_NAMES: Final = tuple(SIGNATURES)
+SATURATED_ID: Final = "saturated"
+BOUNDARY_ID: Final = "boundary"
+_SHUTDOWN_ID: Final = "shutdown"
+
+
+def read_logs(paths: Iterable[Path]) -> LogFacts:
+    """What these files say. A file that cannot be read is named and passed over."""
+    facts = LogFacts()
+    reader = _Reader(facts)
+    for path in paths:
+        try:
+            with path.open("rb", buffering=0) as stream:
+                reader.read(str(path), stream)
+        except OSError as error:
+            facts.unreadable.append(f"{path}: {error.strerror or error}")
+            continue
+        facts.files.append(str(path))
+    facts.exceptions = reader.tracebacks.found()
+    return facts
+
+
+class _Reader:
+    """Takes files one after the other."""
+
+    def __init__(self, facts: LogFacts) -> None:
+        self.tracebacks = Tracebacks()
+        self._facts = facts
+        self._dull: set[bytes] = set()
+        self._telling: dict[bytes, tuple[str, ...]] = {}
+
+    def read(self, name: str, stream: BinaryIO) -> None:
+        self.tracebacks.begin(name)
+        is_shutting_down = False
+        before = 0
+        for block in _blocks(stream):
+            self._facts.size_bytes += len(block)
+            shapes = block.translate(_DIGITS).split(b"\n")
+            telling = self._telling_among(set(shapes))
+            if telling or self.tracebacks.is_open:
+                lines = block.split(b"\n")
+                self.tracebacks.continue_in(lines, before, is_noise=is_shutting_down)
+                for index, shape in enumerate(shapes):
+                    if shape in telling:
+                        ids = telling[shape]
+                        is_shutting_down = is_shutting_down or _SHUTDOWN_ID in ids
+                        self._look(Quote(name, before + index + 1, ""), lines, index, ids, noise=is_shutting_down)
+            before += len(shapes) - 1
+        self._facts.lines += before
+
+    def _telling_among(self, shapes: set[bytes]) -> dict[bytes, tuple[str, ...]]:
+        """The shapes of lines that say something. Lines that differ in numbers alone say the same."""
+        fresh = [shape for shape in shapes if shape not in self._dull and shape not in self._telling]
+        found = {shape: self._telling[shape] for shape in shapes if shape in self._telling}
+        for shape in _with_needles(fresh):
+            found[shape] = _classify(shape[:_LONGEST_LINE])
+            if len(self._telling) < _MOST_REMEMBERED:
+                self._telling[shape] = found[shape]
+        if len(self._dull) + len(fresh) <= _MOST_REMEMBERED:
+            self._dull.update(shape for shape in fresh if shape not in found and len(shape) <= _LONGEST_LINE)
+        return found
+
+    def _look(self, at: Quote, lines: list[bytes], index: int, ids: tuple[str, ...], *, noise: bool) -> None:
+        line = lines[index]
+        if b"raceback (most recent" in line:
+            self.tracebacks.open_at(lines, index, at.line, is_noise=noise)
+        elif line.startswith(b"  next:"):
+            self._user_error(at, lines, index)
+        if SATURATED_ID in ids and b"Waiting: 0 " in line:
+            return
+        self._note(ids, at, line, after_shutdown=noise)
+
+    def _note(self, ids: tuple[str, ...], at: Quote, line: bytes, *, after_shutdown: bool) -> None:
+        for name in ids:
+            if name == _SHUTDOWN_ID:
+                continue
+            hit = self._facts.hits.get(name)
+            if hit is not None:
+                hit.count += 1
+                hit.is_after_shutdown = hit.is_after_shutdown and after_shutdown
+                if hit.count > 3:
+                    hit.last = Quote(at.file, at.line, hit.last.text)
+                    continue
+            quote = Quote(at.file, at.line, quoted(line[:_LONGEST_LINE].decode(errors="replace")))
+            if hit is None:
+                self._facts.hits[name] = Hit(1, quote, quote, after_shutdown)
+            else:
+                hit.last = quote
+
+    def _user_error(self, at: Quote, lines: list[bytes], index: int) -> None:
+        """Our messages: what, then `  where:`, then `  next:`. The line in hand is the last of the three."""
+        if len(self._facts.user_errors) >= _MOST_USER_ERRORS:
+            return
+        where, first = "", index
+        said: list[str] = []
+        while first > max(0, index - _LONGEST_MESSAGE):
+            first -= 1
+            text = lines[first].decode(errors="replace")
+            if text.startswith("  where:"):
+                where = text.removeprefix("  where:").strip()
+            else:
+                said.insert(0, text.strip())
+            if not text.startswith(" "):
+                break
+        next_text = lines[index].decode(errors="replace").strip().removeprefix("next:").strip()
+        quote = Quote(at.file, at.line - (index - first), quoted(" ".join(said), 600))
+        self._facts.user_errors.append(LoggedUserError(quote, where, next_text))
+
+
+def _classify(line: bytes) -> tuple[str, ...]:
+    found = [name for name in _NAMES if SIGNATURES[name].pattern.search(line)]
+    if SHUTDOWN.search(line):
+        found.append(_SHUTDOWN_ID)
+    saturated = SATURATED.search(line)
+    if saturated is not None:
+        found.append(SATURATED_ID)
+    if BOUNDARY.search(line):
+        found.append(BOUNDARY_ID)
+    return tuple(found)
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Whole lines, some megabytes at a time; the last line gets its end."""
+    rest = b""
+    while chunk := stream.read(BLOCK_BYTES):
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            rest = (rest + chunk)[-BLOCK_BYTES:]  # a line without end is no log line
+            continue
+        yield rest + chunk[:end]
+        rest = chunk[end:]
+    if rest:
+        yield rest + b"\n"
+
+
+def _with_needles(shapes: list[bytes]) -> list[bytes]:
+    """Those with a needle in them."""
+    text = b"\n".join(shapes).lower()
+    starts: set[int] = set()
+    for needle in NEEDLES:
+        at = text.find(needle)
+        while at >= 0:
+            starts.add(text.rfind(b"\n", 0, at) + 1)
+            line_end = text.find(b"\n", at)
+            at = text.find(needle, line_end) if line_end >= 0 else -1
+    offsets = accumulate((len(shape) + 1 for shape in shapes), initial=0)
+    return [shape for shape, offset in zip(shapes, offsets, strict=False) if offset in starts]
+
+
+LOG_SUFFIXES: Final = re.compile(r"\.(?:log|out|err|txt)(?:\.\d+)?$")
+
+
+def logs_in(folder: Path) -> list[Path]:
+    """The log files of a folder, at any depth, in the order of their names."""
+    return sorted(path for path in folder.rglob("*") if LOG_SUFFIXES.search(path.name) and path.is_file())

@@ -1,0 +1,89 @@
+"""reasoning_gym: tasks of the package of that name, scored by the scorers that come with them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+
+from gymnast.errors import UserError
+from gymnast.hub.resources_servers.reasoning_gym.answers import answer_of
+from gymnast.kit import Attempt, Environment, EnvironmentSettings, Task, Verdict
+from gymnast.kit.work_pool import WorkPool, WorkTimeoutError
+from gymnast.wire.server import Surroundings
+from gymnast.wire.validate import InvalidBody
+
+
+class ReasoningGymSettings(EnvironmentSettings):
+    answer_fallback: Literal["last_line", "none"] = "last_line"
+    r"""What is the answer of a text without `<answer>` tags and without `\boxed{}`."""
+    verify_timeout_s: PositiveFloat = 20.0
+    """An answer whose scorer takes longer scores 0."""
+    verify_processes: PositiveInt = 2
+    """Processes that score; each takes seconds to start and some 250 MB."""
+    max_answer_chars: PositiveInt = 100_000
+    """Longer answers score 0."""
+
+
+class TaskMetadata(BaseModel):
+    """What the package says of a task; only the name of its generator is needed here."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    source_dataset: str
+
+
+class ReasoningGymTask(Task):
+    question: str
+    answer: str | None = None
+    metadata: TaskMetadata
+
+
+class ReasoningGymVerdict(Verdict):
+    task_name: str
+    score: float
+    extracted_answer: str | None
+
+
+class ReasoningGym(Environment[ReasoningGymTask, None]):
+    """Scores one answer; there is no session and there are no tools."""
+
+    settings: ReasoningGymSettings
+
+    def __init__(self, name: str, settings: ReasoningGymSettings, surroundings: Surroundings) -> None:
+        super().__init__(name, settings, surroundings)
+        self._pool = WorkPool(
+            "gymnast.hub.resources_servers.reasoning_gym.scoring:score",
+            size=settings.verify_processes,
+            timeout_s=settings.verify_timeout_s,
+        )
+
+    async def start(self) -> None:
+        if find_spec("reasoning_gym") is None:
+            raise UserError(
+                "the environment reasoning_gym needs the package 'reasoning-gym'",
+                next="pip install 'gymnast[reasoning_gym]'",
+            )
+        await super().start()
+
+    async def stop(self) -> None:
+        await self._pool.close()
+        await super().stop()
+
+    async def verify(self, attempt: Attempt[ReasoningGymTask, None]) -> ReasoningGymVerdict:
+        task = attempt.task.metadata.source_dataset
+        answer = answer_of(attempt.last_text, last_line=self.settings.answer_fallback == "last_line")
+        usable = answer if answer is not None and len(answer) <= self.settings.max_answer_chars else None
+        score = await self._score(task, usable, attempt.task.model_dump())
+        return ReasoningGymVerdict(reward=score, task_name=task, score=score, extracted_answer=answer)
+
+    async def _score(self, task: str, answer: str | None, entry: dict[str, Any]) -> float:
+        try:
+            outcome = await self._pool.call(task, answer, entry)
+        except WorkTimeoutError as error:
+            self.log.warning("an answer to a task of %s scores 0: %s", task, error)
+            return 0.0
+        if "row_error" in outcome:
+            detail = {"type": "value_error", "loc": ["body", "metadata"], "msg": outcome["row_error"], "input": None}
+            raise InvalidBody([detail])
+        return float(outcome["score"])

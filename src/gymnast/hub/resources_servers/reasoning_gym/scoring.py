@@ -1,0 +1,155 @@
+"""The package's scorers, called safely. Runs in worker processes: importing reasoning_gym takes seconds.
+
+Some scorers evaluate the answer as Python or as a sympy expression, which runs whatever a model writes. Their `eval`
+reads literals only here, and an answer that is no plain expression never reaches sympy.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final
+
+LITERALS_ONLY: Final = ("binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion")
+EXPRESSIONS: Final = (
+    "countdown",
+    "intermediate_integration",
+    "polynomial_multiplication",
+    "puzzle24",
+    "simple_integration",
+)
+"""Tasks whose scorers evaluate the answer, as Python and as sympy expressions."""
+_GRIDS: Final = ("arc_agi", "rearc")
+_TOKEN: Final = re.compile(r"\s+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[A-Za-z]+|\*\*|[-+*/^(),!=]")
+_FUNCTIONS: Final = frozenset(
+    {
+        "sin",
+        "cos",
+        "tan",
+        "sec",
+        "csc",
+        "cot",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+    }
+    | {"exp", "log", "ln", "sqrt", "cbrt", "pi", "Abs"}
+)
+_BITWISE: Final = re.compile(r"[0-9a-fA-FxX()+\-*/%&|^~<> ]*")
+
+
+class RowError(Exception):
+    """A row that cannot be scored, whatever the answer."""
+
+
+def score(task: str, answer: str | None, entry: dict[str, Any]) -> dict[str, Any]:
+    """`{"score": …}`, or `{"row_error": …}` for a row that is wrong."""
+    try:
+        scorer = _scorer(task, *_settings_in(task, entry))
+        entry = _revived(task, entry)
+        _refuse_code_in_row(task, entry)
+        if answer is None or (task in EXPRESSIONS and not is_plain_expression(answer)):
+            return {"score": 0.0}
+        return {"score": _scored(scorer, answer, entry)}
+    except RowError as error:
+        return {"row_error": str(error)}
+
+
+def is_plain_expression(text: str) -> bool:
+    """Numbers, one-letter names, known functions and operators, and nothing else."""
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None or (match[0].isalpha() and len(match[0]) > 1 and match[0] not in _FUNCTIONS):
+            return False
+        at = match.end()
+    return True
+
+
+def task_names() -> list[str]:
+    """Every generator of the package. `composite` mixes others and makes no tasks of its own."""
+    return sorted(set(factory().DATASETS) - {"composite"})
+
+
+def factory() -> Any:
+    """The package's registry of generators."""
+    import_module("reasoning_gym")  # registers them
+    return import_module("reasoning_gym.factory")
+
+
+def _scored(scorer: Any, answer: str, entry: dict[str, Any]) -> float:
+    """An answer that breaks the scorer is wrong, unless the reference answer breaks it, too: then the row is wrong."""
+    try:
+        return float(scorer.score_answer(answer=answer, entry=entry))
+    except Exception as error:  # noqa: BLE001 - scorers are not ours and raise anything
+        try:
+            scorer.score_answer(answer=entry["answer"], entry=entry)
+        except Exception as again:
+            raise RowError(f"the row cannot be scored: {type(error).__name__}: {error}") from again
+        return 0.0
+
+
+@lru_cache(maxsize=256)
+def _scorer(task: str, *settings: tuple[str, Any]) -> Any:
+    known = task_names()
+    if task not in known:
+        raise RowError(f"there is no task '{task}'; known: {', '.join(known)}")
+    scorer = factory().create_dataset(task, **dict(settings))
+    if task in LITERALS_ONLY:
+        sys.modules[type(scorer).__module__].eval = ast.literal_eval  # type: ignore[attr-defined]
+    return scorer
+
+
+def _settings_in(task: str, entry: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The settings a task was made with, where its scorer goes by them."""
+    metadata = entry["metadata"]
+    difficulty = metadata.get("difficulty")
+    difficulty = difficulty if isinstance(difficulty, dict) else {}
+    try:
+        if task == "word_ladder":
+            length = len(metadata["end_word"])
+            return (("min_word_length", length), ("max_word_length", length))
+        if task == "decimal_arithmetic":
+            low, high = difficulty["decimal_places"]
+            return (("min_num_decimal_places", int(low)), ("max_num_decimal_places", int(high)))
+        if task == "puzzle24":
+            low, high = difficulty["value"]
+            return (("min_value", int(low)), ("max_value", int(high)))
+        if task == "time_intervals":
+            return (("max_date_difference_days", int(difficulty["date_difference_days"])),)
+    except (KeyError, TypeError, ValueError):
+        pass  # rows of other makers may not say: then the package's defaults hold
+    return ()
+
+
+def _revived(task: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """The entry with what JSON could not keep."""
+    output = entry["metadata"].get("output")
+    if task in _GRIDS and isinstance(output, list):
+        grid = tuple(tuple(line) if isinstance(line, list) else line for line in output)
+        return {**entry, "metadata": {**entry["metadata"], "output": grid}}
+    return entry
+
+
+def _refuse_code_in_row(task: str, entry: Mapping[str, Any]) -> None:
+    """Scorers evaluate some fields of the row as well."""
+    metadata = entry["metadata"]
+    fine = True
+    if task == "bitwise_arithmetic":
+        fine = _BITWISE.fullmatch(str(metadata.get("problem", ""))) is not None
+    elif task in {"simple_integration", "intermediate_integration"}:
+        fine = is_plain_expression(str(metadata.get("integrand", "")))
+    elif task == "polynomial_multiplication":
+        fine = is_plain_expression(str(entry.get("answer") or ""))
+    if not fine:
+        raise RowError(f"the row of task '{task}' holds more than a plain expression")

@@ -1,0 +1,109 @@
+"""Tasks of every generator of the package reasoning_gym, as dataset rows.
+
+python -m gymnast.hub.resources_servers.reasoning_gym.tasks --task all --count 5 --seed 1 --level 1-3 > tasks.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from gymnast.errors import suggest
+from gymnast.hub.graded_tasks import Row, level_range
+from gymnast.hub.resources_servers.reasoning_gym.scoring import factory, task_names
+
+INSTRUCTION: Final = (
+    "Think the problem through. Then give the final answer, and nothing else, between <answer> and </answer>, "
+    "in the form that the question asks for."
+)
+_HIGHEST_LEVEL: Final = 99
+
+
+class TooSlowError(Exception):
+    """A generator that takes too long for a task."""
+
+
+def rows(task: str, *, count: int, seed: int, levels: Sequence[int] = (), timeout_s: int = 30) -> Iterator[Row]:
+    """`count` rows of a task that go through the levels in turn; without levels with the package's own settings.
+
+    The same rows for the same seed. Raises TooSlowError when a row is not made in time.
+    """
+    made = {level: dataset_of(task, seed, count, level) for level in dict.fromkeys(levels or (None,))}
+    for index in range(count):
+        level, dataset = made[levels[index % len(levels)] if levels else None]
+        with _deadline(timeout_s, f"{task}, task {index}"):
+            entry = dataset[index]
+        yield row_of(entry, level)
+
+
+def dataset_of(task: str, seed: int, size: int, level: int | None) -> tuple[int | None, Any]:
+    """The generator of a level and the level it really has: the next lower one that the package can make.
+
+    Level 1 is the first of the task's curriculum. Generators without one have a single level, None.
+    """
+    package = factory()
+    if level is not None and package.has_curriculum(task):
+        curriculum = package.create_curriculum(task)
+        highest = max((len(attribute.levels) for attribute in curriculum.attributes.values()), default=1)
+        for tried in range(min(level, highest), 0, -1):
+            curriculum.set_global_level(tried - 1)
+            with contextlib.suppress(AssertionError, ValueError):  # some curricula end in settings that are refused
+                return tried, package.DATASETS[task][0](curriculum.generate_configuration({"seed": seed, "size": size}))
+    return None, package.create_dataset(task, seed=seed, size=size)
+
+
+def row_of(entry: Row, level: int | None) -> Row:
+    """An entry of the package as a dataset row."""
+    messages = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": entry["question"]}]
+    kept = json.loads(json.dumps({name: entry[name] for name in ("question", "answer", "metadata")}, default=str))
+    return {"responses_create_params": {"input": messages}, **kept, "level": level}
+
+
+@contextlib.contextmanager
+def _deadline(seconds: int, what: str) -> Iterator[None]:
+    def late(*_: object) -> None:
+        raise TooSlowError(f"{what}: not made within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def write_tasks(arguments: Sequence[str] | None = None) -> None:
+    """The command: rows as JSON lines on standard output, what could not be made on standard error."""
+    parser = argparse.ArgumentParser(description="Write tasks of reasoning_gym as dataset rows.")
+    parser.add_argument("--task", default="all", help="a generator's name, several with commas between, or all")
+    parser.add_argument("--count", type=int, default=10, help="rows of each task")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--level", help="a level, or a range such as 1-3; without it the package's own settings")
+    parser.add_argument("--timeout-s", type=int, default=30, help="how long one row may take")
+    asked = parser.parse_args(arguments)
+    levels = level_range(asked.level, _HIGHEST_LEVEL) if asked.level else []
+    if asked.level and not levels:
+        parser.error(f"--level {asked.level}: give a level from 1, or a range such as 1-3")
+    known = task_names()
+    names = known if asked.task == "all" else asked.task.split(",")
+    for name in names:
+        if name not in known:
+            parser.error(f"--task {name}: no such generator; {suggest(name, known)}")
+    out = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):  # generators print
+        for name in names:
+            try:
+                for row in rows(name, count=asked.count, seed=asked.seed, levels=levels, timeout_s=asked.timeout_s):
+                    out.write(json.dumps(row) + "\n")
+            except TooSlowError as error:
+                sys.stderr.write(f"skipped the rest of {error}\n")
+
+
+if __name__ == "__main__":
+    write_tasks()

@@ -1,0 +1,59 @@
+"""What all sessions of an office share: its tables, and the names of lists, boards, statuses and products in use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gymnast.hub.resources_servers.workplace_assistant.tables import OfficeTables, Row, Table
+
+LISTS: Final = ("Backlog", "In Progress", "In Review", "Completed")
+BOARDS: Final = ("Back end", "Front end", "Design")
+STATUSES: Final = ("Lead", "Qualified", "Proposal", "Won", "Lost")
+PRODUCTS: Final = ("Software", "Hardware", "Services", "Consulting", "Training")
+SOURCES: Final = ("direct", "referral", "search engine", "social media")
+
+
+@dataclass(frozen=True, slots=True)
+class Premises:
+    """What all sessions share: the tables, what they allow, and the time it is in the office."""
+
+    tables: OfficeTables
+    now: str
+    lists: Sequence[str]
+    boards: Sequence[str]
+    statuses: Sequence[str]
+    products: Sequence[str]
+    sources: Sequence[str]
+    colleagues: frozenset[str]
+    email_texts: Mapping[str, str]
+    """What searches look through, by id: e-mails are many and long, and never change."""
+
+
+def premises_of(tables: OfficeTables, now: str) -> Premises:
+    """The usual names of lists, boards, statuses and products, and those that the tables use besides."""
+
+    def known(usual: Sequence[str], table: Table, column: str) -> Sequence[str]:
+        return tuple(dict.fromkeys((*usual, *tables.values(table, column))))
+
+    assignees = (
+        *tables.values(tables.tasks, "assigned_to_email"),
+        *tables.values(tables.customers, "assigned_to_email"),
+    )
+    return Premises(
+        tables=tables,
+        now=now,
+        lists=known(LISTS, tables.tasks, "list_name"),
+        boards=known(BOARDS, tables.tasks, "board"),
+        statuses=known(STATUSES, tables.customers, "status"),
+        products=known(PRODUCTS, tables.customers, "product_interest"),
+        sources=tuple(sorted({*SOURCES, *(row["traffic_source"] for row in tables.visits)})),
+        colleagues=frozenset(address.lower() for address in (*tables.addresses, *assignees)),
+        email_texts={row_id: email_text(row) for row_id, row in tables.emails.rows.items()},
+    )
+
+
+def email_text(row: Row) -> str:
+    """Sender or recipient, subject and body of an e-mail, in lower case."""
+    return f"{row['sender/recipient']} {row['subject']} {row['body']}".lower()

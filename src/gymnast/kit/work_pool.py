@@ -1,0 +1,145 @@
+"""A function in worker processes, with a deadline: for verification that may take long, hang or crash.
+
+The event loop never waits for it and a worker that does not answer in time is killed. Workers start when they are
+first needed. Arguments and results are JSON; the function is named as `module:function`. Workers are no sandbox:
+code that a model wrote does not belong here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final, Self
+
+_SCRIPT: Final = str(Path(__file__).with_name("work_process.py"))
+_START_TIMEOUT_S: Final = 120.0
+
+
+class WorkError(Exception):
+    """The function raised; `kind` is the name of the exception's type."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}" if text else kind)
+        self.kind = kind
+        self.text = text
+
+
+class WorkTimeoutError(WorkError):
+    """The function did not return in time; its worker was killed."""
+
+
+class WorkCrashedError(WorkError):
+    """The worker ended while it worked, or could not start."""
+
+    def __init__(self, kind: str, text: str, code: int | None = None) -> None:
+        super().__init__(kind, text)
+        self.code = code
+        """How the process ended, negative for a signal; None where that is not known."""
+
+
+class WorkPool:
+    """Calls one function in up to `size` processes. Close it: `await pool.close()` or `async with`.
+
+    `memory_mb`: what a worker may use beyond what it has when it is ready; 0 for no limit.
+    """
+
+    def __init__(self, function: str, *, size: int, timeout_s: float, memory_mb: int = 4096) -> None:
+        self._function = function
+        self._timeout_s = timeout_s
+        self._memory_mb = memory_mb
+        self._slots = asyncio.Semaphore(size)
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def call(self, *arguments: Any) -> Any:
+        """What the function returns for these arguments. Raises WorkError, WorkTimeoutError, WorkCrashedError."""
+        async with self._slots:
+            worker = self._idle.pop() if self._idle else await self._started()
+            try:
+                reply = await worker.ask(arguments, self._timeout_s)
+            except BaseException:
+                await self._discard(worker)  # cancelled or late: it would answer the wrong question next time
+                raise
+            self._idle.append(worker)
+        if "error" in reply:
+            raise WorkError(reply["error"], reply["text"])
+        return reply["result"]
+
+    async def close(self) -> None:
+        """End all workers."""
+        await asyncio.gather(*(self._discard(worker) for worker in list(self._all)))
+        self._idle.clear()
+
+    async def _started(self) -> _Worker:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", _SCRIPT, self._function, str(self._memory_mb)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        worker = _Worker(process)
+        self._all.add(worker)
+        try:
+            await worker.ready()
+        except BaseException:
+            await self._discard(worker)
+            raise
+        return worker
+
+    async def _discard(self, worker: _Worker) -> None:
+        self._all.discard(worker)
+        await asyncio.shield(worker.end())
+
+
+class _Worker:
+    """One process and its pipes."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
+
+    async def ready(self) -> None:
+        async with asyncio.timeout(_START_TIMEOUT_S):
+            told = await self.receive()
+        if "error" in told:
+            raise WorkCrashedError(told["error"], told["text"])
+
+    async def ask(self, arguments: tuple[Any, ...], timeout_s: float) -> dict[str, Any]:
+        body = json.dumps({"arguments": arguments, "timeout_s": timeout_s}).encode()
+        try:
+            async with asyncio.timeout(timeout_s):
+                self._stdin.write(len(body).to_bytes(4, "big") + body)
+                await self._stdin.drain()
+                return await self.receive()
+        except TimeoutError:
+            raise WorkTimeoutError("timeout", f"no result after {timeout_s:g} s") from None
+        except ConnectionError as error:
+            raise WorkCrashedError("crash", f"the worker process is gone: {error!r}") from error
+
+    async def receive(self) -> dict[str, Any]:
+        try:
+            size = int.from_bytes(await self._stdout.readexactly(4), "big")
+            reply: dict[str, Any] = json.loads(await self._stdout.readexactly(size))
+        except asyncio.IncompleteReadError:
+            code = await self._process.wait()
+            raise WorkCrashedError("crash", f"the worker process ended with code {code}", code) from None
+        return reply
+
+    async def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._stdin.close()
+        with contextlib.suppress(ConnectionError):
+            await self._stdin.wait_closed()
+        while await self._stdout.read(1 << 16):
+            """Until the pipe is at its end: its transport closes with it."""
+        await self._process.wait()

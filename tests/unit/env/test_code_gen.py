@@ -1,0 +1,406 @@
+"""code_gen: the program in an answer, comparison outside the sandbox, and programs that would rather not be tested."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymnast.hub.resources_servers.code_gen.app import CodeGen, CodeGenSettings
+from gymnast.hub.resources_servers.code_gen.comparison import same_output, same_value
+from gymnast.hub.resources_servers.code_gen.extraction import leaked_reasoning_rate, program_of
+from gymnast.hub.resources_servers.code_gen.testing import next_batch, read_reports
+from gymnast.hub.resources_servers.code_gen.unit_tests import UnitTests
+from gymnast.kit.sandbox import Execution, SandboxError
+from tests.environments import Subject, check_cases, collect_examples, response, said, started, thought
+from tests.support import example_rows
+
+sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+SUM = "a, b = map(int, input().split())\nprint(a + b)"
+
+
+def fenced(program: str, language: str = "python") -> str:
+    return f"Here it is:\n```{language}\n{program}\n```\nThat should do."
+
+
+def row_of(*tests: tuple[Any, Any], function: str | None = None, **more: Any) -> dict[str, Any]:
+    unit_tests = {"inputs": [given for given, _ in tests], "outputs": [expected for _, expected in tests]}
+    if function is not None:
+        unit_tests["fn_name"] = function  # type: ignore[assignment]
+    params = {"input": [{"role": "user", "content": "Write a program."}]}
+    return {"responses_create_params": params, "verifier_metadata": {"unit_tests": unit_tests}, **more}
+
+
+ADDITION = row_of(("1 2\n", "3\n"), ("5 -5\n", "0\n"), ("10 20\n", "30"))
+
+
+@asynccontextmanager
+async def code_gen(**settings: Any) -> AsyncIterator[Subject]:
+    async with started(CodeGen, CodeGenSettings(**{"unit_test_timeout_secs": 5, **settings})) as subject:
+        yield subject
+
+
+# --- finding the program ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        ("```python\nx = 1\n```", "x = 1"),
+        ("```\nx = 1\ny = 2\n```", "x = 1\ny = 2"),
+        ("```python\nfirst\n```\nbetter:\n```python\nsecond\n```", "second"),
+        ("```python\nfirst\n```\nthen\n```python\ncut off", "then"),  # the rule is the last two lines with backticks
+        ("    ```python\n    x = 1\n    ```", "    x = 1"),
+        ("```python\n```", ""),
+        ("```python print(1)```", None),
+        ("x = 1", None),
+        ("", None),
+        ("ʼʼʼpython\nx = 1\nʼʼʼ", None),  # letters that look like backticks
+    ],
+)
+def test_the_program_in_an_answer(text: str, program: str | None) -> None:
+    assert program_of(text) == program
+
+
+def test_leaked_reasoning() -> None:
+    assert leaked_reasoning_rate([]) == 0.0
+    assert leaked_reasoning_rate(["fine", "<think>hm</think> fine"]) == 0.5
+    assert leaked_reasoning_rate(["I think < therefore"]) == 0.0
+
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "same"),
+    [
+        ("3\n", "3", True),
+        ("  3  \n\n", "3\n", True),
+        ("1 2 3\n4", "1 2 3 \n 4\n", True),
+        ("1.0 2", "1 2.000", True),
+        ("1e2", "100", True),
+        ("0.1", "0.10000000000000000000000000001", False),
+        ("1  2", "1 2", True),
+        ("yes  no", "yes no", False),
+        ("3\n\n4", "3\n4", False),
+        ("3", "4", False),
+        ("", "3", False),
+        ("Yes", "YES", False),
+        ("３", "3", False),  # a digit of another script
+        ("1_000", "1000", False),
+        ("NaN", "nan", False),
+        ("sNaN 1", "snan 1", False),
+    ],
+)
+def test_outputs_are_compared_line_by_line_and_numbers_as_numbers(actual: str, expected: str, same: Any) -> None:
+    assert same_output(actual, expected) is same
+
+
+@pytest.mark.parametrize(
+    ("encoded", "expected", "same"),
+    [
+        ("[1, 2]", "[1,2]", True),
+        ("[1, 2]", [1, 2], True),
+        ('"ab"', '"ab"', True),
+        ('"ab"', "ab", True),
+        ("null", "null", True),
+        ("2.0", "2", True),
+        ("[2, 1]", "[1, 2]", False),
+        ("1" * 5000, "1", False),  # more digits than Python reads
+        ("[" * 100_000, "1", False),
+        ("no json", "1", False),
+    ],
+)
+def test_values_are_compared_as_values(encoded: str, expected: Any, same: Any) -> None:
+    assert same_value(encoded, expected) is same
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
+def test_every_value_equals_itself(value: Any) -> None:
+    assert same_value(json.dumps(value), json.dumps(value))
+
+
+@given(st.integers(1, 200), st.integers(1, 3_000_000))
+def test_batches_cover_all_tests_in_order(count: int, size: int) -> None:
+    shared = "x" * size
+    tests = UnitTests(inputs=[shared] * count, outputs=[""] * count)
+    seen: list[int] = []
+    while len(seen) < count:
+        batch = next_batch(tests, len(seen))
+        assert len(batch) == 1 or len(batch) * size <= 4 << 20
+        seen += batch
+    assert seen == list(range(count))
+
+
+def test_reports_end_at_the_first_line_that_is_none() -> None:
+    good = '{"how":"exited","code":0}'
+    assert len(read_reports(f"{good}\n{good}\n", 2)) == 2
+    assert len(read_reports(f"{good}\n{good}\n", 1)) == 1
+    assert len(read_reports(f"{good}\nall tests passed\n{good}\n", 3)) == 1
+    assert read_reports('{"how":"perfectly"}\n', 1) == []
+    assert read_reports("\ud800\n", 1) == []
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verifier_metadata": None},
+        {"verifier_metadata": {}},
+        {"verifier_metadata": {"unit_tests": {"inputs": [], "outputs": []}}},
+        {"verifier_metadata": {"unit_tests": {"inputs": ["1"], "outputs": []}}},
+    ],
+)
+@sandboxed
+async def test_rows_without_tests_are_refused(change: dict[str, Any]) -> None:
+    async with code_gen() as subject:
+        assert "verifier_metadata" in await subject.refusal({**ADDITION, **change})
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+@sandboxed
+async def test_verdicts_on_programs() -> None:
+    async with code_gen(unit_test_timeout_secs=1) as subject:
+        right = await subject.verify(ADDITION, fenced(SUM))
+        assert (right["reward"], right["result"], right["metadata"]) == (1.0, [True, True, True], {})
+        assert (right["extracted_model_code"], right["reasoning_format_violation_rate"]) == (SUM, 0.0)
+        assert right["unit_tests_time_taken"] > 0
+        for program, result in {
+            "print(3)": [True, -2],
+            "print(3": [-1],
+            "x = 1 / 0": [-4],
+            "raise SystemExit(1)": [-4],
+            "import time\ntime.sleep(60)": [-3],
+            "while True: pass": [-3],
+            "b = 'x' * 10**12": [-4],
+            "while True: print('x' * 1000)": [-4],
+            f"{SUM}\nexit()": [True, True, True],
+            "import threading\nthreading.Thread(target=lambda: print(sum(map(int, input().split())))).start()": [True]
+            * 3,
+        }.items():
+            found = await subject.verify(ADDITION, fenced(program))
+            assert found["result"] == result, program
+            assert found["reward"] == float(len(result) == 3), program
+
+
+@sandboxed
+async def test_the_first_failing_test_is_kept_and_bounded() -> None:
+    long = "7" * 5000
+    row = row_of(("1\n", "1\n"), (long, long), ("2\n", "3\n"), difficulty="hard")
+    async with code_gen() as subject:
+        found = await subject.verify(row, fenced("import sys\nprint(input()[:1])\nprint('why', file=sys.stderr)"))
+    kept = found["metadata"]
+    assert (kept["index"], kept["error_code"], kept["output"], kept["stderr"]) == (1, -2, "7\n", "why\n")
+    assert all(len(kept[name]) < 600 for name in ("inputs", "expected"))
+    assert (found["result"], found["difficulty"]) == ([True, -2], "hard")
+
+
+@sandboxed
+async def test_all_tests_are_run_when_asked() -> None:
+    row = row_of(("1 2", "0"), ("1 2", "3"), ("x", "3"), ("2 2", "4"))
+    async with code_gen(run_all_tests=True, debug=True) as subject:
+        found = await subject.verify(row, fenced(SUM))
+        assert found["result"] == [-2, True, -4, True]
+        assert found["metadata"]["index"] == 0
+        assert "ValueError" in found["metadata"]["tests"][2]["stderr"]
+        assert (await subject.verify(row, fenced("print(")))["result"] == [-1]
+
+
+@sandboxed
+async def test_functions() -> None:
+    row = row_of(("[3, 1, 2]\n1", "[1, 2, 3, 1]"), ([[5], 0], [5, 0]), function="arrange")
+    async with code_gen() as subject:
+        for program, result in {
+            "def arrange(a, b):\n    print('debug')\n    return sorted(a) + [b]": [True, True],
+            "class Solution:\n    def arrange(self, a: List[int], b) -> List[int]:\n        return (*sorted(a), b)": [
+                True,
+                True,
+            ],
+            "def arrange(a, b):\n    heapq.heapify(a)\n    return [heappop(a) for _ in range(len(a))] + [b]": [
+                True,
+                True,
+            ],
+            "def arrange(a, b): return a": [-2],
+            "def arrange(a): return a": [-4],
+            "def arrange(a, b): return {1}": [-4],
+            "def arrange(a, b): exit(0)": [-4],
+            "def other(a, b): return a": [-4],
+        }.items():
+            assert (await subject.verify(row, fenced(program)))["result"] == result, program
+
+
+@sandboxed
+async def test_arguments_that_are_no_json_are_the_rows_fault() -> None:
+    row = row_of(("[1, ", "1"), function="f")
+    body = {**row, "response": response(said(fenced("def f(x): return x")))}
+    async with code_gen() as subject:
+        reply = await subject.calls.call("env", "/verify", body)
+    assert reply.status == 422
+    assert "unit_tests.inputs[0] must hold one JSON value a line" in str(reply.body)
+
+
+HACKS = {
+    "prints what a grader might print": (
+        "print('[true]')\nprint('All tests passed')\nprint('{\"how\": \"exited\", \"code\": 0}')"
+    ),
+    "patches what comparisons use": (
+        "import builtins, json, decimal\n"
+        "class Same(str):\n    __eq__ = lambda *_: True\n    __hash__ = str.__hash__\n"
+        "builtins.all = lambda _: True\nbuiltins.str = Same\njson.loads = lambda *_: Same()\nprint(Same('x'))"
+    ),
+    "ends early": "import os\nos._exit(0)",
+    "ends early and quietly": "import sys\nsys.exit(0)",
+    "looks for answers in its arguments, environment and files": (
+        "import glob, os, sys\n"
+        "seen = [*sys.argv, *os.environ.values()]\n"
+        "paths = glob.glob('/**/*.json*', recursive=True)[:200] + glob.glob('/tmp/**/*', recursive=True)\n"
+        "for path in paths:\n"
+        "    try:\n        seen.append(open(path).read(100000))\n"
+        "    except (OSError, UnicodeDecodeError):\n        pass\n"
+        "print(next((word for text in seen for word in text.split() if word.startswith('SECRET')), 'nothing'))"
+    ),
+    "looks for answers in memory": (
+        "import gc, sys\n"
+        "frame, seen = sys._getframe(), []\n"
+        "while frame:\n    seen += [*frame.f_locals.values(), *frame.f_globals.values()]\n    frame = frame.f_back\n"
+        "seen += [o for o in gc.get_objects() if isinstance(o, (dict, list, str))]\n"
+        "found = [w for o in seen for w in repr(o)[:100000].split(\"'\") if w.startswith('SECRET') and w != 'SECRET']\n"
+        "print(found[0] if found else 'nothing')"
+    ),
+    "asks the process that watches it": (
+        "import os\n"
+        "def read(path):\n"
+        "    try:\n        return open(path, 'rb').read(10**6)\n"
+        "    except OSError:\n        return b''\n"
+        "up = os.getppid()\n"
+        "data = b''.join(read(f'/proc/{p}/{f}') for p in (1, up) for f in ('cmdline', 'environ', 'fd/0', 'fd/1'))\n"
+        "print(data[data.find(b'SECRET'):][:20])"
+    ),
+    "ends the process that watches it": "import os\nos.kill(os.getppid(), 9)",
+    "stops the process that watches it": (
+        "import os, signal, time\nos.kill(os.getppid(), signal.SIGSTOP)\ntime.sleep(60)"
+    ),
+    "writes a report of its own": (
+        "import os\n"
+        'line = b\'{"how": "exited", "code": 0, "stdout": "SECRET"}\\n\' * 9\n'
+        "for target in (f'/proc/{os.getppid()}/fd/1', '/proc/1/fd/1'):\n"
+        "    try:\n        os.write(os.open(target, os.O_WRONLY), line)\n    except OSError:\n        pass"
+    ),
+    "leaves processes behind that go on printing": (
+        "import os, time\n"
+        "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+        "        while True:\n            print('SECRE', flush=True)\n            time.sleep(0.05)\n    os._exit(0)"
+    ),
+}
+
+
+@sandboxed
+@pytest.mark.parametrize("hack", HACKS)
+async def test_what_programs_try_instead_of_solving(hack: str) -> None:
+    row = row_of(("one\n", "SECRET-1f\n"), ("two\n", "SECRET-2e\n"))
+    async with code_gen(unit_test_timeout_secs=1) as subject:
+        began = time.perf_counter()
+        found = await subject.verify(row, fenced(HACKS[hack]))
+        assert found["reward"] == 0.0
+        assert len(found["result"]) == 1
+        assert time.perf_counter() - began < 10
+        assert (await subject.verify(ADDITION, fenced(SUM)))["reward"] == 1.0  # nothing is broken afterwards
+
+
+@sandboxed
+async def test_functions_that_try_instead_of_solving() -> None:
+    row = row_of(("1", '"SECRET-1f"'), ("2", '"SECRET-2e"'), function="f")
+    async with code_gen(unit_test_timeout_secs=1) as subject:
+        for program in (
+            "class Same(str):\n    __eq__ = lambda *_: True\ndef f(x): return Same()",
+            "import json\njson.dumps = lambda *_, **__: 'true'\ndef f(x): return x",
+            "import os\ndef f(x):\n    os.write(3, b'true')\n    os._exit(0)",
+            "def f(x):\n    import sys\n    return sys._getframe(1).f_locals.get('expected')",
+        ):
+            assert (await subject.verify(row, fenced(program)))["reward"] == 0.0, program
+
+
+@sandboxed
+async def test_processes_left_behind_do_not_hold_up_a_right_program() -> None:
+    lingering = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)\n    os._exit(0)\n" + SUM
+    row = row_of(*[(f"{n} 1\n", f"{n + 1}\n") for n in range(12)])
+    async with code_gen() as subject:
+        began = time.perf_counter()
+        assert (await subject.verify(row, fenced(lingering)))["reward"] == 1.0
+        assert time.perf_counter() - began < 10
+
+
+class BrokenSandbox:
+    """A sandbox that fails."""
+
+    async def run_python(self, code: str, **_: Any) -> Execution:
+        raise SandboxError("no jail could be opened")
+
+
+@sandboxed
+async def test_a_sandbox_that_fails_is_a_failure_and_no_reward() -> None:
+    async with code_gen() as subject:
+        subject.server._sandbox = BrokenSandbox()
+        reply = await subject.calls.call("env", "/verify", {**ADDITION, "response": response(said(fenced(SUM)))})
+    assert reply.status == 500
+    assert reply.failure is not None
+    assert (reply.failure.kind, reply.failure.stage) == ("sandbox_failed", "verify")
+
+
+@sandboxed
+async def test_leaked_reasoning_costs_what_the_settings_say() -> None:
+    async with code_gen(reasoning_format_penalty=0.25) as subject:
+        found = await subject.verify(ADDITION, "<think>hm</think>" + fenced(SUM))
+        assert (found["reward"], found["reasoning_format_violation_rate"]) == (0.75, 1.0)
+        assert (await subject.verify(ADDITION, thought("<think>"), fenced(SUM)))["reward"] == 1.0
+
+
+@sandboxed
+async def test_a_program_inside_reasoning_does_not_count() -> None:
+    async with code_gen() as subject:
+        found = await subject.verify(ADDITION, thought(fenced(SUM)), "I give up.")
+        assert (found["reward"], found["extracted_model_code"], found["result"]) == (0.0, None, None)
+
+
+@sandboxed
+async def test_many_tests_and_large_ones() -> None:
+    row = row_of(*[(f"{n}\n" * 20_000, f"{20_000 * n}\n" * 2) for n in range(30)])
+    program = "import sys\ns = sum(map(int, sys.stdin))\nprint(s)\nprint(s)"
+    async with code_gen(unit_test_timeout_secs=10) as subject:
+        found = await subject.verify(row, fenced(program))
+        assert found["result"] == [True] * 30
+        echo = row_of(*[("x" * 3_000_000, "x" * 3_000_000)] * 2)
+        assert (await subject.verify(echo, fenced("print(input())")))["reward"] == 1.0
+
+
+@sandboxed
+async def test_cases() -> None:
+    async with code_gen() as subject:
+        await check_cases(subject, "code_gen")
+
+
+@sandboxed
+async def test_a_run_over_the_example_rows(tmp_path: Path) -> None:
+    replies = [
+        fenced("n = int(input())\nprint(sum(x for x in map(int, input().split()) if x % 2 == 0))"),
+        fenced("print('a')"),
+        fenced("a, b = map(int, input().split())\nprint(f'{a / b:.3f}')"),
+        fenced("def longest_run(v):\n    return max((len(list(g)) for _, g in itertools.groupby(v)), default=0)"),
+        "I do not know.",
+    ]
+    records = await collect_examples(tmp_path, "code_gen", replies)
+    assert [record["reward"] for record in records] == [1.0, 0.0, 1.0, 1.0, 0.0]
+    assert [record["result"] for record in records][:2] == [[True] * 4, [True, -2]]
+    assert len(example_rows("code_gen")) == 5

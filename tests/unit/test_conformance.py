@@ -1,0 +1,298 @@
+"""The conformance suite: green on what ships, and every defect of a bad environment is found where it belongs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymnast import check_environment
+from gymnast.config.roots import HUB
+from gymnast.errors import ConfigError, NotFoundError
+from gymnast.kit.conformance import Report, SuiteOptions, parse_cases
+from gymnast.kit.conformance.lag import LagProbe
+from gymnast.kit.conformance.subject import turns_of
+from gymnast.kit.conformance.suite import CHECKS
+from tests.support import Outcome, write_jsonl
+from tests.unit.test_hub_environments import called, response, said
+
+SHIPPED = sorted(
+    f"{path.parents[1].name}/{path.stem}"
+    for path in HUB.glob("resources_servers/*/configs/*.yaml")
+    if (path.parents[1] / "data" / "verifier_cases.jsonl").exists()
+)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+async def test_shipped_environments_conform(name: str) -> None:
+    report = await check_environment(name)
+    assert report.ok, str(report)
+
+
+GOOD = '''
+import asyncio, random, time
+from dataclasses import dataclass
+from typing import Any
+from gymnast.kit import Attempt, Environment, EnvironmentSettings, Task, ToolError, tool
+from gymnast.kit.sessions import Sessions
+
+class T(Task):
+    word: str
+    extra: Any = 0
+
+@dataclass
+class S:
+    taken: list
+
+class Take(Environment[T, S]):
+    async def open(self, task):
+        return S([])
+
+    @tool
+    async def take(self, session: S, word: str) -> str:
+        """Take a word."""
+        session.taken.append(word)
+        return "taken"
+
+    async def verify(self, attempt):
+        return float(attempt.session.taken == [attempt.task.word])
+'''
+TAKE = {
+    "type": "function",
+    "name": "take",
+    "description": "Take a word.",
+    "parameters": {
+        "type": "object",
+        "properties": {"word": {"type": "string"}},
+        "required": ["word"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+ROW: dict[str, Any] = {"responses_create_params": {"input": "Take it.", "tools": [TAKE]}, "word": "tree", "extra": 1}
+RIGHT, WRONG = response(called("take", word="tree"), said("ok")), response(called("take", word="bush"), said("ok"))
+CASES: list[dict[str, Any]] = [
+    {"name": "right", "kind": "full_reward", "request": {**ROW, "response": RIGHT}, "expected_reward": 1.0},
+    {"name": "wrong", "kind": "zero_reward", "request": {**ROW, "response": WRONG}, "expected_reward": 0.0},
+    {"name": "no word", "kind": "malformed", "request": {**ROW, "word": 1, "response": RIGHT}, "expected_error": 422},
+    {"name": "again", "kind": "determinism", "request": {**ROW, "response": RIGHT}, "expected_reward": 1.0},
+]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Callable[..., Path]:
+    """Writes an environment's folder: the good one with something replaced."""
+
+    def write(
+        *replaced: tuple[str, str],
+        rows: list[Any] | None = None,
+        cases: list[Any] | None = None,
+        setting: str = "domain: other",
+    ) -> Path:
+        code = GOOD
+        for old, new in replaced:
+            assert old in code
+            code = code.replace(old, new)
+        home = tmp_path / "resources_servers" / "take"
+        for folder in ("configs", "data"):
+            (home / folder).mkdir(parents=True)
+        (home / "app.py").write_text(code)
+        block = f"{{entrypoint: app.py, {setting}}}"
+        (home / "configs" / "take.yaml").write_text(f"take:\n  resources_servers:\n    take: {block}\n")
+        write_jsonl(home / "data" / "example.jsonl", [ROW] if rows is None else rows)
+        write_jsonl(home / "data" / "verifier_cases.jsonl", CASES if cases is None else cases)
+        return tmp_path
+
+    return write
+
+
+async def check(root: Path, *only: str) -> Report:
+    options = SuiteOptions(concurrency=64, only=frozenset(only or CHECKS))
+    return await check_environment("take", search_dirs=[root], options=options)
+
+
+async def test_the_good_one_passes(environment: Callable[..., Path]) -> None:
+    report = await check(environment())
+    assert report.ok, str(report)
+    assert "12 checks passed" in str(report)
+    assert [found["check"] for found in report.as_json()["checks"] if found["ok"]][:2] == ["config", "data"]
+
+
+VERIFY = "return float(attempt.session.taken == [attempt.task.word])"
+FOR_EVER = "self.sessions = Sessions(1e9, self.close)"
+DEFECTS: dict[str, tuple[str, list[tuple[str, str]], str]] = {
+    "state on the environment": (
+        "isolation",
+        [("return S([])", "self.s = S([]); return self.s"), ("session.taken.app", "self.s.taken.app")],
+        "among 64",
+    ),
+    "chance": ("determinism", [(VERIFY, "return float(random.random() < 0.5)")], "different ways"),
+    "an edited response": (
+        "determinism",
+        [(VERIFY, f"attempt.output.append(attempt.output[-1]); {VERIFY}")],
+        "changed the request",
+    ),
+    "a crash without output": ("outputs", [(VERIFY, f"attempt.output[0]; {VERIFY}")], "an empty output"),
+    "a reward for nothing": (
+        "outputs",
+        [(VERIFY, "return float(attempt.session.taken in ([], [attempt.task.word]))")],
+        "earns the full reward",
+    ),
+    "a crash on much text": ("huge", [(VERIFY, f"assert len(attempt.text) < 500_000; {VERIFY}")], "1 MB"),
+    "slow work on the loop": ("blocking", [(VERIFY, f"time.sleep(0.15); {VERIFY}")], "150 ms"),
+    "a slow pattern": (
+        "blocking",
+        [(VERIFY, f"sum(map(ord, attempt.text * 5)) if len(attempt.text) > 500_000 else 0; {VERIFY}")],
+        "holds up",
+    ),
+    "a tool that crashes": ("tools", [('return "taken"', 'return "taken" if len(word) < 99 else 1 / 0')], "crash"),
+    "a field that crashes": ("bodies", [(VERIFY, f"attempt.task.extra + 1; {VERIFY}")], "'extra' is a text"),
+    "sessions for ever": (
+        "expiry",
+        [("    async def open", f"    async def start(self):\n        {FOR_EVER}\n\n    async def open")],
+        "expired is answered with reward",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+async def test_a_defect_is_found(defect: str, environment: Callable[..., Path]) -> None:
+    check_name, replaced, said_of_it = DEFECTS[defect]
+    report = await check(environment(*replaced), check_name)
+    found = report.result(check_name).findings
+    assert any(said_of_it in f"{finding.what} {finding.next}" for finding in found), str(report)
+    assert all(finding.what and finding.where and finding.next for finding in report.findings)
+
+
+@pytest.mark.parametrize(
+    ("files", "check_name", "said_of_it"),
+    [
+        ({"rows": []}, "examples", "no example rows"),
+        ({"rows": [ROW, ROW]}, "examples", "same as row 1"),
+        ({"rows": [{**ROW, "word": 7}]}, "examples", "does not fit T: word"),
+        ({"rows": [{"word": "x"}]}, "examples", "responses_create_params"),
+        ({"rows": [{**ROW, "responses_create_params": {"inputs": "x"}}]}, "examples", "create params do not fit"),
+        ({"rows": [{**ROW, "agent_ref": {"name": "nobody"}}]}, "examples", "the agent 'nobody'"),
+        ({"rows": [{**ROW, "responses_create_params": {"input": "", "tools": [{**TAKE, "name": "give"}]}}]},
+         "tools", "does not have: give"),
+        ({"cases": []}, "data", "no verifier cases"),
+        ({"cases": CASES[:3]}, "data", "no case of kind determinism"),
+        ({"cases": [*CASES, CASES[0]]}, "data", "there twice"),
+        ({"cases": [*CASES, {"name": "x", "kind": "full_reward", "request": {}}]}, "data", "give either"),
+        ({"cases": [*CASES, {**CASES[1], "name": "x", "expected_reward": 0.5}]}, "cases", "expected reward 0.5"),
+        ({"cases": [*CASES, {**CASES[0], "name": "x", "expected_reward": 0.0}]}, "data", "no more than"),
+        ({"cases": [*CASES, {**CASES[2], "name": "x", "expected_error": 400}]}, "cases", "expected the error 400"),
+        ({"setting": "domain: other, speed: 3"}, "config", "'speed' is no setting"),
+    ],
+)  # fmt: skip
+async def test_what_the_folder_holds_is_checked(
+    files: dict[str, Any], check_name: str, said_of_it: str, environment: Callable[..., Path]
+) -> None:
+    report = await check(environment(**files))
+    found = report.result(check_name).findings
+    assert any(said_of_it in finding.what for finding in found), str(report)
+
+
+def test_a_line_that_is_no_json_is_a_finding() -> None:
+    cases, findings = parse_cases([b"{", b""], "cases.jsonl")
+    assert not cases
+    assert "no verifier case" in findings[0].what
+    assert findings[0].where == "cases.jsonl line 1"
+
+
+async def test_an_application_of_another_framework_is_checked(tmp_path: Path, environment: Callable[..., Path]) -> None:
+    root = environment()
+    (root / "resources_servers" / "take" / "app.py").write_text(FOREIGN)
+    report = await check(root)
+    assert report.result("cases").ok, str(report)
+    assert report.result("isolation").ok
+    assert report.result("expiry").skipped
+    assert any("a response that is null" in finding.what for finding in report.result("bodies").findings)
+
+
+FOREIGN = """
+from fastapi import FastAPI, Request
+from pydantic import BaseModel
+from starlette.middleware.sessions import SessionMiddleware
+import uuid
+
+app = FastAPI()
+app.add_middleware(SessionMiddleware, secret_key="s", session_cookie="c")
+STATE = {}
+
+class Row(BaseModel):
+    word: str
+
+class Taken(BaseModel):
+    word: str
+
+class Verified(Row):
+    responses_create_params: dict
+    response: dict | None
+
+@app.post("/seed_session")
+async def seed(row: Row, request: Request):
+    request.session["id"] = key = str(uuid.uuid4())
+    STATE[key] = []
+    return {}
+
+@app.post("/take")
+async def take(body: Taken, request: Request):
+    STATE.setdefault(request.session.get("id"), []).append(body.word)
+    return "taken"
+
+@app.post("/verify")
+async def verify(body: Verified, request: Request):
+    right = STATE.pop(request.session.get("id"), None) == [body.word]
+    return {**body.model_dump(), "reward": float(right)}
+"""
+
+
+def test_the_command_says_what_it_found(run: Callable[..., Outcome], environment: Callable[..., Path]) -> None:
+    environment(("== [attempt.task.word]", "== ['other']"))
+    told = run("gymnast", "check", "env", "take", "--concurrency", "8")
+    assert told.code == 1
+    assert "expected reward 1, found reward 0" in told.out
+    assert "next:" in told.out
+    as_data = run("gymnast", "check", "env", "take", "--concurrency", "8", "--json")
+    assert as_data.code == 1
+    assert not as_data.json()["ok"]
+    one = run("gymnast", "check", "env", "take", "--case", "no word")
+    assert one.code == 1
+    assert json.loads(one.out)["detail"][0]["loc"] == ["body", "word"]
+
+
+async def test_a_broken_configuration_is_an_error(environment: Callable[..., Path]) -> None:
+    with pytest.raises(ConfigError, match="no domain"):
+        await check(environment(setting="domain: moon"))
+
+
+async def test_an_unknown_environment_is_an_error_with_a_suggestion() -> None:
+    with pytest.raises(NotFoundError, match="mcqq") as raised:
+        await check_environment("mcqq")
+    assert "mcqa" in str(raised.value)
+
+
+def test_turns_of_a_response() -> None:
+    asked = {"type": "message", "role": "user", "content": "and?"}
+    reasoning = {"type": "reasoning", "id": "r", "summary": []}
+    output = [asked, reasoning, said("1"), called("x"), asked, said("2"), said("3"), reasoning, said("4")]
+    turns = [[item.get("type") for item in turn["output"]] for turn in turns_of(response(*output))]
+    assert turns == [["reasoning", "message", "function_call"], ["message"], ["message"], ["reasoning", "message"]]
+    assert turns_of(response()) == [response()]
+    assert turns_of("no response") == ["no response"]
+
+
+async def test_the_probe_sees_a_hold_up_and_nothing_else() -> None:
+    async with LagProbe() as probe:
+        await asyncio.sleep(0.02)
+    calm = probe.worst_s
+    async with LagProbe() as probe:
+        await asyncio.sleep(0.01)
+        __import__("time").sleep(0.08)
+        await asyncio.sleep(0.01)
+    assert calm < 0.07 < probe.worst_s

@@ -1,0 +1,248 @@
+"""Judges: labels, votes, orders, retries and deadlines; a judge's failure is never a score, and its tokens are told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gymnast.errors import JudgeError, UserError
+from gymnast.kit import judge as judge_module
+from gymnast.kit.judge import Judge, JudgedSettings
+from gymnast.kit.judging import Labels, Template, load_template, majority, shortened
+from gymnast.types.usage import Account, ModelUsage, decode_usage, encode_usage
+from gymnast.wire.calls import Scope
+from gymnast.wire.trail import Trail
+from tests.judges import JUDGE, OTHER, SAME, ScriptedJudge, scripted
+
+LABELS = Labels()
+
+
+def asking(answer: Any, *, system: str | None = None, model: dict[str, Any] | None = None, **settings: Any) -> Judge:
+    calls = scripted({}, answer, **(model or {}))
+    return Judge(calls, JudgedSettings(judge_model_server=JUDGE, **settings), LABELS, system=system)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries follow each other quickly."""
+    monkeypatch.setattr(judge_module, "_FIRST_DELAY_S", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("[[A=B]]", "[[A=B]]"),
+        ("so: [[A!=B]], not [[A=B]]", "[[A!=B]]"),
+        ("[[A=B]] although [[A!=B]]", "[[A=B]]"),
+        ("[[A = B]]", None),
+        ("[A=B]", None),
+        ("[[a=b]]", None),
+        ("[[А=В]]", None),  # Cyrillic letters that look like A and B
+        ("", None),
+    ],
+)
+def test_the_first_label_is_the_verdict(text: str, label: str | None) -> None:
+    assert LABELS.first_in(text) == label
+
+
+def test_of_labels_that_begin_together_the_longer_counts() -> None:
+    assert Labels("CORRECT", "CORRECTED").first_in("it is CORRECTED") == "CORRECTED"
+    assert Labels("CORRECT", "INCORRECT").first_in("INCORRECT") == "INCORRECT"
+
+
+@given(st.lists(st.sampled_from(["[[A=B]]", "[[A!=B]]", "[[", "A", "=", "!", "]]", " ", "["])).map("".join))
+def test_nothing_an_answer_says_is_a_verdict(text: str) -> None:
+    assert LABELS.first_in(LABELS.defused(text)) is None
+
+
+@given(st.lists(st.sampled_from(["y", "n"]), max_size=7), st.integers(1, 7))
+def test_a_majority_is_more_than_half_of_all_votes(votes: list[str], of: int) -> None:
+    votes = votes[:of]
+    found = majority(votes, of)
+    assert found == next((label for label in ("y", "n") if votes.count(label) * 2 > of), None)
+
+
+def test_a_long_answer_is_shown_by_its_end() -> None:
+    assert shortened("x" * 10 + "the end", 7) == "[…]the end"
+    assert shortened("short") == "short"
+
+
+def test_templates_say_what_is_wrong_with_them() -> None:
+    assert Template("{a} {{x}}", ["a"]).filled(a="{b}") == "{b} {x}"
+    with pytest.raises(UserError, match=r"'{b}', which nobody fills"):
+        Template("{a} {b}", ["a"])
+    with pytest.raises(UserError, match="is no template"):
+        Template("{a", ["a"])
+    with pytest.raises(UserError, match=r"nowhere\.txt' does not exist"):
+        load_template("nowhere.txt", ["a"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"judge_votes": 2},
+        {"judge_responses_create_params": {"input": [], "temprature": 0}},
+        {"judge_responses_create_params": {"input": "text"}},
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        JudgedSettings.model_validate({"judge_model_server": JUDGE, **settings})
+
+
+async def test_a_question_carries_what_was_configured() -> None:
+    answer = ScriptedJudge(SAME)
+    params = {"input": [{"role": "developer", "content": "be brief"}], "temperature": 0.0}
+    judge = asking(answer, system="You judge.", judge_responses_create_params=params)
+    opinion = await judge.ask("same?", Scope("7-0"))
+    assert opinion.label == LABELS.equal
+    asked = answer.asked[0]
+    assert [item["content"] for item in asked.items] == ["be brief", "You judge.", "same?"]
+    assert asked.params["temperature"] == 0.0
+    assert asked.rollout_id == "7-0-judge"  # a policy that judges itself must not train on that
+    kept = opinion.evaluations[0]
+    assert (kept.verdict_label, kept.responses_create_params) == (LABELS.equal, asked.params)
+    assert kept.response["output"][0]["content"][0]["text"] == SAME
+
+
+async def test_a_verdict_in_the_judges_thoughts_does_not_count() -> None:
+    judge = asking(ScriptedJudge({"reasoning": "[[A=B]]?", "text": OTHER}))
+    assert (await judge.ask("same?", Scope())).label == LABELS.not_equal
+
+
+async def test_both_orders_are_asked_and_the_second_only_if_it_can_matter() -> None:
+    answer = ScriptedJudge(SAME, OTHER)
+    opinions = await asking(answer).ask_both_orders("{} or {}".format, "x", "y", Scope())
+    assert [opinion.label for opinion in opinions] == [LABELS.equal, LABELS.not_equal]
+    assert answer.questions == ["x or y", "y or x"]
+    answer = ScriptedJudge(OTHER)
+    assert len(await asking(answer).ask_both_orders("{} or {}".format, "x", "y", Scope())) == 1
+    assert answer.questions == ["x or y"]
+
+
+@pytest.mark.parametrize(
+    ("replies", "label"),
+    [
+        ([SAME, OTHER, SAME], LABELS.equal),
+        ([OTHER, SAME, OTHER], LABELS.not_equal),
+        ([SAME, {"status": 401}, SAME], LABELS.equal),  # the majority stands without the third
+    ],
+)
+async def test_votes_are_counted(replies: list[Any], label: str) -> None:
+    opinion = await asking(ScriptedJudge(*replies), judge_votes=3).ask("same?", Scope())
+    assert opinion.label == label
+    assert len(opinion.evaluations) == sum(isinstance(reply, str) for reply in replies)
+
+
+async def test_a_vote_that_is_missing_for_the_majority_is_a_failure() -> None:
+    with pytest.raises(JudgeError, match="401"):
+        await asking(ScriptedJudge(SAME, OTHER, {"status": 401}), judge_votes=3).ask("same?", Scope())
+
+
+@pytest.mark.parametrize(
+    ("replies", "calls"),
+    [
+        ([{"status": 503}, SAME], 2),
+        ([{"status": 500}, {"status": 429, "retry_after_s": 0.01}, SAME], 3),
+        (["hm", "no idea", SAME], 3),
+        ([{"raw": "not JSON"}, SAME], 2),
+        ([{"text": "[[A", "finish": "length"}, SAME], 2),
+    ],
+)
+async def test_what_may_pass_is_tried_again(replies: list[Any], calls: int) -> None:
+    answer = ScriptedJudge(*replies)
+    assert (await asking(answer).ask("same?", Scope())).label == LABELS.equal
+    assert len(answer.asked) == calls
+
+
+@pytest.mark.parametrize(
+    ("reply", "calls", "cause", "text"),
+    [
+        ({"status": 503}, 3, "model_overloaded", "answered 503"),
+        ({"status": 401}, 1, "model_auth", "answered 401"),  # will not pass
+        ({"status": 400}, 1, "model_rejected", "answered 400"),
+        ("perhaps", 3, "judge_unparseable", "said neither.*in 3 tries.*perhaps"),
+        ("", 3, "judge_unparseable", "said neither"),
+        ({"hang": True}, 3, "model_timeout", "did not answer"),
+    ],
+)
+async def test_a_judge_without_a_verdict_fails(reply: Any, calls: int, cause: str, text: str) -> None:
+    answer = ScriptedJudge(reply)
+    with pytest.raises(JudgeError, match=text) as failed:
+        await asking(answer, judge_timeout_s=0.05).ask("same?", Scope())
+    assert failed.value.cause == cause
+    assert len(answer.asked) == calls
+
+
+async def test_a_question_has_a_deadline_however_slow_the_judge() -> None:
+    started = time.monotonic()
+    with pytest.raises(JudgeError, match=r"gave no verdict within 0\.2 s") as failed:
+        await asking(ScriptedJudge({"hang": True}), judge_deadline_s=0.2, judge_votes=3).ask("same?", Scope())
+    assert failed.value.cause == "judge_timeout"
+    assert time.monotonic() - started < 2
+
+
+async def test_an_instance_that_is_not_there_fails_at_once() -> None:
+    judge = Judge(
+        scripted({}, ScriptedJudge(SAME)),
+        JudgedSettings(judge_model_server={"name": "nobody"}, judge_max_tries=1),
+        LABELS,
+    )
+    with pytest.raises(JudgeError, match="no instance 'nobody'"):
+        await judge.ask("same?", Scope())
+
+
+async def test_calls_in_flight_are_bounded() -> None:
+    running, most = 0, 0
+
+    async def answer(_: Any) -> str:
+        nonlocal running, most
+        running, most = running + 1, max(most, running + 1)
+        await asyncio.sleep(0.01)
+        running -= 1
+        return SAME
+
+    judge = asking(answer, judge_endpoint_max_concurrency=4)
+    await asyncio.gather(*(judge.ask("same?", Scope()) for _ in range(32)))
+    assert most == 4
+    most = 0
+    judge = asking(answer, judge_endpoint_max_concurrency=None)
+    await asyncio.gather(*(judge.ask("same?", Scope()) for _ in range(32)))
+    assert most == 32
+
+
+async def test_what_a_judge_uses_is_accounted_and_told_apart() -> None:
+    trail = Trail(captures=True)
+    trail.open_account().add_call(None, 5.0, cost=None)  # the policy's
+    reply = {"text": SAME, "usage": {"input_tokens": 100, "output_tokens": 10}}
+    prices = {"prices": {"input": 1.0, "output": 10.0}}
+    judge = asking(ScriptedJudge({"status": 503}, reply), model=prices)
+    await judge.ask("same?", Scope("1-0", trail))
+    usage = trail.open_account().usage()
+    assert (usage.calls, usage.failed_calls, usage.input_tokens, usage.output_tokens) == (3, 1, 100, 10)
+    assert usage.judge is not None
+    assert (usage.judge.calls, usage.judge.failed_calls, usage.judge.input_tokens) == (2, 1, 100)
+    assert usage.judge.cost == pytest.approx(0.0002)
+    assert usage.cost is None  # the policy has no prices
+    captured = trail.open_account().captured or []
+    assert [call["model_ref"]["name"] for call in captured] == ["judge", "judge"]
+    told = decode_usage({"x-gymnast-usage": encode_usage(usage)})
+    assert told is not None
+    assert told.judge is not None
+    assert told.judge.input_tokens == 100
+
+
+def test_usage_of_several_processes_adds_up() -> None:
+    account = Account()
+    account.merge(ModelUsage(calls=3, input_tokens=30, judge=ModelUsage(calls=1, input_tokens=10)))
+    account.merge(ModelUsage(calls=1, input_tokens=5))
+    usage = account.usage()
+    assert usage.judge == ModelUsage(calls=1, input_tokens=10)
+    assert (usage.calls, usage.as_json()["judge"]["calls"]) == (4, 1)
+    assert "judge" not in ModelUsage(calls=1).as_json()

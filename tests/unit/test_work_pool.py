@@ -1,0 +1,82 @@
+"""Work in other processes: results, errors, deadlines, crashes; nothing is left running."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import psutil
+import pytest
+
+from gymnast.kit.work_pool import WorkCrashedError, WorkError, WorkPool, WorkTimeoutError
+
+
+async def test_results_come_back_and_workers_are_used_again() -> None:
+    async with WorkPool("operator:add", size=2, timeout_s=10) as pool:
+        assert await pool.call(1, 2) == 3
+        assert await asyncio.gather(*(pool.call([n], ["ü\u2028"]) for n in range(20))) == [
+            [n, "ü\u2028"] for n in range(20)
+        ]
+        assert len(psutil.Process().children()) <= 2
+    assert not psutil.Process().children()
+
+
+async def test_large_arguments_and_results_pass() -> None:
+    async with WorkPool("operator:add", size=1, timeout_s=10) as pool:
+        assert len(await pool.call("x" * 3_000_000, "y" * 3_000_000)) == 6_000_000
+
+
+async def test_what_the_function_raises_is_said_and_the_worker_lives_on() -> None:
+    async with WorkPool("operator:truediv", size=1, timeout_s=10) as pool:
+        with pytest.raises(WorkError, match="ZeroDivisionError: division by zero"):
+            await pool.call(1, 0)
+        before = psutil.Process().children()
+        assert await pool.call(1, 2) == 0.5
+        assert psutil.Process().children() == before
+        with pytest.raises(WorkError, match="not JSON compliant"):
+            await pool.call(float(10**308), 1e-300)
+
+
+async def test_late_work_is_killed_and_the_loop_goes_on() -> None:
+    async with WorkPool("re:findall", size=1, timeout_s=0.3) as pool:
+        await pool.call("a", "a")
+        started, longest, before = time.perf_counter(), 0.0, time.perf_counter()
+        work = asyncio.create_task(pool.call("(a+)+$", "a" * 40 + "b"))
+        while not work.done():
+            await asyncio.sleep(0.005)
+            now = time.perf_counter()
+            longest, before = max(longest, now - before), now
+        with pytest.raises(WorkTimeoutError, match=r"no result after 0\.3 s"):
+            await work
+        assert time.perf_counter() - started < 5
+        assert longest < 0.25
+        assert await pool.call("b+", "abba") == ["bb"]
+
+
+async def test_a_crash_is_told_from_an_error() -> None:
+    async with WorkPool("os:_exit", size=1, timeout_s=10) as pool:
+        with pytest.raises(WorkCrashedError, match="ended with code 7"):
+            await pool.call(7)
+
+
+async def test_memory_is_bounded() -> None:
+    async with WorkPool("operator:mul", size=1, timeout_s=10, memory_mb=256) as pool:
+        with pytest.raises(WorkError, match="MemoryError"):
+            await pool.call("x", 1 << 30)
+
+
+async def test_a_function_that_cannot_be_imported_is_named() -> None:
+    async with WorkPool("no_such_module:f", size=1, timeout_s=10) as pool:
+        with pytest.raises(WorkCrashedError, match="no_such_module"):
+            await pool.call()
+
+
+async def test_cancelled_work_leaves_no_stale_answer() -> None:
+    async with WorkPool("time:sleep", size=1, timeout_s=10) as pool:
+        await pool.call(0)
+        work = asyncio.create_task(pool.call(30))
+        await asyncio.sleep(0.05)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert await pool.call(0) is None
