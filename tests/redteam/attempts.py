@@ -37,7 +37,8 @@ refused('netlink', lambda: socket.socket(16, socket.SOCK_RAW))
 refused('crypto', lambda: socket.socket(38, socket.SOCK_SEQPACKET))
 """,
     "password files and homes": """
-for path in '/etc/shadow /etc/passwd /etc/hostname /root/.ssh /root/.bashrc /home /var /run /sys /opt'.split():
+keys = [os.path.join('/root', name) for name in ('.ssh', '.bashrc')]
+for path in [*'/etc/shadow /etc/passwd /etc/hostname /home /var /run /sys /opt'.split(), *keys]:
     refused(path, lambda: os.listdir(path) if os.path.isdir(path) else open(path).read())
 """,
     "what the host mounted": """

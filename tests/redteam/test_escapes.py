@@ -196,14 +196,14 @@ async def test_endless_output_is_cut(sandbox: Sandbox, stream: str) -> None:
 async def test_the_grader_is_not_timed_out(sandbox: Sandbox, code: str) -> None:
     found = await sandbox.run_python(code, limits=Limits(wall_s=0.6))
     assert (found.ending, found.exit_code) == ("timeout", None)
-    assert found.seconds < 2
+    assert found.seconds < 5
 
 
 async def test_time_on_the_processor_is_summed_over_processes(sandbox: Sandbox) -> None:
     burn = "import os\nfor _ in range(3): os.fork()\nwhile True: pass"
     found = await sandbox.run_python(burn, limits=Limits(wall_s=20, cpu_s=1))
     assert (found.ending, found.exit_code) == ("timeout", None)
-    assert found.seconds < 5
+    assert found.seconds < 15
     assert found.cpu_seconds >= 0.9
 
 

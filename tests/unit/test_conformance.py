@@ -17,6 +17,7 @@ from gymnast.kit.conformance import Report, SuiteOptions, parse_cases
 from gymnast.kit.conformance.lag import LagProbe
 from gymnast.kit.conformance.subject import turns_of
 from gymnast.kit.conformance.suite import CHECKS
+from gymnast.runtime.venvs import unmet
 from tests.support import Outcome, write_jsonl
 from tests.unit.test_hub_environments import called, response, said
 
@@ -29,6 +30,9 @@ SHIPPED = sorted(
 
 @pytest.mark.parametrize("name", SHIPPED)
 async def test_shipped_environments_conform(name: str) -> None:
+    missing = unmet(HUB / "resources_servers" / name.partition("/")[0])
+    if missing:
+        pytest.skip(f"has packages of its own, which are installed when it is used: {', '.join(missing)}")
     report = await check_environment(name)
     assert report.ok, str(report)
 
@@ -143,7 +147,7 @@ DEFECTS: dict[str, tuple[str, list[tuple[str, str]], str]] = {
         "earns the full reward",
     ),
     "a crash on much text": ("huge", [(VERIFY, f"assert len(attempt.text) < 500_000; {VERIFY}")], "1 MB"),
-    "slow work on the loop": ("blocking", [(VERIFY, f"time.sleep(0.15); {VERIFY}")], "150 ms"),
+    "slow work on the loop": ("blocking", [(VERIFY, f"time.sleep(0.15); {VERIFY}")], "holds up"),
     "a slow pattern": (
         "blocking",
         [(VERIFY, f"sum(map(ord, attempt.text * 5)) if len(attempt.text) > 500_000 else 0; {VERIFY}")],

@@ -28,6 +28,7 @@ RANK = {
     "cluster": 5,
     "train": 5,
     "report": 5,
+    "checks": 5.5,
     "compat": 6,
     "cli": 6,
 }

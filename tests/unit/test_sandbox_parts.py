@@ -106,9 +106,9 @@ def test_root_starts_jails_as_somebody_else() -> None:
     jail = launch.Launch(("bwrap", "x"), nest=True)
     plain = launch.as_nobody(jail, {}).argv
     assert plain == ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bwrap", "x")
-    mounted = launch.as_nobody(jail, {Path("/root/p y"): Path("/mnt/0")}).argv
+    mounted = launch.as_nobody(jail, {Path("/srv/p y"): Path("/mnt/0")}).argv
     assert mounted[:4] == ("unshare", "--mount", "sh", "-c")
-    assert "mount --bind '/root/p y' /mnt/0" in mounted[4]
+    assert "mount --bind '/srv/p y' /mnt/0" in mounted[4]
     assert mounted[-6:] == plain
     grouped = launch.in_groups(jail, [Path("/sys/fs/cgroup/a b/cgroup.procs")]).argv
     assert grouped[2] == "echo $$ > '/sys/fs/cgroup/a b/cgroup.procs'; exec \"$@\""

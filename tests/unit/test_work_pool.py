@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from gymnast.kit.work_pool import WorkCrashedError, WorkError, WorkPool, WorkTimeoutError
+from gymnast.kit.work_pool import WorkCrashedError, WorkError, WorkOverrunError, WorkPool, WorkTimeoutError
 
 
 async def test_results_come_back_and_workers_are_used_again() -> None:
@@ -51,6 +51,23 @@ async def test_late_work_is_killed_and_the_loop_goes_on() -> None:
         assert time.perf_counter() - started < 5
         assert longest < 0.25
         assert await pool.call("b+", "abba") == ["bb"]
+
+
+async def test_cpu_time_is_bounded_and_waiting_is_not_work() -> None:
+    async with WorkPool("re:findall", size=1, cpu_s=0.3) as pool:
+        with pytest.raises(WorkOverrunError, match=r"no result after 0\.3 s of CPU time"):
+            await pool.call("(a+)+$", "a" * 40 + "b")
+        assert await pool.call("b+", "abba") == ["bb"]
+    async with WorkPool("time:sleep", size=1, cpu_s=0.3) as pool:
+        assert await pool.call(0.5) is None
+
+
+async def test_a_worker_warms_up_before_time_counts() -> None:
+    async with WorkPool("operator:add", size=1, cpu_s=1, warm_up="gc:collect") as pool:
+        assert await pool.call(1, 2) == 3
+    async with WorkPool("operator:add", size=1, cpu_s=1, warm_up="operator:add") as pool:
+        with pytest.raises(WorkCrashedError, match="TypeError"):
+            await pool.call(1, 2)
 
 
 async def test_a_crash_is_told_from_an_error() -> None:

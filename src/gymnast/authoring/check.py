@@ -17,7 +17,7 @@ from gymnast.errors import ConfigError, NotFoundError, Problem, UserError, sugge
 from gymnast.kit import Environment, StepEnvironment, Task
 from gymnast.kit.conformance import Finding, Report, Result, Subject, SuiteOptions, parse_cases, run_suite
 from gymnast.kit.conformance.subject import Outcome, play
-from gymnast.runtime.cell import Cell, options_from, placed
+from gymnast.runtime.cell import Cell, options_from
 from gymnast.runtime.loader import check_settings, is_server_class, load_entry
 
 if TYPE_CHECKING:
@@ -159,9 +159,10 @@ def _used_by(instance: Instance, known: Mapping[str, Instance]) -> list[Instance
 
 def _traits(instance: Instance) -> tuple[Literal["verify", "step"] | None, bool, type[Task] | None, bool]:
     """Form, whether it keeps sessions, its task, and whether its sessions are the kit's."""
-    if placed(instance).runs_in == "venv":
-        return None, True, None, False  # its packages are not here, so its class cannot be looked at
-    entry = load_entry(instance)
+    try:
+        entry = load_entry(instance)
+    except UserError:  # its packages are not here, so its class cannot be looked at
+        return None, True, None, False
     if not is_server_class(entry):
         return None, True, None, False
     if issubclass(entry, StepEnvironment):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gymnast.cli import check_endpoint, check_rows, check_tools
 from gymnast.cli import options as shared
 
 if TYPE_CHECKING:
@@ -13,12 +14,19 @@ if TYPE_CHECKING:
 
     from gymnast.authoring.check import Candidate
 
-app = typer.Typer(help="Check what you wrote.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Check an environment, rows, tools or an endpoint before anything is spent.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.command("tools")(check_tools.tools)
+app.command("rows")(check_rows.rows)
+app.command("endpoint")(check_endpoint.endpoint)
 
 
 @app.callback()
 def group() -> None:
-    """Check what you wrote."""
+    """Check an environment, rows, tools or an endpoint before anything is spent."""
 
 
 @app.command("env")

@@ -12,6 +12,7 @@ import typer
 
 from gymnast import __version__
 from gymnast.cli import (
+    bundle,
     check,
     collect,
     compare,
@@ -19,6 +20,7 @@ from gymnast.cli import (
     curriculum,
     data,
     demo,
+    doctor,
     env,
     profile,
     report,
@@ -57,6 +59,8 @@ app.command("report")(report.command)
 app.command("serve")(serve.command)
 app.command("status")(status.command)
 app.command("ctl")(run_status.ctl)
+app.command("bundle")(bundle.command)
+app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)
 app.add_typer(check.app, name="check")
 app.add_typer(config.app, name="config")

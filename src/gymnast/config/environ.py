@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gymnast.config.secrets import is_secret_key
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -54,6 +56,11 @@ def child_environ(extra: Mapping[str, str]) -> dict[str, str]:
 def inherited_environ(names: Iterable[str]) -> dict[str, str]:
     """The variables of our own environment that have one of these names, as far as they are set."""
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def secret_environ() -> dict[str, str]:
+    """The variables of our own environment whose names sound like secrets: what must not leave this machine."""
+    return {name: value for name, value in os.environ.items() if is_secret_key(name)}
 
 
 def _positive(text: str | None, default: int) -> int:

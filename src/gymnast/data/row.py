@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 def read_row(line: bytes, template: PromptTemplate | None = None) -> Row:
     """Parse and validate a line. Raises BadRow."""
-    data = _parsed(line)
+    data = parse_line(line)
     if not isinstance(data.get(PARAMS, {}), dict):
         raise BadRow("schema", f"'{PARAMS}' is not an object")
     if template is not None:
@@ -53,7 +53,8 @@ def read_row(line: bytes, template: PromptTemplate | None = None) -> Row:
         raise BadRow("schema", str(error)) from error
 
 
-def _parsed(line: bytes) -> JsonObject:
+def parse_line(line: bytes) -> JsonObject:
+    """A line as the object it holds, whatever that says. Raises BadRow."""
     if not line.strip():
         raise BadRow("json", "the line is blank")
     try:

@@ -38,12 +38,17 @@ def tool_problems(tools: list[JsonObject]) -> Iterator[str]:
         yield from _function_problems(orjson.dumps(tool))
 
 
+def is_tool_name(name: str) -> bool:
+    """Whether endpoints take this as the name of a function."""
+    return _NAME.fullmatch(name) is not None
+
+
 @lru_cache(maxsize=1024)  # most rows of a dataset have the same few tools
 def _function_problems(text: bytes) -> tuple[str, ...]:
     tool = orjson.loads(text)
     name, parameters = tool["name"], tool.get("parameters")
     found = []
-    if not _NAME.fullmatch(name):
+    if not is_tool_name(name):
         found.append(f"tool '{name}': a name has 1 to 64 of A-Z a-z 0-9 _ -")
     if parameters is not None:
         if parameters.get("type", "object") != "object":
@@ -54,9 +59,7 @@ def _function_problems(text: bytes) -> tuple[str, ...]:
 
 def schema_problems(root: JsonObject) -> Iterator[str]:
     """What is wrong with a JSON Schema, with the place of each problem."""
-    waiting: list[tuple[str, Any]] = [("parameters", root)]
-    while waiting:  # not recursive: a schema may be nested deeper than Python's stack
-        where, schema = waiting.pop()
+    for where, schema in schema_nodes(root):
         if isinstance(schema, bool):
             continue
         if not isinstance(schema, dict):
@@ -64,7 +67,16 @@ def schema_problems(root: JsonObject) -> Iterator[str]:
             continue
         for problem in _own_problems(schema, root):
             yield f"{where}{problem}"
-        waiting += reversed(list(_inner_schemas(where, schema)))
+
+
+def schema_nodes(root: Any) -> Iterator[tuple[str, Any]]:
+    """Every schema in a schema, itself first, with its place. What stands where a schema should is given as it is."""
+    waiting: list[tuple[str, Any]] = [("parameters", root)]
+    while waiting:  # not recursive: a schema may be nested deeper than Python's stack
+        where, schema = waiting.pop()
+        yield where, schema
+        if isinstance(schema, dict):
+            waiting += reversed(list(_inner_schemas(where, schema)))
 
 
 def _inner_schemas(where: str, schema: JsonObject) -> Iterator[tuple[str, Any]]:

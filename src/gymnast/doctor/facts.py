@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gymnast.doctor.schema_diff import FieldDifference
     from gymnast.store.manifest import Manifest
 
@@ -260,6 +261,8 @@ class Facts:
     live: dict[str, Any] | None = None
     """What a running collection says of itself."""
     stacks: tuple[dict[str, Any], ...] = ()
+    stuck_after_s: float = 60.0
+    """How long a wait of a running attempt may be."""
 
     @property
     def lost(self) -> int:

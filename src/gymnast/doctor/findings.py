@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from gymnast.config.secrets import Scrubber
+
 if TYPE_CHECKING:
     from gymnast.types.failure import Layer
 
@@ -58,6 +60,8 @@ class Finding:
     """Rollouts that are scored, but perhaps not rightly."""
     is_symptom: bool = False
     """Says what is missing, not why: any finding that says why goes first."""
+    weight: int = 0
+    """Which goes first of findings that cost the same: the heavier."""
     explains: frozenset[str] = frozenset()
     """Findings that this one is the cause of."""
     ruled_out: tuple[str, ...] = ()
@@ -153,6 +157,6 @@ def _evidence_json(seen: Evidence) -> dict[str, Any]:
 
 
 def quoted(text: str, limit: int = QUOTE_LIMIT) -> str:
-    """`text` on one line, cut where it gets long."""
-    line = " ".join(text.split())
+    """`text` on one line, without keys and passwords, cut where it gets long."""
+    line = Scrubber().scrub(" ".join(text.split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.facts import Hit, LogFacts, LoggedUserError, Quote
 from gymnast.doctor.findings import quoted
-from gymnast.doctor.signatures import BOUNDARY, NEEDLES, SATURATED, SHUTDOWN, SIGNATURES
+from gymnast.doctor.signatures import ADVICE, BOUNDARY, NEEDLES, SATURATED, SHUTDOWN, SIGNATURES, STARTED
 from gymnast.doctor.tracebacks import Tracebacks
 
 if TYPE_CHECKING:
@@ -25,11 +25,13 @@ _LONGEST_LINE: Final = 2000
 _MOST_REMEMBERED: Final = 20_000
 _MOST_USER_ERRORS: Final = 20
 _LONGEST_MESSAGE: Final = 60
+_TELLING_NUMBERS: Final = (b"137", b"422", b"401", b"-9", b"status=4", b"status=5")
 _DIGITS: Final = bytes.maketrans(b"0123456789", b"0000000000")
 _NAMES: Final = tuple(SIGNATURES)
 SATURATED_ID: Final = "saturated"
 BOUNDARY_ID: Final = "boundary"
 _SHUTDOWN_ID: Final = "shutdown"
+_STARTED_ID: Final = "started"
 
 
 def read_logs(paths: Iterable[Path]) -> LogFacts:
@@ -55,7 +57,8 @@ class _Reader:
         self.tracebacks = Tracebacks()
         self._facts = facts
         self._dull: set[bytes] = set()
-        self._telling: dict[bytes, tuple[str, ...]] = {}
+        self._telling: set[bytes] = set()
+        self._meanings: dict[tuple[bytes, tuple[bool, ...]], tuple[str, ...]] = {}
 
     def read(self, name: str, stream: BinaryIO) -> None:
         self.tracebacks.begin(name)
@@ -70,29 +73,38 @@ class _Reader:
                 self.tracebacks.continue_in(lines, before, is_noise=is_shutting_down)
                 for index, shape in enumerate(shapes):
                     if shape in telling:
-                        ids = telling[shape]
-                        is_shutting_down = is_shutting_down or _SHUTDOWN_ID in ids
+                        ids = self._meaning(shape, lines[index])
                         self._look(Quote(name, before + index + 1, ""), lines, index, ids, noise=is_shutting_down)
+                        is_shutting_down = (is_shutting_down or _SHUTDOWN_ID in ids) and _STARTED_ID not in ids
             before += len(shapes) - 1
         self._facts.lines += before
 
-    def _telling_among(self, shapes: set[bytes]) -> dict[bytes, tuple[str, ...]]:
-        """The shapes of lines that say something. Lines that differ in numbers alone say the same."""
-        fresh = [shape for shape in shapes if shape not in self._dull and shape not in self._telling]
-        found = {shape: self._telling[shape] for shape in shapes if shape in self._telling}
-        for shape in _with_needles(fresh):
-            found[shape] = _classify(shape[:_LONGEST_LINE])
-            if len(self._telling) < _MOST_REMEMBERED:
-                self._telling[shape] = found[shape]
-        if len(self._dull) + len(fresh) <= _MOST_REMEMBERED:
+    def _telling_among(self, shapes: set[bytes]) -> set[bytes]:
+        """The shapes of lines that may say something. Lines that differ in numbers alone have one shape."""
+        known = shapes & self._telling
+        fresh = list(shapes - known - self._dull)
+        found = set(_with_needles(fresh))
+        if len(self._telling) < _MOST_REMEMBERED:
+            self._telling |= found
+        if len(self._dull) < _MOST_REMEMBERED:
             self._dull.update(shape for shape in fresh if shape not in found and len(shape) <= _LONGEST_LINE)
-        return found
+        return known | found
+
+    def _meaning(self, shape: bytes, line: bytes) -> tuple[str, ...]:
+        """The signatures of a line: the same for all lines of its shape with the same telling numbers."""
+        alike = (shape[:_LONGEST_LINE], tuple(number in line for number in _TELLING_NUMBERS))
+        known = self._meanings.get(alike)
+        if known is None:
+            known = _classify(line[:_LONGEST_LINE])
+            if len(self._meanings) < _MOST_REMEMBERED:
+                self._meanings[alike] = known
+        return known
 
     def _look(self, at: Quote, lines: list[bytes], index: int, ids: tuple[str, ...], *, noise: bool) -> None:
         line = lines[index]
         if b"raceback (most recent" in line:
             self.tracebacks.open_at(lines, index, at.line, is_noise=noise)
-        elif line.startswith(b"  next:"):
+        elif line.startswith(b"  next:") or (line.startswith(b"  where:") and not _goes_on(lines, index)):
             self._user_error(at, lines, index)
         if SATURATED_ID in ids and b"Waiting: 0 " in line:
             return
@@ -100,7 +112,7 @@ class _Reader:
 
     def _note(self, ids: tuple[str, ...], at: Quote, line: bytes, *, after_shutdown: bool) -> None:
         for name in ids:
-            if name == _SHUTDOWN_ID:
+            if name in {_SHUTDOWN_ID, _STARTED_ID}:
                 continue
             hit = self._facts.hits.get(name)
             if hit is not None:
@@ -119,7 +131,8 @@ class _Reader:
         """Our messages: what, then `  where:`, then `  next:`. The line in hand is the last of the three."""
         if len(self._facts.user_errors) >= _MOST_USER_ERRORS:
             return
-        where, first = "", index
+        last = lines[index].decode(errors="replace").strip()
+        where, first = last.removeprefix("where:").strip() if last.startswith("where:") else "", index
         said: list[str] = []
         while first > max(0, index - _LONGEST_MESSAGE):
             first -= 1
@@ -130,13 +143,19 @@ class _Reader:
                 said.insert(0, text.strip())
             if not text.startswith(" "):
                 break
-        next_text = lines[index].decode(errors="replace").strip().removeprefix("next:").strip()
+        next_text = last.removeprefix("next:").strip() if last.startswith("next:") else ""
         quote = Quote(at.file, at.line - (index - first), quoted(" ".join(said), 600))
         self._facts.user_errors.append(LoggedUserError(quote, where, next_text))
 
 
+def _goes_on(lines: list[bytes], index: int) -> bool:
+    return index + 1 < len(lines) and lines[index + 1].startswith(b"  next:")
+
+
 def _classify(line: bytes) -> tuple[str, ...]:
-    found = [name for name in _NAMES if SIGNATURES[name].pattern.search(line)]
+    found = [name for name in _NAMES if SIGNATURES[name].pattern.search(line)] if not ADVICE.search(line) else []
+    if STARTED.search(line):
+        found.append(_STARTED_ID)
     if SHUTDOWN.search(line):
         found.append(_SHUTDOWN_ID)
     saturated = SATURATED.search(line)

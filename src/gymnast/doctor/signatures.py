@@ -44,8 +44,10 @@ SIGNATURES: Final = _table(
     ),
     (
         *("oom_kill", Layer.INFRA, 100),
-        r"(?i:out of memory: killed process|oom[-_ ]?kill|memory cgroup out of memory|killed because memory ran out"
-        r"|killed due to memory pressure|OutOfMemoryError: Task was killed|exceeded memory limit|MemoryError$)",
+        (
+            r"(?i:out of memory: killed process|oom[-_ ]?kill|memory cgroup out of memory|killed because memory ran out"
+            r"|killed due to memory pressure|OutOfMemoryError: Task was killed|exceeded memory limit|MemoryError$)"
+        ),
         "a process was killed because memory ran out",
         "the host, or the job's memory limit, has less memory than the run needs",
         "ask for more memory (sbatch --mem) or lower concurrency (--concurrency), then run again with --resume",
@@ -77,8 +79,10 @@ SIGNATURES: Final = _table(
     ),
     (
         *("cuda_oom", Layer.MODEL_SERVING, 92),
-        r"CUDA out of memory|No available memory for the cache blocks|less than desired GPU memory utilization"
-        r"|larger than the maximum number of tokens that can be stored in KV cache",
+        (
+            r"CUDA out of memory|No available memory for the cache blocks|less than desired GPU memory utilization"
+            r"|larger than the maximum number of tokens that can be stored in KV cache"
+        ),
         "the model server has too little GPU memory",
         "weights and KV cache do not fit into the GPU's memory",
         "lower --max-model-len or --gpu-memory-utilization of vLLM, add GPUs, or free the GPU (nvidia-smi)",
@@ -98,9 +102,11 @@ SIGNATURES: Final = _table(
     ),
     (
         *("model_path", Layer.CONFIG, 89),
-        r"Repo id must be in the form|is not a local folder and is not a valid model identifier"
-        r"|Invalid repository ID or local directory|does not appear to have a file named config\.json"
-        r"|Can't load (?:the configuration|tokenizer) (?:of|for)",
+        (
+            r"Repo id must be in the form|is not a local folder and is not a valid model identifier"
+            r"|Invalid repository ID or local directory|does not appear to have a file named config\.json"
+            r"|Can't load (?:the configuration|tokenizer) (?:of|for)"
+        ),
         "the model server cannot find its model",
         "the model's path or name is wrong, or not mounted where the server runs",
         "correct --model (the folder must hold config.json and be visible inside the container)",
@@ -120,33 +126,42 @@ SIGNATURES: Final = _table(
     ),
     (
         *("container", Layer.INFRA, 86),
-        r"pyxis: (?:couldn't|failed|container start)|enroot-\w+: error|\[ERROR\] .*(?:image|squashfs)"
-        r"|FATAL: +(?:container creation failed|could not open image)|docker: Error response from daemon",
+        (
+            r"pyxis: (?:couldn't|failed|container start)|enroot-\w+: error|\[ERROR\] .*(?:image|squashfs)"
+            r"|FATAL: +(?:container creation failed|could not open image)|docker: Error response from daemon"
+        ),
         "the container did not start",
         "its image or its mounts are not there",
         "start the container by hand on that node and correct the image or the mounts",
     ),
     (
         *("ray_down", Layer.INFRA, 84),
-        r"Failed to connect to GCS|has been marked dead because|ray\.exceptions\.(?:RaySystemError|NodeDiedError"
-        r"|ActorDiedError|ActorUnavailableError|LocalRayletDiedError)|Raylet is terminated|ConnectionError: Could not find"
-        r" any running Ray instance",
+        (
+            r"Failed to connect to GCS|has been marked dead because|ray\.exceptions\.(?:RaySystemError|NodeDiedError"
+            r"|ActorDiedError|ActorUnavailableError|LocalRayletDiedError)|Raylet is terminated"
+            r"|ConnectionError: Could not find any running Ray instance"
+        ),
         "Ray lost a node or its head",
         "a Ray process died or cannot be reached",
         "look at ray status and the raylet's log on the node that is named, then start Ray again",
     ),
     (
         *("engine_dead", Layer.MODEL_SERVING, 80),
-        r"EngineDeadError|Engine core initialization failed|EngineCore (?:encountered a fatal|failed to start|died)"
-        r"|AsyncEngineDeadError",
+        (
+            r"EngineDeadError|Engine core initialization failed|EngineCore (?:encountered a fatal|failed to start|died)"
+            r"|AsyncEngineDeadError"
+        ),
         "the model server's engine died",
         "vLLM's engine ended with an error of its own; the lines before it say which",
         "read the first error of the EngineCore lines above this one, mend that, start vLLM again, then --resume",
     ),
     (
         *("tool_grammar", Layer.DATA_SCHEMA, 83),
-        r"(?i:(?:compil\w*|invalid|unsupported|not supported|fail\w*|error).{0,80}(?:grammar|xgrammar|outlines|guided)"
-        r"|(?:grammar|xgrammar|outlines|guided)\b.{0,80}(?:error|fail|not supported|unsupported|invalid|cannot))",
+        (
+            r"(?i:(?:compil\w*|invalid|unsupported|not supported|fail\w*|error).{0,80}"
+            r"(?:grammar|xgrammar|outlines|guided)"
+            r"|(?:grammar|xgrammar|outlines|guided)\b.{0,80}(?:error|fail|not supported|unsupported|invalid|cannot))"
+        ),
         "requests with tools are refused before anything is generated",
         "a tool's JSON schema cannot be turned into a grammar by the engine's constrained decoding",
         "gymnast check tools DATA.jsonl names the schemas; correct those before changing the engine or the agent",
@@ -156,8 +171,16 @@ SIGNATURES: Final = _table(
         r"calling an inner server: (?:b''|b\"\"|b'\"\"')|calling an inner server: *$",
         "an inner server answered 500 without saying why",
         "the body of the inner error was lost on the way",
-        "make the boundaries visible: run one task again with ++global_aiohttp_client_request_debug=True (--limit 1) "
-        "and read the innermost [request-boundary] line",
+        (
+            "make the boundaries visible: run one task again with ++global_aiohttp_client_request_debug=True "
+            "(--limit 1) and read the innermost [request-boundary] line"
+        ),
+    ),
+    (
+        *("verifier_exception", Layer.VERIFIER, 42, r"calling an inner server: b(?:'[^'\"]|'\"[^\"]|\"[^\"'])"),
+        "an inner server raised",
+        "an exception in an environment or agent; its words are quoted at the end of the line",
+        "mend what the innermost body names; the server's own log has the traceback",
     ),
     (
         *("verify_schema", Layer.DATA_SCHEMA, 70),
@@ -181,7 +204,8 @@ SIGNATURES: Final = _table(
         "use a name that GET <base URL>/models lists (policy_model_name)",
     ),
     (
-        *("dns", Layer.INFRA, 72, r"(?i:name or service not known|temporary failure in name resolution|getaddrinfo failed)"),
+        *("dns", Layer.INFRA, 72),
+        r"(?i:name or service not known|temporary failure in name resolution|getaddrinfo failed)",
         "a host name does not resolve",
         "the host name is wrong, or this node has no name server for it",
         "check the URL's host from the node itself: getent hosts NAME",
@@ -200,7 +224,7 @@ SIGNATURES: Final = _table(
         "look at that server's own log; where it only needs longer: ++model_endpoint_readiness_timeout_seconds=1800",
     ),
     (
-        *("endpoint_down", Layer.MODEL_SERVING, 50),
+        *("endpoint_down", Layer.MODEL_SERVING, 67),
         r"(?i:connection refused|cannot connect to host|connect call failed|ClientConnectorError|max retries exceeded)",
         "connections are refused",
         "nothing listens at that address: the server is not up, died, or the URL is wrong",
@@ -208,22 +232,26 @@ SIGNATURES: Final = _table(
     ),
     (
         *("context_overflow", Layer.CONFIG, 55),
-        r"maximum context length is \d+ tokens|longer than the maximum model length|exceeds the model's maximum context",
+        r"maximum context length is \d+ tokens|longer than the maximum model length|exceeds the model's maximum",
         "prompts do not fit into the context",
         "the conversation, or the output that was asked for, is longer than the model's context",
         "lower max_output_tokens or the number of turns, or serve the model with a larger --max-model-len",
     ),
     (
-        *("process_killed", Layer.INFRA, 65),
-        r"(?i:was killed by SIGKILL|\btask \d+: killed|^\S+: line \d+: +\d+ Killed|returned non-zero exit status -9"
-        r"|exit code:? 137|exited with code -9|(?:^|\W)Killed\s*$)",
+        *("process_killed", Layer.INFRA, 78),
+        (
+            r"(?i:was killed by SIGKILL|\btask \d+: killed|^\S+: line \d+: +\d+ Killed|returned non-zero exit status -9"
+            r"|exit code:? 137|exited with code -9|(?:^|\W)Killed\s*$)"
+        ),
         "a process was killed (SIGKILL)",
         "usually the kernel or the job's memory limit; sometimes a person",
-        "look for the kernel's line (dmesg -T | grep -i 'killed process', or sacct -j ID --format=State,MaxRSS); if it "
-        "was memory, ask for more or lower --concurrency, then --resume",
+        (
+            "look for the kernel's line (dmesg -T | grep -i 'killed process', or sacct -j ID --format=State,MaxRSS); "
+            "if it was memory, ask for more or lower --concurrency, then --resume"
+        ),
     ),
     (
-        *("process_crashed", Layer.INFRA, 64),
+        *("process_crashed", Layer.INFRA, 77),
         r"Segmentation fault|core dumped|Bus error|Fatal Python error|was killed by SIG(?:SEGV|BUS|ABRT|ILL)",
         "a process crashed",
         "native code (a driver, a tokenizer, a compiled verifier) ended it",
@@ -242,9 +270,11 @@ SIGNATURES: Final = _table(
         "correct the owner or choose another folder",
     ),
     (
-        *("config_key", Layer.CONFIG, 67),
-        r"InterpolationKeyError|MissingMandatoryValue|ConfigAttributeError|ConfigKeyError|Could not override"
-        r"|the configuration has \d+ problems",
+        *("config_key", Layer.CONFIG, 69),
+        (
+            r"InterpolationKeyError|MissingMandatoryValue|ConfigAttributeError|ConfigKeyError|Could not override"
+            r"|the configuration has \d+ problems"
+        ),
         "the configuration cannot be used",
         "a key is missing, misspelt or of the wrong type",
         "gymnast config validate shows all problems; gymnast config explain KEY says where a value comes from",
@@ -256,22 +286,42 @@ SIGNATURES: Final = _table(
         "read the lines before this one in the same log",
     ),
 )
-"""In the order of nothing: weights decide."""
+"""Their order does not matter: weights decide."""
 
 SHUTDOWN: Final = re.compile(
-    rb"(?i:received sigterm|received signal 15|got sigterm|sigterm received|shutting down|CANCELLED AT"
+    rb"(?i:received sigterm|signal=sigterm|\[shutdown\]|"
+    rb"received signal 15|got sigterm|sigterm received|shutting down|CANCELLED AT"
     rb"|Application shutdown complete|KeyboardInterrupt)"
 )
 """What comes after this in a log may be the consequence of being told to end."""
+STARTED: Final = re.compile(
+    rb"Started server process|startup complete|API server version|collecting \d+ rollouts|Started a local Ray instance"
+)
+"""And this begins anew, in a log that several invocations wrote."""
+ADVICE: Final = re.compile(rb"(?i:common causes|can cause|\bconsider\b|potential root causes|this may be caused)")
+"""Lines that tell what might be are no evidence that it is."""
 SATURATED: Final = re.compile(rb"Running: (\d+) reqs, Waiting: (\d+) reqs")
 """vLLM under full load: no fault."""
 BOUNDARY: Final = re.compile(
-    rb"\[request-boundary\] rollout=(\S+) to=(\S+) (\S+) (\S+) at=(\S+) (?:status=([45]\d\d)|failure=(\S+))"
+    rb"\[request-boundary\] rollout=\S+ to=.{1,200}? at=.{1,300}? (?:status=[45]\d\d|failure=)"
 )
+"""A call that crossed a boundary and was answered badly, or not at all."""
 NEEDLES: Final = (
     *(b"error", b"traceback", b"kill", b"cancelled", b"memory", b"fail", b"space left", b"too many open", b"already"),
     *(b"refuse", b"not found", b"no such", b"inner server", b"unprocessable", b"missing", b"unauthorized", b"grammar"),
-    *(b"next:", b"shut", b"boundary]", b"waiting:", b"segmentation", b"denied", b"ready within", b"dead", b"nccl"),
+    *(
+        b"next:",
+        b"where:",
+        b"shut",
+        b"boundary]",
+        b"waiting:",
+        b"segmentation",
+        b"denied",
+        b"ready within",
+        b"dead",
+        b"nccl",
+    ),
     *(b"sigterm", b"exit code", b"maximum context", b"cannot connect"),
+    *(b"started server", b"startup complete", b"api server version", b"collecting ", b"started a local"),
 )
 """In small letters and without digits."""

@@ -1,6 +1,7 @@
-"""A bound on CPU time for code in worker processes. Standard library only: workers start in milliseconds.
+"""A bound on CPU time inside worker processes. Standard library only: workers start in milliseconds.
 
-Time is counted as CPU time of the process, so that a busy machine makes nobody's answer wrong.
+The softer of two bounds: it ends what Python code does and leaves the worker alive, which may have taken seconds to
+start. Where the interpreter does not come to notice (numbers with a billion digits), the pool's `cpu_s` ends it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-_GRACE_S: Final = 1.0
-SIGNAL: Final = signal.SIGPROF
-"""What ends a process in which the interpreter did not come to notice, e.g. in numbers with a billion digits."""
+GRACE_S: Final = 1.0
+"""How much more than the softer bound the pool's should be."""
 
 
 class OutOfTimeError(BaseException):
@@ -21,18 +21,15 @@ class OutOfTimeError(BaseException):
 
 @contextmanager
 def cpu_time(limit_s: float) -> Iterator[None]:
-    """Ends the block with OutOfTimeError after so much CPU time, and the process soon after if that does not help."""
+    """Ends the block with OutOfTimeError after so much CPU time of this process."""
 
     def end(*_: object) -> None:
         raise OutOfTimeError
 
     before = signal.signal(signal.SIGVTALRM, end)
-    signal.signal(SIGNAL, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_PROF, limit_s + _GRACE_S)
     signal.setitimer(signal.ITIMER_VIRTUAL, limit_s)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGVTALRM, before)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gymnast.types.items import CreateParams
     from gymnast.wire.calls import Scope
 
+KEY_HEADER: Final = "x-gymnast-key"
+"""For clients whose Authorization header cannot be chosen for each rollout; it wins over the others."""
 _PATH: Final = re.compile(r"^/ng-rollout/([A-Za-z0-9][A-Za-z0-9._-]*)/([0-9a-f]{32})(?=/|$)")
 _OFTEN_WRITTEN: Final = re.compile(r"^(?:/v1)*(?=/(?:responses|chat/completions|messages|models)(?:/|$))")
 
@@ -98,6 +100,8 @@ class Gateway(Server):
 
 
 def _given_key(request: Request) -> str:
+    if KEY_HEADER in request.headers:
+        return request.headers[KEY_HEADER]
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and given:
         return given.strip()

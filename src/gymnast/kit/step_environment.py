@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from gymnast.kit.attempt import Attempt, SessionT, TaskT
 from gymnast.kit.task_server import EnvironmentSettings, TaskServer
-from gymnast.types.task import PARAMS
+from gymnast.types.task import PARAMS, correlation_id
+from gymnast.wire.calls import Scope
 from gymnast.wire.validate import require_field, require_object, validate_params, validate_response
 
 if TYPE_CHECKING:
@@ -71,10 +72,10 @@ class StepEnvironment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
         params, response = require_field(row, PARAMS), require_field(row, "response")
         if not request.validated:
             validate_response(response, loc=("body", "response"))
-        task = self.task_of(row)
+        task, scope = self.task_of(row), Scope(request.rollout_id or correlation_id(row), request.trail)
         with self.missing_session_is_a_failure(request):
             async with self.sessions.use(request.session_id, exclusive=True) as session:
-                taken = await self.step(Attempt(task, params, response, session))
+                taken = await self.step(Attempt(task, params, response, session, scope))
         if taken.terminated or taken.truncated:
             await self.sessions.close(request.session_id)
         return _reply(taken)

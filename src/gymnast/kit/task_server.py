@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, get_args, get_origin
 
 from pydantic import PositiveFloat, PositiveInt, ValidationError
 
+from gymnast.errors import JudgeError
 from gymnast.kit.attempt import SessionT, Task, TaskT
 from gymnast.kit.metrics import aggregate
 from gymnast.kit.sessions import NoSession, Sessions
@@ -93,7 +94,7 @@ class TaskServer(Server, Generic[TaskT, SessionT]):
     def failure_for(self, request: Request, error: Exception) -> FailureDetail:
         stage = _STAGES.get(request.path, Stage.TOOL)
         return FailureDetail(
-            _KINDS[stage],
+            "judge_failed" if isinstance(error, JudgeError) else _KINDS[stage],
             stage,
             f"{self.name} raised {type(error).__name__} at {request.path}: {bounded(str(error), 500)}",
             instance=self.name,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any, Final, Self
@@ -40,16 +41,32 @@ class WorkCrashedError(WorkError):
         """How the process ended, negative for a signal; None where that is not known."""
 
 
+class WorkOverrunError(WorkCrashedError):
+    """The function used more CPU time than it may; its worker is gone."""
+
+
 class WorkPool:
     """Calls one function in up to `size` processes. Close it: `await pool.close()` or `async with`.
 
-    `memory_mb`: what a worker may use beyond what it has when it is ready; 0 for no limit.
+    `cpu_s` bounds the CPU time of a call: unlike `timeout_s`, which counts seconds, it does not make a result depend on
+    how busy the machine is. With `cpu_s` alone a call may take ten times as many seconds, and half a minute more.
+    `memory_mb`: what a worker may use beyond what it has when it is ready; 0 for no limit. `warm_up` names a function
+    without arguments that a worker calls before it is ready, at its leisure.
     """
 
-    def __init__(self, function: str, *, size: int, timeout_s: float, memory_mb: int = 4096) -> None:
-        self._function = function
-        self._timeout_s = timeout_s
-        self._memory_mb = memory_mb
+    def __init__(
+        self,
+        function: str,
+        *,
+        size: int,
+        timeout_s: float | None = None,
+        cpu_s: float | None = None,
+        memory_mb: int = 4096,
+        warm_up: str = "",
+    ) -> None:
+        self._command = (function, str(memory_mb), warm_up)
+        self._cpu_s = cpu_s or 0.0
+        self._timeout_s = timeout_s if timeout_s is not None else 10 * self._cpu_s + 30
         self._slots = asyncio.Semaphore(size)
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
@@ -61,11 +78,11 @@ class WorkPool:
         await self.close()
 
     async def call(self, *arguments: Any) -> Any:
-        """What the function returns for these arguments. Raises WorkError, WorkTimeoutError, WorkCrashedError."""
+        """What the function returns for these arguments. Raises WorkError or one of its kinds."""
         async with self._slots:
             worker = self._idle.pop() if self._idle else await self._started()
             try:
-                reply = await worker.ask(arguments, self._timeout_s)
+                reply = await worker.ask(arguments, self._timeout_s, self._cpu_s)
             except BaseException:
                 await self._discard(worker)  # cancelled or late: it would answer the wrong question next time
                 raise
@@ -81,7 +98,7 @@ class WorkPool:
 
     async def _started(self) -> _Worker:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", _SCRIPT, self._function, str(self._memory_mb)),
+            *(sys.executable, "-P", _SCRIPT, *self._command),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -113,8 +130,8 @@ class _Worker:
         if "error" in told:
             raise WorkCrashedError(told["error"], told["text"])
 
-    async def ask(self, arguments: tuple[Any, ...], timeout_s: float) -> dict[str, Any]:
-        body = json.dumps({"arguments": arguments, "timeout_s": timeout_s}).encode()
+    async def ask(self, arguments: tuple[Any, ...], timeout_s: float, cpu_s: float) -> dict[str, Any]:
+        body = json.dumps({"arguments": arguments, "timeout_s": timeout_s, "cpu_s": cpu_s}).encode()
         try:
             async with asyncio.timeout(timeout_s):
                 self._stdin.write(len(body).to_bytes(4, "big") + body)
@@ -122,6 +139,10 @@ class _Worker:
                 return await self.receive()
         except TimeoutError:
             raise WorkTimeoutError("timeout", f"no result after {timeout_s:g} s") from None
+        except WorkCrashedError as error:
+            if cpu_s and error.code == -signal.SIGPROF:
+                raise WorkOverrunError("overrun", f"no result after {cpu_s:g} s of CPU time", error.code) from None
+            raise
         except ConnectionError as error:
             raise WorkCrashedError("crash", f"the worker process is gone: {error!r}") from error
 

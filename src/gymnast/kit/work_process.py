@@ -1,4 +1,4 @@
-"""A worker of a `WorkPool`, run as a script: `python work_process.py MODULE:FUNCTION MEMORY_MB`.
+"""A worker of a `WorkPool`, run as a script: `python work_process.py MODULE:FUNCTION MEMORY_MB [WARM_UP]`.
 
 Reads frames (four bytes of length, then JSON) from standard input, calls the function with the arguments in each, and
 writes its result as a frame. Standard library only, so that a worker starts in milliseconds.
@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import IO, Any
 
 
-def main(target: str, memory_mb: int) -> None:
+def main(target: str, memory_mb: int, warm_up: str = "") -> None:
     """Serve until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):
         os.dup2(nowhere, stream)  # whatever the function prints must not look like a reply
-    module, _, name = target.partition(":")
     try:
-        function = getattr(importlib.import_module(module), name)
+        function = _named(target)
+        if warm_up:
+            _named(warm_up)()
     except Exception as error:  # noqa: BLE001 - the boundary: the parent says why nothing works
         _send(replies, _failure(error))
         return
@@ -38,15 +39,23 @@ def main(target: str, memory_mb: int) -> None:
         _send(replies, _answer(function, request))
 
 
+def _named(target: str) -> Callable[..., Any]:
+    module, _, name = target.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
 def _answer(function: Callable[..., Any], request: dict[str, Any]) -> dict[str, Any]:
-    # The default action of SIGALRM ends the process: a worker whose parent is gone does not compute for ever.
+    # The default action of both signals ends the process, whatever it does, also where its parent is gone.
     signal.setitimer(signal.ITIMER_REAL, request["timeout_s"] + 5.0)
+    signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
     try:
         return {"result": function(*request["arguments"])}
     except Exception as error:  # noqa: BLE001 - the boundary: the parent raises it
         return _failure(error)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _reserved_bytes() -> int:
@@ -80,4 +89,4 @@ def _receive(stream: IO[bytes]) -> Any:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

@@ -24,6 +24,7 @@ from gymnast.rollouts.concurrency import ConcurrencyLimit
 from gymnast.rollouts.executor import Executor, Job
 from gymnast.rollouts.prospects import Prospects
 from gymnast.rollouts.retry import RetryPolicy
+from gymnast.rollouts.stacks import stack_of
 from gymnast.rollouts.tally import Tally
 from gymnast.store.manifest import RunState
 from gymnast.types.events import Event, RolloutFailed, RolloutScored
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gymnast.rollouts.book import Book
+    from gymnast.types.json import JsonObject
 
 DEFAULT_ROLLOUT_TIMEOUT_S: Final = 7200.0
 DEFAULT_CAP: Final = 4096
@@ -41,6 +43,8 @@ _TICK_S: Final = 0.25
 _SAVE_EVERY_S: Final = 5.0
 _MOST_PARKED: Final = 4096
 """Rows read ahead while their agents are at their limits."""
+
+_MOST_STACKS: Final = 5
 
 Listen = Callable[[Event], None]
 
@@ -156,6 +160,12 @@ class Engine:
         """Another limit from now on."""
         self.limit.set_cap(min(number, self.options.cap))
         self._fill()
+
+    def stacks(self) -> list[JsonObject]:
+        """Where the oldest attempts stand in the code, for whoever asks what is stuck."""
+        now = time.monotonic()
+        oldest = sorted(self.in_flight.values(), key=lambda job: job.started)[:_MOST_STACKS]
+        return [stack_of(job, self._tasks.get(job.key), now) for job in oldest]
 
     def waiting_retries(self) -> int:
         return len(self._retries)

@@ -30,7 +30,7 @@ class RunLook(msgspec.Struct, frozen=True):
 def run_paths(given: Path) -> RunPaths:
     """The run meant by its output file, by one of its other files, or by its name without `.jsonl`."""
     name = given.name
-    if RunPaths(given).manifest.exists():
+    if given.suffix and RunPaths(given).manifest.exists():
         return RunPaths(given)
     others = ("_run.json", "_materialized_inputs.jsonl", "_failures.jsonl", "_aggregate_metrics.json", ".jsonl.done")
     for suffix in others:

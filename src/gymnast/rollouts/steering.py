@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gymnast.rollouts.engine import Engine
     from gymnast.rollouts.snapshot import Snapshot
 
-COMMANDS = ("status", "pause", "resume", "drain", "stop", "cancel", "set")
+COMMANDS = ("status", "stacks", "pause", "resume", "drain", "stop", "cancel", "set")
 
 
 class Steering:
@@ -29,8 +29,8 @@ class Steering:
     async def handle(self, request: dict[str, Any]) -> Any:
         """Carry out one request; what is returned is shown to whoever asked."""
         command = str(request["command"])
-        if command == "status":
-            return msgspec.to_builtins(self._look())
+        if command in {"status", "stacks"}:
+            return msgspec.to_builtins(self._look()) if command == "status" else self._engine.stacks()
         if command in {"pause", "resume"}:
             self._engine.pause(paused=command == "pause")
             return f"{command}d"

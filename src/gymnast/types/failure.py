@@ -87,7 +87,7 @@ KINDS: Final = _table(
     ("verifier_error", Layer.VERIFIER, AGAIN, "the verifier raised: read the environment's log"),
     ("verifier_timeout", Layer.VERIFIER, AGAIN, "verification is slow: lower concurrency or raise verify_timeout_s"),
     ("verifier_bad_reply", Layer.VERIFIER, FINAL, "the verifier must answer with a finite number `reward`"),
-    ("judge_failed", Layer.VERIFIER, AGAIN, "the judge model could not be asked; the rollout can be re-verified"),
+    ("judge_failed", Layer.VERIFIER, AGAIN, "the judge gave no verdict; the rollout can be re-verified"),
     (
         "sandbox_failed",
         Layer.SANDBOX,

@@ -177,7 +177,8 @@ async def test_verdicts_on_programs() -> None:
         assert (right["reward"], right["result"], right["metadata"]) == (1.0, [True, True, True], {})
         assert (right["extracted_model_code"], right["reasoning_format_violation_rate"]) == (SUM, 0.0)
         assert right["unit_tests_time_taken"] > 0
-        for program, result in {
+        thread = "threading.Thread(target=lambda: print(sum(map(int, input().split())))).start()"
+        cases: dict[str, list[Any]] = {
             "print(3)": [True, -2],
             "print(3": [-1],
             "x = 1 / 0": [-4],
@@ -187,9 +188,9 @@ async def test_verdicts_on_programs() -> None:
             "b = 'x' * 10**12": [-4],
             "while True: print('x' * 1000)": [-4],
             f"{SUM}\nexit()": [True, True, True],
-            "import threading\nthreading.Thread(target=lambda: print(sum(map(int, input().split())))).start()": [True]
-            * 3,
-        }.items():
+            f"import threading\n{thread}": [True, True, True],
+        }
+        for program, result in cases.items():
             found = await subject.verify(ADDITION, fenced(program))
             assert found["result"] == result, program
             assert found["reward"] == float(len(result) == 3), program

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gymnast
+from gymnast.config.roots import HUB
 from gymnast.errors import UserError
 from gymnast.hub.resources_servers.gymnasium.actions import NoAction, action_text, choice
 from gymnast.hub.resources_servers.gymnasium.app import GymnasiumEnvironment, GymnasiumSettings
@@ -18,7 +19,7 @@ from gymnast.hub.resources_servers.gymnasium.games import Words, action_of, obse
 from gymnast.hub.resources_servers.gymnasium.word_game import Game, marks
 from gymnast.wire.calls import Scope
 from tests.support import read_jsonl, write_jsonl
-from tests.unit.test_hub_environments import HUB, in_process, response, said
+from tests.unit.test_hub_environments import in_process, response, said
 
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402 - only where it is installed

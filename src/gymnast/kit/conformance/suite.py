@@ -90,16 +90,19 @@ async def _expiry(subject: Subject) -> Result:
 
 async def _blocking(subject: Subject, base: JsonObject, options: SuiteOptions) -> Result:
     """The longest hold-up of the event loop over all cases and all huge outputs, one at a time."""
-    claim = f"the event loop is never held up beyond {options.blocking_ms:g} ms"
+    claim = f"the event loop is held up for {options.blocking_ms:g} ms at most, on an ordinary core"
+    if not subject.calls.address(subject.instance).startswith("in-process"):
+        return Result("blocking", claim, skipped="it runs in a process of its own, where it holds up only itself")
     started, worst, findings = time.perf_counter(), 0.0, list[Finding]()
     requests = [(f"case '{case.name}'", case.request) for case in subject.cases]
     requests += [(name, request) for name, request, _ in huge_requests(base)]
     for name, request in requests:
-        held_s = await worst_lag(partial(play, subject, request), enough_s=options.blocking_ms / 1000, tries=_TRIES)
+        limit_s = options.blocking_ms / 1000
+        held_s, is_beyond = await worst_lag(partial(play, subject, request), limit_s=limit_s, tries=_TRIES)
         worst = max(worst, held_s)
         if len(findings) == _ENOUGH:
             break
-        if held_s * 1000 > options.blocking_ms:
+        if is_beyond:
             text = f"{name} holds up the event loop for {held_s * 1000:.0f} ms, every rollout in flight with it"
             step = "move the work into a process pool or the sandbox, or bound what the pattern reads"
             findings.append(Finding(text, subject.instance, step))

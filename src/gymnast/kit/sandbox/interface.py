@@ -37,7 +37,7 @@ class Execution:
     seconds: float
     cpu_seconds: float = 0.0
     result: Any = None
-    """For `call`: what the function returned, as JSON; it comes over a channel that the program cannot write to."""
+    """For a step of a session: the text of its last line's value, in the interpreter's own words."""
 
     @property
     def ok(self) -> bool:

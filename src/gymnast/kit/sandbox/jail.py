@@ -8,7 +8,6 @@ import contextlib
 import json
 import platform
 import tempfile
-from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +18,6 @@ from gymnast.kit.sandbox.interface import Limits, SandboxError
 from gymnast.kit.sandbox.launch import Launch
 from gymnast.kit.sandbox.seccomp import refusing_filter
 
-START_S: Final = 30.0
 GRACE_S: Final = 5.0
 """Past a program's deadline, until the jail's own server counts as lost."""
 REPLY_BYTES: Final = 1 << 16
@@ -86,11 +84,11 @@ class Jail:
             "processes_counted": self.launch.nest and _kernel() >= PER_JAIL_COUNTS,
         }
         try:
-            async with asyncio.timeout(START_S):
+            async with asyncio.timeout(self.launch.start_s):
                 source = server_source().encode()
                 header, _ = await self._exchange(b"%d\n%b%b" % (len(source), source, packed(config)), REPLY_BYTES)
         except TimeoutError:
-            raise SandboxError(f"a jail did not start within {START_S:.0f} s") from None
+            raise SandboxError(f"a jail did not start within {self.launch.start_s:.0f} s") from None
         self.is_reusable = bool(header["nested"])
 
     @property
@@ -117,7 +115,7 @@ class Jail:
             raise JailLostError("the jail did not answer after the program's deadline") from None
         except JailLostError:
             if self._memory_kills() > before:
-                return Report({"reason": "memory", "seconds": 0.0, "cpu": 0.0}, b"", b"", b"")
+                return Report({"reason": "memory", "lost": True}, b"", b"", b"")
             raise
         if "failed" in header:
             raise SandboxError(f"the jail could not start the program: {header['failed']}")
@@ -183,24 +181,21 @@ class Jail:
                 await asyncio.sleep(0.02)
 
 
-@contextlib.asynccontextmanager
-async def closing(jail: Jail) -> AsyncIterator[Jail]:
-    """The jail, ended at the end whatever happens, also when the caller is cancelled."""
-    try:
-        yield jail
-    finally:
-        await asyncio.shield(asyncio.ensure_future(jail.close()))
-
-
 async def started(launch: Launch, group: Group | None) -> Jail:
-    process = await asyncio.create_subprocess_exec(
-        *launch.argv,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd="/",
-        limit=1 << 20,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *launch.argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd="/",
+            limit=1 << 20,
+            start_new_session=True,  # an interrupt at the terminal is ours to handle
+        )
+    except OSError as error:
+        if group is not None:
+            group.remove()
+        raise SandboxError(f"cannot start {launch.argv[0]}: {error.strerror}") from error
     return Jail(process, launch, group)
 
 

@@ -23,6 +23,8 @@ MERGED: Final = ("bin", "sbin", "lib", "lib32", "lib64")
 FILES: Final = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/etc/nsswitch.conf", "/etc/mime.types")
 
 
+PULL_S: Final = 600.0
+"""The first container may have to wait for its image."""
 FIRST_WORDS: Final = """
 import sys
 stream = sys.stdin.buffer.raw
@@ -44,6 +46,7 @@ class Launch:
     has_walls: bool = True
     stop: tuple[str, ...] = ()
     """What else must run to end it, when killing the command does not."""
+    start_s: float = 30.0
     bounds: Limits | None = None
     """What the walls themselves allow, where that is fixed from the start."""
 
@@ -149,7 +152,7 @@ def container(program: str, image: str, name: str, limits: Limits) -> Launch:
     for key, value in environment("/usr/local/bin").items():
         words += ["--env", f"{key}={value}"]
     words += ["--entrypoint", "python3", image, *python_argv("python3")[1:]]
-    return Launch(tuple(words), nest=False, stop=(program, "rm", "--force", name), bounds=limits)
+    return Launch(tuple(words), nest=False, stop=(program, "rm", "--force", name), start_s=PULL_S, bounds=limits)
 
 
 def apptainer(program: str, image: str) -> Launch:
@@ -159,7 +162,7 @@ def apptainer(program: str, image: str) -> Launch:
     words += ["--no-eval", "--userns", "--writable-tmpfs"]
     for key, value in environment("/usr/local/bin").items():
         words += ["--env", f"{key}={value}"]
-    return Launch((*words, image, *python_argv("python3")), nest=False)
+    return Launch((*words, image, *python_argv("python3")), nest=False, start_s=PULL_S)
 
 
 def bare(python: Interpreter) -> Launch:

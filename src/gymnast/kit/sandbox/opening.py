@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import platform
+import re
 import shutil
-import sys
 import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,11 +20,17 @@ from gymnast.kit.sandbox.interpreter import Interpreter, interpreter_for
 from gymnast.kit.sandbox.jail import Jail, started
 from gymnast.kit.sandbox.launch import Launch
 from gymnast.kit.sandbox.pool import JailPool
+from gymnast.kit.sandbox.seccomp import MACHINES
 from gymnast.kit.sandbox.settings import SandboxSettings
 
 Launcher = Callable[[Limits], Launch]
 HOLDERS: Final = ("/mnt", "/srv", "/opt", "/media")
 """Empty folders of every system: one of them, in a mount namespace of its own, shows what only root can reach."""
+OLDEST_BUBBLEWRAP: Final = (0, 8)
+REPAIR: Final = (
+    "allow unprivileged user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone,"
+    " kernel.apparmor_restrict_unprivileged_userns), or set another sandbox.driver"
+)
 INSTALL: Final = {
     "bubblewrap": "install it (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap)",
     "setpriv": "install util-linux",
@@ -66,19 +74,26 @@ async def open_sandbox(settings: SandboxSettings) -> AsyncIterator[Sandbox]:
 async def _first(pool: JailPool, driver: str) -> None:
     """Start one jail now: a driver that does not work here says so before the first program."""
     try:
-        await pool.add()
+        await pool.warm()
     except SandboxError as error:
         raise UserError(
             f"the sandbox ({driver}) does not start: {error}",
-            next="allow unprivileged user namespaces (sysctl user.max_user_namespaces,"
-            " kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns),"
-            " or set another sandbox.driver",
+            where="sandbox.driver",
+            next=REPAIR
+            if driver in ("auto", "bubblewrap")
+            else f"try {driver} by hand with sandbox.image, or another driver",
         ) from error
 
 
 async def _launcher(settings: SandboxSettings) -> tuple[Launcher, dict[str, str]]:
     """How each jail is started, and what its programs' environment holds."""
     driver = settings.driver
+    if driver != "none" and platform.machine() not in MACHINES:
+        raise UserError(
+            f"there is no filter of system calls for {platform.machine()}",
+            where="sandbox.driver",
+            next=f"run programs on one of: {', '.join(MACHINES)}",
+        )
     if driver in ("docker", "podman"):
         program = _program(driver)
         return (
@@ -98,14 +113,13 @@ async def _launcher(settings: SandboxSettings) -> tuple[Launcher, dict[str, str]
     environment = launch.environment(str(python.executable.parent))
     if driver == "none":
         return lambda _: launch.bare(python), environment
-    jail = _bubblewrap(python)
+    program = _program("bubblewrap")
+    await _new_enough(program)
+    jail = _bubblewrap(program, python)
     return lambda _: jail, environment
 
 
-def _bubblewrap(python: Interpreter) -> Launch:
-    if sys.platform != "linux":
-        raise UserError("bubblewrap runs on Linux only", next="set sandbox.driver to docker or podman")
-    program = _program("bubblewrap")
+def _bubblewrap(program: str, python: Interpreter) -> Launch:
     if os.geteuid() != 0:
         return launch.bubblewrap(program, python, visible_at={})
     _program("setpriv")
@@ -113,6 +127,19 @@ def _bubblewrap(python: Interpreter) -> Launch:
     unreachable = [path for path in python.readable if not _anybody_reaches(path)]
     visible_at = {path: holder / str(index) for index, path in enumerate(unreachable)}
     return launch.as_nobody(launch.bubblewrap(program, python, visible_at=visible_at), visible_at)
+
+
+async def _new_enough(program: str) -> None:
+    """Older ones cannot switch off further user namespaces, or bound a tmpfs."""
+    asked = await asyncio.create_subprocess_exec(program, "--version", stdout=asyncio.subprocess.PIPE)
+    said, _ = await asked.communicate()
+    version = tuple(int(part) for part in re.findall(rb"\d+", said)[:2])
+    if version < OLDEST_BUBBLEWRAP:
+        raise UserError(
+            f"bubblewrap is too old: {said.decode(errors='replace').strip()}",
+            where=program,
+            next="install bubblewrap 0.8 or newer, or set sandbox.driver to docker, podman or apptainer",
+        )
 
 
 def _anybody_reaches(path: Path) -> bool:

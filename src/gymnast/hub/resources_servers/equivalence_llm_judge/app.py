@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import FiniteFloat, PositiveInt, field_validator
 
 from gymnast.errors import CallError
+from gymnast.hub.cpu_time import GRACE_S
 from gymnast.kit import Attempt, Environment, Task, Verdict
 from gymnast.kit.judge import Judge, JudgedSettings
 from gymnast.kit.judging import JudgeEvaluation, Labels, load_template, shortened
-from gymnast.kit.work_pool import WorkPool, WorkTimeoutError
+from gymnast.kit.work_pool import WorkOverrunError, WorkPool, WorkTimeoutError
 from gymnast.types.failure import FailureDetail, Stage
 from gymnast.types.responses import message_text
 from gymnast.wire.validate import InvalidBody
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 _LAST_MATCH: Final = f"{__package__}.extraction:last_match"
 _PATTERN_CPU_S: Final = 2.0
-_PATTERN_WALL_S: Final = 30.0
 _WORKERS: Final = 2
 _FIELDS: Final = ("question", "expected_answer", "generated_answer", "equal_label", "not_equal_label")
 
@@ -110,7 +110,7 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
         labels = Labels(settings.judge_equal_label, settings.judge_not_equal_label)
         self._template = load_template(settings.judge_prompt_template_fpath, _FIELDS)
         self._judge = Judge(self.calls, settings, labels, system=settings.judge_system_message)
-        self._workers = WorkPool(_LAST_MATCH, size=_WORKERS, timeout_s=_PATTERN_WALL_S)
+        self._workers = WorkPool(_LAST_MATCH, size=_WORKERS, cpu_s=_PATTERN_CPU_S + GRACE_S)
 
     async def stop(self) -> None:
         await self._workers.close()
@@ -161,6 +161,8 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
     async def _found(self, pattern: str, text: str) -> str | None:
         try:
             found: str | None = await self._workers.call(pattern, text, _PATTERN_CPU_S)
+        except WorkOverrunError:
+            return None
         except WorkTimeoutError as error:
             said = f"{self.name}: a worker got too little of a core: {error}"
             raise CallError(FailureDetail("verifier_timeout", Stage.VERIFY, said, instance=self.name)) from error

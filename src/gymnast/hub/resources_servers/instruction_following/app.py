@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Final, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from gymnast.hub.resources_servers.instruction_following.instructions import arguments_of, check_all
 from gymnast.kit import Attempt, Environment, EnvironmentSettings, Task, Verdict
@@ -15,6 +15,7 @@ from gymnast.wire.server import Surroundings
 
 GradingMode = Literal["binary", "fraction"]
 _LEGACY: Final = ("instruction_id_list", "prompt", "kwargs", "grading_mode")
+_MAX_CPU_S: Final = 60.0
 _MAX_TEXT_HERE: Final = 20_000
 """Longer answers are checked in another process: an instruction takes about 1 ms for these at worst."""
 
@@ -22,7 +23,6 @@ _MAX_TEXT_HERE: Final = 20_000
 class InstructionFollowingSettings(EnvironmentSettings):
     grading_mode: GradingMode | None = None
     """Forces one way of grading for all rows."""
-    verify_timeout_s: PositiveFloat = 30.0
     verify_processes: PositiveInt = 2
     """Processes for very long answers, started when needed."""
 
@@ -83,7 +83,7 @@ class InstructionFollowing(Environment[InstructionFollowingTask, None]):
         self._pool = WorkPool(
             "gymnast.hub.resources_servers.instruction_following.instructions:check_all",
             size=settings.verify_processes,
-            timeout_s=settings.verify_timeout_s,
+            cpu_s=_MAX_CPU_S,
         )
 
     async def stop(self) -> None:

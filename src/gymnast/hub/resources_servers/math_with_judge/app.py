@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import PositiveFloat, PositiveInt, field_validator
 
 from gymnast.errors import CallError, UserError
-from gymnast.hub import cpu_time
+from gymnast.hub.cpu_time import GRACE_S
 from gymnast.hub.resources_servers.math_with_judge.excerpt import excerpt
 from gymnast.hub.resources_servers.math_with_judge.prompt import SYSTEM, question_of
 from gymnast.kit import Attempt, Environment, Task, Verdict
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from gymnast.wire.server import Surroundings
 
 _SCORE: Final = f"{__package__}.library:score"
-_WALL_FACTOR: Final = 6.0  # a worker that gets a sixth of a core is starved; its answers are not wrong
-_EXPRESSION_TOO_MUCH: Final = {-cpu_time.SIGNAL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS}
+_EXPRESSION_TOO_MUCH: Final = {-signal.SIGPROF, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS}
 """How a worker ends of what it was given to compare. Anything else (e.g. the system ran out of memory) is a failure."""
 
 
@@ -68,7 +67,7 @@ class MathWithJudge(Environment[MathTask, None]):
         self._judge = Judge(self.calls, settings, Labels(), system=SYSTEM)
         cpu_s = settings.library_verifier_timeout_seconds
         size = min(settings.library_verifier_max_concurrency, os.cpu_count() or 1)
-        self._workers = WorkPool(_SCORE, size=size, timeout_s=cpu_s * _WALL_FACTOR)
+        self._workers = WorkPool(_SCORE, size=size, cpu_s=cpu_s + GRACE_S)
 
     async def stop(self) -> None:
         await self._workers.close()

@@ -10,7 +10,7 @@ from pydantic import PositiveFloat, PositiveInt, field_validator
 
 from gymnast.hub.resources_servers.mcqa.grading import Options, by_mode
 from gymnast.kit import Attempt, Environment, EnvironmentSettings, Task, Verdict
-from gymnast.kit.work_pool import WorkPool, WorkTimeoutError
+from gymnast.kit.work_pool import WorkOverrunError, WorkPool
 from gymnast.wire.server import Surroundings
 
 RowMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"]
@@ -25,7 +25,7 @@ class MCQASettings(EnvironmentSettings):
     grading_mode: ServerMode | None = None
     """Forces one rule for all rows."""
     regex_timeout_s: PositiveFloat = 5.0
-    """A row's pattern that is still searching after this long has found nothing."""
+    """A row's pattern that is still searching after this much CPU time has found nothing."""
     verify_processes: PositiveInt = 2
     """Processes for patterns and for very long answers, started when needed."""
 
@@ -66,7 +66,7 @@ class MCQA(Environment[MCQATask, None]):
         self._pool = WorkPool(
             "gymnast.hub.resources_servers.mcqa.grading:by_rule",
             size=settings.verify_processes,
-            timeout_s=settings.regex_timeout_s,
+            cpu_s=settings.regex_timeout_s,
         )
 
     async def stop(self) -> None:
@@ -85,7 +85,7 @@ class MCQA(Environment[MCQATask, None]):
         for pattern in _patterns(task.template_metadata) if task.template_metadata else ():
             try:
                 letter: str | None = await self._pool.call(text, options, "pattern", pattern)
-            except WorkTimeoutError:
+            except WorkOverrunError:
                 self.log.warning("output_regex %.200r gave up after %g s", pattern, self.settings.regex_timeout_s)
                 continue
             if letter is not None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from gymnast.errors import UserError
 from gymnast.hub.resources_servers.reasoning_gym.answers import answer_of
 from gymnast.kit import Attempt, Environment, EnvironmentSettings, Task, Verdict
-from gymnast.kit.work_pool import WorkPool, WorkTimeoutError
+from gymnast.kit.work_pool import WorkOverrunError, WorkPool
 from gymnast.wire.server import Surroundings
 from gymnast.wire.validate import InvalidBody
 
@@ -19,7 +19,7 @@ class ReasoningGymSettings(EnvironmentSettings):
     answer_fallback: Literal["last_line", "none"] = "last_line"
     r"""What is the answer of a text without `<answer>` tags and without `\boxed{}`."""
     verify_timeout_s: PositiveFloat = 20.0
-    """An answer whose scorer takes longer scores 0."""
+    """An answer whose scorer takes more CPU time scores 0."""
     verify_processes: PositiveInt = 2
     """Processes that score; each takes seconds to start and some 250 MB."""
     max_answer_chars: PositiveInt = 100_000
@@ -55,7 +55,8 @@ class ReasoningGym(Environment[ReasoningGymTask, None]):
         self._pool = WorkPool(
             "gymnast.hub.resources_servers.reasoning_gym.scoring:score",
             size=settings.verify_processes,
-            timeout_s=settings.verify_timeout_s,
+            cpu_s=settings.verify_timeout_s,
+            warm_up="gymnast.hub.resources_servers.reasoning_gym.scoring:factory",
         )
 
     async def start(self) -> None:
@@ -80,7 +81,7 @@ class ReasoningGym(Environment[ReasoningGymTask, None]):
     async def _score(self, task: str, answer: str | None, entry: dict[str, Any]) -> float:
         try:
             outcome = await self._pool.call(task, answer, entry)
-        except WorkTimeoutError as error:
+        except WorkOverrunError as error:
             self.log.warning("an answer to a task of %s scores 0: %s", task, error)
             return 0.0
         if "row_error" in outcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
@@ -83,7 +84,9 @@ def task_names() -> list[str]:
 
 def factory() -> Any:
     """The package's registry of generators."""
-    import_module("reasoning_gym")  # registers them
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some of what the package needs is written for older Pythons
+        import_module("reasoning_gym")  # registers them
     return import_module("reasoning_gym.factory")
 
 

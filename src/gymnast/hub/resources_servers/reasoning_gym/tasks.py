@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from gymnast.config.environ import child_environ
 from gymnast.errors import suggest
 from gymnast.hub.graded_tasks import Row, level_range
 from gymnast.hub.resources_servers.reasoning_gym.scoring import factory, task_names
@@ -105,5 +107,13 @@ def write_tasks(arguments: Sequence[str] | None = None) -> None:
                 sys.stderr.write(f"skipped the rest of {error}\n")
 
 
+def _with_fixed_hashes() -> None:
+    """Some generators go through sets of texts: the same seed makes the same tasks only with the same hashes."""
+    if sys.flags.hash_randomization:
+        command = [sys.executable, "-m", "gymnast.hub.resources_servers.reasoning_gym.tasks", *sys.argv[1:]]
+        os.execve(sys.executable, command, child_environ({"PYTHONHASHSEED": "0"}))  # noqa: S606 - ourselves
+
+
 if __name__ == "__main__":
+    _with_fixed_hashes()
     write_tasks()

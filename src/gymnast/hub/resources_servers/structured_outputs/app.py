@@ -10,7 +10,7 @@ from pydantic import BaseModel, PositiveFloat, PositiveInt, field_validator
 from gymnast.errors import UserError
 from gymnast.hub.resources_servers.structured_outputs.documents import DocumentError
 from gymnast.kit import Attempt, Environment, EnvironmentSettings, Task, Verdict
-from gymnast.kit.work_pool import WorkPool, WorkTimeoutError
+from gymnast.kit.work_pool import WorkOverrunError, WorkPool
 from gymnast.types.json import JsonObject
 from gymnast.wire.server import Surroundings
 from gymnast.wire.validate import InvalidBody
@@ -27,6 +27,7 @@ class StructuredOutputsSettings(EnvironmentSettings):
     """Treat every object of a schema as closed: all its properties required and no others."""
     max_document_chars: PositiveInt = 1_000_000
     verify_timeout_s: PositiveFloat = 10.0
+    """CPU time a document may take."""
     verify_processes: PositiveInt = 2
 
 
@@ -93,7 +94,7 @@ class StructuredOutputs(Environment[StructuredOutputsTask, None]):
         self._pool = WorkPool(
             "gymnast.hub.resources_servers.structured_outputs.checking:check",
             size=settings.verify_processes,
-            timeout_s=settings.verify_timeout_s,
+            cpu_s=settings.verify_timeout_s,
         )
 
     async def start(self) -> None:
@@ -130,7 +131,7 @@ class StructuredOutputs(Environment[StructuredOutputsTask, None]):
             raise DocumentError(f"the document has {len(document)} characters", "too_large")
         try:
             outcome: dict[str, str | None] = await self._pool.call(task.schema_str, task.schema_type, document, options)
-        except WorkTimeoutError as error:
+        except WorkOverrunError as error:
             raise DocumentError(f"the document could not be checked: {error}", "timeout") from error
         return outcome
 

@@ -7,7 +7,6 @@ the rollout's record holds the trace. The command's process group is ended with 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
@@ -25,17 +24,15 @@ from gymnast.hub.responses_api_agents.command_agent.workplace import (
     task_of,
     variables,
 )
+from gymnast.hub.responses_api_agents.gateway_place import GatewayPlace
 from gymnast.kit import Agent, AgentSettings, ModelRef, ResourcesRef
 from gymnast.kit.door import Door
 from gymnast.kit.door_rules import Limits, Places
 from gymnast.kit.gateway import Address, Gateway
 from gymnast.kit.verify_call import verified
 from gymnast.runtime.command import CommandResult, CommandSpec, Runner, run_here
-from gymnast.runtime.listener import Listener
-from gymnast.runtime.ports import advertised, bind
 from gymnast.types.failure import Stage
 from gymnast.types.task import PARAMS
-from gymnast.wire.asgi import ServerApp
 
 if TYPE_CHECKING:
     from gymnast.types.items import CreateParams, Response
@@ -86,13 +83,11 @@ class CommandAgent(Agent):
     def __init__(self, name: str, settings: CommandAgentSettings, surroundings: Surroundings) -> None:
         super().__init__(name, settings, surroundings)
         self._gateway = Gateway(name, surroundings)
+        self._place = GatewayPlace(self._gateway, settings.gateway_host, settings.gateway_address)
         self._runner: Runner = run_here
-        self._resources = AsyncExitStack()
-        self._listener: Listener | None = None
-        self._starting = asyncio.Lock()
 
     async def stop(self) -> None:
-        await self._resources.aclose()
+        await self._place.close()
 
     async def run(self, row: JsonObject, params: CreateParams, scope: Scope) -> JsonObject:
         environment = self.settings.resources_server.name
@@ -143,7 +138,7 @@ class CommandAgent(Agent):
     async def _command(
         self, row: JsonObject, params: CreateParams, scope: Scope, place: Workplace
     ) -> tuple[Door, CommandResult]:
-        base_url = await self._base_url()
+        base_url = await self._place.base_url()
         door, address = self._gateway.open(base_url, self._places(), self._limits(), params, scope)
         try:
             return door, await self._runner(self._spec(row, params, scope.rollout_id or "", place, address))
@@ -156,7 +151,7 @@ class CommandAgent(Agent):
         settings, prompt = self.settings, prompt_of(params)
         place.write(prompt, task_of(row, rollout_id, settings.task_fields))
         known = placeholders(place, address, prompt=prompt, model=settings.model_name, rollout_id=rollout_id)
-        own = variables(known, settings.environment, has_tools=bool(params.get("tools")), host=self._host())
+        own = variables(known, settings.environment, has_tools=bool(params.get("tools")), host=self._place.host)
         by_stdin = {"stdin": place.prompt_file} if settings.prompt_via == "stdin" else {}
         return CommandSpec(
             arguments(settings.command, known, with_prompt=settings.prompt_via == "argument"),
@@ -181,20 +176,6 @@ class CommandAgent(Agent):
         return result.stdout if self.settings.answer_from == "stdout" else place.answer()
 
     # --- the gateway -------------------------------------------------------------------------------------------------
-
-    async def _base_url(self) -> str:
-        """Where the gateway listens; it is put on a port when the first rollout needs it."""
-        async with self._starting:
-            if self._listener is None:
-                way_on = "choose another `gateway_host`"
-                sock = bind(self.settings.gateway_host, 0, what=f"the gateway of {self.name}", way_on=way_on)
-                listener = Listener(ServerApp(self._gateway), sock)
-                self._listener = await self._resources.enter_async_context(listener)
-        host = self._host()
-        return f"http://{f'[{host}]' if ':' in host else host}:{self._listener.port}"
-
-    def _host(self) -> str:
-        return self.settings.gateway_address or advertised(self.settings.gateway_host)
 
     def _places(self) -> Places:
         settings = self.settings

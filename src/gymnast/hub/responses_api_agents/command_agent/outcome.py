@@ -64,11 +64,15 @@ def _was_cut_off(door: Door) -> bool:
 
 def scored_response(params: CreateParams, door: Door, result: CommandResult, answer: str | None) -> Response:
     """The rollout as one response: the main conversation, the usage of all calls, why it was cut off if it was."""
-    end = door.trace.main_end
     output: list[Any] = door.trace.main_output()
     if answer is not None and answer.strip() != _last_text(output).strip():
         output.append(_message(answer))
-    reason = door.ended_by or ("timeout" if result.timed_out else None)
+    return traced_response(params, door, output, door.ended_by or ("timeout" if result.timed_out else None))
+
+
+def traced_response(params: CreateParams, door: Door, output: list[Any], reason: str | None) -> Response:
+    """A response with this output, and what else is known of the rollout's main conversation."""
+    end = door.trace.main_end
     return response_object(
         params,
         output,

@@ -53,8 +53,8 @@ class Server:
         self.session: Running | None = None
         self.libc.prctl(confine.SET_DUMPABLE, 0, 0, 0, 0)
         self.libc.prctl(confine.SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        os.environ.clear()
-        os.environ.update(self.environment)
+        if not self.has_walls:  # else it ends with the walls
+            self.libc.prctl(confine.SET_DEATH_SIGNAL, confine.KILL_SIGNAL, 0, 0, 0)
         for name in config["preload"]:
             try:
                 importlib.import_module(name)
@@ -83,6 +83,8 @@ class Server:
         try:
             if request["kind"] == "execute":
                 return self._execute(request, blob)
+            if request["kind"] == "end":
+                return self._end()
             running = Running(self, request, blob)
             return running.to_its_end()
         except OSError as error:
@@ -92,6 +94,11 @@ class Server:
         if self.session is None:
             self.session = Running(self, request, b"")
         return self.session.step(request["limits"], blob)
+
+    def _end(self) -> tuple[dict[str, Any], bytes]:
+        """The session is over; the jail serves others."""
+        running, self.session = self.session, None
+        return running.stopped("wall") if running else ({"stdout": 0, "stderr": 0, "reason": "wall"}, b"")
 
 
 class Running:
@@ -115,7 +122,7 @@ class Running:
         limits, stdin = self.request["limits"], self.blob[: self.request.get("stdin", 0)]
         self.watch.feed("stdin", stdin, then_close=True)
         reason = self.watch.until_end(limits, self.started, calls=len(self.request.get("arguments", ())))
-        return self._report(reason)
+        return self.stopped(reason)
 
     def step(self, limits: dict[str, Any], source: bytes) -> tuple[dict[str, Any], bytes]:
         """Execute one piece of code in the session."""
@@ -126,9 +133,9 @@ class Running:
         if reason == "answered":
             return self.watch.taken(), self.watch.take_output()
         self.server.session = None
-        return self._report(reason)
+        return self.stopped(reason)
 
-    def _report(self, reason: str) -> tuple[dict[str, Any], bytes]:
+    def stopped(self, reason: str) -> tuple[dict[str, Any], bytes]:
         """End whatever is left of it, and say how it went."""
         if reason != "ended":
             used = self.watch.cpu_s(self.watch.processes())  # nobody will have waited for those that are killed
@@ -194,6 +201,8 @@ class Running:
     def _settle(self, fds: dict[str, int]) -> None:
         server, limits = self.server, self.request["limits"]
         server.libc.prctl(confine.SET_DUMPABLE, 1, 0, 0, 0)  # the files of /proc/self belong to it from here on
+        if not self.nested:  # else it ends with its namespace
+            server.libc.prctl(confine.SET_DEATH_SIGNAL, confine.KILL_SIGNAL, 0, 0, 0)
         os.setsid()
         os.umask(0o022)
         with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123 - pathlib costs an import in every jail
@@ -203,7 +212,6 @@ class Running:
         if self.request["kind"] in ("call", "execute"):
             kept |= {program.SAY: fds["say"], program.HEAR: fds["hear"]}
         confine.keep_only(kept)
-        os.environ.update(self.request.get("environment", {}))
         session = self.request["kind"] == "execute"  # its CPU time is watched step by step
         limits = limits | ({"cpu_s": 0} if session else {})
         if self.request["kind"] == "command" and self.request["has_group"]:
@@ -232,7 +240,7 @@ class Running:
     def _start(self) -> int:
         request = self.request
         if request["kind"] == "command":
-            return program.run_command(request["command"], dict(os.environ))
+            return program.run_command(request["command"], self.server.environment | request["environment"])
         if request["kind"] == "execute":
             return program.keep_interpreting()
         source = self.blob[request.get("stdin", 0) :][: request["files"][0][1]]

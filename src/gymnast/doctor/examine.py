@@ -1,0 +1,158 @@
+"""From what is to be looked at to the report: read, walk the steps, apply the rules, rank. It only reads."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gymnast.doctor.facts import Facts
+from gymnast.doctor.findings import Report
+from gymnast.doctor.ranking import ranked
+from gymnast.doctor.read_logs import LOG_SUFFIXES, logs_in, read_logs
+from gymnast.doctor.read_run import read_run
+from gymnast.doctor.rules.registry import findings_of, notes_of
+from gymnast.doctor.scheduler import read_job
+from gymnast.doctor.steps import walk
+from gymnast.errors import NotFoundError, UserError
+from gymnast.store.paths import RunPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from gymnast.doctor.facts import ProbeFacts, RunFacts
+
+_OTHERS = (
+    *("_run.json", "_materialized_inputs.jsonl", "_failures.jsonl", "_aggregate_metrics.json", ".jsonl.done"),
+    *("_reward_profiling.jsonl", "_agent_metrics.json", "_profile_summary.json", ".lock", ".sock"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is to be looked at. Any of it may be missing."""
+
+    run: RunPaths | None = None
+    logs: tuple[Path, ...] = ()
+    job: str | None = None
+    data: Path | None = None
+    live: dict[str, Any] | None = None
+    stacks: tuple[dict[str, Any], ...] = ()
+    servers: tuple[ProbeFacts, ...] = ()
+    probes: tuple[ProbeFacts, ...] = ()
+    stuck_after_s: float = 60.0
+    name: str = field(default="")
+
+
+def subject_of(given: Path | None, logs: Iterable[Path] = (), **more: Any) -> Subject:
+    """What a path means: a run by any of its files, one log file, or a folder with logs and perhaps one run."""
+    log_files = [path for named in logs for path in (logs_in(named) if named.is_dir() else [named])]
+    if given is None:
+        return Subject(logs=tuple(log_files), **more)
+    if given.is_dir():
+        run = _run_in(given)
+        return Subject(run, tuple(dict.fromkeys((*logs_in(given), *log_files))), name=str(given), **more)
+    paths = _run_of(given)
+    if paths is not None:
+        return Subject(paths, tuple(dict.fromkeys((*_logs_of(paths), *log_files))), name=str(paths.output), **more)
+    if given.is_file():
+        return Subject(logs=(given, *log_files), name=str(given), **more)
+    raise NotFoundError(
+        f"there is no run and no log '{given}'", next="name a run's output file, a log file, or a folder of logs"
+    )
+
+
+def examine(subject: Subject) -> Report:
+    """Doctor's answer."""
+    facts = read(subject)
+    if facts.run is None and not facts.logs.files and not facts.servers and facts.job is None:
+        raise NotFoundError(
+            facts.job_problem or f"there is nothing to look at in '{subject.name}': no run and no logs",
+            next="name a run's output file, a log file, or a folder of logs",
+        )
+    findings = ranked(findings_of(facts), facts)
+    return Report(
+        facts.subject,
+        tuple(findings),
+        tuple(notes_of(facts)),
+        walk(facts, findings),
+        _counts(facts.run),
+        subject.stacks,
+    )
+
+
+def read(subject: Subject) -> Facts:
+    """Everything that is to be known."""
+    job = read_job(subject.job) if subject.job is not None else None
+    problem = None
+    if subject.job is not None and job is None:
+        problem = f"job {subject.job}: neither scontrol, sacct nor squeue knows it here"
+    logs = tuple(dict.fromkeys((*subject.logs, *(job.log_files if job is not None else ()))))
+    return Facts(
+        subject.name or (f"job {subject.job}" if subject.job else "what is running"),
+        time.time(),
+        read_run(subject.run, subject.data) if subject.run is not None else None,
+        read_logs(logs),
+        job,
+        problem,
+        subject.probes,
+        subject.servers,
+        subject.live,
+        subject.stacks,
+        subject.stuck_after_s,
+    )
+
+
+def endpoints_of(paths: RunPaths) -> list[str]:
+    """The policy endpoints that a run's failures name."""
+    run = read_run(paths)
+    models = (group for group in run.failures if group.kind.startswith("model"))
+    return list(dict.fromkeys(example.endpoint for group in models for example in group.examples if example.endpoint))
+
+
+def _counts(run: RunFacts | None) -> dict[str, int]:
+    if run is None:
+        return {}
+    return {"requested": run.requested, "scored": run.scored, "lost": run.lost, "failed attempts": run.failure_lines}
+
+
+def _run_of(given: Path) -> RunPaths | None:
+    for suffix in _OTHERS:
+        if given.name.endswith(suffix):
+            return _existing(given.with_name(given.name.removesuffix(suffix) + ".jsonl"))
+    if given.suffix == ".jsonl":
+        return _existing(given)
+    return _existing(given.with_name(given.name + ".jsonl")) if not given.is_file() else None
+
+
+def _existing(output: Path) -> RunPaths | None:
+    paths = RunPaths(output)
+    return paths if paths.existing() else None
+
+
+def _run_in(folder: Path) -> RunPaths | None:
+    """The one run of a folder, or None."""
+    marks = ("_run.json", "_materialized_inputs.jsonl")
+    stems = {path.name.removesuffix(mark) for mark in marks for path in folder.glob(f"*{mark}")}
+    if len(stems) > 1:
+        raise UserError(
+            f"the folder has {len(stems)} runs: {', '.join(sorted(stems)[:8])}",
+            where=str(folder),
+            next=f"name one: gymnast doctor {folder}/{min(stems)}.jsonl",
+        )
+    return RunPaths(folder / f"{stems.pop()}.jsonl") if stems else None
+
+
+def _logs_of(paths: RunPaths) -> list[Path]:
+    """The run's own log folder, and logs beside it that have its name."""
+    stem = paths.output.stem
+    beside = [path for path in paths.output.parent.glob(f"{stem}*") if LOG_SUFFIXES.search(path.name)]
+    own = logs_in(paths.logs) if paths.logs.is_dir() else []
+    return [*own, *sorted(path for path in beside if path.is_file() and not _is_events(path))]
+
+
+def _is_events(path: Path) -> bool:
+    """What `collect --json` prints is no log: it says of every retried attempt that it failed."""
+    with path.open("rb") as stream:
+        return stream.read(16).startswith(b'{"type":"run_')

@@ -1,0 +1,166 @@
+"""The plan and the scored records of a run, each in one pass: counts, keys, what is odd about rewards and replies."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import orjson
+
+from gymnast.doctor.facts import PlanFacts, RecordFacts
+from gymnast.store.keys import key_of_line
+from gymnast.store.keyset import KeySet
+from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+from gymnast.types.usage import MODEL_USAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+_FEW: Final = 5
+_NOT_FOUND: Final = re.compile(rb'\\"detail\\": ?\\"Not Found\\"')
+_NO_SUCH_TOOL: Final = b"There is no tool '"
+_NO_TOOLS: Final = b'"tools":[]'
+
+
+class _Usage(msgspec.Struct):
+    output_tokens: int | None = None
+
+
+class _Incomplete(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    usage: _Usage | None = None
+    incomplete_details: _Incomplete | None = None
+
+
+class _Metered(msgspec.Struct):
+    unmetered_calls: int = 0
+    output_tokens: int = 0
+
+
+class _Scored(msgspec.Struct):
+    reward: float
+    task: int = msgspec.field(name=TASK_INDEX)
+    rollout: int = msgspec.field(name=ROLLOUT_INDEX)
+    response: _Response | None = None
+    metered: _Metered | None = msgspec.field(name=MODEL_USAGE, default=None)
+
+
+@dataclass(slots=True)
+class Records:
+    """The facts, and which rollouts they are about."""
+
+    facts: RecordFacts = field(default_factory=RecordFacts)
+    keys: KeySet = field(default_factory=KeySet)
+
+
+def read_records(path: Path) -> Records | None:
+    """The scored records; None where the file is not there."""
+    if not path.exists():
+        return None
+    found = Records()
+    facts, decoder = found.facts, msgspec.json.Decoder(_Scored)
+    raw = b"\n"
+    with path.open("rb", buffering=1 << 20) as stream:
+        for number, raw in enumerate(stream, 1):
+            if not raw.strip():
+                continue
+            facts.lines += 1
+            try:
+                record = decoder.decode(raw)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                if len(facts.damaged) < _FEW:
+                    facts.damaged.append((number, str(error)))
+                continue
+            _count(found, record, raw)
+    facts.is_torn = not raw.endswith(b"\n")
+    facts.modified_at = path.stat().st_mtime
+    aside = path.with_name(path.name + ".damaged")
+    facts.repaired = aside.read_bytes().count(b"\n") if aside.exists() else 0
+    return found
+
+
+def _count(found: Records, record: _Scored, raw: bytes) -> None:
+    facts, key = found.facts, RolloutKey(record.task, record.rollout)
+    if key.packed in found.keys:
+        facts.duplicates += 1
+        if len(facts.duplicate_keys) < _FEW:
+            facts.duplicate_keys.append(str(key))
+        return
+    found.keys.add(key.packed)
+    is_first = facts.scored == 0
+    facts.scored += 1
+    facts.reward_min = record.reward if is_first else min(facts.reward_min, record.reward)
+    facts.reward_max = record.reward if is_first else max(facts.reward_max, record.reward)
+    _count_reply(facts, record)
+    if b"function_call_output" in raw:
+        _count_tools(facts, raw)
+
+
+def _count_reply(facts: RecordFacts, record: _Scored) -> None:
+    response = record.response
+    usage = response.usage if response is not None else None
+    if usage is None or (record.metered is not None and record.metered.unmetered_calls):
+        facts.without_usage += 1
+    if response is not None and response.incomplete_details is not None:
+        if usage is None or not usage.output_tokens:
+            facts.overflowed += 1
+        else:
+            facts.truncated += 1
+
+
+def _count_tools(facts: RecordFacts, raw: bytes) -> None:
+    if _NO_SUCH_TOOL in raw:
+        facts.undeclared_tools += 1
+    if not _NOT_FOUND.search(raw):
+        return
+    for name in _unowned(orjson.loads(raw)):
+        facts.unowned_tools[name] += 1
+
+
+def _unowned(record: Any) -> set[str]:
+    """The tools of a trajectory that were answered with "Not Found"."""
+    items = (record.get("response") or {}).get("output") or []
+    names = {item.get("call_id"): item.get("name") for item in items if item.get("type") == "function_call"}
+    missing = (
+        item.get("call_id")
+        for item in items
+        if item.get("type") == "function_call_output" and '"Not Found"' in str(item.get("output"))
+    )
+    return {str(names.get(call_id) or "?") for call_id in missing}
+
+
+def read_plan(path: Path, records: Records | None, settled: Collection[int]) -> PlanFacts | None:
+    """The materialized inputs; what of them has no outcome, and what has one without being planned, is noted."""
+    if not path.exists():
+        return None
+    facts, planned, tasks = PlanFacts(modified_at=path.stat().st_mtime), KeySet(), KeySet()
+    missing = 0
+    missing_keys: list[str] = []
+    with path.open("rb", buffering=1 << 20) as stream:
+        for raw in stream:
+            facts.rows += 1
+            facts.crc32 = zlib.crc32(raw, facts.crc32)
+            facts.tools = facts.tools or (b'"tools":' in raw and _NO_TOOLS not in raw)
+            key = key_of_line(raw.rstrip(b"\r\n"))
+            if key is None:
+                facts.keyless += 1
+                continue
+            planned.add(key.packed)
+            tasks.add(key.task)
+            if records is not None and key.packed not in records.keys and key.packed not in settled:
+                missing += 1
+                if len(missing_keys) < _FEW:
+                    missing_keys.append(str(key))
+    facts.tasks = len(tasks)
+    if records is not None:
+        records.facts.missing, records.facts.missing_keys = missing, missing_keys
+        both = facts.rows - facts.keyless - missing - sum(1 for packed in settled if packed in planned)
+        records.facts.unplanned = max(0, len(records.keys) - both)
+    return facts

@@ -1,0 +1,180 @@
+"""A run from its files: ours, or one that NeMo Gym wrote, which has no manifest. Any of them may be missing."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from gymnast.config.roots import HUB
+from gymnast.doctor.facts import RunFacts, SourceFacts
+from gymnast.doctor.read_failures import Failures, read_failures
+from gymnast.doctor.read_records import Records, read_plan, read_records
+from gymnast.doctor.schema_diff import FieldDifference, compare, from_refusal
+from gymnast.errors import DataError
+from gymnast.store.keys import key_of_line
+from gymnast.store.keyset import KeySet
+from gymnast.store.lines import numbered_lines
+from gymnast.store.manifest import Manifest, read_manifest
+
+if TYPE_CHECKING:
+    from gymnast.doctor.facts import FailureGroup
+    from gymnast.store.paths import RunPaths
+
+_REFUSED: Final = ("verify_rejected", "seed_rejected", "agent_rejected", "model_rejected")
+
+
+def read_run(paths: RunPaths, data: Path | None = None) -> RunFacts:
+    """What the files of a run say. `data` is the input file, where the run itself does not name it."""
+    manifest, problem = _manifest(paths)
+    records = read_records(paths.output)
+    failures = read_failures(paths.failures, records.keys if records is not None else KeySet())
+    plan = read_plan(paths.materialized_inputs, records, failures.settled)
+    run = RunFacts(
+        paths.output,
+        manifest,
+        problem,
+        plan,
+        records.facts if records is not None else None,
+        failures.groups,
+        failures.lines,
+        _profile_rows(paths),
+        _source(manifest, data, paths),
+        _is_locked(paths.lock),
+        failures.first_at,
+        failures.last_at,
+    )
+    _note_damage(failures, records)
+    refused = next((group for group in failures.groups if group.kind in _REFUSED), None)
+    if refused is not None:
+        run.schema_of = refused.kind
+        run.schema = _schema(paths, manifest, refused)
+    return run
+
+
+def _manifest(paths: RunPaths) -> tuple[Manifest | None, str | None]:
+    try:
+        return read_manifest(paths.manifest), None
+    except DataError as error:
+        return None, error.what
+
+
+def _note_damage(failures: Failures, records: Records | None) -> None:
+    if records is not None:
+        records.facts.damaged += failures.damaged
+
+
+def _profile_rows(paths: RunPaths) -> int | None:
+    profile = paths.output.with_name(paths.output.stem + "_reward_profiling.jsonl")
+    if not profile.exists():
+        return None
+    return sum(1 for _, line in numbered_lines(profile) if line.strip())
+
+
+def _is_locked(lock: Path) -> bool:
+    """Whether a process writes the run at this moment."""
+    try:
+        fd = os.open(lock, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+
+
+# --- the input file --------------------------------------------------------------------------------------------------
+
+
+def _source(manifest: Manifest | None, data: Path | None, paths: RunPaths) -> SourceFacts | None:
+    if data is None and manifest is None:
+        return None
+    path = data if data is not None else Path(str(manifest.source.get("path", "")) if manifest is not None else "")
+    if not path.is_file():
+        return SourceFacts(str(path), exists=False)
+    modified_at = path.stat().st_mtime
+    digest = str(manifest.source.get("digest") or "") if manifest is not None else ""
+    if digest:
+        changed = _digest(path) != digest
+        return SourceFacts(str(path), exists=True, changed=changed, modified_at=modified_at, detail="digest")
+    plan = paths.materialized_inputs
+    if not plan.exists():
+        return SourceFacts(str(path), exists=True, modified_at=modified_at)
+    missing = _rows_not_in(path, plan)
+    detail = f"{missing} of its rows are not in {plan.name}" if missing else "all its rows are planned"
+    return SourceFacts(str(path), exists=True, changed=missing > 0, modified_at=modified_at, detail=detail)
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for _, line in numbered_lines(path):
+        digest.update(line + b"\n")
+    return digest.hexdigest()
+
+
+def _rows_not_in(source: Path, plan: Path) -> int:
+    """How many rows of a file no planned row was made from: planned rows have what theirs had, and more."""
+    planned = {_identity(line) for _, line in numbered_lines(plan)}
+    return sum(_identity(line) not in planned for _, line in numbered_lines(source) if line.strip())
+
+
+def _identity(line: bytes) -> bytes:
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return b""
+    params = row.get("responses_create_params") if isinstance(row, dict) else None
+    said = params.get("input") if isinstance(params, dict) else None
+    own = {key: value for key, value in row.items() if not key.startswith("_ng_")} if isinstance(row, dict) else {}
+    own.pop("agent_ref", None)
+    own["responses_create_params"] = said
+    return hashlib.blake2b(orjson.dumps(own, option=orjson.OPT_SORT_KEYS), digest_size=12).digest()
+
+
+# --- the refused row -------------------------------------------------------------------------------------------------
+
+
+def _schema(paths: RunPaths, manifest: Manifest | None, refused: FailureGroup) -> list[FieldDifference]:
+    """The first refused row, field by field: against the environment's task, or else as the refusal tells it."""
+    example = refused.first
+    row = _planned_row(paths.materialized_inputs, example.key)
+    said = from_refusal(example.body, row)
+    model = _task_model(manifest, example.instance) if refused.kind in {"verify_rejected", "seed_rejected"} else None
+    if row is None or model is None:
+        return said
+    fields = compare(row, model)
+    return fields if any(found.problem for found in fields) else said
+
+
+def _planned_row(plan: Path, key: str) -> dict[str, Any] | None:
+    if not plan.exists():
+        return None
+    for _, line in numbered_lines(plan):
+        if str(key_of_line(line)) == key:
+            found: dict[str, Any] = orjson.loads(line)
+            return found
+    return None
+
+
+def _task_model(manifest: Manifest | None, instance: str) -> Any:
+    """The task of a shipped environment. Code that did not ship with us is not run to look at a failure."""
+    settings = manifest.settings.get(instance) if manifest is not None else None
+    implementation = settings.get("implementation") if isinstance(settings, dict) else None
+    if not isinstance(implementation, str) or not (HUB / implementation / "app.py").is_file():
+        return None
+    name = f"gymnast.hub.{implementation.replace('/', '.')}.app"
+    try:
+        __import__(name)
+    except Exception:  # noqa: BLE001 - a diagnosis goes on without what cannot be loaded
+        return None
+    members = vars(sys.modules[name]).values()
+    servers = [member for member in members if isinstance(member, type) and member.__module__ == name]
+    return next((server.task_type for server in servers if hasattr(server, "task_type")), None)

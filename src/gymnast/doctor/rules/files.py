@@ -1,0 +1,148 @@
+"""Counts that do not add up: fewer rollouts than requested, empty profiles, budgets, runs that were stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gymnast.doctor.findings import Confidence, Evidence, Finding
+from gymnast.doctor.rules.rule import Rule
+from gymnast.store.manifest import RunState
+from gymnast.types.failure import Layer
+
+if TYPE_CHECKING:
+    from gymnast.doctor.facts import Facts
+
+_MISSING: Final = frozenset({"fewer_than_requested", "missing_keys"})
+
+
+def budget_used_up(facts: Facts) -> Finding | None:
+    """The run ended because what it may spend was spent."""
+    run = facts.run
+    if run is None or "the budget of" not in run.note or run.is_running:
+        return None
+    return Finding(
+        "budget_used_up",
+        Layer.CONFIG,
+        f"the run ended because its budget is used up ({run.lost} rollouts lost)",
+        run.note,
+        "run the same command with --resume and a larger --max-tokens or --max-cost",
+        (Evidence("note of the manifest", f"{run.output.stem}_run.json", quote=run.note),),
+        lost=run.unexplained,
+        weight=62,
+        explains=_MISSING,
+    )
+
+
+def stopped_by_hand(facts: Facts) -> Finding | None:
+    """Somebody ended the run: a signal, or gymnast ctl."""
+    run = facts.run
+    manifest = run.manifest if run is not None else None
+    words = ("interrupted by", "by gymnast ctl", "cancelled")
+    if run is None or manifest is None or manifest.state is not RunState.INTERRUPTED or run.is_running:
+        return None
+    if not any(said in run.note for said in words):
+        return None
+    return Finding(
+        "stopped_by_hand",
+        Layer.INFRA,
+        f"the run was stopped ({run.lost} rollouts lost)",
+        f"{run.note}: a person, a script, or the scheduler's warning before its time limit",
+        "run the same command with --resume",
+        (Evidence("note of the manifest", f"{run.output.stem}_run.json", quote=run.note),),
+        lost=run.unexplained,
+        weight=40,
+        explains=_MISSING,
+    )
+
+
+def stopped_with_error(facts: Facts) -> Finding | None:
+    """The collecting process itself failed."""
+    run = facts.run
+    if run is None or "ended by an error" not in run.note or run.is_running:
+        return None
+    return Finding(
+        "stopped_with_error",
+        Layer.INFRA,
+        f"the collecting process ended with an error ({run.lost} rollouts lost)",
+        "the disk, or a bug: what it printed says which",
+        "read what the command printed (doctor --logs FILE reads it), mend that, and run again with --resume",
+        (Evidence("note of the manifest", f"{run.output.stem}_run.json", quote=run.note),),
+        Confidence.MEDIUM,
+        lost=run.unexplained,
+        weight=38,
+        explains=_MISSING,
+    )
+
+
+def partial_output(facts: Facts) -> Finding | None:
+    """A few rollouts and an empty profile."""
+    run = facts.run
+    if run is None or run.profile_rows is None or run.is_running:
+        return None
+    if run.profile_rows > 0 or run.requested == 0:
+        return None
+    return Finding(
+        "partial_output",
+        Layer.CACHE_RESUME,
+        f"the profile is empty, and {run.scored} of {run.requested} rollouts are scored",
+        "the profile was made from a partial output: verifier errors or an early end left tasks without rollouts",
+        "look at the verifier's failures first, finish the run with --resume, then gymnast profile again "
+        "(--allow-partial profiles what is there)",
+        (Evidence("0 rows", f"{run.output.stem}_reward_profiling.jsonl", count=run.profile_rows),),
+        Confidence.MEDIUM,
+        lost=run.unexplained,
+        weight=39,
+        explains=_MISSING,
+    )
+
+
+def fewer_than_requested(facts: Facts) -> Finding | None:
+    """Rollouts are missing, whatever the reason."""
+    run = facts.run
+    if run is None or run.is_running or not run.lost or not run.requested:
+        return None
+    keys = tuple(run.records.missing_keys) if run.records is not None else ()
+    if run.output.exists():
+        symptom = f"{run.scored} of {run.requested} requested rollouts are scored"
+    else:
+        symptom = f"there is no output: {run.requested} rollouts were planned"
+    seen = [Evidence(symptom, str(run.output), None, keys, run.lost)]
+    if run.note:
+        seen.append(Evidence("note of the manifest", f"{run.output.stem}_run.json", quote=run.note))
+    return Finding(
+        "fewer_than_requested",
+        Layer.INFRA if run.unexplained else Layer.VERIFIER,
+        symptom,
+        "the run ended early and left no failure records: its process was ended, or aborted on the first error"
+        if run.unexplained
+        else "every missing rollout has a failure record",
+        "give doctor the logs of that run (--logs DIR) to see what ended it, and finish it with --resume",
+        tuple(seen),
+        Confidence.LOW,
+        run.lost,
+        is_symptom=True,
+    )
+
+
+RULES: Final = (
+    Rule(
+        *("budget_used_up", Layer.CONFIG, 6, "`--max-tokens` or `--max-cost` ended the run (exit code 4)."),
+        *("`--resume` with a larger budget.", budget_used_up),
+    ),
+    Rule(
+        *("stopped_by_hand", Layer.INFRA, 6, "A signal or `gymnast ctl` ended the run."),
+        *("`--resume`.", stopped_by_hand),
+    ),
+    Rule(
+        *("stopped_with_error", Layer.INFRA, 6, "The collecting process ended with an error of its own."),
+        *("Read what it printed.", stopped_with_error),
+    ),
+    Rule(
+        *("partial_output", Layer.CACHE_RESUME, 6, "A few rollouts and an empty profile."),
+        *("Finish the run, then profile again.", partial_output),
+    ),
+    Rule(
+        *("fewer_than_requested", Layer.INFRA, 6, "Rollouts are missing and nothing else says why."),
+        *("Give doctor the logs, and `--resume`.", fewer_than_requested),
+    ),
+)

@@ -1,0 +1,175 @@
+"""Scheduler, processes, clocks: what was done to the run from outside."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from gymnast.doctor.findings import Confidence, Evidence, Finding, Note
+from gymnast.doctor.rules.rule import Rule
+from gymnast.store.manifest import RunState
+from gymnast.types.failure import Layer
+
+if TYPE_CHECKING:
+    from gymnast.doctor.facts import Facts, JobFacts
+    from gymnast.doctor.rules.rule import NoteRule
+
+CONSEQUENCES: Final = frozenset(
+    {
+        *("endpoint_down", "environment_down", "agent_down", "process_killed", "process_crashed", "collector_killed"),
+        *("fewer_than_requested", "missing_keys", "torn_line", "partial_output", "task_refused", "job_failed"),
+        *("not_ready", "engine_dead", "job_cancelled", "stopped_with_error"),
+    }
+)
+"""What follows when the machine takes something away."""
+_SKEW_S: Final = 120.0
+_WAITS: Final = frozenset({"Resources", "Priority", "None", "Dependency", "BeginTime", "JobArrayTaskLimit"})
+_RESUME: Final = "run the same collect command with --resume"
+_STATES: Final = {
+    "OUT_OF_MEMORY": ("oom_kill", "the job was killed because memory ran out", "sbatch --mem"),
+    "TIMEOUT": ("time_limit", "the job ran into its time limit", "sbatch --time"),
+    "DEADLINE": ("time_limit", "the job ran into its deadline", "sbatch --time"),
+    "PREEMPTED": ("time_limit", "the job was preempted", "a partition without preemption"),
+    "NODE_FAIL": ("time_limit", "the job's node failed", "sbatch --exclude"),
+    "CANCELLED": ("job_cancelled", "the job was cancelled", "sacct -j ID --format=State,ExitCode says by whom"),
+}
+
+
+def job_ended(facts: Facts) -> Finding | None:
+    """The scheduler took the job away, or its program failed."""
+    job = facts.job
+    if job is None or facts.is_whole:
+        return None
+    known = next((row for state, row in _STATES.items() if job.state.startswith(state)), None)
+    if known is not None:
+        name, symptom, way = known
+        action = f"submit it again ({way}) and finish the run: {_RESUME}"
+        return _job_finding(facts, job, name, symptom, action)
+    if not job.state.startswith(("FAILED", "BOOT_FAIL", "LAUNCH")):
+        return None
+    if job.exit_code.startswith("137") or job.exit_code.endswith(":9"):
+        action = "if it was memory (sacct -j ID --format=State,MaxRSS), ask for more with sbatch --mem; then " + _RESUME
+        return _job_finding(facts, job, "process_killed", "a process of the job was killed (SIGKILL)", action)
+    logs = ", ".join(map(str, job.log_files)) or "the job's log"
+    found = _job_finding(facts, job, "job_failed", "the job's program ended with an error", f"read the end of {logs}")
+    return Finding(found.id, found.layer, found.symptom, found.cause, found.action, found.evidence, is_symptom=True)
+
+
+def _job_finding(facts: Facts, job: JobFacts, name: str, symptom: str, action: str) -> Finding:
+    told = f"JobState={job.state} Reason={job.reason} ExitCode={job.exit_code}"
+    limits = {"TimeLimit", "RunTime", "Timelimit", "Elapsed", "MaxRSS", "ReqMem", "NodeList"}
+    more = " ".join(f"{key}={value}" for key, value in job.fields.items() if key in limits)
+    seen = (Evidence(f"job {job.id}: {job.source}", quote=f"{told} {more}".strip()),)
+    cause = f"Slurm ended job {job.id} as {job.state}"
+    lost = facts.unexplained
+    return Finding(name, Layer.INFRA, symptom, cause, action, seen, lost=lost, weight=99, explains=CONSEQUENCES)
+
+
+def job_cannot_start(facts: Facts) -> Finding | None:
+    """The job waits for something that will not come."""
+    job = facts.job
+    if job is None or not job.state.startswith("PENDING") or job.reason in _WAITS:
+        return None
+    told = Evidence(f"job {job.id}: {job.source}", quote=f"JobState=PENDING Reason={job.reason}")
+    return Finding(
+        "job_pending",
+        Layer.INFRA,
+        f"the job does not start ({job.reason})",
+        "it asks for something that the partition does not have, or may not have now",
+        f"correct what it asks for (scontrol show job {job.id}, sinfo -l), or release it: scontrol release {job.id}",
+        (told,),
+        weight=90,
+    )
+
+
+def collector_killed(facts: Facts) -> Finding | None:
+    """The manifest says running, and nobody holds the run's lock."""
+    run = facts.run
+    manifest = run.manifest if run is not None else None
+    if run is None or manifest is None or run.is_running or manifest.state is not RunState.RUNNING:
+        return None
+    last = manifest.invocations[-1] if manifest.invocations else None
+    who = f"pid {last.pid} on {last.host}" if last is not None else "its process"
+    return Finding(
+        "collector_killed",
+        Layer.INFRA,
+        f"the collecting process is gone without a word ({run.lost} rollouts lost)",
+        f"{who} was killed (kill -9, memory, a lost node): it had no time to say so",
+        f"find out who killed it (dmesg -T, sacct); nothing that was scored is lost: {_RESUME}",
+        (Evidence(f'state "running", and nobody holds the lock; {who}', f"{run.output.stem}_run.json"),),
+        Confidence.HIGH,
+        run.unexplained,
+        weight=60,
+        explains=frozenset({"fewer_than_requested", "missing_keys", "torn_line", "partial_output"}),
+    )
+
+
+def clock_skew(facts: Facts) -> Finding | None:
+    """Times in the run's files that cannot be."""
+    run = facts.run
+    manifest = run.manifest if run is not None else None
+    if run is None or manifest is None:
+        return None
+    odd: list[str] = []
+    if manifest.updated_at > facts.now + _SKEW_S:
+        odd.append(f"the manifest was written {manifest.updated_at - facts.now:.0f} s from now")
+    if run.first_failure_at is not None and run.first_failure_at < manifest.created_at - _SKEW_S:
+        odd.append(f"an attempt began {manifest.created_at - run.first_failure_at:.0f} s before the run")
+    if run.last_failure_at is not None and run.last_failure_at > max(manifest.updated_at, facts.now) + _SKEW_S:
+        odd.append(f"an attempt began {run.last_failure_at - manifest.updated_at:.0f} s after the run's last word")
+    odd += [
+        f"an invocation ended {worked.started_at - worked.ended_at:.0f} s before it began"
+        for worked in manifest.invocations
+        if worked.ended_at is not None and worked.ended_at < worked.started_at - _SKEW_S
+    ]
+    if not odd:
+        return None
+    seen = tuple(Evidence(said, f"{run.output.stem}_run.json") for said in odd)
+    return Finding(
+        "clock_skew",
+        Layer.INFRA,
+        "times in the run's files cannot be right",
+        "the clocks of the hosts that worked on the run differ, or one was set while it ran",
+        "compare date on the hosts (chronyc tracking) and mend the clock; deadlines and timestamps of this run are off",
+        seen,
+        Confidence.HIGH,
+        affected=run.scored,
+        weight=30,
+    )
+
+
+def job_waits(facts: Facts) -> Note | None:
+    """A job that waits its turn is no fault."""
+    job = facts.job
+    if job is not None and job.state.startswith("PENDING") and job.reason in _WAITS:
+        return Note("job_waits", f"job {job.id} waits its turn ({job.reason}): nothing is wrong with it")
+    if facts.job_problem and not re.search("not asked", facts.job_problem):
+        return Note("job_unknown", facts.job_problem)
+    return None
+
+
+RULES: Final = (
+    *(
+        Rule(name, Layer.INFRA, 1, about, action, job_ended)
+        for name, about, action in (
+            (
+                "job_failed",
+                "Slurm says FAILED: the job's program ended with an error.",
+                "Read the end of the job's log.",
+            ),
+        )
+    ),
+    Rule(
+        *("job_pending", Layer.INFRA, 1, "A job waits for something that will not come."),
+        *("Correct what it asks for.", job_cannot_start),
+    ),
+    Rule(
+        *("collector_killed", Layer.INFRA, 1, "The manifest says `running` and nobody holds the run's lock."),
+        *("`--resume`: nothing that was scored is lost.", collector_killed),
+    ),
+    Rule(
+        *("clock_skew", Layer.INFRA, 1, "Times in the run's files that cannot be."),
+        *("Mend the clocks of the hosts.", clock_skew),
+    ),
+)
+NOTES: Final[tuple[NoteRule, ...]] = (job_waits,)

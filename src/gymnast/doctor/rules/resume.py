@@ -1,0 +1,223 @@
+"""Caches and resumes: inputs that changed, files that do not belong together, lines that a crash tore."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gymnast.doctor.findings import Confidence, Evidence, Finding, Note
+from gymnast.doctor.rules.rule import Rule
+from gymnast.store.manifest import RunState
+from gymnast.types.failure import Layer
+
+if TYPE_CHECKING:
+    from gymnast.doctor.facts import Facts, RunFacts
+    from gymnast.doctor.rules.rule import NoteRule
+
+_LAYER: Final = Layer.CACHE_RESUME
+
+
+def stale_inputs(facts: Facts) -> Finding | None:
+    """The input file changed after the plan was made, and the run was gone on with, or still has to be."""
+    run = facts.run
+    if run is None or run.source is None or not run.source.changed or run.plan is None:
+        return None
+    went_on = run.manifest is None or any(worked.forced for worked in run.manifest.invocations)
+    if not went_on and (run.lost == 0 or run.is_running):
+        return None
+    source = run.source
+    later = source.modified_at - run.plan.modified_at
+    when = f"{later:.0f} s after the plan" if later > 0 else "before the plan"
+    seen = (
+        Evidence(f"changed by {source.detail}; last written {when}", source.path),
+        Evidence(f"{run.plan.rows} planned rows", f"{run.output.stem}_materialized_inputs.jsonl"),
+    )
+    return Finding(
+        "stale_inputs",
+        _LAYER,
+        "the input file is not the one the run was planned from",
+        "the data changed and the run was resumed from its cached plan: results are of the old rows",
+        "collect the new rows into another --output (or --resume --fork); --resume --extend if rows were only added",
+        seen,
+        Confidence.HIGH,
+        affected=run.scored,
+        lost=0,
+        weight=55,
+    )
+
+
+def plan_changed(facts: Facts) -> Finding | None:
+    """The materialized inputs are not those the manifest describes."""
+    run = facts.run
+    manifest = run.manifest if run is not None else None
+    if run is None or manifest is None or run.plan is None:
+        return None
+    rows, crc = manifest.plan.get("rows"), manifest.plan.get("crc32")
+    if rows == run.plan.rows and (crc is None or crc == run.plan.crc32):
+        return None
+    file = f"{run.output.stem}_materialized_inputs.jsonl"
+    return Finding(
+        "plan_changed",
+        _LAYER,
+        "the materialized inputs are not those of this run",
+        f"{file} was edited, cut or replaced: it has {run.plan.rows} rows where {rows} were planned",
+        "put the run's own file back; if it is lost, collect into another --output",
+        (Evidence(f"{run.plan.rows} rows, crc32 {run.plan.crc32}; planned: {rows} rows, crc32 {crc}", file),),
+        affected=run.scored,
+        weight=56,
+        explains=frozenset({"missing_keys", "unplanned_records"}),
+    )
+
+
+def duplicate_keys(facts: Facts) -> Finding | None:
+    """Records of one rollout more than once."""
+    records = facts.run.records if facts.run is not None else None
+    if records is None or not records.duplicates or facts.run is None:
+        return None
+    return Finding(
+        "duplicate_keys",
+        _LAYER,
+        f"{records.duplicates} records are of rollouts that have one already",
+        "files were put together by hand, or two processes wrote the same output",
+        "keep the first record of each (task, rollout), then gymnast profile again; never append to a run by hand",
+        (Evidence("more than one record", str(facts.run.output), None, tuple(records.duplicate_keys)),),
+        affected=records.duplicates,
+        weight=45,
+    )
+
+
+def missing_keys(facts: Facts) -> Finding | None:
+    """The run says it is complete, and planned rollouts have neither a reward nor a failure."""
+    run = facts.run
+    records = run.records if run is not None else None
+    if run is None or records is None or run.manifest is None or run.manifest.state is not RunState.COMPLETE:
+        return None
+    gone = run.manifest.counts.scored - records.scored
+    if gone <= 0:
+        return None
+    return Finding(
+        "missing_keys",
+        _LAYER,
+        f"{gone} rollouts that were scored are not in the output any more",
+        "the output was edited, cut or replaced after the run was complete",
+        "bring the file back; or collect what is missing: delete the .done file and run again with --resume",
+        (Evidence("planned, without a record", str(run.output), None, tuple(records.missing_keys), gone),),
+        lost=gone,
+        weight=46,
+        explains=frozenset({"fewer_than_requested"}),
+    )
+
+
+def unplanned_records(facts: Facts) -> Finding | None:
+    """Records of rollouts that the plan does not have."""
+    run = facts.run
+    records = run.records if run is not None else None
+    if run is None or records is None or run.plan is None or not records.unplanned:
+        return None
+    return Finding(
+        "unplanned_records",
+        _LAYER,
+        f"{records.unplanned} records are of rollouts that were never planned",
+        "output and materialized inputs are not of one run",
+        "bring the two files of one run together again, or choose another --output",
+        (Evidence("records without a planned row", str(run.output), count=records.unplanned),),
+        affected=records.unplanned,
+        weight=44,
+    )
+
+
+def torn_line(facts: Facts) -> Finding | None:
+    """A line that is no record: torn by a crash or a full disk."""
+    run = facts.run
+    records = run.records if run is not None else None
+    if run is None or records is None or run.is_running or not (records.damaged or records.is_torn):
+        return None
+    number, said = records.damaged[0] if records.damaged else (records.lines, "the last line has no end")
+    return Finding(
+        "torn_line",
+        _LAYER,
+        f"{max(1, len(records.damaged))} lines of the output are no records",
+        "a crash or a full disk tore them while they were written",
+        "run again with --resume: it moves such lines aside and collects their rollouts again",
+        (Evidence(said, str(run.output), number),),
+        lost=min(run.unexplained, max(1, len(records.damaged))),
+        weight=35,
+    )
+
+
+def damaged_manifest(facts: Facts) -> Finding | None:
+    """The manifest cannot be read."""
+    run = facts.run
+    if run is None or run.manifest_problem is None:
+        return None
+    return Finding(
+        "damaged_manifest",
+        _LAYER,
+        "the run's manifest cannot be read",
+        "it was edited or damaged, or a newer Gymnast wrote it",
+        "restore it from a copy; or delete it and run again with --resume, which counts what is there",
+        (Evidence(run.manifest_problem, f"{run.output.stem}_run.json"),),
+        weight=48,
+        lost=run.unexplained,
+    )
+
+
+def source_moved_on(facts: Facts) -> Note | None:
+    """A finished run whose input file changed later is what it was."""
+    run = facts.run
+    if run is None or run.source is None or run.manifest is None or stale_inputs(facts) is not None:
+        return None
+    if run.source.changed:
+        return Note("source_changed_later", f"{run.source.path} changed after this run; a resume would be refused")
+    if not run.source.exists:
+        return Note("source_gone", f"{run.source.path} is not here; the materialized inputs have all its rows")
+    return None
+
+
+def repaired(facts: Facts) -> Note | None:
+    """Lines that a resume moved aside were collected again."""
+    records = facts.run.records if facts.run is not None else None
+    if records is not None and records.repaired:
+        aside = f"{records.repaired} torn lines were moved aside by a resume; their rollouts were collected again"
+        return Note("repaired", aside)
+    return None
+
+
+def resumed(facts: Facts) -> Note | None:
+    """More than one invocation is nothing to worry about."""
+    run: RunFacts | None = facts.run
+    if run is not None and run.manifest is not None and len(run.manifest.invocations) > 1 and not run.lost:
+        return Note("resumed", f"{len(run.manifest.invocations)} invocations worked on this run")
+    return None
+
+
+RULES: Final = (
+    Rule(
+        *("stale_inputs", _LAYER, 5, "The input file changed after the plan, and the run was gone on with."),
+        *("Collect into another output, or `--resume --fork`.", stale_inputs),
+    ),
+    Rule(
+        *("plan_changed", _LAYER, 5, "The materialized inputs are not those the manifest describes."),
+        *("Put the run's own file back.", plan_changed),
+    ),
+    Rule(
+        *("duplicate_keys", _LAYER, 6, "Several records of one (task, rollout)."),
+        *("Keep the first of each.", duplicate_keys),
+    ),
+    Rule(
+        *("missing_keys", _LAYER, 6, "A complete run whose output has lost records."),
+        *("Bring the file back, or delete `.done` and `--resume`.", missing_keys),
+    ),
+    Rule(
+        *("unplanned_records", _LAYER, 6, "Records of rollouts that the plan does not have."),
+        *("Bring the files of one run together again.", unplanned_records),
+    ),
+    Rule(
+        *("torn_line", _LAYER, 6, "Lines that are no records."),
+        *("`--resume` moves them aside and collects their rollouts again.", torn_line),
+    ),
+    Rule(
+        *("damaged_manifest", _LAYER, 6, "`x_run.json` cannot be read."),
+        *("Restore it, or delete it and `--resume`.", damaged_manifest),
+    ),
+)
+NOTES: Final[tuple[NoteRule, ...]] = (source_moved_on, repaired, resumed)

@@ -1,0 +1,287 @@
+"""Doctor's parts: rules, ranking, the scheduler's words, logs, the schema diff, and how the answer is printed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymnast.doctor.examine import Subject, examine
+from gymnast.doctor.read_logs import read_logs
+from gymnast.doctor.rules.kind_table import TABLE
+from gymnast.doctor.rules.registry import RULES
+from gymnast.doctor.scheduler import from_sacct, read_job
+from gymnast.doctor.schema_diff import compare, from_refusal
+from gymnast.doctor.signatures import NEEDLES, SIGNATURES
+from gymnast.hub.resources_servers.mcqa.app import MCQATask
+from gymnast.types.failure import KINDS
+from tests.doctor.lab import FOREIGN, RIGHT, Lab, error, install
+
+LOGS = Path(__file__).parent / "logs"
+RULES_PAGE = Path(__file__).parents[2] / "docs" / "debugging" / "rules.md"
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    monkeypatch.chdir(tmp_path)
+    return Lab(tmp_path)
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_failure_has_a_rule() -> None:
+    assert KINDS.keys() <= {kind for row in TABLE for kind in row.kinds}
+
+
+def test_every_rule_is_explained() -> None:
+    text = RULES_PAGE.read_text()
+    missing = {rule.id for rule in RULES if f"### {rule.id}\n" not in text}
+    assert not missing
+
+
+def test_no_signature_escapes_the_needles() -> None:
+    """A line is looked at only if it has a needle; the lines that programs wrote have one."""
+    for path in LOGS.iterdir():
+        for line in path.read_bytes().splitlines():
+            if any(signature.pattern.search(line) for signature in SIGNATURES.values()):
+                assert any(needle in line.lower() for needle in NEEDLES), line
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_answer_for_people(lab: Lab) -> None:
+    lab.collect(error(401, {"error": "bad key"}))
+    code, out, _ = lab.gymnast("doctor", "x.jsonl", "--steps")
+    assert code == 1
+    assert "1. [config] the endpoint" in out
+    for word in ("cause:", "next:", "confidence:", "evidence:", "x_failures.jsonl:1", "rollouts 0:0"):
+        assert word in out
+    assert [line[0] for line in out.splitlines()[:40] if line[:2] in {f"{n} " for n in range(1, 9)}] == list("12345678")
+
+
+def test_nothing_is_changed(lab: Lab) -> None:
+    lab.collect(error(500), "--max-attempts", "1")
+    before = {path: path.stat().st_mtime_ns for path in lab.folder.rglob("*")}
+    lab.doctor("x.jsonl")
+    assert {path: path.stat().st_mtime_ns for path in lab.folder.rglob("*")} == before
+
+
+@pytest.mark.parametrize("arguments", [(), ("no_such_run.jsonl",)])
+def test_nothing_to_look_at_is_a_usage_error(lab: Lab, arguments: tuple[str, ...]) -> None:
+    assert lab.gymnast("doctor", *arguments)[0] == 2
+
+
+@pytest.mark.parametrize("arguments", [("empty",), ("--job", "999999999")])
+def test_where_there_is_nothing_nothing_is_called_healthy(lab: Lab, arguments: tuple[str, ...]) -> None:
+    (lab.folder / "empty").mkdir()
+    code, out, err = lab.gymnast("doctor", *arguments)
+    assert (code, out) == (2, ""), err
+
+
+def test_a_row_that_is_refused_is_shown_field_by_field(lab: Lab) -> None:
+    lab.rows(6, grading_mode="by_feeling")
+    lab.collect(RIGHT, "--max-attempts", "1")
+    _, report = lab.doctor("x.jsonl")
+    shown = [seen["what"] for seen in report["findings"][0]["evidence"]]
+    assert any("grading_mode: asked" in said and '"by_feeling"' in said for said in shown), shown
+
+
+def test_the_first_real_exception_is_quoted_with_its_place(lab: Lab) -> None:
+    install(lab.folder)
+    lab.rows(6, trouble="verify")
+    lab.collect(RIGHT, "--max-attempts", "1", environment="lab")
+    _, report = lab.doctor("x.jsonl")
+    first = report["findings"][0]
+    (seen,) = [seen for seen in first["evidence"] if seen["what"].startswith("first real exception")]
+    assert seen["quote"] == "KeyError: 'no grader for this row'"
+    assert seen["file"].endswith("x_logs/lab.log")
+    assert "app.py" in seen["what"]
+    assert any(said.startswith("model_serving") for said in first["ruled_out"]) or not report["counts"]["scored"]
+
+
+def test_a_lost_body_is_looked_for_at_the_boundaries(lab: Lab) -> None:
+    install(lab.folder, FOREIGN)
+    lab.rows(2, target=3)
+    lab.collect(RIGHT, "--max-attempts", "1", "++global_aiohttp_client_request_debug=True", environment="lab")
+    _, report = lab.doctor("x.jsonl")
+    first = report["findings"][0]
+    assert first["id"] == "inner_500_no_body"
+    (seen,) = [seen for seen in first["evidence"] if "boundary" in seen["what"]]
+    assert "to=lab POST /verify" in seen["quote"]
+
+
+def test_keys_are_not_quoted(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("connection refused, sent authorization: Bearer sk-very-secret-key-0123456789\n")
+    quote = read_logs([log]).hits["endpoint_down"].first.text
+    assert "refused" in quote
+    assert "very-secret" not in quote
+
+
+def test_a_folder_of_several_runs_wants_a_name(lab: Lab) -> None:
+    for name in ("a", "b"):
+        (lab.folder / f"{name}_materialized_inputs.jsonl").write_text("")
+    code, _, err = lab.gymnast("doctor", str(lab.folder))
+    assert code == 2
+    assert "a, b" in err
+
+
+def test_what_is_healthy_is_said(lab: Lab) -> None:
+    lab.collect(RIGHT)
+    code, out, _ = lab.gymnast("doctor", "x.jsonl")
+    assert code == 0
+    assert "healthy: nothing to change" in out
+
+
+# --- schema ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_compared_field_by_field() -> None:
+    found = {one.field: one for one in compare({"expected_answer": 7, "grading_mode": "by_feeling"}, MCQATask)}
+    assert "valid string" in found["expected_answer"].problem
+    assert found["grading_mode"].has == '"by_feeling"'
+    assert not found["options"].problem
+    assert "optional" in found["options"].asked
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"detail":[{"type":"missing","loc":["body","target"],"msg":"Field required","input":{}}]}',
+        "422: [{'type': 'missing', 'loc': ('body', 'target'), 'msg': 'Field required', 'input': {}}]",
+    ],
+)
+def test_a_refusal_names_its_fields(body: str) -> None:
+    (only,) = from_refusal(body)
+    assert (only.field, only.has, only.problem) == ("target", "nothing", "Field required")
+
+
+@given(st.text())
+def test_any_body_can_be_read(body: str) -> None:
+    from_refusal(body)
+
+
+# --- logs ------------------------------------------------------------------------------------------------------------
+
+
+def test_tracebacks_end_with_their_exception_whatever_stands_in_front_of_them(tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    front = "(EngineCore pid=7) ERROR 01-01 10:00:00 [core.py:1] "
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "a.py", line 3, in f',
+        "    x()",
+        "ValueError: no such block",
+    ]
+    log.write_text("".join(front + line + "\n" for line in lines))
+    (found,) = read_logs([log]).exceptions
+    assert (found.type, found.message, found.frame) == ("ValueError", "no such block", "a.py:3 in f")
+    assert found.end.line == 4
+
+
+def test_what_comes_after_a_sigterm_is_noise(tmp_path: Path) -> None:
+    log = tmp_path / "env.log"
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n{}\n'
+    log.write_text(trace.format("KeyError: 'a'") + "Received SIGTERM\n" + trace.format("RuntimeError: loop is closed"))
+    assert [found.type for found in read_logs([log]).real_exceptions] == ["KeyError"]
+
+
+def test_a_log_without_a_last_newline_and_one_that_cannot_be_read(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("fine\nOSError: [Errno 28] No space left on device")
+    facts = read_logs([log, tmp_path / "missing.log"])
+    assert facts.hits["disk_full"].first.line == 2
+    assert len(facts.unreadable) == 1
+
+
+@given(st.binary(max_size=400))
+def test_any_log_can_be_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    log = tmp_path_factory.getbasetemp() / "any.log"
+    log.write_bytes(data)
+    assert read_logs([log]).size_bytes >= len(data)
+
+
+# --- the scheduler ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "cause"),
+    [
+        ("timeout", "TIMEOUT", "time_limit"),
+        ("cancelled", "CANCELLED", "job_cancelled"),
+        ("pending", "PENDING", "job_pending"),
+    ],
+)
+def test_what_slurm_says_of_a_job(
+    name: str, state: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The texts are what Slurm printed; a command of that name prints them again."""
+    tool = tmp_path / "scontrol"
+    tool.write_text(f"#!/bin/sh\ncat {LOGS / f'scontrol_{name}.txt'}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    job = read_job("4")
+    assert job is not None
+    assert job.state == state
+    assert examine(Subject(job="4")).findings[0].id == cause
+
+
+def test_accounting_is_asked_where_the_job_is_forgotten() -> None:
+    def run(command: Sequence[str]) -> str | None:
+        said = "7|FAILED|0:9|||00:10|01:00|n0\n7.0|OUT_OF_MEMORY|0:125|3999M|4G|00:10||n0\n"
+        return said if command[0] == "sacct" else None
+
+    job = read_job("7", run)
+    assert job is not None
+    assert (job.state, job.source) == ("OUT_OF_MEMORY", "sacct")
+    assert from_sacct("7", "7|COMPLETED|0:0|||00:10|01:00|n0").state == "COMPLETED"
+
+
+def test_a_job_id_that_is_none_is_not_passed_on() -> None:
+    def run(command: Sequence[str]) -> str | None:
+        raise AssertionError(command)
+
+    assert read_job("7; rm -rf /", run) is None
+
+
+def has_slurm() -> bool:
+    if shutil.which("sinfo") is None:
+        return False
+    return subprocess.run(["sinfo", "-h"], capture_output=True, check=False, timeout=20).returncode == 0
+
+
+@pytest.mark.skipif(not has_slurm(), reason="no Slurm is running here")
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [("srun bash -c 'kill -9 $$'", "process_killed"), ("srun no-such-command", "command_missing"), ("", "job_pending")],
+)
+def test_real_jobs_that_fail(lab: Lab, script: str, cause: str) -> None:
+    asked = ["-N", "999"] if not script else []
+    submit = ["sbatch", "--parsable", "-o", f"{lab.folder}/slurm-%j.out", *asked, "--wrap", script or "hostname"]
+    done = subprocess.run(submit, capture_output=True, text=True, check=False, cwd=lab.folder)
+    if done.returncode:
+        pytest.skip(done.stderr)
+    job = done.stdout.strip()
+    try:
+        deadline = time.monotonic() + 60
+        while (
+            (found := read_job(job)) is None
+            or found.state in {"RUNNING", "COMPLETING"}
+            or (script and found.state == "PENDING")
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        code, report = lab.doctor("--job", job)
+    finally:
+        subprocess.run(["scancel", job], check=False)
+    assert code == 1
+    assert report["findings"][0]["id"] == cause, report["findings"]

@@ -1,0 +1,158 @@
+"""Environments of the package verifiers: conversations as messages, and episodes at a rollout's own URL.
+
+The package is installed beside Gymnast; the tests with it run if GYMNAST_TEST_VERIFIERS is set (300 MB of downloads).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gymnast
+from gymnast import check_environment
+from gymnast.config.roots import HUB
+from gymnast.errors import MissingRolloutsError, UserError
+from gymnast.hub.resources_servers.verifiers.episodes import Episodes, messages_of
+from tests.support import example_rows, read_jsonl, write_jsonl
+from tests.unit.test_hub_environments import called, said
+
+with_the_package = pytest.mark.skipif(
+    "GYMNAST_TEST_VERIFIERS" not in os.environ, reason="set GYMNAST_TEST_VERIFIERS: installs 300 MB"
+)
+SCRIPTED = "policy_model.responses_api_models.scripted_model"
+
+
+def test_a_conversation_as_messages() -> None:
+    thought = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]}
+    output = {"type": "function_call_output", "call_id": "c", "output": "7"}
+    items = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": "Add."}]
+    found = messages_of([*items, thought, said("Let me see."), called("add", a=3), output, said("7"), said("Yes.")])
+    assert found == [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": "Add."},
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "reasoning_content": "hm",
+            "tool_calls": [{"id": "c", "name": "add", "arguments": '{"a": 3}'}],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "7"},
+        {"role": "assistant", "content": "7"},
+        {"role": "assistant", "content": "Yes."},
+    ]
+
+
+def test_without_the_package_it_is_named() -> None:
+    pytest.importorskip("httpx2")
+    try:
+        import verifiers  # type: ignore[import-not-found]  # noqa: F401
+    except ImportError:
+        with pytest.raises(UserError, match="needs the package verifiers"):
+            Episodes({"taskset": {"id": "example_sums"}})
+
+
+STAND_IN = '''
+from dataclasses import dataclass
+from gymnast.kit import Environment, Task
+from gymnast.wire.http_client import header_items, target_of
+from gymnast.wire.server import HttpError
+import orjson
+
+class T(Task):
+    answer: str
+
+@dataclass
+class S:
+    said: str = ""
+
+class StandIn(Environment[T, S]):
+    """Plays an episode as the package's harness does: one chat completion at the URL it is given."""
+    def __init__(self, name, settings, surroundings):
+        super().__init__(name, settings, surroundings)
+        self.route("POST", "/run_episode", self.run_episode)
+
+    async def open(self, task):
+        return S()
+
+    async def run_episode(self, request):
+        asked = request.body
+        headers = {"authorization": "Bearer EMPTY", "x-gymnast-key": asked["api_key"]}
+        body = {"model": asked["model"], "messages": [{"role": "user", "content": "What is 3 + 4?"}]}
+        target = target_of(asked["base_url"] + "/chat/completions")
+        reply = await self.surroundings.http.request("POST", target, header_items(headers), orjson.dumps(body))
+        if reply.status != 200:
+            raise HttpError(500, "the harness gave up")
+        async with self.sessions.use(request.session_id, exclusive=True) as session:
+            session.said = orjson.loads(reply.body)["choices"][0]["message"]["content"]
+        return {"ok": True}
+
+    async def verify(self, attempt):
+        return float(attempt.task.answer in attempt.session.said)
+'''
+
+
+def stand_in(folder: Path) -> list[str]:
+    home = folder / "resources_servers" / "stand_in"
+    home.mkdir(parents=True)
+    (home / "app.py").write_text(STAND_IN)
+    config = (HUB / "resources_servers" / "verifiers" / "configs" / "verifiers.yaml").read_text()
+    agent = config[config.index("verifiers_agent:") : config.index("      datasets:")].replace(
+        "name: verifiers", "name: s"
+    )
+    text = "s:\n  resources_servers:\n    stand_in: {entrypoint: app.py, domain: other}\n" + agent
+    (folder / "stand_in.yaml").write_text(text)
+    return [str(folder / "stand_in.yaml")]
+
+
+async def collected(folder: Path, reply: str, **options: Any) -> list[Any]:
+    row = {"responses_create_params": {"input": "What is 3 + 4?", "temperature": 0.5}, "answer": "7"}
+    records = gymnast.collect(
+        write_jsonl(folder / "in.jsonl", [row]),
+        folder / "out.jsonl",
+        config_paths=stand_in(folder),
+        model_type="scripted_model",
+        overrides=[f"++{SCRIPTED}.replies=[{reply}]"],
+        search_dirs=[folder],
+        max_attempts=1,
+        **options,
+    )
+    return [record async for record in records]
+
+
+async def test_an_episode_at_the_rollouts_own_url(tmp_path: Path) -> None:
+    (record,) = await collected(tmp_path, "'It is 7.'")
+    assert record.reward == 1.0
+    (kept,) = read_jsonl(tmp_path / "out.jsonl")
+    assert kept["response"]["output"][-1]["content"][0]["text"] == "It is 7."
+    (call,) = kept["ng_model_call_capture"]["calls"]
+    assert call["dialect"] == "chat"
+
+
+async def test_a_policy_that_is_down_is_no_reward(tmp_path: Path) -> None:
+    with pytest.raises(MissingRolloutsError):
+        await collected(tmp_path, "{status: 503}")
+    (failed,) = read_jsonl(tmp_path / "out_failures.jsonl")
+    assert failed["failure"]["layer"] == "model_serving"
+
+
+@with_the_package
+async def test_a_taskset_of_the_package(tmp_path: Path) -> None:
+    records = gymnast.collect(
+        write_jsonl(tmp_path / "in.jsonl", example_rows("verifiers")),
+        tmp_path / "out.jsonl",
+        environments=["verifiers"],
+        model_type="scripted_model",
+        overrides=[f"++{SCRIPTED}.replies=['It is 7.']"],
+    )
+    found = sorted([record async for record in records], key=lambda record: record.key)
+    assert [record.reward for record in found] == [0.0, 1.0, 0.0, 0.0, 0.0]
+    assert read_jsonl(tmp_path / "out.jsonl")[0]["stop_condition"] == "agent_completed"
+
+
+@with_the_package
+async def test_it_conforms() -> None:
+    report = await check_environment("verifiers")
+    assert report.ok, str(report)
