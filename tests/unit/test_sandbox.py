@@ -323,7 +323,7 @@ async def test_no_sandbox_must_be_spelled_out() -> None:
     with pytest.raises(UserError, match="as you") as caught:
         async with open_sandbox(SandboxSettings(driver="none")):
             pass
-    assert "--unsafe-no-sandbox" in (caught.value.next or "")
+    assert "unsafe_no_sandbox: true" in (caught.value.next or "")
 
 
 async def test_without_walls_there_are_still_limits() -> None:

@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymnast.config import compose, read_environ
 from gymnast.kit.sandbox import Limits, SandboxSettings, cgroups, launch
 from gymnast.kit.sandbox.inside.frames import packed
 from gymnast.kit.sandbox.interpreter import OURS, Interpreter, described
 from gymnast.kit.sandbox.jail import Report
 from gymnast.kit.sandbox.seccomp import ALLOW, ERRNO, HIGHEST_KNOWN, KILL, MACHINES, REFUSED, refusing_filter
 from gymnast.kit.sandbox.verdict import calls_of, ending_of, frames_of, step_of
+from gymnast.runtime.unsandboxed import without_sandbox
 
 PYTHON = Interpreter(
     Path("/usr/bin/python3"), (Path("/usr"), Path("/opt/py")), (Path("/opt/py/site"), Path("/elsewhere"))
@@ -241,3 +243,13 @@ def test_a_step_whose_interpreter_talks_nonsense_failed() -> None:
 def test_this_machine_has_a_filter() -> None:
     if platform.machine() in MACHINES:
         assert refusing_filter(platform.machine())
+
+
+def test_no_sandbox_on_the_command_line_concerns_what_runs_programs() -> None:
+    config = compose(read_environ(), environments=["code_gen", "mcqa"], model_type="scripted_model", stub_policy=True)
+    unsafe, names = without_sandbox(config)
+    assert names == ["code_gen"]
+    told = unsafe.instance("code_gen").settings["sandbox"]
+    assert (told["driver"], told["unsafe_no_sandbox"]) == ("none", True)
+    assert told["limits"] == config.instance("code_gen").settings["sandbox"]["limits"]
+    assert unsafe.instance("mcqa") == config.instance("mcqa")

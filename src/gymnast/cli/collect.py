@@ -131,6 +131,7 @@ def command(
     no_aggregate: NoAggregate = False,
     metrics_port: MetricsPort = None,
     search_dirs: shared.SearchDirs = None,
+    unsafe_no_sandbox: shared.UnsafeNoSandbox = False,
     as_json: shared.JsonOutput = False,
 ) -> int:
     """Collect rollouts: tasks in, scored rollouts and failures out.
@@ -158,6 +159,7 @@ def command(
         model_url=model_url,
         search_dirs=search_dirs,
         stub_policy=remote,
+        unsafe_no_sandbox=unsafe_no_sandbox,
     ).checked()
     template = config.roots.require(prompt_config, "the prompt template") if prompt_config else None
     request = CollectRequest(

@@ -39,6 +39,10 @@ ModelUrl = Annotated[
 SearchDirs = Annotated[
     list[Path] | None, typer.Option("--search-dir", help="Look here first for configs, servers and data. Repeatable.")
 ]
+UnsafeNoSandbox = Annotated[
+    bool,
+    typer.Option("--unsafe-no-sandbox", help="Run programs that a model wrote as you, without walls."),
+]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Head = Annotated[str | None, typer.Option("--head", help="URL of a head server, e.g. http://127.0.0.1:11000.")]
 
@@ -53,6 +57,7 @@ def load(
     model_url: str | None = None,
     search_dirs: list[Path] | None = None,
     stub_policy: bool = False,
+    unsafe_no_sandbox: bool = False,
 ) -> Config:
     """The configuration that a command line describes; warnings go to standard error."""
     from gymnast.config import compose, read_environ
@@ -70,6 +75,15 @@ def load(
     )
     for warning in config.warnings:
         say(f"warning: {warning}")
+    return _unsandboxed(config) if unsafe_no_sandbox else config
+
+
+def _unsandboxed(config: Config) -> Config:
+    from gymnast.runtime.unsandboxed import without_sandbox
+
+    config, names = without_sandbox(config)
+    if names:
+        say(f"warning: without a sandbox, as you asked: programs that a model wrote run as you ({', '.join(names)})")
     return config
 
 

@@ -37,6 +37,7 @@ def command(
         float, typer.Option("--endpoint-timeout", help="Seconds to wait for policy endpoints; 0 does not check.")
     ] = 600.0,
     search_dirs: shared.SearchDirs = None,
+    unsafe_no_sandbox: shared.UnsafeNoSandbox = False,
     as_json: shared.JsonOutput = False,
 ) -> int:
     """Serve the configured instances and the head server until interrupted."""
@@ -50,6 +51,7 @@ def command(
         model=model,
         model_url=model_url,
         search_dirs=search_dirs,
+        unsafe_no_sandbox=unsafe_no_sandbox,
     ).checked()
     options = ServeOptions(
         host=host,

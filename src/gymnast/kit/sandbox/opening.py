@@ -107,7 +107,7 @@ async def _launcher(settings: SandboxSettings) -> tuple[Launcher, dict[str, str]
         raise UserError(
             "driver 'none' runs programs that a model wrote as you, on this machine",
             where="sandbox.driver",
-            next="install bubblewrap, or set unsafe_no_sandbox: true (--unsafe-no-sandbox) if that is what you want",
+            next="install bubblewrap, or set unsafe_no_sandbox: true if that is what you want",
         )
     python = await interpreter_for(settings)
     environment = launch.environment(str(python.executable.parent))
@@ -156,5 +156,5 @@ def _program(name: str, *others: str) -> str:
         f"the sandbox needs {name}, which is not installed",
         where="sandbox.driver",
         next=f"{INSTALL[name]}; without any, programs run unprotected only if you set driver: none and"
-        " unsafe_no_sandbox: true (--unsafe-no-sandbox)",
+        " unsafe_no_sandbox: true",
     )
