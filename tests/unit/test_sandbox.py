@@ -6,7 +6,8 @@ import asyncio
 import dataclasses
 import shutil
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -240,11 +241,23 @@ def _another_python(version: str) -> Path | None:
     return beside[0] if beside else None
 
 
-async def test_programs_see_the_standard_library_only_unless_told_otherwise(sandbox: Sandbox) -> None:
+@pytest.fixture
+def shown() -> Iterator[Path]:
+    """A folder with a page and a hidden folder; not below /tmp, for a jail has a /tmp of its own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "hidden").mkdir()
+        (folder / "hidden" / "secret.txt").write_text("x")
+        (folder / "page.md").write_text("# A page")
+        yield folder
+
+
+async def test_programs_see_the_standard_library_only_unless_told_otherwise(sandbox: Sandbox, shown: Path) -> None:
     assert (await sandbox.run_python("import pip")).exit_code == 1
-    docs = Path(__file__).parents[2] / "docs"
-    look = f"import os; print(open({str(docs / 'files.md')!r}).read(1), os.listdir({str(docs / 'how-to')!r}))"
-    async with open_sandbox(SandboxSettings(pool_size=1, read_only=(docs,), hide=(docs / "how-to",))) as opened:
+    hidden = shown / "hidden"
+    look = f"import os; print(open({str(shown / 'page.md')!r}).read(1), os.listdir({str(hidden)!r}))"
+    async with open_sandbox(SandboxSettings(pool_size=1, read_only=(shown,), hide=(hidden,))) as opened:
         assert (await opened.run_python(look)).stdout == "# []\n"
 
 

@@ -20,9 +20,7 @@ from gymnast.hub.resources_servers.workplace_assistant.scoring import Call, diff
 from gymnast.hub.resources_servers.workplace_assistant.tasks import main as write_tasks
 from gymnast.hub.resources_servers.workplace_assistant.tasks import task_rows
 from gymnast.hub.resources_servers.workplace_assistant.toolbox import declarations
-from tests.environments import Subject, called, response, said, started, thought
-from tests.support import SCRIPTED, example_rows, write_jsonl
-from tests.unit.env.workplace import (
+from tests.env.workplace import (
     EVENT,
     MAIL,
     MOVE,
@@ -38,6 +36,8 @@ from tests.unit.env.workplace import (
     send,
     update,
 )
+from tests.environments import Subject, called, response, said, started, thought
+from tests.support import SCRIPTED, example_rows, write_jsonl
 
 
 @pytest.fixture

@@ -18,9 +18,7 @@ from gymnast.hub.resources_servers.workplace_assistant.tables import load_tables
 from gymnast.hub.resources_servers.workplace_assistant.tasks import task_rows
 from gymnast.hub.resources_servers.workplace_assistant.toolbox import CHANGING, declarations
 from gymnast.wire.calls import Scope
-from tests.environments import Subject, check_cases, started
-from tests.support import example_rows
-from tests.unit.env.workplace import (
+from tests.env.workplace import (
     EVENT,
     EXAMPLE_SEED,
     MAIL,
@@ -30,6 +28,8 @@ from tests.unit.env.workplace import (
     TASK,
     Desk,
 )
+from tests.environments import Subject, check_cases, started
+from tests.support import example_rows
 
 _BOUNDS = "last_contact_date_min last_contact_date_max follow_up_by_min follow_up_by_max"
 _DETAILS = "customer_email customer_phone last_contact_date product_interest notes follow_up_by"

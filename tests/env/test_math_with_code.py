@@ -272,7 +272,7 @@ def policy(call: ScriptedCall) -> Any:
 
 @sandboxed
 async def test_a_run_over_the_example_rows(tmp_path: Path) -> None:
-    scripted = "++policy_model.responses_api_models.scripted_model.script=tests.unit.env.test_math_with_code:policy"
+    scripted = "++policy_model.responses_api_models.scripted_model.script=tests.env.test_math_with_code:policy"
     records = await collect_examples(tmp_path, "math_with_code", ["-"] * 5, scripted)
     assert [record["reward"] for record in records] == [1.0, 1.0, 1.0, 1.0, 0.0]
     assert [record["extracted_answer"] for record in records][:4] == ["1060", "115", "381", "77/60"]
