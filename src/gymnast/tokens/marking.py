@@ -7,6 +7,7 @@ as they always do.
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
@@ -149,11 +150,12 @@ def sources_of(starts: Sequence[int], clean: Clean) -> list[tuple[Source, int]]:
     if not clean.starts:
         return [(Source.TEMPLATE, len(starts))] if starts else []
     runs: list[tuple[Source, int]] = []
-    source, changes = Source.TEMPLATE, iter((*clean.starts, (len(clean.text) + 1, Source.TEMPLATE)))
+    source, changes = Source.TEMPLATE, iter(clean.starts)
+    end = (sys.maxsize, Source.TEMPLATE)  # whatever a tokenizer says, nothing begins there
     at, following = next(changes)
     for start in starts:
         while start >= at:
-            source, (at, following) = following, next(changes)
+            source, (at, following) = following, next(changes, end)
         append_run(runs, source, 1)
     return runs
 

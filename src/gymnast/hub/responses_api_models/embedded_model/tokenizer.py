@@ -74,6 +74,17 @@ class ByteLevelTokenizer:
             ids += self._encode_piece(piece) if known is None else known
         return ids
 
+    def encode_spans(self, text: str) -> list[tuple[int, int]]:
+        """The ids, each with the character that it begins in."""
+        spans: list[tuple[int, int]] = []
+        characters = 0
+        for index in self.encode(text):
+            data = self._bytes[index]
+            inside = data[0] & 0xC0 == 0x80  # the rest of a character that an earlier token began
+            spans.append((index, characters - inside))
+            characters += sum(byte & 0xC0 != 0x80 for byte in data)
+        return spans
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, control tokens written out. Broken UTF-8 shows as U+FFFD."""
         return b"".join(self._bytes.get(index, b"") for index in ids).decode(errors="replace")
