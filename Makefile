@@ -38,6 +38,9 @@ bench: $(VENV)/.dev  ## measure; prints ratios to a yardstick measured in the sa
 	$(BIN)/python bench/model_server.py
 	$(BIN)/python bench/embedded.py
 	$(BIN)/python bench/rendering.py
+	$(BIN)/python bench/sandbox.py
+	$(BIN)/python bench/verification.py
+	$(BIN)/python bench/doctor.py
 	$(BIN)/python bench/adaptive.py
 	$(BIN)/python bench/large_run.py
 	$(BIN)/python bench/soak.py
