@@ -18,8 +18,9 @@ from gymnast.kit.conformance.lag import LagProbe
 from gymnast.kit.conformance.subject import turns_of
 from gymnast.kit.conformance.suite import CHECKS
 from gymnast.runtime.venvs import unmet
+from tests.environments import response, said
 from tests.support import Outcome, write_jsonl
-from tests.unit.test_hub_environments import called, response, said
+from tests.unit.test_hub_environments import called
 
 SHIPPED = sorted(
     f"{path.parents[1].name}/{path.stem}"

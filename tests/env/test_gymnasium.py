@@ -18,8 +18,9 @@ from gymnast.hub.resources_servers.gymnasium.app import GymnasiumEnvironment, Gy
 from gymnast.hub.resources_servers.gymnasium.games import Words, action_of, observation_text, words_of
 from gymnast.hub.resources_servers.gymnasium.word_game import Game, marks
 from gymnast.wire.calls import Scope
+from tests.environments import response, said
 from tests.support import read_jsonl, write_jsonl
-from tests.unit.test_hub_environments import in_process, response, said
+from tests.unit.test_hub_environments import in_process
 
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402 - only where it is installed

@@ -16,8 +16,9 @@ from gymnast import check_environment
 from gymnast.config.roots import HUB
 from gymnast.errors import MissingRolloutsError, UserError
 from gymnast.hub.resources_servers.verifiers.episodes import Episodes, messages_of
+from tests.environments import said
 from tests.support import example_rows, read_jsonl, write_jsonl
-from tests.unit.test_hub_environments import called, said
+from tests.unit.test_hub_environments import called
 
 with_the_package = pytest.mark.skipif(
     "GYMNAST_TEST_VERIFIERS" not in os.environ, reason="set GYMNAST_TEST_VERIFIERS: installs 300 MB"

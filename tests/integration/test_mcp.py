@@ -16,8 +16,9 @@ from itsdangerous import URLSafeSerializer
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.environments import response, said
 from tests.support import DEMO_POLICY, Outcome, Served, example_rows
-from tests.unit.test_hub_environments import called, response, said
+from tests.unit.test_hub_environments import called
 
 COUNTER, WEATHER = "example_session_state_mgmt", "example_single_tool_call"
 HEADER = "X-NeMo-Gym-Session-Token"

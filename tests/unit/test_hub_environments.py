@@ -14,13 +14,14 @@ from gymnast.hub.resources_servers.example_multi_step.app import ExampleMultiSte
 from gymnast.hub.resources_servers.example_session_state_mgmt.app import ExampleSessionState
 from gymnast.hub.resources_servers.example_single_tool_call.app import ExampleSingleToolCall
 from gymnast.hub.resources_servers.mcqa.app import MCQA, MCQASettings
-from gymnast.hub.resources_servers.mcqa.grading import choice_of
+from gymnast.hub.resources_servers.mcqa.grading import by_mode
 from gymnast.kit import EnvironmentSettings
 from gymnast.wire.calls import Calls, Scope, Transport
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.server import Surroundings
 from gymnast.wire.transports import InProcess
 from gymnast.wire.validate import validate_params
+from tests.environments import response, said, started
 from tests.support import example_rows
 
 OPTIONS = {"A": "red", "B": "green", "C": "deep blue", "D": "D-flat"}
@@ -71,7 +72,7 @@ STRICT, BOXED, COLON, COLON_MD = (
     ],
 )
 def test_grading(mode: str, text: str, letter: str | None) -> None:
-    assert choice_of(text, OPTIONS, mode) == letter
+    assert by_mode(text, OPTIONS, mode) == letter
 
 
 @pytest.mark.parametrize(
@@ -83,8 +84,12 @@ def test_grading(mode: str, text: str, letter: str | None) -> None:
         ([r"option [a-d]$"], "option b", None),  # without a group the whole match must be a letter or an option
     ],
 )
-def test_patterns_of_a_row_come_first(patterns: list[str], text: str, letter: str | None) -> None:
-    assert choice_of(text, OPTIONS, STRICT, patterns) == letter
+async def test_patterns_of_a_row_come_first(patterns: list[str], text: str, letter: str | None) -> None:
+    options = [{key: value} for key, value in OPTIONS.items()]
+    row = {**example_rows("mcqa")[0], "options": options, "grading_mode": STRICT}
+    async with started(MCQA, MCQASettings()) as subject:
+        verdict = await subject.verify({**row, "template_metadata": {"output_regex": patterns}}, text)
+    assert verdict["extracted_answer"] == letter
 
 
 def in_process(server_class: Any, settings: Any = None) -> tuple[Any, Calls]:
@@ -93,24 +98,6 @@ def in_process(server_class: Any, settings: Any = None) -> tuple[Any, Calls]:
     server = server_class("env", settings or EnvironmentSettings(), Surroundings(calls, HttpClient()))
     transports["env"] = InProcess(server)
     return server, calls
-
-
-def response(*output: Any) -> dict[str, Any]:
-    return {
-        "id": "r",
-        "created_at": 1.0,
-        "model": "m",
-        "object": "response",
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "output": list(output),
-    }
-
-
-def said(text: str) -> dict[str, Any]:
-    part = {"type": "output_text", "text": text, "annotations": []}
-    return {"type": "message", "role": "assistant", "id": "m", "status": "completed", "content": [part]}
 
 
 def called(name: str, **arguments: Any) -> dict[str, Any]:

@@ -24,8 +24,9 @@ from gymnast.hub.resources_servers.shop_lookup.app import ShopLookup
 from gymnast.hub.resources_servers.word_tasks import tasks as word_tasks
 from gymnast.hub.resources_servers.word_tasks.app import WordTasks
 from gymnast.wire.calls import Scope
+from tests.environments import response, said
 from tests.support import write_jsonl
-from tests.unit.test_hub_environments import in_process, response, said
+from tests.unit.test_hub_environments import in_process
 
 GENERATORS = [module.GENERATOR for module in (arithmetic, word_tasks, shop_lookup, number_hunt)]
 by_name = pytest.mark.parametrize("generator", GENERATORS, ids=lambda generator: generator.name)

@@ -188,7 +188,7 @@ def test_the_audit_says_what_was_sampled_by_which_weights_and_what_is_masked() -
     say(session, messages, made)
     messages.append(message("tool", "x"))
     prompt = session.begin(messages, [], {})
-    session.finish_masked(prompt, Sampling(), sampled("c"), message("assistant", "c"), "bad_logprobs")
+    session.finish(prompt, Sampling(), sampled("c"), message("assistant", "c"), masked="bad_logprobs")
     found = audit(session.ledger())
     assert found.weight_versions == {"v1": 1, "v2": 2, "unknown": 2}
     assert found.logprob_modes == {"processed": 1, "raw": 1}

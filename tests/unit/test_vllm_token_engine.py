@@ -16,7 +16,6 @@ from gymnast.hub.responses_api_models.vllm_model.token_engine import (
     GENERATE,
     VLLMTokenEngine,
     is_overflow,
-    root_of,
 )
 from gymnast.kit.upstream import EndpointSettings, Upstream
 from gymnast.runtime.listener import Listener
@@ -121,7 +120,7 @@ class Bench:
 async def bench(http: HttpClient) -> AsyncIterator[Bench]:
     server = Server()
     async with Listener(server, bind("127.0.0.1", 0, what="server", way_on="")) as listener:
-        server.url = root_of(f"{listener.url}/v1/")
+        server.url = listener.url
         yield Bench(server, http)
 
 

@@ -11,28 +11,20 @@ import asyncio
 import hashlib
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 from gymnast.wire.http_client import Target, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gymnast.tokens.engine import Asker
+
 ReplicaChoice = Literal["least_loaded", "hash"]
 
 MOST_SESSIONS: Final = 16384
 """Sessions whose replica is remembered; four times the rollouts that may be in flight."""
 _LONGEST_DOWN_S: Final = 30.0
-
-
-class Session(Protocol):
-    """Who a call belongs to."""
-
-    @property
-    def session_id(self) -> str: ...
-
-    @property
-    def rollout_id(self) -> str | None: ...
 
 
 class Replica:
@@ -102,7 +94,7 @@ class Replicas:
         """Sessions whose replica is remembered."""
         return len(self._homes)
 
-    def choose(self, call: Session) -> Replica:
+    def choose(self, call: Asker) -> Replica:
         """The session's own replica; for a new session, or one whose replica is down, another that is up."""
         if len(self.all) == 1:
             return self.all[0]

@@ -24,7 +24,7 @@ from gymnast.tokens.engine import (
 from gymnast.tokens.messages import conversation_of, items_of_said, message_of_said
 from gymnast.tokens.rendering import NotRenderable
 from gymnast.types.failure import FailureDetail, Stage
-from gymnast.types.responses import response_object
+from gymnast.types.responses import response_object, usage_object
 from gymnast.types.tokens import TOKEN_CALL
 from gymnast.wire.dialects.chat_request import NotConvertible
 from gymnast.wire.server import HttpError
@@ -119,10 +119,7 @@ class TokenPath:
     ) -> list[Item]:
         said = self._renderer.parse(generated.token_ids, prompt.ids, tools)
         message = message_of_said(said, [said_call.id or new_id("call_") for said_call in said.tool_calls])
-        if masked:
-            number = entry.session.finish_masked(prompt, sampling, generated, message, masked)
-        else:
-            number = entry.session.finish(prompt, sampling, generated, message)
+        number = entry.session.finish(prompt, sampling, generated, message, masked=masked)
         output = items_of_said(said, message, new_id)
         if self._options.return_ids and (entry.watched or not masked):
             put_tokens(output, number if entry.watched else None, prompt.ids, generated)
@@ -243,11 +240,6 @@ def _nothing() -> list[Item]:
 
 
 def _usage(prompt: Prompt, generated: Generated | None) -> Usage:
-    given, made = len(prompt.ids), len(generated.token_ids) if generated is not None else 0
-    return {
-        "input_tokens": given,
-        "input_tokens_details": {"cached_tokens": generated.cached_tokens if generated is not None else None},
-        "output_tokens": made,
-        "output_tokens_details": {"reasoning_tokens": None},
-        "total_tokens": given + made,
-    }
+    if generated is None:
+        return usage_object(len(prompt.ids), 0)
+    return usage_object(len(prompt.ids), len(generated.token_ids), cached=generated.cached_tokens)

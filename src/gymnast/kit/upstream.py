@@ -18,7 +18,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from gymnast.errors import CallError
 from gymnast.kit.accounting import ModelSettings
 from gymnast.kit.health import HealthWatch
-from gymnast.kit.replicas import Replica, ReplicaChoice, Replicas, Session
+from gymnast.kit.replicas import Replica, ReplicaChoice, Replicas
 from gymnast.types.failure import FailureDetail, Stage, bounded
 from gymnast.wire.classify import kind_of_exception, kind_of_reply, retry_after_s
 from gymnast.wire.dialects.chat_chunks import BrokenStream, StreamedError, arrived_ms, completion_of_stream
@@ -29,6 +29,7 @@ from gymnast.wire.message import Reply, Request
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gymnast.tokens.engine import Asker
     from gymnast.types.json import JsonObject
     from gymnast.wire.http_connection import HttpReply
     from gymnast.wire.server import Surroundings
@@ -119,12 +120,12 @@ class Upstream:
         """End what goes on in the background. Calls made afterwards are still answered."""
         await self.health.stop()
 
-    async def post(self, path: str, body: JsonObject, call: Session) -> JsonObject:
+    async def post(self, path: str, body: JsonObject, call: Asker) -> JsonObject:
         """The JSON answer of an endpoint. Raises CallError when tries are used up or trying again is pointless."""
         replica, answer = await self.ask(path, orjson.dumps(body), call)
         return self._parsed(answer.body, replica, path)
 
-    async def post_timed(self, path: str, body: JsonObject, call: Session) -> tuple[JsonObject, float | None]:
+    async def post_timed(self, path: str, body: JsonObject, call: Asker) -> tuple[JsonObject, float | None]:
         """The same for a chat completion, and when its first token came (ms): asked for as a stream, put together here.
 
         An endpoint that answers without streaming is taken at its word; then there is no such time.
@@ -142,7 +143,7 @@ class Upstream:
             raise CallError(self._failure("model_bad_reply", replica, path, str(error), status=200)) from error
         return completion, None if offset is None else arrived_ms(answer.arrivals, offset)
 
-    async def ask(self, path: str, data: bytes, call: Session, *, timed: bool = False) -> tuple[Replica, HttpReply]:
+    async def ask(self, path: str, data: bytes, call: Asker, *, timed: bool = False) -> tuple[Replica, HttpReply]:
         """The first good answer, and where it came from. With `timed`, it says when each part of it came."""
         self.health.start()
         attempt = 0

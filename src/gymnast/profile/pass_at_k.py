@@ -256,11 +256,6 @@ def pass_curve(groups: Groups) -> list[tuple[int, Estimate]]:
     return curve(pass_values(tasks, shown_ks(tasks)), is_share=_are_shares(tasks))
 
 
-def majority_curve(answers: Sequence[Sequence[Answer]], tasks: Sequence[Scores]) -> list[tuple[int, Estimate]]:
-    """majority@k among the first k with intervals."""
-    return curve(majority_values(answers, tasks, shown_ks(tasks)), is_share=_are_shares(tasks))
-
-
 def curve(values: Mapping[int, Sequence[float]], *, is_share: bool) -> list[tuple[int, Estimate]]:
     """A mean over tasks for each k; tasks with fewer rollouts have NaN there."""
     interval = share_of_tasks if is_share else mean_of_tasks

@@ -9,7 +9,6 @@ import orjson
 
 from gymnast.errors import DataError
 from gymnast.store.keys import key_of_line
-from gymnast.store.lines import numbered_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -122,8 +121,3 @@ def _shown(value: Any) -> str:
         return "(absent)"
     text = orjson.dumps(value, default=str).decode()
     return text if len(text) <= 60 else text[:57] + "…"
-
-
-def count_rows(path: Path) -> int:
-    """How many rows a plan has."""
-    return sum(1 for _ in numbered_lines(path))

@@ -40,6 +40,8 @@ class CommandSpec:
     cwd: Path
     mark: str
     """Unique to this run: how processes that left the group are found."""
+    folders: tuple[Path, ...] = ()
+    """What it may write where it runs behind walls."""
     stdin: Path = Path(os.devnull)
     timeout_s: float = 1800.0
     max_output_bytes: int = 1 << 20

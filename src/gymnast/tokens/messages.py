@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 from gymnast.wire.dialects.chat_reply import output_items, split_thinking
-from gymnast.wire.dialects.chat_request import NotConvertible, chat_request
+from gymnast.wire.dialects.chat_request import NotConvertible, chat_request, json_in_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,12 +43,12 @@ def conversation_of(params: CreateParams, template_args: Mapping[str, Any], *, d
         raise NotConvertible(f"tool_choice {body['tool_choice']!r} cannot be enforced on a prompt of ids")
     tools = [] if body.get("tool_choice") == "none" else body.get("tools") or []
     metadata = body.get("metadata") or {}
-    args = {**template_args, **_json_text(metadata, "chat_template_kwargs")}
+    args = {**template_args, **json_in_metadata(metadata, "chat_template_kwargs")}
     if "reasoning_effort" in body:
         args["reasoning_effort"] = body["reasoning_effort"]
     rest = sorted(set(body) - _HANDLED - {"reasoning_effort"})
     messages = [_message(message, developer) for message in body["messages"]]
-    return Conversation(messages, tools, args, _json_text(metadata, "extra_body"), lost + rest)
+    return Conversation(messages, tools, args, json_in_metadata(metadata, "extra_body"), lost + rest)
 
 
 def message_of_said(said: Said, call_ids: list[str]) -> JsonObject:
@@ -94,15 +92,3 @@ def _text(content: Any) -> str:
         if part["type"] != "text":
             raise NotConvertible(f"content of type '{part['type']}' has no place in a prompt of ids")
     return "".join(part["text"] for part in content)
-
-
-def _json_text(metadata: Mapping[str, Any], key: str) -> JsonObject:
-    if key not in metadata:
-        return {}
-    try:
-        value: Any = orjson.loads(metadata[key])
-    except (orjson.JSONDecodeError, TypeError) as error:
-        raise NotConvertible(f"metadata.{key} is not JSON text: {error}") from error
-    if not isinstance(value, dict):
-        raise NotConvertible(f"metadata.{key} is not the JSON text of an object")
-    return value

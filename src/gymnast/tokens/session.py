@@ -88,15 +88,20 @@ class TokenSession:
         whole = self._renderer.prompt(messages, tools, args)
         return self._afresh(whole, place.parent, reason, keys, context, detail)
 
-    def finish(self, prompt: Prompt, sampling: Sampling, generated: Generated, answer: JsonObject) -> int:
-        """Keep what was sampled after `prompt`; `answer` is the message it was parsed into. The call's number."""
-        return self._keep(prompt, sampling.temperature, generated, answer, masked=None)
-
-    def finish_masked(
-        self, prompt: Prompt, sampling: Sampling, generated: Generated, answer: JsonObject, reason: str
+    def finish(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        generated: Generated,
+        answer: JsonObject,
+        *,
+        masked: str | None = None,
     ) -> int:
-        """As `finish`, for a generation that goes on as text but must not be trained on."""
-        return self._keep(prompt, sampling.temperature, generated, answer, masked=reason)
+        """Keep what was sampled after `prompt`; `answer` is the message it was parsed into. The call's number.
+
+        `masked` says why a generation that goes on as text must not be trained on.
+        """
+        return self._keep(prompt, sampling.temperature, generated, answer, masked=masked)
 
     def observe(
         self,

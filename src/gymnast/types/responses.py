@@ -72,6 +72,17 @@ def response_object(
     return response  # type: ignore[return-value] # built key by key in the contract's order
 
 
+def usage_object(given: int, made: int, *, cached: int | None = None, reasoning: int | None = None) -> Usage:
+    """Tokens of one call in the contract's form; what is not known is null."""
+    return {
+        "input_tokens": given,
+        "input_tokens_details": {"cached_tokens": cached},
+        "output_tokens": made,
+        "output_tokens_details": {"reasoning_tokens": reasoning},
+        "total_tokens": given + made,
+    }
+
+
 def sum_usage(total: Usage | None, more: Usage | None) -> Usage | None:
     """Usage over turns. A detail that any turn lacks is unknown for the sum."""
     if total is None or more is None:

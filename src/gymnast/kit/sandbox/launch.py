@@ -19,6 +19,7 @@ from gymnast.kit.sandbox.interpreter import Interpreter
 NOBODY: Final = "65534"
 SERVER_CAPABILITIES: Final = ("CAP_SYS_ADMIN", "CAP_SETPCAP", "CAP_SYS_PTRACE")
 """To unshare and mount, to drop for good, and to read how much memory a program has. Gone before a program starts."""
+_NO_PRIVILEGES: Final = ("--cap-drop", "ALL")
 MERGED: Final = ("bin", "sbin", "lib", "lib32", "lib64")
 FILES: Final = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/etc/nsswitch.conf", "/etc/mime.types")
 
@@ -85,7 +86,7 @@ def bubblewrap(bwrap: str, python: Interpreter, *, visible_at: dict[Path, Path])
     for path in python.hidden:
         if any(path.is_relative_to(outer) for outer in python.readable):
             words += ["--size", "4096", "--tmpfs", str(path), "--remount-ro", str(path)]
-    words += _system()
+    words += system()
     for name, value in environment(str(python.executable.parent)).items():
         words += ["--setenv", name, value]
     words += ["--chdir", "/", "--", *python_argv(str(python.executable))]
@@ -93,26 +94,33 @@ def bubblewrap(bwrap: str, python: Interpreter, *, visible_at: dict[Path, Path])
 
 
 def _walls() -> list[str]:
-    words = ["--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
-    words += ["--unshare-cgroup-try", "--uid", NOBODY, "--gid", NOBODY, "--hostname", "sandbox", "--cap-drop", "ALL"]
+    words = [*user_walls(), "--unshare-net"]
     for capability in SERVER_CAPABILITIES:
         words += ["--cap-add", capability]
     return [*words, "--new-session", "--die-with-parent", "--as-pid-1", "--clearenv"]
 
 
-def _system() -> list[str]:
-    words = []
+def user_walls() -> list[str]:
+    """Everything apart but the network, as a user without privileges."""
+    words = ["--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    return [*words, "--unshare-cgroup-try", "--uid", NOBODY, "--gid", NOBODY, "--hostname", "sandbox", *_NO_PRIVILEGES]
+
+
+def system(*, more_files: Sequence[str] = (), in_tmp: Sequence[str] = ()) -> list[str]:
+    """The system, read only, and a /tmp of the jail's own; `in_tmp` are words that put something there."""
+    words: list[str] = []
     for name in MERGED:
         path = Path("/", name)
         if path.is_symlink():
             words += ["--symlink", f"usr/{name}", str(path)]
         elif path.is_dir():
             words += ["--ro-bind", str(path), str(path)]
-    for file in FILES:
+    for file in (*FILES, *more_files):
         words += ["--ro-bind-try", file, file]
     # The sizes are for jails that cannot give each program a /tmp of its own.
     words += ["--proc", "/proc", "--dev", "/dev", "--size", str(64 << 20), "--tmpfs", "/dev/shm"]  # noqa: S108 - the jail's own
-    return [*words, "--remount-ro", "/dev", "--size", str(64 << 20), "--tmpfs", "/tmp", "--remount-ro", "/"]  # noqa: S108 - as above
+    words += ["--remount-ro", "/dev", "--size", str(64 << 20), "--tmpfs", "/tmp"]  # noqa: S108 - as above
+    return [*words, *in_tmp, "--remount-ro", "/"]
 
 
 def as_nobody(launch: Launch, mounts: dict[Path, Path]) -> Launch:

@@ -9,7 +9,7 @@ import platform
 import re
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -113,20 +113,30 @@ async def _launcher(settings: SandboxSettings) -> tuple[Launcher, dict[str, str]
     environment = launch.environment(str(python.executable.parent))
     if driver == "none":
         return lambda _: launch.bare(python), environment
-    program = _program("bubblewrap")
-    await _new_enough(program)
-    jail = _bubblewrap(program, python)
+    jail = _bubblewrap(await bubblewrap_program(), python)
     return lambda _: jail, environment
 
 
 def _bubblewrap(program: str, python: Interpreter) -> Launch:
+    return walled(python.readable, lambda visible_at: launch.bubblewrap(program, python, visible_at=dict(visible_at)))
+
+
+def walled(readable: Sequence[Path], build: Callable[[Mapping[Path, Path]], Launch]) -> Launch:
+    """A jail started as this user or, by root, as nobody; `build` is told where nobody finds what only root reaches."""
     if os.geteuid() != 0:
-        return launch.bubblewrap(program, python, visible_at={})
+        return build({})
     _program("setpriv")
     holder = next((Path(path) for path in HOLDERS if Path(path).is_dir()), Path("/mnt"))
-    unreachable = [path for path in python.readable if not _anybody_reaches(path)]
+    unreachable = [path for path in readable if not anybody_reaches(path)]
     visible_at = {path: holder / str(index) for index, path in enumerate(unreachable)}
-    return launch.as_nobody(launch.bubblewrap(program, python, visible_at=visible_at), visible_at)
+    return launch.as_nobody(build(visible_at), visible_at)
+
+
+async def bubblewrap_program() -> str:
+    """Where bubblewrap is, new enough; a UserError says what to install."""
+    program = _program("bubblewrap")
+    await _new_enough(program)
+    return program
 
 
 async def _new_enough(program: str) -> None:
@@ -142,7 +152,8 @@ async def _new_enough(program: str) -> None:
         )
 
 
-def _anybody_reaches(path: Path) -> bool:
+def anybody_reaches(path: Path) -> bool:
+    """Whether every user may read and enter the folder."""
     return path.stat().st_mode & 0o5 == 0o5 and all(parent.stat().st_mode & 0o1 for parent in path.parents)
 
 

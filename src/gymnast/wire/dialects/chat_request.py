@@ -10,7 +10,7 @@ import orjson
 from gymnast.types.responses import is_model_turn, message_text, reasoning_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gymnast.types.items import CreateParams, Item
     from gymnast.types.json import JsonObject
@@ -234,6 +234,19 @@ def with_extra_body(params: JsonObject, extra: JsonObject) -> JsonObject:
     metadata = dict(params.get("metadata") or {})
     metadata["extra_body"] = orjson.dumps({**extra, **orjson.loads(metadata.get("extra_body", "{}"))}).decode()
     return {**params, "metadata": metadata}
+
+
+def json_in_metadata(metadata: Mapping[str, Any], key: str) -> JsonObject:
+    """What rides in metadata as JSON text (`extra_body`, `chat_template_kwargs`); nothing where it does not."""
+    if key not in metadata:
+        return {}
+    try:
+        value: Any = orjson.loads(metadata[key])
+    except (orjson.JSONDecodeError, TypeError) as error:
+        raise NotConvertible(f"metadata.{key} is not JSON text: {error}") from error
+    if not isinstance(value, dict):
+        raise NotConvertible(f"metadata.{key} is not the JSON text of an object")
+    return value
 
 
 def lost_from_chat(body: JsonObject) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from gymnast.kit.extract import last_boxed, unwrap_text
@@ -14,15 +14,6 @@ _STRICT: Final = re.compile(r"([A-Z])(?:\s*[:).\-].*)?", re.DOTALL)
 _LENIENT: Final = re.compile(r"[\s(\[*]*([A-Za-z])(?:([\s)\]:.,*\-]+)(.*))?", re.DOTALL)
 _ANOTHER: Final = re.compile(r"(?:(?:or|and|/|&|\+)\s*)?[(\[*]*([A-Za-z])\b", re.IGNORECASE)
 _COLON: Final = re.compile(r"answer\s*(?:is\s*)?[:：]\s*([^\n]+)", re.IGNORECASE)
-
-
-def choice_of(text: str, options: Options, mode: str, patterns: Sequence[str] = ()) -> str | None:
-    """The chosen letter. Patterns of the row come first; then the rule named by `mode`."""
-    for pattern in patterns:
-        letter = by_pattern(text, options, pattern)
-        if letter is not None:
-            return letter
-    return by_mode(text, options, mode)
 
 
 def by_mode(text: str, options: Options, mode: str) -> str | None:

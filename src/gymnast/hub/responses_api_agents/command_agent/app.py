@@ -7,10 +7,11 @@ the rollout's record holds the trace. The command's process group is ended with 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import orjson
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from gymnast.config.environ import inherited_environ
 from gymnast.errors import CallError
@@ -29,6 +30,7 @@ from gymnast.kit import Agent, AgentSettings, ModelRef, ResourcesRef
 from gymnast.kit.door import Door
 from gymnast.kit.door_rules import Limits, Places
 from gymnast.kit.gateway import Address, Gateway
+from gymnast.kit.sandbox.command import CommandJail, CommandSandboxSettings, open_command_jail
 from gymnast.kit.verify_call import verified
 from gymnast.runtime.command import CommandResult, CommandSpec, Runner, run_here
 from gymnast.types.failure import Stage
@@ -72,7 +74,14 @@ class CommandAgentSettings(AgentSettings):
     gateway_host: str = "127.0.0.1"
     gateway_address: str | None = None
     """The host name under which the command reaches the gateway, where that is not `gateway_host`."""
-    sandbox: None = None
+    sandbox: CommandSandboxSettings | None = None
+    """Run the command behind walls: it writes its folder and reads the system and `read_only`. Null runs it as you."""
+
+    @model_validator(mode="after")
+    def _own_folder(self) -> Self:
+        if self.sandbox is not None and self.working_dir is not None:
+            raise ValueError("a command in the sandbox works in its own fresh folder: leave working_dir out")
+        return self
 
 
 class CommandAgent(Agent):
@@ -85,6 +94,11 @@ class CommandAgent(Agent):
         self._gateway = Gateway(name, surroundings)
         self._place = GatewayPlace(self._gateway, settings.gateway_host, settings.gateway_address)
         self._runner: Runner = run_here
+
+    async def start(self) -> None:
+        if self.settings.sandbox is not None:
+            self._runner = jailed(await open_command_jail(self.settings.sandbox))
+        await super().start()
 
     async def stop(self) -> None:
         await self._place.close()
@@ -158,6 +172,7 @@ class CommandAgent(Agent):
             inherited_environ(settings.inherit_environment) | own,
             place.working_dir,
             mark=address.key,
+            folders=(place.folder,),
             timeout_s=settings.timeout_s,
             max_output_bytes=settings.max_output_bytes,
             **by_stdin,
@@ -215,3 +230,13 @@ class CommandAgent(Agent):
             await self.calls.call(environment, "/close_session", {}, scope, stage=Stage.CLOSE, timeout_s=5.0)
         except CallError as error:
             self.log.warning("could not close the session of rollout %s: %s", scope.rollout_id, error)
+
+
+def jailed(jail: CommandJail) -> Runner:
+    """Runs commands behind walls, and otherwise as `run_here` does."""
+
+    async def run(spec: CommandSpec) -> CommandResult:
+        argv = await asyncio.to_thread(jail.wrapped, spec.argv, spec.cwd, spec.folders)
+        return await run_here(replace(spec, argv=argv))
+
+    return run

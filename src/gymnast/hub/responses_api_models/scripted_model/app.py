@@ -19,7 +19,7 @@ from gymnast.hub.responses_api_models.scripted_model.script import (
 )
 from gymnast.kit import Model, ModelCall, ModelSettings
 from gymnast.kit.model import new_id, now
-from gymnast.types.responses import response_object
+from gymnast.types.responses import response_object, usage_object
 from gymnast.wire.message import PlainText, Reply
 from gymnast.wire.server import ReplyError
 
@@ -138,13 +138,7 @@ def _usage(call: ScriptedCall, reply: ScriptedReply) -> Usage:
     else:
         given = len(orjson.dumps(call.params["input"]).split())
         made = len(((reply.text or "") + " " + (reply.reasoning or "")).split()) + 8 * len(reply.tool_calls)
-    return {
-        "input_tokens": given,
-        "input_tokens_details": {"cached_tokens": None},
-        "output_tokens": made,
-        "output_tokens_details": {"reasoning_tokens": None},
-        "total_tokens": given + made,
-    }
+    return usage_object(given, made)
 
 
 def _bad_reply(reply: ScriptedReply) -> Reply:

@@ -7,9 +7,8 @@ token ids; without one, ids and logprobs that the engine reports are checked cal
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import orjson
 from pydantic import Field
 
 from gymnast.errors import CallError, UserError
@@ -18,16 +17,15 @@ from gymnast.hub.responses_api_models.vllm_model.token_engine import VLLMTokenEn
 from gymnast.kit import Model, ModelCall
 from gymnast.kit.ledgers import Ledgers
 from gymnast.kit.model import new_id
-from gymnast.kit.token_path import TokenOptions, TokenPath, put_tokens
+from gymnast.kit.token_path import TokenOptions, TokenPath, put_tokens, refusal
 from gymnast.kit.upstream import EndpointSettings, Upstream
 from gymnast.tokens.engine import BadGeneration, LogprobMode
 from gymnast.tokens.load import load_renderer
 from gymnast.tokens.messages import conversation_of
-from gymnast.types.failure import FailureDetail, Stage
+from gymnast.types.failure import FailureDetail
 from gymnast.types.json import JsonObject
 from gymnast.wire.dialects.chat_reply import BadCompletion, response_of_completion, split_thinking
-from gymnast.wire.dialects.chat_request import NotConvertible, chat_request, think_block
-from gymnast.wire.server import HttpError
+from gymnast.wire.dialects.chat_request import NotConvertible, chat_request, json_in_metadata, think_block
 from gymnast.wire.validate import InvalidBody, validate_response
 
 if TYPE_CHECKING:
@@ -112,7 +110,7 @@ class VLLMModel(Model):
         try:
             body, lost = chat_request(params)
         except NotConvertible as error:
-            raise self._refusal(str(error)) from error
+            raise refusal(self.name, str(error)) from error
         self.note_ignored(call, lost)
         tokens = self.settings.return_token_id_information
         completion = await self._chat({**body, **ASKING} if tokens else body, call)
@@ -233,9 +231,12 @@ class VLLMModel(Model):
         metadata = body.get("metadata") or {}
         for name in _AUDIO:
             if name in metadata:
-                raise self._refusal(f"audio in metadata ('{name}') is not supported")
-        template = {**(settings.chat_template_kwargs or {}), **self._json_text(metadata, "chat_template_kwargs")}
-        extra = {**(settings.extra_body or {}), **self._json_text(metadata, "extra_body")}
+                raise refusal(self.name, f"audio in metadata ('{name}') is not supported")
+        try:
+            template = {**(settings.chat_template_kwargs or {}), **json_in_metadata(metadata, "chat_template_kwargs")}
+            extra = {**(settings.extra_body or {}), **json_in_metadata(metadata, "extra_body")}
+        except NotConvertible as error:
+            raise refusal(self.name, str(error)) from error
         under: JsonObject = {"chat_template_kwargs": template, **extra} if template else extra
         return {**under, **body, "model": settings.model, **(settings.sampling_overrides or {})}
 
@@ -268,22 +269,6 @@ class VLLMModel(Model):
             said = "the engine returned reasoning although uses_reasoning_parser is false"
             raise self.upstream.failure("model_bad_reply", _CHAT, said)
         message["content"] = think_block(reasoning) + (message.get("content") or "")
-
-    def _json_text(self, metadata: JsonObject, key: str) -> JsonObject:
-        if key not in metadata:
-            return {}
-        try:
-            value: Any = orjson.loads(metadata[key])
-        except (orjson.JSONDecodeError, TypeError) as error:
-            raise self._refusal(f"metadata.{key} is not JSON text: {error}") from error
-        if not isinstance(value, dict):
-            raise self._refusal(f"metadata.{key} is not the JSON text of an object")
-        return value
-
-    def _refusal(self, said: str) -> HttpError:
-        """The request asks for what this backend cannot do; leaving that out would change its meaning."""
-        detail = FailureDetail("model_rejected", Stage.MODEL, f"{self.name}: {said}", instance=self.name, body=said)
-        return HttpError(422, said, failure=detail)
 
 
 class _AtRoot:

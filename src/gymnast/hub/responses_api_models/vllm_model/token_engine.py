@@ -47,7 +47,7 @@ class Poster(Protocol):
 
 
 class VLLMTokenEngine:
-    """One vLLM server, or several alike. The poster's base URLs are roots (see `root_of`)."""
+    """One vLLM server, or several alike. The poster's paths begin at the servers' roots."""
 
     def __init__(
         self, server: Poster, model: str, *, logprobs_mode: LogprobMode = "raw", use_generate: bool | None = None
@@ -127,11 +127,6 @@ class VLLMTokenEngine:
         if any(value is not None and value <= _STAND_IN for value in logprobs):
             raise BadGeneration("a logprob is the stand-in for NaN or minus infinity", generated)
         return check_generation(generated)
-
-
-def root_of(base_url: str) -> str:
-    """The root of a server from its OpenAI base URL: what comes before `/v1`."""
-    return base_url.rstrip("/").removesuffix("/v1")
 
 
 def generate_body(model: str, prompt: list[int], sampling: Sampling) -> JsonObject:
