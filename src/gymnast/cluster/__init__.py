@@ -1,0 +1,1 @@
+"""The same run on many workers: chunks that are leased, executors that start workers, one merged result."""
