@@ -49,23 +49,25 @@ def _own_cpu(whose: int) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _servers_cpu() -> float:
-    """Of the jails' servers themselves, from the kernel's scheduler: their programs count on their own."""
-    total = 0
+def _jails_cpu() -> float:
+    """Of the jails with everything that ended in them: the scheduler's own count, and what processes waited for."""
+    total = 0.0
     for process in psutil.Process().children(recursive=True):
         try:
-            total += int(Path(f"/proc/{process.pid}/schedstat").read_text().split()[0])
+            total += int(Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]) / 1e9
+            used = process.cpu_times()
         except (OSError, psutil.Error):
             continue
-    return total / 1e9
+        total += used.children_user + used.children_system
+    return total
 
 
 async def one_by_one(run: Callable[[], Awaitable[float]], count: int) -> tuple[list[float], float]:
-    """CPU seconds of each program, and what else each cost on average."""
-    ours, servers = _own_cpu(resource.RUSAGE_SELF), _servers_cpu()
+    """CPU seconds of each program, and what else each cost on average: our side, and the rest of the jail."""
+    ours, jails = _own_cpu(resource.RUSAGE_SELF), _jails_cpu()
     programs = [await run() for _ in range(count)]
-    rest = _own_cpu(resource.RUSAGE_SELF) - ours + _servers_cpu() - servers
-    return programs, rest / count
+    around = max(0.0, _jails_cpu() - jails - sum(programs))  # nothing for bare processes, which are no jail's
+    return programs, (_own_cpu(resource.RUSAGE_SELF) - ours + around) / count
 
 
 async def rate(run: Callable[[], Awaitable[float]], count: int, at_once: int) -> float:

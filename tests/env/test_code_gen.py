@@ -334,6 +334,31 @@ async def test_functions_that_try_instead_of_solving() -> None:
 
 
 @sandboxed
+async def test_a_program_does_not_find_the_answers_of_an_earlier_rollout_in_its_memory() -> None:
+    """Warm jails fork: a rollout that was right would otherwise have told the next one what is."""
+    row = row_of(("", "REMEMBERED-174\n"), ("", "REMEMBERED-174\n"))
+    thief = """
+import re
+with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:
+    for line in maps:
+        begin, end = (int(word, 16) for word in line.split()[0].split('-'))
+        try:
+            memory.seek(begin)
+            found = re.findall(rb'REMEMBERED-[0-9]+', memory.read(end - begin))
+        except (OSError, ValueError, OverflowError):
+            continue
+        if found:
+            print(found[0].decode())
+            break
+"""
+    async with code_gen(sandbox={"pool_size": 1}) as subject:
+        for _ in range(3):
+            assert (await subject.verify(row, fenced("print('REMEMBERED-' + str(87 * 2))")))["reward"] == 1.0
+            found = await subject.verify(row, fenced(thief))
+            assert found["reward"] == 0.0, found
+
+
+@sandboxed
 async def test_processes_left_behind_do_not_hold_up_a_right_program() -> None:
     lingering = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)\n    os._exit(0)\n" + SUM
     row = row_of(*[(f"{n} 1\n", f"{n + 1}\n") for n in range(12)])

@@ -42,6 +42,8 @@ SCRIPTED = "policy_model.responses_api_models.scripted_model"
         ("\n \n", None),
         ("Action: ", None),
         ("Action: hit" + "x" * 1_000_000, "x" * 20_000),
+        ("\x1f", None),  # a blank that is none of the usual ones
+        ("Action: \u2003hit\x1f", "hit"),
     ],
 )
 def test_where_the_action_stands(text: str, action: str | None) -> None:

@@ -284,6 +284,13 @@ async def test_an_answer_cannot_bring_its_verdict_along() -> None:
     assert "{first}" in judge.questions[0]
 
 
+async def test_a_query_that_no_judge_could_read_is_wrong_and_no_failure_of_the_judge() -> None:
+    judge = ScriptedJudge({"status": 400})
+    async with text_to_sql(judge) as subject:
+        found = await subject.verify(ROW, fenced(f"SELECT 1 -- {'x' * 20_000}"))
+    assert (found["reward"], found["failure_reason"], judge.asked) == (0.0, "query_too_long", [])
+
+
 async def test_a_query_inside_reasoning_does_not_count() -> None:
     async with text_to_sql(SAME) as subject:
         found = await subject.verify(ROW, thought(fenced("SELECT COUNT(*) FROM staff")), "There are four.")

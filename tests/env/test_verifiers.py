@@ -6,6 +6,9 @@ The package is installed beside Gymnast; the tests with it run if GYMNAST_TEST_V
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import gymnast
 from gymnast import check_environment
 from gymnast.config.roots import HUB
 from gymnast.errors import MissingRolloutsError, UserError
-from gymnast.hub.resources_servers.verifiers.episodes import Episodes, messages_of
+from gymnast.hub.resources_servers.verifiers.episodes import Episodes, InOrder, messages_of
 from tests.environments import said
 from tests.support import example_rows, read_jsonl, write_jsonl
 from tests.unit.test_hub_environments import called
@@ -44,6 +47,19 @@ def test_a_conversation_as_messages() -> None:
         {"role": "assistant", "content": "7"},
         {"role": "assistant", "content": "Yes."},
     ]
+
+
+def test_a_taskset_that_loads_slowly_is_loaded_once_for_rollouts_that_begin_together() -> None:
+    def load() -> Iterator[int]:
+        for number in range(4):
+            time.sleep(0.02)
+            yield number
+
+    tasks = InOrder(load())
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(tasks.at, [3, 0, 2, 1, 3, 2, 0, 1])) == [3, 0, 2, 1, 3, 2, 0, 1]
+    with pytest.raises(ValueError, match="the taskset has 4 tasks, none at 9"):
+        tasks.at(9)
 
 
 def test_without_the_package_it_is_named() -> None:

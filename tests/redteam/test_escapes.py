@@ -32,6 +32,30 @@ for _ in range(12):
 time.sleep(30)
 """
 QUICK = Limits(wall_s=5, cpu_s=5, memory_mb=256, processes=24, file_mb=4, tmp_mb=16, output_bytes=1 << 18)
+READ_OWN_MEMORY = """
+import re
+seen = set()
+with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:
+    for line in maps:
+        begin, end, mode = re.match(r'(\\w+)-(\\w+) (\\S+)', line).groups()
+        try:
+            memory.seek(int(begin, 16))
+            held = memory.read(int(end, 16) - int(begin, 16))
+            seen.update(re.findall(rb'SECRET-(?:source|stdin|argument|step)', held))
+        except (OSError, ValueError, OverflowError):
+            continue
+print(sorted(seen))
+"""
+SHARED_HOARDERS = """
+import mmap, os, time
+for _ in range(12):
+    if os.fork() == 0:
+        held = mmap.mmap(-1, 60 << 20)
+        for at in range(0, len(held), 4096): held[at] = 1
+        break
+time.sleep(30)
+"""
+"""Pages that are marked as shared, though nobody shares them."""
 
 
 async def contained(sandbox: Sandbox, code: str, limits: Limits = QUICK) -> Execution:
@@ -131,9 +155,10 @@ async def test_a_memory_bomb_is_stopped_and_named(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("cgroup", ["auto", "off"])
-async def test_memory_of_many_processes_is_summed_with_and_without_control_groups(cgroup: str) -> None:
+@pytest.mark.parametrize("code", [MANY_HOARDERS, SHARED_HOARDERS], ids=["private", "shared"])
+async def test_memory_of_many_processes_is_summed_with_and_without_control_groups(cgroup: str, code: str) -> None:
     async with open_sandbox(SandboxSettings(pool_size=1, cgroup=cgroup)) as sandbox:
-        assert (await sandbox.run_python(MANY_HOARDERS, limits=QUICK)).ending == "memory"
+        assert (await sandbox.run_python(code, limits=QUICK)).ending == "memory"
         assert (await sandbox.run_python("print(1)")).ok
 
 
@@ -302,6 +327,21 @@ refused('socket', lambda: socket.socket(socket.AF_UNIX).connect('\\0left'))
     for _ in range(2):
         assert (await sandbox.run_python(leave, limits=QUICK)).ok
         await contained(sandbox, look)
+
+
+async def test_an_earlier_program_is_not_in_the_memory_of_the_next(sandbox: Sandbox) -> None:
+    """A warm jail forks: what its server had read of one program, every later one would have inherited."""
+    for _ in range(2):
+        given = await sandbox.run_python(
+            "note = 'SECRET-source'\nprint(input() * 3)", stdin=b"SECRET-stdin", limits=QUICK
+        )
+        assert given.stdout == "SECRET-stdin" * 3 + "\n"
+        returned = await sandbox.call_function("def f(x): return x * 3", "f", [["SECRET-argument"]], QUICK)
+        assert returned.results[0].value == "SECRET-argument" * 3
+        async with sandbox.python_session() as session:
+            await session.execute("kept = 'SECRET-step'", QUICK)
+        found = await sandbox.run_python(READ_OWN_MEMORY, limits=QUICK)
+        assert (found.ok, found.stdout) == (True, "[]\n"), found
 
 
 async def test_programs_do_not_draw_the_same_random_numbers(sandbox: Sandbox) -> None:

@@ -23,16 +23,19 @@ from gymnast.hub.responses_api_models.embedded_model.app import EmbeddedModel, E
 from gymnast.hub.responses_api_models.embedded_model.blas import set_blas_threads
 from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Pool
 from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED, read_policy
+from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
 from gymnast.hub.responses_api_models.embedded_model.sampling import log_probabilities
 from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
+from gymnast.kit import ModelCall
 from gymnast.kit.ledgers import OPEN_ROUTE, TAKE_ROUTE
 from gymnast.tokens.audit import audit
+from gymnast.tokens.engine import Generated, Sampling
 from gymnast.tokens.export import read_ledger
 from gymnast.types.failure import Stage
 from gymnast.types.tokens import LEDGER, TokenLedger
 from gymnast.wire.calls import Scope
 from gymnast.wire.http_client import HttpClient
-from gymnast.wire.message import Reply
+from gymnast.wire.message import Reply, Request
 from gymnast.wire.transports import InProcess
 from tests.unit.test_models import Bench
 
@@ -290,14 +293,56 @@ async def test_a_failed_step_fails_who_waits_and_no_one_after(
 
 
 async def test_weights_may_come_from_a_folder(policies: Policies, tmp_path: Path) -> None:
+    folder = copied_policy(tmp_path / "mine")
+    assert policies.start(weights=str(folder)).model_name == "mine"
+    assert (await policies.ask())["model"] == "mine"
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model\.safetensors missing"):
+        policies.start(weights=str(folder))
+
+
+def copied_policy(folder: Path, **config: Any) -> Path:
+    """The shipped policy with its first norm halved: other weights, hence another version."""
+    folder.mkdir()
     for file in SHIPPED.iterdir():
         if file.is_file():
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    assert policies.start(weights=str(tmp_path)).model_name == tmp_path.name
-    assert (await policies.ask())["model"] == tmp_path.name
-    (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"model\.safetensors missing"):
-        policies.start(weights=str(tmp_path))
+            (folder / file.name).write_bytes(file.read_bytes())
+    tensors = read_tensors(folder / "model.safetensors")
+    write_tensors(folder / "model.safetensors", {**tensors, "model.norm.weight": tensors["model.norm.weight"] / 2})
+    shape = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**shape, **config}))
+    return folder
+
+
+async def test_other_weights_are_loaded_between_two_tokens_and_the_spans_say_where(
+    policies: Policies, tmp_path: Path
+) -> None:
+    before, after = read_policy(), read_policy(copied_policy(tmp_path / "step-1"))
+    engine = policies.start(return_token_id_information=True).engine
+
+    def generation(most: int) -> asyncio.Task[Generated]:
+        sampling = Sampling(max_tokens=most, stop_token_ids=(), temperature=1.0)
+        return asyncio.create_task(engine.generate([1, 5, 9], sampling, ModelCall(Request("POST", "/v1/responses"))))
+
+    long, short = generation(300), generation(20)
+    await short
+    reply = await policies.post("/load_weights", {"path": str(tmp_path / "step-1")})
+    assert reply.body == {"version": after.version}
+    old, new = (await long).weight_versions
+    assert (old.version, old.start) == (before.version, 0)
+    assert (new.version, new.start, new.end) == (after.version, old.end, 300)
+    assert old.end >= 20
+    assert [span.version for span in (await generation(5)).weight_versions] == [after.version]
+
+
+async def test_weights_that_do_not_fit_are_refused_and_the_old_ones_stay(policies: Policies, tmp_path: Path) -> None:
+    other = copied_policy(tmp_path / "larger", max_position_embeddings=512)
+    policies.start()
+    for path, said in ((tmp_path / "none", "no weights"), (other, "another shape")):
+        reply = await policies.post("/load_weights", {"path": str(path)})
+        assert reply.status == 400
+        assert said in reply.body["detail"]
+    assert (await policies.ask())["status"] in {"completed", "incomplete"}
 
 
 async def test_smollm2_answers(policies: Policies, monkeypatch: pytest.MonkeyPatch) -> None:

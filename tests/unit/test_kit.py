@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from gymnast.errors import UserError
 from gymnast.kit import (
     Attempt,
     Environment,
@@ -27,6 +28,7 @@ from gymnast.kit import (
 )
 from gymnast.kit.extract import boxed, last_boxed, unwrap_text
 from gymnast.kit.metrics import aggregate, numeric_fields
+from gymnast.kit.packages import require_package
 from gymnast.kit.sessions import NoSession, Sessions
 from gymnast.kit.tools import tools_of
 from gymnast.wire.calls import Calls, Scope, Transport
@@ -482,3 +484,10 @@ def test_the_last_complete_box_counts() -> None:
 def test_hostile_text_costs_linear_time() -> None:
     assert last_boxed("\\boxed{" * 150_000) is None
     assert last_boxed("{" * 500_000 + "\\boxed{A}" + "}" * 10) == "A"
+
+
+def test_a_package_that_is_missing_is_named_with_what_to_install() -> None:
+    require_package("json", extra="math", where="env")
+    with pytest.raises(UserError, match="env needs the package 'no-such-package'") as caught:
+        require_package("no_such_package", extra="math", where="env")
+    assert "pip install 'gymnast[math]'" in str(caught.value)

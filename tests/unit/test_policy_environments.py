@@ -73,6 +73,7 @@ def test_terms_are_written_as_python_reads_them(seed: int, level: int) -> None:
         ("answer : 1,234.", "1,234", 1234),
         ("Answer: 1\nno\n**Answer: -2**", "-2", -2),
         ("Answer: 'abc'", "abc", None),
+        ("Answer: ١٢", "١٢", None),  # digits of another script
         ("Answer:", None, None),
         ("12", None, None),
     ],

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 _TRIES: Final = 200
 _ANSWER: Final = re.compile(r"answer\s*:\s*([^\n]*)", re.IGNORECASE)
-_NUMBER: Final = re.compile(r"-?\d+(,\d{3})*")
+_NUMBER: Final = re.compile(r"-?\d+(,\d{3})*", re.ASCII)
 _MOST_DIGITS: Final = 100
 """No task has a longer answer, and Python refuses to read numbers of many thousand digits."""
 

@@ -32,6 +32,7 @@ from gymnast.rollouts.starting import start_executor
 from gymnast.rollouts.verdict import parse_allowance
 from gymnast.runtime.cell import options_from
 from gymnast.runtime.remote import read_head, remote_calls
+from gymnast.types.failure import Stage
 from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, TASK_INDEX, RolloutKey, agent_name_of
 from gymnast.wire.http_client import HttpClient, raise_fd_limit
 from gymnast.wire.trail import Signals
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from gymnast.rollouts.record import Record
     from gymnast.types.events import RunFinished
     from gymnast.types.json import JsonObject
+    from gymnast.wire.calls import Calls
 
 _MOST_NAMED = 20
 
@@ -86,6 +88,7 @@ class Collector:
         self._say = on_note or (lambda _: None)
         self._stack = AsyncExitStack()
         self._executor: Executor | None = None
+        self._calls: Calls | None = None
         self._limits: dict[str, int] = {}
         self._instances: list[Instance] = []
         self.agents: list[str] = []
@@ -128,7 +131,8 @@ class Collector:
         budget = Budget(max_cost, max_tokens)
         require_prices(budget, self._instances)
         stamped = stamp_rows([dict(row) for row in rows], self.agents)
-        lines = [orjson.dumps(row) for row in stamped]
+        # A copy of the right size: what orjson returns leaves a hole of 3 KB beside each line that nothing else fits in.
+        lines = [bytes(memoryview(orjson.dumps(row))) for row in stamped]
         options = EngineOptions(
             concurrency,
             rollout_timeout_s,
@@ -151,6 +155,15 @@ class Collector:
         finally:
             await feed.end(running)
 
+    async def ask(self, instance: str, path: str, body: Any = None, *, timeout_s: float = 600.0) -> Any:
+        """What an instance answers to a request beside the rollouts, e.g. a policy that is to load other weights.
+
+        Raises CallError when it does not answer, or not well. With `workers` only those instances can be asked that
+        all of them share.
+        """
+        assert self._calls is not None, "use the collector as `async with`"
+        return await self._calls.expect(instance, path, body, stage=Stage.AGENT, timeout_s=timeout_s)
+
     # --- starting ----------------------------------------------------------------------------------------------------
 
     async def _connect(self, head_url: str) -> None:
@@ -158,7 +171,8 @@ class Collector:
         client = await self._stack.enter_async_context(HttpClient())
         head = await read_head(client, head_url, self._token)
         self.agents = list(head.agents())
-        self._executor = HereExecutor(remote_calls(client, head, None), Signals())
+        self._calls = remote_calls(client, head, None)
+        self._executor = HereExecutor(self._calls, Signals())
 
     async def _start(self) -> None:
         environ = read_environ()
@@ -169,7 +183,7 @@ class Collector:
         self._limits = agent_limits(instances)
         log_dir = self._log_dir or Path(tempfile.mkdtemp(prefix="gymnast-logs-"))
         options = options_from(config, environ, log_dir=log_dir)
-        self._executor, _ = await start_executor(
+        self._executor, cell = await start_executor(
             self._stack,
             instances,
             config,
@@ -178,6 +192,7 @@ class Collector:
             on_worker_death=self._say,
             say=self._say,
         )
+        self._calls = cell.calls
 
 
 async def _to_the_end(engine: Engine, executor: Executor) -> RunFinished:

@@ -1,7 +1,7 @@
 """Warm jails, each serving one program at a time.
 
 Why a server that forks inside the jail, and not jails started ahead and used once: in bench/sandbox.py a program costs
-7 ms of CPU this way and 16 as a bare `python -c`; a jail of its own takes 60 ms to start. A program cannot reach the
+9 ms of CPU this way and 14 as a bare `python -c`; a jail of its own takes 60 ms to start. A program cannot reach the
 server or the next program: it lives in a process namespace that shows neither, without privileges, and its processes,
 /tmp and /dev/shm are gone before the jail is used again. Where the jail cannot make such namespaces (containers), each
 one is used once and its successor started ahead.

@@ -55,6 +55,7 @@ REFUSED: Final[dict[str, tuple[int | None, int | None]]] = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
+    "io_setup": (206, 0),  # its contexts are counted for the whole host
     "kexec_load": (246, 104),
     "kexec_file_load": (320, 294),
     "init_module": (175, 105),

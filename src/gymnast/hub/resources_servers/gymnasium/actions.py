@@ -14,7 +14,8 @@ _END: Final = 20_000
 """An action stands at the end of a turn; what was thought before need not be read."""
 _TAGGED: Final = re.compile(r"<action>([^<]{0,2000})</action>", re.IGNORECASE)
 _NAMED: Final = re.compile(r"action\s{0,5}:([^\n]{1,2000})", re.IGNORECASE)
-_AROUND: Final = " \t*_`'\".!"
+_BLANKS: Final = "".join(filter(str.isspace, map(chr, range(0x3001))))
+_AROUND: Final = _BLANKS + "*_`'\".!"
 
 
 class NoAction(ValueError):  # noqa: N818 - an answer of the model, told back to it

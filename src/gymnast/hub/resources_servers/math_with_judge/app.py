@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import PositiveFloat, PositiveInt, field_validator
 
-from gymnast.errors import CallError, UserError
+from gymnast.errors import CallError
 from gymnast.hub.cpu_time import GRACE_S
 from gymnast.hub.resources_servers.math_with_judge.excerpt import excerpt
 from gymnast.hub.resources_servers.math_with_judge.prompt import SYSTEM, question_of
 from gymnast.kit import Attempt, Environment, Task, Verdict
 from gymnast.kit.judge import Judge, JudgedSettings
 from gymnast.kit.judging import JudgeEvaluation, Labels, shortened
+from gymnast.kit.packages import require_package
 from gymnast.kit.work_pool import WorkCrashedError, WorkPool, WorkTimeoutError
 from gymnast.types.failure import FailureDetail, Stage
 
@@ -62,8 +62,7 @@ class MathWithJudge(Environment[MathTask, None]):
 
     def __init__(self, name: str, settings: MathSettings, surroundings: Surroundings) -> None:
         super().__init__(name, settings, surroundings)
-        if find_spec("math_verify") is None:
-            raise UserError("math-verify is not installed", where=name, next="pip install 'gymnast[math]'")
+        require_package("math_verify", extra="math", where=name)
         self._judge = Judge(self.calls, settings, Labels(), system=SYSTEM)
         cpu_s = settings.library_verifier_timeout_seconds
         size = min(settings.library_verifier_max_concurrency, os.cpu_count() or 1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 
-from gymnast.errors import UserError
 from gymnast.hub.resources_servers.reasoning_gym.answers import answer_of
 from gymnast.kit import Attempt, Environment, EnvironmentSettings, Task, Verdict
+from gymnast.kit.packages import require_package
 from gymnast.kit.work_pool import WorkOverrunError, WorkPool
 from gymnast.wire.server import Surroundings
 from gymnast.wire.validate import InvalidBody
@@ -60,11 +59,7 @@ class ReasoningGym(Environment[ReasoningGymTask, None]):
         )
 
     async def start(self) -> None:
-        if find_spec("reasoning_gym") is None:
-            raise UserError(
-                "the environment reasoning_gym needs the package 'reasoning-gym'",
-                next="pip install 'gymnast[reasoning_gym]'",
-            )
+        require_package("reasoning_gym", extra="reasoning_gym", where=self.name)
         await super().start()
 
     async def stop(self) -> None:

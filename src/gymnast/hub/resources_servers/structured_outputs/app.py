@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any, Literal
 
 from pydantic import BaseModel, PositiveFloat, PositiveInt, field_validator
 
-from gymnast.errors import UserError
 from gymnast.hub.resources_servers.structured_outputs.documents import DocumentError
 from gymnast.kit import Attempt, Environment, EnvironmentSettings, Task, Verdict
+from gymnast.kit.packages import require_package
 from gymnast.kit.work_pool import WorkOverrunError, WorkPool
 from gymnast.types.json import JsonObject
 from gymnast.wire.server import Surroundings
@@ -98,10 +97,7 @@ class StructuredOutputs(Environment[StructuredOutputsTask, None]):
         )
 
     async def start(self) -> None:
-        if find_spec("jsonschema") is None:
-            raise UserError(
-                "structured_outputs needs the package 'jsonschema'", next="pip install 'gymnast[structured_outputs]'"
-            )
+        require_package("jsonschema", extra="structured_outputs", where=self.name)
         await super().start()
 
     async def stop(self) -> None:

@@ -13,7 +13,7 @@ from gymnast.hub.resources_servers.text_to_sql.judging import QUESTION, SYSTEM_M
 from gymnast.hub.resources_servers.text_to_sql.queries import query_in
 from gymnast.kit import Attempt, Task, Verdict
 from gymnast.kit.judge import Judge, JudgedSettings
-from gymnast.kit.judging import JudgeEvaluation, Labels
+from gymnast.kit.judging import LONGEST_SHOWN, JudgeEvaluation, Labels
 from gymnast.kit.sandboxed import SandboxedEnvironment, SandboxedSettings
 from gymnast.wire.server import HttpError, Surroundings
 
@@ -24,6 +24,7 @@ class FailureCode(StrEnum):
     """Why an answer has no reward."""
 
     NO_SQL = "no_sql_extracted"
+    TOO_LONG = "query_too_long"
     EXECUTION_ERROR = "execution_error"
     EXECUTION_TIMEOUT = "execution_timeout"
     RESULT_MISMATCH = "result_mismatch"
@@ -142,6 +143,9 @@ class TextToSql(SandboxedEnvironment[TextToSqlTask, None]):
 
     async def _ask_judge(self, attempt: Attempt[TextToSqlTask, None], query: str, verdict: TextToSqlVerdict) -> None:
         task, settings = attempt.task, self.settings
+        if len(query) > LONGEST_SHOWN:  # a part of it is another query, and all of it too much for a judge
+            verdict.failure_reason = FailureCode.TOO_LONG
+            return
 
         def question(first: str, second: str) -> str:
             asked = {"dialect": task.sql_dialect, "context": task.sql_context, "question": task.sql_prompt}

@@ -73,12 +73,12 @@ class VerifiersEnvironment(Environment[VerifiersTask, Play]):
         self.route("POST", "/run_episode", self._run_episode)
 
     async def start(self) -> None:
-        await super().start()
         for folder in (str(Path(__file__).parent), *self.settings.python_path):
             if folder not in sys.path:  # where tasksets live that are no installed packages
                 sys.path.append(folder)
         self._episodes = await asyncio.to_thread(Episodes, self.settings.env)
         await self._episodes.open()
+        await super().start()
 
     async def stop(self) -> None:
         await super().stop()

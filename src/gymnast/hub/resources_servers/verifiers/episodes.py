@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib import import_module
@@ -44,6 +45,26 @@ class Outcome:
     """Not empty: the episode has no reward."""
 
 
+class InOrder:
+    """The tasks of a taskset by their place, made as far as they are asked for. Several threads may ask."""
+
+    def __init__(self, taskset: Iterable[Any]) -> None:
+        self._taskset = taskset
+        self._rest: Iterator[Any] | None = None
+        self._seen: list[Any] = []
+        self._one_at_a_time = threading.Lock()
+
+    def at(self, index: int) -> Any:
+        """The task at a place. Raises ValueError if there is none."""
+        with self._one_at_a_time:
+            if self._rest is None:
+                self._rest = iter(self._taskset)
+            self._seen += itertools.islice(self._rest, max(0, index + 1 - len(self._seen)))
+        if index >= len(self._seen):
+            raise ValueError(f"the taskset has {len(self._seen)} tasks, none at {index}")
+        return self._seen[index]
+
+
 class Episodes:
     """One environment of the package. `close` must follow `open`."""
 
@@ -65,8 +86,7 @@ class Episodes:
                 next="install its package, or name its folder in `python_path`",
             ) from error
         self._serving = AsyncExitStack()
-        self._tasks: Iterator[Any] | None = None
-        self._seen: list[Any] = []
+        self._tasks = InOrder(self._env.taskset)
 
     async def open(self) -> None:
         await self._serving.enter_async_context(self._env.serving())
@@ -81,12 +101,7 @@ class Episodes:
             return task_type(task_type.data_type().model_validate(data), self._env.config.taskset.task)
         if index is None:
             raise ValueError("give `task_idx` or `task`")
-        if self._tasks is None:
-            self._tasks = iter(self._env.taskset)
-        self._seen += itertools.islice(self._tasks, max(0, index + 1 - len(self._seen)))
-        if index >= len(self._seen):
-            raise ValueError(f"the taskset has {len(self._seen)} tasks, none at {index}")
-        return self._seen[index]
+        return self._tasks.at(index)
 
     async def run(self, task: Any, endpoint: Endpoint, sampling: JsonObject) -> Outcome:
         """Let the environment's own agents play a task."""

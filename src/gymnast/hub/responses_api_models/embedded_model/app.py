@@ -5,26 +5,33 @@ Prompts are token ids from the first to the last turn, so that in training mode 
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
+from gymnast.errors import UserError
 from gymnast.hub.responses_api_models.embedded_model.engine import EmbeddedEngine, objection
 from gymnast.hub.responses_api_models.embedded_model.policy import Policy, read_policy
 from gymnast.hub.responses_api_models.embedded_model.smollm2 import load_smollm2
 from gymnast.kit import Model, ModelCall, ModelSettings
 from gymnast.kit.token_path import TokenOptions, TokenPath, refusal
 from gymnast.tokens.chat_template import ChatTemplate
+from gymnast.tokens.engine import BadGeneration
 from gymnast.tokens.families.registry import family_named
 from gymnast.tokens.probing import probe
 from gymnast.tokens.template import TemplateRenderer
+from gymnast.wire.server import HttpError
+from gymnast.wire.validate import require_field, require_object
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gymnast.tokens.engine import Asker, Generated, Sampling
     from gymnast.types.items import CreateParams, Response
+    from gymnast.types.json import JsonObject
+    from gymnast.wire.message import Request
     from gymnast.wire.server import Surroundings
 
 
@@ -72,6 +79,7 @@ class EmbeddedModel(Model):
             extra={name: value for name, value in limits.items() if value is not None},
         )
         self._tokens = TokenPath(self, renderer_of(policy), _Asked(name, self.engine), options)
+        self.route("POST", "/load_weights", self._load_weights)
 
     @property
     def model_name(self) -> str:
@@ -87,6 +95,16 @@ class EmbeddedModel(Model):
             if asked.get(name) is None:
                 asked[name] = getattr(settings, name)
         return await self._tokens.respond(asked, call)
+
+    async def _load_weights(self, request: Request) -> JsonObject:
+        """`{"path": folder}`: sample with the weights of that folder from the next token on."""
+        folder = require_field(require_object(request.body), "path")
+        try:
+            policy = await asyncio.to_thread(load_policy, str(folder))
+            await self.engine.change_weights(policy.transformer, policy.version)
+        except (UserError, BadGeneration) as error:
+            raise HttpError(400, str(error)) from error
+        return {"version": policy.version}
 
 
 def load_policy(weights: str) -> Policy:

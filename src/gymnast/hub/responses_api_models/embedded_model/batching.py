@@ -41,6 +41,8 @@ class Generation:
     reused: int = 0
     is_cancelled: bool = False
     """Set from outside; the next step lets go of it."""
+    weights: list[tuple[str, int]] = field(default_factory=list)
+    """Versions of the weights, each with the place in `sampled` where it begins."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +78,11 @@ class Batch:
         self._waiting.clear()
         self._running.clear()
         self._pool = Pool(self._transformer.shape)
+        self._kept = _Kept(self._kept_bytes)
+
+    def change(self, transformer: Transformer) -> None:
+        """Go on with other weights of the same shape. Running sequences keep the keys and values they have."""
+        self._transformer = transformer
         self._kept = _Kept(self._kept_bytes)
 
     def step(self) -> list[Generation]:

@@ -7,7 +7,7 @@ import hashlib
 import queue
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +27,15 @@ class EngineStopped(RuntimeError):  # noqa: N818 - what it is
 @dataclass(frozen=True, slots=True)
 class _Asked:
     generation: Generation
-    answer: asyncio.Future[Generation]
+    answer: asyncio.Future[None]
+    loop: asyncio.AbstractEventLoop
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    transformer: Transformer
+    version: str
+    answer: asyncio.Future[None]
     loop: asyncio.AbstractEventLoop
 
 
@@ -46,11 +54,11 @@ class EmbeddedEngine:
     ) -> None:
         self._batch = Batch(transformer, max_batch=max_batch)
         self.max_context = min(max_context or transformer.shape.context, transformer.shape.context)
-        self._vocabulary = transformer.shape.vocabulary
+        self._shape = transformer.shape
         self._seed = seed
         self._version = version
         self._threads = threads
-        self._inbox: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Asked | _Change | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_stopped = False
 
@@ -73,32 +81,47 @@ class EmbeddedEngine:
             token_ids=ids,
             logprobs=generation.logprobs,
             finish=generation.finish or "abort",
-            weight_versions=(WeightSpan(self._version, 0, len(ids)),) if ids else (),
+            weight_versions=_spans(generation.weights, len(ids)),
             cached_tokens=generation.reused,
         )
 
+    async def change_weights(self, transformer: Transformer, version: str) -> None:
+        """Sample with other weights from the next token on. What is being sampled says where they begin.
+
+        Raises BadGeneration when the model has another shape.
+        """
+        if transformer.shape != self._shape:
+            raise BadGeneration("the new weights are of a model with another shape")
+        loop = asyncio.get_running_loop()
+        change = _Change(transformer, version, loop.create_future(), loop)
+        self._send(change)
+        await change.answer
+
     async def _computed(self, generation: Generation) -> None:
-        if self._is_stopped:
-            raise EngineStopped("the embedded engine was stopped")
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="embedded-engine", daemon=True)
-            self._thread.start()
         loop = asyncio.get_running_loop()
         asked = _Asked(generation, loop.create_future(), loop)
-        self._inbox.put(asked)
+        self._send(asked)
         try:
             await asked.answer
         except asyncio.CancelledError:
             generation.is_cancelled = True
             raise
 
+    def _send(self, message: _Asked | _Change) -> None:
+        if self._is_stopped:
+            raise EngineStopped("the embedded engine was stopped")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="embedded-engine", daemon=True)
+            self._thread.start()
+        self._inbox.put(message)
+
     def _check(self, prompt_ids: Sequence[int], sampling: Sampling) -> None:
         if not prompt_ids:
             raise BadGeneration("the prompt has no tokens")
         if reason := objection(sampling):
             raise BadGeneration(reason)
-        if not all(0 <= token < self._vocabulary for token in prompt_ids):
-            raise BadGeneration(f"the prompt has ids outside 0 to {self._vocabulary - 1}")
+        if not all(0 <= token < self._shape.vocabulary for token in prompt_ids):
+            raise BadGeneration(f"the prompt has ids outside 0 to {self._shape.vocabulary - 1}")
 
     def _seed_of(self, prompt_ids: Sequence[int], sampling: Sampling, who: Asker) -> int:
         """Follows from the request's seed and prompt; else from the engine's, who asks and what; else any.
@@ -130,12 +153,23 @@ class EmbeddedEngine:
     def _take_in(self, waiting: dict[int, _Asked]) -> bool:
         """New requests; waits for one when there is nothing to compute. False at the end."""
         while self._batch.is_idle or not self._inbox.empty():
-            asked = self._inbox.get()
-            if asked is None:
+            message = self._inbox.get()
+            if message is None:
                 return False
-            waiting[id(asked.generation)] = asked
-            self._batch.add(asked.generation)
+            if isinstance(message, _Change):
+                self._change(message, waiting)
+                continue
+            message.generation.weights.append((self._version, 0))
+            waiting[id(message.generation)] = message
+            self._batch.add(message.generation)
         return True
+
+    def _change(self, change: _Change, waiting: Mapping[int, _Asked]) -> None:
+        self._batch.change(change.transformer)
+        self._version = change.version
+        for asked in waiting.values():
+            asked.generation.weights.append((change.version, len(asked.generation.sampled)))
+        _settle(change, None)
 
 
 def objection(sampling: Sampling) -> str | None:
@@ -155,11 +189,19 @@ def _settle_all(waiting: dict[int, _Asked], error: Exception) -> None:
     waiting.clear()
 
 
-def _settle(asked: _Asked, error: Exception | None) -> None:
+def _spans(weights: Sequence[tuple[str, int]], count: int) -> tuple[WeightSpan, ...]:
+    """Which weights sampled which tokens, without versions that sampled none."""
+    ends = [*(start for _, start in weights[1:]), count]
+    return tuple(
+        WeightSpan(version, start, end) for (version, start), end in zip(weights, ends, strict=True) if end > start
+    )
+
+
+def _settle(asked: _Asked | _Change, error: Exception | None) -> None:
     def settle() -> None:
         if not asked.answer.done():
             if error is None:
-                asked.answer.set_result(asked.generation)
+                asked.answer.set_result(None)
             else:
                 asked.answer.set_exception(error)
 

@@ -1,7 +1,9 @@
 """The jail's server: process 1 of the jail, trusted, asked over its standard input, answering over its standard output.
 
-Each program is a fork of it inside namespaces of its own (or, where those cannot be made, the jail's only program). It
-reads what the program writes, watches deadlines and memory, and kills all of the program's processes at once.
+Each program is served by a fork, which reads the request, runs the program inside namespaces of its own, watches
+deadlines and memory, and kills all of the program's processes at once. The server itself never holds what belongs to a
+program: whatever it held, every later program would find in its own memory. Where namespaces cannot be made, the
+server runs the jail's only program itself.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import base64
 import gc
 import importlib
 import os
+import select
 import signal
 import sys
 import time
@@ -19,8 +22,8 @@ from gymnast.kit.sandbox.inside import confine, program
 from gymnast.kit.sandbox.inside.frames import packed, read_frame, write_all
 from gymnast.kit.sandbox.inside.watch import Watch
 
-COUNTED = 3
-"""The server, its monitor and the namespace's process 1 count against the program's number of processes."""
+COUNTED = 4
+"""The server, its monitor, its fork and the namespace's process 1 count against the program's number of processes."""
 
 
 def main() -> None:
@@ -36,9 +39,23 @@ def main() -> None:
         return
     server = Server(asked[0])
     write_all(say, packed(server.greeting()))
-    while (asked := read_frame(hear)) is not None:
-        reply, blob = server.answer(*asked)
-        write_all(say, packed(reply, blob))
+    if server.why_not_nested:
+        server.attend(hear, say)
+    else:
+        while attended_by_fork(server, hear, say):
+            """The next program."""
+
+
+def attended_by_fork(server: Server, hear: int, say: int) -> bool:
+    """Have one program, or one session, served; False when nobody asks any more."""
+    select.select([hear], [], [])
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if server.attend(hear, say) else 1)
+        finally:
+            os._exit(2)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 class Server:
@@ -77,6 +94,15 @@ class Server:
 
     def greeting(self) -> dict[str, Any]:
         return {"python": sys.version.split()[0], "nested": not self.why_not_nested, "why": self.why_not_nested}
+
+    def attend(self, hear: int, say: int) -> bool:
+        """Serve one program, or one session from its first step to its last; False when nobody asks any more."""
+        while (asked := read_frame(hear)) is not None:
+            reply, blob = self.answer(*asked)
+            write_all(say, packed(reply, blob))
+            if self.session is None:
+                return True
+        return False
 
     def answer(self, request: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
         """One program to its end, or one step of the session."""
