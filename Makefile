@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM_VENV ?= .venv-vllm
+RAY_VENV ?= .venv-ray
+TRAIN_VENV ?= .venv-train
 SCHEDULES ?= 10
 
-.PHONY: demo test test-more tokenizers test-crash test-vllm check bench docs lock lock-vllm clean
+.PHONY: demo test test-more tokenizers test-crash test-cluster test-vllm test-train check bench docs lock lock-vllm lock-ray lock-train clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
@@ -22,8 +24,16 @@ tokenizers: $(VENV)/.dev  ## real tokenizers and chat templates for the tests; w
 test-crash: $(VENV)/.dev  ## kill everything at random moments and resume; SCHEDULES=200 takes some 20 minutes
 	GYMNAST_CRASH_SCHEDULES=$(SCHEDULES) $(BIN)/pytest tests/crash
 
+test-cluster: $(VENV)/.dev $(RAY_VENV)/.ready  ## real Slurm (as root; Debian's packages are installed if missing), sshd on loopback, real Ray, storms
+	@command -v sshd shellcheck faketime >/dev/null || apt-get install -y -qq --no-install-recommends openssh-server shellcheck faketime >/dev/null || true
+	$(BIN)/pytest tests/cluster tests/unit/test_slurm_scripts.py
+	$(RAY_VENV)/bin/pytest tests/cluster/test_ray.py
+
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.ready  ## real vLLM on CPU; installs 3 GB once, then takes some 10 minutes on two cores
 	GYMNAST_VLLM_VENV=$(VLLM_VENV) $(BIN)/pytest tests/vllm
+
+test-train: $(TRAIN_VENV)/.ready  ## real torch, verl and TRL on CPU; installs 2 GB once
+	$(TRAIN_VENV)/bin/python -m pytest tests/train
 
 check: $(VENV)/.dev  ## lint, format and types
 	$(BIN)/ruff check .
@@ -41,11 +51,19 @@ bench: $(VENV)/.dev  ## measure; prints ratios to a yardstick measured in the sa
 	$(BIN)/python bench/sandbox.py
 	$(BIN)/python bench/verification.py
 	$(BIN)/python bench/doctor.py
+	$(BIN)/python bench/foreign_server.py
+	$(BIN)/python bench/train_batch.py
+	$(BIN)/python bench/submit.py
+	$(BIN)/python bench/chunk_status.py
+	$(BIN)/python bench/merge.py
+	$(BIN)/python bench/chunk_worker.py
+	$(BIN)/python bench/cluster_simulation.py
 	$(BIN)/python bench/adaptive.py
 	$(BIN)/python bench/large_run.py
 	$(BIN)/python bench/soak.py
 	$(BIN)/python bench/profile.py
 	$(BIN)/python bench/report.py
+	$(BIN)/python bench/migration_table.py --write docs/how-to/migrate-from-nemo-gym.md
 
 docs: $(VENV)/.dev  ## write the generated pages
 	$(BIN)/python docs/generate.py
@@ -55,10 +73,20 @@ lock:  ## pin all requirements (needs uv)
 	  pyproject.toml -o requirements/base.txt
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" \
 	  pyproject.toml --extra dev -c requirements/base.txt -o requirements/dev.txt
+	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
+	  -c requirements/dev.txt requirements/nemo-gym.in -o requirements/nemo-gym.txt
 
 lock-vllm:  ## pin what the vLLM tests install (needs uv)
 	uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock-vllm" \
 	  --excludes requirements/vllm-excluded.in requirements/vllm.in -o requirements/vllm.txt
+
+lock-ray:  ## pin what the Ray tests install (needs uv)
+	uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock-ray" \
+	  -c requirements/dev.txt requirements/ray.in -o requirements/ray.txt
+
+lock-train:  ## pin what the tests of trainers install (needs uv)
+	uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock-train" \
+	  --excludes requirements/train-excluded.in requirements/train.in -o requirements/train.txt
 
 clean:
 	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -66,9 +94,9 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.base: $(VENV)/bin/python requirements/base.txt pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/base.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+$(VENV)/.base: $(VENV)/bin/python requirements/base.txt requirements/nemo-gym.txt pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/nemo-gym.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable . --editable distributions/nemo-gym-surface
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.base requirements/dev.txt
@@ -77,3 +105,12 @@ $(VENV)/.dev: $(VENV)/.base requirements/dev.txt
 
 $(VLLM_VENV)/.ready: requirements/vllm.txt tests/vllm/install.sh tests/vllm/build_models.py
 	PYTHON=$(PYTHON) tests/vllm/install.sh $(VLLM_VENV)
+
+$(TRAIN_VENV)/.ready: requirements/train.txt tests/train/install.sh
+	PYTHON=$(PYTHON) tests/train/install.sh $(TRAIN_VENV)
+
+$(RAY_VENV)/.ready: requirements/ray.txt pyproject.toml
+	$(PYTHON) -m venv $(RAY_VENV)
+	$(RAY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/ray.txt
+	$(RAY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@

@@ -57,6 +57,9 @@ def failures_page() -> str:
 COMMANDS = (
     (),
     ("collect",),
+    ("submit",),
+    ("cancel",),
+    ("logs",),
     ("serve",),
     ("report",),
     ("status",),
@@ -68,6 +71,7 @@ COMMANDS = (
     ("check", "rows"),
     ("check", "endpoint"),
     ("env", "new"),
+    ("gym",),
     ("config",),
     ("config", "show"),
     ("config", "explain"),

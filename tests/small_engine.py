@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--offspring", type=Path, help="start processes that stay, and write their ids there")
     parser.add_argument("--deaf", action="store_true", help="do not end when told to")
     parser.add_argument("--slow-start-s", type=float, default=0.0)
+    parser.add_argument("--latency-s", type=float, default=0.0, help="of every completion")
     parser.add_argument("--count-starts", type=Path, help="add a line there")
     parser.add_argument("--token-ids", action="store_true", help="return ids and logprobs where they are asked for")
     asked = parser.parse_args()
@@ -46,7 +47,7 @@ def main() -> None:
     if not asked.no_reuse:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", asked.port))
-    asyncio.run(_serve(sock, ready=not asked.never_ready, token_ids=asked.token_ids))
+    asyncio.run(_serve(sock, ready=not asked.never_ready, token_ids=asked.token_ids, latency_s=asked.latency_s))
 
 
 def _beget(record: Path) -> None:
@@ -56,7 +57,7 @@ def _beget(record: Path) -> None:
     record.write_text(json.dumps([os.getpid(), *pids]))
 
 
-async def _serve(sock: socket.socket, *, ready: bool, token_ids: bool) -> None:
+async def _serve(sock: socket.socket, *, ready: bool, token_ids: bool, latency_s: float) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
@@ -70,6 +71,8 @@ async def _serve(sock: socket.socket, *, ready: bool, token_ids: bool) -> None:
                     _add_ids(reply, body)
                 if isinstance(body, dict) and "slowly" in json.dumps(body):
                     await asyncio.sleep(30)
+                if latency_s and path == "/v1/chat/completions":
+                    await asyncio.sleep(latency_s)
                 data = json.dumps(reply).encode()
                 writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (status, len(data), data))
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gymnast.authoring.check import check_environment
+    from gymnast.cluster.pipeline import nemo_gym_rollouts
+    from gymnast.cluster.pipeline_options import wrap_arguments
+    from gymnast.cluster.run_cmd import run_cmd
     from gymnast.errors import GymnastError, MissingRolloutsError, UserError
     from gymnast.rollouts.collector import Collector
     from gymnast.rollouts.library import collect
@@ -15,7 +18,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Collector", "GymnastError", "MissingRolloutsError", "Record", "UserError", "check_environment", "collect"]
+__all__ = [
+    "Collector",
+    "GymnastError",
+    "MissingRolloutsError",
+    "Record",
+    "UserError",
+    "check_environment",
+    "collect",
+    "nemo_gym_rollouts",
+    "run_cmd",
+    "wrap_arguments",
+]
 
 _HOMES = {
     "Collector": "gymnast.rollouts.collector",
@@ -25,6 +39,9 @@ _HOMES = {
     "UserError": "gymnast.errors",
     "check_environment": "gymnast.authoring.check",
     "collect": "gymnast.rollouts.library",
+    "nemo_gym_rollouts": "gymnast.cluster.pipeline",
+    "run_cmd": "gymnast.cluster.run_cmd",
+    "wrap_arguments": "gymnast.cluster.pipeline_options",
 }
 
 

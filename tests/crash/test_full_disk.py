@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,31 +12,12 @@ from gymnast.errors import UserError
 from gymnast.store.append import COMMIT_INTERVAL_S, AppendLog
 from tests.crash.audit import assert_complete, assert_kept, assert_tidy, assert_true_so_far, read_files
 from tests.crash.harness import Collection, Policy, Tasks, collecting, policy_running
+from tests.small_disk import Disk, small_disk
 from tests.support import Outcome
 
 TASKS = Tasks(20, 5)
 ATTEMPTS = 3
 SIZE_KIB = 256
-
-
-class Disk:
-    """A small file system and something that takes its room away."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._ballast = folder / "ballast"
-
-    def leave(self, room_kib: int) -> None:
-        """Fill it until only so much is free."""
-        with suppress(OSError), self._ballast.open("wb", buffering=0) as stream:
-            while stream.write(bytes(4096)):
-                pass
-        with self._ballast.open("r+b") as stream:
-            stream.truncate(self._ballast.stat().st_size - room_kib * 1024)
-
-    def make_room(self) -> None:
-        self._ballast.unlink()
-        subprocess.run(["mount", "-o", "remount,size=8m", str(self.folder)], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +28,8 @@ def policy() -> Iterator[Policy]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_KIB}k", "tmpfs", str(folder)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command here")
-    if done.returncode:
-        pytest.skip(f"mounting is not permitted here: {done.stderr.strip()}")
-    try:
-        yield Disk(folder)
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with small_disk(tmp_path / "disk", SIZE_KIB) as found:
+        yield found
 
 
 def assert_told(outcome: Outcome) -> None:

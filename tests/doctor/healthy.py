@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.doctor.experiments import calls, collected, log_of, many, run_of
 from tests.doctor.lab import LOOK, RIGHT, WRONG, Answer, Lab, error, install, said
+from tests.doctor.more_experiments import few_files
 
 
 @dataclass(frozen=True)
@@ -153,5 +154,6 @@ HEALTHY = (
     Healthy("a model server that was told to end", log_of("vllm_shut_down.log")),
     Healthy("no manifest, no failures", empty_failures_without_manifest),
     Healthy("negative rewards", negative_rewards),
+    Healthy("few files may be open", few_files),
     Healthy("slow and steady", many(said("It is \\boxed{A}", delay_s=0.05), rows=8)),
 )

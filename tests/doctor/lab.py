@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -219,6 +219,11 @@ class Lab:
     code: int = 0
     said: str = ""
     tasks: Path = field(init=False)
+    endings: ExitStack = field(default_factory=ExitStack)
+
+    def at_end(self, do: Callable[[], None]) -> None:
+        """Do this when the experiment is over: what doctor is to see must still be there."""
+        self.endings.callback(do)
 
     def __post_init__(self) -> None:
         self.tasks = self.folder / "tasks.jsonl"

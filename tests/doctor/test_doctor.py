@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
-import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,13 +15,15 @@ from gymnast.doctor.examine import Subject, examine
 from gymnast.doctor.read_logs import read_logs
 from gymnast.doctor.rules.kind_table import TABLE
 from gymnast.doctor.rules.registry import RULES
-from gymnast.doctor.scheduler import from_sacct, read_job
+from gymnast.doctor.scheduler import from_sacct, from_scontrol, read_job
 from gymnast.doctor.schema_diff import compare, from_refusal
-from gymnast.doctor.signatures import NEEDLES, SIGNATURES
+from gymnast.doctor.signatures import SIGNATURES
 from gymnast.hub.resources_servers.mcqa.app import MCQATask
 from gymnast.types.failure import KINDS
 from tests.doctor.lab import FOREIGN, RIGHT, Lab, error, install
+from tests.doctor.lines import LINES
 
+ONE = ("--max-attempts", "1")
 LOGS = Path(__file__).parent / "logs"
 RULES_PAGE = Path(__file__).parents[2] / "docs" / "debugging" / "rules.md"
 
@@ -47,12 +47,15 @@ def test_every_rule_is_explained() -> None:
     assert not missing
 
 
-def test_no_signature_escapes_the_needles() -> None:
-    """A line is looked at only if it has a needle; the lines that programs wrote have one."""
-    for path in LOGS.iterdir():
-        for line in path.read_bytes().splitlines():
-            if any(signature.pattern.search(line) for signature in SIGNATURES.values()):
-                assert any(needle in line.lower() for needle in NEEDLES), line
+def test_every_signature_has_its_lines() -> None:
+    assert LINES.keys() == SIGNATURES.keys()
+
+
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in LINES.items() for line in lines])
+def test_lines_of_a_signature_are_found_in_a_log(name: str, line: str, tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(f"fine\n{line}\nfine\n")
+    assert name in read_logs([log]).hits
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -78,6 +81,71 @@ def test_nothing_is_changed(lab: Lab) -> None:
 @pytest.mark.parametrize("arguments", [(), ("no_such_run.jsonl",)])
 def test_nothing_to_look_at_is_a_usage_error(lab: Lab, arguments: tuple[str, ...]) -> None:
     assert lab.gymnast("doctor", *arguments)[0] == 2
+
+
+def test_a_dataset_is_not_taken_for_a_run(lab: Lab) -> None:
+    code, _, err = lab.gymnast("doctor", "tasks.jsonl")
+    assert code == 2
+    assert "gymnast check rows" in err
+
+
+def test_logs_of_installed_packages_are_left_alone(lab: Lab) -> None:
+    for name in (".venv/lib/a.txt", "node_modules/a/a.log", "kept/a.log"):
+        (lab.folder / name).parent.mkdir(parents=True)
+        (lab.folder / name).write_text("OSError: [Errno 28] No space left on device\n")
+    _, report = lab.doctor(str(lab.folder))
+    assert report["findings"][0]["evidence"][0]["file"].endswith("kept/a.log")
+    assert report["findings"][0]["evidence"][0]["count"] == 1
+
+
+def test_consequences_follow_their_cause_and_losses_are_counted_once(lab: Lab) -> None:
+    lab.collect(lambda n, _: error(429, {}, retry_after="0") if n % 2 else error(401, {"error": "key"}), *ONE)
+    _, report = lab.doctor("x.jsonl")
+    causes = [finding for finding in report["findings"] if not finding["follows"]]
+    assert sum(finding["rollouts_lost"] for finding in causes) == report["counts"]["lost"] == 6
+    assert "fewer_than_requested" not in {finding["id"] for finding in report["findings"]}
+
+
+# --- one task --------------------------------------------------------------------------------------------------------
+
+
+def test_what_happened_to_a_task(lab: Lab) -> None:
+    install(lab.folder)
+    lab.rows(3, trouble="verify")
+    lab.collect(RIGHT, "-n", "2", "--max-attempts", "2", environment="lab")
+    code, out, _ = lab.gymnast("doctor", "x.jsonl", "--task", "1")
+    assert code == 1
+    assert "asked: Question 1" in out
+    assert out.count("attempt 1") == out.count("attempt 2") == 2
+    for said in (
+        "1:0 failed after 2",
+        "1:1 failed after 2",
+        "x_failures.jsonl:",
+        "lab/verify 500",
+        "KeyError",
+        "next: ",
+    ):
+        assert said in out
+    assert "0:0" not in out
+    code, out, _ = lab.gymnast("doctor", "x.jsonl", "--task", "1", "--rollout", "0", "--json")
+    story = json.loads(out)
+    assert [one["key"] for one in story["rollouts"]] == ["1:0"]
+    assert story["findings"][0]["id"] == "verifier_exception"
+    assert story["rollouts"][0]["attempts"][1]["attempt"] == 1
+
+
+def test_a_task_that_went_well_and_one_that_is_owed(lab: Lab) -> None:
+    lab.collect(RIGHT, "--max-tokens", "60", "--concurrency", "1")
+    code, out, _ = lab.gymnast("doctor", "x.jsonl", "--task", "0")
+    assert (code, "0:0 scored 1" in out, "expected_answer='A'" in out) == (0, True, True)
+    code, out, _ = lab.gymnast("doctor", "x.jsonl", "--task", "5")
+    assert (code, "5:0 owed" in out, "--resume" in out) == (1, True, True)
+
+
+@pytest.mark.parametrize("arguments", [("--task", "99"), ("--rollout", "1")])
+def test_a_task_that_is_not_there(lab: Lab, arguments: tuple[str, ...]) -> None:
+    lab.collect(RIGHT)
+    assert lab.gymnast("doctor", "x.jsonl", *arguments)[0] == 2
 
 
 @pytest.mark.parametrize("arguments", [("empty",), ("--job", "999999999")])
@@ -125,6 +193,15 @@ def test_keys_are_not_quoted(tmp_path: Path) -> None:
     quote = read_logs([log]).hits["endpoint_down"].first.text
     assert "refused" in quote
     assert "very-secret" not in quote
+
+
+def test_a_key_that_an_endpoint_repeats_is_nowhere(lab: Lab) -> None:
+    key = "zq17be02c4d1a9f3"
+    said = {"error": {"message": f"Incorrect API key provided: {key}", "sent": f"Bearer {key}"}}
+    lab.collect(error(401, said), f"++policy_api_key={key}")
+    for arguments in (("doctor", "x.jsonl"), ("doctor", "x.jsonl", "--task", "0")):
+        assert key not in lab.gymnast(*arguments)[1]
+    assert not [path for path in lab.folder.glob("x*") if path.is_file() and key in path.read_text()]
 
 
 def test_a_folder_of_several_runs_wants_a_name(lab: Lab) -> None:
@@ -253,35 +330,8 @@ def test_a_job_id_that_is_none_is_not_passed_on() -> None:
     assert read_job("7; rm -rf /", run) is None
 
 
-def has_slurm() -> bool:
-    if shutil.which("sinfo") is None:
-        return False
-    return subprocess.run(["sinfo", "-h"], capture_output=True, check=False, timeout=20).returncode == 0
-
-
-@pytest.mark.skipif(not has_slurm(), reason="no Slurm is running here")
-@pytest.mark.parametrize(
-    ("script", "cause"),
-    [("srun bash -c 'kill -9 $$'", "process_killed"), ("srun no-such-command", "command_missing"), ("", "job_pending")],
-)
-def test_real_jobs_that_fail(lab: Lab, script: str, cause: str) -> None:
-    asked = ["-N", "999"] if not script else []
-    submit = ["sbatch", "--parsable", "-o", f"{lab.folder}/slurm-%j.out", *asked, "--wrap", script or "hostname"]
-    done = subprocess.run(submit, capture_output=True, text=True, check=False, cwd=lab.folder)
-    if done.returncode:
-        pytest.skip(done.stderr)
-    job = done.stdout.strip()
-    try:
-        deadline = time.monotonic() + 60
-        while (
-            (found := read_job(job)) is None
-            or found.state in {"RUNNING", "COMPLETING"}
-            or (script and found.state == "PENDING")
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        code, report = lab.doctor("--job", job)
-    finally:
-        subprocess.run(["scancel", job], check=False)
-    assert code == 1
-    assert report["findings"][0]["id"] == cause, report["findings"]
+def test_the_worst_task_of_an_array_counts() -> None:
+    task = "JobId={0} ArrayJobId=7 ArrayTaskId={1}\n   JobState={2} Reason=None ExitCode={3}\n   StdOut=/x/{0}.out"
+    told = "\n\n".join((task.format(9, 2, "COMPLETED", "0:0"), task.format(8, 1, "FAILED", "3:0")))
+    found = from_scontrol("7", told)
+    assert (found.id, found.state, found.exit_code) == ("7_1", "FAILED", "3:0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,15 +10,18 @@ import pytest
 from tests.doctor.faults import FAULTS, Fault
 from tests.doctor.healthy import HEALTHY, Healthy
 from tests.doctor.lab import Lab
+from tests.doctor.more_faults import MORE_FAULTS
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.chdir(tmp_path)
-    return Lab(tmp_path)
+    lab = Lab(tmp_path)
+    with lab.endings:
+        yield lab
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*FAULTS, *MORE_FAULTS], ids=lambda fault: fault.name)
 def test_the_first_answer_is_right(lab: Lab, fault: Fault) -> None:
     code, report = lab.doctor(*fault.make(lab))
     assert report["findings"], (report["steps"], lab.said)

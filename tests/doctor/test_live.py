@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.crash.harness import Collection, Tasks, collecting, policy_running
 from tests.doctor.experiments import closed_port
-from tests.doctor.lab import Lab
-from tests.support import DEMO_POLICY, serving
+from tests.doctor.lab import ENVIRONMENT, RIGHT, Lab, endpoint, error, install
+from tests.support import BIN, DEMO_POLICY, serving
 
 TASKS = Tasks(20, 2)
 
@@ -76,8 +81,6 @@ def test_full_load_is_no_fault(lab: Lab) -> None:
 
 
 def test_a_run_that_is_gone_is_looked_at_by_its_files(lab: Lab) -> None:
-    from tests.doctor.lab import RIGHT
-
     lab.collect(RIGHT)
     assert lab.doctor("x.jsonl", "--live")[0] == 0
 
@@ -97,14 +100,103 @@ def test_a_serve_that_does_not_answer(lab: Lab) -> None:
 
 
 def test_a_probe_names_the_models_that_are_served(lab: Lab) -> None:
-    from tests.doctor.lab import endpoint, error
-
     with endpoint(lambda _, __: error(404, {"error": "no such model"})) as url:
         lab.collect_at(url)
         _, report = lab.doctor("x.jsonl", "--probe")
     first = report["findings"][0]
     assert first["id"] == "model_name_wrong"
     assert "(lab)" in first["next"]
+
+
+@contextmanager
+def posting(url: str, body: dict[str, Any]) -> Iterator[None]:
+    """A client that waits for an answer until the block ends."""
+    address = urlsplit(url)
+    data = json.dumps(body).encode()
+    head = f"POST {address.path} HTTP/1.1\r\nhost: lab\r\nx-gymnast-rollout: 3-1\r\ncontent-length: {len(data)}\r\n\r\n"
+    with socket.create_connection((address.hostname, address.port)) as client:
+        client.sendall(head.encode() + data)
+        yield
+
+
+def _doctor_until(lab: Lab, wanted: str, *arguments: str) -> dict[str, Any]:
+    """Doctor's answer once it has this finding first; the last one where that does not come."""
+    deadline = time.monotonic() + 20
+    while True:
+        _, report = lab.doctor(*arguments)
+        if (report["findings"] and report["findings"][0]["id"] == wanted) or time.monotonic() > deadline:
+            return report
+        time.sleep(0.2)
+
+
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize("place", ["process", "child"])
+def test_what_is_stuck_in_a_serve_is_named_with_its_stage_endpoint_and_stack(lab: Lab, place: str) -> None:
+    """A client waits for an agent, which waits for a model server, which waits for an endpoint that never answers."""
+    row = json.loads(lab.tasks.read_text().splitlines()[0])
+    with policy_running("--fault", "hang=1.0") as policy:
+        model = ("--model-type", "vllm_model", "-m", "lab", "--model-url", policy.url)
+        setting = f"++policy_model.responses_api_models.vllm_model.runs_in={place}"
+        with (
+            serving(lab.folder, "-e", "mcqa", *model, setting, "--endpoint-timeout", "0") as served,
+            posting(f"{served.url('mcqa_simple_agent')}/run", row),
+        ):
+            report = _doctor_until(lab, "stuck", "--head", served.head, "--live", "--stuck-after", "0.5")
+    first = report["findings"][0]
+    assert (first["id"], first["layer"]) == ("stuck", "model_serving"), first
+    assert "policy_model" in first["symptom"]
+    whole = json.dumps(report["stuck"])
+    assert policy.url in whole
+    assert "upstream.py" in whole
+    assert {entry["stage"] for entry in report["stuck"]} == {"model"}
+    assert report["stuck"][0]["key"] == "3-1"
+    assert len(report["stuck"]) == (1 if place == "process" else 2)
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_open_requests_are_nobody_elses_business(lab: Lab) -> None:
+    """A serve that requires a token requires it for this page too."""
+    with serving(lab.folder, "-c", DEMO_POLICY, env={"GYMNAST_TOKEN": "s3cret-token"}) as served:
+        address = urlsplit(served.url("policy_model"))
+        client = socket.create_connection((address.hostname, address.port))
+        with client, client.makefile("rb") as answer:
+            client.sendall(b"GET /gymnast/in-flight HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            assert b" 401 " in answer.readline()
+
+
+def test_stacks_of_workers_are_told_too(lab: Lab) -> None:
+    with (
+        policy_running("--fault", "hang=1.0") as policy,
+        collecting(lab.folder, TASKS, policy.url, "--concurrency", "2", "--workers", "1") as collection,
+    ):
+        collection.start()
+        _wait_for(lab.folder / "x.sock")
+        time.sleep(2.5)
+        report = _doctor_until(lab, "stuck", "x.jsonl", "--live", "--stuck-after", "0.5")
+        collection.kill()
+    assert policy.url in report["findings"][0]["symptom"]
+    assert any("upstream.py" in frame for frame in report["stuck"][0]["frames"])
+
+
+def test_code_that_blocks_the_loop_is_named_though_nobody_can_answer(lab: Lab) -> None:
+    """`time.sleep` in a verifier: neither the control socket nor anything else gets a turn."""
+    blocking = "import time\n" + ENVIRONMENT.replace("await asyncio.sleep(60)", "time.sleep(60)")
+    install(lab.folder, blocking.replace('"""An environment that does what its rows say."""', ""))
+    lab.rows(2, trouble="slow")
+    with endpoint(lambda _, __: RIGHT) as url:
+        command = [str(BIN / "gymnast"), "collect", "-e", "lab", "--model-type", "vllm_model", "-m", "lab"]
+        command += ["--model-url", url, "-i", "tasks.jsonl", "-o", "x.jsonl"]
+        with subprocess.Popen(command, cwd=lab.folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+            try:
+                _wait_for(lab.folder / "x_logs" / "lab.log")
+                code, report = lab.doctor("x.jsonl", "--live")
+            finally:
+                process.kill()
+    assert code == 1
+    first = report["findings"][0]
+    assert (first["id"], first["layer"]) == ("loop_blocked", "throughput")
+    assert "app.py" in first["evidence"][0]["quote"]
+    assert "in verify" in first["evidence"][0]["quote"]
 
 
 def _saw(report: dict[str, Any], number: int) -> list[str]:

@@ -110,6 +110,13 @@ def test_the_programs_of_the_library_page_run(tmp_path: Path, number: int) -> No
     assert len(done.stdout.splitlines()) == (20, 8)[number]
 
 
+def test_the_program_of_the_training_page_runs(tmp_path: Path) -> None:
+    code = blocks(ROOT / "docs" / "how-to" / "train.md", "python")[0]
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) >= 21
+
+
 def test_generated_pages_are_fresh() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False

@@ -178,3 +178,37 @@ def test_a_named_secret_never_stays(name: str, form: str, secret: str) -> None:
 @given(st.text(max_size=200))
 def test_redaction_takes_any_text(text: str) -> None:
     Redactor(Scrubber()).text(text)
+
+
+KEY = "zq17be02c4d1a9f3"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"openai.AuthenticationError: Incorrect API key provided: {KEY}. You can find yours at https://x",
+        f"wandb: logged in. API key {KEY}",
+        f"vllm serve --model a --api-key {KEY} --port 8000",
+        f"['vllm', 'serve', '--api-key', '{KEY}', '--port', '8000']",
+        f"Namespace(model='a', api_key=['{KEY}', 'other-{KEY}'], port=1)",
+        f"headers=[(b'authorization', b'Bearer {KEY}')]",
+        f"GET /v1/models?api-key={KEY}&x=1 HTTP/1.1",
+        f"postgres://svc:{KEY}@db/x",
+        f"NEMO_GYM_CONFIG_DICT='policy_api_key: {KEY}'",
+    ],
+)
+def test_keys_in_the_lines_that_programs_print(line: str) -> None:
+    assert KEY not in Redactor(Scrubber()).text(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--max-tokens 4096 --tokenizer /models/a --port 8000",
+        "the API key is missing or wrong",
+        "set the right key (policy_api_key in env.yaml), then --resume --retry-failed",
+        "usage: 12345 output_tokens, 7 reasoning_tokens, tokens_per_s 12.5",
+    ],
+)
+def test_what_is_no_secret_stays(line: str) -> None:
+    assert Redactor(Scrubber()).text(line) == line

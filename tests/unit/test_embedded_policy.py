@@ -7,7 +7,6 @@ import importlib
 import json
 import random
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,12 @@ from gymnast.hub.responses_api_models.embedded_model.sampling import choose, log
 from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
 from gymnast.hub.responses_api_models.embedded_model.transformer import Shape, Transformer
 from gymnast.tokens.engine import BadGeneration, ContextOverflow, Sampling, check_generation
+from tests.asker import Who
 
 TRAINING = Path(__file__).parents[2] / "training" / "embedded"
 GOLDEN = Path(__file__).parents[1] / "embedded_golden_logprobs.json"
 TOKENIZER = ByteLevelTokenizer.read(SHIPPED / "tokenizer.json")
 SMALL = Shape(vocabulary=96, width=48, inner_width=80, layers=3, heads=6, kv_heads=2, head_width=8, context=512)
-
-
-@dataclass(frozen=True)
-class Somebody:
-    session_id: str = "s"
-    rollout_id: str | None = "r"
 
 
 def random_weights(shape: Shape, seed: int = 0) -> dict[str, Any]:
@@ -227,11 +221,11 @@ def test_sampling_follows_the_distribution_and_its_limits() -> None:
 async def test_the_engine_serves_many_at_once_and_lets_go_of_the_cancelled(transformer: Transformer) -> None:
     engine = EmbeddedEngine(transformer, max_batch=4, seed=7)
     try:
-        asked = [engine.generate([1, 2, place], Sampling(max_tokens=20), Somebody()) for place in range(10)]
-        cancelled = asyncio.ensure_future(engine.generate([9], Sampling(max_tokens=400), Somebody()))
+        asked = [engine.generate([1, 2, place], Sampling(max_tokens=20), Who()) for place in range(10)]
+        cancelled = asyncio.ensure_future(engine.generate([9], Sampling(max_tokens=400), Who()))
         replies = await asyncio.gather(*asked)
         cancelled.cancel()
-        again = await engine.generate([1, 2, 0], Sampling(max_tokens=20), Somebody())
+        again = await engine.generate([1, 2, 0], Sampling(max_tokens=20), Who())
     finally:
         await engine.stop()
     for reply in replies:
@@ -244,12 +238,12 @@ async def test_the_engine_serves_many_at_once_and_lets_go_of_the_cancelled(trans
 async def test_the_engine_refuses_what_it_cannot_do(transformer: Transformer) -> None:
     engine = EmbeddedEngine(transformer, max_context=64)
     with pytest.raises(ContextOverflow, match="64 tokens"):
-        await engine.generate([1] * 64, Sampling(), Somebody())
+        await engine.generate([1] * 64, Sampling(), Who())
     with pytest.raises(BadGeneration, match="logit_bias"):
-        await engine.generate([1], Sampling(extra={"logit_bias": {}}), Somebody())
+        await engine.generate([1], Sampling(extra={"logit_bias": {}}), Who())
     with pytest.raises(BadGeneration, match="outside"):
-        await engine.generate([96], Sampling(), Somebody())
-    reply = await engine.generate([1] * 60, Sampling(), Somebody())
+        await engine.generate([96], Sampling(), Who())
+    reply = await engine.generate([1] * 60, Sampling(), Who())
     await engine.stop()
     assert len(reply.token_ids) == 4
 

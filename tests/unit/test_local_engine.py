@@ -32,7 +32,8 @@ from gymnast.hub.responses_api_models.local_vllm_model_proxy.app import (
 )
 from gymnast.runtime.engines import Engine, EngineOrder
 from gymnast.runtime.guard import descendants
-from gymnast.runtime.ports import bind, listening_pids
+from gymnast.runtime.listening import listening_pids
+from gymnast.runtime.ports import bind
 from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply, Request

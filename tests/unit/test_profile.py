@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gymnast.errors import DataError, NotFoundError, UserError
-from gymnast.profile.advantages import group_advantages
 from gymnast.profile.compare import compare, match, sign_flip_p
 from gymnast.profile.curriculum import CurriculumRequest, write_curriculum
 from gymnast.profile.difficulty import Thresholds, difficulty, usable_signal
@@ -542,20 +541,6 @@ def test_blends_share_a_batch(tmp_path: Path) -> None:
     assert batch_shares(agents, 7, {"a": 1, "b": 1}) in ({"a": 4, "b": 3}, {"a": 3, "b": 4})
     with pytest.raises(UserError, match="did you mean"):
         batch_shares(["math_agent"], 4, {"math_agnt": 1.0})
-
-
-def test_a_masked_rollout_does_not_shift_its_groups_advantages() -> None:
-    masked = [False, True, False, False]
-    assert group_advantages([1, 1, 0, 0], masked) == [
-        pytest.approx(2 / 3),
-        None,
-        pytest.approx(-1 / 3),
-        pytest.approx(-1 / 3),
-    ]
-    found = group_advantages([1, 1, 0, 0], masked, normalise=True)
-    assert [round(value, 3) if value is not None else None for value in found] == [1.155, None, -0.577, -0.577]
-    assert group_advantages([1, 1]) == [0.0, 0.0]
-    assert group_advantages([1, 1], [True, True]) == [None, None]
 
 
 def test_masked_rollouts_are_excluded_from_the_headline_and_counted(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from gymnast.wire.calls import Scope
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply
 from gymnast.wire.transports import InProcess
+from tests.asker import Who
 from tests.token_support import CLOSE, Answer, LetterModel, Letters, ListedEngine, sampled
 from tests.unit.test_models import Bench
 
@@ -193,17 +194,11 @@ def test_forgotten_sessions_are_dropped() -> None:
     time = [0.0]
     ledgers = Ledgers(Letters(), "m", clock=lambda: time[0])
     for number in range(5):
-        ledgers.of(Scoped(f"{number}-0"))
+        ledgers.of(Who(rollout_id=f"{number}-0"))
     assert len(ledgers) == 5
     time[0] = 1e6
-    ledgers.of(Scoped("9-0"))
+    ledgers.of(Who(rollout_id="9-0"))
     assert len(ledgers) == 1
-
-
-class Scoped:
-    def __init__(self, rollout_id: str) -> None:
-        self.rollout_id = rollout_id
-        self.session_id = rollout_id
 
 
 class Asking:

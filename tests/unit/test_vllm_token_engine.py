@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from gymnast.wire.calls import Calls
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply
 from gymnast.wire.server import Surroundings
+from tests.asker import Who
 
 PROMPT = [1, 2, 3, 4, 5]
 USAGE = {
@@ -97,12 +97,6 @@ class Server:
     @property
     def paths(self) -> list[str]:
         return [path for path, _ in self.asked]
-
-
-@dataclass(frozen=True)
-class Who:
-    session_id: str = "s"
-    rollout_id: str | None = "r"
 
 
 class Bench:

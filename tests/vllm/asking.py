@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -17,13 +16,8 @@ from gymnast.tokens.engine import Generated, Sampling
 from gymnast.wire.calls import Calls
 from gymnast.wire.http_client import HttpClient, target_of
 from gymnast.wire.server import Surroundings
+from tests.asker import Who
 from tests.vllm.conftest import Model
-
-
-@dataclass(frozen=True)
-class Who:
-    session_id: str = "test"
-    rollout_id: str | None = None
 
 
 class Asking:

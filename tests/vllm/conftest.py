@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.runtime.ports import reserve
+from gymnast.runtime.listening import reserve
 
 ROOT = Path(__file__).parents[2]
 VENV = Path(os.environ.get("GYMNAST_VLLM_VENV", ROOT / ".venv-vllm")).resolve()

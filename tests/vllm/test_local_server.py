@@ -21,8 +21,9 @@ from gymnast.tokens.export import read_ledger
 from gymnast.types.events import RolloutFailed
 from gymnast.types.failure import kind_named
 from gymnast.wire.http_client import HttpClient
+from tests.asker import Who
 from tests.support import eventually, example_rows
-from tests.vllm.asking import Asking, Who
+from tests.vllm.asking import Asking
 from tests.vllm.conftest import ENV, SERVE, VENV, VLLM, Model
 
 pytestmark = pytest.mark.timeout(900)

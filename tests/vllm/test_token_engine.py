@@ -12,7 +12,8 @@ import pytest
 from gymnast.errors import CallError
 from gymnast.tokens.engine import ContextOverflow, Generated, Sampling, WeightSpan
 from gymnast.wire.http_client import HttpClient
-from tests.vllm.asking import Asking, Who, all_of, random_prompts
+from tests.asker import Who
+from tests.vllm.asking import Asking, all_of, random_prompts
 from tests.vllm.conftest import CONTEXT, Model
 
 pytestmark = pytest.mark.timeout(600)

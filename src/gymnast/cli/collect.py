@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,14 +15,18 @@ from gymnast.store.paths import RunPaths
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from gymnast.cli.interrupt import Interrupts
     from gymnast.cli.terminal import Progress
     from gymnast.config import Config
+    from gymnast.rollouts.budget import Budget
     from gymnast.rollouts.conduct import Audience
     from gymnast.rollouts.engine import Engine
     from gymnast.rollouts.run import CollectRequest
     from gymnast.rollouts.snapshot import Snapshot
     from gymnast.rollouts.verdict import Allowance
     from gymnast.types.events import Event, RunFinished
+
+Ended = TypeVar("Ended")
 
 Input = Annotated[str | None, typer.Option("--input", "-i", help="JSONL file of tasks.")]
 Split = Annotated[
@@ -142,11 +146,6 @@ def command(
     run that its budget ends (--max-cost, --max-tokens) exits with 4; --resume with a larger budget goes on.
     """
     from gymnast.rollouts.budget import Budget
-    from gymnast.rollouts.engine import EngineOptions
-    from gymnast.rollouts.plan import PlanOptions
-    from gymnast.rollouts.prompt import read_template
-    from gymnast.rollouts.retry import RetryPolicy
-    from gymnast.rollouts.run import CollectRequest, only_agent
     from gymnast.rollouts.verdict import parse_allowance
 
     remote = via_serve or head is not None
@@ -161,8 +160,73 @@ def command(
         stub_policy=remote,
         unsafe_no_sandbox=unsafe_no_sandbox,
     ).checked()
+    request = requested(
+        config,
+        output=output,
+        source=source,
+        split=split,
+        agent=agent,
+        num_repeats=num_repeats,
+        concurrency=concurrency,
+        limit=limit,
+        temperature=temperature,
+        top_p=top_p,
+        max_output_tokens=max_output_tokens,
+        prompt_config=prompt_config,
+        add_seed=add_seed,
+        skip_bad_rows=skip_bad_rows,
+        rollout_timeout_s=rollout_timeout_s,
+        max_attempts=max_attempts,
+        give_up_after_s=give_up_after_s,
+        budget=Budget(max_cost, max_tokens),
+        workers=workers,
+        resume=resume,
+        on_change=_on_change(resume=resume, fork=fork, extend=extend, force=force),
+        retry_failed=retry_failed,
+        overwrite=overwrite,
+        aggregate=not no_aggregate,
+    )
+    allowance = parse_allowance(max_failed)
+    return run(request, config, allowance, remote=remote, head=head, as_json=as_json, metrics_port=metrics_port)
+
+
+def requested(
+    config: Config,
+    *,
+    output: Path,
+    source: str | None,
+    split: str | None,
+    agent: str | None,
+    num_repeats: int,
+    concurrency: int | None,
+    limit: int | None,
+    temperature: float | None,
+    top_p: float | None,
+    max_output_tokens: int | None,
+    prompt_config: str | None,
+    add_seed: bool,
+    skip_bad_rows: bool,
+    rollout_timeout_s: float,
+    max_attempts: int,
+    give_up_after_s: float,
+    resume: bool,
+    overwrite: bool,
+    on_change: Any = "refuse",
+    retry_failed: bool = False,
+    workers: int = 0,
+    aggregate: bool = True,
+    budget: Budget | None = None,
+) -> CollectRequest:
+    """What the options ask for."""
+    from gymnast.rollouts.budget import Budget
+    from gymnast.rollouts.engine import EngineOptions
+    from gymnast.rollouts.plan import PlanOptions
+    from gymnast.rollouts.prompt import read_template
+    from gymnast.rollouts.retry import RetryPolicy
+    from gymnast.rollouts.run import CollectRequest, only_agent
+
     template = config.roots.require(prompt_config, "the prompt template") if prompt_config else None
-    request = CollectRequest(
+    return CollectRequest(
         source=_source(config, source, split, output, resume=resume),
         output=output,
         plan=PlanOptions(
@@ -179,17 +243,15 @@ def command(
             rollout_timeout_s,
             RetryPolicy(max_attempts=max_attempts),
             give_up_after_s,
-            budget=Budget(max_cost, max_tokens),
+            budget=budget or Budget(),
         ),
         existing="resume" if resume else "overwrite" if overwrite else "refuse",
-        on_change=_on_change(resume=resume, fork=fork, extend=extend, force=force),
+        on_change=on_change,
         retry_failed=retry_failed,
         workers=workers,
-        aggregate=not no_aggregate,
+        aggregate=aggregate,
         request_debug=bool(config.values.get("global_aiohttp_client_request_debug")),
     )
-    allowance = parse_allowance(max_failed)
-    return run(request, config, allowance, remote=remote, head=head, as_json=as_json, metrics_port=metrics_port)
 
 
 def run(
@@ -223,27 +285,41 @@ def conducted(
     metrics_port: int | None = None,
 ) -> int:
     """Run something that the engine conducts, with the live view and signals. Returns the exit code."""
-    import asyncio
-
     from gymnast.cli.interrupt import Interrupts
     from gymnast.cli.main import INTERRUPTED
+    from gymnast.rollouts.verdict import exit_code
+
+    interrupts = Interrupts()
+    finished, progress = attended(work, interrupts, as_json=as_json, metrics_port=metrics_port)
+    if not as_json:
+        show(finished, progress)
+    return INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
+
+
+def attended(
+    work: Callable[[Audience], Coroutine[Any, Any, Ended]],
+    interrupts: Interrupts,
+    *,
+    as_json: bool,
+    metrics_port: int | None = None,
+) -> tuple[Ended, Progress]:
+    """Run something that an engine does, with the live view and signals."""
+    import asyncio
+
     from gymnast.cli.terminal import Progress
     from gymnast.rollouts.conduct import Audience
-    from gymnast.rollouts.verdict import exit_code
     from gymnast.runtime.listener import loop_factory
 
-    progress, interrupts = Progress(), Interrupts()
+    progress = Progress()
     listen = _json_listener(progress) if as_json else progress
 
     def watch(engine: Engine, look: Callable[[], Snapshot]) -> ExitStack:
         return _watching(engine, look, interrupts, metrics_port)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        finished = runner.run(work(Audience(listen, shared.say, watch)))
+        ended = runner.run(work(Audience(listen, shared.say, watch)))
     interrupts.rest()
-    if not as_json:
-        show(finished, progress)
-    return INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
+    return ended, progress
 
 
 def show(finished: RunFinished, progress: Progress) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gymnast.rollouts.engine import Engine
 
@@ -22,8 +22,13 @@ _ENDING_S: Final = 10.0
 class Interrupts:
     """Remembers whether somebody interrupted."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM), grace_s: float | None = None
+    ) -> None:
+        """`grace_s`: how long what is in flight may take after the first; None for as long as it takes."""
         self.count = 0
+        self._signals = signals
+        self._grace_s = grace_s
 
     @contextmanager
     def steering(self, engine: Engine) -> Iterator[None]:
@@ -46,10 +51,12 @@ class Interrupts:
                     flush=True,
                 )
                 engine.drain(f"interrupted by {name}")
+                if self._grace_s is not None:
+                    loop.call_later(self._grace_s, engine.stop_now, f"interrupted by {name}")
             else:
                 engine.stop_now(f"interrupted by {name}")
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in self._signals:
             loop.add_signal_handler(number, handle, number)
         try:
             yield
@@ -59,5 +66,5 @@ class Interrupts:
     def rest(self) -> None:
         """The loop is closed and all is written: more of the signals that were obeyed must not change the exit code."""
         if self.count:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in self._signals:
                 signal.signal(number, signal.SIG_IGN)

@@ -13,6 +13,7 @@ import typer
 from gymnast import __version__
 from gymnast.cli import (
     bundle,
+    cancel,
     check,
     collect,
     compare,
@@ -22,13 +23,20 @@ from gymnast.cli import (
     demo,
     doctor,
     env,
+    gym,
+    logs,
+    merge,
+    nemo_gym_rollouts,
     profile,
     report,
     reverify,
     run_status,
     serve,
     status,
+    submit,
     tokens,
+    train,
+    worker,
 )
 from gymnast.errors import UserError
 
@@ -51,6 +59,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("collect")(collect.command)
+app.command("submit")(submit.command)
+app.command("cancel")(cancel.command)
+app.command("logs")(logs.command)
 app.command("reverify")(reverify.command)
 app.command("profile")(profile.command)
 app.command("compare")(compare.command)
@@ -59,14 +70,25 @@ app.command("report")(report.command)
 app.command("serve")(serve.command)
 app.command("status")(status.command)
 app.command("ctl")(run_status.ctl)
+app.command("worker")(worker.command)
+app.command("merge")(merge.command)
 app.command("bundle")(bundle.command)
 app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)
+app.command("nemo-gym-rollouts", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    nemo_gym_rollouts.command
+)
+app.command(
+    "gym",
+    add_help_option=False,  # it has many commands, each with its own
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)(gym.command)
 app.add_typer(check.app, name="check")
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 app.add_typer(env.app, name="env")
 app.add_typer(tokens.app, name="tokens")
+app.add_typer(train.app, name="train")
 
 
 @app.command("version")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -90,3 +90,10 @@ def _unsandboxed(config: Config) -> Config:
 def say(text: str) -> None:
     """Talk goes to standard error; results go to standard output."""
     print(text, file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """A result as JSON on standard output, indented."""
+    import orjson
+
+    print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())

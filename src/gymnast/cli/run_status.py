@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from gymnast.rollouts.snapshot import Snapshot
 
 
-def show(run: Path, *, as_json: bool) -> int:
+def show(run: Path, *, as_json: bool, watch: bool = False) -> int:
     """Print how a run stands. 0 if it is running or nothing is owed."""
     import asyncio
 
-    from gymnast.rollouts.inspect_run import look_at
+    from gymnast.cli.chunk_status import show_chunked
+    from gymnast.rollouts.inspect_run import look_at, run_paths
+    from gymnast.store.chunk_layout import ChunkLayout
 
+    paths = run_paths(run)
+    if ChunkLayout.of(paths).is_planned:
+        return show_chunked(paths, as_json=as_json, watch=watch)
     look = asyncio.run(look_at(run))
     if as_json:
         import msgspec

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 def command(
     run_file: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A collection: its output file.")] = None,
     head: shared.Head = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="With RUN: a line every few seconds, until nothing is owed.")
+    ] = False,
     as_json: shared.JsonOutput = False,
 ) -> int:
     """Show a collection, or the instances of running serves.
@@ -28,7 +31,7 @@ def command(
     if run_file is not None:
         from gymnast.cli.run_status import show
 
-        return show(run_file, as_json=as_json)
+        return show(run_file, as_json=as_json, watch=watch)
     return run(head, None, as_json=as_json)
 
 

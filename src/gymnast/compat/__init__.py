@@ -1,1 +1,1 @@
-"""The commands and, later, the import surface that NeMo Gym's users know."""
+"""The commands and the import surface that NeMo Gym's users know."""

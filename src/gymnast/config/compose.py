@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gymnast.config.load import load_config
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from gymnast.config.environ import Environ
@@ -24,15 +24,19 @@ def compose(
     model: str | None = None,
     model_url: str | None = None,
     search_dirs: Sequence[Path] = (),
+    values: Mapping[str, Any] | None = None,
     stub_policy: bool = False,
 ) -> Config:
-    """Resolve names to config files and load them. An endpoint without a model server gets `vllm_model`."""
+    """Resolve names to config files and load them. An endpoint without a model server gets `vllm_model`.
+
+    `values` are settings that are no text: above files and env.yaml, below overrides.
+    """
     paths = [*config_paths, *(config_path("resources_servers", name) for name in environments)]
     if model_type:
         paths.append(config_path("responses_api_models", model_type))
     elif model_url and not any("responses_api_models" in path for path in [*paths, *overrides]):
         paths.append(config_path("responses_api_models", "vllm_model"))
-    initial: dict[str, Any] = {}
+    initial: dict[str, Any] = dict(values or {})
     if model_url is not None:
         initial["policy_base_url"] = model_url
     if model is not None:

@@ -30,6 +30,14 @@ class Environ:
     """Where logs go by default (GYMNAST_STATE_DIR, else XDG_STATE_HOME, else ~/.local/state)."""
     cache_dir: Path = Path(tempfile.gettempdir()) / "gymnast"
     """Where built environments are kept (GYMNAST_CACHE_DIR, else XDG_CACHE_HOME, else ~/.cache)."""
+    global_config: str | None = None
+    """NEMO_GYM_CONFIG_DICT: the whole configuration as YAML, from a launcher that starts one server."""
+    config_path: str | None = None
+    """NEMO_GYM_CONFIG_PATH: which instance of it this process is to be."""
+    web_entrypoint: str | None = None
+    """IS_NEMO_GYM_FASTAPI_ENTRYPOINT: the file whose `app` a web server's worker imports."""
+    cluster_dirs: tuple[Path, ...] = ()
+    """Where clusters are described: ./cluster_configs, GYMNAST_CLUSTERS (folders), ~/.config/gymnast/clusters."""
 
 
 def read_environ(source: Mapping[str, str] | None = None) -> Environ:
@@ -45,7 +53,20 @@ def read_environ(source: Mapping[str, str] | None = None) -> Environ:
         runtime_dir=_folder(env, "GYMNAST_RUNTIME_DIR", "XDG_RUNTIME_DIR", private),
         state_dir=_folder(env, "GYMNAST_STATE_DIR", "XDG_STATE_HOME", home / ".local" / "state" / "gymnast"),
         cache_dir=_folder(env, "GYMNAST_CACHE_DIR", "XDG_CACHE_HOME", home / ".cache" / "gymnast"),
+        global_config=env.get("NEMO_GYM_CONFIG_DICT") or None,
+        config_path=env.get("NEMO_GYM_CONFIG_PATH") or None,
+        web_entrypoint=env.get("IS_NEMO_GYM_FASTAPI_ENTRYPOINT") or None,
+        cluster_dirs=(
+            Path("cluster_configs"),
+            *(Path(part) for part in env.get("GYMNAST_CLUSTERS", "").split(os.pathsep) if part),
+            Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "gymnast" / "clusters",
+        ),
     )
+
+
+def job_id() -> str | None:
+    """GYMNAST_JOB_ID: what the job that we are part of is called, if we are part of one."""
+    return os.environ.get("GYMNAST_JOB_ID") or None
 
 
 def child_environ(extra: Mapping[str, str]) -> dict[str, str]:

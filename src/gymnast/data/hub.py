@@ -63,8 +63,40 @@ class Hub:
         files = tuple(sibling.rfilename for sibling in info.siblings or ())
         return Listing(str(info.sha), files, info.card_data.to_dict() if info.card_data else {})
 
+    def publish(
+        self,
+        repo_id: str,
+        path: Path,
+        name: str,
+        *,
+        revision: str | None = None,
+        create_pr: bool = False,
+        message: tuple[str | None, str | None] = (None, None),
+        collection: str | None = None,
+    ) -> str:
+        """Put a file into a private dataset, made if it is not there, and that into a collection. URL of the commit."""
+        library = _library()
+        with self._explaining(library, repo_id, name, revision, "upload"):
+            api = library.HfApi(endpoint=self.endpoint, token=self.token)
+            api.create_repo(repo_id, repo_type="dataset", private=True, exist_ok=True)
+            done = api.upload_file(
+                path_or_fileobj=path,
+                path_in_repo=name,
+                repo_id=repo_id,
+                repo_type="dataset",
+                revision=revision,
+                create_pr=create_pr or None,
+                commit_message=message[0],
+                commit_description=message[1],
+            )
+            if collection is not None:
+                api.add_collection_item(collection, repo_id, "dataset", exists_ok=True)
+        return str(done.pr_url or done.commit_url)
+
     @contextmanager
-    def _explaining(self, library: Any, repo_id: str, name: str | None, revision: str | None) -> Iterator[None]:
+    def _explaining(
+        self, library: Any, repo_id: str, name: str | None, revision: str | None, doing: str = "download"
+    ) -> Iterator[None]:
         """Turn the library's errors into what / where / next."""
         errors = library.errors
         where = f"{self.endpoint or library.constants.ENDPOINT}/datasets/{repo_id}"
@@ -86,7 +118,7 @@ class Hub:
             hint = suggest(name or "", self.listing(repo_id, revision).files)
             raise NotFoundError(f"'{repo_id}' has no file '{name}'", where=where, next=hint) from error
         except errors.HfHubHTTPError.__bases__ as error:  # OSError, and the error class of its HTTP library
-            raise UserError(f"the download failed: {_first_line(error)}", where=where, next="try again") from error
+            raise UserError(f"the {doing} failed: {_first_line(error)}", where=where, next="try again") from error
         except ValueError as error:
             raise UserError(f"what answers there is no Hub: {error}", where=where, next="check HF_ENDPOINT") from error
 

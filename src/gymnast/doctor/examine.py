@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from gymnast.doctor.facts import Facts
 from gymnast.doctor.findings import Report
+from gymnast.doctor.kernel import killed_by_kernel
 from gymnast.doctor.ranking import ranked
+from gymnast.doctor.read_failures import read_failures
 from gymnast.doctor.read_logs import LOG_SUFFIXES, logs_in, read_logs
 from gymnast.doctor.read_run import read_run
 from gymnast.doctor.rules.registry import findings_of, notes_of
 from gymnast.doctor.scheduler import read_job
 from gymnast.doctor.steps import walk
 from gymnast.errors import NotFoundError, UserError
+from gymnast.store.keyset import KeySet
 from gymnast.store.paths import RunPaths
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ class Subject:
     data: Path | None = None
     live: dict[str, Any] | None = None
     stacks: tuple[dict[str, Any], ...] = ()
+    requests: tuple[dict[str, Any], ...] = ()
+    """What a serve has not answered yet, the longest wait first."""
     servers: tuple[ProbeFacts, ...] = ()
     probes: tuple[ProbeFacts, ...] = ()
     stuck_after_s: float = 60.0
@@ -57,7 +62,11 @@ def subject_of(given: Path | None, logs: Iterable[Path] = (), **more: Any) -> Su
     if paths is not None:
         return Subject(paths, tuple(dict.fromkeys((*_logs_of(paths), *log_files))), name=str(paths.output), **more)
     if given.is_file():
+        _refuse_dataset(given)
         return Subject(logs=(given, *log_files), name=str(given), **more)
+    beside = _logs_of(RunPaths(given))  # a command that refused to start leaves no run, but perhaps what it said
+    if beside or log_files:
+        return Subject(logs=tuple(dict.fromkeys((*beside, *log_files))), name=str(given), **more)
     raise NotFoundError(
         f"there is no run and no log '{given}'", next="name a run's output file, a log file, or a folder of logs"
     )
@@ -78,7 +87,7 @@ def examine(subject: Subject) -> Report:
         tuple(notes_of(facts)),
         walk(facts, findings),
         _counts(facts.run),
-        subject.stacks,
+        subject.stacks or tuple(row for row in subject.requests if row["in_stage_s"] >= subject.stuck_after_s),
     )
 
 
@@ -89,25 +98,28 @@ def read(subject: Subject) -> Facts:
     if subject.job is not None and job is None:
         problem = f"job {subject.job}: neither scontrol, sacct nor squeue knows it here"
     logs = tuple(dict.fromkeys((*subject.logs, *(job.log_files if job is not None else ()))))
+    run = read_run(subject.run, subject.data) if subject.run is not None else None
     return Facts(
         subject.name or (f"job {subject.job}" if subject.job else "what is running"),
         time.time(),
-        read_run(subject.run, subject.data) if subject.run is not None else None,
+        run,
         read_logs(logs),
         job,
         problem,
+        killed_by_kernel(run) if run is not None else None,
         subject.probes,
         subject.servers,
         subject.live,
         subject.stacks,
+        subject.requests,
         subject.stuck_after_s,
     )
 
 
 def endpoints_of(paths: RunPaths) -> list[str]:
     """The policy endpoints that a run's failures name."""
-    run = read_run(paths)
-    models = (group for group in run.failures if group.kind.startswith("model"))
+    failures = read_failures(paths.failures, KeySet())
+    models = (group for group in failures.groups if group.kind.startswith("model"))
     return list(dict.fromkeys(example.endpoint for group in models for example in group.examples if example.endpoint))
 
 
@@ -122,8 +134,27 @@ def _run_of(given: Path) -> RunPaths | None:
         if given.name.endswith(suffix):
             return _existing(given.with_name(given.name.removesuffix(suffix) + ".jsonl"))
     if given.suffix == ".jsonl":
-        return _existing(given)
+        return _existing(given) if not given.is_file() or _has_records(given) else None
     return _existing(given.with_name(given.name + ".jsonl")) if not given.is_file() else None
+
+
+def _has_records(output: Path) -> bool:
+    """Whether a file is the output of a run: other files of one are beside it, or its first line has a reward."""
+    paths = RunPaths(output)
+    if any(path != output for path in paths.existing()):
+        return True
+    with output.open("rb") as stream:
+        first = stream.readline(1 << 24)
+    return not first.strip() or b'"reward"' in first
+
+
+def _refuse_dataset(given: Path) -> None:
+    if given.suffix == ".jsonl":
+        raise UserError(
+            "this is no run: its rows have no reward, and no other file of a run is beside it",
+            where=str(given),
+            next=f"name a run's output file; a dataset is checked with gymnast check rows {given} --against ENV",
+        )
 
 
 def _existing(output: Path) -> RunPaths | None:
@@ -154,5 +185,8 @@ def _logs_of(paths: RunPaths) -> list[Path]:
 
 def _is_events(path: Path) -> bool:
     """What `collect --json` prints is no log: it says of every retried attempt that it failed."""
-    with path.open("rb") as stream:
-        return stream.read(16).startswith(b'{"type":"run_')
+    try:
+        with path.open("rb") as stream:
+            return stream.read(16).startswith(b'{"type":"run_')
+    except OSError:
+        return False  # reading it as a log will say why

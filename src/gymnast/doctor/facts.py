@@ -53,7 +53,6 @@ class FailureGroup:
     bodies: Counter[str] = field(default_factory=Counter)
     """What was said, numbers left out, by how often; the most common ones only."""
     instances: Counter[str] = field(default_factory=Counter)
-    stages: Counter[str] = field(default_factory=Counter)
 
     @property
     def first(self) -> FailureExample:
@@ -87,7 +86,6 @@ class RecordFacts:
     duplicates: int = 0
     duplicate_keys: list[str] = field(default_factory=list)
     unplanned: int = 0
-    unplanned_keys: list[str] = field(default_factory=list)
     missing_keys: list[str] = field(default_factory=list)
     """The first planned rollouts that have neither a reward nor a failure."""
     missing: int = 0
@@ -102,10 +100,14 @@ class RecordFacts:
     truncated: int = 0
     """Cut off at the output limit."""
     empty: int = 0
+    """Whole answers without a word and without a tool call."""
+    empty_keys: list[str] = field(default_factory=list)
+    unextracted: int = 0
+    """Those in whose answer the verifier found no answer, where it says so."""
+    bad_arguments: int = 0
+    """Rollouts in which arguments of a tool call were no JSON."""
     unowned_tools: Counter[str] = field(default_factory=Counter)
     """Tools that were offered to the model and that nobody has, by rollouts that called them."""
-    undeclared_tools: int = 0
-    """Rollouts in which the model called a tool it was not offered."""
     repaired: int = 0
     """Damaged lines that a resume moved aside."""
     modified_at: float = 0.0
@@ -137,11 +139,12 @@ class RunFacts:
     profile_rows: int | None
     source: SourceFacts | None
     is_running: bool
+    free_bytes: int | None = None
+    """On the file system of the output, now."""
     first_failure_at: float | None = None
     last_failure_at: float | None = None
     schema: list[FieldDifference] = field(default_factory=list)
     """The first refused row, field by field."""
-    schema_of: str = ""
 
     @property
     def requested(self) -> int:
@@ -255,12 +258,16 @@ class Facts:
     logs: LogFacts = field(default_factory=LogFacts)
     job: JobFacts | None = None
     job_problem: str | None = None
+    kernel: str | None = None
+    """The kernel's line about killing the collecting process."""
     probes: tuple[ProbeFacts, ...] = ()
     servers: tuple[ProbeFacts, ...] = ()
     """Instances of a serve."""
     live: dict[str, Any] | None = None
     """What a running collection says of itself."""
     stacks: tuple[dict[str, Any], ...] = ()
+    requests: tuple[dict[str, Any], ...] = ()
+    """What a serve has not answered yet, the longest wait first."""
     stuck_after_s: float = 60.0
     """How long a wait of a running attempt may be."""
 

@@ -7,12 +7,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.config.secrets import Scrubber
+from gymnast.store.redact import Redactor
 
 if TYPE_CHECKING:
     from gymnast.types.failure import Layer
 
 QUOTE_LIMIT: Final = 300
 """Characters of a quoted line."""
+_LONGEST_READ: Final = 20_000
 
 
 class Confidence(StrEnum):
@@ -65,6 +67,8 @@ class Finding:
     explains: frozenset[str] = frozenset()
     """Findings that this one is the cause of."""
     ruled_out: tuple[str, ...] = ()
+    follows: str = ""
+    """The finding that is the cause of this one."""
 
     @property
     def docs(self) -> str:
@@ -82,6 +86,7 @@ class Finding:
             "rollouts_lost": self.lost,
             "rollouts_affected": self.affected,
             "ruled_out": list(self.ruled_out),
+            "follows": self.follows or None,
             "docs": self.docs,
         }
 
@@ -158,5 +163,5 @@ def _evidence_json(seen: Evidence) -> dict[str, Any]:
 
 def quoted(text: str, limit: int = QUOTE_LIMIT) -> str:
     """`text` on one line, without keys and passwords, cut where it gets long."""
-    line = Scrubber().scrub(" ".join(text.split()))
+    line = Redactor(Scrubber()).text(" ".join(text[:_LONGEST_READ].split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -10,7 +10,7 @@ from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts
-    from gymnast.doctor.findings import Finding
+    from gymnast.doctor.findings import Evidence, Finding
 
 _CERTAINTY: Final = {Confidence.HIGH: 2, Confidence.MEDIUM: 1, Confidence.LOW: 0}
 _MOST_RULED_OUT: Final = 6
@@ -20,10 +20,18 @@ def ranked(found: list[Finding], facts: Facts) -> list[Finding]:
     """The findings in the order in which to look at them, the first being the answer."""
     merged = _merged(found)
     ids = {finding.id for finding in merged}
-    explained = {name for finding in merged for name in finding.explains if name in ids}
+    explained = {name for finding in merged for name in finding.explains if name in ids and name != finding.id}
     credited = [_credited(finding, merged) for finding in merged]
     order = sorted(credited, key=lambda finding: _place(finding, explained))
-    return [replace(finding, ruled_out=ruled_out(finding, facts)) for finding in order]
+    return [
+        replace(finding, ruled_out=ruled_out(finding, facts), follows=_cause_of(finding, order)) for finding in order
+    ]
+
+
+def _cause_of(finding: Finding, order: list[Finding]) -> str:
+    """The finding before this one that explains it, if there is one."""
+    before = order[: order.index(finding)]
+    return next((other.id for other in before if finding.id in other.explains), "")
 
 
 def _merged(found: list[Finding]) -> list[Finding]:
@@ -37,7 +45,7 @@ def _merged(found: list[Finding]) -> list[Finding]:
         first, second = sorted((finding, other), key=lambda one: (-one.lost, -_CERTAINTY[one.confidence], -one.weight))
         by_id[finding.id] = replace(
             first,
-            evidence=tuple(dict.fromkeys((*first.evidence, *second.evidence))),
+            evidence=_together(first.evidence, second.evidence),
             weight=max(first.weight, second.weight),
             affected=max(first.affected, second.affected),
             explains=first.explains | second.explains,
@@ -45,9 +53,15 @@ def _merged(found: list[Finding]) -> list[Finding]:
     return list(by_id.values())
 
 
+def _together(first: tuple[Evidence, ...], second: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    """Both, a line of a file only once."""
+    seen = {(shown.place, shown.quote) for shown in first if shown.line is not None}
+    return (*first, *(shown for shown in second if shown not in first and (shown.place, shown.quote) not in seen))
+
+
 def _credited(finding: Finding, others: list[Finding]) -> Finding:
-    """A cause is charged with what its consequences cost."""
-    lost = max((other.lost for other in others if other.id in finding.explains), default=0)
+    """A cause is charged with what its consequences cost. A symptom's loss may have several causes: it is nobody's."""
+    lost = max((other.lost for other in others if other.id in finding.explains and not other.is_symptom), default=0)
     return replace(finding, lost=max(finding.lost, lost))
 
 

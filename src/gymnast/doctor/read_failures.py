@@ -13,10 +13,12 @@ import msgspec
 import orjson
 
 from gymnast.doctor.facts import FailureExample, FailureGroup
+from gymnast.store.records import record_file
 from gymnast.types.failure import KINDS
 from gymnast.types.task import ATTEMPT_INDEX, FAILURE_CLASS, JUDGE_ERROR, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from gymnast.store.keyset import KeySet
@@ -34,15 +36,31 @@ _FOREIGN: Final = {
 }
 """NeMo Gym's failure classes as kinds."""
 _GRAMMAR: Final = re.compile(
-    r"(?i)grammar|xgrammar|outlines|guided|json[ _]?schema|tool.{0,40}schema|schema.{0,40}tool"
+    r"(?i)grammar|outlines|guidance|guided|json[ _]?schema|(?:tool|function).{0,60}schema"
+    r"|schema.{0,60}(?:tool|function)"
 )
+_GRAMMAR_ENGINE: Final = re.compile(r"(?i)grammar|outlines|guidance")
+"""Where an endpoint calls a refused schema its own error, only the engines' names tell."""
 _OVERFLOW: Final = re.compile(
     r"(?i)context length|maximum model length|too many tokens|max_model_len|longer than the max"
 )
-_SIGKILL: Final = re.compile(r"SIGKILL|exit code -9|137|out of memory", re.IGNORECASE)
+_SIGKILL: Final = re.compile(r"SIGKILL|exit code -9\b|\b137\b|out of memory", re.IGNORECASE)
+_WORK_DIED: Final = re.compile(r"WorkCrashedError|worker process (?:ended|is gone)")
+_CUT: Final = re.compile(r"(?i)unexpected end of data|stream ended|broke off|EOF while parsing")
+_NO_SUCH_PATH: Final = re.compile(
+    r"(?i)^\W*(?:detail\W+not found\W*|404 page not found|cannot post .*|not found\W*|<.*|)$"
+)
+_JUDGE_MODEL: Final = re.compile(
+    r"\bmodel_(unreachable|timeout|overloaded|rate_limited|error|bad_reply|auth|not_found)\b"
+)
+_RAISING: Final = frozenset(
+    {"model_error", "model_bad_reply", "verifier_error", "agent_error", "tool_error", "seed_error"}
+)
 
 
-class _Detail(msgspec.Struct):
+class FailedDetail(msgspec.Struct):
+    """What a record says of a failure."""
+
     kind: str
     stage: str = ""
     message: str = ""
@@ -55,14 +73,24 @@ class _Detail(msgspec.Struct):
     seconds: float = 0.0
 
 
-class _Line(msgspec.Struct):
+class FailedAttempt(msgspec.Struct):
+    """A line of the failures file."""
+
     task: int = msgspec.field(name=TASK_INDEX)
     rollout: int = msgspec.field(name=ROLLOUT_INDEX)
-    failure: _Detail | None = None
+    failure: FailedDetail | None = None
     failure_class: str | None = msgspec.field(name=FAILURE_CLASS, default=None)
     judge_error: str | None = msgspec.field(name=JUDGE_ERROR, default=None)
     attempt: int = msgspec.field(name=ATTEMPT_INDEX, default=0)
     error: Any = None
+
+    @property
+    def key(self) -> RolloutKey:
+        return RolloutKey(self.task, self.rollout)
+
+    @property
+    def detail(self) -> FailedDetail:
+        return self.failure or _foreign(self)
 
 
 @dataclass(slots=True)
@@ -76,17 +104,20 @@ class Failures:
     last_at: float | None = None
     settled: set[int] = field(default_factory=set)
     """Packed keys of rollouts that are not scored and have a failure."""
+    attempts: list[tuple[int, FailedAttempt]] = field(default_factory=list)
+    """With their lines, where only some rollouts were wanted."""
 
 
-def read_failures(path: Path, scored: KeySet) -> Failures:
-    """The attempts that failed."""
+def read_failures(path: Path, scored: KeySet, wanted: Callable[[RolloutKey], bool] | None = None) -> Failures:
+    """The attempts that failed; if only some rollouts are wanted, theirs one by one."""
     found = Failures()
     groups: dict[tuple[str, str], FailureGroup] = {}
     last: dict[int, FailureGroup] = {}
-    decoder = msgspec.json.Decoder(_Line)
-    if not path.exists():
+    decoder = msgspec.json.Decoder(FailedAttempt)
+    records = record_file(path)
+    if not records.exists():
         return found
-    with path.open("rb", buffering=1 << 20) as stream:
+    with records.open() as stream:
         for number, raw in enumerate(stream, 1):
             if not raw.strip():
                 continue
@@ -96,13 +127,16 @@ def read_failures(path: Path, scored: KeySet) -> Failures:
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 found.damaged.append((number, str(error))) if len(found.damaged) < _MOST_EXAMPLES else None
                 continue
-            detail = line.failure or _foreign(line)
+            if wanted is not None and not wanted(line.key):
+                continue
+            detail, key = line.detail, line.key
             group = _group_of(detail, groups)
-            key = RolloutKey(line.task, line.rollout)
             _add(group, detail, number, key)
             _note_time(found, detail)
             if key.packed not in scored:
                 last[key.packed] = group
+            if wanted is not None:
+                found.attempts.append((number, line))
     for group in last.values():
         group.lost += 1
     found.settled = set(last)
@@ -112,13 +146,28 @@ def read_failures(path: Path, scored: KeySet) -> Failures:
 
 def flavor_of(kind: str, message: str, body: str) -> str:
     """What tells attempts of one kind apart where that leads to another cause."""
-    if kind in {"model_error", "model_bad_reply", "verifier_error", "agent_error", "tool_error"}:
-        return "empty" if "zero-length" in body[:200] else _emptiness(body)
+    if kind in _RAISING:
+        return _how_it_raised(kind, message, body)
     if kind == "model_rejected":
-        return "grammar" if _GRAMMAR.search(body) else "overflow" if _OVERFLOW.search(body) else ""
+        return "overflow" if _OVERFLOW.search(body) else "grammar" if _GRAMMAR.search(body) else ""
+    if kind == "model_not_found":
+        return "path" if _NO_SUCH_PATH.match(body.strip()) else ""
+    if kind == "judge_failed":
+        asked = _JUDGE_MODEL.search(f"{message} {body}")
+        return "" if asked is None else "settings" if asked[1] in {"auth", "not_found"} else "endpoint"
     if kind in {"worker_died", "instance_died"}:
         return "killed" if _SIGKILL.search(message) else ""
     return ""
+
+
+def _how_it_raised(kind: str, message: str, body: str) -> str:
+    if kind == "model_error" and _GRAMMAR_ENGINE.search(body):
+        return "grammar"
+    if kind == "model_bad_reply" and _CUT.search(message):
+        return "cut"
+    if not kind.startswith("model") and _WORK_DIED.search(body):
+        return "crashed"
+    return "empty" if "zero-length" in body[:200] else _emptiness(body)
 
 
 def _emptiness(body: str) -> str:
@@ -128,23 +177,22 @@ def _emptiness(body: str) -> str:
     return "html" if text[:100].lstrip().startswith("<") else ""
 
 
-def _foreign(line: _Line) -> _Detail:
+def _foreign(line: FailedAttempt) -> FailedDetail:
     name = line.failure_class or ""
     said = line.judge_error or (line.error if isinstance(line.error, str) else orjson.dumps(line.error).decode())
     kind = name if name in KINDS else _FOREIGN.get(name, "agent_reported")
-    return _Detail(kind, message=f"{name}: {said}", body=said if said != "null" else "")
+    return FailedDetail(kind, message=f"{name}: {said}", body=said if said != "null" else "")
 
 
-def _group_of(detail: _Detail, groups: dict[tuple[str, str], FailureGroup]) -> FailureGroup:
+def _group_of(detail: FailedDetail, groups: dict[tuple[str, str], FailureGroup]) -> FailureGroup:
     kind = detail.kind if detail.kind in KINDS else "unknown"  # of a newer Gymnast, perhaps
     flavor = flavor_of(kind, detail.message, detail.body or "")
     return groups.setdefault((kind, flavor), FailureGroup(kind, flavor))
 
 
-def _add(group: FailureGroup, detail: _Detail, number: int, key: RolloutKey) -> None:
+def _add(group: FailureGroup, detail: FailedDetail, number: int, key: RolloutKey) -> None:
     group.attempts += 1
     group.instances[detail.instance or ""] += 1
-    group.stages[detail.stage] += 1
     said = re.sub(r"[0-9]+", "0", (detail.body or detail.message)[:200])
     if said in group.bodies or len(group.bodies) < _MOST_BODIES:
         group.bodies[said] += 1
@@ -164,7 +212,7 @@ def _add(group: FailureGroup, detail: _Detail, number: int, key: RolloutKey) -> 
         )
 
 
-def _note_time(found: Failures, detail: _Detail) -> None:
+def _note_time(found: Failures, detail: FailedDetail) -> None:
     if detail.started_at:
         found.first_at = min(found.first_at or detail.started_at, detail.started_at)
         found.last_at = max(found.last_at or 0.0, detail.started_at)

@@ -6,18 +6,20 @@ needle in them are looked at.
 
 from __future__ import annotations
 
+import os
 import re
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.facts import Hit, LogFacts, LoggedUserError, Quote
 from gymnast.doctor.findings import quoted
-from gymnast.doctor.signatures import ADVICE, BOUNDARY, NEEDLES, SATURATED, SHUTDOWN, SIGNATURES, STARTED
+from gymnast.doctor.log_markers import ADVICE, BOUNDARY, NEEDLES, SATURATED, SHUTDOWN, STARTED
+from gymnast.doctor.signatures import SIGNATURES
 from gymnast.doctor.tracebacks import Tracebacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
     from typing import BinaryIO
 
 BLOCK_BYTES: Final = 1 << 22
@@ -197,6 +199,13 @@ def _with_needles(shapes: list[bytes]) -> list[bytes]:
 LOG_SUFFIXES: Final = re.compile(r"\.(?:log|out|err|txt)(?:\.\d+)?$")
 
 
+_NO_LOGS: Final = frozenset({"node_modules", "site-packages", "__pycache__"})
+
+
 def logs_in(folder: Path) -> list[Path]:
-    """The log files of a folder, at any depth, in the order of their names."""
-    return sorted(path for path in folder.rglob("*") if LOG_SUFFIXES.search(path.name) and path.is_file())
+    """The log files of a folder, at any depth, in the order of their names. Installed packages have none."""
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _NO_LOGS]
+        found += [path for name in names if LOG_SUFFIXES.search(name) and (path := Path(place, name)).is_file()]
+    return sorted(found)

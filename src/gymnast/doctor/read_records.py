@@ -13,6 +13,7 @@ import orjson
 from gymnast.doctor.facts import PlanFacts, RecordFacts
 from gymnast.store.keys import key_of_line
 from gymnast.store.keyset import KeySet
+from gymnast.store.records import record_file
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 from gymnast.types.usage import MODEL_USAGE
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 _FEW: Final = 5
 _NOT_FOUND: Final = re.compile(rb'\\"detail\\": ?\\"Not Found\\"')
-_NO_SUCH_TOOL: Final = b"There is no tool '"
+_BAD_ARGUMENTS: Final = b"Invalid tool call arguments"
+_NOT_EXTRACTED: Final = b'extracted_answer":null'
+_NO_TEXT: Final = (b'"text":""', b'"text": ""')
 _NO_TOOLS: Final = b'"tools":[]'
 
 
@@ -62,12 +65,13 @@ class Records:
 
 def read_records(path: Path) -> Records | None:
     """The scored records; None where the file is not there."""
-    if not path.exists():
+    records = record_file(path)
+    if not records.exists():
         return None
     found = Records()
     facts, decoder = found.facts, msgspec.json.Decoder(_Scored)
     raw = b"\n"
-    with path.open("rb", buffering=1 << 20) as stream:
+    with records.open() as stream:
         for number, raw in enumerate(stream, 1):
             if not raw.strip():
                 continue
@@ -80,7 +84,7 @@ def read_records(path: Path) -> Records | None:
                 continue
             _count(found, record, raw)
     facts.is_torn = not raw.endswith(b"\n")
-    facts.modified_at = path.stat().st_mtime
+    facts.modified_at = records.modified_at()
     aside = path.with_name(path.name + ".damaged")
     facts.repaired = aside.read_bytes().count(b"\n") if aside.exists() else 0
     return found
@@ -99,8 +103,25 @@ def _count(found: Records, record: _Scored, raw: bytes) -> None:
     facts.reward_min = record.reward if is_first else min(facts.reward_min, record.reward)
     facts.reward_max = record.reward if is_first else max(facts.reward_max, record.reward)
     _count_reply(facts, record)
+    facts.unextracted += _NOT_EXTRACTED in raw
+    if record.response is not None and record.response.incomplete_details is None and _is_wordless(raw):
+        facts.empty += 1
+        if len(facts.empty_keys) < _FEW:
+            facts.empty_keys.append(str(key))
     if b"function_call_output" in raw:
         _count_tools(facts, raw)
+
+
+def _is_wordless(raw: bytes) -> bool:
+    """Whether a trajectory has neither a word for the user nor a tool call. Most are seen to have at a glance."""
+    if b'"output_text"' in raw and not any(empty in raw for empty in _NO_TEXT):
+        return False
+    output = orjson.loads(raw)["response"].get("output")
+    items = [item for item in output or () if isinstance(item, dict)]
+    if any(item.get("type") == "function_call" for item in items):
+        return False
+    parts = [part for item in items if item.get("type") == "message" for part in item.get("content") or ()]
+    return not any(str(part.get("text") if isinstance(part, dict) else part).strip() for part in parts)
 
 
 def _count_reply(facts: RecordFacts, record: _Scored) -> None:
@@ -116,8 +137,7 @@ def _count_reply(facts: RecordFacts, record: _Scored) -> None:
 
 
 def _count_tools(facts: RecordFacts, raw: bytes) -> None:
-    if _NO_SUCH_TOOL in raw:
-        facts.undeclared_tools += 1
+    facts.bad_arguments += _BAD_ARGUMENTS in raw
     if not _NOT_FOUND.search(raw):
         return
     for name in _unowned(orjson.loads(raw)):

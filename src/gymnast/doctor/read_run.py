@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,8 @@ from gymnast.doctor.read_failures import Failures, read_failures
 from gymnast.doctor.read_records import Records, read_plan, read_records
 from gymnast.doctor.schema_diff import FieldDifference, compare, from_refusal
 from gymnast.errors import DataError
+from gymnast.store.chunk_layout import ChunkLayout
+from gymnast.store.chunk_look import is_worked_on
 from gymnast.store.keys import key_of_line
 from gymnast.store.keyset import KeySet
 from gymnast.store.lines import numbered_lines
@@ -45,16 +48,22 @@ def read_run(paths: RunPaths, data: Path | None = None) -> RunFacts:
         failures.lines,
         _profile_rows(paths),
         _source(manifest, data, paths),
-        _is_locked(paths.lock),
+        _is_locked(paths.lock) or is_worked_on(ChunkLayout.of(paths), time.time()),
+        _free_bytes(paths.output.parent),
         failures.first_at,
         failures.last_at,
     )
     _note_damage(failures, records)
-    refused = next((group for group in failures.groups if group.kind in _REFUSED), None)
-    if refused is not None:
-        run.schema_of = refused.kind
-        run.schema = _schema(paths, manifest, refused)
+    run.schema = read_refusal(paths, failures.groups, manifest)
     return run
+
+
+def read_refusal(
+    paths: RunPaths, groups: list[FailureGroup], manifest: Manifest | None = None
+) -> list[FieldDifference]:
+    """The row of the first refusal, field by field."""
+    refused = next((group for group in groups if group.kind in _REFUSED), None)
+    return _schema(paths, manifest or _manifest(paths)[0], refused) if refused is not None else []
 
 
 def _manifest(paths: RunPaths) -> tuple[Manifest | None, str | None]:
@@ -91,6 +100,15 @@ def _is_locked(lock: Path) -> bool:
         os.close(fd)
 
 
+def _free_bytes(folder: Path) -> int | None:
+    """What may still be written there; 0 also where no further file may be made."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return 0 if found.f_files and not found.f_favail else found.f_bavail * found.f_frsize
+
+
 # --- the input file --------------------------------------------------------------------------------------------------
 
 
@@ -104,7 +122,7 @@ def _source(manifest: Manifest | None, data: Path | None, paths: RunPaths) -> So
     digest = str(manifest.source.get("digest") or "") if manifest is not None else ""
     if digest:
         changed = _digest(path) != digest
-        return SourceFacts(str(path), exists=True, changed=changed, modified_at=modified_at, detail="digest")
+        return SourceFacts(str(path), exists=True, changed=changed, modified_at=modified_at, detail="by its digest")
     plan = paths.materialized_inputs
     if not plan.exists():
         return SourceFacts(str(path), exists=True, modified_at=modified_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _MOST_FINDINGS: Final = 5
 _MOST_EVIDENCE: Final = 8
 _MOST_SAW: Final = 8
+_MOST_KEYS: Final = 6
 
 
 def lines_of(report: Report, *, with_steps: bool = False) -> Iterator[str]:
@@ -23,18 +24,36 @@ def lines_of(report: Report, *, with_steps: bool = False) -> Iterator[str]:
     yield f"{report.subject}: {counts}" if counts else report.subject
     if report.is_healthy:
         yield "healthy: nothing to change"
-    for number, finding in enumerate(report.findings[:_MOST_FINDINGS], 1):
+    causes = [finding for finding in report.findings if not finding.follows]
+    for number, finding in enumerate(causes[:_MOST_FINDINGS], 1):
         yield ""
         yield from _finding(number, finding)
-    if len(report.findings) > _MOST_FINDINGS:
+        yield from (
+            f"   so also:    [{other.layer.value}] {other.symptom}"
+            for other in report.findings
+            if other.follows == finding.id
+        )
+    if len(causes) > _MOST_FINDINGS:
         yield ""
-        yield f"… and {len(report.findings) - _MOST_FINDINGS} more: --json has them all"
+        yield f"… and {len(causes) - _MOST_FINDINGS} more: --json has them all"
     for note in report.notes:
         yield f"note: {note.text}"
+    yield from _stacks(report)
+
+
+def _stacks(report: Report) -> Iterator[str]:
+    """What stands at the same place in the code is shown once."""
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for entry in report.stuck:
+        alike.setdefault(tuple(entry.get("frames") or ()), []).append(entry)
+    for frames, entries in alike.items():
+        first = entries[0]
+        keys = " ".join(str(entry["key"]) for entry in entries[:_MOST_KEYS])
+        more = f" and {len(entries) - _MOST_KEYS} more" if len(entries) > _MOST_KEYS else ""
+        at = " ".join(str(first.get(part) or "") for part in ("stage", "instance", "endpoint")).strip()
         yield ""
-        yield f"{entry['key']} ({entry.get('stage', '')} {entry.get('instance', '')}), stack, innermost last:"
-        yield from (f"    {frame}" for frame in entry.get("frames") or ["(no frame: it runs in another process)"])
+        yield f"{keys}{more} ({at}, {first.get('in_stage_s', 0):.0f} s), stack, innermost last:"
+        yield from (f"    {frame}" for frame in frames or ["(no frame: its process has not told of it yet)"])
 
 
 def _steps(report: Report) -> Iterator[str]:
@@ -44,13 +63,16 @@ def _steps(report: Report) -> Iterator[str]:
 
 
 def _finding(number: int, finding: Finding) -> Iterator[str]:
-    cost = f"{finding.lost} rollouts lost" if finding.lost else f"{finding.affected} rollouts affected"
+    cost = f"{finding.lost} rollouts lost; " if finding.lost else ""
+    if finding.affected and not finding.lost:
+        cost = f"{finding.affected} rollouts affected; "
     yield f"{number}. [{finding.layer.value}] {finding.symptom}"
     yield f"   cause:      {finding.cause}"
     yield f"   next:       {finding.action}"
-    yield f"   confidence: {finding.confidence.value} ({cost}; {finding.docs})"
+    yield f"   confidence: {finding.confidence.value} ({cost}{finding.docs})"
     yield from (f"   evidence:   {_evidence(seen)}" for seen in finding.evidence[:_MOST_EVIDENCE])
-    yield from (f"   ruled out:  {said}" for said in finding.ruled_out)
+    if number == 1:
+        yield from (f"   ruled out:  {said}" for said in finding.ruled_out)
 
 
 def _evidence(seen: Evidence) -> str:

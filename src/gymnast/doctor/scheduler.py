@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from gymnast.doctor.facts import JobFacts
 
 TIMEOUT_S: Final = 15.0
+_MOST_LOGS: Final = 200
+_WORST_FIRST: Final = (
+    *("OUT_OF_ME", "NODE_FAIL", "BOOT_FAIL", "LAUNCH", "DEADLINE", "TIMEOUT", "FAILED", "PREEMPTED", "CANCELLED"),
+    *("STOPPED", "SUSPENDED", "PENDING", "REQUEUED", "CONFIGURING", "RUNNING", "COMPLETING", "COMPLETED"),
+)
 _SACCT_FIELDS: Final = ("JobID", "State", "ExitCode", "MaxRSS", "ReqMem", "Elapsed", "Timelimit", "NodeList")
 
 Run = Callable[[Sequence[str]], str | None]
@@ -33,7 +38,7 @@ def ask(command: Sequence[str]) -> str | None:
 
 def read_job(job: str, run: Run = ask) -> JobFacts | None:
     """The job, or None where the scheduler does not know it, or is not there."""
-    if not re.fullmatch(r"\d+(?:_\d+)?(?:\.\w+)?", job):
+    if not re.fullmatch(r"\d+(?:[_+]\d+)?(?:\.\w+)?", job):
         return None
     told = run(("scontrol", "show", "job", "-d", job))
     if told and "JobState=" in told:
@@ -49,23 +54,37 @@ def read_job(job: str, run: Run = ask) -> JobFacts | None:
 
 
 def from_scontrol(job: str, text: str) -> JobFacts:
-    """`scontrol show job`: words of the form Key=value."""
-    fields = dict(re.findall(r"(?:^|\s)([A-Za-z/:]+)=(\S*)", text))
-    logs = dict.fromkeys(Path(fields[name]) for name in ("StdOut", "StdErr") if fields.get(name, "").startswith("/"))
+    """`scontrol show job`: words of the form Key=value, a block for each task of an array; the worst task counts."""
+    blocks = [dict(re.findall(r"(?:^|\s)([A-Za-z/:]+)=(\S*)", block)) for block in re.split(r"\n\s*\n", text)]
+    tasks = sorted((block for block in blocks if "JobState" in block), key=lambda block: _badness(block["JobState"]))
+    fields = tasks[0]
+    named = (block.get(name, "") for block in tasks for name in ("StdOut", "StdErr"))
+    logs = dict.fromkeys(Path(name) for name in named if name.startswith("/"))
     return JobFacts(
-        job,
-        fields.get("JobState", "UNKNOWN"),
+        _job_id(job, fields),
+        fields["JobState"],
         fields.get("Reason", ""),
         fields.get("ExitCode", ""),
         fields,
         "scontrol show job",
-        tuple(path for path in logs if path.is_file()),
+        tuple(path for path in logs if path.is_file())[:_MOST_LOGS],
     )
+
+
+def _badness(state: str) -> int:
+    """Where a state stands in what is to be told first."""
+    return next((place for place, known in enumerate(_WORST_FIRST) if state.startswith(known)), len(_WORST_FIRST))
+
+
+def _job_id(job: str, fields: Mapping[str, str]) -> str:
+    """The id as people write it: of an array, with the task's number."""
+    task = fields.get("ArrayTaskId", "")
+    return f"{fields.get('ArrayJobId', job)}_{task}" if task.isdigit() else job
 
 
 def from_sacct(job: str, text: str) -> JobFacts:
     """`sacct -P`: one line for the job and one for each step; the worst state counts."""
     rows = [dict(zip(_SACCT_FIELDS, line.split("|"), strict=False)) for line in text.strip().splitlines()]
-    worst = next((row for row in rows if row["State"].startswith("OUT_OF_ME")), rows[0])
+    worst = min(rows, key=lambda row: _badness(row["State"]))
     state = worst["State"].split()[0] if worst["State"] else "UNKNOWN"
     return JobFacts(job, state, "", worst.get("ExitCode", ""), worst, "sacct")

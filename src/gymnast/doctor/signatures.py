@@ -1,6 +1,6 @@
 """Lines that say what went wrong, whoever wrote them: Slurm, the kernel, vLLM, Ray, uvicorn, NeMo Gym or Gymnast.
 
-One row for each: adding one is adding a row. `NEEDLES` are the bytes without which no line can match any of them.
+One row for each: adding one is adding a row, a line in tests/doctor/lines.py, and a needle where none fits yet.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ SIGNATURES: Final = _table(
         *("oom_kill", Layer.INFRA, 100),
         (
             r"(?i:out of memory: killed process|oom[-_ ]?kill|memory cgroup out of memory|killed because memory ran out"
-            r"|killed due to memory pressure|OutOfMemoryError: Task was killed|exceeded memory limit|MemoryError$)"
+            r"|killed due to memory pressure|OutOfMemoryError: Task was killed|exceeded memory limit|\bMemoryError\b"
+            r"|cannot allocate memory|std::bad_alloc)"
         ),
-        "a process was killed because memory ran out",
+        "memory ran out: a process was killed or could go no further",
         "the host, or the job's memory limit, has less memory than the run needs",
         "ask for more memory (sbatch --mem) or lower concurrency (--concurrency), then run again with --resume",
     ),
@@ -59,7 +60,7 @@ SIGNATURES: Final = _table(
         "see who with sacct -j ID --format=State,ExitCode, submit it again and finish the run with --resume",
     ),
     (
-        *("disk_full", Layer.INFRA, 98, r"No space left on device|Disk quota exceeded|Read-only file system"),
+        *("disk_full", Layer.INFRA, 98, r"No space left on device|Disk quota exceeded"),
         "a file could not be written",
         "the disk, or your quota on it, is full",
         "make room (df -h, quota -s) or choose an --output elsewhere, then run again with --resume",
@@ -198,7 +199,7 @@ SIGNATURES: Final = _table(
     ),
     (
         *("model_name_wrong", Layer.CONFIG, 74),
-        r"(?i:the model `[^`]+` does not exist|model_not_found|\"?model\"? .{1,80} does not exist)",
+        r"(?i:the model `[^`]+` does not exist|['\"]model_not_found['\"]|\"?model\"? .{1,80} does not exist)",
         "the endpoint does not know the model",
         "policy_model_name is not a name the endpoint serves",
         "use a name that GET <base URL>/models lists (policy_model_name)",
@@ -211,7 +212,12 @@ SIGNATURES: Final = _table(
         "check the URL's host from the node itself: getent hosts NAME",
     ),
     (
-        *("tls", Layer.INFRA, 72, r"CERTIFICATE_VERIFY_FAILED|certificate verify failed|SSLError"),
+        *(
+            "tls",
+            Layer.INFRA,
+            72,
+            r"(?i:certificate[ _]verify[ _]failed|SSLError|\[SSL[]:]|wrong[ _]version[ _]number)",
+        ),
         "a TLS connection was refused",
         "the certificate is not trusted here, or http and https are mixed up",
         "check the URL's scheme and the CA bundle (SSL_CERT_FILE)",
@@ -264,10 +270,16 @@ SIGNATURES: Final = _table(
         "install it there, or let the instance have its own venv (runs_in: venv with a requirements.txt)",
     ),
     (
-        *("permission", Layer.INFRA, 63, r"PermissionError: |: Permission denied$"),
-        "a file may not be opened",
+        *("permission", Layer.INFRA, 63, r"PermissionError: |: Permission denied$|Read-only file system"),
+        "a file may not be opened or written",
         "it belongs to somebody else, or is mounted read-only",
         "correct the owner or choose another folder",
+    ),
+    (
+        *("loop_blocked", Layer.THROUGHPUT, 58, r"the event loop has been blocked for \d+ s at "),
+        "a process does nothing else while one piece of code computes or waits",
+        "code that blocks (time.sleep, a long computation, a synchronous request) runs on the event loop",
+        "move that work off the loop: await asyncio.to_thread(…), a WorkPool, or runs_in: child for the instance",
     ),
     (
         *("config_key", Layer.CONFIG, 69),
@@ -287,41 +299,3 @@ SIGNATURES: Final = _table(
     ),
 )
 """Their order does not matter: weights decide."""
-
-SHUTDOWN: Final = re.compile(
-    rb"(?i:received sigterm|signal=sigterm|\[shutdown\]|"
-    rb"received signal 15|got sigterm|sigterm received|shutting down|CANCELLED AT"
-    rb"|Application shutdown complete|KeyboardInterrupt)"
-)
-"""What comes after this in a log may be the consequence of being told to end."""
-STARTED: Final = re.compile(
-    rb"Started server process|startup complete|API server version|collecting \d+ rollouts|Started a local Ray instance"
-)
-"""And this begins anew, in a log that several invocations wrote."""
-ADVICE: Final = re.compile(rb"(?i:common causes|can cause|\bconsider\b|potential root causes|this may be caused)")
-"""Lines that tell what might be are no evidence that it is."""
-SATURATED: Final = re.compile(rb"Running: (\d+) reqs, Waiting: (\d+) reqs")
-"""vLLM under full load: no fault."""
-BOUNDARY: Final = re.compile(
-    rb"\[request-boundary\] rollout=\S+ to=.{1,200}? at=.{1,300}? (?:status=[45]\d\d|failure=)"
-)
-"""A call that crossed a boundary and was answered badly, or not at all."""
-NEEDLES: Final = (
-    *(b"error", b"traceback", b"kill", b"cancelled", b"memory", b"fail", b"space left", b"too many open", b"already"),
-    *(b"refuse", b"not found", b"no such", b"inner server", b"unprocessable", b"missing", b"unauthorized", b"grammar"),
-    *(
-        b"next:",
-        b"where:",
-        b"shut",
-        b"boundary]",
-        b"waiting:",
-        b"segmentation",
-        b"denied",
-        b"ready within",
-        b"dead",
-        b"nccl",
-    ),
-    *(b"sigterm", b"exit code", b"maximum context", b"cannot connect"),
-    *(b"started server", b"startup complete", b"api server version", b"collecting ", b"started a local"),
-)
-"""In small letters and without digits."""

@@ -14,6 +14,8 @@ from gymnast.wire.http_client import target_of
 from gymnast.wire.http_connection import TransportError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from gymnast.kit.replicas import Replica, Replicas
     from gymnast.wire.http_client import Headers, HttpClient
 
@@ -36,6 +38,7 @@ class HealthWatch:
         interval_s: float,
         timeout_s: float,
         reads_load: bool,
+        refresh: Callable[[], Sequence[str]] | None = None,
     ) -> None:
         self._replicas = replicas
         self._client = client
@@ -43,6 +46,7 @@ class HealthWatch:
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._reads_load = reads_load
+        self._refresh = refresh
         self._misses: dict[str, int] = {}
         self._page: dict[str, str] = {}
         self._late: dict[str, int] = {}
@@ -53,8 +57,9 @@ class HealthWatch:
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        """Begin, unless that was done already. Where there is only one replica there is nothing to find out."""
-        if self._task is None and len(self._replicas.all) > 1 and self._interval_s > 0:
+        """Begin, unless that was done already. Where one replica is all there ever is, there is nothing to find out."""
+        has_choice = len(self._replicas.all) > 1 or self._refresh is not None
+        if self._task is None and has_choice and self._interval_s > 0:
             self._task = asyncio.create_task(self._watch())
 
     async def stop(self) -> None:
@@ -65,6 +70,8 @@ class HealthWatch:
 
     async def _watch(self) -> None:
         while True:
+            if self._refresh is not None:
+                self._replicas.follow(await asyncio.to_thread(self._refresh))
             await asyncio.gather(*(self.check(replica) for replica in self._replicas.all))
             await asyncio.sleep(self._interval_s)
 

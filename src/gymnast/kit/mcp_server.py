@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TOKEN_HEADER: Final = "X-NeMo-Gym-Session-Token"
 PATH: Final = "/mcp"
-_SALT: Final = "nemo-gym-mcp-session-token"
+TOKEN_SALT: Final = "nemo-gym-mcp-session-token"
 _NAME: Final = re.compile(r"mcp__.+?__(.+)")
 
 Handle = Callable[[Request], Awaitable[Reply]]
@@ -100,4 +100,4 @@ def _serializer(secret: str) -> URLSafeSerializer:
         raise UserError(
             "expose_tools_over_mcp needs the package itsdangerous", next="pip install 'gymnast[mcp]'"
         ) from error
-    return URLSafeSerializer(secret, salt=_SALT)
+    return URLSafeSerializer(secret, salt=TOKEN_SALT)

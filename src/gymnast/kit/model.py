@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gymnast.types.items import CreateParams, Response
     from gymnast.types.json import JsonObject
     from gymnast.types.usage import Account
+    from gymnast.wire.trail import Trail
 
 IGNORED_HEADER: Final = "x-gymnast-ignored"
 """On replies to requests that say what the backend does not do: a JSON list of names."""
@@ -65,6 +66,11 @@ class ModelCall:
     @property
     def rollout_id(self) -> str | None:
         return self.request.rollout_id
+
+    @property
+    def trail(self) -> Trail | None:
+        """Where the attempt says how far it is."""
+        return self.request.trail
 
     @property
     def account(self) -> Account | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Literal
@@ -84,7 +85,9 @@ class Replicas:
     ) -> None:
         if not base_urls:
             raise ValueError("a model needs at least one base URL")
+        self._limit_each = limit_each
         self.all = [Replica(url, limit_each) for url in base_urls]
+        self._gone: list[Replica] = []
         self.clock = clock
         self._choice: ReplicaChoice = choice
         self._homes: OrderedDict[str, Replica] = OrderedDict()
@@ -93,6 +96,24 @@ class Replicas:
     def sessions(self) -> int:
         """Sessions whose replica is remembered."""
         return len(self._homes)
+
+    def follow(self, base_urls: Sequence[str]) -> None:
+        """Take these base URLs from now on. One that is gone gets no more calls, and is itself when it comes back.
+
+        Where none is left the last ones stay: calls to them fail, and are tried again, until one is back.
+        """
+        urls = list(dict.fromkeys(url.rstrip("/") for url in base_urls))
+        if not urls or urls == [replica.base_url for replica in self.all]:
+            return
+        known = {replica.base_url: replica for replica in [*self._gone, *self.all]}
+        now = [known.get(url) or Replica(url, self._limit_each) for url in urls]
+        for replica in now:
+            if replica not in self.all:
+                replica.mark_up()
+        self._gone = [replica for replica in known.values() if replica not in now]
+        for replica in self._gone:
+            replica.down_until = math.inf
+        self.all = now
 
     def choose(self, call: Asker) -> Replica:
         """The session's own replica; for a new session, or one whose replica is down, another that is up."""

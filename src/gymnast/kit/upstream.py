@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
+from gymnast.config.secrets import Scrubber
 from gymnast.errors import CallError
 from gymnast.kit.accounting import ModelSettings
 from gymnast.kit.health import HealthWatch
 from gymnast.kit.replicas import Replica, ReplicaChoice, Replicas
 from gymnast.types.failure import FailureDetail, Stage, bounded
+from gymnast.wire.addresses import expanded, refresher
 from gymnast.wire.classify import kind_of_exception, kind_of_reply, retry_after_s
 from gymnast.wire.dialects.chat_chunks import BrokenStream, StreamedError, arrived_ms, completion_of_stream
 from gymnast.wire.http_client import header_items
@@ -95,15 +97,15 @@ class Upstream:
         api_key: str,
         headers: Mapping[str, str],
     ) -> None:
-        urls = [base_url] if isinstance(base_url, str) else base_url
         self.replicas = Replicas(
-            urls, limit_each=settings.max_concurrent_requests_per_endpoint, choice=settings.replica_choice
+            expanded(base_url), limit_each=settings.max_concurrent_requests_per_endpoint, choice=settings.replica_choice
         )
         self._instance = instance
         self._surroundings = surroundings
         self._clock = surroundings.calls.clock
         authorization = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._headers = header_items({"content-type": "application/json", **headers, **authorization})
+        self._scrubber = Scrubber({"api_key": api_key, "secret": list(headers.values())})
         self._timeout_s = settings.timeout_s
         self._slots = asyncio.Semaphore(settings.max_concurrent_requests) if settings.max_concurrent_requests else None
         self.policy = RetryPolicy(busy_attempts=settings.max_attempts, error_attempts=min(3, settings.max_attempts))
@@ -114,6 +116,7 @@ class Upstream:
             interval_s=settings.health_interval_s,
             timeout_s=settings.health_timeout_s,
             reads_load=settings.replica_choice == "least_loaded",
+            refresh=refresher(base_url),
         )
 
     async def stop(self) -> None:
@@ -151,6 +154,8 @@ class Upstream:
             attempt += 1
             replica = self.replicas.choose(call)
             replica.in_flight += 1
+            if call.trail is not None:
+                call.trail.endpoint = replica.base_url
             try:
                 if self._slots is None and replica.slots is None:
                     return replica, await self._once(replica, path, data, call.rollout_id, timed=timed)
@@ -223,6 +228,7 @@ class Upstream:
         status: int | None = None,
         retry_after: float | None = None,
     ) -> FailureDetail:
+        said = self._scrubber.scrub(said)  # some endpoints repeat the key they refuse
         answered = f"answered {status}" if status is not None else "failed"
         return FailureDetail(
             kind,

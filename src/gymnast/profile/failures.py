@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gymnast.errors import DataError
+from gymnast.store.records import record_file
 from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
     from pathlib import Path
+
+    from gymnast.store.records import RecordFile
 
 
 @dataclass(slots=True)
@@ -43,16 +46,16 @@ class _Failure(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Failure)
 
 
-def read_failures(paths: Sequence[Path], scored: Container[int] = ()) -> FailureSummary:
+def read_failures(paths: Sequence[Path | RecordFile], scored: Container[int] = ()) -> FailureSummary:
     """The failures in these files; a file that is not there has none. `scored`: packed keys of scored rollouts."""
     found = FailureSummary()
-    for path in paths:
-        if not path.exists():
+    for records in map(record_file, paths):
+        if not records.exists():
             continue
-        with path.open("rb") as stream:
+        with records.open() as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
-                    _take(found, line, scored, f"{path} line {number}")
+                    _take(found, line, scored, f"{records.path} line {number}")
     return found
 
 

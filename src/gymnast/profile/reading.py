@@ -12,6 +12,7 @@ import msgspec
 
 from gymnast.errors import DataError
 from gymnast.profile.table import TableBuilder
+from gymnast.store.records import record_file
 from gymnast.types.task import AGENT_REF, ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.profile.table import RolloutTable
+    from gymnast.store.records import RecordFile
 
 _INDEXES: Final = frozenset({TASK_INDEX, ROLLOUT_INDEX})
 _NUMBER_STARTS: Final = frozenset(b"-0123456789tf")
@@ -48,11 +50,11 @@ _ANY: Final = msgspec.json.Decoder()
 _BATCH: Final = 4096
 
 
-def read_rollouts(paths: Sequence[Path], *, texts: Iterable[str] = ()) -> RolloutTable:
+def read_rollouts(paths: Sequence[Path | RecordFile], *, texts: Iterable[str] = ()) -> RolloutTable:
     """All records of these files. `texts`: fields to keep as texts besides the numbers."""
     reader = _Reader(tuple(texts))
     for source, path in enumerate(paths):
-        reader.read(path, source)
+        reader.read(record_file(path), source)
     return reader.builder.table()
 
 
@@ -67,10 +69,10 @@ class _Reader:
         self._batch: list[Any] = []
         self._offsets: list[int] = []
 
-    def read(self, path: Path, source: int) -> None:
-        offset = 0
+    def read(self, records: RecordFile, source: int) -> None:
+        offset, path = 0, records.path
         try:
-            with path.open("rb", buffering=1 << 20) as stream:
+            with records.open() as stream:
                 for number, line in enumerate(stream, 1):
                     if not line.isspace():
                         self._take(line, source, path, number)

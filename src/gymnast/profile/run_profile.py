@@ -18,6 +18,7 @@ from gymnast.profile.plan_index import read_plan
 from gymnast.profile.reading import read_rollouts
 from gymnast.profile.rollout_table import write_rollout_table
 from gymnast.store.paths import RunPaths
+from gymnast.store.records import is_in_chunks
 from gymnast.store.replacing import replaced
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def rollout_files(patterns: Iterable[str]) -> tuple[Path, ...]:
     found: list[Path] = []
     for pattern in patterns:
         path = Path(pattern)
-        if path.exists():
+        if path.exists() or is_in_chunks(path):
             found.append(path)
             continue
         matches = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor) if path.anchor else path)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gymnast.report.bins import reward_bins, reward_by_tokens
 from gymnast.report.charts import interval_text, pass_at_k_curve, pass_rates, reward_histogram
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gymnast.report.run_view import RunView
+
+COLOURS: Final = 6
+"""Of lines; further ones begin again."""
 
 
 def figures(runs: Sequence[RunView]) -> Markup:
@@ -36,7 +39,7 @@ def _rewards(runs: Sequence[RunView]) -> Markup:
         _made_of(runs, "rollout", [len(run.rewards) for run in runs]),
         reward_histogram(runs),
         runs,
-        numbers=_table(["reward", *_names(runs, "rollouts")], cells),
+        numbers=table(["reward", *_names(runs, "rollouts")], cells),
     )
 
 
@@ -53,7 +56,7 @@ def _rates(runs: Sequence[RunView]) -> Markup:
         f"{made_of}; the band is each task's 95% interval.{hint}",
         pass_rates(runs),
         runs,
-        numbers=_table([what.lower(), *_names(runs, "tasks")], cells),
+        numbers=table([what.lower(), *_names(runs, "tasks")], cells),
     )
 
 
@@ -69,7 +72,7 @@ def _curve(runs: Sequence[RunView]) -> Markup:
         f"{made_of}; the band is the 95% interval.{only}",
         pass_at_k_curve(runs),
         runs,
-        numbers=_table(["run", "k", what + " with 95% interval", "tasks"], rows),
+        numbers=table(["run", "k", what + " with 95% interval", "tasks"], rows),
     )
 
 
@@ -88,7 +91,7 @@ def _tokens(runs: Sequence[RunView]) -> Markup:
         _made_of(known, "rollout", totals) + "; the line is the mean at similar length, with 95% intervals.",
         reward_versus_tokens(known),
         known,
-        numbers=_table(["run", "tokens", "rollouts", "mean reward with 95% interval"], rows),
+        numbers=table(["run", "tokens", "rollouts", "mean reward with 95% interval"], rows),
     )
 
 
@@ -100,7 +103,7 @@ def _failures(runs: Sequence[RunView]) -> Markup:
         return _figure("Failures", text, None, runs, class_="card wide")
     rows = ((one_line(kind, 40), kind_named(kind).layer.value, kind_named(kind).hint) for kind in kinds)
     text = "Full colour: rollouts without a score, by their last failure. Light: all failed attempts."
-    plots = tag("div", failure_bars(runs), _table(["kind", "layer", "next step"], rows), class_="beside")
+    plots = tag("div", failure_bars(runs), table(["kind", "layer", "next step"], rows), class_="beside")
     return _figure("Failures", text, plots, runs, class_="card wide")
 
 
@@ -126,12 +129,17 @@ def _figure(
 
 def legend(runs: Sequence[RunView]) -> Markup:
     """Which colour is which run."""
-    return tag("p", *(tag("span", _key(run), run.name) for run in runs), class_="legend")
+    return legend_of((run.number, run.name) for run in runs)
 
 
-def _key(run: RunView) -> Markup:
-    """A stroke of the run's line: its colour and its dashes."""
-    stroke = tag("line", x1=1, x2=33, y1=6, y2=6, class_=f"curve run-{run.number % 6}")
+def legend_of(names: Iterable[tuple[int, str]]) -> Markup:
+    """Which line is which: its number and its name."""
+    return tag("p", *(tag("span", _stroke(number), name) for number, name in names), class_="legend")
+
+
+def _stroke(number: int) -> Markup:
+    """A piece of a line: its colour and its dashes."""
+    stroke = tag("line", x1=1, x2=33, y1=6, y2=6, class_=f"curve run-{number % COLOURS}")
     return tag("svg", stroke, viewBox="0 0 34 12", class_="stroke", aria_hidden="true")
 
 
@@ -146,7 +154,8 @@ def _names(runs: Sequence[RunView], alone: str) -> list[str]:
     return [alone] if len(runs) == 1 else [run.name for run in runs]
 
 
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str | int]]) -> Markup:
+def table(heads: Iterable[str], rows: Iterable[Iterable[str | int]]) -> Markup:
+    """Numbers under their headings."""
     head = tag("tr", *(tag("th", name, scope="col") for name in heads))
     body = joined(tag("tr", *(tag("td", cell) for cell in row)) for row in rows)
     return tag("table", tag("thead", head), tag("tbody", body), class_="numbers")

@@ -34,8 +34,8 @@ _SCRIPTS: Final = ("dom.js", "data.js", "tasks.js", "transcript.js", "viewer.js"
 
 def page(runs: Sequence[RunView], columns: Sequence[JsonObject], transcripts: Sequence[Transcripts]) -> str:
     """The whole report."""
-    style = _assets(_STYLES)
-    script = f'"use strict";\n{{\n{_assets(_SCRIPTS)}\n}}'
+    style = assets(_STYLES)
+    script = f'"use strict";\n{{\n{assets(_SCRIPTS)}\n}}'
     lists = (_lists(run, one["prompts"], len(runs)) for run, one in zip(runs, columns, strict=True))
     values = {
         "title": joined([", ".join(run.name for run in runs)]),
@@ -49,7 +49,7 @@ def page(runs: Sequence[RunView], columns: Sequence[JsonObject], transcripts: Se
         "style": style,
         "script": script,
     }
-    return Template(_asset("page.html")).substitute(values)
+    return Template(asset("page.html")).substitute(values)
 
 
 def policy(style: str, script: str) -> str:
@@ -91,11 +91,13 @@ def _carried(runs: Sequence[RunView], transcripts: Sequence[Transcripts]) -> str
     )
 
 
-def _assets(names: Iterable[str]) -> str:
-    return "\n".join(_asset(name) for name in names)
+def assets(names: Iterable[str]) -> str:
+    """Files of the page, one after the other."""
+    return "\n".join(asset(name) for name in names)
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file of the page."""
     return resources.files("gymnast.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 

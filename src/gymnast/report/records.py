@@ -10,6 +10,7 @@ import numpy as np
 from gymnast.report.transcripts import decoded
 from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
+from gymnast.store.records import record_file
 from gymnast.types.task import PARAMS
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from gymnast.report.run_view import RunView
     from gymnast.store.paths import RunPaths
+    from gymnast.store.records import RecordFile
     from gymnast.types.task import RolloutKey
 
 
@@ -29,8 +31,8 @@ def scored_places(run: RunView, wanted: Collection[int]) -> dict[int, int]:
 
 def chosen_lines(run: RunView, wanted: Collection[int]) -> Iterator[tuple[int, bytes]]:
     """Packed keys and lines of these rollouts in this order, one in memory at a time."""
-    places, failed = scored_places(run, wanted), failed_lines(run.paths, wanted)
-    with run.paths.output.open("rb") as stream:
+    places, failed = scored_places(run, wanted), failed_lines(run.failed_records, wanted)
+    with run.records.open() as stream:
         for key in wanted:
             if key in places:
                 stream.seek(places[key])
@@ -39,11 +41,11 @@ def chosen_lines(run: RunView, wanted: Collection[int]) -> Iterator[tuple[int, b
                 yield key, failed[key]
 
 
-def failed_lines(paths: RunPaths, wanted: Collection[int]) -> dict[int, bytes]:
+def failed_lines(failures: RecordFile, wanted: Collection[int]) -> dict[int, bytes]:
     """The last failed attempt of each of these rollouts."""
     found: dict[int, bytes] = {}
-    if wanted and paths.failures.is_file():
-        for _, line in numbered_lines(paths.failures):
+    if wanted and failures.exists():
+        for _, line in numbered_lines(failures):
             key = key_of_line(line)
             if key is not None and key.packed in wanted:
                 found[key.packed] = line
@@ -55,7 +57,7 @@ def find_record(paths: RunPaths, wanted: RolloutKey) -> bytes | None:
     for _, line in numbered_lines(paths.output):
         if key_of_line(line) == wanted:
             return line
-    return failed_lines(paths, {wanted.packed}).get(wanted.packed)
+    return failed_lines(record_file(paths.failures), {wanted.packed}).get(wanted.packed)
 
 
 class _Params(msgspec.Struct):
@@ -73,8 +75,8 @@ def prompts(run: RunView) -> Iterator[Any]:
     """The input of each task, in the order of `run.tasks`: as it was asked, or as its first record has it."""
     places, table = run.loaded.plan.places, run.table
     firsts = dict(zip(run.groups.tasks.tolist(), run.groups.starts[:-1].tolist(), strict=True))
-    source = run.paths.materialized_inputs if run.has_inputs else run.paths.output
-    with source.open("rb") as stream:
+    source = record_file(run.paths.materialized_inputs) if run.has_inputs else run.records
+    with source.open() as stream:
         for task in run.tasks.ids.tolist():
             stream.seek(places[task][1] if run.has_inputs else int(table.offsets[firsts[task]]))
             yield _input_of(stream.readline())

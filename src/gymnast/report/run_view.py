@@ -22,6 +22,7 @@ from gymnast.profile.run_profile import LoadedRun
 from gymnast.report.tasks import TOKEN_FIELDS, first_column, is_binary, summarise
 from gymnast.store.manifest import read_manifest
 from gymnast.store.paths import RunPaths
+from gymnast.store.records import record_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from gymnast.profile.table import Floats, RolloutTable
     from gymnast.report.tasks import Tasks
     from gymnast.store.manifest import Manifest
+    from gymnast.store.records import RecordFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,9 @@ class RunView:
     """Records without a reward, or masked by their agent."""
     has_inputs: bool
     has_failures_file: bool
+    records: RecordFile
+    """Scored records, as they were read: the table's offsets are places in it."""
+    failed_records: RecordFile
 
     @property
     def groups(self) -> Groups:
@@ -99,11 +104,12 @@ def view_runs(outputs: Sequence[Path]) -> list[RunView]:
 
 
 def _view(paths: RunPaths, name: str, number: int) -> RunView:
-    if not paths.output.is_file():
+    scored, failures = record_file(paths.output), record_file(paths.failures)
+    if not scored.exists():
         raise NotFoundError(
             f"there is no run '{paths.output}'", next="name the output file of a run, e.g. runs/a.jsonl"
         )
-    loaded, excluded = _load(paths)
+    loaded, excluded = _load(paths, scored, failures)
     headline = loaded.headline()
     return RunView(
         name=name,
@@ -116,20 +122,22 @@ def _view(paths: RunPaths, name: str, number: int) -> RunView:
         manifest=read_manifest(paths.manifest),
         excluded=excluded,
         has_inputs=paths.materialized_inputs.is_file(),
-        has_failures_file=paths.failures.is_file(),
+        has_failures_file=failures.exists(),
+        records=scored,
+        failed_records=failures,
     )
 
 
-def _load(paths: RunPaths) -> tuple[LoadedRun, int]:
+def _load(paths: RunPaths, scored: RecordFile, failed: RecordFile) -> tuple[LoadedRun, int]:
     """A run, finished or not, and how many of its records do not count."""
-    table = read_rollouts([paths.output])
+    table = read_rollouts([scored])
     if paths.materialized_inputs.is_file():
         plan = read_plan([paths.materialized_inputs])
         completeness = align(plan, table, allow_partial=True)
     else:
         plan = PlanIndex((), np.empty(0, np.int64), {})
         completeness = _as_found(table)
-    failures = read_failures([paths.failures], set(table.packed.tolist()))
+    failures = read_failures([failed], set(table.packed.tolist()))
     rows = counting_rows(table)
     excluded = len(table) - len(rows)
     completeness = replace(completeness, scored=completeness.scored - excluded)

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import msgspec
 import orjson
@@ -26,6 +27,7 @@ from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
 from gymnast.store.repair import open_repaired
 from gymnast.store.replacing import write_replacing
+from gymnast.types.failure import BAD_ROW
 from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, INPUT_LINE, RolloutKey
 from gymnast.types.usage import Account, usage_of_line
 
@@ -70,6 +72,16 @@ class Settled:
         return packed in self.scored or packed in self.failed
 
 
+class Answer(Enum):
+    """What a book may say instead of giving a row."""
+
+    LATER = "later"
+    """Nothing just now; ask again."""
+
+
+LATER: Final = Answer.LATER
+Owed = tuple[RolloutKey, bytes] | Literal[Answer.LATER]
+
 Take = Callable[[Record], None]
 """Told of each outcome that is kept for good."""
 
@@ -89,8 +101,8 @@ class Book(ABC):
         self._take = take or (lambda _: None)
 
     @abstractmethod
-    def owed(self) -> Iterator[tuple[RolloutKey, bytes]]:
-        """The inputs that are not settled, in plan order."""
+    def owed(self) -> Iterator[Owed]:
+        """The inputs that are not settled, in plan order. LATER where more may come."""
 
     def spend(self, usage: ModelUsage | None) -> None:
         """An attempt ended, and this is what it used."""
@@ -272,7 +284,7 @@ class RunBook(Book):
             return  # settled otherwise, or left by another run: neither may use up this one's attempts
         attempts = self.settled.attempts.get(packed, 0) + 1
         kind = str(failure.get("kind") or record.get(FAILURE_CLASS) or "unknown")
-        if kind == "bad_row":
+        if kind == BAD_ROW:
             self.settled.fail(RolloutKey(-int(record.get(INPUT_LINE) or 0), key.rollout).packed, kind)
             return
         if self._is_tried_again(kind):

@@ -22,11 +22,11 @@ from gymnast.errors import DataError, suggest
 from gymnast.rollouts.book import MemoryBook
 from gymnast.rollouts.budget import Budget, require_prices
 from gymnast.rollouts.conduct import ending_note, finished_event
-from gymnast.rollouts.engine import DEFAULT_ROLLOUT_TIMEOUT_S, Engine, EngineOptions
+from gymnast.rollouts.engine import Engine, EngineOptions
 from gymnast.rollouts.executor import Executor, HereExecutor
 from gymnast.rollouts.feed import Feed
 from gymnast.rollouts.limits import agent_limits, host_cap
-from gymnast.rollouts.retry import RetryPolicy
+from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.rollouts.run import only_agent
 from gymnast.rollouts.starting import start_executor
 from gymnast.rollouts.verdict import parse_allowance
@@ -131,7 +131,7 @@ class Collector:
         budget = Budget(max_cost, max_tokens)
         require_prices(budget, self._instances)
         stamped = stamp_rows([dict(row) for row in rows], self.agents)
-        # A copy of the right size: what orjson returns leaves a hole of 3 KB beside each line that nothing else fits in.
+        # Copies of the right size: beside each line as orjson returns it there is a hole of 3 KB that nothing fits in.
         lines = [bytes(memoryview(orjson.dumps(row))) for row in stamped]
         options = EngineOptions(
             concurrency,

@@ -21,15 +21,17 @@ from gymnast.rollouts.snapshot import Snapshot, snapshot
 from gymnast.rollouts.steering import Steering
 from gymnast.store.manifest import RunState
 from gymnast.types.events import RunFinished, RunStarted
-from gymnast.types.failure import FailureDetail, Stage
+from gymnast.types.failure import BAD_ROW, FailureDetail, Stage
 from gymnast.types.task import INPUT_LINE, ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable, Iterator
 
     from gymnast.rollouts.executor import Executor
+    from gymnast.rollouts.plan import BadRow
     from gymnast.rollouts.prepare import Prepared
     from gymnast.types.json import JsonObject
+    from gymnast.types.task import RolloutKey
 
 _FEEL_EVERY_S: Final = 2.0
 
@@ -105,12 +107,8 @@ async def _steered(
     counts = book.counts()
     tasks = int(book.manifest.plan.get("tasks") or 0)
     audience.listen(RunStarted(counts.requested, tasks, book.name, time.time(), counts.requested - counts.owed))
-
-    def look() -> Snapshot:
-        signals = executor.signals
-        return snapshot(engine, began, model_calls=signals.model_calls, rejections=signals.rejections)
-
-    feeling = asyncio.create_task(_keep_feeling(engine, how.feel)) if how.feel is not None else None
+    look = looking(engine, executor, began)
+    feeling = asyncio.create_task(keep_feeling(engine, how.feel)) if how.feel is not None else None
     try:
         async with ControlServer(book.paths.socket, Steering(engine, look).handle):
             with audience.watch(engine, look):
@@ -125,20 +123,34 @@ async def _steered(
             await asyncio.gather(feeling, return_exceptions=True)
 
 
+def looking(engine: Engine, executor: Executor, began: float) -> Look:
+    """How the engine stands, whenever somebody asks."""
+
+    def look() -> Snapshot:
+        signals = executor.signals
+        return snapshot(engine, began, model_calls=signals.model_calls, rejections=signals.rejections)
+
+    return look
+
+
 def _keep_bad_rows(prepared: Prepared, book: RunBook) -> None:
     """Rows that were skipped are failures like any other, once. One that was mended since is a failure no more."""
     if prepared.bad_rows is None:
         return  # as recorded
     book.settled.forget_bad_rows({key.packed for row in prepared.bad_rows for key in row.account_keys()})
-    now = time.time()
-    for row in prepared.bad_rows:
-        detail = FailureDetail("bad_row", Stage.PLAN, f"input line {row.line}: {row.what}", body=row.what)
+    for key, line in bad_row_records(prepared.bad_rows, time.time(), book.run_id):
+        if key not in book.settled:
+            book.keep_failed(key, line, BAD_ROW, final=True)
+
+
+def bad_row_records(rows: Iterable[BadRow], now: float, run_id: str) -> Iterator[tuple[RolloutKey, bytes]]:
+    """The failure record of each rollout of rows that were skipped, with its key for the account."""
+    for row in rows:
+        detail = FailureDetail(BAD_ROW, Stage.PLAN, f"input line {row.line}: {row.what}", body=row.what)
         for key in row.account_keys():
-            if key not in book.settled:
-                identity: JsonObject = {INPUT_LINE: row.line, TASK_INDEX: row.task, ROLLOUT_INDEX: key.rollout}
-                failed = Failed(detail, 0.0, now, {INPUT_LINE: row.line})
-                line = failure_line(orjson.dumps(identity), failed, index=0, final=True, run_id=book.run_id)
-                book.keep_failed(key, line, detail.kind, final=True)
+            identity: JsonObject = {INPUT_LINE: row.line, TASK_INDEX: row.task, ROLLOUT_INDEX: key.rollout}
+            failed = Failed(detail, 0.0, now, {INPUT_LINE: row.line})
+            yield key, failure_line(orjson.dumps(identity), failed, index=0, final=True, run_id=run_id)
 
 
 def ending_note(engine: Engine, state: RunState) -> str | None:
@@ -174,7 +186,7 @@ def finished_event(engine: Engine, executor: Executor, state: RunState, note: st
     )
 
 
-async def _keep_feeling(engine: Engine, feel: Feel) -> None:
+async def keep_feeling(engine: Engine, feel: Feel) -> None:
     """Tell the limit what the engines' own metrics say. Endpoints that have none are not asked again."""
     pressure = await feel()
     if pressure is None:

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gymnast.rollouts.attempt import Failed, Outcome, Scored, failure_line
+from gymnast.rollouts.book import LATER
 from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.concurrency import ConcurrencyLimit
 from gymnast.rollouts.executor import Executor, Job
 from gymnast.rollouts.prospects import Prospects
-from gymnast.rollouts.retry import RetryPolicy
+from gymnast.rollouts.reproducible import reproducible
+from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.rollouts.stacks import stack_of
 from gymnast.rollouts.tally import Tally
 from gymnast.store.manifest import RunState
@@ -34,15 +36,13 @@ from gymnast.types.task import RolloutKey, agent_name_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gymnast.rollouts.book import Book
+    from gymnast.rollouts.book import Book, Owed
     from gymnast.types.json import JsonObject
 
-DEFAULT_ROLLOUT_TIMEOUT_S: Final = 7200.0
 DEFAULT_CAP: Final = 4096
 _TICK_S: Final = 0.25
 _SAVE_EVERY_S: Final = 5.0
 _MOST_PARKED: Final = 4096
-"""Rows read ahead while their agents are at their limits."""
 
 _MOST_STACKS: Final = 5
 
@@ -64,6 +64,10 @@ class EngineOptions:
     """What the host allows."""
     budget: Budget = field(default_factory=Budget)
     """What may be spent."""
+    read_ahead: int = _MOST_PARKED
+    """Rows read ahead while their agents are at their limits."""
+    reproducible: bool = False
+    """Keep records without times and made-up ids (`rollouts.reproducible`)."""
 
 
 class Engine:
@@ -91,7 +95,7 @@ class Engine:
         self._executor = executor
         self._listen = listen
         self._only_agent = agents[0] if len(agents) == 1 else None
-        self._fresh: Iterator[tuple[RolloutKey, bytes]] | None = book.owed()
+        self._fresh: Iterator[Owed] | None = book.owed()
         self._parked: dict[str, deque[Job]] = defaultdict(deque)
         self._retries: list[tuple[float, int, Job]] = []
         self._retry_budget = options.retry.budget(book.requested) - book.retries_made
@@ -145,6 +149,20 @@ class Engine:
         task.cancel()
         return True
 
+    def abandon(self, unwanted: Callable[[RolloutKey], bool]) -> None:
+        """Forget rollouts that are somebody else's now: what is in flight of them ends without an outcome."""
+        self._retries = [entry for entry in self._retries if not unwanted(entry[2].key)]
+        heapq.heapify(self._retries)
+        for agent, jobs in self._parked.items():
+            self._parked[agent] = deque(job for job in jobs if not unwanted(job.key))
+        for key, task in self._tasks.items():
+            if unwanted(key):
+                task.cancel()
+
+    def nudge(self) -> None:
+        """The book may have more to give."""
+        self._fill()
+
     def pause(self, *, paused: bool) -> None:
         """Start nothing for the time being, or go on."""
         self.paused = paused
@@ -169,6 +187,11 @@ class Engine:
 
     def waiting_retries(self) -> int:
         return len(self._retries)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing is in flight, and nothing that was begun waits to be tried again."""
+        return not (self.in_flight or self._retries or any(self._parked.values()))
 
     @property
     def retry_budget_is_used_up(self) -> bool:
@@ -204,12 +227,15 @@ class Engine:
                 return jobs.popleft()
         for agent in self.prospects.reasons():
             self._parked.pop(agent, None)  # they stay owed, and make room for others
-        if self._all_given_up():
-            return None
-        while self._fresh is not None and sum(map(len, self._parked.values())) < _MOST_PARKED:
+        return None if self._all_given_up() else self._next_of_plan(now)
+
+    def _next_of_plan(self, now: float) -> Job | None:
+        while self._fresh is not None and sum(map(len, self._parked.values())) < self.options.read_ahead:
             item = next(self._fresh, None)
             if item is None:
                 self._fresh = None
+                return None
+            if item is LATER:  # asked again whenever something may have changed, and at every tick
                 return None
             job = self._job(*item)
             if self._may_start(job.agent, now):
@@ -273,7 +299,8 @@ class Engine:
         self.book.spend(outcome.usage)
         self._mind_budget()
         if isinstance(outcome, Scored):
-            self.book.keep_scored(job.key, outcome.line, persisted=outcome.persisted)
+            line = reproducible(outcome.line) if self.options.reproducible else outcome.line
+            self.book.keep_scored(job.key, line, persisted=outcome.persisted)
             self.prospects.scored(job.agent)
             self.limit.finished(now, outcome.seconds, len(self.in_flight) - 1)
             self._tell(

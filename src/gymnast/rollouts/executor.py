@@ -30,6 +30,8 @@ class Job:
     """Failed attempts before this one."""
     trail: Trail = field(default_factory=Trail)
     started: float = 0.0
+    frames: list[str] = field(default_factory=list)
+    """Where it stands in the code, as another process told."""
 
 
 class Executor(Protocol):

@@ -51,7 +51,7 @@ def instance_settings(instances: Iterable[Instance]) -> JsonObject:
 def code_digests(instances: Iterable[Instance]) -> dict[str, str]:
     """A digest of each instance's Python code, where it is ours to read."""
     return {
-        instance.name: _folder_digest(instance.directory) for instance in instances if instance.directory is not None
+        instance.name: folder_digest(instance.directory) for instance in instances if instance.directory is not None
     }
 
 
@@ -66,7 +66,8 @@ def _what_matters(value: Any) -> Any:
     return [_what_matters(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
-def _folder_digest(folder: Path) -> str:
+def folder_digest(folder: Path) -> str:
+    """A digest of the Python code below a folder, tests excepted."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(folder.rglob("*.py")):
         relative = path.relative_to(folder)

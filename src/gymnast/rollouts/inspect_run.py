@@ -33,7 +33,7 @@ def run_paths(given: Path) -> RunPaths:
     if given.suffix and RunPaths(given).manifest.exists():
         return RunPaths(given)
     others = ("_run.json", "_materialized_inputs.jsonl", "_failures.jsonl", "_aggregate_metrics.json", ".jsonl.done")
-    for suffix in others:
+    for suffix in (*others, "_chunks"):
         if name.endswith(suffix):
             return RunPaths(given.with_name(name.removesuffix(suffix) + ".jsonl"))
     whole = RunPaths(given.with_name(name + ".jsonl"))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from gymnast.config import compose, read_environ
 from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.conduct import Audience
-from gymnast.rollouts.engine import DEFAULT_ROLLOUT_TIMEOUT_S, EngineOptions
+from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.feed import Feed
 from gymnast.rollouts.plan import PlanOptions
 from gymnast.rollouts.record import Record
-from gymnast.rollouts.retry import RetryPolicy
+from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.rollouts.run import CollectRequest, collect_here, only_agent
 from gymnast.rollouts.verdict import parse_allowance
 from gymnast.store.keys import key_of_line

@@ -53,6 +53,8 @@ class Preparation:
     """The instances that these agents need."""
     existing: Existing = "refuse"
     on_change: OnChange = "refuse"
+    in_chunks: bool = False
+    """Many will work on it, each on chunks of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ def prepare(paths: RunPaths, wanted: Preparation) -> Prepared:
     """Plan a new run, or check an old one. The run's lock must be held."""
     there = paths.existing()
     if there and wanted.existing == "resume" and paths.materialized_inputs.exists():
+        if paths.chunks in there and not wanted.in_chunks:
+            raise _worked_on_by_many(paths)
         return _resumed(paths, wanted)
     if there and wanted.existing == "refuse":
         raise in_the_way(paths)
@@ -86,6 +90,15 @@ def in_the_way(paths: RunPaths) -> UserError:
         f"an earlier run is there: {', '.join(path.name for path in paths.existing())}",
         where=str(paths.output.parent),
         next="finish it with --resume, replace it with --overwrite, or choose another --output",
+    )
+
+
+def _worked_on_by_many(paths: RunPaths) -> UserError:
+    """A run whose records are in chunks: here they would look owed."""
+    return UserError(
+        "this run is worked on in chunks",
+        where=str(paths.chunks),
+        next="add workers with gymnast submit --resume, or make one run of it: gymnast merge RUN --remove-chunks",
     )
 
 
@@ -321,8 +334,14 @@ def _refuse_strangers(paths: RunPaths, planned: Container[RolloutKey]) -> None:
 
 def _other_differences(old: Manifest, wanted: Preparation, instances: list[Instance]) -> list[str]:
     """Settings and code that are not what the run was begun with."""
-    as_kept = msgspec.json.encode(settings_that_matter(instances, wanted.plan))  # JSON has no dates and no infinities
-    found = differences(old.settings, orjson.loads(as_kept))
+    return changes_since(old, old.settings, settings_that_matter(instances, wanted.plan), instances)
+
+
+def changes_since(
+    old: Manifest, before: dict[str, Any], after: dict[str, Any], instances: Iterable[Instance]
+) -> list[str]:
+    """What differs between settings, and in the instances' code, from what a run was begun with. In words."""
+    found = differences(before, orjson.loads(msgspec.json.encode(after)))  # JSON has no dates and no infinities
     now = code_digests(instances)
     found += [f"the code of '{name}' changed" for name, digest in old.code.items() if now.get(name, digest) != digest]
     return found

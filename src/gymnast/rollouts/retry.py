@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from gymnast.types.failure import FailureDetail
 
 DEFAULT_ATTEMPTS: Final = 3
+DEFAULT_ROLLOUT_TIMEOUT_S: Final = 7200.0
+"""How long an attempt may take."""
 _SMALLEST_BUDGET: Final = 100
 
 

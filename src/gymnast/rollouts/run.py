@@ -17,6 +17,7 @@ from gymnast.rollouts.executor import HereExecutor
 from gymnast.rollouts.limits import agent_limits, host_cap
 from gymnast.rollouts.plan import PlanOptions
 from gymnast.rollouts.prepare import Existing, OnChange, Preparation, Prepared, prepare, remove_prepared
+from gymnast.rollouts.reproducible import SETTING as REPRODUCIBLE
 from gymnast.rollouts.starting import start_executor
 from gymnast.runtime.cell import options_from, stderr_boundary
 from gymnast.runtime.garbage import rare_garbage_collection
@@ -66,7 +67,7 @@ class CollectRequest:
 async def collect_here(request: CollectRequest, config: Config, environ: Environ, audience: Audience) -> RunFinished:
     """Collect with the instances of `config` living in this process, in workers, or where they say."""
     paths = RunPaths(request.output)
-    wanted = _preparation(request, config.agents, lambda names: reachable(config, names))
+    wanted = preparation(request, config.agents, lambda names: reachable(config, names))
     with ExitStack() as locks:
         locks.enter_context(RunLock(paths.lock))
         prepared = prepare(paths, wanted)
@@ -79,7 +80,12 @@ async def collect_here(request: CollectRequest, config: Config, environ: Environ
             except BaseException:
                 remove_prepared(prepared)
                 raise
-            engine = replace(request.engine, agent_limits=agent_limits(prepared.instances), cap=host_cap())
+            engine = replace(
+                request.engine,
+                agent_limits=agent_limits(prepared.instances),
+                cap=host_cap(),
+                reproducible=bool(config.values.get(REPRODUCIBLE)),
+            )
             how = _conduct(request, engine, prepared, cell.calls, feel(cell.http, prepared.instances))
             stack.enter_context(rare_garbage_collection())
             return await conduct(prepared, executor, how, audience)
@@ -95,7 +101,7 @@ async def collect_remote(request: CollectRequest, head_url: str, token: str | No
         boundary = stderr_boundary(Scrubber()) if request.request_debug else None
         calls = remote_calls(client, head, boundary)
         stack.enter_context(RunLock(paths.lock))
-        prepared = prepare(paths, _preparation(request, list(head.agents()), lambda _: []))
+        prepared = prepare(paths, preparation(request, list(head.agents()), lambda _: []))
         if prepared.paths.output != paths.output:
             stack.enter_context(RunLock(prepared.paths.lock))
         say_all(prepared.warnings, audience)
@@ -123,13 +129,20 @@ def only_agent(agents: Iterable[str]) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _preparation(
-    request: CollectRequest, agents: list[str], instances_for: Callable[[Iterable[str]], list[Instance]]
+def preparation(
+    request: CollectRequest,
+    agents: list[str],
+    instances_for: Callable[[Iterable[str]], list[Instance]],
+    *,
+    in_chunks: bool = False,
 ) -> Preparation:
+    """What getting the run of a request ready needs to know."""
     asked = request.plan.agent
     if asked is not None and asked not in agents:
         raise NotFoundError(f"there is no agent '{asked}'", next=suggest(asked, agents))
-    return Preparation(request.source, request.plan, agents, instances_for, request.existing, request.on_change)
+    return Preparation(
+        request.source, request.plan, agents, instances_for, request.existing, request.on_change, in_chunks
+    )
 
 
 async def _start(

@@ -35,8 +35,11 @@ from gymnast.runtime.garbage import rare_garbage_collection
 from gymnast.runtime.listener import loop_factory
 from gymnast.runtime.spawn import end_with_parent
 from gymnast.types.task import RolloutKey
+from gymnast.wire.in_flight import frames_of
 
 _BEAT_S: Final = 0.25
+_STANDING_S: Final = 1.0
+_MOST_STANDING: Final = 20
 
 
 def main() -> None:
@@ -65,6 +68,7 @@ async def _work(sock: socket.socket) -> None:
         request_debug=begin.request_debug,
         strict_settings=begin.strict_settings,
         token_form=begin.token_form,
+        config=begin.config,
     )
     cell = Cell([instance_from(data) for data in begin.instances], options)
     try:
@@ -99,6 +103,7 @@ class _Worker:
         self._tasks: dict[int, tuple[asyncio.Task[None], Job]] = {}
         self._latency_s = 0.0
         self._lag_s = 0.0
+        self._told_at = 0.0
         cell.signals.listeners.append(self._note_rejection)
 
     async def run(self) -> None:
@@ -140,7 +145,18 @@ class _Worker:
             await asyncio.sleep(_BEAT_S)
             self._lag_s = max(0.0, time.monotonic() - before - _BEAT_S)
             places = {number: (job.trail.stage.value, job.trail.instance) for number, (_, job) in self._tasks.items()}
-            self._send(Beat(places, signals.model_calls, signals.rejections, self._latency_s, self._lag_s))
+            standing = self._standing(time.monotonic())
+            self._send(Beat(places, signals.model_calls, signals.rejections, self._latency_s, self._lag_s, standing))
+
+    def _standing(self, now: float) -> dict[int, tuple[str, list[str]]]:
+        """Where attempts stand in the code that have not moved for a while, each told about now and then."""
+        if now < self._told_at + _STANDING_S:
+            return {}
+        self._told_at = now
+        still = [entry for entry in self._tasks.items() if entry[1][1].trail.since < now - _STANDING_S]
+        return {
+            number: (job.trail.endpoint, frames_of(task.get_coro())) for number, (task, job) in still[:_MOST_STANDING]
+        }
 
 
 def _end_group() -> None:

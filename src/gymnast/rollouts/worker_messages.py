@@ -25,6 +25,8 @@ class Begin(msgspec.Struct, frozen=True, tag="begin"):
     captures: bool = False
     """List every model call in the records."""
     token_form: TokenForm = "ledger"
+    config: dict[str, Any] = {}
+    """The whole configuration, for guests."""
 
 
 class Work(msgspec.Struct, frozen=True, tag="work"):
@@ -73,6 +75,8 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
     rejections: int
     rejection_latency_s: float
     lag_s: float
+    standing: dict[int, tuple[str, list[str]]] = {}
+    """Of attempts that have not moved for a while: the endpoint they wait for, and their stack."""
 
 
 ToWorker = Begin | Work | Abandon | End

@@ -67,6 +67,7 @@ class WorkerPool:
             options.strict_settings,
             captures,
             options.token_form,
+            dict(options.config),
         )
 
     async def __aenter__(self) -> Self:
@@ -181,6 +182,10 @@ class _Worker:
             found = self.jobs.get(number)
             if found is not None and (found[0].trail.stage, found[0].trail.instance) != (stage, instance):
                 found[0].trail.enter(Stage(stage), instance)
+        for number, (endpoint, frames) in beat.standing.items():
+            found = self.jobs.get(number)
+            if found is not None:
+                found[0].trail.endpoint, found[0].frames = endpoint, frames
         signals.model_calls += beat.model_calls - self._calls_seen
         for _ in range(beat.rejections - self._rejections_seen):
             signals.rejected(beat.rejection_latency_s)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -21,9 +22,11 @@ from gymnast.config.secrets import Scrubber
 from gymnast.errors import ConfigError, StartError, UserError
 from gymnast.runtime.children import Child
 from gymnast.runtime.control import Launch, instance_data
+from gymnast.runtime.guests import is_guest_class, transport_of, with_addresses
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.loader import check_settings, is_server_class, load_entry, make_server
 from gymnast.runtime.logs import InstanceLogs
+from gymnast.runtime.loop_watch import LoopWatch, log_blocked
 from gymnast.runtime.ports import advertised, bind
 from gymnast.runtime.venvs import unmet
 from gymnast.types.tokens import TokenForm, TokenKeeping
@@ -32,6 +35,7 @@ from gymnast.wire.boundary import BoundaryLog
 from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.http_client import HttpClient, raise_fd_limit
 from gymnast.wire.http_connection import TransportError
+from gymnast.wire.in_flight import Watched
 from gymnast.wire.server import Surroundings
 from gymnast.wire.trail import Signals
 from gymnast.wire.transports import AsgiLifespan, Http, InMemoryAsgi, InProcess
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gymnast.config import Config, Environ, Instance
+    from gymnast.runtime.guests import GuestClass
     from gymnast.types.failure import FailureDetail
     from gymnast.wire.asgi import AsgiApp
 
@@ -66,6 +71,8 @@ class CellOptions:
     on_child_death: Callable[[Child], None] | None = None
     token_form: TokenForm = "ledger"
     """How records hold the tokens of their model calls."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The whole configuration, for guests, which may ask for any of it."""
 
     def tokens_of(self, instances: Iterable[Instance]) -> TokenKeeping:
         """Whose tokens are kept when a rollout ends, and how."""
@@ -85,6 +92,7 @@ def options_from(config: Config, environ: Environ, **more: Any) -> CellOptions:
         max_connections=values.get("global_aiohttp_connector_limit"),
         max_connections_per_host=values.get("global_aiohttp_connector_limit_per_host"),
         token_form=token_form_of(config),
+        config=values,
         **more,
     )
 
@@ -159,20 +167,26 @@ class Cell:
         )
         if options.log_dir is not None:
             self._stack.enter_context(InstanceLogs([instance.name for instance in self.instances], options.log_dir))
-        surroundings = Surroundings(self.calls, self.http, self._boundary, self.signals, options.log_dir)
         for name, url in self._peers.items():
             self._transports[name] = Http(url, self.http, token=options.token)
         in_children = [instance for instance in self.instances if instance.runs_in in {"child", "venv"}]
-        self._refuse_bad_settings([instance for instance in self.instances if instance not in in_children])
+        here = [instance for instance in self.instances if instance not in in_children and instance.url is None]
+        self._refuse_bad_settings(here)
         for instance in self.instances:
-            if instance.url is not None:
-                self._transports[instance.name] = Http(
-                    instance.url, self.http
-                )  # somebody else's: our token is not for it
-            elif instance not in in_children:
-                await self._host(instance, surroundings, expose=options.exposed or bool(in_children))
-        if in_children:
-            await self._start_children(in_children)
+            if instance.url is not None:  # somebody else's: our token is not for it
+                self._transports[instance.name] = Http(instance.url, self.http)
+        guests = any(is_guest_class(load_entry(instance)) for instance in here)
+        expose = options.exposed or bool(in_children) or guests
+        if expose:
+            self._bind(here)
+        await self._launch_children(in_children)
+        surroundings = Surroundings(
+            self.calls, self.http, self._boundary, self.signals, options.log_dir, self._addressed_config()
+        )
+        for instance in here:
+            await self._host(instance, surroundings)
+        await self._introduce_children()
+        self._stack.enter_context(LoopWatch(partial(log_blocked, here)))
 
     def _refuse_bad_settings(self, instances: Iterable[Instance]) -> None:
         """All wrong settings of all instances at once, before any is started."""
@@ -183,14 +197,37 @@ class Cell:
 
     # --- instances in this process -----------------------------------------------------------------------------------
 
-    async def _host(self, instance: Instance, surroundings: Surroundings, *, expose: bool) -> None:
+    def _bind(self, instances: Iterable[Instance]) -> None:
+        """Take ports for instances of this process, before anybody is told of them."""
+        for instance in instances:
+            sock = self._sockets.get(instance.name)
+            if sock is None:
+                way_on = f"choose another `port` for '{instance.name}', or none to take a free one"
+                host, port = instance.host or self.options.host, instance.port or 0
+                sock = self._sockets[instance.name] = bind(host, port, what=instance.name, way_on=way_on)
+                self._stack.callback(sock.close)
+            host, port = sock.getsockname()[:2]
+            self.addresses[instance.name] = Address(advertised(host), port, os.getpid())
+
+    def _addressed_config(self) -> Mapping[str, Any]:
+        return with_addresses(self.options.config, self._urls())
+
+    def _urls(self) -> dict[str, str]:
+        """Where every instance can be reached from outside, as far as it can."""
+        urls = {name: address.url for name, address in self.addresses.items()} | self._peers
+        return urls | {instance.name: instance.url for instance in self.instances if instance.url is not None}
+
+    async def _host(self, instance: Instance, surroundings: Surroundings) -> None:
         entry = load_entry(instance)
+        app: AsgiApp
         if is_server_class(entry):
             server = make_server(entry, instance, surroundings, strict=self.options.strict_settings)
             await server.start()
             self._stack.push_async_callback(server.stop)
             self._transports[instance.name] = InProcess(server)
-            app: AsgiApp = ServerApp(server)
+            app = ServerApp(server)
+        elif is_guest_class(entry):
+            app = await self._host_guest(entry, instance, surroundings)
         else:
             app = entry
             lifespan = AsgiLifespan(app)
@@ -200,21 +237,32 @@ class Cell:
                 raise StartError(f"{instance.name}: {error}") from error
             self._stack.push_async_callback(lifespan.stop)
             self._transports[instance.name] = InMemoryAsgi(app)
-        if expose or instance.name in self._sockets:
-            await self._expose(instance, app)
-
-    async def _expose(self, instance: Instance, app: AsgiApp) -> None:
         sock = self._sockets.get(instance.name)
-        if sock is None:
-            way_on = f"choose another `port` for '{instance.name}', or none to take a free one"
-            sock = bind(instance.host or self.options.host, instance.port or 0, what=instance.name, way_on=way_on)
-        listener = await self._stack.enter_async_context(Listener(Guarded(app, self.options.token), sock))
-        self._listeners.append(listener)
-        self.addresses[instance.name] = Address(advertised(listener.host), listener.port, os.getpid())
+        if sock is not None:
+            guarded = Guarded(Watched(app, instance.name), self.options.token)
+            listener = await self._stack.enter_async_context(Listener(guarded, sock))
+            self._listeners.append(listener)
+            self.addresses[instance.name] = Address(advertised(listener.host), listener.port, os.getpid())
+
+    async def _host_guest(self, entry: GuestClass, instance: Instance, surroundings: Surroundings) -> AsgiApp:
+        try:
+            guest = entry.gymnast_guest(instance, surroundings)
+        except UserError:
+            raise
+        except Exception as error:
+            text = f"{instance.name} could not be made: {type(error).__name__}: {error}"
+            raise StartError(text, where=f"{instance.directory}/{instance.entrypoint}") from error
+        await guest.start()
+        self._stack.push_async_callback(guest.stop)
+        self._transports[instance.name] = transport_of(guest)
+        return guest.app
 
     # --- instances in child processes --------------------------------------------------------------------------------
 
-    async def _start_children(self, instances: Iterable[Instance]) -> None:
+    async def _launch_children(self, instances: Sequence[Instance]) -> None:
+        """Start the processes, which take their ports."""
+        if not instances:
+            return
         folder = self.options.log_dir or Path(tempfile.mkdtemp(prefix="gymnast-logs-"))
         for instance in instances:
             log = folder / f"{instance.name}.log"
@@ -224,8 +272,10 @@ class Cell:
         async with _all_or_first_error() as group:
             for child in self.children.values():
                 group.create_task(self._launch(child))
-        urls = {name: address.url for name, address in self.addresses.items()} | self._peers
-        urls |= {instance.name: instance.url for instance in self.instances if instance.url is not None}
+
+    async def _introduce_children(self) -> None:
+        """Tell them where everybody is, and wait until they serve."""
+        urls = self._urls()
         async with _all_or_first_error() as group:
             for child in self.children.values():
                 group.create_task(child.introduce(urls))
@@ -272,6 +322,7 @@ def launch_of(instance: Instance, host: str, options: CellOptions) -> Launch:
         token=options.token,
         request_debug=options.request_debug,
         strict_settings=options.strict_settings,
+        config=dict(options.config),
     )
 
 

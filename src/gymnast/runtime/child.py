@@ -96,6 +96,7 @@ async def _serve(launch: Launch, peers: Peers, sock: socket.socket, control: Con
         request_debug=launch.request_debug,
         strict_settings=launch.strict_settings,
         scrubber=Scrubber(own.block),
+        config=launch.config,
     )
     async with Cell([own], options, peers=others, sockets={own.name: sock}):
         control.watch(asyncio.get_running_loop(), stop)

@@ -25,6 +25,8 @@ class Launch(msgspec.Struct, frozen=True, tag="launch"):
     token: str | None
     request_debug: bool
     strict_settings: bool
+    config: dict[str, Any] = {}
+    """The whole configuration, for guests."""
 
 
 class Peers(msgspec.Struct, frozen=True, tag="peers"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from gymnast.config.environ import child_environ
 from gymnast.errors import StartError
 from gymnast.runtime.guard import descendants
-from gymnast.runtime.ports import listening_pids, reserve
+from gymnast.runtime.listening import listening_pids, reserve
 from gymnast.runtime.probe import probe
 from gymnast.runtime.spawn import STOP_TIMEOUT_S, OwnProcess
 

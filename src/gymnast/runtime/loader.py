@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from gymnast.config.instances import COMMON_KEYS
+from gymnast.config.instances import COMMON_KEYS, KINDS
 from gymnast.config.roots import HUB
 from gymnast.errors import ConfigError, Problem, UserError, suggest
+from gymnast.runtime.guests import GuestClass, guest_class, is_guest_class
+from gymnast.wire.asgi import AsgiApp
 from gymnast.wire.server import Server, Surroundings
 
 if TYPE_CHECKING:
@@ -25,15 +27,17 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from gymnast.config import Instance
-    from gymnast.wire.asgi import AsgiApp
 
 
 class LoadError(UserError):
     """The entry file of an instance cannot be used."""
 
 
-def load_entry(instance: Instance) -> type[Server] | AsgiApp:
-    """The server class of the entry file, or its ASGI application `app`."""
+Entry = type[Server] | GuestClass | AsgiApp
+
+
+def load_entry(instance: Instance) -> Entry:
+    """The server class of the entry file, a class of another framework that can be hosted, or an ASGI application."""
     module = _import(instance)
     classes = [
         member
@@ -50,6 +54,9 @@ def load_entry(instance: Instance) -> type[Server] | AsgiApp:
         raise LoadError(
             f"the entry file defines several servers: {names}", where=_where(instance), next="keep one of them there"
         )
+    guest = guest_class(module)
+    if guest is not None:
+        return guest
     app = getattr(module, "app", None)
     if callable(app):
         return app  # type: ignore[no-any-return]
@@ -60,9 +67,9 @@ def load_entry(instance: Instance) -> type[Server] | AsgiApp:
     )
 
 
-def is_server_class(entry: type[Server] | AsgiApp) -> TypeIs[type[Server]]:
-    """A native server, as opposed to an ASGI application."""
-    return inspect.isclass(entry)
+def is_server_class(entry: Entry) -> TypeIs[type[Server]]:
+    """A native server, as opposed to a guest or an ASGI application."""
+    return inspect.isclass(entry) and issubclass(entry, Server)
 
 
 def is_native(instance: Instance) -> bool:
@@ -99,6 +106,8 @@ def check_settings(instance: Instance) -> list[Problem]:
         entry = load_entry(instance)
     except UserError as error:
         return [Problem(error.what, where=error.where, next=error.next)]
+    if is_guest_class(entry):
+        return entry.gymnast_problems(instance)
     if not is_server_class(entry):
         return []  # a foreign application reads its own configuration
     problems: list[Problem] = []
@@ -173,7 +182,7 @@ def _import(instance: Instance) -> ModuleType:
         return _import_from(path, f"gymnast_hosted.{instance.kind}.{instance.implementation}")
     except Exception as error:
         text = f"importing the entry file raised {type(error).__name__}: {error}"
-        raise LoadError(text, where=str(path)) from error
+        raise LoadError(text, where=str(path), next=_way_on(error)) from error
 
 
 def _import_from(path: Path, package: str) -> ModuleType:
@@ -189,7 +198,8 @@ def _import_from(path: Path, package: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with _importable(path.parent):
+        checkout = path.parents[2] if path.parents[1].name in KINDS else None
+        with _importable(path.parent, checkout):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -212,9 +222,11 @@ def _ensure_package(name: str, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _importable(folder: Path) -> Iterator[None]:
+def _importable(folder: Path, checkout: Path | None) -> Iterator[None]:
     """`import sibling` works while the entry file is imported; afterwards another server's sibling of the same name
-    must not find this one, so the names are forgotten again."""
+    must not find this one, so the names are forgotten again. What a whole checkout shares stays importable."""
+    if checkout is not None and str(checkout) not in sys.path:
+        sys.path.append(str(checkout))
     before = set(sys.modules)
     sys.path.insert(0, str(folder))
     try:
@@ -225,6 +237,14 @@ def _importable(folder: Path) -> Iterator[None]:
             file = getattr(sys.modules[name], "__file__", None)
             if "." not in name and file is not None and file.startswith(f"{folder}/"):
                 del sys.modules[name]
+
+
+def _way_on(error: Exception) -> str | None:
+    if not isinstance(error, ImportError) or not (error.name or "").startswith("nemo_gym"):
+        return None
+    if error.name == "nemo_gym":
+        return "install the import surface: pip install 'gymnast[nemo-gym]' (docs/how-to/nemo-gym.md)"
+    return "what Gymnast provides of `nemo_gym` is listed in docs/how-to/nemo-gym.md"
 
 
 def _where(instance: Instance) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from gymnast.errors import StartError
+from gymnast.wire.addresses import expanded
 from gymnast.wire.http_client import target_of
 from gymnast.wire.http_connection import TransportError
 
@@ -64,7 +65,7 @@ def endpoint_urls(instances: Iterable[Instance]) -> dict[str, tuple[str, str]]:
         key = next((str(value) for name, value in instance.settings.items() if name.endswith("api_key") and value), "")
         for name, value in instance.settings.items():
             if name.endswith("base_url") and value:
-                for url in [value] if isinstance(value, str) else value:
+                for url in expanded(value):
                     found[str(url).rstrip("/")] = (instance.name, key)
     return found
 

@@ -69,9 +69,12 @@ class OwnProcess:
         return reader, self._writer
 
     async def wait(self) -> int:
-        """Wait for its end."""
+        """Wait for its end. Our end of its socket is closed then: a successor has another."""
         assert self.process is not None
-        return await self.process.wait()
+        code = await self.process.wait()
+        if self._writer is not None:
+            self._writer.close()
+        return code
 
     async def stop(self, farewell: bytes) -> None:
         """Ask it to finish; kill it and whatever it started if it does not."""

@@ -6,20 +6,24 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from gymnast.errors import DataError
+from gymnast.store.records import record_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from gymnast.store.records import RecordFile
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Every line without its newline, numbered from 1."""
+
+def numbered_lines(path: Path | RecordFile) -> Iterator[tuple[int, bytes]]:
+    """Every line without its newline, numbered from 1. Records of a run in chunks are read where they lie."""
+    records = record_file(path)
     try:
-        with path.open("rb", buffering=1 << 20) as stream:
+        with records.open() as stream:
             for number, line in enumerate(stream, 1):
                 yield number, line.rstrip(b"\r\n")
     except OSError as error:
-        raise DataError(f"cannot read the input file: {error.strerror or error}", where=str(path)) from error
+        raise DataError(f"cannot read the input file: {error.strerror or error}", where=str(records.path)) from error
 
 
 class LinesAt:

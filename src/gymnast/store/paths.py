@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,11 @@ class RunPaths:
     def logs(self) -> Path:
         return self._beside("_logs")
 
+    @property
+    def chunks(self) -> Path:
+        """The folder of a run that many work on (see `chunk_layout`)."""
+        return self._beside("_chunks")
+
     def split(self, name: str) -> Path:
         """The tasks of a configured split, put together for this run."""
         return self.output.with_suffix("") / "preprocessed_datasets" / f"{name}.jsonl"
@@ -59,13 +65,18 @@ class RunPaths:
         return (self.output, self.materialized_inputs, self.failures, self.manifest, self.aggregate_metrics, self.done)
 
     def existing(self) -> list[Path]:
-        """What an earlier run left under these names."""
-        return [path for path in self.all() if path.exists()]
+        """What an earlier run left under these names, its chunks included if it was planned in chunks."""
+        found = [path for path in self.all() if path.exists()]
+        return [*found, self.chunks] if (self.chunks / "plan.json").exists() else found
 
     def remove(self) -> None:
         """Delete an earlier run. What says that it is finished goes first."""
         for path in reversed(self.existing()):
-            path.unlink()
+            if path == self.chunks:
+                # Out of the way at once: a worker that still runs must find nothing it could go on with.
+                shutil.rmtree(path.rename(path.with_name(f"{path.name}.removed")))
+            else:
+                path.unlink()
 
     def set_aside(self) -> Path | None:
         """Move an earlier run's files into a folder of their own, so that a new run can take the names."""

@@ -28,6 +28,12 @@ _BARE: Final = re.compile(
 _QUOTED: Final = re.compile(  # in JSON, in JSON inside a text, as Python shows dicts and pairs of headers
     rf"""(?ix) (?P<name>{_NAME}) (?P<between>[\\"']*\s*[:=,]\s*b?\\*["']) (?P<value>[^"'\r\n\\]+) (?=\\*["'])"""
 )
+_LISTED: Final = re.compile(rf"""(?ix) (?P<name>{_NAME}) (?P<between>[\\"']*\s*[:=]\s*[\[(]) (?P<value>[^\])\r\n]+)""")
+_FLAG: Final = re.compile(rf"""(?ix) (?P<name>{_NAME}) (?P<between>["',]*\s+["']?) (?P<value>(?!-)[^\s"',;]+)""")
+_SPOKEN: Final = re.compile(  # as people and servers write of one; a word without a digit in it is none
+    r"(?i)(?P<said>\b(?:api|access|secret)[ _-]?(?:keys?|tokens?)\b[^\n\w]{0,3}(?:provided|given|is|was)?[\s:='\"]+)"
+    r"(?=[\w*.-]*\d)[\w*.-]{8,}"
+)
 _COOKIE_LINE: Final = re.compile(r"(?im)((?:set-)?cookie\s*[:=]\s*)[^\r\n]+")
 _TOKENS: Final = re.compile(
     r"\b(?:sk-[A-Za-z0-9_-]{8,}|hf_[A-Za-z0-9]{8,}|nvapi-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{16,}|glpat-[\w-]{12,}"
@@ -57,7 +63,9 @@ class Redactor:
         text = self._scrubber.scrub(text)
         text = _PRIVATE_KEY.sub(MASK, text)
         text = _COOKIE_LINE.sub(rf"\g<1>{MASK}", text)
-        text = _BARE.sub(_blanked, _QUOTED.sub(_blanked, text))
+        text = _BARE.sub(_blanked, _QUOTED.sub(_blanked, _LISTED.sub(_blanked_list, text)))
+        text = _FLAG.sub(_blanked_flag, text)
+        text = _SPOKEN.sub(rf"\g<said>{MASK}", text)
         text = _QUERY.sub(rf"\g<1>{MASK}", text)
         text = _TOKENS.sub(MASK, text)
         for found, shown in self._replacements:
@@ -103,6 +111,16 @@ def _without_headers(value: Any) -> Any:
 
 def _are_headers(name: Any, value: Any) -> bool:
     return str(name).lower().endswith("headers") and isinstance(value, dict)
+
+
+def _blanked_list(match: re.Match[str]) -> str:
+    """All of a list at once: which of its texts are secret cannot be told."""
+    return _blanked(match) if re.search("[\"']", match["value"]) else match[0]
+
+
+def _blanked_flag(match: re.Match[str]) -> str:
+    """What follows a flag. In prose a name is followed by any word, so only flags count."""
+    return _blanked(match) if match["name"].startswith("-") else match[0]
 
 
 def _blanked(match: re.Match[str]) -> str:

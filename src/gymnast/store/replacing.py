@@ -14,14 +14,18 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that takes its name only when it is whole and on disk."""
+def replacing(path: Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write that takes its name only when it is whole and on disk.
+
+    Without `sync` it may be missing after a power failure: for what is written again soon anyway.
+    """
     temporary = path.with_name(path.name + ".new")
     try:
         with temporary.open("wb", buffering=1 << 20) as out:
             yield out
             out.flush()
-            os.fsync(out.fileno())
+            if sync:
+                os.fsync(out.fileno())
         temporary.replace(path)
     finally:
         with suppress(OSError):
@@ -43,3 +47,25 @@ def write_replacing(path: Path, data: bytes) -> None:
     """Replace a small file in one step."""
     with replacing(path) as out:
         out.write(data)
+
+
+def create_once(path: Path, data: bytes, unique: str) -> bool:
+    """Create a small file that nobody has created before, whole; False if somebody was first.
+
+    A hard link from a name of our own: also on network file systems only one of many succeeds, and a reply that got
+    lost there is told from a lost race by the number of names that our file has. `unique` makes that name ours.
+    """
+    own = path.with_name(f".{path.name}.{unique}")
+    try:
+        with own.open("wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        try:
+            os.link(own, path)
+        except FileExistsError:
+            return own.stat().st_nlink == 2
+        return True
+    finally:
+        with suppress(OSError):
+            own.unlink(missing_ok=True)

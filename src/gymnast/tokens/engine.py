@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gymnast.wire.trail import Trail
+
 Finish = Literal["stop", "length", "abort"]
 LogprobMode = Literal["raw", "processed", "unknown"]
 """raw: of the model's own distribution; processed: after temperature, top-p and the like."""
@@ -84,6 +86,9 @@ class Asker(Protocol):
 
     @property
     def rollout_id(self) -> str | None: ...
+
+    @property
+    def trail(self) -> Trail | None: ...
 
 
 def check_generation(generated: Generated) -> Generated:

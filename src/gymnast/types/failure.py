@@ -57,6 +57,7 @@ def _table(*rows: tuple[str, Layer, str, str]) -> dict[str, FailureKind]:
     return {name: FailureKind(name, layer, retry == AGAIN, hint) for name, layer, retry, hint in rows}
 
 
+BAD_ROW: Final = "bad_row"
 AGAIN: Final = "retryable"
 FINAL: Final = "not retryable"
 
@@ -111,9 +112,25 @@ KINDS: Final = _table(
     ("out_of_memory", Layer.INFRA, AGAIN, "the host ran out of memory: lower concurrency (num_samples_in_parallel)"),
     ("worker_died", Layer.INFRA, AGAIN, "a worker process died: read its log"),
     ("instance_died", Layer.INFRA, AGAIN, "a server process died: read its log"),
+    (
+        "job_timed_out",
+        Layer.INFRA,
+        AGAIN,
+        "the job's time was up; what it had settled is kept: gymnast submit --resume, or a longer --time",
+    ),
+    ("job_preempted", Layer.INFRA, AGAIN, "the scheduler took the job's place away: gymnast submit --resume"),
+    (
+        "job_cancelled",
+        Layer.INFRA,
+        AGAIN,
+        "somebody cancelled the job (gymnast cancel, scancel): gymnast submit --resume",
+    ),
+    ("job_refused", Layer.CONFIG, FINAL, "the worker would not start (exit code 2): gymnast logs RUN says why"),
+    ("job_failed", Layer.INFRA, AGAIN, "the job's program ended with an error: gymnast logs RUN"),
+    ("node_failed", Layer.INFRA, AGAIN, "the job's node failed; what it had settled is kept: gymnast submit --resume"),
     ("rollout_timeout", Layer.THROUGHPUT, AGAIN, "raise rollout_timeout_s or bound max_steps"),
     ("cancelled", Layer.AGENT, FINAL, "somebody cancelled this rollout (gymnast ctl RUN cancel KEY)"),
-    ("bad_row", Layer.DATA_SCHEMA, FINAL, "fix the input row"),
+    (BAD_ROW, Layer.DATA_SCHEMA, FINAL, "fix the input row"),
     ("unknown", Layer.INFRA, AGAIN, "please report this: every failure should have a kind"),
 )
 

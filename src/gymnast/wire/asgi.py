@@ -13,7 +13,7 @@ from gymnast.types.usage import USAGE_HEADER, encode_usage
 from gymnast.wire.cookies import parse_cookie_header, set_cookie_header
 from gymnast.wire.failure_header import HEADER, encode_failure
 from gymnast.wire.message import PlainText, Reply, Request, encode
-from gymnast.wire.trail import Trail
+from gymnast.wire.trail import TRAIL_KEY, Trail
 
 if TYPE_CHECKING:
     from gymnast.wire.server import Server
@@ -60,7 +60,7 @@ class ServerApp:
             headers,
             headers.get(ROLLOUT_HEADER),
         )
-        trail = request.trail = Trail()
+        trail = request.trail = scope.get(TRAIL_KEY) or Trail()
         reply = await self._server.handle(request)
         if trail.account is not None:
             reply.headers = {**reply.headers, USAGE_HEADER: encode_usage(trail.account.usage())}

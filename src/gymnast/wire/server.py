@@ -20,6 +20,7 @@ from gymnast.wire.trail import Signals
 from gymnast.wire.validate import InvalidBody
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gymnast.config.instances import ServerKind
@@ -57,6 +58,10 @@ class Surroundings:
     signals: Signals = field(default_factory=Signals)
     log_dir: Path | None = None
     """Where instances log; None where nobody said."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The whole configuration with addresses, for guests: our own servers are given their settings and no more."""
+    shared: dict[str, Any] = field(default_factory=dict)
+    """What guests of one cell make once for all of them."""
 
 
 class Server(ABC):
@@ -95,7 +100,7 @@ class Server(ABC):
     async def handle(self, request: Request) -> Reply:
         """Answer a request. Exceptions become the contract's error bodies; only cancellation escapes."""
         if request.path.startswith("/ng-rollout/"):
-            _strip_prefix(request)
+            strip_prefix(request)
         request.cookie_name = self.cookie_name
         handler = self._routes.get((request.method, request.path))
         try:
@@ -146,7 +151,8 @@ class Server(ABC):
         return Reply(500, repr(error), failure=self.failure_for(request, error))
 
 
-def _strip_prefix(request: Request) -> None:
+def strip_prefix(request: Request) -> None:
+    """Take the rollout's id off the path and onto the request."""
     match = _PREFIX.match(request.path)
     if match is not None:
         request.rollout_id = match[1]

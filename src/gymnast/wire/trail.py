@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gymnast.types.failure import Stage
 from gymnast.types.usage import Account
@@ -12,15 +12,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+TRAIL_KEY: Final = "gymnast.trail"
+"""Where an ASGI scope carries the trail of its request."""
+
+
 class Trail:
     """The current place of one attempt."""
 
-    __slots__ = ("account", "captures", "instance", "since", "stage")
+    __slots__ = ("account", "captures", "endpoint", "instance", "since", "stage")
 
     def __init__(self, *, captures: bool = False) -> None:
         """With `captures`, each model call is listed, not only summed up."""
         self.stage = Stage.PLAN
         self.instance = ""
+        self.endpoint = ""
+        """The URL that a model server asks at this moment."""
         self.since = time.monotonic()
         self.account: Account | None = None
         """What model calls used; None until there is one."""
@@ -29,7 +35,7 @@ class Trail:
     def enter(self, stage: Stage, instance: str) -> tuple[Stage, str]:
         """Go there; what is returned leads back."""
         before = (self.stage, self.instance)
-        self.stage, self.instance, self.since = stage, instance, time.monotonic()
+        self.stage, self.instance, self.endpoint, self.since = stage, instance, "", time.monotonic()
         return before
 
     def open_account(self) -> Account:
@@ -41,6 +47,7 @@ class Trail:
     def leave(self, before: tuple[Stage, str]) -> None:
         """Go back."""
         self.stage, self.instance = before
+        self.endpoint = ""
         self.since = time.monotonic()
 
 

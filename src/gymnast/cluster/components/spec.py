@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,14 @@ class Container:
     mounts: tuple[Mount, ...] = ()
     workdir: str | None = None
 
+    def reaching(self, folders: Iterable[str]) -> Container:
+        """The same with these folders inside under their own names, unless a mount has them already."""
+        mounts = list(self.mounts)
+        for folder in folders:
+            if not any(folder == one.target or folder.startswith(f"{one.target.rstrip('/')}/") for one in mounts):
+                mounts.append(Mount(folder, folder))
+        return replace(self, mounts=tuple(mounts))
+
 
 @dataclass(frozen=True, slots=True)
 class Component:
@@ -34,7 +42,13 @@ class Component:
 
     name: str
     command: tuple[str, ...]
-    """What it runs. `{port}`, `{host}`, `{task}` and `{gpus}` are filled in where it runs, never by a shell."""
+    """What it runs. `{port}`, `{host}`, `{task}` and `{gpus}` are filled in where it runs, never by a shell.
+
+    So are `{folder}`, the job's; `{addresses:NAME}`, `{url:NAME}`, `{host:NAME}` and `{port:NAME}` of a component that
+    it needs; and `{head}`, `{head_port}` and `{task*N}` where its tasks are one program over several nodes.
+    """
+    rest_command: tuple[str, ...] = ()
+    """What all tasks but the first run, where its tasks are one program over several nodes (only the first answers)."""
     nodes: int = 1
     tasks_per_node: int = 1
     """Replicas on each node."""
@@ -54,6 +68,19 @@ class Component:
     """How often a replica that died is started again, before its death ends the job."""
     is_main: bool = False
     """The job ends when this one does, with its exit code."""
+    stop_s: float = 20.0
+    """How long it may take to end when told to."""
+
+    @property
+    def tasks(self) -> int:
+        return self.nodes * self.tasks_per_node
+
+    @property
+    def addresses(self) -> int:
+        """How many addresses it publishes when all of it is ready."""
+        if self.ready is None:
+            return 0
+        return 1 if self.rest_command else self.tasks
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,9 +97,9 @@ def partial_output(facts: Facts) -> Finding | None:
 
 
 def fewer_than_requested(facts: Facts) -> Finding | None:
-    """Rollouts are missing, whatever the reason."""
+    """Rollouts are missing without a record that says why."""
     run = facts.run
-    if run is None or run.is_running or not run.lost or not run.requested:
+    if run is None or run.is_running or not run.unexplained or not run.requested:
         return None
     keys = tuple(run.records.missing_keys) if run.records is not None else ()
     if run.output.exists():
@@ -111,15 +111,14 @@ def fewer_than_requested(facts: Facts) -> Finding | None:
         seen.append(Evidence("note of the manifest", f"{run.output.stem}_run.json", quote=run.note))
     return Finding(
         "fewer_than_requested",
-        Layer.INFRA if run.unexplained else Layer.VERIFIER,
+        Layer.INFRA,
         symptom,
-        "the run ended early and left no failure records: its process was ended, or aborted on the first error"
-        if run.unexplained
-        else "every missing rollout has a failure record",
+        f"the run ended early and {run.unexplained} rollouts have no failure record: its process was ended, or aborted "
+        "on the first error",
         "give doctor the logs of that run (--logs DIR) to see what ended it, and finish it with --resume",
         tuple(seen),
         Confidence.LOW,
-        run.lost,
+        run.unexplained,
         is_symptom=True,
     )
 

@@ -13,16 +13,18 @@ from gymnast.types.failure import Layer
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts, JobFacts
     from gymnast.doctor.rules.rule import NoteRule
+    from gymnast.store.manifest import Invocation
 
 CONSEQUENCES: Final = frozenset(
     {
         *("endpoint_down", "environment_down", "agent_down", "process_killed", "process_crashed", "collector_killed"),
         *("fewer_than_requested", "missing_keys", "torn_line", "partial_output", "task_refused", "job_failed"),
-        *("not_ready", "engine_dead", "job_cancelled", "stopped_with_error"),
+        *("not_ready", "engine_dead", "job_cancelled", "stopped_with_error", "stopped_by_hand"),
     }
 )
 """What follows when the machine takes something away."""
 _SKEW_S: Final = 120.0
+_LEAST_FREE_BYTES: Final = 256 << 10
 _WAITS: Final = frozenset({"Resources", "Priority", "None", "Dependency", "BeginTime", "JobArrayTaskLimit"})
 _RESUME: Final = "run the same collect command with --resume"
 _STATES: Final = {
@@ -82,6 +84,42 @@ def job_cannot_start(facts: Facts) -> Finding | None:
     )
 
 
+def killed_for_memory(facts: Facts) -> Finding | None:
+    """The kernel says that it killed the collecting process."""
+    if facts.kernel is None:
+        return None
+    return Finding(
+        "oom_kill",
+        Layer.INFRA,
+        f"the kernel killed the collecting process because memory ran out ({facts.lost} rollouts lost)",
+        "the host, or the memory limit of its job or container, has less memory than the run needs",
+        f"ask for more memory (sbatch --mem) or lower --concurrency; nothing that was scored is lost: {_RESUME}",
+        (Evidence("kernel log (dmesg)", quote=facts.kernel),),
+        lost=facts.unexplained,
+        weight=100,
+        explains=CONSEQUENCES,
+    )
+
+
+def disk_has_no_room(facts: Facts) -> Finding | None:
+    """The disk of a run that is not whole has no room left at this moment."""
+    run = facts.run
+    if run is None or not run.lost or run.free_bytes is None or run.free_bytes >= _LEAST_FREE_BYTES:
+        return None
+    where = run.output.absolute().parent
+    return Finding(
+        "disk_full",
+        Layer.INFRA,
+        f"there is no room left where the run is written ({run.lost} rollouts lost)",
+        f"the disk that holds {where} is full",
+        "make room (df -h, df -i) or move the run's files elsewhere, then run again with --resume",
+        (Evidence(f"{run.free_bytes} bytes are free", str(where)),),
+        lost=run.unexplained,
+        weight=98,
+        explains=CONSEQUENCES,
+    )
+
+
 def collector_killed(facts: Facts) -> Finding | None:
     """The manifest says running, and nobody holds the run's lock."""
     run = facts.run
@@ -95,13 +133,19 @@ def collector_killed(facts: Facts) -> Finding | None:
         Layer.INFRA,
         f"the collecting process is gone without a word ({run.lost} rollouts lost)",
         f"{who} was killed (kill -9, memory, a lost node): it had no time to say so",
-        f"find out who killed it (dmesg -T, sacct); nothing that was scored is lost: {_RESUME}",
+        f"find out who killed it ({_who_knows(last, facts)}); nothing that was scored is lost: {_RESUME}",
         (Evidence(f'state "running", and nobody holds the lock; {who}', f"{run.output.stem}_run.json"),),
-        Confidence.HIGH,
+        Confidence.MEDIUM,
         run.unexplained,
         weight=60,
         explains=frozenset({"fewer_than_requested", "missing_keys", "torn_line", "partial_output"}),
     )
+
+
+def _who_knows(last: Invocation | None, facts: Facts) -> str:
+    """Where to ask. On its own host the kernel was asked already, and did not say that it was it."""
+    on_host = f" on {last.host}" if last is not None else ""
+    return f"dmesg -T{on_host}; sacct -j ID; " + ("a log of the job: --job ID" if facts.job is None else "its log")
 
 
 def clock_skew(facts: Facts) -> Finding | None:
@@ -162,6 +206,14 @@ RULES: Final = (
     Rule(
         *("job_pending", Layer.INFRA, 1, "A job waits for something that will not come."),
         *("Correct what it asks for.", job_cannot_start),
+    ),
+    Rule(
+        *("oom_kill", Layer.INFRA, 1, "The kernel's log names the collecting process as killed."),
+        *("Ask for more memory.", killed_for_memory),
+    ),
+    Rule(
+        *("disk_full", Layer.INFRA, 1, "The disk of a run that is not whole has no room left."),
+        *("Make room.", disk_has_no_room),
     ),
     Rule(
         *("collector_killed", Layer.INFRA, 1, "The manifest says `running` and nobody holds the run's lock."),

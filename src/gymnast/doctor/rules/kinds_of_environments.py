@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gymnast.doctor.findings import Confidence
 from gymnast.doctor.rules.kind_row import EMPTY, SAID, KindRow
 from gymnast.types.failure import Layer
 
@@ -96,6 +97,22 @@ ENVIRONMENT: Final = (
         "mend it at the place the traceback in {log} names, then --resume --retry-failed",
         "/seed_session answers 500.",
         step=7,
+        flavors=SAID | EMPTY,
+    ),
+    KindRow(
+        "work_process_died",
+        Layer.INFRA,
+        ("verifier_error", "seed_error", "tool_error", "agent_error"),
+        "processes that work for {instance} end before they have a result",
+        "memory (a limit of the job, of a cgroup, or ulimit -v), a signal, or a crash in native code; not the logic of "
+        "the environment",
+        "see whether memory ran out (dmesg -T, ulimit -a, sacct --format=MaxRSS) and what the command printed; ask for "
+        "more memory or lower --concurrency, and --resume --retry-failed",
+        "A worker process of an environment ends by itself.",
+        step=1,
+        flavors=frozenset({"crashed"}),
+        confidence=Confidence.MEDIUM,
+        explains=frozenset({"verifier_exception", "agent_exception"}),
     ),
     KindRow(
         "seed_slow",
@@ -144,11 +161,38 @@ ENVIRONMENT: Final = (
         Layer.VERIFIER,
         ("judge_failed",),
         "the judge of {instance} gives no verdict",
-        "the judge model cannot be asked, or what it says is no verdict",
-        "see that the judge's endpoint, key and model name are right (the message below names what failed); the "
-        "replies are kept: gymnast reverify {run} scores them again",
-        "The judge model cannot be asked; the rollouts' replies are kept.",
+        "what the judge says is no verdict, or the environment could not ask it; its words are quoted below",
+        "see that the judge follows its prompt (another model, more max_output_tokens) and can be asked; replies are "
+        "kept: gymnast reverify {run} scores them again",
+        "The judge gives no verdict; the rollouts' replies are kept.",
         step=7,
+        flavors=frozenset({""}),
+    ),
+    KindRow(
+        "judge_down",
+        Layer.MODEL_SERVING,
+        ("judge_failed",),
+        "the judge's endpoint fails: rollouts of {instance} have no verdict",
+        "the model that judges cannot be reached, is overloaded, or answers with errors; the policy is well",
+        "start or mend the judge's endpoint (the message below has its address); replies are kept: gymnast reverify "
+        "{run} --judge-failed-only scores them without asking the policy again",
+        "The judge's endpoint fails; the rollouts' replies are kept.",
+        step=2,
+        flavors=frozenset({"endpoint"}),
+        explains=frozenset({"endpoint_down"}),
+    ),
+    KindRow(
+        "judge_refused",
+        Layer.CONFIG,
+        ("judge_failed",),
+        "the judge's endpoint refuses: rollouts of {instance} have no verdict",
+        "the judge's API key, model name or URL is wrong",
+        "correct them (the message below says which); the replies are kept: gymnast reverify {run} --judge-failed-only "
+        "scores them without asking the policy again",
+        "The judge's endpoint answers 401, 403 or 404; the rollouts' replies are kept.",
+        step=2,
+        flavors=frozenset({"settings"}),
+        explains=frozenset({"key_refused", "model_name_wrong"}),
     ),
     KindRow(
         "sandbox_failed",

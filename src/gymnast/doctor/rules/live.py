@@ -66,34 +66,46 @@ def endpoint_silent(facts: Facts) -> Finding | None:
 
 
 def attempts_stuck(facts: Facts) -> Finding | None:
-    """Attempts of a running collection that have not moved for long, far longer than others take."""
-    live = facts.live
-    if live is None:
-        return None
-    stuck = [job for job in live.get("oldest", ()) if job["in_stage_s"] >= _patience(facts, live)]
+    """What has not moved for long, far longer than others take: attempts of a collection, requests of a serve."""
+    stuck = _stuck(facts)
     if not stuck:
         return None
     first = stuck[0]
-    stage, where = first["stage"], first["instance"] or first["agent"]
+    stage, where = first["stage"], _where(first)
     seen = [
         Evidence(
-            f"{job['key']} waits for {job['instance'] or job['agent']} at {job['stage']} for {job['in_stage_s']:.0f} s",
-            keys=(job["key"],),
+            f"{row['key']} waits for {_where(row)} at {row['stage']} for {row['in_stage_s']:.0f} s", keys=(row["key"],)
         )
-        for job in stuck[:_SHOWN]
+        for row in stuck[:_SHOWN]
     ]
-    seen += [Evidence("stack of " + entry["key"], quote=_innermost(entry)) for entry in facts.stacks[:2]]
+    shown = [row for row in (*facts.stacks, *facts.requests) if row["key"] == first["key"]]
+    seen += [Evidence("stack of " + row["key"], quote=_innermost(row)) for row in shown[:1]]
+    what = "requests" if facts.live is None else "rollouts"
     return Finding(
         "stuck",
         _LAYERS.get(stage, Layer.INFRA),
-        f"{len(stuck)} rollouts wait at {stage} for {where}, the first since {first['in_stage_s']:.0f} s",
-        f"{where} does not answer; every wait has a deadline, so the run goes on, but slowly",
-        _ACTIONS.get(stage, "see what the stack below waits for; gymnast ctl RUN cancel KEY gives one up"),
+        f"{len(stuck)} {what} wait at {stage} for {where}, the first since {first['in_stage_s']:.0f} s",
+        f"{where} does not answer; every wait has a deadline, so the rest goes on, but slowly",
+        _ACTIONS.get(stage, "see what the stack below waits for; gymnast ctl RUN cancel KEY gives a rollout up"),
         tuple(seen),
         Confidence.MEDIUM,
         affected=len(stuck),
         weight=70,
     )
+
+
+def _stuck(facts: Facts) -> list[dict[str, Any]]:
+    """The longest wait first."""
+    rows = list(facts.live.get("oldest", ())) if facts.live is not None else list(facts.requests)
+    endpoints = {row["key"]: row.get("endpoint") for row in facts.stacks}
+    patience_s = _patience(facts, facts.live) if facts.live is not None else facts.stuck_after_s
+    found = [{**row, "endpoint": row.get("endpoint") or endpoints.get(row["key"])} for row in rows]
+    return sorted((row for row in found if row["in_stage_s"] >= patience_s), key=lambda row: -float(row["in_stage_s"]))
+
+
+def _where(row: dict[str, Any]) -> str:
+    name = row["instance"] or row["agent"]
+    return f"{name} ({row['endpoint']})" if row.get("endpoint") else str(name)
 
 
 def _patience(facts: Facts, live: dict[str, Any]) -> float:

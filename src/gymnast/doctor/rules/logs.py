@@ -18,13 +18,25 @@ if TYPE_CHECKING:
 
 _HEAVY: Final = 90
 _CAUSES_OF_DEATH: Final = frozenset(
-    {"server_flag", "model_path", "model_length", "cuda_oom", "gpu_fault", "engine_dead", "module_missing"}
+    {
+        "server_flag",
+        "model_path",
+        "model_length",
+        "cuda_oom",
+        "gpu_fault",
+        "engine_dead",
+        "module_missing",
+        "dns",
+        "tls",
+    }
 )
 _IN_BODIES: Final = frozenset(
     {"disk_full", "fd_limit", "oom_kill", "cuda_oom", "gpu_fault", "module_missing", "permission", "dns", "tls"}
 )
 """Signatures that explain a failure if they are the words of the failure itself."""
-_SAME_PLACE: Final = frozenset({"verifier_exception", "agent_exception", "engine_exception", "refused_to_start"})
+_SAME_PLACE: Final = frozenset(
+    {"verifier_exception", "agent_exception", "engine_exception", "refused_to_start", "server_code"}
+)
 
 
 def by_signature(signature: Signature, facts: Facts) -> Finding | None:
@@ -69,12 +81,11 @@ def _rules_of(groups: list[FailureGroup]) -> frozenset[str]:
 
 def _explained_by(signature: Signature) -> frozenset[str]:
     if signature.weight >= _HEAVY:
-        return CONSEQUENCES - {signature.id}
+        return (CONSEQUENCES | _SAME_PLACE) - {signature.id}
+    explained = _SAME_PLACE | {"fewer_than_requested", "missing_keys", "task_refused", "job_failed"}
     if signature.id in _CAUSES_OF_DEATH:
-        return frozenset({"engine_dead", "endpoint_down", "not_ready", "task_refused", *_SAME_PLACE}) - {signature.id}
-    return frozenset({"fewer_than_requested", "missing_keys", "task_refused", "job_failed", *_SAME_PLACE}) - {
-        signature.id
-    }
+        explained |= {"engine_dead", "endpoint_down", "not_ready"}
+    return explained - {signature.id}
 
 
 def _lost(facts: Facts) -> int:
@@ -122,6 +133,12 @@ _REFUSALS: Final = tuple(
             Layer.CACHE_RESUME,
             "the output belongs to another run, or somebody else works on it",
         ),
+        (
+            r"the entry file raised|could not start: ",
+            "server_code",
+            Layer.VERIFIER,
+            "the code of an environment, agent or model server fails when it is loaded",
+        ),
     )
 )
 
@@ -139,7 +156,7 @@ def refused(facts: Facts) -> Finding | None:
         layer,
         f"the command refused: {said.what.text[:160]}",
         cause,
-        said.next or "correct what the message names: gymnast config explain KEY says where a value comes from",
+        said.next or (f"mend what the message names, at {said.where}" if said.where else "mend what the message names"),
         (seen, Evidence(f"where: {said.where}")) if said.where else (seen,),
         Confidence.HIGH,
         _lost(facts),
@@ -211,6 +228,7 @@ RULES: Final = (
             ("settings_changed", Layer.CACHE_RESUME, "settings or code changed since the run was begun"),
             ("output_taken", Layer.CACHE_RESUME, "the output belongs to another run, or somebody else works on it"),
             ("refused_to_start", Layer.CONFIG, "a command refused; its message says what can be corrected"),
+            ("server_code", Layer.VERIFIER, "the code of a server fails when it is loaded"),
         )
     ),
     Rule(

@@ -11,7 +11,9 @@ from gymnast.doctor.rules.rule import Rule
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
-    from gymnast.doctor.facts import Facts
+    from pathlib import Path
+
+    from gymnast.doctor.facts import Facts, RecordFacts
     from gymnast.doctor.rules.rule import NoteRule
 
 _ENOUGH_ROLLOUTS: Final = 16
@@ -19,6 +21,7 @@ _ENOUGH_TASKS: Final = 4
 _OVERFLOW_SHARE: Final = 0.1
 _TRUNCATED_SHARE: Final = 0.5
 _USAGE_SHARE: Final = 0.5
+_EMPTY_SHARE: Final = 0.2
 _JUDGE_FACTOR: Final = 2.0
 _JUDGE_MS: Final = 100.0
 
@@ -38,12 +41,23 @@ def rewards_equal(facts: Facts) -> Finding | None:
         f"all {records.scored} rewards are {records.reward_max:g}",
         "the verifier never sees an answer it takes: another answer format than the prompt asks for, wrong expected "
         "answers, or the wrong environment for these rows",
-        "read three transcripts (gymnast report RUN) beside what the verifier extracted; gymnast check env helps",
-        (Evidence(f"minimum and maximum are {records.reward_max:g}", str(run.output), count=records.scored),),
+        f"read three transcripts (gymnast report {run.output} --show 0:0) beside what the verifier extracted; hold the "
+        "rows against the environment: gymnast check rows DATA --against ENV",
+        _of_equal_rewards(run.output, records),
         Confidence.MEDIUM,
         affected=records.scored,
         weight=25,
     )
+
+
+def _of_equal_rewards(output: Path, records: RecordFacts) -> tuple[Evidence, ...]:
+    seen = (Evidence(f"minimum and maximum are {records.reward_max:g}", str(output), count=records.scored),)
+    if not records.unextracted:
+        return seen
+    said = (
+        f"in {records.unextracted} of {records.scored} records the verifier found no answer (extracted_answer is null)"
+    )
+    return (*seen, Evidence(said, str(output), count=records.unextracted))
 
 
 def usage_missing(facts: Facts) -> Finding | None:
@@ -86,6 +100,29 @@ def context_overflow_share(facts: Facts) -> Finding | None:
         (Evidence("incomplete, with no output tokens", str(run.output), count=records.overflowed),),
         affected=records.overflowed,
         weight=28,
+    )
+
+
+def answers_empty(facts: Facts) -> Finding | None:
+    """Many answers have no word in them."""
+    run = facts.run
+    records = run.records if run is not None else None
+    if run is None or records is None or records.scored < _ENOUGH_TASKS:
+        return None
+    if records.empty < max(2, _EMPTY_SHARE * records.scored):
+        return None
+    return Finding(
+        "answers_empty",
+        Layer.MODEL_SERVING,
+        f"{records.empty} of {records.scored} answers have no text",
+        "the endpoint sends no content: a reasoning parser takes all of it, a stop string or the chat template ends it "
+        "at once; such answers are scored as wrong",
+        f"read one (gymnast report {run.output} --show {records.empty_keys[0]}), and ask the endpoint itself: gymnast "
+        "check endpoint URL; correct its --reasoning-parser or chat template",
+        (Evidence("no output text and no tool call", str(run.output), None, tuple(records.empty_keys), records.empty),),
+        affected=records.empty,
+        weight=29,
+        explains=frozenset({"rewards_equal"}),
     )
 
 
@@ -149,7 +186,7 @@ def recovered(facts: Facts) -> Note | None:
 def perfect(facts: Facts) -> Note | None:
     """All rewards are full marks: nothing is broken, and nothing is to be learned."""
     records = facts.run.records if facts.run is not None else None
-    if records is None or records.scored < _ENOUGH_TASKS:
+    if records is None or records.scored < _ENOUGH_TASKS or not facts.is_whole:
         return None
     if records.reward_min == records.reward_max == 1.0:
         return Note("all_perfect", "all rewards are 1: these tasks are too easy to learn from, and nothing is wrong")
@@ -194,6 +231,10 @@ RULES: Final = (
             "A tenth or more of the rollouts end without a word: the context is full.",
         ),
         *("A larger `--max-model-len`, shorter prompts, fewer turns.", context_overflow_share),
+    ),
+    Rule(
+        *("answers_empty", Layer.MODEL_SERVING, 6, "A fifth or more of the answers have no text and no tool call."),
+        *("Correct the endpoint's reasoning parser or chat template.", answers_empty),
     ),
     Rule(
         *("answers_truncated", Layer.CONFIG, 6, "Half or more of the answers are cut off."),

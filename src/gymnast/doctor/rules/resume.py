@@ -28,7 +28,7 @@ def stale_inputs(facts: Facts) -> Finding | None:
     later = source.modified_at - run.plan.modified_at
     when = f"{later:.0f} s after the plan" if later > 0 else "before the plan"
     seen = (
-        Evidence(f"changed by {source.detail}; last written {when}", source.path),
+        Evidence(f"changed ({source.detail}); last written {when}", source.path),
         Evidence(f"{run.plan.rows} planned rows", f"{run.output.stem}_materialized_inputs.jsonl"),
     )
     return Finding(

@@ -1,0 +1,209 @@
+"""A worker on the virtual clock: the package's own tending, finder, book and leases, over real files.
+
+Only the engine is simulated: it starts a row where a slot is free and keeps a record when the row's time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from simulated_cluster import Clock, Job
+
+from gymnast.cluster import tending as tending_module
+from gymnast.cluster.chunk_book import ChunkBook
+from gymnast.cluster.finder import Clock as WorkerClock
+from gymnast.cluster.finder import Finder
+from gymnast.cluster.lease import Watch
+from gymnast.cluster.order import WorkOptions
+from gymnast.cluster.planning import PlannedRun
+from gymnast.cluster.tending import Tending
+from gymnast.rollouts.book import LATER
+from gymnast.store.chunk_files import Holder
+from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+
+TURN_S = 0.5
+
+
+@dataclass
+class Losses:
+    """Rollout-seconds, over all workers."""
+
+    useful_s: float = 0.0
+    killed_s: float = 0.0
+    """Begun and not ended when their worker was killed."""
+    unsaved_s: float = 0.0
+    """Ended, but not on disk when their worker was killed."""
+    abandoned_s: float = 0.0
+    """Begun by a worker whose lease went to another."""
+
+    @property
+    def share(self) -> float:
+        lost = self.killed_s + self.unsaved_s + self.abandoned_s
+        return lost / (lost + self.useful_s)
+
+
+@dataclass
+class World:
+    """What all workers share."""
+
+    clock: Clock
+    planned: PlannedRun
+    lengths: array[float]
+    repeats: int
+    slots: int
+    options: WorkOptions
+    losses: Losses
+    last_kept: float = 0.0
+    """When the last record was on disk."""
+
+    def length_s(self, key: RolloutKey) -> float:
+        return self.lengths[key.task * self.repeats + key.rollout]
+
+
+def here_and_now() -> None:
+    """File work of workers happens in this thread: it takes no virtual time."""
+
+    async def inline(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        return function(*arguments, **options)
+
+    tending_module.asyncio = _Inline(inline)  # type: ignore[assignment, attr-defined]
+
+
+class _Inline:
+    """asyncio, as far as `tending` uses it outside `run`."""
+
+    def __init__(self, to_thread: Callable[..., Any]) -> None:
+        self.to_thread = to_thread
+        self.sleep = asyncio.sleep
+
+
+def _finish(work: Coroutine[Any, Any, None]) -> None:
+    """Run something that never waits."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("it waits")
+
+
+@dataclass
+class _Limit:
+    current: int
+
+
+class Worker:
+    """The simulated engine and the real tending of one worker."""
+
+    paused = False
+
+    def __init__(self, name: str, job: Job, world: World) -> None:
+        self._world = world
+        self._job = job
+        options, planned, clock = world.options, world.planned, world.clock
+        self.limit = _Limit(world.slots)
+        self.draining: str | None = None
+        self.held = False
+        self.in_flight: dict[RolloutKey, float] = {}
+        """When each was begun."""
+        self.has_left = False
+        self._is_dead = self._has_all = False
+        self._turn_at = clock.now
+        worker_clock = WorkerClock(lambda: clock.now, lambda: clock.now)
+        finder = Finder(
+            planned.layout,
+            planned.plan,
+            planned.paths.materialized_inputs,
+            Holder(worker=f"w{name}", host=f"n{name}", job=name),
+            Watch(options.lease_s),
+            worker_clock,
+        )
+        self._book = ChunkBook(planned.plan.run_id, "run", planned.plan.requested)
+        self._owed = self._book.owed()
+        self._tending = Tending(planned.layout, self._book, self, finder, options, worker_clock, lambda _: None)  # type: ignore[arg-type]
+        self._turn()
+
+    # --- what the scheduler does to it -------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        self.draining = "its time is nearly up"
+        self._leave_if_done()
+
+    def kill(self) -> None:
+        if self.has_left or self._is_dead:
+            return
+        self._is_dead = True
+        now, losses = self._world.clock.now, self._world.losses
+        losses.killed_s += sum(now - begun for begun in self.in_flight.values())
+        for held in self._book.held.values():
+            lines = held.scored.waiting().split(b"\n")[:-1]
+            losses.unsaved_s += sum(self._world.length_s(_key(line)) for line in lines)
+            held.close()
+
+    # --- what tending asks of an engine ------------------------------------------------------------------------------
+
+    @property
+    def is_at_rest(self) -> bool:
+        return not self.in_flight
+
+    def nudge(self) -> None:
+        """Begin rows while slots are free."""
+        while len(self.in_flight) < self._world.slots and self.draining is None and not self.held:
+            owed = next(self._owed, None)
+            if owed is None or owed is LATER:
+                self._has_all = owed is None
+                return
+            key, _ = owed
+            self.in_flight[key] = self._world.clock.now
+            self._world.clock.after(self._world.length_s(key), lambda key=key: self._ended(key))  # type: ignore[misc]
+
+    def hold(self, *, held: bool) -> None:
+        self.held = held
+
+    def abandon(self, is_lost: Callable[[RolloutKey], bool]) -> None:
+        now = self._world.clock.now
+        for key in [key for key in self.in_flight if is_lost(key)]:
+            self._world.losses.abandoned_s += now - self.in_flight.pop(key)
+        self.nudge()
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def _ended(self, key: RolloutKey) -> None:
+        if self._is_dead or self.in_flight.pop(key, None) is None:
+            return
+        line = b'{"reward":1.0,"%b":%d,"%b":%d}' % (TASK_INDEX.encode(), key.task, ROLLOUT_INDEX.encode(), key.rollout)
+        self._book.keep_scored(key, line)
+        self._world.last_kept = self._world.clock.now + TURN_S
+        self.nudge()
+        self._turn_within(TURN_S)
+
+    def _turn_within(self, delay_s: float) -> None:
+        """Take a turn soon. Turns in which nothing would be due are left out: they touch no files."""
+        at = self._world.clock.now + delay_s
+        if self._turn_at <= self._world.clock.now or at < self._turn_at:
+            self._turn_at = at
+            self._world.clock.at(at, lambda: self._turn() if self._turn_at == at else None)
+
+    def _turn(self) -> None:
+        if self._is_dead or self.has_left:
+            return
+        _finish(self._tending.turn())
+        self.nudge()
+        self._leave_if_done()
+        is_busy = self._book.pending_bytes or (self._book.hungry.is_set() and self.draining is None)
+        self._turn_within(TURN_S if is_busy else self._world.options.heartbeat_s / 4)
+
+    def _leave_if_done(self) -> None:
+        if not self.in_flight and (self.draining is not None or self._has_all) and not self.has_left:
+            _finish(self._tending.commit())
+            _finish(self._tending.release_all(self.draining))
+            self.has_left = True
+            self._job.left(drained=self.draining is not None)
+
+
+def _key(line: bytes) -> RolloutKey:
+    numbers = line.rstrip(b"}").split(b":")
+    return RolloutKey(int(numbers[2].split(b",")[0]), int(numbers[3]))

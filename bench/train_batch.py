@@ -1,0 +1,182 @@
+"""A batch of 4,096 × 16 rollouts for a trainer: how fast it comes together, and what memory that takes.
+
+    python bench/train_batch.py [--tasks 4096] [--generations 16] [--stream] [--servers] [--json]
+
+Records of real rollouts come again and again, so that the figures are those of the batch alone. With --servers the
+rollouts are run: agents, tools, verification and the token ledger are real, and the policy computes each prompt once.
+Bars: memory beyond a batch of a sixteenth of the size grows by less than three times what the samples themselves hold;
+with --stream it hardly grows with the number of groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnast
+from gymnast.config import compose, read_environ
+from gymnast.config.roots import HUB
+from gymnast.runtime.garbage import rare_garbage_collection
+from gymnast.train import BatchOptions, Metrics, Sample, StreamOptions, collect_batch, stream
+from gymnast.types.task import RolloutKey
+
+MODEL = '''
+import asyncio
+
+from gymnast.hub.responses_api_models.embedded_model.app import EmbeddedModel, EmbeddedModelSettings
+
+
+class Remembering:
+    """Gives the same answer to the same prompt."""
+
+    def __init__(self, engine):
+        self._engine, self._known = engine, {}
+
+    async def generate(self, prompt_ids, sampling, who):
+        key = tuple(prompt_ids)
+        if key not in self._known:
+            self._known[key] = asyncio.ensure_future(self._engine.generate(prompt_ids, sampling, who))
+        return await asyncio.shield(self._known[key])
+
+
+class RememberingModel(EmbeddedModel):
+    settings: EmbeddedModelSettings
+
+    def __init__(self, name, settings, surroundings):
+        super().__init__(name, settings, surroundings)
+        self._tokens._engine = Remembering(self._tokens._engine)
+'''
+CONFIG = {
+    "policy_model": {
+        "responses_api_models": {
+            "remembering_model": {"entrypoint": "app.py", "return_token_id_information": True, "temperature": 0.0}
+        }
+    }
+}
+
+
+def main() -> None:
+    """Measure and print. Each size is measured in a process of its own."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tasks", type=int, default=4096)
+    parser.add_argument("--generations", type=int, default=16)
+    parser.add_argument("--concurrency", type=int, default=256)
+    parser.add_argument("--stream", action="store_true")
+    parser.add_argument("--servers", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--once", action="store_true", help="measure this size only, here")
+    given = parser.parse_args()
+    if given.once:
+        print(json.dumps(asyncio.run(measured(given))))
+        return
+    small, large = (asyncio.run(in_a_process(given, tasks)) for tasks in (max(given.tasks // 16, 1), given.tasks))
+    grown_mb = large["peak_mb"] - small["peak_mb"]
+    held_mb = large["samples_mb"] - small["samples_mb"]
+    found = {"small": small, "large": large, "grown_mb": grown_mb, "held_mb": held_mb}
+    if given.json:
+        print(json.dumps(found))
+        return
+    for one in (small, large):
+        print(
+            f"{one['rollouts']} rollouts in {one['seconds']:.1f} s: {one['rate']:.0f}/s, {one['tokens']} tokens, "
+            f"peak {one['peak_mb']:.0f} MB, samples {one['samples_mb']:.0f} MB"
+        )
+    print(f"  memory grew by {grown_mb:.0f} MB, samples by {held_mb:.0f} MB")
+
+
+async def in_a_process(given: argparse.Namespace, tasks: int) -> dict[str, Any]:
+    """The figures of one size."""
+    command = [sys.executable, __file__, "--once", "--tasks", str(tasks), "--generations", str(given.generations)]
+    command += ["--concurrency", str(given.concurrency)]
+    command += [f"--{name}" for name in ("stream", "servers") if getattr(given, name)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+async def measured(given: argparse.Namespace) -> dict[str, Any]:
+    """Collect once."""
+    rows = [json.loads(line) for line in (HUB / "resources_servers/shop_lookup/data/example.jsonl").open()]
+    tasks = ({**rows[number % len(rows)], "_ng_task_index": number} for number in range(given.tasks))
+    metrics = Metrics()
+    with tempfile.TemporaryDirectory() as folder, rare_garbage_collection():
+        async with gymnast.Collector(config=config_in(Path(folder))) as collector:
+            rollouts: Any = collector if given.servers else await replayed(collector, rows)
+            began = time.perf_counter()
+            held = await collected(rollouts, tasks, given, metrics)
+            seconds = time.perf_counter() - began
+    figures = metrics.figures()
+    number = int(figures["samples"])
+    assert number == figures["trained_samples"] == given.tasks * given.generations
+    return {
+        "rollouts": number,
+        "seconds": seconds,
+        "rate": number / seconds,
+        "tokens": int(figures["total_tokens_per_sample/mean"] * number),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "samples_mb": held / 1e6,
+    }
+
+
+async def collected(rollouts: Any, tasks: Any, given: argparse.Namespace, metrics: Metrics) -> int:
+    """Collect all tasks. Bytes that their samples hold in the end."""
+    if given.stream:
+        ahead = StreamOptions(BatchOptions(), given.concurrency // given.generations, 8)
+        async with stream(rollouts, tasks, generations=given.generations, options=ahead) as groups:
+            async for group in groups:
+                metrics.add(group.samples)
+        return 0
+    options = BatchOptions(concurrency=given.concurrency)
+    batch = await collect_batch(rollouts, tasks, generations=given.generations, options=options)
+    metrics.add(batch.samples)
+    return sum(map(size_of, batch.samples))
+
+
+class Replayed:
+    """Gives records of real rollouts for any rows."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self._lines = lines
+
+    async def run(self, rows: Any, **_: Any) -> Any:
+        for place, row in enumerate(rows):
+            if place % 64 == 0:
+                await asyncio.sleep(0)
+            key = RolloutKey(row["_ng_task_index"], row["_ng_rollout_index"])
+            yield row, gymnast.Record(key, self._lines[place % len(self._lines)])
+
+
+async def replayed(collector: gymnast.Collector, rows: list[Any]) -> Replayed:
+    return Replayed([record.line async for _, record in collector.run(rows)])
+
+
+def config_in(folder: Path) -> Any:
+    """A policy of our own beside the shipped environment."""
+    home = folder / "responses_api_models" / "remembering_model"
+    home.mkdir(parents=True)
+    (home / "app.py").write_text(MODEL)
+    (folder / "policy.yaml").write_text(json.dumps(CONFIG))
+    return compose(
+        read_environ(), environments=["shop_lookup"], config_paths=[str(folder / "policy.yaml")], search_dirs=[folder]
+    )
+
+
+def size_of(sample: Sample) -> int:
+    """Bytes of a sample, its objects included."""
+    arrays = [array for segment in sample.segments for array in (segment.ids, segment.mask, segment.logprobs)]
+    parts = [sample, sample.segments, sample.numbers, sample.components, *sample.segments]
+    parts += [part for segment in sample.segments for part in (segment.turns, segment.versions, *segment.turns)]
+    return sum(map(sys.getsizeof, [*arrays, *parts]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+#!/bin/sh
+# Submits workplace.yaml on 2 node(s): recipes/verl/workplace.sh MODEL TRAIN.jsonl VALIDATION.jsonl [verl's overrides]
+set -eu
+model=${1:?the folder of the model} train=${2:?the training file} validation=${3:?the validation file}
+shift 3
+exec sbatch --nodes="${NODES:-2}" --gpus-per-node="${GPUS:-8}" "$(dirname "$0")/submit.sh" workplace \
+  actor_rollout_ref.model.path="$model" "data.train_files=[$train]" "data.val_files=[$validation]" "$@"

@@ -1,0 +1,124 @@
+"""`gymnast status RUN` for a run in chunks: the account, who works on what, and what nobody can know."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from gymnast.cli import options as shared
+
+if TYPE_CHECKING:
+    from gymnast.cluster.account import RunAccount
+    from gymnast.cluster.executor import JobView
+    from gymnast.store.chunk_layout import ChunkLayout
+    from gymnast.store.paths import RunPaths
+
+_MOST_CHUNKS: Final = 20
+_EVERY_S: Final = 2.0
+
+
+def show_chunked(paths: RunPaths, *, as_json: bool, watch: bool = False) -> int:
+    """Print how a run in chunks stands. 0 if workers are at it or nothing is owed."""
+    import msgspec
+
+    from gymnast.store.chunk_layout import ChunkLayout
+
+    layout = ChunkLayout.of(paths)
+    account = account_now(layout)
+    while watch and account.unsettled:
+        print(one_line(account), flush=True)
+        time.sleep(_EVERY_S)
+        account = account_now(layout)
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(account)).decode())
+    else:
+        _print(paths, account)
+    return 0 if not account.unsettled or account.states["held"] else 1
+
+
+def account_now(layout: ChunkLayout) -> RunAccount:
+    """The account, with what schedulers say of the jobs."""
+    from gymnast.cluster.account import Observer, run_account
+    from gymnast.cluster.order import read_order
+
+    return run_account(layout, Observer(lease_s=read_order(layout).work.lease_s, jobs=tuple(_jobs(layout))))
+
+
+def one_line(account: RunAccount) -> str:
+    """The state of a run in one line."""
+    failed = sum(account.failed.values())
+    text = f"{account.scored + failed}/{account.requested} rollouts"
+    text += f"  {failed} failed" if failed else ""
+    text += f"  {account.in_flight} in flight  {account.owed} owed"
+    text += f"  {account.unknown} unknown" if account.unknown else ""
+    return text + f"  {sum(worker.chunks_held > 0 for worker in account.workers)} workers at it"
+
+
+def _jobs(layout: ChunkLayout) -> list[JobView]:
+    from gymnast.cluster.executors import executor_for
+    from gymnast.cluster.submissions import read_submissions
+    from gymnast.errors import UserError
+
+    found: list[JobView] = []
+    for submission in read_submissions(layout):
+        try:
+            found += executor_for(submission).states(submission)
+        except UserError as error:
+            shared.say(f"note: {submission.executor} does not say how its jobs stand: {error.what}")
+    return found
+
+
+def _print(paths: RunPaths, account: RunAccount) -> None:
+    from gymnast.cli.spending import spending
+
+    state = "complete" if not account.unsettled else "running" if account.states["held"] else "interrupted"
+    print(f"{paths.output}: {state}, in {len(account.chunks)} chunks")
+    print(
+        f"  {account.requested} requested = {account.scored} scored + {sum(account.failed.values())} failed"
+        f" + {account.in_flight} in flight + {account.unknown} unknown + {account.owed} owed"
+    )
+    for kind, number in sorted(account.failed.items(), key=lambda pair: -pair[1]):
+        print(f"  {number} × {kind}")
+    print("  chunks: " + ", ".join(f"{number} {name}" for name, number in account.states.items() if number))
+    if account.spent.calls:
+        print(f"  {spending(account.spent)}")
+    _print_chunks(account)
+    _print_workers(account)
+    if not account.unsettled and not paths.done.exists():
+        shared.say(f"next: gymnast merge {paths.output}")
+    elif account.unsettled and not account.states["held"]:
+        shared.say("next: gymnast submit --resume adds the workers that what is owed still needs")
+
+
+def _print_chunks(account: RunAccount) -> None:
+    """Chunks that are begun and not done, the most silent first."""
+    from rich.table import Table
+
+    from gymnast.cli.terminal import print_table
+    from gymnast.cluster.account import ChunkState
+
+    begun = [one for one in account.chunks if one.state not in {ChunkState.FREE, ChunkState.DONE}]
+    if not begun:
+        return
+    begun.sort(key=lambda one: -(one.heard_s or 0.0))
+    more = f", {_MOST_CHUNKS} of {len(begun)}" if len(begun) > _MOST_CHUNKS else ""
+    table = Table(title=f"chunks under way{more}", title_justify="left", box=None, padding=(0, 2))
+    for heading in ("chunk", "state", "settled", "in flight", "unknown", "owed", "worker", "job", "heard"):
+        table.add_column(heading)
+    for one in begun[:_MOST_CHUNKS]:
+        settled = f"{one.scored + sum(one.failed.values())}/{one.requested}"
+        heard = f"{one.heard_s:.0f} s ago" if one.heard_s is not None else one.why or ""
+        numbers = (str(one.in_flight or ""), str(one.unknown or ""), str(one.owed or ""))
+        table.add_row(one.chunk, one.state.value, settled, *numbers, one.worker or "", one.job or "", heard)
+    print_table(table)
+
+
+def _print_workers(account: RunAccount) -> None:
+    from collections import Counter
+
+    if account.jobs:
+        states = Counter(job.state.value for job in account.jobs)
+        print("  jobs: " + ", ".join(f"{number} {name}" for name, number in states.most_common()))
+        for job in account.jobs:
+            if job.state.is_over and job.state != "completed" and job.reason:
+                print(f"    {job.job} {job.state.value}: {job.reason.splitlines()[-1]}")

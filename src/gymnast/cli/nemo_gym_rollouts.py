@@ -1,0 +1,205 @@
+"""`gymnast nemo-gym-rollouts`: a job for each seed, with the options of the pipeline of that name; then all as one.
+
+Options may be written with hyphens or, as that pipeline does, with underscores.
+"""
+
+# ruff: noqa: ARG001 - options are handed on by name, from the context
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gymnast.cli import options as shared
+from gymnast.store.paths import RunPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gymnast.cluster.pipeline import Submitted
+    from gymnast.profile.across_seeds import AcrossSeeds
+
+
+def _option(name: str, text: str, *short: str, **more: Any) -> Any:
+    """An option under both spellings."""
+    spelt = {f"--{name}", f"--{name.replace('-', '_')}"}
+    return typer.Option(*short, *sorted(spelt), help=text, **more)
+
+
+def command(
+    ctx: typer.Context,
+    *,
+    output_dir: Annotated[str, _option("output-dir", "Folder for rollouts-rsSEED.jsonl and the rest.")],
+    config_paths: Annotated[str, _option("config-paths", "Config files, separated by commas.")] = "",
+    input_file: Annotated[str, _option("input-file", "JSONL file of tasks.")] = "",
+    cluster: Annotated[
+        str | None, _option("cluster", "A cluster's name or file; without it, jobs run here, one after the other.")
+    ] = None,
+    expname: Annotated[str, _option("expname", "Name of the jobs.")] = "nemo-gym-rollouts",
+    model: Annotated[str | None, _option("model", "The policy: a name or a folder.")] = None,
+    server_address: Annotated[
+        str | None, _option("server-address", "A policy server that runs already: its base URL.")
+    ] = None,
+    server_type: Annotated[
+        str | None, _option("server-type", "A policy server in each job: vllm, sglang or command.", "--server")
+    ] = None,
+    server_gpus: Annotated[int | None, _option("server-gpus", "GPUs of each node for the server.")] = None,
+    server_nodes: Annotated[int, _option("server-nodes", "Nodes for the server.", min=1)] = 1,
+    server_args: Annotated[str, _option("server-args", "Arguments for the server alone.")] = "",
+    server_entrypoint: Annotated[
+        str | None,
+        _option(
+            "server-entrypoint",
+            "What starts the server; for `command` all of it, with {host}, {port}, {model}.",
+            "--server-command",
+        ),
+    ] = None,
+    server_container: Annotated[
+        str | None, _option("server-container", "The cluster's container for it. [default: its type's name]")
+    ] = None,
+    server_replicas: Annotated[int | None, _option("server-replicas", "Servers on each node.", min=1)] = None,
+    tensor_parallel: Annotated[int | None, _option("tensor-parallel", "GPUs that share a layer.", min=1)] = None,
+    pipeline_parallel: Annotated[int | None, _option("pipeline-parallel", "Stages of layers.", min=1)] = None,
+    data_parallel: Annotated[
+        int | None, _option("data-parallel", "The engine's own data-parallel mode: one server, one address.", min=1)
+    ] = None,
+    server_restarts: Annotated[
+        int, _option("server-restarts", "How often a server that dies is started again.", min=0)
+    ] = 3,
+    server_ready_path: Annotated[
+        str | None, _option("server-ready-path", "Path that answers 200 when it is ready.")
+    ] = None,
+    server_ready_timeout_s: Annotated[
+        float, _option("server-ready-timeout", "Seconds it may take to be ready.", min=0)
+    ] = 3600.0,
+    trust_remote_code: Annotated[
+        bool, _option("trust-remote-code", "Let the server run code that comes with the model.")
+    ] = False,
+    policy_api_key: Annotated[str, _option("policy-api-key", "Key of the policy server.")] = "dummy",
+    policy_model_name: Annotated[
+        str | None, _option("policy-model-name", "What requests call the model. [default: --model]")
+    ] = None,
+    with_sandbox: Annotated[bool, _option("with-sandbox", "A sandbox service in each job.")] = False,
+    sandbox_container: Annotated[str, _option("sandbox-container", "The cluster's container for it.")] = "sandbox",
+    sandbox_command: Annotated[str | None, _option("sandbox-command", "What starts it.")] = None,
+    gym_path: Annotated[
+        str | None, _option("gym-path", "A folder to look up configs, servers and data in first.")
+    ] = None,
+    num_random_seeds: Annotated[int | None, _option("num-random-seeds", "How many seeds, a job each.", min=1)] = None,
+    random_seeds: Annotated[str | None, _option("random-seeds", "Which seeds: 0,2,5 or 0..3.")] = None,
+    starting_seed: Annotated[int, _option("starting-seed", "The first seed.", min=0)] = 0,
+    rerun_done: Annotated[bool, _option("rerun-done", "Collect seeds again that are done.")] = False,
+    run_after: Annotated[
+        list[str] | None, _option("run-after", "Jobs that must have ended well before: name or number. Repeatable.")
+    ] = None,
+    before: Annotated[
+        list[str] | None, _option("before", "A command of ours to run first, e.g. 'data download …'. Repeatable.")
+    ] = None,
+    partition: Annotated[str | None, _option("partition", "Of the cluster.")] = None,
+    account: Annotated[str | None, _option("account", "Of the cluster.")] = None,
+    qos: Annotated[str | None, _option("qos", "Of the cluster.")] = None,
+    time: Annotated[str | None, _option("time", "How long a job may take: 04:00:00.")] = None,
+    time_min: Annotated[str | None, _option("time-min", "The least time worth a start.")] = None,
+    exclusive: Annotated[bool, _option("exclusive", "Whole nodes.")] = False,
+    sbatch_kwargs: Annotated[str, _option("sbatch-kwargs", "Further options of sbatch: a=1,b=2 or --a=1.")] = "",
+    container: Annotated[str | None, _option("container", "The cluster's container for collecting.")] = None,
+    mount_paths: Annotated[str | None, _option("mount-paths", "Further mounts: /a:/b,/c:/d.")] = None,
+    config_dir: Annotated[str | None, _option("config-dir", "Folder with the clusters' files.")] = None,
+    log_dir: Annotated[
+        str | None, _option("log-dir", "Folder for scripts and logs. [default: OUTPUT_DIR/jobs]")
+    ] = None,
+    installation_command: Annotated[
+        str | None, _option("installation-command", "A line of shell at the start of every job.")
+    ] = None,
+    serve_args: Annotated[str, _option("serve-args", "Overrides for the environments' servers.")] = "",
+    collect_args: Annotated[str, _option("collect-args", "Overrides for the collection.")] = "",
+    dry_run: Annotated[bool, _option("dry-run", "Print what would be submitted.")] = False,
+    summary_only: Annotated[
+        bool, _option("summary-only", "Submit nothing: put the seeds that are there together.")
+    ] = False,
+    answer_key: Annotated[str, _option("answer-key", "Field with the answer, for maj@k.")] = "extracted_answer",
+    as_json: shared.JsonOutput = False,
+) -> int:
+    """Collect rollouts, one job for each seed, each with its own policy server or all with one that is there already.
+
+    Further arguments (+agent_name=A, ++key=value) are overrides, as for ng_collect_rollouts. Seeds that are done are
+    skipped; one that was interrupted goes on where it was. When all have ended: pass@1, maj@k and pass@k across seeds.
+    """
+    if summary_only:
+        return summarize(Path(output_dir), answer_key, as_json=as_json)
+    from gymnast.cluster.components.servers import split_arguments
+    from gymnast.cluster.pipeline import nemo_gym_rollouts
+    from gymnast.cluster.pipeline_options import Arguments
+
+    given = {name: value for name, value in ctx.params.items() if name not in _OWN}
+    given["before"] = [split_arguments(text) for text in before or ()]
+    found = nemo_gym_rollouts(Arguments(_overrides(ctx)), on_note=shared.say, **given)
+    if dry_run:
+        print("\n".join(found.scripts), end="")
+        return 0
+    return _show(found, Path(output_dir), answer_key, as_json=as_json)
+
+
+_OWN = frozenset({"summary_only", "answer_key", "as_json", "before"})
+
+
+def _overrides(ctx: typer.Context) -> list[str]:
+    unknown = [word for word in ctx.args if word.startswith("-")]
+    if unknown:
+        from gymnast.errors import UserError, suggest
+
+        known = [name.replace("_", "-") for name in ctx.params]
+        raise UserError(f"there is no option {unknown[0]}", next=suggest(unknown[0].lstrip("-").split("=")[0], known))
+    return list(ctx.args)
+
+
+def _show(found: Submitted, folder: Path, answer_key: str, *, as_json: bool) -> int:
+    if found.executor == "slurm":
+        for job in found.jobs:
+            print(f"{'seed ' + str(job.seed) if job.seed is not None else 'run':<10} job {job.job}  {job.output}")
+        if found.jobs:
+            print(f"across seeds, when all have ended: gymnast nemo-gym-rollouts --summary-only --output-dir {folder}")
+        return 0
+    if found.exit_code and not any(RunPaths(job.output).manifest.exists() for job in found.jobs):
+        return found.exit_code  # nothing was collected, and why was said
+    return summarize(folder, answer_key, as_json=as_json) or found.exit_code
+
+
+def summarize(folder: Path, answer_key: str, *, as_json: bool) -> int:
+    """Put the seeds in a folder together: print it, and write it beside them."""
+    import msgspec
+
+    from gymnast.cluster.seeds import seeds_there
+    from gymnast.profile.across_seeds import across_seeds, write_metrics
+
+    found = across_seeds(seeds_there(folder), answer_key=answer_key)
+    path = write_metrics(found, folder)
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        return 0
+    for line in lines(found):
+        print(line)
+    print(f"metrics   {path}")
+    return 0
+
+
+def lines(found: AcrossSeeds) -> Iterator[str]:
+    """All seeds for people."""
+    from gymnast.cli.profile import shown
+
+    for one in found.seeds:
+        name = "run" if one.seed is None else f"seed {one.seed}"
+        mean = "no reward yet" if one.mean_reward is None else f"mean reward {one.mean_reward:.4f}"
+        state = "" if one.is_done else ", not finished"
+        yield f"{name:<9} {one.scored}/{one.requested} rollouts, {mean}{state}  {one.output}"
+    yield f"{found.tasks} tasks, {found.rollouts} rollouts, {found.missing} without a score (excluded, not zeros)"
+    if not found.pass_at:
+        return
+    k = found.k
+    yield f"  {f'pass@1[avg-of-{k}]':<18} {shown(found.pass_at[0][1])}"
+    if k > 1:
+        yield f"  {f'maj@{k}':<18} {shown(found.majority_at[-1][1])}  (over {found.voted_by})"
+        yield f"  {f'pass@{k}':<18} {shown(found.pass_at[-1][1])}"

@@ -1,0 +1,174 @@
+"""Finding the next chunk to work on: one that nobody has, one that was released, one whose holder is silent.
+
+If there is none, the chunk with the most rows that are not begun is asked for some of them. Blocking: for a thread.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from gymnast.cluster.held_chunk import HeldChunk, read_rows
+from gymnast.cluster.lease import ask_for_rows, claim, first_beat, write_beat
+from gymnast.errors import UserError
+from gymnast.store.chunk_layout import parent_of
+from gymnast.store.chunk_look import ChunkView, look_at_chunk, views_below
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
+
+    from gymnast.cluster.lease import Watch
+    from gymnast.store.chunk_files import ChunkPlan, Holder
+    from gymnast.store.chunk_layout import ChunkLayout
+
+
+_FEW: Final = 8
+_PARTS: Final = 8
+"""At the end of a large run hundreds look for something to do. Everybody at everything would be too much for a file
+system: one look is at a few of the chunks that are not done, or at such a part of them, the next at those that follow.
+"""
+_MOST_LOOKS: Final = 128
+
+
+class Nothing(Enum):
+    """Why there is no chunk."""
+
+    NOW = "now"
+    """Others hold what is left."""
+    EVER = "ever"
+    """Every chunk is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time as a worker sees it."""
+
+    monotonic: Callable[[], float]
+    wall: Callable[[], float]
+
+
+class Finder:
+    """Chunks of one run for one worker."""
+
+    def __init__(
+        self, layout: ChunkLayout, plan: ChunkPlan, materialized: Path, holder: Holder, watch: Watch, clock: Clock
+    ) -> None:
+        self._layout = layout
+        self._plan = plan
+        self._materialized = materialized
+        self._holder = holder
+        self._watch = watch
+        self._clock = clock
+        self._stamp = self._plan_stamp()
+        # Each worker begins elsewhere: they would all try the same chunk otherwise.
+        start = zlib.crc32(holder.worker.encode()) % max(1, len(plan.chunks))
+        self._fresh = [*plan.chunks[start:], *plan.chunks[:start]]
+        """Chunks that were free when last looked at, the next one first."""
+        self._left = {chunk.id: chunk for chunk in self._fresh}
+        """Chunks that are not known to be done with all that was ceded from them."""
+        self._closed: set[str] = set()
+        """Ceded chunks that are known to be done with all that was ceded from them."""
+        self.given_up: set[str] = set()
+        """Chunks that this worker could not finish: others may."""
+
+    def find(self, held: Collection[str], *, asks: bool) -> HeldChunk | Nothing:
+        """Claim a chunk. `held`: those that this worker has.
+
+        With `asks`, if none is free: take over what was left behind, or ask others for rows that they have not begun.
+        """
+        self._refuse_another_plan()
+        found = self._find_fresh()
+        if found is not None:
+            return found
+        if not asks:
+            return Nothing.NOW
+        busiest: ChunkView | None = None
+        for view in self._views(_FEW if held else max(_FEW, len(self._left) // _PARTS)):
+            if view.chunk.id in held or view.chunk.id in self.given_up:
+                continue
+            if self._watch.may_claim(view.look, self._clock.monotonic()):
+                found = self._claim(view)
+                if found is not None:
+                    return found
+            elif _unstarted(view) > (_unstarted(busiest) if busiest is not None else 0):
+                busiest = view
+        if busiest is not None and busiest.look.lease is not None:
+            ask_for_rows(busiest.look.folder, busiest.look.lease, self._holder.worker)
+        return Nothing.NOW if self._left else Nothing.EVER
+
+    def _find_fresh(self) -> HeldChunk | None:
+        while self._fresh:
+            touched = {path.name for path in self._layout.chunks.iterdir()}
+            self._fresh = [chunk for chunk in self._fresh if chunk.id not in touched]
+            if not self._fresh:
+                return None
+            chunk = self._fresh.pop(0)
+            look = look_at_chunk(self._layout.chunk(chunk.id), self._plan.run_id)
+            found = self._claim(ChunkView(chunk, look, {}, ())) if look.lease is None else None
+            if found is not None:
+                return found
+        return None
+
+    def _views(self, most: int) -> Iterator[ChunkView]:
+        """Some chunks that are not done, with what was ceded from them; the next time, those that follow."""
+        for chunk in list(islice(self._left.values(), _MOST_LOOKS)):
+            views = list(views_below(self._layout, chunk, self._plan.run_id, skip=self._closed))
+            undone = [view for view in views if not view.look.is_done]
+            self._closed.update(_closed(views, undone))
+            del self._left[chunk.id]
+            if undone:
+                self._left[chunk.id] = chunk
+                most -= 1
+            yield from undone
+            if most == 0:
+                return
+
+    def _claim(self, view: ChunkView) -> HeldChunk | None:
+        at = self._clock.wall()
+        rows = list(read_rows(self._materialized, view.chunk))  # what can fail comes before the claim
+        won = claim(view.look, holder=self._holder, token=secrets.token_hex(8), at=at)
+        if won is None:
+            return None
+        held = HeldChunk(view.chunk, won, view.look.folder, rows, view.attempts)
+        with suppress(OSError):  # the next one comes soon
+            write_beat(held.folder, held.lease, first_beat(held.lease, len(held.unstarted), at))
+        return held
+
+    def _refuse_another_plan(self) -> None:
+        """A run that was replaced while we worked on it has other rows under the same names."""
+        if self._plan_stamp() != self._stamp:
+            raise UserError(
+                "the run was planned anew while this worker worked on it",
+                where=str(self._layout.plan),
+                next="start workers for the new one",
+            )
+
+    def _plan_stamp(self) -> tuple[int, int] | None:
+        try:
+            found = self._layout.plan.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+
+def _closed(views: list[ChunkView], undone: list[ChunkView]) -> set[str]:
+    """Chunks that are done, and so is all below them."""
+    unclosed: set[str] = set()
+    for view in undone:
+        name: str | None = view.chunk.id
+        while name is not None:
+            unclosed.add(name)
+            parent = parent_of(name)
+            name = parent[0] if parent is not None else None
+    return {view.chunk.id for view in views} - unclosed
+
+
+def _unstarted(view: ChunkView) -> int:
+    beat = view.look.beat
+    return beat.unstarted if beat is not None and view.look.is_held else 0

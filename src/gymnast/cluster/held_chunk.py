@@ -1,0 +1,241 @@
+"""A chunk that this worker holds: its rows, what is settled of them, and the files where their records go."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+
+from gymnast.cluster.shard import Shard
+from gymnast.errors import DataError
+from gymnast.store.chunk_files import Beat, Chunk, End, EndKind, Progress
+from gymnast.store.keys import key_of_line
+from gymnast.types.task import NO_PERSIST, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+from gymnast.types.usage import Account
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from gymnast.cluster.lease import Claimed
+    from gymnast.store.chunk_layout import ChunkFolder
+    from gymnast.types.usage import ModelUsage
+
+
+class Row(NamedTuple):
+    """A row of the materialized inputs."""
+
+    number: int
+    offset_bytes: int
+    key: RolloutKey
+    line: bytes
+    """Without its newline."""
+
+
+def read_rows(materialized: Path, chunk: Chunk) -> Iterator[Row]:
+    """The rows that belong to a chunk."""
+    own = set(chunk.row_numbers()) if chunk.spans else None
+    with materialized.open("rb") as stream:
+        stream.seek(chunk.offset_bytes)
+        data = stream.read(chunk.size_bytes)
+    offset = chunk.offset_bytes
+    lines = data.split(b"\n")[: chunk.rows]
+    if len(data) != chunk.size_bytes or len(lines) != chunk.rows:
+        raise DataError("the materialized inputs are not what was planned", where=str(materialized))
+    for number, line in enumerate(lines, chunk.first_row):
+        if own is None or number in own:
+            key = key_of_line(line)
+            if key is None:
+                where = f"{materialized} line {number + 1}"
+                raise DataError("a materialized input has no task and rollout index", where=where)
+            yield Row(number, offset, key, line)
+        offset += len(line) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cession:
+    """Rows that are being given away. Until that is certain they are nobody's to run."""
+
+    number: int
+    child: Chunk
+    attempts: dict[str, int]
+    rows: tuple[Row, ...]
+
+
+class HeldChunk:
+    """What a holder knows of its chunk. Lives in the event loop; only `Shard.write` is called elsewhere."""
+
+    def __init__(
+        self,
+        chunk: Chunk,
+        claimed: Claimed,
+        folder: ChunkFolder,
+        rows: Iterable[Row],
+        inherited: dict[str, int] | None = None,
+    ) -> None:
+        self.chunk = chunk
+        self.lease = claimed.lease
+        self.folder = folder
+        self.scored = Shard(folder.scored(self.lease.epoch))
+        self.failures = Shard(folder.failures(self.lease.epoch))
+        self.attempts = dict(claimed.settled.attempts)
+        """Failed attempts of rollouts that are owed, by packed key."""
+        self.children: list[str] = []
+        self.ceding: Cession | None = None
+        self.is_lost = False
+        self._counter = 0
+        self._cessions = 0
+        before = self.lease.before
+        self._scored, self._failed, self._records = before.scored, Counter(before.failed), before.attempts
+        self._spent = Account()
+        self._spent.merge(before.spent)
+        self._committed = before  # what is on disk
+        gone = {number for ceded in claimed.children for number in ceded.child.row_numbers()}
+        done = claimed.settled
+        owed = (row for row in rows if row.number not in gone)
+        self.unstarted = deque(r for r in owed if r.key.packed not in done.scored and r.key.packed not in done.failed)
+        self.open = {row.key.packed for row in self.unstarted}
+        """Rollouts that are neither settled nor given away."""
+        self._numbers = {row.key.packed: row.number for row in self.unstarted}
+        self._index, self._is_indexed = array("I"), True
+        for name, number in (inherited or {}).items():
+            task, _, rollout = name.partition(":")
+            packed = RolloutKey(int(task), int(rollout)).packed
+            self.attempts[packed] = self.attempts.get(packed, 0) + number
+
+    # --- rows --------------------------------------------------------------------------------------------------------
+
+    def next_row(self) -> Row | None:
+        return self.unstarted.popleft() if self.unstarted else None
+
+    @property
+    def is_settled(self) -> bool:
+        return not self.open
+
+    def keep_scored(self, key: RolloutKey, line: bytes, *, is_kept: bool = True) -> None:
+        """`is_kept`: the line is a record; else it only stands for one (`unkept_line`)."""
+        self._is_indexed = self._is_indexed and is_kept
+        self.scored.append(line)
+        self._index.extend((self._numbers[key.packed], len(line) + 1))
+        self._records += 1
+        self.open.discard(key.packed)
+        self.attempts.pop(key.packed, None)
+        self._scored += 1
+
+    def keep_failed(self, key: RolloutKey, line: bytes, kind: str, *, final: bool) -> None:
+        self.failures.append(line)
+        self._records += 1
+        self.attempts[key.packed] = self.attempts.get(key.packed, 0) + 1
+        if final:
+            self.open.discard(key.packed)
+            self._failed[kind] += 1
+
+    def spend(self, usage: ModelUsage) -> None:
+        """What the attempt used whose record was kept just now."""
+        self._spent.merge(usage)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def pending_bytes(self) -> int:
+        return self.scored.pending_bytes + self.failures.pending_bytes
+
+    def progress(self) -> Progress:
+        """With everything that was kept so far."""
+        failed, spent = dict(+self._failed), self._spent.usage()
+        return Progress(scored=self._scored, failed=failed, attempts=self._records, spent=spent)
+
+    def committed(self, progress: Progress) -> None:
+        """All that was kept when this was the progress is on disk."""
+        self._committed = progress
+
+    def next_beat(self, at: float, *, in_flight: int, is_draining: bool) -> Beat:
+        """Says only what is on disk."""
+        self._counter += 1
+        return Beat(
+            token=self.lease.token,
+            counter=self._counter,
+            at=at,
+            in_flight=in_flight,
+            unstarted=len(self.unstarted),
+            progress=self._committed,
+            scored_bytes=self.scored.committed,
+            failures_bytes=self.failures.committed,
+            children=tuple(self.children),
+            is_draining=is_draining,
+        )
+
+    def end(self, at: float, why: str | None = None) -> End:
+        """The last word; everything must be on disk."""
+        return End(
+            token=self.lease.token,
+            kind=EndKind.DONE if self.is_settled else EndKind.RELEASED,
+            at=at,
+            progress=self._committed,
+            scored_bytes=self.scored.committed,
+            failures_bytes=self.failures.committed,
+            children=tuple(self.children),
+            why=why,
+            index=_little_endian(self._index) if self._is_indexed else b"",
+        )
+
+    def close(self) -> None:
+        self.scored.close()
+        self.failures.close()
+
+    # --- ceding ------------------------------------------------------------------------------------------------------
+
+    def begin_ceding(self, count: int) -> Cession:
+        """Take the last unstarted rows out; `end_ceding` says what became of them."""
+        assert self.ceding is None
+        rows = tuple(reversed([self.unstarted.pop() for _ in range(count)]))
+        first, last = rows[0], rows[-1]
+        child = Chunk(
+            id=self.folder.child_id(self.lease.epoch, self._cessions),
+            first_row=first.number,
+            rows=last.number - first.number + 1,
+            offset_bytes=first.offset_bytes,
+            size_bytes=last.offset_bytes + len(last.line) + 1 - first.offset_bytes,
+            spans=_spans(row.number for row in rows),
+        )
+        attempts = {str(row.key): made for row in rows if (made := self.attempts.get(row.key.packed))}
+        self.ceding = Cession(self._cessions, child, attempts, rows)
+        self._cessions += 1
+        return self.ceding
+
+    def end_ceding(self) -> tuple[Row, ...]:
+        """The rows are another chunk's now."""
+        assert self.ceding is not None
+        ceded, self.ceding = self.ceding, None
+        self.children.append(ceded.child.id)
+        for row in ceded.rows:
+            self.open.discard(row.key.packed)
+            self.attempts.pop(row.key.packed, None)
+        return ceded.rows
+
+
+def _little_endian(numbers: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        numbers = array(numbers.typecode, numbers)
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def unkept_line(key: RolloutKey, reward: float) -> bytes:
+    """Stands for a scored record that is not to be kept, so that its rollout counts as settled."""
+    marker = {"reward": reward, NO_PERSIST: True, TASK_INDEX: key.task, ROLLOUT_INDEX: key.rollout}
+    return orjson.dumps(marker)
+
+
+def _spans(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    spans: list[tuple[int, int]] = []
+    for number in numbers:
+        if spans and sum(spans[-1]) == number:
+            spans[-1] = (spans[-1][0], spans[-1][1] + 1)
+        else:
+            spans.append((number, 1))
+    return tuple(spans)

@@ -1,0 +1,128 @@
+"""The components of one seed's job: policy server, sandbox, collection. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gymnast.cluster.components.servers import POLICY, kind_named, served_name, server_component
+from gymnast.cluster.components.spec import Component, ReadyCheck
+from gymnast.cluster.pipeline_options import DUMMY_KEY
+from gymnast.cluster.seeds import seed_output
+from gymnast.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gymnast.cluster.components.spec import Container, Mount
+    from gymnast.cluster.pipeline_options import RolloutsWanted
+    from gymnast.cluster.seeds import Seed
+    from gymnast.cluster.site import Site
+
+COLLECT: Final = "collect"
+SANDBOX: Final = "sandbox"
+KEY_VARIABLE: Final = "GYMNAST_POLICY_API_KEY"
+_PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9/_.-]*")
+_WORDS: Final = frozenset({"true", "false", "null", "nan", "inf"})
+_BEFORE_QUOTE: Final = re.compile(r"(\\*)('|$)")
+_DRAIN_S: Final = 300.0
+_SANDBOX_COMMAND: Final = ("/start-with-nginx.sh",)
+"""What starts the service in the sandbox container of NeMo Skills."""
+
+
+def seed_components(wanted: RolloutsWanted, seed: Seed, site: Site, python: str) -> list[Component]:
+    """What one seed's job consists of."""
+    found: list[Component] = []
+    server = wanted.server
+    if server.is_self_hosted:
+        assert server.type is not None
+        name = server.container or (kind_named(server.type) if site.runtime != "none" else None)
+        container = container_of(site, name, wanted.place.mounts)
+        found.append(server_component(server.wanted(container, seed)))
+    if wanted.with_sandbox:
+        found.append(_sandbox(wanted, site))
+    container = container_of(site, wanted.place.container or site.container, wanted.place.mounts)
+    needs = tuple(one.name for one in found)
+    environment = {"NEMO_GYM_EXTRA_ROOTS": wanted.gym_path} if wanted.gym_path else {}
+    if wanted.with_sandbox:
+        environment |= {
+            "NEMO_SKILLS_SANDBOX_HOST": f"{{host:{SANDBOX}}}",
+            "NEMO_SKILLS_SANDBOX_PORT": f"{{port:{SANDBOX}}}",
+        }
+    return [
+        *found,
+        Component(
+            COLLECT,
+            (python, "-m", "gymnast.compat", "ng_collect_rollouts", *_fields(wanted, seed)),
+            container=container,
+            environment=environment,
+            needs=needs,
+            is_main=True,
+            stop_s=_DRAIN_S,
+        ),
+    ]
+
+
+def container_of(site: Site, name: str | None, mounts: tuple[Mount, ...]) -> Container | None:
+    """The site's container of that name with further mounts. On this machine, jobs run without containers."""
+    container = site.container_named(name) if site.executor != "local" else None
+    return replace(container, mounts=(*container.mounts, *mounts)) if container is not None else None
+
+
+def _fields(wanted: RolloutsWanted, seed: Seed) -> Iterator[str]:
+    """The command fields of a collection; what the caller says comes last and wins."""
+    yield f"+config_paths=[{','.join(map(quoted, wanted.config_paths))}]"
+    yield f"+input_jsonl_fpath={quoted(wanted.input_file)}"
+    yield f"+output_jsonl_fpath={quoted(str(seed_output(wanted.output_dir, seed)))}"
+    yield "+resume_from_cache=true"
+    server = wanted.server
+    if server.is_self_hosted:
+        yield f"++policy_base_url={quoted(f'{{addresses:{POLICY}}}')}"
+    elif server.address is not None:
+        yield f"++policy_base_url={quoted(_base_url(server.address))}"
+    name = server.policy_model_name or (
+        served_name(server.wanted(None, None)) if server.is_self_hosted else server.model
+    )
+    if name is not None:
+        yield f"++policy_model_name={quoted(name)}"
+    if server.policy_api_key != DUMMY_KEY:  # a real key stays out of scripts and files
+        yield f"++policy_api_key=${{oc.env:{KEY_VARIABLE}}}"
+    elif server.is_self_hosted or server.address is not None:
+        yield f"++policy_api_key={DUMMY_KEY}"
+    yield from wanted.serve_args
+    yield from wanted.collect_args
+
+
+def _base_url(address: str) -> str:
+    """`host:port` and URLs without a path get what OpenAI-compatible servers have."""
+    url = address if "://" in address else f"http://{address}"
+    return url if "/" in url.split("://", 1)[1].rstrip("/") else f"{url.rstrip('/')}/v1"
+
+
+def quoted(text: str) -> str:
+    """A value in the grammar of overrides, whatever it contains."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    # A backslash means something only before a quote and at the end.
+    return "'" + _BEFORE_QUOTE.sub(lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text) + "'"
+
+
+def _sandbox(wanted: RolloutsWanted, site: Site) -> Component:
+    """The sandbox service of a job; environments that ship with Gymnast need none, they have walls of their own."""
+    if site.runtime == "none" and not wanted.sandbox_command:
+        raise UserError(
+            "with_sandbox needs a container or a command for the sandbox service",
+            where=site.where or "without a cluster's file",
+            next=f"name the container '{wanted.sandbox_container}' in the cluster's file, give --sandbox-command, or "
+            "leave with_sandbox out: environments that ship with Gymnast run programs in a sandbox of their own",
+        )
+    container = container_of(site, wanted.sandbox_container, wanted.place.mounts) if site.runtime != "none" else None
+    return Component(
+        SANDBOX,
+        wanted.sandbox_command or _SANDBOX_COMMAND,
+        container=container,
+        environment={"NGINX_PORT": "{port}", "LISTEN_PORT": "{port}", "NEMO_SKILLS_SANDBOX_PORT": "{port}"},
+        ready=ReadyCheck("/health", deadline_s=600.0),
+        restarts=3,
+    )

@@ -1,0 +1,258 @@
+"""Planning a run that many work on: the same preparation as `collect`, then the cut into chunks. Once, whoever asks.
+
+Whoever plans holds the lease of the `planning` folder, so that of two submits at the same moment one plans; the plan's
+own file is created once, and last. A run that has a plan is only gone on with.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from gymnast.cluster.chunks import cut, default_chunk_rows, plan_rows
+from gymnast.cluster.identity import is_gone, this_holder
+from gymnast.cluster.lease import DEFAULT_HEARTBEAT_S, DEFAULT_LEASE_S, Watch, claim, decides, write_end
+from gymnast.cluster.order import ConfigNames, WorkOptions, WorkOrder, write_order
+from gymnast.cluster.pulse import beating
+from gymnast.cluster.reopening import reopen_failed
+from gymnast.config.secrets import is_secret_key
+from gymnast.errors import UserError
+from gymnast.rollouts.conduct import bad_row_records
+from gymnast.rollouts.prepare import in_the_way, prepare, remove_prepared
+from gymnast.rollouts.run import CollectRequest, preparation, reachable
+from gymnast.store.chunk_files import ChunkPlan, End, EndKind
+from gymnast.store.chunk_layout import ChunkFolder, ChunkLayout
+from gymnast.store.chunk_look import look_at_chunk, read_chunk_plan
+from gymnast.store.lock import RunLock
+from gymnast.store.paths import RunPaths
+from gymnast.store.replacing import create_once, replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gymnast.config import Config
+    from gymnast.rollouts.prepare import Prepared
+    from gymnast.store.chunk_files import Lease
+    from gymnast.store.chunk_look import ChunkLook
+
+_PLANNER: Final = "planning"
+_POLL_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class InChunks:
+    """How a run is cut, and how its workers hold what they take."""
+
+    workers: int = 1
+    """About how many will work on it: smaller chunks for more."""
+    chunk_rows: int | None = None
+    lease_s: float = DEFAULT_LEASE_S
+    heartbeat_s: float = DEFAULT_HEARTBEAT_S
+    linger_s: float = 2 * DEFAULT_LEASE_S
+    grace_s: float = 60.0
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A run that workers can work on."""
+
+    paths: RunPaths
+    layout: ChunkLayout
+    plan: ChunkPlan
+    order: WorkOrder
+    is_new: bool
+    warnings: list[str]
+
+
+def plan_run(request: CollectRequest, config: Config, names: ConfigNames, how: InChunks | None = None) -> PlannedRun:
+    """Plan a new run in chunks, or check one that is gone on with (`existing="resume"`) as `collect --resume` does.
+
+    `config` is what `names` compose to. Raises UserError where another submit holds the run, or what stands there is
+    in the way or has changed.
+    """
+    how = how or InChunks()
+    _refuse_what_many_cannot_do(request, names)
+    paths = RunPaths(request.output)
+    layout = ChunkLayout.of(paths)
+    if request.existing == "refuse" and paths.existing() and not _is_half_planned(paths, layout):
+        raise in_the_way(paths)
+    layout.folder.mkdir(parents=True, exist_ok=True)
+    with _planning(layout, how.lease_s) as turn, RunLock(paths.lock):
+        if turn.was_too_late and request.existing != "resume":
+            raise UserError("another submit planned this run just now", where=str(layout.plan), next="use --resume")
+        if turn.after_a_dead_one and not layout.is_planned and not paths.output.exists():
+            request = replace(request, existing="overwrite")  # what it has left behind
+        if layout.is_planned and request.existing == "resume":
+            return _gone_on_with(request, config, names, how, layout)
+        if paths.output.exists() and request.existing == "resume":
+            raise UserError(
+                "this run was begun by collect, not in chunks",
+                where=str(paths.output),
+                next="finish it with gymnast collect --resume, or choose another --output",
+            )
+        return _planned(request, config, names, how, layout, turn.lease)
+
+
+def _is_half_planned(paths: RunPaths, layout: ChunkLayout) -> bool:
+    """A submit is planning it, or died while doing so: what is there is no run yet."""
+    return not layout.is_planned and not paths.output.exists() and layout.planning.exists()
+
+
+def _planned(
+    request: CollectRequest, config: Config, names: ConfigNames, how: InChunks, layout: ChunkLayout, lease: Lease
+) -> PlannedRun:
+    _remove_chunks(layout)
+    prepared = _prepared(request, config)
+    try:
+        order = _order(prepared, request, names, how)
+        plan = _cut(prepared, how)
+        layout.chunks.mkdir()
+        with replacing(layout.bad_rows) as out:
+            for _, line in bad_row_records(prepared.bad_rows or (), time.time(), plan.run_id):
+                out.write(line + b"\n")
+        write_order(layout, order)
+    except BaseException:
+        remove_prepared(prepared)
+        raise
+    is_ours = decides(ChunkFolder(layout.planning), lease)
+    if not is_ours or not create_once(layout.plan, msgspec.json.encode(plan), lease.token):
+        raise UserError("another submit planned this run meanwhile", where=str(layout.plan), next="use --resume")
+    return PlannedRun(prepared.paths, layout, plan, order, is_new=True, warnings=prepared.warnings)
+
+
+def _gone_on_with(
+    request: CollectRequest, config: Config, names: ConfigNames, how: InChunks, layout: ChunkLayout
+) -> PlannedRun:
+    prepared = _prepared(request, config)
+    plan = read_chunk_plan(layout)
+    if plan.run_id != prepared.manifest.run_id:
+        raise UserError(
+            f"the chunks are of another run ({plan.run_id}) than the manifest ({prepared.manifest.run_id})",
+            where=str(layout.folder),
+            next="bring the run's files together again, or start over with --overwrite",
+        )
+    order = _order(prepared, request, names, how)
+    write_order(layout, order)
+    warnings = list(prepared.warnings)
+    if request.retry_failed:
+        warnings.append(f"{reopen_failed(layout, plan)} rollouts that failed for good are tried again")
+    return PlannedRun(prepared.paths, layout, plan, order, is_new=False, warnings=warnings)
+
+
+def _prepared(request: CollectRequest, config: Config) -> Prepared:
+    wanted = preparation(request, config.agents, lambda agents: reachable(config, agents), in_chunks=True)
+    return prepare(RunPaths(request.output), wanted)
+
+
+def _cut(prepared: Prepared, how: InChunks) -> ChunkPlan:
+    found = prepared.manifest.plan
+    rows = int(found["rows"])
+    size = how.chunk_rows or default_chunk_rows(rows, how.workers)
+    return ChunkPlan(
+        run_id=prepared.manifest.run_id,
+        rows=rows,
+        size_bytes=int(found["bytes"]),
+        crc32=int(found["crc32"]),
+        requested=prepared.manifest.counts.requested,
+        chunks=tuple(cut(plan_rows(prepared.paths.materialized_inputs), size)),
+    )
+
+
+def _order(prepared: Prepared, request: CollectRequest, names: ConfigNames, how: InChunks) -> WorkOrder:
+    engine = request.engine
+    return WorkOrder(
+        run_id=prepared.manifest.run_id,
+        config=names,
+        work=WorkOptions(
+            concurrency=engine.concurrency,
+            processes=request.workers,
+            rollout_timeout_s=engine.rollout_timeout_s,
+            max_attempts=engine.retry.max_attempts,
+            give_up_after_s=engine.give_up_after_s,
+            lease_s=how.lease_s,
+            heartbeat_s=how.heartbeat_s,
+            linger_s=how.linger_s,
+            grace_s=how.grace_s,
+        ),
+        token_form=request.token_form,
+        details=how.details,
+    )
+
+
+def _refuse_what_many_cannot_do(request: CollectRequest, names: ConfigNames) -> None:
+    if request.on_change in {"fork", "extend"}:
+        raise UserError(
+            f"a run in chunks cannot be changed with --{request.on_change}", next="choose another --output for it"
+        )
+    if request.engine.budget.max_cost is not None or request.engine.budget.max_tokens is not None:
+        raise UserError(
+            "a budget cannot be kept by workers that do not know of each other", next="use gymnast collect for it"
+        )
+    for text in names.overrides:
+        name = text.partition("=")[0].lstrip("+~")
+        if is_secret_key(name.rpartition(".")[2]):
+            raise UserError(
+                f"the override of '{name}' would stand in a file that many read",
+                next="put it into env.yaml, or into the environment of the workers as ${oc.env:NAME}",
+            )
+
+
+def _remove_chunks(layout: ChunkLayout) -> None:
+    """What is left of an earlier run in chunks. Its plan goes first: workers that still run find nothing to claim."""
+    layout.plan.unlink(missing_ok=True)
+    aside = layout.folder / f"removed.{secrets.token_hex(4)}"
+    with suppress(FileNotFoundError):
+        layout.chunks.rename(aside)
+    for folder in (aside, layout.submissions):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- one planner at a time -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Planning:
+    lease: Lease
+    after_a_dead_one: bool
+    """Whoever planned before died while doing so."""
+    was_too_late: bool
+    """Somebody else planned the run while we waited."""
+
+
+@contextmanager
+def _planning(layout: ChunkLayout, lease_s: float) -> Iterator[_Planning]:
+    """Hold the right to plan; waits for whoever holds it."""
+    watch, known = Watch(lease_s, is_gone), _stamp(layout)
+    while True:
+        look = look_at_chunk(ChunkFolder(layout.planning), _PLANNER)
+        found = None
+        if look.end is not None or watch.may_claim(look, time.monotonic()):
+            found = claim(look, holder=this_holder("planner"), token=secrets.token_hex(8), at=time.time())
+        if found is not None:
+            break
+        time.sleep(_POLL_S)
+    lease = found.lease
+    with ExitStack() as stack:
+        stack.callback(_end, look, lease)
+        stack.enter_context(beating(look.folder, lease, lease_s / 6))
+        yield _Planning(lease, after_a_dead_one=look.is_held, was_too_late=_stamp(layout) not in {None, known})
+
+
+def _end(look: ChunkLook, lease: Lease) -> None:
+    with suppress(OSError):
+        write_end(look.folder, lease, End(token=lease.token, kind=EndKind.RELEASED, at=time.time()))
+
+
+def _stamp(layout: ChunkLayout) -> tuple[int, int] | None:
+    try:
+        found = layout.plan.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns

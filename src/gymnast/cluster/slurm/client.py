@@ -1,0 +1,118 @@
+"""Slurm's own commands, with deadlines; when they refuse, their words are in the error."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gymnast.cluster.executor import JobState, JobView
+from gymnast.cluster.slurm.states import FORMAT, exit_code, read_squeue, state_of
+from gymnast.errors import NotFoundError, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gymnast.cluster.hosts import Answer, Host
+
+_GONE: Final = ("Invalid job id", "already completing or completed", "does not exist")
+_SECONDS: Final = ("env", "SLURM_TIME_FORMAT=%s")
+_JOB: Final = re.compile(r"\d+(?:_\d+|\+\d+)?")
+_SACCT: Final = "JobID,State,ExitCode,NodeList,Start,End"
+_DEPENDENCY: Final = re.compile(r"(after\w*):(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Slurm:
+    """The scheduler that a host's commands reach."""
+
+    host: Host
+
+    def submit(self, script: str) -> str:
+        """Queue a script that lies on the shared file system. Returns the job's number."""
+        said = self.host.run(("sbatch", "--parsable", script))
+        number = said.out.strip().split(";")[0].splitlines()[-1:]
+        if said.code or not number or not number[0].isdecimal():
+            raise UserError(
+                f"Slurm refuses the job: {said.words}",
+                where=f"sbatch {script} on {self.host.name}",
+                next=_next_after(said, self.host.name),
+            )
+        return number[0]
+
+    def views(self, jobs: Sequence[str]) -> list[JobView]:
+        """How these jobs stand, an entry for each element of an array, as far as Slurm remembers."""
+        if not jobs:
+            return []
+        line = (*_SECONDS, "squeue", "-h", "-r", "-t", "all", "-j", ",".join(jobs), "-O", FORMAT)
+        said = self.host.run(line)
+        if said.code and not any(word in said.err for word in _GONE):
+            raise UserError(f"Slurm does not say how the jobs stand: {said.words}", where=f"squeue on {self.host.name}")
+        found = read_squeue(said.out) if not said.code else []
+        known = {view.job.partition("_")[0].partition("+")[0] for view in found}
+        return [*found, *self._forgotten([job for job in jobs if job not in known])]
+
+    def cancel(self, jobs: Iterable[str]) -> None:
+        """End jobs. Those that are over are no error."""
+        words = sorted(set(jobs))
+        if not words:
+            return
+        said = self.host.run(("scancel", *words))
+        bad = [line for line in said.err.splitlines() if line.strip() and not any(word in line for word in _GONE)]
+        if said.code and bad:
+            raise UserError(f"Slurm does not cancel: {' '.join(bad)}", where=f"scancel on {self.host.name}")
+
+    def numbers_named(self, name: str) -> list[str]:
+        """The numbers of the user's own jobs of that name that are not over, the oldest first."""
+        said = self.host.run(("squeue", "-h", "--me", f"--name={name}", "-o", "%A %F"))
+        if said.code:
+            raise UserError(f"Slurm does not list jobs: {said.words}", where=f"squeue on {self.host.name}")
+        return sorted({line.split()[-1] for line in said.out.splitlines() if line.strip()}, key=int)
+
+    def after(self, asked: str) -> str:
+        """What `--run-after` means to Slurm: a number, a job's name, or either with `afterany:` before it."""
+        match = _DEPENDENCY.fullmatch(asked)
+        kind, what = (match.group(1), match.group(2)) if match else ("afterok", asked)
+        if _JOB.fullmatch(what) or re.fullmatch(r"\d+(:\d+)*", what):
+            return f"{kind}:{what}"
+        numbers = self.numbers_named(what)
+        if not numbers:
+            raise NotFoundError(
+                f"no job called '{what}' waits or runs", next="give the number of a job, or leave --run-after out"
+            )
+        return f"{kind}:{':'.join(numbers)}"
+
+    def _forgotten(self, jobs: list[str]) -> list[JobView]:
+        """What accounting knows of jobs that the controller has forgotten; nothing where there is none."""
+        if not jobs:
+            return []
+        line = (*_SECONDS, "sacct", "-n", "-P", "-X", "-j", ",".join(jobs), "-o", _SACCT)
+        try:
+            said = self.host.run(line)
+        except UserError:
+            return []
+        return [] if said.code else [view for view in map(_from_sacct, said.out.splitlines()) if view is not None]
+
+
+def _from_sacct(line: str) -> JobView | None:
+    parts = line.split("|")
+    if len(parts) != len(_SACCT.split(",")) or not _JOB.fullmatch(parts[0]):
+        return None
+    job, word, code, node, start, end = parts
+    state = state_of(word)
+    return JobView(
+        job=job,
+        state=state,
+        exit_code=exit_code(code) if state.is_over else None,
+        node=node if node and node != "None assigned" else None,
+        started_at=float(start) if start.isdecimal() else None,
+        ended_at=float(end) if end.isdecimal() and state is not JobState.RUNNING else None,
+    )
+
+
+def _next_after(said: Answer, host: str) -> str:
+    if "Unable to open file" in said.err or "No such file" in said.err:
+        return f"the run's folder must be on a file system that {host} sees under the same name (or set job_dir)"
+    if "nvalid partition" in said.err or "nvalid account" in said.err or "nvalid qos" in said.err:
+        return "look at sinfo and sacctmgr there, and correct the cluster's file or the option"
+    return "correct the cluster's file or the option; --dry-run shows the script"

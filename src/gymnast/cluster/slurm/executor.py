@@ -1,0 +1,168 @@
+"""Workers as Slurm jobs: an array that takes chunks until none is left, and a job that merges when all have ended."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gymnast.cluster.components.packing import write_orders
+from gymnast.cluster.executor import JobState, JobView, Submission
+from gymnast.cluster.hosts import host_named
+from gymnast.cluster.slurm.assembly import SlurmOptions, finish_job, job_components, worker_job
+from gymnast.cluster.slurm.client import Slurm
+from gymnast.cluster.slurm.script import render
+from gymnast.cluster.worker_command import job_folder, submitter
+from gymnast.errors import UserError
+from gymnast.store.paths import RunPaths
+from gymnast.store.replacing import write_replacing
+
+if TYPE_CHECKING:
+    from gymnast.cluster.executor import WorkersWanted
+
+FINISH: Final = "finish"
+"""The entry of a submission's details that names the job which merges."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script, and where it goes."""
+
+    path: Path
+    text: str
+
+
+class SlurmExecutor:
+    """Queues workers with sbatch, here or on a login node. Without options it looks at what others submitted."""
+
+    name = "slurm"
+
+    def __init__(self, options: SlurmOptions | None = None) -> None:
+        self._options = options or SlurmOptions()
+
+    def scripts(self, wanted: WorkersWanted, number: int) -> list[Script]:
+        """The scripts that `submit` would write; of jobs that cannot be an array, the first."""
+        wanted, folder = self._placed(wanted, number)
+        found = [Script(folder / "workers.sh", render(worker_job(wanted, number, folder, self._options)))]
+        if self._options.finish:
+            job = finish_job(wanted, number, folder, self._options, ("WORKERS",))
+            found.append(Script(folder / "finish.sh", render(job)))
+        return found
+
+    def submit(self, wanted: WorkersWanted, number: int) -> Submission:
+        """Write the scripts and queue them. Nothing stays queued if not all of it is."""
+        wanted, folder = self._placed(wanted, number)
+        self._write_files(wanted, folder)
+        slurm = Slurm(host_named(self._options.site.host, self._options.site.ssh_options))
+        details = self._details(folder, wanted)
+        jobs: list[str] = []
+        try:
+            for element in range(wanted.count if self._options.is_spread else 1):
+                job = worker_job(wanted, number, folder, self._options, jobs)
+                name = f"worker_{element}.sh" if self._options.is_spread else "workers.sh"
+                jobs.append(_queue(slurm, folder / name, render(job)))
+            if self._options.finish:
+                job = finish_job(wanted, number, folder, self._options, jobs)
+                details[FINISH] = _queue(slurm, folder / "finish.sh", render(job))
+        except BaseException:
+            slurm.cancel(jobs)
+            raise
+        return Submission(
+            number=number,
+            executor=self.name,
+            jobs=tuple(jobs),
+            workers=wanted.count,
+            at=time.time(),
+            by=submitter(),
+            details=details,
+        )
+
+    def states(self, submission: Submission) -> list[JobView]:
+        """How its workers stand. Of those that Slurm has forgotten, the run's files know what they did."""
+        found = {_element(view.job): view for view in _slurm(submission).views(submission.jobs)}
+        return [_with_log(submission, found.get(job), job, worker) for worker, job in enumerate(_names(submission))]
+
+    def cancel(self, submission: Submission, jobs: tuple[str, ...] = ()) -> None:
+        """End its workers, or some of them; with all of them, the job that waits for their end."""
+        finish = [submission.details[FINISH]] if FINISH in submission.details and not jobs else []
+        _slurm(submission).cancel([*(jobs or submission.jobs), *finish])
+
+    def finish_state(self, submission: Submission) -> JobView | None:
+        """How the job stands that merges; None if there is none."""
+        job = submission.details.get(FINISH)
+        if job is None:
+            return None
+        found = _slurm(submission).views([job])
+        view = found[0] if found else JobView(job=job, state=JobState.UNKNOWN)
+        return msgspec.structs.replace(view, log=submission.details["logs"].replace("%a", "finish"))
+
+    def drop_finish(self, submission: Submission) -> None:
+        """Take back the job that merges, because another one will."""
+        if FINISH in submission.details:
+            _slurm(submission).cancel([submission.details[FINISH]])
+
+    def _placed(self, wanted: WorkersWanted, number: int) -> tuple[WorkersWanted, Path]:
+        """What is wanted with whole paths, and the folder of the submission."""
+        run = wanted.run.absolute()
+        logs = (wanted.logs or RunPaths(run).logs).absolute()
+        base = self._options.site.job_dir
+        folder = job_folder(run, number) if base is None else Path(base) / run.stem / str(number)
+        return replace(wanted, run=run, logs=logs), folder
+
+    def _write_files(self, wanted: WorkersWanted, folder: Path) -> None:
+        """The folders that jobs need before they start, and the orders of components."""
+        assert wanted.logs is not None
+        components = job_components(wanted, folder, self._options)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            wanted.logs.mkdir(parents=True, exist_ok=True)
+            if len(components) > 1:
+                write_orders(folder, components)
+        except OSError as error:
+            raise UserError(f"cannot write the job's files: {error.strerror}", where=str(folder)) from error
+
+    def _details(self, folder: Path, wanted: WorkersWanted) -> dict[str, str]:
+        site = self._options.site
+        found = {
+            "folder": str(folder),
+            "logs": f"{wanted.logs}/{wanted.name}-{folder.name}-%a.log",
+            "site": site.name,
+            "is_array": "no" if self._options.is_spread else "yes",
+        }
+        if site.host is not None:
+            found |= {"host": site.host, "ssh_options": shlex.join(site.ssh_options)}
+        return found | (self._options.code.details() if self._options.code is not None else {})
+
+
+def _queue(slurm: Slurm, path: Path, text: str) -> str:
+    write_replacing(path, text.encode())
+    path.chmod(0o755)
+    return slurm.submit(str(path))
+
+
+def _slurm(submission: Submission) -> Slurm:
+    details = submission.details
+    return Slurm(host_named(details.get("host"), shlex.split(details.get("ssh_options", ""))))
+
+
+def _names(submission: Submission) -> list[str]:
+    """The job of each worker: elements of one array, or jobs of their own."""
+    if submission.details["is_array"] == "yes":
+        return [f"{submission.jobs[0]}_{worker}" for worker in range(submission.workers)]
+    return list(submission.jobs)
+
+
+def _element(job: str) -> str:
+    """The parts of a heterogeneous job are one; what the first says counts."""
+    return job.removesuffix("+0")
+
+
+def _with_log(submission: Submission, view: JobView | None, job: str, worker: int) -> JobView:
+    log = submission.details["logs"].replace("%a", str(worker))
+    if view is None:
+        return JobView(job=job, state=JobState.UNKNOWN, reason="Slurm does not know it any more", log=log)
+    return msgspec.structs.replace(view, log=log)

@@ -1,0 +1,117 @@
+"""The srun commands of a job: each component on its share of the allocation, in its container. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from gymnast.cluster.slurm.job import InJob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gymnast.cluster.components.spec import Component, Container, Mount
+    from gymnast.cluster.slurm.job import Job, Step, Word
+
+_WIDTH: Final = 110
+
+
+def step_command(job: Job, step: Step) -> list[list[Word]]:
+    """The words of one component's srun, in groups: where it runs, in which container, what."""
+    component = step.component
+    where: list[Word] = ["srun", "--kill-on-bad-exit=1"]
+    if not job.in_order:
+        where.append("--overlap")
+    where += _placement(job, component)
+    if step.log is not None:
+        where.append(f"--output={step.log}")
+    where += job.srun_options
+    return [where, [*_container(job, component)], [*_environment(component), *step.words]]
+
+
+def shown(groups: list[list[Word]]) -> str:
+    """The command as shell text, broken into lines that people can read."""
+    lines = []
+    for group in filter(None, groups):
+        current = ""
+        for word in group:
+            text = word.text if isinstance(word, InJob) else shlex.quote(word)
+            if current and len(current) + len(text) > _WIDTH:
+                lines.append(current)
+                current = ""
+            current = f"{current} {text}" if current else text
+        lines.append(current)
+    return " \\\n    ".join(lines)
+
+
+def hosts_variable(component: Component) -> str:
+    """The shell array with the host names of the part of the job that a component is in."""
+    return "hosts" if component.het_group is None else f"hosts_{component.het_group}"
+
+
+def nodes_of(job: Job, component: Component) -> int:
+    """How many nodes the part of the job has that a component is in."""
+    group = component.het_group or 0
+    beside = (step.component.nodes for step in job.steps if (step.component.het_group or 0) == group)
+    return job.resources[group].nodes or max(beside)
+
+
+def _placement(job: Job, component: Component) -> Iterator[Word]:
+    if component.het_group is not None:
+        yield f"--het-group={component.het_group}"
+    yield f"--nodes={component.nodes}"
+    yield f"--ntasks={component.tasks}"
+    if component.tasks_per_node > 1:
+        yield f"--ntasks-per-node={component.tasks_per_node}"
+    if component.nodes < nodes_of(job, component):
+        yield InJob(f'--nodelist="$(listed "${{{hosts_variable(component)}[@]:0:{component.nodes}}}")"')
+    if component.cpus_per_task is not None:
+        yield f"--cpus-per-task={component.cpus_per_task}"
+    elif not job.in_order and len(job.steps) > 1:
+        yield "--cpu-bind=none"  # components that share a node without counting its processors may use all of them
+    if component.gpus_per_task:
+        yield f"--gpus-per-node={component.gpus_per_task * component.tasks_per_node}"
+    if component.memory_mb is not None:
+        yield f"--mem={component.memory_mb}M"
+
+
+def _container(job: Job, component: Component) -> Iterator[Word]:
+    container = component.container
+    if container is None or job.runtime == "none":
+        if component.workdir is not None:
+            yield f"--chdir={component.workdir}"
+    elif job.runtime == "pyxis":
+        yield from _pyxis(container, component.workdir or container.workdir)
+    else:
+        yield from _apptainer(container, component)
+
+
+def _pyxis(container: Container, workdir: str | None) -> Iterator[Word]:
+    yield f"--container-image={container.image}"
+    if container.mounts:
+        yield f"--container-mounts={','.join(map(_mount, container.mounts))}"
+    if workdir is not None:
+        yield f"--container-workdir={workdir}"
+
+
+def _apptainer(container: Container, component: Component) -> Iterator[Word]:
+    yield from ("apptainer", "exec")
+    if component.gpus_per_task:
+        yield "--nv"
+    for mount in container.mounts:
+        yield f"--bind={_mount(mount)}"
+    workdir = component.workdir or container.workdir
+    if workdir is not None:
+        yield f"--pwd={workdir}"
+    yield container.image
+
+
+def _mount(mount: Mount) -> str:
+    return f"{mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
+
+
+def _environment(component: Component) -> Iterator[Word]:
+    """Variables of the component alone; `env` puts them inside the container, whatever the runtime does with ours."""
+    if component.environment:
+        yield "env"
+        yield from (f"{name}={value}" for name, value in sorted(component.environment.items()))

@@ -1,0 +1,259 @@
+"""A whole submit: plan the run or go on with it, count what it still needs, bring the code, start the workers."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from gymnast.cluster.code_travel import CHOICES, bring_code
+from gymnast.cluster.components.servers import POLICY, kind_named, server_component
+from gymnast.cluster.components.spec import Component
+from gymnast.cluster.executor import WorkersWanted
+from gymnast.cluster.executors import NAMES, executor_named
+from gymnast.cluster.hosts import host_named
+from gymnast.cluster.local import LocalExecutor
+from gymnast.cluster.planning import InChunks, plan_run
+from gymnast.cluster.site import HERE, Site
+from gymnast.cluster.slurm.assembly import WORKER, SlurmOptions, modest
+from gymnast.cluster.slurm.client import Slurm
+from gymnast.cluster.slurm.executor import FINISH, SlurmExecutor
+from gymnast.cluster.submissions import next_number
+from gymnast.cluster.submitting import Standing, one_submit, standing, start_workers
+from gymnast.errors import NotFoundError, UserError, suggest
+from gymnast.store.chunk_layout import ChunkLayout
+from gymnast.store.chunk_look import read_chunk_plan
+from gymnast.store.paths import RunPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gymnast.cluster.code_travel import Code, CodeChoice
+    from gymnast.cluster.executor import ClusterExecutor, Submission
+    from gymnast.cluster.order import ConfigNames
+    from gymnast.cluster.pipeline_options import ServerOptions
+    from gymnast.config import Config
+    from gymnast.rollouts.run import CollectRequest
+    from gymnast.store.chunk_files import ChunkPlan
+
+TO_BE_PUBLISHED: Final = "addresses:///of-each-job"
+"""The policy's address while the run is planned: each job has servers of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRequest:
+    """What is to be run, where, and by how many."""
+
+    collect: CollectRequest
+    config: Config
+    names: ConfigNames
+    site: Site = HERE
+    workers: int = 8
+    at_once: int | None = None
+    chunk_rows: int | None = None
+    code: CodeChoice | None = None
+    """None: what the container has, where there is one; else as it is installed."""
+    server: ServerOptions | None = None
+    run_after: tuple[str, ...] = ()
+    finish: tuple[str, ...] = ()
+    """Our commands that are run when all workers have ended: `merge`, `profile`."""
+    name: str = "gymnast"
+    cwd: Path = field(default_factory=Path.cwd)
+
+    @property
+    def run(self) -> Path:
+        return self.collect.output.absolute()
+
+    @property
+    def paths(self) -> RunPaths:
+        return RunPaths(self.run)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of it."""
+
+    plan: ChunkPlan
+    before: Standing
+    """How the run stood before anything was started."""
+    submission: Submission | None
+    """None: nothing more is needed."""
+    code: Code | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What would become of it."""
+
+    plan: ChunkPlan
+    workers: int
+    live: int
+    code: Code | None
+    scripts: tuple[tuple[str, str], ...]
+    """Where each would be, and what is in it."""
+
+
+def chosen_site(
+    site: Site, *, executor: str | None, container: str | None, changes: Mapping[str, Any], resources: Mapping[str, Any]
+) -> Site:
+    """The site with what the command line says laid over it."""
+    if executor is not None and executor not in NAMES:
+        raise NotFoundError(f"there is no executor '{executor}'", next=suggest(executor, NAMES))
+    said = {"executor": executor, "container": container, **changes}
+    site = msgspec.structs.replace(site, **{name: value for name, value in said.items() if value is not None})
+    site.container_named(site.container)
+    return msgspec.structs.replace(site, resources=site.resources.laid_over(**resources))
+
+
+def chosen_code(text: str | None) -> CodeChoice | None:
+    """What `--code` says. Raises NotFoundError for a word that is none of them."""
+    if text is None:
+        return None
+    found = next((choice for choice in CHOICES if choice == text), None)
+    if found is None:
+        raise NotFoundError(f"--code cannot be '{text}'", next=suggest(text, CHOICES))
+    return found
+
+
+def submit_run(asked: SubmitRequest) -> Submitted:
+    """Plan the run (or check one that is gone on with) and start the workers that it still needs."""
+    asked = _checked(asked)
+    planned = plan_run(asked.collect, asked.config, asked.names, _in_chunks(asked))
+    layout = ChunkLayout.of(asked.paths)
+    with one_submit(layout):
+        before = standing(layout)
+        count = before.needed(asked.workers)
+        warnings = tuple(planned.warnings)
+        if not count:
+            return Submitted(planned.plan, before, None, warnings=warnings)
+        code = _code(asked, layout.folder / "code")
+        submission = start_workers(
+            asked.paths,
+            layout,
+            _wanted(asked, count),
+            lambda _: _executor(asked, code, before),
+            f"{code.choice} {code.digest}",
+        )
+    return Submitted(planned.plan, before, submission, code, warnings)
+
+
+def dry_run(asked: SubmitRequest) -> DryRun:
+    """What `submit_run` would do. Writes nothing that stays."""
+    asked = _checked(asked)
+    layout = ChunkLayout.of(asked.paths)
+    with tempfile.TemporaryDirectory(prefix="gymnast-plan-") as scratch:
+        if asked.collect.existing == "resume" and layout.is_planned:
+            plan, before = read_chunk_plan(layout), standing(layout)
+        else:
+            elsewhere = replace(asked.collect, output=Path(scratch) / asked.run.name, existing="refuse")
+            plan = plan_run(elsewhere, asked.config, asked.names, _in_chunks(asked)).plan
+            before = Standing(len(plan.chunks), len(plan.chunks))
+        count = before.needed(asked.workers)
+        place = Path(scratch) / "code"
+        code = _code(asked, place)
+        code = code.moved(place, layout.folder / "code") if code.folder else code
+    found: tuple[tuple[str, str], ...] = ()
+    if count and asked.site.executor == "slurm":
+        executor = SlurmExecutor(_slurm_options(asked, code, before))
+        found = tuple((str(one.path), one.text) for one in executor.scripts(_wanted(asked, count), next_number(layout)))
+    return DryRun(plan, count, before.live, code, found)
+
+
+def _checked(asked: SubmitRequest) -> SubmitRequest:
+    """The request with what it waits for by number. Whatever can be refused is refused before anything is planned."""
+    site = asked.site
+    if site.executor == "slurm":
+        _choice(asked)
+        slurm = Slurm(host_named(site.host, site.ssh_options))
+        if asked.server is not None and asked.server.is_self_hosted:
+            _servers(site, asked.server)
+        return replace(asked, run_after=tuple(slurm.after(one) for one in asked.run_after))
+    if asked.server is not None and asked.server.is_self_hosted and site.executor == "ray":
+        raise UserError(
+            "servers in the job need Slurm or this machine, not Ray", next="give --model-url of a server that runs"
+        )
+    if asked.run_after:
+        raise UserError(f"--run-after needs Slurm, not the executor '{site.executor}'")
+    if asked.code not in {None, "installed"}:
+        raise UserError(f"--code {asked.code} needs Slurm: elsewhere workers run what is installed")
+    return asked
+
+
+def _in_chunks(asked: SubmitRequest) -> InChunks:
+    grace_s = max(5.0, 0.75 * asked.site.drain_s) if asked.site.executor == "slurm" else InChunks().grace_s
+    return InChunks(workers=asked.workers, chunk_rows=asked.chunk_rows, grace_s=grace_s)
+
+
+def _wanted(asked: SubmitRequest, count: int) -> WorkersWanted:
+    hosted = asked.server is not None and asked.server.is_self_hosted
+    return WorkersWanted(
+        run=asked.run,
+        count=count,
+        at_once=min(asked.at_once, count) if asked.at_once is not None else None,
+        arguments=("--model-url", f"{{addresses:{POLICY}}}") if hosted else (),
+        name=asked.name,
+    )
+
+
+def _choice(asked: SubmitRequest) -> CodeChoice:
+    choice = asked.code or ("container" if asked.site.container is not None else "installed")
+    if choice == "container" and asked.site.container is None:
+        raise UserError("--code container needs a container", next="name one with --container")
+    if choice == "installed" and asked.site.container is not None and asked.site.python is None:
+        raise UserError(
+            "what is installed here is not in the container",
+            next="use --code container or snapshot, or say `python:` in the cluster's file",
+        )
+    return choice
+
+
+def _code(asked: SubmitRequest, into: Path) -> Code:
+    base, container = asked.site.job_dir, asked.site.container_named(asked.site.container)
+    return bring_code(_choice(asked), into=Path(base) / "code" if base else into, cwd=asked.cwd, container=container)
+
+
+def _executor(asked: SubmitRequest, code: Code, before: Standing) -> ClusterExecutor:
+    if asked.site.executor == "slurm":
+        executor = SlurmExecutor(_slurm_options(asked, code, before))
+        for submission, _ in before.jobs if asked.finish else ():
+            if FINISH in submission.details:  # a new one waits for all of them
+                executor.drop_finish(submission)
+        return executor
+    if asked.site.executor == "ray":
+        from gymnast.cluster.ray import RayExecutor, RayOptions  # noqa: PLC0415 - Ray is imported when it is used
+
+        each = asked.site.resources
+        cpus, gpus = float(each.cpus_per_task or 1), float(each.gpus_per_node or 0)
+        return RayExecutor(RayOptions(address=asked.site.ray_address, cpus=cpus, gpus=gpus))
+    if asked.server is not None and asked.server.is_self_hosted:
+        return LocalExecutor(beside=_servers(asked.site, asked.server))
+    return executor_named(asked.site.executor)
+
+
+def _slurm_options(asked: SubmitRequest, code: Code, before: Standing) -> SlurmOptions:
+    site, server = asked.site, asked.server
+    beside = _servers(site, server) if server is not None and server.is_self_hosted else ()
+    is_spread = bool(beside) and site.worker is not None
+    worker = Component(WORKER, (), needs=tuple(one.name for one in beside), is_main=True)
+    earlier = [job for one in before.live_submissions() if one.executor == "slurm" for job in one.jobs]
+    return SlurmOptions(
+        site=site,
+        code=code,
+        workdir=None if site.container is not None else str(asked.cwd),
+        beside=tuple(replace(one, het_group=1) for one in beside) if is_spread else beside,
+        worker=replace(worker, het_group=0) if is_spread else worker,
+        parts=(modest(site, site.worker), site.resources) if is_spread else (),
+        after=asked.run_after,
+        finish=tuple((word, str(asked.run)) for word in asked.finish),
+        finish_after=tuple(earlier),
+    )
+
+
+def _servers(site: Site, server: ServerOptions) -> tuple[Component, ...]:
+    assert server.type is not None
+    name = server.container or (kind_named(server.type) if site.runtime != "none" else None)
+    return (server_component(server.wanted(site.container_named(name), None)),)

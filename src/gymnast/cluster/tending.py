@@ -1,0 +1,294 @@
+"""Tending the chunks of a worker while its engine runs: commit records, beat, cede, end what is done, claim more.
+
+A file system that refuses writes is waited for. What was collected stays in memory meanwhile, nothing new is begun once
+that is much, or once no beat was heard of for as long as a lease lasts: then the chunks may be another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gymnast.cluster.finder import Nothing
+from gymnast.cluster.held_chunk import HeldChunk
+from gymnast.cluster.lease import asks_of, cede, forget_asks, write_beat, write_end
+from gymnast.errors import UserError
+from gymnast.store.chunk_look import is_ceded, look_at_chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gymnast.cluster.chunk_book import ChunkBook
+    from gymnast.cluster.finder import Clock, Finder
+    from gymnast.cluster.order import WorkOptions
+    from gymnast.rollouts.engine import Engine
+    from gymnast.store.chunk_layout import ChunkLayout
+
+_TURN_S: Final = 0.5
+"""Records are on disk this long after they were kept."""
+_MOST_PENDING_BYTES: Final = 64 << 20
+_SHARE_AHEAD: Final = 8
+"""A chunk is claimed when fewer rows are left to begin than this part of the rollouts in flight,"""
+_SECONDS_AHEAD: Final = 2.0
+"""or than will be begun while a slow file system makes up its mind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a look at a held chunk's folder said."""
+
+    is_lost: bool
+    asks: list[str]
+
+
+class Tending:
+    """Keeps a worker's chunks in order. File work is done in threads, so that the engine never waits for a disk."""
+
+    def __init__(
+        self,
+        layout: ChunkLayout,
+        book: ChunkBook,
+        engine: Engine,
+        finder: Finder,
+        options: WorkOptions,
+        clock: Clock,
+        say: Callable[[str], None],
+    ) -> None:
+        self._layout = layout
+        self._book = book
+        self._engine = engine
+        self._finder = finder
+        self._options = options
+        self._clock = clock
+        self._say = say
+        now = clock.monotonic()
+        self._beat_at = now
+        self._heard_at = now
+        """When the last round of beats began that succeeded."""
+        self._look_at = 0.0
+        self._misses = 0
+        """How often in a row nothing was found."""
+        self._idle_since: float | None = None
+        self._trouble_since: float | None = None
+        self._is_stopping = False
+        self._rated_at, self._rated_done, self._per_second = now, 0, 0.0
+
+    async def run(self) -> None:
+        """Tend until stopped. Ends the engine's supply when there is nothing more to claim."""
+        supply = asyncio.create_task(self._keep_supplied())
+        try:
+            while not self._is_stopping:
+                try:
+                    await self.turn()
+                    self._recovered()
+                except OSError as error:
+                    self._in_trouble(error)
+                self._mind_memory()
+                await asyncio.sleep(_TURN_S)
+            await supply
+        finally:
+            supply.cancel()
+            await asyncio.gather(supply, return_exceptions=True)
+
+    async def _keep_supplied(self) -> None:
+        """Claim ahead of the engine. On its own: a commit that a busy disk delays must not starve it."""
+        while not self._is_stopping:
+            if self._wants_more():
+                await self._claim()
+            elif self._clock.monotonic() < self._look_at or self._book.hungry.is_set():
+                await asyncio.sleep(_TURN_S / 4)
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._book.hungry.wait(), _TURN_S / 4)
+
+    def stop(self) -> None:
+        """End after this turn: a claim that is on its way in a thread must not be left to nobody."""
+        self._is_stopping = True
+
+    async def turn(self) -> None:
+        """Everything that is due."""
+        await self.commit()
+        await self._end_settled()
+        if self._clock.monotonic() >= self._beat_at:
+            await self._beat_all()
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    async def commit(self) -> None:
+        """Put everything that was kept on disk."""
+        for held in list(self._book.held.values()):
+            if not held.pending_bytes:
+                continue
+            progress, waiting = held.progress(), [(one, one.waiting()) for one in (held.scored, held.failures)]
+            for shard, data in waiting:
+                if data:
+                    await asyncio.to_thread(shard.write, data)
+                    shard.confirm(data)
+            held.committed(progress)
+
+    async def _end_settled(self) -> None:
+        for held in list(self._book.held.values()):
+            if (held.is_settled or held.chunk.id in self._finder.given_up) and not held.pending_bytes:
+                await self._end(held, None if held.is_settled else "this worker cannot finish it")
+
+    async def _end(self, held: HeldChunk, why: str | None = None) -> None:
+        await asyncio.to_thread(write_end, held.folder, held.lease, held.end(self._clock.wall(), why))
+        self._book.remove(held)
+        held.close()
+
+    async def release_all(self, why: str | None) -> None:
+        """Hand back what is held; everything must have been committed."""
+        for held in list(self._book.held.values()):
+            await self._end(held, why)
+
+    # --- leases ------------------------------------------------------------------------------------------------------
+
+    async def _beat_all(self) -> None:
+        began = self._clock.monotonic()
+        draining = self._engine.draining is not None
+        for held in list(self._book.held.values()):
+            in_flight = self._book.in_flight(self._engine.in_flight)[held.chunk.id]
+            beat = held.next_beat(self._clock.wall(), in_flight=in_flight, is_draining=draining)
+            heard = await asyncio.to_thread(self._hear, held)
+            if heard.is_lost:
+                self._lose(held)
+                continue
+            await asyncio.to_thread(write_beat, held.folder, held.lease, beat)
+            await self._cede(held, heard.asks)
+        self._heard_at = began
+        self._beat_at = began + self._options.heartbeat_s
+
+    def _hear(self, held: HeldChunk) -> Heard:
+        look = look_at_chunk(held.folder, held.lease.run_id)
+        is_ours = look.lease is not None and look.lease.token == held.lease.token
+        if not is_ours or not is_ceded(self._layout, held.chunk.id, held.lease.run_id):
+            return Heard(is_lost=True, asks=[])
+        return Heard(is_lost=False, asks=asks_of(look, held.lease.epoch))
+
+    def _lose(self, held: HeldChunk) -> None:
+        """Somebody else has the chunk now. What it sealed counts; what we have beyond that does not."""
+        self._say(f"chunk {held.chunk.id} is another worker's now; {len(held.open)} rollouts of it are left to it")
+        held.is_lost = True
+        self._book.remove(held)
+        held.close()
+        self._engine.abandon(lambda key: not self._book.is_ours(key))
+
+    async def _cede(self, held: HeldChunk, asks: list[str]) -> None:
+        """Give rows that are not begun to those who asked, in equal parts."""
+        part = max(1, len(held.unstarted) // (len(asks) + 1))
+        for _ in range(len(asks) or int(held.ceding is not None)):
+            if held.ceding is None:  # else one is left over from a turn that a refused write has ended
+                if len(held.unstarted) <= 1:
+                    break
+                held.begin_ceding(min(part, len(held.unstarted)))
+            going = held.ceding
+            assert going is not None
+            await asyncio.to_thread(cede, held.folder, held.lease, going.number, going.child, going.attempts)
+            self._book.ceded(held)
+        if asks:
+            await asyncio.to_thread(forget_asks, held.folder, held.lease, asks)
+
+    # --- more --------------------------------------------------------------------------------------------------------
+
+    def _wants_more(self) -> bool:
+        engine = self._engine
+        if engine.draining is not None or engine.paused or engine.held or self._is_stopping:
+            return False
+        if self._clock.monotonic() < self._look_at:
+            return False
+        if any(not self._book.is_ours(key) for key in engine.in_flight):
+            return False  # what was lost must have left before it may come back
+        return self._book.unstarted <= max(engine.limit.current // _SHARE_AHEAD, self._rate() * _SECONDS_AHEAD)
+
+    def _rate(self) -> float:
+        """Rollouts a second, lately."""
+        now, done = self._clock.monotonic(), self._engine.tally.done
+        if now - self._rated_at >= _TURN_S:
+            self._per_second = (done - self._rated_done) / (now - self._rated_at)
+            self._rated_at, self._rated_done = now, done
+        return self._per_second
+
+    async def _claim(self) -> None:
+        self._give_up_what_is_stuck()
+        is_idle = self._book.hungry.is_set() and not self._book.unstarted
+        try:
+            found = await asyncio.to_thread(self._finder.find, set(self._book.held), asks=is_idle)
+        except OSError:
+            found = Nothing.NOW  # whoever commits and beats has more to say about it
+        now = self._clock.monotonic()
+        if isinstance(found, HeldChunk):
+            self._idle_since, self._misses = None, 0
+            self._book.add(found)
+            self._engine.nudge()
+            return
+        self._look_at = now + self._pause_s() * (0.75 + 0.5 * random.random())  # noqa: S311 - not all at one moment
+        if found is Nothing.EVER or self._is_idle_too_long(now):
+            self._book.close()
+            self._engine.nudge()
+
+    def _pause_s(self) -> float:
+        """Who finds nothing looks again after a beat, in which rows that were asked for come, and then less often.
+
+        Without anything to do, often enough to go round all chunks (an eighth at a time) twice before it leaves.
+        """
+        self._misses += 1
+        longest_s = self._options.lease_s / (8 if self._engine.is_at_rest else 2)
+        return min(self._options.heartbeat_s * 2.0 ** min(self._misses - 2, 8), longest_s)
+
+    def _give_up_what_is_stuck(self) -> None:
+        """Rollouts that the engine will not try again (no retries left, an agent given up) are for another worker."""
+        if self._engine.is_at_rest and not self._book.unstarted:
+            self._finder.given_up.update(held.chunk.id for held in self._book.held.values() if held.open)
+
+    def _is_idle_too_long(self, now: float) -> bool:
+        if self._engine.in_flight or self._book.held:
+            self._idle_since = None
+            return False
+        if self._idle_since is None:
+            self._idle_since = now
+        return now - self._idle_since >= self._options.linger_s
+
+    # --- trouble -----------------------------------------------------------------------------------------------------
+
+    def _mind_memory(self) -> None:
+        """Begin nothing more while much waits to be written, or while our leases may have run out."""
+        engine, pending = self._engine, self._book.pending_bytes
+        is_much = pending > (_MOST_PENDING_BYTES // 2 if engine.held else _MOST_PENDING_BYTES)
+        is_silent = bool(self._book.held) and self._clock.monotonic() - self._heard_at > self._options.lease_s
+        engine.hold(held=is_much or is_silent)
+
+    def _in_trouble(self, error: OSError) -> None:
+        now = self._clock.monotonic()
+        if self._trouble_since is None:
+            self._trouble_since = now
+            self._say(f"the run's folder refuses: {error}; {self._book.pending_bytes} bytes wait in memory")
+        elif now - self._trouble_since > self._options.give_up_after_s:
+            raise UserError(
+                f"the run's folder has refused for {now - self._trouble_since:.0f} s: {error}",
+                where=str(self._layout.folder),
+                next="mend the file system, then start workers again: what is not on disk is owed",
+            ) from error
+
+    def _recovered(self) -> None:
+        if self._trouble_since is not None:
+            self._trouble_since = None
+            self._say("the run's folder is writable again")
+
+
+async def hand_back(tending: Tending, why: str | None, patience_s: float, clock: Clock) -> None:
+    """Commit and release at the end; a file system that refuses is waited for a while."""
+    deadline = clock.monotonic() + patience_s
+    while True:
+        try:
+            await tending.commit()
+            await tending.release_all(why)
+            return
+        except OSError as error:
+            if clock.monotonic() > deadline:
+                raise UserError(
+                    f"the last records cannot be written: {error}", next="they are owed; start workers again"
+                ) from error
+            await asyncio.sleep(_TURN_S)

@@ -1,0 +1,227 @@
+"""The commands of the newer command line: options with the keys they stand for, and the work that is ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from gymnast.compat import (
+    ng_aggregate,
+    ng_benchmarks,
+    ng_collect,
+    ng_config,
+    ng_data,
+    ng_listing,
+    ng_servers,
+    ng_upload,
+)
+from gymnast.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gymnast.compat.ng_asked import Asked
+
+
+class Option(NamedTuple):
+    """What a long option stands for; `@…` picks something instead of setting a key. `bool` takes no value."""
+
+    key: str
+    convert: Callable[[str], Any] = str
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return _PICKS.get(self.key) or f"sets {self.key.replace(',', ' and ')}"
+
+
+_PICKS: Final = {
+    "@config": "a config file; repeatable",
+    "@benchmark": "benchmarks/NAME/config.yaml",
+    "@environment": "environments/NAME/config.yaml, or a resources server of that name",
+    "@resources_server": "resources_servers/NAME/configs/NAME.yaml, NAME/FLAVOR for another",
+    "@model_type": "responses_api_models/NAME/configs/NAME.yaml, NAME/FLAVOR for another",
+    "@search_dir": "look here first for configs, servers and data; repeatable",
+    "@model": "sets policy_model_name",
+    "@model_url": "sets policy_base_url; vllm_model serves it unless --model-type says otherwise",
+}
+
+
+class GymCommand(NamedTuple):
+    """A command: what it does, the work, its own options, what plain words are, what is set beforehand."""
+
+    about: str
+    work: Callable[[Asked], int]
+    options: Mapping[str, Option]
+    places: tuple[str, ...] = ()
+    least: int = 0
+    """How many of the plain words must be there."""
+    preset: Mapping[str, Any] = {}
+
+
+def _server(name: str) -> str:
+    return f"resources_servers/{name}"
+
+
+def _one_of(*known: str) -> Callable[[str], str]:
+    def convert(text: str) -> str:
+        if text not in known:
+            raise ValueError(text)
+        return text
+
+    return convert
+
+
+def _publish(_: Asked) -> int:
+    raise UserError("there is no registry to publish to", next="put the folder where others find it: --search-dir")
+
+
+def _submit(_: Asked) -> int:
+    raise UserError(
+        "files of `gym eval submit` are not read here", next="gymnast submit takes a cluster's file and a run's options"
+    )
+
+
+SHORT: Final = {
+    "-a": "--agent",
+    "-c": "--config",
+    "-i": "--input",
+    "-m": "--model",
+    "-o": "--output",
+    "-v": "--verbose",
+}
+SHARED: Final = {
+    "--config": Option("@config"),
+    "--benchmark": Option("@benchmark"),
+    "--environment": Option("@environment"),
+    "--resources-server": Option("@resources_server"),
+    "--model-type": Option("@model_type"),
+    "--search-dir": Option("@search_dir"),
+    "--model": Option("@model"),
+    "--model-url": Option("@model_url"),
+    "--model-api-key": Option("policy_api_key"),
+    "--json": Option("json", bool),
+    "--verbose": Option("verbose", bool),
+}
+_LOOK: Final = {key: SHARED[key] for key in ("--search-dir", "--json", "--verbose")}
+_ENTRY: Final = {"--resources-server": Option("entrypoint", _server), **_LOOK}
+_STORAGE: Final = {"--storage": Option("storage", _one_of("hf", "gitlab")), "--name": Option("dataset_name")}
+_RUN: Final = {
+    "--no-serve": Option("no_serve", bool),
+    "--resume": Option("resume_from_cache", bool),
+    "--agent": Option("agent_name"),
+    "--input": Option("input_jsonl_fpath"),
+    "--output": Option("output_jsonl_fpath"),
+    "--limit": Option("limit", int),
+    "--num-repeats": Option("num_repeats", int),
+    "--prompt-config": Option("prompt_config"),
+    "--concurrency": Option("num_samples_in_parallel", int),
+    "--split": Option("split"),
+    "--temperature": Option("responses_create_params.temperature", float),
+    "--top-p": Option("responses_create_params.top_p", float),
+    "--max-output-tokens": Option("responses_create_params.max_output_tokens", int),
+    "--disable-aggregation": Option("disable_aggregation", bool),
+}
+_REVERIFY: Final = {
+    "--inputs": Option("materialized_inputs_jsonl_fpath"),
+    "--rollouts": Option("rollouts_jsonl_fpath"),
+    "--output": Option("output_jsonl_fpath"),
+    "--concurrency": Option("num_samples_in_parallel", int),
+    "--limit": Option("limit", int),
+    "--force": Option("force", bool),
+    "--overwrite": Option("overwrite", bool),
+    "--resume": Option("resume_from_cache", bool),
+    "--disable-aggregation": Option("disable_aggregation", bool),
+    "--judge-failed-only": Option("judge_failed_only", bool),
+    "--append": Option("append", bool),
+}
+_UPLOAD: Final = {
+    **_STORAGE,
+    "--input": Option("input_jsonl_fpath"),
+    "--revision": Option("version,revision"),
+    "--split": Option("split"),
+    "--create-pr": Option("create_pr", bool),
+}
+_DOWNLOAD: Final = {
+    **_STORAGE,
+    "--repo-id": Option("repo_id"),
+    "--revision": Option("version,revision"),
+    "--artifact": Option("artifact_fpath"),
+    "--output": Option("output_fpath"),
+    "--output-dir": Option("output_dirpath"),
+    "--split": Option("split"),
+}
+_INIT: Final = {"--kind": Option("kind"), "--environment": Option("entrypoint", _server)}
+_RENDER: Final = {
+    "--input": Option("input_jsonl_fpath"),
+    "--prompt-config": Option("prompt_config"),
+    "--output": Option("output_jsonl_fpath"),
+}
+_COLLATE: Final = {
+    "--mode": Option("mode"),
+    "--output-dir": Option("output_dirpath"),
+    "--download": Option("should_download", bool),
+}
+
+
+def _with_configs(about: str, work: Callable[[Asked], int], own: Mapping[str, Option] | None = None) -> GymCommand:
+    """A command that takes config files, and the options that pick them."""
+    return GymCommand(about, work, {**SHARED, **(own or {})})
+
+
+def _list(kind: str) -> GymCommand:
+    about = f"list {kind.replace('-', ' ')}, or the one named"
+    options = {**_LOOK, "--domain": Option("domain")}
+    return GymCommand(about, ng_listing.show, options, ("component_name",), preset={"kind": kind})
+
+
+COMMANDS: Final[Mapping[tuple[str, ...], GymCommand]] = {
+    **{("list", kind): _list(kind) for kind in ng_listing.KINDS},
+    ("search",): GymCommand("what mentions a word", ng_listing.show, _LOOK, ("query",), 1),
+    ("env", "start"): _with_configs("serve instances and the head server until Ctrl-C", ng_servers.run),
+    ("env", "status"): GymCommand("health of running servers", ng_servers.status, _LOOK),
+    ("env", "resolve"): _with_configs("print the merged configuration, secrets masked", ng_config.dump_config),
+    ("env", "validate"): GymCommand(
+        "check a configuration, or that of NAME; nothing is started", ng_config.validate, SHARED, ("@environment",)
+    ),
+    ("env", "test"): GymCommand(
+        "verifier cases of an environment (NAME), tests of one server, or of all",
+        ng_servers.env_test,
+        _ENTRY,
+        ("component_name",),
+    ),
+    ("env", "packages"): GymCommand(
+        "packages of a server", ng_servers.pip_list, {**_ENTRY, "--outdated": Option("outdated", bool)}
+    ),
+    ("env", "init"): GymCommand(
+        "begin an environment that works as it is", ng_servers.init_resources_server, {**_ENTRY, **_INIT}
+    ),
+    ("env", "prefetch"): _with_configs("make the packages of servers ready", ng_servers.prefetch),
+    ("env", "publish"): GymCommand("says what to do instead", _publish, _LOOK, ("component_name",)),
+    ("eval", "prepare"): _with_configs("run the prepare scripts of benchmarks", ng_benchmarks.prepare_benchmark),
+    ("eval", "run"): _with_configs(
+        "collect rollouts, with servers of its own or --no-serve", ng_collect.eval_run, _RUN
+    ),
+    ("eval", "aggregate"): _with_configs(
+        "files of several jobs as one, with metrics",
+        ng_aggregate.aggregate_rollouts,
+        {
+            "--input-glob": Option("input_glob"),
+            "--input": Option("input_glob"),
+            "--output": Option("output_jsonl_fpath"),
+        },
+    ),
+    ("eval", "reverify"): _with_configs("score stored rollouts again", ng_collect.reverify, _REVERIFY),
+    ("eval", "profile"): _with_configs(
+        "statistics per task and agent",
+        ng_collect.reward_profile,
+        {key: _REVERIFY[key] for key in ("--inputs", "--rollouts")},
+    ),
+    ("eval", "submit"): _with_configs("says what to do instead", _submit, {"--dry-run": Option("dry_run", bool)}),
+    ("dataset", "upload"): _with_configs("publish a file on the Hub", ng_upload.dataset_upload, _UPLOAD),
+    ("dataset", "download"): _with_configs("fetch from the Hub", ng_data.dataset_download, _DOWNLOAD),
+    ("dataset", "render"): _with_configs("apply a prompt template", ng_data.materialize_prompts, _RENDER),
+    ("dataset", "collate"): _with_configs("put configured datasets together", ng_data.prepare_data, _COLLATE),
+    ("dataset", "rm"): _with_configs(ng_data.NO_GITLAB, ng_data.gitlab, _STORAGE),
+    ("dataset", "migrate"): _with_configs(ng_data.NO_GITLAB, ng_data.gitlab, _UPLOAD),
+    ("dev", "test"): GymCommand("tests of the project in this folder", ng_servers.dev_test, _LOOK),
+}

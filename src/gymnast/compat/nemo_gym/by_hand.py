@@ -1,0 +1,143 @@
+"""Servers that nobody hosts: `python app.py`, started by a person or by a launcher that says in the environment which
+instance of which configuration the process is to be (NEMO_GYM_CONFIG_DICT, NEMO_GYM_CONFIG_PATH)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+
+import uvicorn
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from gymnast.compat.nemo_gym.current import PROCESS, close_session
+from gymnast.compat.nemo_gym.global_config import (
+    HEAD_SERVER_KEY_NAME,
+    get_first_server_config_dict,
+    get_global_config_dict,
+)
+from gymnast.compat.nemo_gym.hosting import whole_app
+from gymnast.config import read_environ
+from gymnast.config.instances import KINDS
+from gymnast.config.secrets import masked
+from gymnast.errors import UserError
+from gymnast.runtime.ports import bind
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from gymnast.compat.nemo_gym.config_types import BaseRunServerInstanceConfig
+    from gymnast.compat.nemo_gym.server_base import HeadServer, SimpleServer
+
+    ConfigT = TypeVar("ConfigT", bound=BaseRunServerInstanceConfig)
+
+
+def own_config(model: type[ConfigT]) -> ConfigT:
+    """The configuration of the instance that this process is."""
+    config = get_global_config_dict()
+    name = read_environ().config_path or _only_instance(config)
+    block = cast("dict[str, Any]", OmegaConf.to_container(get_first_server_config_dict(config, name), resolve=True))
+    host = block.get("host") or config.get("default_host") or "127.0.0.1"
+    return model.model_validate({**block, "name": name, "host": host, "port": block.get("port") or 0})
+
+
+def _only_instance(config: DictConfig) -> str:
+    """The instance that is implemented by the folder of the program that runs."""
+    folder = Path(sys.argv[0]).resolve().parent
+    found = [
+        str(name)
+        for name, block in config.items()
+        if isinstance(block, DictConfig)
+        and any(folder.name in (block.get(kind) or ()) for kind in KINDS if folder.parent.name == kind)
+    ]
+    if len(found) == 1:
+        return found[0]
+    said = f"several instances are this server: {', '.join(found)}" if found else "the configuration has no such server"
+    raise UserError(
+        said,
+        where=str(folder),
+        next=f"python app.py '+config_paths=[{folder.parent.name}/{folder.name}/configs/….yaml]', "
+        "and NEMO_GYM_CONFIG_PATH=<instance> where there are several",
+    )
+
+
+def run_webserver(server_class: type[SimpleServer]) -> FastAPI | None:
+    """Serve until a signal comes. For a worker of a web server, return the application instead."""
+    from gymnast.compat.nemo_gym.server_utils import ServerClient  # noqa: PLC0415 - which needs this module
+
+    config = server_class.load_config_from_global_config()
+    client = ServerClient(
+        head_server_config=ServerClient.load_head_server_config(), global_config_dict=get_global_config_dict()
+    )
+    server = server_class(config=config, server_client=client)
+    app = whole_app(server)
+    if _is_worker(server_class):
+        return app
+    server.set_ulimit()
+    server.prefix_server_logs()
+    asyncio.run(_serve(app, config))
+    return None
+
+
+def _is_worker(server_class: type[SimpleServer]) -> bool:
+    entry = read_environ().web_entrypoint
+    return entry is not None and Path(entry).resolve() == Path(inspect.getfile(server_class)).resolve()
+
+
+async def _serve(app: FastAPI, config: BaseRunServerInstanceConfig) -> None:
+    sock = bind(config.host, config.port, what=config.name, way_on="choose another `port`, or none")
+    shown = PROCESS.config.get("uvicorn_logging_show_200_ok") if PROCESS.config is not None else False
+    settings = uvicorn.Config(
+        app, access_log=bool(shown), timeout_keep_alive=30, timeout_graceful_shutdown=1, log_level="info"
+    )
+    sys.stderr.write(f"serving {config.name} at http://{config.host}:{sock.getsockname()[1]}\n")
+    try:
+        await uvicorn.Server(settings).serve(sockets=[sock])
+    finally:
+        await close_session()
+
+
+def run_head(head_class: type[HeadServer]) -> tuple[uvicorn.Server, threading.Thread, HeadServer]:
+    """A head server in a thread."""
+    from gymnast.compat.nemo_gym.config_types import BaseServerConfig  # noqa: PLC0415 - which needs this module
+
+    block = OmegaConf.to_container(get_global_config_dict()[HEAD_SERVER_KEY_NAME])
+    config = BaseServerConfig.model_validate(block)
+    head = head_class(config=config)
+    server = uvicorn.Server(uvicorn.Config(head.setup_webserver(), host=config.host, port=config.port, log_config=None))
+    thread = threading.Thread(target=server.run, name="head server", daemon=True)
+    thread.start()
+    return server, thread, head
+
+
+def masked_yaml(values: dict[str, Any]) -> str:
+    """A configuration as text, secrets masked."""
+    return yaml.safe_dump({key: masked(value, key) for key, value in values.items()}, sort_keys=False)
+
+
+class _Prefixed:
+    """A text stream whose lines begin with a name."""
+
+    def __init__(self, stream: TextIO, prefix: str) -> None:
+        self._stream = stream
+        self._prefix = prefix
+        self._at_start = True
+
+    def write(self, text: str) -> int:
+        for line in text.splitlines(keepends=True):
+            self._stream.write(self._prefix + line if self._at_start else line)
+            self._at_start = line.endswith("\n")
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def prefix_output(name: str) -> None:
+    """Begin every line of this process with the name of its server."""
+    sys.stdout = cast("TextIO", _Prefixed(sys.stdout, f"({name}) "))
+    sys.stderr = cast("TextIO", _Prefixed(sys.stderr, f"({name}) "))

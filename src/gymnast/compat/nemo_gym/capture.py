@@ -1,0 +1,269 @@
+"""Model calls on record: one file for each rollout with every exchange, and what can be read out of it.
+
+Exported by `nemo_gym.base_responses_api_model`. The form of the lines is the contract's; a torn last line is left out.
+"""
+
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pydantic import BaseModel, Field
+
+from gymnast.compat.nemo_gym.config_types import ModelServerRef
+from gymnast.compat.nemo_gym.rollout_correlation import RolloutContextMiddleware
+from gymnast.types.usage import CALL_CAPTURE, tokens_of
+from gymnast.wire.asgi import AsgiApp, AsgiScope, ClientGone, Receive, Send, read_body
+
+_DIALECTS: Final = {"/v1/responses": "responses", "/v1/chat/completions": "chat", "/v1/messages": "messages"}
+_CATEGORIES: Final = {401: "auth", 403: "auth", 404: "not_found", 408: "timeout", 429: "rate_limit"}
+
+
+class CaptureStore:
+    """A folder of captures."""
+
+    def __init__(self, root: Path | str) -> None:
+        self._root = Path(root)
+
+    @property
+    def root(self) -> Path:
+        return self._root
+
+    def path_for(self, rollout_id: str) -> Path:
+        return self._root / f"{rollout_id}.capture.jsonl"
+
+    def incomplete_path_for(self, rollout_id: str) -> Path:
+        return self._root / f"{rollout_id}.capture.incomplete"
+
+    def mark_incomplete(self, rollout_id: str) -> None:
+        """Say that calls are missing."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        self.incomplete_path_for(rollout_id).touch()
+
+    def is_incomplete(self, rollout_id: str) -> bool:
+        return self.incomplete_path_for(rollout_id).exists()
+
+    def record(self, rollout_id: str, exchange: dict[str, Any]) -> None:
+        """Append an exchange; on disk when this returns."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        with self.path_for(rollout_id).open("ab") as out:
+            fcntl.flock(out, fcntl.LOCK_EX)
+            out.write(orjson.dumps(exchange) + b"\n")
+            out.flush()
+            os.fsync(out.fileno())
+
+    def read(self, rollout_id: str) -> list[dict[str, Any]]:
+        """All exchanges that can be read."""
+        return [exchange for _, exchange in self.read_available(rollout_id)[0]]
+
+    def read_available(self, rollout_id: str) -> tuple[list[tuple[int, dict[str, Any]]], int]:
+        """Exchanges with the numbers of their lines, and how many lines cannot be read."""
+        path = self.path_for(rollout_id)
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        found: list[tuple[int, dict[str, Any]]] = []
+        bad = 0
+        for number, line in enumerate(lines):
+            try:
+                found.append((number, orjson.loads(line)))
+            except orjson.JSONDecodeError:
+                bad += 1
+        return found, bad
+
+
+class ModelCallRecord(BaseModel):
+    """One model call, read out of its exchange."""
+
+    model_call_id: str | None = None
+    response_id: str | None = None
+    call_index: int
+    model_ref: ModelServerRef | None = None
+    model: str | None = None
+    dialect: str | None = None
+    status_code: int | None = None
+    response_status: str | None = None
+    finish_reason: str | None = None
+    started_at: float | None = None
+    completed_at: float | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    tokens_reasoning: int | None = None
+    tokens_total: int | None = None
+    request: dict[str, Any] | None = None
+    response: dict[str, Any] | None = None
+    request_raw: str | None = None
+    response_raw: str | None = None
+    tool_calls: list[dict[str, Any]] = Field(default_factory=list)
+    reasoning_content: str | None = None
+    cache_hit: bool | None = None
+    cached_tokens: int | None = None
+    cache_creation_tokens: int | None = None
+    error_category: str | None = None
+    latency_total_ms: float | None = None
+    latency_ttft_ms: float | None = None
+
+
+def read_model_call_records(store: CaptureStore, rollout_id: str) -> list[ModelCallRecord]:
+    """The calls of a rollout, in order."""
+    exchanges = sorted(store.read(rollout_id), key=lambda exchange: exchange.get("started_at") or 0.0)
+    return [_record(index, exchange) for index, exchange in enumerate(exchanges)]
+
+
+def _record(index: int, exchange: dict[str, Any]) -> ModelCallRecord:
+    response = exchange.get("response") or {}
+    tokens = tokens_of(response.get("usage"))
+    first = (response.get("choices") or [{}])[0]
+    output = response.get("output") or []
+    return ModelCallRecord(
+        call_index=index,
+        response_id=response.get("id"),
+        model=response.get("model") or (exchange.get("request") or {}).get("model"),
+        response_status=response.get("status"),
+        finish_reason=first.get("finish_reason") or response.get("stop_reason"),
+        tokens_in=tokens.input if tokens else None,
+        tokens_out=tokens.output if tokens else None,
+        tokens_reasoning=tokens.reasoning if tokens else None,
+        tokens_total=tokens.input + tokens.output if tokens else None,
+        cached_tokens=tokens.cached if tokens else None,
+        cache_hit=None if tokens is None or tokens.cached is None else tokens.cached > 0,
+        tool_calls=[item for item in output if item.get("type") == "function_call"]
+        or (first.get("message") or {}).get("tool_calls")
+        or [],
+        reasoning_content=_reasoning(output),
+        latency_total_ms=exchange.get("latency_ms"),
+        **{name: exchange.get(name) for name in _SAME},
+    )
+
+
+_SAME: Final = (
+    "model_call_id", "model_ref", "dialect", "status_code", "started_at", "completed_at", "request", "response",
+    "request_raw", "response_raw", "error_category", "latency_ttft_ms",
+)  # fmt: skip
+
+
+def _reasoning(output: list[dict[str, Any]]) -> str | None:
+    texts = [part.get("text", "") for item in output if item.get("type") == "reasoning" for part in item["summary"]]
+    return "\n".join(texts) or None
+
+
+def aggregate_model_call_metrics(store: CaptureStore, rollout_id: str) -> dict[str, Any]:
+    """What the calls of a rollout used together; None where one of them does not tell."""
+    records = read_model_call_records(store, rollout_id)
+
+    def total(name: str) -> Any:
+        values = [getattr(record, name) for record in records]
+        return None if any(value is None for value in values) else sum(values)
+
+    names = ("tokens_in", "tokens_out", "tokens_reasoning", "tokens_total", "cached_tokens", "latency_total_ms")
+    return {**{name: total(name) for name in names}, "num_calls": len(records)}
+
+
+def merge_model_call_capture_into_record(
+    record: dict[str, Any], capture_dirs: list[Path], *, include_payloads: bool = False
+) -> dict[str, Any]:
+    """A result row with the calls of its rollout attached."""
+    from gymnast.types.task import correlation_id  # noqa: PLC0415 - beside its only use
+
+    rollout_id = correlation_id(record)
+    for folder in capture_dirs if rollout_id is not None else ():
+        store = CaptureStore(folder)
+        if rollout_id is None or not store.path_for(rollout_id).exists():
+            continue
+        left_out = None if include_payloads else {"request", "response", "request_raw", "response_raw"}
+        calls = [call.model_dump(exclude=left_out) for call in read_model_call_records(store, rollout_id)]
+        found = {"rollout_id": rollout_id, "metrics": aggregate_model_call_metrics(store, rollout_id), "calls": calls}
+        if store.is_incomplete(rollout_id):
+            found["gaps"] = ["some calls could not be recorded"]
+        return {**record, CALL_CAPTURE: found}
+    return record
+
+
+def capture_dir(server_client: Any) -> Path | None:
+    """Where a model server keeps its calls, or None where it does not."""
+    config = getattr(server_client, "global_config_dict", None)
+    if not hasattr(config, "keys") or config is None or not config.get("observability_enabled"):
+        return None
+    folder = config.get("model_call_capture_dir")
+    return Path(str(folder)) if folder else None
+
+
+class _CaptureMiddleware(RolloutContextMiddleware):
+    """Takes the rollout's prefix off a path, and keeps the exchange of a model call under its id."""
+
+    def __init__(self, app: AsgiApp, store: CaptureStore, model_ref: ModelServerRef | None = None) -> None:
+        super().__init__(app)
+        self._store = store
+        self._ref = model_ref.model_dump() if model_ref is not None else None
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        match = self._PREFIX.match(scope.get("path", "")) if scope["type"] == "http" else None
+        dialect = _DIALECTS.get(scope["path"][match.end() :]) if match is not None else None
+        if match is None or dialect is None:
+            return await super().__call__(scope, receive, send)
+        try:
+            body = await read_body(receive)
+        except ClientGone:
+            return None
+        exchange = _Exchange(dialect, self._ref, body)
+
+        async def again() -> MutableMapping[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def watched(message: MutableMapping[str, Any]) -> None:
+            exchange.take(message)
+            await send(message)
+
+        try:
+            await super().__call__(scope, again, watched)
+        except Exception:
+            exchange.error = "exception"
+            raise
+        finally:
+            self._store.record(match["rollout_id"], exchange.line())
+
+
+class _Exchange:
+    """A call while it is made."""
+
+    def __init__(self, dialect: str, ref: dict[str, Any] | None, body: bytes) -> None:
+        self.error: str | None = None
+        self._head = {"model_call_id": uuid.uuid4().hex, "dialect": dialect, "model_ref": ref}
+        self._started, self._body = time.time(), body
+        self._status: int | None = None
+        self._chunks: list[bytes] = []
+
+    def take(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+        elif message["type"] == "http.response.body":
+            self._chunks.append(message.get("body", b""))
+
+    def line(self) -> dict[str, Any]:
+        ended, status = time.time(), self._status
+        said = {"request": self._body, "response": b"".join(self._chunks)}
+        found: dict[str, Any] = {
+            **self._head,
+            "started_at": self._started,
+            "completed_at": ended,
+            "latency_ms": (ended - self._started) * 1000,
+            "latency_ttft_ms": None,
+            "status_code": status,
+            "error_category": self.error or _category(status),
+        }
+        for name, raw in said.items():
+            try:
+                found[name] = orjson.loads(raw) if raw else None
+            except orjson.JSONDecodeError:
+                found[name], found[f"{name}_raw"] = None, raw.decode("utf-8", errors="replace")
+        return found
+
+
+def _category(status: int | None) -> str | None:
+    if status is None:
+        return "incomplete"
+    if status < 400:
+        return None
+    return _CATEGORIES.get(status, "client_error" if status < 500 else "upstream_error")

@@ -1,0 +1,93 @@
+"""`nemo_gym.cli`: starting servers from a program, as trainers do. Gymnast serves them, in a thread of its own."""
+
+import asyncio
+import logging
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final
+
+from gymnast.compat.nemo_gym.current import PROCESS
+from gymnast.compat.nemo_gym.global_config import (
+    HEAD_SERVER_KEY_NAME,
+    GlobalConfigDictParser,
+    GlobalConfigDictParserConfig,
+    as_dict_config,
+)
+from gymnast.compat.nemo_gym.surface import missing_from
+from gymnast.config import Config, read_environ
+from gymnast.runtime.guests import with_addresses
+from gymnast.runtime.listener import loop_factory
+from gymnast.runtime.serving import ServeOptions, Serving
+
+__all__ = [
+    "STOP_TIMEOUT_S",
+    "GlobalConfigDictParser",
+    "GlobalConfigDictParserConfig",
+    "RunHelper",
+]
+
+STOP_TIMEOUT_S: Final = 30.0
+_log = logging.getLogger(__name__)
+
+
+class RunHelper:
+    """Serves a configuration until `shutdown`: head server, instances, their processes."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+
+    def start(self, global_config_dict_parser_config: GlobalConfigDictParserConfig | None = None) -> None:
+        """Start everything; returns when it is ready, raises when it cannot be."""
+        config = GlobalConfigDictParser().load(global_config_dict_parser_config or GlobalConfigDictParserConfig())
+        ready: Future[dict[str, Any]] = Future()
+        self._thread = threading.Thread(target=self._run, args=(config, ready), name="gymnast serve", daemon=True)
+        self._thread.start()
+        PROCESS.config = as_dict_config(ready.result())
+
+    def _run(self, config: Config, ready: "Future[dict[str, Any]]") -> None:
+        try:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                runner.run(self._serve(config, ready))
+        except BaseException as error:  # noqa: BLE001 - a thread has nobody else to tell
+            if not ready.done():
+                ready.set_exception(error)
+            else:
+                _log.exception("serving ended")
+
+    async def _serve(self, config: Config, ready: "Future[dict[str, Any]]") -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with Serving(config, read_environ(), ServeOptions(), _log.info) as serving:
+            addresses = {name: found.url for name, found in serving.cell.addresses.items()}
+            host, _, port = serving.head_url.removeprefix("http://").rpartition(":")
+            told = with_addresses(config.values, addresses)
+            ready.set_result({**told, HEAD_SERVER_KEY_NAME: {"host": host, "port": int(port)}})
+            await self._stop.wait()
+
+    def poll(self) -> None:
+        """Raise if serving has ended by itself."""
+        if self._thread is None or not self._thread.is_alive():
+            raise RuntimeError("the servers are not running: see the log for why they ended")
+
+    def wait_for_spinup(self) -> None:
+        """Nothing to wait for: `start` returns when everything is ready."""
+
+    def run_forever(self) -> None:
+        """Serve until interrupted."""
+        with suppress(KeyboardInterrupt):
+            while self._thread is not None and self._thread.is_alive():
+                self._thread.join(1.0)
+        self.shutdown()
+
+    def shutdown(self) -> None:
+        """Stop everything that was started."""
+        if self._loop is not None and self._stop is not None and self._thread is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(STOP_TIMEOUT_S)
+        self._thread = None
+        PROCESS.config = None
+
+
+__getattr__ = missing_from("nemo_gym.cli")

@@ -1,0 +1,229 @@
+"""Items of the Responses API as `nemo_gym.openai_utils` knows them: pydantic models, content parts as dictionaries.
+
+The fields are the contract's, whichever version of the openai package is installed; none is needed here.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, Final, Literal, Required, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, SerializeAsAny, Tag
+from typing_extensions import TypedDict
+
+from gymnast.types.items import HOSTED_ITEM_TYPES, InputFile, InputImage, InputPart, Status
+
+REQUIRED_TOKEN_METADATA_FIELDS: Final = frozenset({"prompt_token_ids", "generation_token_ids", "generation_log_probs"})
+TOKEN_METADATA_FIELDS: Final = REQUIRED_TOKEN_METADATA_FIELDS | {"routed_experts"}
+
+RoutedExperts: TypeAlias = str | list[list[list[int]]]
+NeMoGymResponseInputContent: TypeAlias = InputPart
+NeMoGymResponseInputContentList: TypeAlias = list[InputPart]
+NeMoGymResponseInputImage = InputImage
+NeMoGymResponseInputFile = InputFile
+
+
+class NeMoGymResponseInputText(TypedDict, total=False):
+    """A part of a user's message."""
+
+    text: Required[str]
+    type: Required[Literal["input_text"]]
+
+
+class TokenIDLogProbMixin(BaseModel):
+    """The tokens of a model call, on the item that ends it."""
+
+    prompt_token_ids: list[int]
+    generation_token_ids: list[int]
+    generation_log_probs: list[float]
+    routed_experts: RoutedExperts | None = None
+
+
+class TokenIDLogProbTypedDictMixin(TypedDict, total=False):
+    """The same, on a message of a chat."""
+
+    prompt_token_ids: Required[list[int]]
+    generation_token_ids: Required[list[int]]
+    generation_log_probs: Required[list[float]]
+    routed_experts: RoutedExperts | None
+
+
+class _Open(BaseModel):
+    """Something of the API whose further fields are kept as they come."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Annotation(_Open):
+    """An annotation of a text."""
+
+    type: str | None = None
+
+
+class Logprob(_Open):
+    """What was likely in place of a token."""
+
+
+class ReasoningContent(_Open):
+    """A piece of unabridged reasoning."""
+
+    text: str | None = None
+    type: str | None = None
+
+
+class NeMoGymSummary(_Open):
+    """A piece of reasoning."""
+
+    text: str
+    type: Literal["summary_text"]
+
+
+class NeMoGymEasyInputMessage(BaseModel):
+    """A message of a conversation."""
+
+    content: str | NeMoGymResponseInputContentList
+    role: Literal["user", "assistant", "system", "developer"]
+    type: Literal["message"] = "message"
+
+
+class NeMoGymMessage(BaseModel):
+    """A message whose content is a list of parts."""
+
+    content: NeMoGymResponseInputContentList
+    role: Literal["user", "system", "developer"]
+    status: Status = "completed"
+    type: Literal["message"] = "message"
+
+
+class NeMoGymResponseOutputText(BaseModel):
+    """Text that a model wrote."""
+
+    annotations: list[Annotation]
+    text: str
+    type: Literal["output_text"] = "output_text"
+    logprobs: list[Logprob] | None = None
+
+
+class NeMoGymResponseOutputRefusal(BaseModel):
+    """A refusal that a model wrote."""
+
+    refusal: str
+    type: Literal["refusal"] = "refusal"
+
+
+NeMoGymContent: TypeAlias = Annotated[NeMoGymResponseOutputText | NeMoGymResponseOutputRefusal, Discriminator("type")]
+
+
+class NeMoGymResponseOutputMessage(BaseModel):
+    """A message that a model wrote."""
+
+    id: str
+    content: list[NeMoGymContent]
+    role: Literal["assistant"] = "assistant"
+    status: Status = "completed"
+    type: Literal["message"] = "message"
+
+
+class NeMoGymResponseFunctionToolCall(BaseModel):
+    """A call of a tool."""
+
+    arguments: str
+    call_id: str
+    name: str
+    type: Literal["function_call"] = "function_call"
+    id: str | None = None
+    status: Status | None = None
+
+
+class NeMoGymFunctionCallOutput(BaseModel):
+    """What a tool answered."""
+
+    call_id: str
+    output: str | NeMoGymResponseInputContentList
+    type: Literal["function_call_output"] = "function_call_output"
+    id: str | None = None
+    status: Status | None = None
+
+
+class NeMoGymResponseReasoningItem(BaseModel):
+    """What a model thought."""
+
+    id: str
+    summary: list[NeMoGymSummary]
+    type: Literal["reasoning"] = "reasoning"
+    encrypted_content: str | None = None
+    content: list[ReasoningContent] | None = None
+
+
+class NeMoGymResponseOutputMessageForTraining(NeMoGymResponseOutputMessage, TokenIDLogProbMixin):
+    """A message with its tokens."""
+
+
+class NeMoGymResponseFunctionToolCallForTraining(NeMoGymResponseFunctionToolCall, TokenIDLogProbMixin):
+    """A call with its tokens."""
+
+
+class NeMoGymResponseReasoningItemForTraining(NeMoGymResponseReasoningItem, TokenIDLogProbMixin):
+    """Reasoning with its tokens."""
+
+
+# --- the union -------------------------------------------------------------------------------------------------------
+
+_OWN: Final = frozenset({"function_call", "function_call_output", "reasoning"})
+_TRAINED: Final = frozenset({"output", "function_call", "reasoning"})
+
+
+def _tag(value: Any) -> str | None:
+    """Which model an item is: by its type, for messages by who wrote them, and by whether it has tokens.
+
+    Called for every item of every history, so it makes no detours.
+    """
+    get = value.get if isinstance(value, dict) else partial(getattr, value)
+    kind = get("type", None) or "message"
+    if kind == "message":
+        kind = _message_tag(get)
+    elif kind not in _OWN:
+        return "hosted" if kind in HOSTED_ITEM_TYPES else None
+    if kind not in _TRAINED or (
+        get("generation_token_ids", None) is None
+        and get("prompt_token_ids", None) is None
+        and get("generation_log_probs", None) is None
+    ):
+        return kind
+    return f"{kind}+tokens"
+
+
+def _message_tag(get: Callable[[str, Any], Any]) -> str:
+    content = get("content", None)
+    if isinstance(content, str):
+        return "easy"
+    if get("role", None) != "assistant":
+        return "message" if get("status", None) is not None else "easy"
+    if not content:
+        return "output" if get("id", None) is not None else "easy"
+    first = content[0]
+    part = first.get("type") if isinstance(first, dict) else getattr(first, "type", None)
+    return "easy" if part is not None and part.startswith("input") else "output"
+
+
+def _typed(value: Any) -> Any:
+    if not isinstance(value, dict) or value.get("type"):
+        return value
+    raise ValueError("an output item must say its `type`")
+
+
+NeMoGymResponseInputItem: TypeAlias = Annotated[
+    Annotated[NeMoGymEasyInputMessage, Tag("easy")]
+    | Annotated[NeMoGymMessage, Tag("message")]
+    | Annotated[NeMoGymResponseOutputMessage, Tag("output")]
+    | Annotated[NeMoGymResponseFunctionToolCall, Tag("function_call")]
+    | Annotated[NeMoGymFunctionCallOutput, Tag("function_call_output")]
+    | Annotated[NeMoGymResponseReasoningItem, Tag("reasoning")]
+    | Annotated[NeMoGymResponseOutputMessageForTraining, Tag("output+tokens")]
+    | Annotated[NeMoGymResponseFunctionToolCallForTraining, Tag("function_call+tokens")]
+    | Annotated[NeMoGymResponseReasoningItemForTraining, Tag("reasoning+tokens")]
+    | Annotated[dict[str, Any], Tag("hosted")],
+    Discriminator(_tag),
+    SerializeAsAny(),  # by the item's own class: pydantic would try one member of the union after the other
+]
+NeMoGymResponseInput: TypeAlias = list[NeMoGymResponseInputItem]
+NeMoGymResponseOutputItem: TypeAlias = Annotated[NeMoGymResponseInputItem, BeforeValidator(_typed)]

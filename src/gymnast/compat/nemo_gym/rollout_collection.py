@@ -1,0 +1,214 @@
+"""`nemo_gym.rollout_collection`: collecting through running servers, row by row for trainers or as a whole run."""
+
+from asyncio import Semaphore
+from collections import Counter
+from collections.abc import Awaitable, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Final, cast
+
+import orjson
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from gymnast.compat.nemo_gym.config_types import BaseServerConfig
+from gymnast.compat.nemo_gym.examples import Examples, Result, RolloutFailedError
+from gymnast.compat.nemo_gym.server_utils import (
+    ServerClient,
+    get_response_json,
+    raise_for_status,
+    token_for,
+)
+from gymnast.compat.nemo_gym.surface import missing_from
+from gymnast.compat.nemo_gym.trajectories import attach_trajectory
+from gymnast.config import read_environ
+from gymnast.rollouts.aggregate import metrics_entry, stripped_row
+from gymnast.rollouts.conduct import Audience
+from gymnast.rollouts.engine import EngineOptions
+from gymnast.rollouts.plan import Planner, PlanOptions
+from gymnast.rollouts.prompt import read_template
+from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
+from gymnast.rollouts.run import CollectRequest, collect_remote
+from gymnast.rollouts.skills import skills_ref
+from gymnast.store.lines import numbered_lines
+from gymnast.store.paths import RunPaths
+from gymnast.store.replacing import write_replacing
+from gymnast.types.task import (
+    FAILURE_CLASS,
+    FAILURE_TERMINAL,
+    NO_PERSIST,
+    agent_name_of,
+    key_of,
+)
+
+__all__ = [
+    "NG_FAILURE_CLASS_KEY",
+    "NG_NO_PERSIST_KEY",
+    "NG_TERMINAL_KEY",
+    "RolloutCollectionConfig",
+    "RolloutCollectionHelper",
+    "RolloutFailedError",
+    "SharedRolloutCollectionConfig",
+    "SkillsConfig",
+    "_attach_trajectory_record",
+    "_get_max_rollout_attempts",
+]
+
+NG_FAILURE_CLASS_KEY: Final = FAILURE_CLASS
+NG_TERMINAL_KEY: Final = FAILURE_TERMINAL
+NG_NO_PERSIST_KEY: Final = NO_PERSIST
+
+
+class SkillsConfig(BaseModel):
+    """Where skills are."""
+
+    path: str | None = None
+
+
+class SharedRolloutCollectionConfig(BaseModel):
+    """How rollouts are collected."""
+
+    output_jsonl_fpath: str
+    num_samples_in_parallel: int | None = None
+    responses_create_params: dict[str, Any] = Field(default_factory=dict)
+    disable_aggregation: bool = False
+    upload_rollouts: bool = True
+
+
+class RolloutCollectionConfig(SharedRolloutCollectionConfig):
+    """What is collected."""
+
+    agent_name: str | None = None
+    input_jsonl_fpath: str
+    limit: int | None = None
+    num_repeats: int | dict[str, int] = 1
+    num_repeats_add_seed: bool = False
+    resume_from_cache: bool = False
+    prompt_config: str | None = None
+    skills: SkillsConfig | None = None
+
+    @field_validator("num_repeats", mode="before")
+    @classmethod
+    def _coerce_null_num_repeats(cls, v: Any) -> Any:
+        return 1 if v is None else v
+
+    @model_validator(mode="after")
+    def _validate_num_repeats(self) -> "RolloutCollectionConfig":
+        counts = self.num_repeats.values() if isinstance(self.num_repeats, dict) else [self.num_repeats]
+        if any(count < 1 for count in counts):
+            raise ValueError("num_repeats must be at least 1")
+        return self
+
+    @property
+    def materialized_jsonl_fpath(self) -> Path:
+        return RunPaths(Path(self.output_jsonl_fpath)).materialized_inputs
+
+    def plan(self) -> PlanOptions:
+        """The same in the words of the engine."""
+        skills = self.skills.path if self.skills is not None else None
+        return PlanOptions(
+            agent=self.agent_name,
+            repeats=self.num_repeats,
+            limit=self.limit,
+            add_seed=self.num_repeats_add_seed,
+            params=self.responses_create_params,
+            deep_merge=False,
+            template=read_template(Path(self.prompt_config)) if self.prompt_config else None,
+            skills=skills_ref(Path(skills), skills) if skills else None,
+        )
+
+
+class RolloutCollectionHelper(BaseModel):
+    """Collects rollouts."""
+
+    rollout_timeout_s: float = DEFAULT_ROLLOUT_TIMEOUT_S
+    """A row that takes longer has failed."""
+
+    def run_examples(
+        self,
+        examples: list[dict[str, Any]],
+        head_server_config: BaseServerConfig | None = None,
+        semaphore: Semaphore | None = None,
+    ) -> Iterator[Awaitable[Result]]:
+        """Awaitables of (row, result), the next to finish first. One that fails for good raises RolloutFailedError."""
+        head = head_server_config or ServerClient.load_head_server_config()
+        url = f"http://{head.host}:{head.port}"
+        limit: AbstractAsyncContextManager[Any] = semaphore or nullcontext()
+        retry = RetryPolicy(max_attempts=_get_max_rollout_attempts())
+        return Examples(url, token_for(url), self.rollout_timeout_s, retry, limit).started(examples)
+
+    def setup_server_client(self, head_server_config: BaseServerConfig | None = None) -> ServerClient:
+        """A client of everything that the head server knows."""
+        return ServerClient.load_from_global_config(head_server_config)
+
+    async def run_from_config(self, config: RolloutCollectionConfig) -> tuple[list[dict[str, Any]]]:
+        """A whole run with its files; returns the rows of its output."""
+        head = ServerClient.load_head_server_config()
+        url = f"http://{head.host}:{head.port}"
+        request = CollectRequest(
+            source=Path(config.input_jsonl_fpath),
+            output=Path(config.output_jsonl_fpath),
+            plan=config.plan(),
+            engine=EngineOptions(
+                config.num_samples_in_parallel,
+                self.rollout_timeout_s,
+                RetryPolicy(max_attempts=_get_max_rollout_attempts()),
+            ),
+            existing="resume" if config.resume_from_cache else "set_aside",
+            aggregate=not config.disable_aggregation,
+            token_form="items",
+        )
+        await collect_remote(request, url, token_for(url), Audience(lambda _: None, lambda _: None))
+        return (_rows(Path(config.output_jsonl_fpath)),)
+
+    def _preprocess_rows_from_config(self, config: RolloutCollectionConfig) -> list[dict[str, Any]]:
+        planner = Planner(Path(config.input_jsonl_fpath), config.plan(), None)
+        return [orjson.loads(line) for chunk in planner.chunks() for line in chunk.splitlines()]
+
+    def _load_from_cache(
+        self, config: RolloutCollectionConfig
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], list[list[str]]]:
+        """What is left to do, the inputs of what is done, the results, and these as lines."""
+        paths = RunPaths(Path(config.output_jsonl_fpath))
+        planned = {key_of(row): row for row in _rows(paths.materialized_inputs)}
+        results = _rows(paths.output)
+        failed = _rows(paths.failures) if paths.failures.exists() else []
+        tries = Counter(key_of(row) for row in failed)
+        done = {key_of(row) for row in results} | {key_of(row) for row in failed if row.get(FAILURE_TERMINAL)}
+        done |= {key for key, count in tries.items() if count >= _get_max_rollout_attempts()}
+        left = [row for key, row in planned.items() if key not in done]
+        inputs = [planned[key_of(row)] for row in results if key_of(row) in planned]
+        return left, inputs, results, [[orjson.dumps(row).decode()] for row in results]
+
+    async def _call_aggregate_metrics(
+        self, results: list[dict[str, Any]], rows: list[dict[str, Any]], output_fpath: Path
+    ) -> Path | None:
+        client = self.setup_server_client()
+        by_agent: dict[str, list[dict[str, Any]]] = {}
+        for result, row in zip(results, rows, strict=True):
+            by_agent.setdefault(agent_name_of(result) or agent_name_of(row) or "", []).append(stripped_row(result))
+        entries = []
+        for name in sorted(by_agent):
+            asked = {"verify_responses": by_agent[name]}
+            response = await client.post(server_name=name, url_path="/aggregate_metrics", json=asked)
+            await raise_for_status(response)
+            entries.append(metrics_entry(name, cast("dict[str, Any]", await get_response_json(response))))
+        target = RunPaths(Path(output_fpath)).aggregate_metrics
+        write_replacing(target, orjson.dumps(entries, option=orjson.OPT_INDENT_2) + b"\n")
+        return target
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for _, line in numbered_lines(path)]
+
+
+def _get_max_rollout_attempts() -> int:
+    """Attempts at one rollout (NEMO_GYM_MAX_ROLLOUT_ATTEMPTS)."""
+    return read_environ().max_attempts
+
+
+def _attach_trajectory_record(row: dict[str, Any], result: dict[str, Any]) -> None:
+    """Put the course of a rollout onto its result, where the agent told it."""
+    attach_trajectory(row, result)
+
+
+__getattr__ = missing_from("nemo_gym.rollout_collection")

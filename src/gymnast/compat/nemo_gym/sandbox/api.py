@@ -1,0 +1,194 @@
+"""`nemo_gym.sandbox.api`: a sandbox of any provider, for code that awaits and for code that does not."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from types import TracebackType
+from typing import Any, Final, Self
+
+from gymnast.compat.nemo_gym.sandbox.config import resolve_provider_config
+from gymnast.compat.nemo_gym.sandbox.providers import create_provider
+from gymnast.compat.nemo_gym.sandbox.providers.base import (
+    SandboxCreateError,
+    SandboxEndpoint,
+    SandboxExecResult,
+    SandboxHandle,
+    SandboxProvider,
+    SandboxSpec,
+    SandboxStatus,
+)
+from gymnast.compat.nemo_gym.surface import missing_from
+
+__all__ = [
+    "SYNC_TIMEOUT_S",
+    "AsyncSandbox",
+    "Sandbox",
+]
+
+SYNC_TIMEOUT_S: Final = 3600.0
+
+
+class AsyncSandbox:
+    """One sandbox. `async with AsyncSandbox(provider, spec) as sandbox:` starts and stops it."""
+
+    def __init__(
+        self, provider: SandboxProvider | Mapping[str, Any] | str = "bubblewrap", spec: SandboxSpec | None = None
+    ) -> None:
+        """`provider`: one, its configuration, or the name of a block or of a provider."""
+        self._provider: SandboxProvider = _provider(provider)
+        self._spec = spec
+        self._handle: SandboxHandle | None = None
+
+    @property
+    def handle(self) -> SandboxHandle:
+        if self._handle is None:
+            raise RuntimeError("the sandbox was not started")
+        return self._handle
+
+    async def start(self, spec: SandboxSpec | None = None) -> "AsyncSandbox":
+        """Have it made."""
+        self._spec = spec or self._spec or SandboxSpec()
+        self._handle = await self._provider.create(self._spec)
+        if self._spec.files and self._provider.name != "bubblewrap":  # which begins with them
+            await self._write(self._spec.files)
+        return self
+
+    async def _write(self, files: Mapping[str, str]) -> None:
+        for path, text in files.items():
+            with NamedTemporaryFile("w", suffix=Path(path).suffix) as source:
+                source.write(text)
+                source.flush()
+                await self.upload(source.name, path)
+
+    async def exec(
+        self,
+        command: str,
+        *,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_s: float | None = 180,
+        user: str | int | None = None,
+    ) -> SandboxExecResult:
+        """Run a command of the shell."""
+        where = cwd or (self._spec.workdir if self._spec is not None else None)
+        return await self._provider.exec(self.handle, command, cwd=where, env=env, timeout_s=timeout_s, user=user)
+
+    async def upload(self, local_path: Path | str, remote_path: str) -> None:
+        """Copy a file in."""
+        await self._provider.upload_file(self.handle, Path(local_path), remote_path)
+
+    async def download(self, remote_path: str, local_path: Path | str) -> None:
+        """Copy a file out."""
+        Path(local_path).parent.mkdir(parents=True, exist_ok=True)
+        await self._provider.download_file(self.handle, remote_path, Path(local_path))
+
+    async def status(self) -> SandboxStatus:
+        """Whether it is there."""
+        return SandboxStatus.STOPPED if self._handle is None else await self._provider.status(self._handle)
+
+    async def endpoint(self, port: int) -> SandboxEndpoint:
+        """Where one of its ports is reached."""
+        return await self._provider.endpoint(self.handle, port)
+
+    async def stop(self) -> None:
+        """Have it removed."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            await self._provider.close(handle)
+
+    async def serialize(self, *, scope: str | None = None) -> dict[str, Any]:
+        """What another process needs to use it too."""
+        handle = asdict(self.handle)
+        handle["raw"] = (
+            {key: str(value) if isinstance(value, Path) else value for key, value in handle["raw"].items()}
+            if isinstance(handle["raw"], dict)
+            else handle["raw"]
+        )
+        return {**handle, "scope": scope}
+
+    @classmethod
+    async def connect(cls, descriptor: Mapping[str, Any] | Any, *, provider: SandboxProvider) -> "AsyncSandbox":
+        """The sandbox that another process described."""
+        found = cls(provider)
+        raw = descriptor["raw"]
+        if isinstance(raw, dict) and "folder" in raw:
+            raw = {**raw, "folder": Path(raw["folder"])}
+        found._handle = SandboxHandle(descriptor["sandbox_id"], descriptor["provider_name"], raw)
+        if await found.status() is not SandboxStatus.RUNNING:
+            raise SandboxCreateError(f"sandbox {descriptor['sandbox_id']} is not running")
+        return found
+
+    async def __aenter__(self) -> Self:
+        if self._handle is None:
+            await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+class Sandbox:
+    """The same for code that does not await: a loop of its own, in a thread."""
+
+    def __init__(
+        self, provider: SandboxProvider | Mapping[str, Any] | str = "bubblewrap", spec: SandboxSpec | None = None
+    ) -> None:
+        self._sandbox = AsyncSandbox(provider, spec)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox", daemon=True)
+        self._thread.start()
+
+    def _done(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SYNC_TIMEOUT_S)
+
+    def start(self, spec: SandboxSpec | None = None) -> "Sandbox":
+        self._done(self._sandbox.start(spec))
+        return self
+
+    def exec(self, command: str, **options: Any) -> SandboxExecResult:
+        found: SandboxExecResult = self._done(self._sandbox.exec(command, **options))
+        return found
+
+    def upload(self, local_path: Path | str, remote_path: str) -> None:
+        self._done(self._sandbox.upload(local_path, remote_path))
+
+    def download(self, remote_path: str, local_path: Path | str) -> None:
+        self._done(self._sandbox.download(remote_path, local_path))
+
+    def status(self) -> SandboxStatus:
+        found: SandboxStatus = self._done(self._sandbox.status())
+        return found
+
+    def stop(self) -> None:
+        """Have it removed; the thread ends with it."""
+        try:
+            self._done(self._sandbox.stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _provider(given: SandboxProvider | Mapping[str, Any] | str) -> Any:
+    if isinstance(given, str):
+        from gymnast.compat.nemo_gym.sandbox.providers import list_providers  # noqa: PLC0415 - beside its only use
+
+        given = {given: {}} if given in list_providers() else resolve_provider_config(given)
+    return create_provider(resolve_provider_config(given)) if isinstance(given, Mapping) else given
+
+
+__getattr__ = missing_from("nemo_gym.sandbox.api")

@@ -1,0 +1,76 @@
+"""`nemo_gym.sandbox.providers`: who makes sandboxes. Third parties join by `register_provider` or by an entry point."""
+
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any, Final
+
+from gymnast.compat.nemo_gym.sandbox.providers.base import (
+    SandboxCreateError,
+    SandboxEndpoint,
+    SandboxExecResult,
+    SandboxHandle,
+    SandboxProvider,
+    SandboxResources,
+    SandboxSpec,
+    SandboxStatus,
+)
+from gymnast.compat.nemo_gym.sandbox.providers.containers import ApptainerProvider, DockerProvider
+from gymnast.compat.nemo_gym.sandbox.providers.local import BubblewrapProvider
+from gymnast.compat.nemo_gym.surface import missing_from
+from gymnast.errors import NotFoundError, suggest
+
+__all__ = [
+    "SandboxCreateError",
+    "SandboxEndpoint",
+    "SandboxExecResult",
+    "SandboxHandle",
+    "SandboxProvider",
+    "SandboxResources",
+    "SandboxSpec",
+    "SandboxStatus",
+    "create_provider",
+    "get_provider_class",
+    "list_providers",
+    "register_provider",
+]
+
+ENTRY_POINTS: Final = "nemo_gym.sandbox_providers"
+_PROVIDERS: Final[dict[str, type[Any]]] = {
+    "apptainer": ApptainerProvider,
+    "bubblewrap": BubblewrapProvider,
+    "docker": DockerProvider,
+}
+
+
+def register_provider(name: str, provider_class: type[Any]) -> None:
+    """Make a provider known under a name, for this process."""
+    _PROVIDERS[name] = provider_class
+
+
+def list_providers() -> list[str]:
+    """The names of all providers."""
+    return sorted({*_PROVIDERS, *(point.name for point in metadata.entry_points(group=ENTRY_POINTS))})
+
+
+def get_provider_class(name: str) -> type[Any]:
+    """The provider of a name."""
+    if name in _PROVIDERS:
+        return _PROVIDERS[name]
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        if point.name == name:
+            found: type[Any] = point.load()
+            return found
+    raise NotFoundError(
+        f"there is no sandbox provider '{name}'", next=suggest(name, list_providers()) or ", ".join(list_providers())
+    )
+
+
+def create_provider(config: Mapping[str, Any]) -> Any:
+    """A provider as a configuration with its name as the one key says: `{docker: {…}}`."""
+    (name, options), *more = config.items()
+    if more:
+        raise ValueError(f"a sandbox provider is one of these, not all: {', '.join(config)}")
+    return get_provider_class(str(name))(**dict(options or {}))
+
+
+__getattr__ = missing_from("nemo_gym.sandbox.providers", __file__)

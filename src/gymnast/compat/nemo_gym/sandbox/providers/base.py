@@ -1,0 +1,132 @@
+"""`nemo_gym.sandbox.providers.base`: what a sandbox is asked for, what it answers, and what a provider must do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from gymnast.compat.nemo_gym.surface import missing_from
+
+__all__ = [
+    "SandboxCreateError",
+    "SandboxEndpoint",
+    "SandboxExecResult",
+    "SandboxHandle",
+    "SandboxProvider",
+    "SandboxResources",
+    "SandboxSpec",
+    "SandboxStatus",
+]
+
+
+class SandboxStatus(StrEnum):
+    """Whether a sandbox is there."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    ERROR = "error"
+    UNKNOWN = "unknown"
+
+
+class SandboxCreateError(RuntimeError):
+    """A sandbox could not be had."""
+
+
+@dataclass(slots=True)
+class SandboxExecResult:
+    """How a command ended. `error_type` says why where it did not end by itself: `timeout` or `sandbox`."""
+
+    stdout: str | None
+    stderr: str | None
+    return_code: int
+    error_type: str | None = None
+
+
+@dataclass(slots=True)
+class SandboxEndpoint:
+    """Where a port of a sandbox is reached."""
+
+    endpoint: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SandboxResources:
+    """What a sandbox may use."""
+
+    cpu: float | None = None
+    memory_mib: int | None = None
+    disk_gib: int | None = None
+    gpu: int | None = None
+    gpu_type: str | None = None
+
+    @classmethod
+    def from_mapping(cls, resources: Mapping[str, Any] | None) -> "SandboxResources":
+        """The same, from a configuration."""
+        return cls(**dict(resources or {}))
+
+
+@dataclass(slots=True)
+class SandboxSpec:
+    """The sandbox that is wanted."""
+
+    image: str | None = None
+    ttl_s: int | float | None = None
+    ready_timeout_s: int | float | None = None
+    workdir: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    """Files to begin with: path and text."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    resources: SandboxResources | Mapping[str, Any] = field(default_factory=SandboxResources)
+    entrypoint: list[str] | None = None
+    provider_options: dict[str, Any] = field(default_factory=dict)
+    ports: tuple[int, ...] | list[int] = field(default_factory=tuple)
+
+    def limits(self) -> SandboxResources:
+        """Its resources, in one form."""
+        given = self.resources
+        return given if isinstance(given, SandboxResources) else SandboxResources.from_mapping(given)
+
+
+@dataclass(slots=True)
+class SandboxHandle:
+    """A sandbox, as its provider knows it."""
+
+    sandbox_id: str
+    provider_name: str
+    raw: Any
+
+
+class SandboxProvider(Protocol):
+    """Makes sandboxes and works in them."""
+
+    name: str
+
+    async def create(self, spec: SandboxSpec) -> SandboxHandle: ...
+
+    async def exec(
+        self,
+        handle: SandboxHandle,
+        command: str,
+        *,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_s: float | None = 180,
+        user: str | int | None = None,
+    ) -> SandboxExecResult: ...
+
+    async def upload_file(self, handle: SandboxHandle, source_path: Path, target_path: str) -> None: ...
+
+    async def download_file(self, handle: SandboxHandle, source_path: str, target_path: Path) -> None: ...
+
+    async def status(self, handle: SandboxHandle) -> SandboxStatus: ...
+
+    async def endpoint(self, handle: SandboxHandle, port: int) -> SandboxEndpoint: ...
+
+    async def close(self, handle: SandboxHandle) -> None: ...
+
+
+__getattr__ = missing_from("nemo_gym.sandbox.providers.base")

@@ -1,0 +1,23 @@
+"""`nemo_gym.skills`: a folder of skills, put where a harness looks for them."""
+
+import shutil
+from pathlib import Path
+
+from gymnast.compat.nemo_gym.surface import missing_from
+from gymnast.errors import NotFoundError
+
+__all__ = [
+    "stage_skills",
+]
+
+
+def stage_skills(path: str, dest_skills_dir: Path) -> None:
+    """Copy the skills below `path` into a folder."""
+    source = Path(path)
+    if not source.is_dir():
+        raise NotFoundError(f"there is no folder of skills '{path}'", next="set skills.path to a folder of SKILL.md's")
+    dest_skills_dir.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(source, dest_skills_dir, dirs_exist_ok=True)
+
+
+__getattr__ = missing_from("nemo_gym.skills")

@@ -1,0 +1,92 @@
+"""`ng_upload_dataset_to_hf`: a JSONL file into a private dataset of the Hub, named as its users name theirs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from gymnast.compat.ng_asked import Asked, FieldError, Fields
+from gymnast.errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gymnast.config import Config
+
+PREFIX: Final = "Nemotron-RL"
+
+
+def upload_dataset_to_hf(asked: Asked) -> int:
+    """Check the rows, publish the file, say where it is."""
+    from gymnast.cli.data import hub_of
+
+    config = asked.config(stub_policy=True)
+    fields = Fields(config)
+    source = config.roots.require(fields.text("input_jsonl_fpath"), "input_jsonl_fpath")
+    repo, split = _repository(config, fields), fields.optional("split")
+    check_rows(source, needs_params=split == "train")
+    where = hub_of(config).publish(
+        repo,
+        source,
+        f"{split}.jsonl" if split else source.name,
+        revision=fields.optional("revision"),
+        create_pr=fields.flag("create_pr"),
+        message=(fields.optional("commit_message"), fields.optional("commit_description")),
+        collection=_collection(fields),
+    )
+    print(f"published  {repo}  {where}")
+    return 0
+
+
+def dataset_upload(asked: Asked) -> int:
+    """`gym dataset upload`: to the Hub, which is also what it means without --storage."""
+    from gymnast.compat.ng_data import gitlab
+
+    return gitlab(asked) if asked.values.get("storage") == "gitlab" else upload_dataset_to_hf(asked)
+
+
+def check_rows(source: Path, *, needs_params: bool) -> None:
+    """A row that no reader could use is found before it is published."""
+    from gymnast.store.lines import numbered_lines
+    from gymnast.types.task import PARAMS
+
+    for number, line in numbered_lines(source):
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise DataError(f"a row is not JSON: {error.msg}", where=f"{source} line {number}") from error
+        if not isinstance(row, dict) or (needs_params and not isinstance(row.get(PARAMS), dict)):
+            raise DataError(f"a row for training needs {PARAMS}", where=f"{source} line {number}")
+
+
+def _repository(config: Config, fields: Fields) -> str:
+    """`ORG/PREFIX-domain-NAME`; the domain and, without a name, the name come from the server's config."""
+    server, domain = _server(config, fields.optional("resource_config_path"))
+    name = fields.optional("dataset_name") or server
+    if name is None:
+        raise FieldError("+dataset_name=… is required", next="or +resource_config_path=…, the config of its server")
+    prefix = config.values.get("hf_dataset_prefix", PREFIX)
+    return f"{fields.text('hf_organization')}/" + "-".join(str(part) for part in (prefix, domain, name) if part)
+
+
+def _server(config: Config, path: str | None) -> tuple[str | None, str | None]:
+    if path is None:
+        return None, None
+    from gymnast.config.tree import plain
+    from gymnast.config.yaml_source import read_yaml
+
+    found: Any = plain(read_yaml(config.roots.require(path, "resource_config_path"), shown=path))
+    for block in found.values():
+        servers = block.get("resources_servers") if isinstance(block, dict) else None
+        for name, settings in servers.items() if isinstance(servers, dict) else ():
+            domain = settings.get("domain") if isinstance(settings, dict) else None
+            return str(name), str(domain).lower() if domain else None
+    raise FieldError("resource_config_path names no resources server", next="give the config of the dataset's server")
+
+
+def _collection(fields: Fields) -> str | None:
+    name, slug = fields.optional("hf_collection_name"), fields.optional("hf_collection_slug")
+    if (name is None) != (slug is None):
+        raise FieldError("hf_collection_name and hf_collection_slug go together")
+    return f"{fields.text('hf_organization')}/{name}-{slug}" if name else None

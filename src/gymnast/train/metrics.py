@@ -1,0 +1,112 @@
+"""Figures of batches and streams for a trainer's log, under the names that NeMo RL's logs have where both know them."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gymnast.train.samples import Sample
+
+_COLUMNS: Final = (
+    "turns_per_sample",
+    "segments_per_sample",
+    "total_tokens_per_sample",
+    "gen_tokens_per_sample",
+    "max_gen_tokens_per_turn",
+    "total_reward",
+    "versions_per_rollout",
+)
+
+
+class Metrics:
+    """Adds samples up. What it holds are numbers, not samples."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, array[float]] = {name: array("d") for name in _COLUMNS}
+        self._of_agents: dict[str, array[float]] = defaultdict(lambda: array("d"))
+        self._parts: dict[str, array[float]] = defaultdict(lambda: array("d"))
+        self._terminations: Counter[str] = Counter()
+        self._masked: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+        self._drifted = self._samples = self._trained_tokens = self._trained_samples = 0
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        """More samples."""
+        for sample in samples:
+            self._add(sample)
+
+    def figures(self) -> dict[str, float]:
+        """Everything so far."""
+        found: dict[str, float] = {"samples": self._samples}
+        for name, values in self._columns.items():
+            found |= _spread(name, values)
+        scored = self._samples - self._failed.total()
+        for kind in ("natural", "length", "turn_limit"):
+            name = "natural_termination_rate" if kind == "natural" else f"termination/{kind}_rate"
+            found[name] = self._terminations[kind] / scored if scored else 0.0
+        found["truncation_rate"] = (
+            (self._terminations["length"] + self._terminations["turn_limit"]) / scored if scored else 0.0
+        )
+        found["drift_rate"] = self._drifted / scored if scored else 0.0
+        found["trained_samples"] = self._trained_samples
+        found["trained_tokens"] = self._trained_tokens
+        found["masked"] = self._masked.total()
+        found |= {f"masked/{reason}": count for reason, count in self._masked.items()}
+        found |= {f"failed/{kind}": count for kind, count in self._failed.items()}
+        found |= {f"reward/{name}/mean": _mean(values) for name, values in self._parts.items()}
+        return found | {f"{name}/mean": _mean(values) for name, values in self._of_agents.items()}
+
+    def _add(self, sample: Sample) -> None:
+        self._samples += 1
+        if sample.mask_reason is not None:
+            self._masked[sample.mask_reason.value] += 1
+        if sample.failure is not None:
+            self._failed[sample.failure.kind] += 1
+            return
+        self._terminations[sample.termination.value] += 1
+        self._drifted += sample.drifted_calls > 0
+        self._trained_samples += sample.is_trainable
+        self._trained_tokens += sample.trained
+        turns = [end - start for segment in sample.segments for start, end in segment.turns]
+        total = sum(len(segment.ids) - segment.shared for segment in sample.segments)
+        reward = sample.reward or 0.0
+        row = (sample.turns, len(sample.segments), total, sum(turns), max(turns, default=0), reward)
+        for name, value in zip(_COLUMNS, (*row, len(sample.versions)), strict=True):
+            self._columns[name].append(value)
+        for name, value in sample.components.items():
+            self._parts[name].append(value)
+        self._of_agents[f"{sample.agent}/reward"].append(reward)
+        for name, value in sample.numbers.items():
+            self._of_agents[f"{sample.agent}/{name}"].append(value)
+
+
+def batch_metrics(samples: Iterable[Sample]) -> dict[str, float]:
+    """The figures of some samples."""
+    metrics = Metrics()
+    metrics.add(samples)
+    return metrics.figures()
+
+
+def _mean(values: array[float]) -> float:
+    return float(np.mean(values)) if values else 0.0
+
+
+def _spread(name: str, values: array[float]) -> dict[str, float]:
+    if not values:
+        return {}
+    found = np.frombuffer(values, dtype=np.float64)
+    return {
+        f"{name}/mean": float(found.mean()),
+        f"{name}/max": float(found.max()),
+        f"{name}/min": float(found.min()),
+        f"{name}/median": float(np.median(found)),
+        f"{name}/stddev": float(found.std(ddof=1)) if len(found) > 1 else 0.0,
+        f"{name}/p95": float(np.percentile(found, 95)),
+        f"{name}/p99": float(np.percentile(found, 99)),
+    }

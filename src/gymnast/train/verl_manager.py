@@ -1,0 +1,60 @@
+"""verl's agent-loop manager with Gymnast behind it, for the trainer that passes DataProto (`trainer.use_v1: false`).
+
+    actor_rollout_ref.rollout.agent.agent_loop_manager_class: gymnast.train.verl_manager.GymnastAgentLoopManager
+
+Rollouts (turns, tools, harness, environment, reward) are Gymnast's; engines, weights and training stay verl's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from verl.experimental.agent_loop import AgentLoopManager
+from verl.utils.ray_utils import auto_await
+
+from gymnast.train import verl_advantage
+from gymnast.train.sequences import generations_of
+from gymnast.train.verl_batch import data_proto, log_figures
+from gymnast.train.verl_collecting import VerlCollecting, pad_id_of
+
+if TYPE_CHECKING:
+    from verl import DataProto
+
+
+class GymnastAgentLoopManager(AgentLoopManager):  # type: ignore[misc] # verl ships with the extra
+    """Hands rollout collection to Gymnast."""
+
+    def __init__(self, config: Any, llm_client: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, llm_client, *args, **kwargs)
+        verl_advantage.register()
+        self._pad_id = pad_id_of(str(self.model_config.path))
+        self._collecting = VerlCollecting(config, llm_client)
+
+    @classmethod
+    @auto_await  # type: ignore[untyped-decorator]
+    async def create(cls, *args: Any, **kwargs: Any) -> GymnastAgentLoopManager:
+        """As verl's own: no workers are started, Gymnast's servers are."""
+        return await asyncio.to_thread(cls, *args, **kwargs)
+
+    @auto_await  # type: ignore[untyped-decorator]
+    async def generate_sequences(self, prompts: DataProto) -> DataProto:
+        """A row for each that was asked for. Raises FewerRolloutsError when rollouts are missing."""
+        columns = prompts.non_tensor_batch
+        validate = bool(prompts.meta_info.get("validate", False))
+        tasks = self._collecting.tasks(columns, validate=validate)
+        groups = [str(uid) for uid in columns.get("uid", range(len(tasks)))]
+        generations = generations_of(groups)
+        work = self._collecting.collect(tasks[::generations], generations)
+        batch = await asyncio.wrap_future(self._collecting.background.start(work))
+        proto = data_proto(
+            list(batch.samples), groups, pad_id=self._pad_id, masked_vote=self._collecting.settings.masked_vote
+        )
+        # verl joins what it asked with what comes back, and keeps no columns of the question itself
+        proto.non_tensor_batch = {**columns, **proto.non_tensor_batch}
+        proto.meta_info["timing"] = log_figures(batch)
+        return proto
+
+    def close(self) -> None:
+        """End Gymnast's servers."""
+        self._collecting.close()

@@ -1,0 +1,161 @@
+"""Environments, agents and models written for NeMo Gym, unmodified, in whole collections in this process."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gymnast
+from gymnast.config import Config
+from gymnast.errors import MissingRolloutsError, UserError
+from gymnast.types.usage import MODEL_USAGE
+from tests.contract.nemo_gym_policy import CHECKOUT, PLAYED, policy
+from tests.support import read_jsonl
+
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+Configure = Callable[..., Config]
+EXAMPLES = [pytest.param(name, marks=needs_bubblewrap if name == "shell_golf" else ()) for name in PLAYED]
+
+
+def rows_of(name: str) -> str:
+    return f"resources_servers/{name}/data/example.jsonl"
+
+
+def loaded(configure: Configure, path: str, initial: dict[str, Any]) -> Config:
+    return configure(config_paths=[path], search_dirs=[CHECKOUT], initial=initial)
+
+
+async def collected(config: Config, source: str, output: Path, **options: Any) -> list[Any]:
+    async for _ in gymnast.collect(source, output, config=config, max_attempts=1, **options):
+        pass
+    return sorted(read_jsonl(output), key=lambda row: (row["_ng_task_index"], row["_ng_rollout_index"]))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+async def test_every_environment_of_the_checkout(name: str, configure: Configure, tmp_path: Path) -> None:
+    played = PLAYED[name]
+    config = loaded(configure, f"resources_servers/{name}/configs/{name}.yaml", policy(played.turns))
+    records = await collected(config, rows_of(name), tmp_path / "out.jsonl")
+    assert [record["reward"] for record in records] == played.rewards
+    assert {key: records[0].get(key) for key in played.fields} == played.fields
+    assert records[0]["agent_ref"]["name"] == f"{name}_agent"
+
+
+async def test_tool_outputs_are_what_the_routes_answered(configure: Configure, tmp_path: Path) -> None:
+    name = "ticket_office"
+    config = loaded(configure, f"resources_servers/{name}/configs/{name}.yaml", policy(PLAYED[name].turns))
+    record = (await collected(config, rows_of(name), tmp_path / "out.jsonl", limit=1))[0]
+    outputs = [item["output"] for item in record["response"]["output"] if item["type"] == "function_call_output"]
+    assert outputs == [
+        '{"price":40}',
+        '{"detail":"no tickets for dog"}',
+        "9 to 17",
+        '{"unknown":"lost_and_found","asked":{"what":"hat"}}',
+        '{"total":48}',
+    ]
+
+
+async def test_fields_that_the_reply_does_not_declare_are_dropped(configure: Configure, tmp_path: Path) -> None:
+    config = loaded(configure, "resources_servers/tally_counter/configs/tally_counter.yaml", policy(["no"]))
+    record = (await collected(config, rows_of("tally_counter"), tmp_path / "out.jsonl", limit=1))[0]
+    assert not {"initial_count", "expected_count"} & record.keys()
+
+
+async def test_an_agent_with_a_run_of_its_own(configure: Configure, tmp_path: Path) -> None:
+    config = configure(
+        config_paths=[
+            "responses_api_agents/two_try_agent/configs/two_try_agent.yaml",
+            "responses_api_models/echo_model/configs/echo_model.yaml",
+        ],
+        search_dirs=[CHECKOUT],
+    )
+    records = await collected(config, rows_of("spelling_bee"), tmp_path / "out.jsonl")
+    assert [(record["tries"], record["reward"]) for record in records] == [(1, 1.0)] * 5  # "Spell rhythm" ends so
+    assert records[0]["response"]["usage"]["input_tokens"] == len("Spell rhythm")
+    assert records[0][MODEL_USAGE]["calls"] == 1
+
+
+async def test_its_hooks_make_the_metrics_of_a_run(configure: Configure, tmp_path: Path) -> None:
+    config = loaded(configure, "resources_servers/spelling_bee/configs/spelling_bee.yaml", policy(["It is spelt cat"]))
+    await collected(config, rows_of("spelling_bee"), tmp_path / "out.jsonl", num_repeats=2)
+    (entry,) = read_json(tmp_path / "out_aggregate_metrics.json")
+    assert entry["agent_metrics"]["easy/pass@2/accuracy"] == pytest.approx(100 / 3)
+    assert entry["key_metrics"] == {"pass@2/accuracy": 20.0}
+
+
+async def test_a_judge_that_fails_leaves_a_failure_and_no_reward(configure: Configure, tmp_path: Path) -> None:
+    initial = policy(["The sea."])
+    broken = {"entrypoint": "app.py", "replies": [{"status": 400, "body": "no"}]}
+    config = configure(
+        config_paths=["resources_servers/essay_judge/configs/essay_judge.yaml"],
+        search_dirs=[CHECKOUT],
+        initial={**initial, "judge_model": {"responses_api_models": {"scripted_model": broken}}},
+    )
+    with pytest.raises(MissingRolloutsError):
+        await collected(config, rows_of("essay_judge"), tmp_path / "out.jsonl", limit=2)
+    failures = read_jsonl(tmp_path / "out_failures.jsonl")
+    assert {row["_ng_failure_class"] for row in failures} == {"judge_failed"}
+    assert failures[0]["failure"]["layer"] == "verifier"
+    assert not read_jsonl(tmp_path / "out.jsonl")
+
+
+async def test_what_a_server_raises_is_recorded_with_its_stage(configure: Configure, tmp_path: Path) -> None:
+    config = loaded(
+        configure,
+        "resources_servers/unit_converter/configs/unit_converter.yaml",
+        {**policy(["3"]), "unit_converter": {"resources_servers": {"unit_converter": {"factors": {"yards": 1.0}}}}},
+    )
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"responses_create_params": {"input": "x"}, "metres": 1, "unit": "parsecs"}\n')
+    with pytest.raises(MissingRolloutsError):
+        await collected(config, str(source), tmp_path / "out.jsonl")
+    (failure,) = read_jsonl(tmp_path / "out_failures.jsonl")
+    found = failure["failure"]
+    assert (found["kind"], found["stage"], found["instance"]) == ("verifier_error", "verify", "unit_converter")
+    assert "KeyError" in found["message"]
+
+
+async def test_in_workers(configure: Configure, tmp_path: Path) -> None:
+    config = loaded(configure, "resources_servers/spelling_bee/configs/spelling_bee.yaml", policy(["It is spelt cat"]))
+    records = await collected(config, rows_of("spelling_bee"), tmp_path / "out.jsonl", workers=1)
+    assert [record["reward"] for record in records] == PLAYED["spelling_bee"].rewards
+    (entry,) = read_json(tmp_path / "out_aggregate_metrics.json")
+    assert entry["key_metrics"] == {"pass@1/accuracy": 20.0}
+
+
+async def test_in_a_child_process(configure: Configure, tmp_path: Path) -> None:
+    elsewhere = {"market_feed": {"resources_servers": {"market_feed": {"runs_in": "child"}}}}
+    path = "resources_servers/market_feed/configs/market_feed.yaml"
+    config = loaded(configure, path, {**policy(PLAYED["market_feed"].turns), **elsewhere})
+    records = await collected(config, rows_of("market_feed"), tmp_path / "out.jsonl")
+    assert [record["reward"] for record in records] == [1.0] * 5
+
+
+def test_bad_settings_are_told_before_anything_starts(configure: Configure, tmp_path: Path) -> None:
+    path = "resources_servers/unit_converter/configs/unit_converter.yaml"
+    bad = {"unit_converter": {"resources_servers": {"unit_converter": {"factors": {"feet": -1}}}}}
+    from gymnast.runtime.loader import check_settings
+
+    (problem,) = check_settings(loaded(configure, path, {**policy(["x"]), **bad}).instance("unit_converter"))
+    assert "factors must be positive" in problem.what
+
+
+def test_a_name_outside_of_the_surface_is_said(configure: Configure, tmp_path: Path) -> None:
+    folder = tmp_path / "resources_servers" / "odd"
+    folder.mkdir(parents=True)
+    (folder / "app.py").write_text("from nemo_gym.server_utils import start_ray\n")
+    initial = {"odd": {"resources_servers": {"odd": {"entrypoint": "app.py", "domain": "other"}}}, **policy(["x"])}
+    from gymnast.runtime.loader import load_entry
+
+    with pytest.raises(UserError, match=r"nemo_gym\.server_utils has no 'start_ray'"):
+        load_entry(configure(initial=initial).instance("odd"))
+
+
+def read_json(path: Path) -> Any:
+    import json
+
+    return json.loads(path.read_text())

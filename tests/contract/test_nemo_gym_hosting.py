@@ -1,0 +1,242 @@
+"""How a server written for NeMo Gym lives in a cell: sessions, isolation, failures, peers, ports, its own packages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymnast.config import Config, read_environ
+from gymnast.errors import StartError
+from gymnast.runtime.cell import Cell, options_from
+from gymnast.types.failure import Stage
+from gymnast.wire.calls import Calls, Scope
+from gymnast.wire.http_client import HttpClient
+from gymnast.wire.transports import Http
+from tests.contract.nemo_gym_policy import CHECKOUT, policy
+from tests.integration.test_serving import tiny_wheel
+
+Configure = Callable[..., Config]
+RESPONSE = {
+    "id": "r",
+    "created_at": 0.0,
+    "model": "m",
+    "object": "response",
+    "output": [],
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+}
+APP = """
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from nemo_gym.base_resources_server import (
+    BaseResourcesServerConfig, BaseSeedSessionRequest, BaseVerifyRequest, BaseVerifyResponse, SimpleResourcesServer,
+)
+from nemo_gym.server_utils import get_response_json, get_server_url, raise_for_status
+from pydantic import BaseModel, ConfigDict
+
+
+class Row(BaseSeedSessionRequest):
+    model_config = ConfigDict(extra="allow")
+    note: dict[str, Any] = {}
+
+
+class Ask(BaseModel):
+    server: str
+    path: str
+    body: dict[str, Any] = {}
+
+
+class Odd(SimpleResourcesServer):
+    config: BaseResourcesServerConfig
+
+    def setup_webserver(self) -> FastAPI:
+        app = super().setup_webserver()
+        app.post("/ask")(self.ask)
+        app.post("/where")(self.where)
+        app.post("/cookie")(self.cookie)
+        app.post("/teapot")(self.teapot)
+        return app
+
+    async def seed_session(self, body: Row):
+        body.note["spoiled"] = True
+        return {}
+
+    async def ask(self, body: Ask) -> dict[str, Any]:
+        reply = await self.server_client.post(body.server, body.path, json=body.body)
+        await raise_for_status(reply)
+        return {"answer": await get_response_json(reply)}
+
+    async def where(self, request: Request) -> dict[str, Any]:
+        return {"url": get_server_url(self.config.name), "state": request.state.rollout_id}
+
+    async def cookie(self, response: Response) -> dict[str, Any]:
+        response.set_cookie("flavour", "oat")
+        return {}
+
+    async def teapot(self) -> None:
+        raise HTTPException(status_code=418, detail={"kind": "teapot"})
+
+    async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
+        return BaseVerifyResponse(**body.model_dump(), reward=1.0)
+"""
+
+
+def block(implementation: str, **settings: Any) -> dict[str, Any]:
+    return {"resources_servers": {implementation: {"entrypoint": "app.py", "domain": "other", **settings}}}
+
+
+def written(folder: Path, name: str = "odd", text: str = APP, requirements: str = "") -> None:
+    home = folder / "resources_servers" / name
+    home.mkdir(parents=True)
+    (home / "app.py").write_text(text)
+    (home / "requirements.txt").write_text(requirements)
+
+
+@asynccontextmanager
+async def living(config: Config, **options: Any) -> AsyncIterator[Cell]:
+    instances = list(config.checked().instances.values())
+    async with Cell(instances, options_from(config, read_environ(), **options)) as cell:
+        yield cell
+
+
+@pytest.fixture
+async def odd(configure: Configure, tmp_path: Path) -> AsyncIterator[Cell]:
+    written(tmp_path)
+    async with living(configure(initial={"odd": block("odd"), **policy(["hello"])})) as cell:
+        yield cell
+
+
+async def test_a_session_begun_in_memory_goes_on_over_the_port(configure: Configure, http: HttpClient) -> None:
+    path = "resources_servers/tally_counter/configs/tally_counter.yaml"
+    config = configure(config_paths=[path], search_dirs=[CHECKOUT], initial=policy(["x"]))
+    async with living(config) as cell:
+        scope = Scope()
+        await cell.calls.call("tally_counter", "/seed_session", {"initial_count": 3}, scope)
+        assert list(scope.jars["tally_counter"]) == ["TallyCounter___tally_counter"]
+        outside = Calls({"tally_counter": Http(cell.addresses["tally_counter"].url, http)})
+        assert (await outside.call("tally_counter", "/add", {"count": 4}, scope)).body == {"success": True}
+        assert (await cell.calls.call("tally_counter", "/get_count", {}, scope)).body == {"count": 7}
+        stranger = await cell.calls.call("tally_counter", "/add", {"count": 1})
+        assert (stranger.status, stranger.body[:9]) == (500, "KeyError(")
+        forged = Scope(inherited={"TallyCounter___tally_counter": "nonsense"})
+        assert (await cell.calls.call("tally_counter", "/get_count", {}, forged)).status == 500
+
+
+async def test_sessions_do_not_see_each_other(configure: Configure) -> None:
+    path = "resources_servers/tally_counter/configs/tally_counter.yaml"
+    config = configure(config_paths=[path], search_dirs=[CHECKOUT], initial=policy(["x"]))
+    async with living(config) as cell:
+
+        async def play(start: int) -> int:
+            scope = Scope()
+            await cell.calls.call("tally_counter", "/seed_session", {"initial_count": start}, scope)
+            await cell.calls.call("tally_counter", "/add", {"count": 1000}, scope)
+            found: int = (await cell.calls.call("tally_counter", "/get_count", {}, scope)).body["count"]
+            return found
+
+        assert await asyncio.gather(*(play(start) for start in range(50))) == [1000 + start for start in range(50)]
+
+
+async def test_in_memory_and_over_the_port_the_answers_are_the_same(odd: Cell, http: HttpClient) -> None:
+    outside = Calls({"odd": Http(odd.addresses["odd"].url, http)})
+    row = {"responses_create_params": {"input": "x"}, "response": RESPONSE}
+    asked: list[tuple[str, Any]] = [
+        ("/verify", row),
+        ("/verify", {}),
+        ("/verify", {**row, "response": {**RESPONSE, "output": [{"type": "message"}]}}),
+        ("/verify", [1]),
+        ("/verify", None),
+        ("/teapot", None),
+        ("/nowhere", {}),
+        ("/ask", {"server": "odd", "path": "/teapot"}),
+        ("/ask", {"server": "nobody", "path": "/x"}),
+        ("/aggregate_metrics", {"verify_responses": [{"reward": 1.0, "_ng_task_index": 0}]}),
+    ]
+    for path, body in asked:
+        inside, over_port = await odd.calls.call("odd", path, body), await outside.call("odd", path, body)
+        assert (inside.status, inside.body) == (over_port.status, over_port.body), path
+        assert inside.failure == over_port.failure
+
+
+async def test_what_a_handler_does_to_its_body_reaches_nobody(odd: Cell) -> None:
+    row = {"note": {"kept": 1}}
+    await odd.calls.call("odd", "/seed_session", row)
+    assert row == {"note": {"kept": 1}}
+
+
+async def test_peers_are_called_in_the_name_of_the_attempt(odd: Cell) -> None:
+    body = {"server": "policy_model", "path": "/v1/responses", "body": {"input": "hi"}}
+    from gymnast.wire.trail import Trail
+
+    trail = Trail()
+    reply = await odd.calls.call("odd", "/ask", body, Scope("4-2", trail), stage=Stage.TOOL)
+    assert reply.body["answer"]["output"][0]["content"][0]["text"] == "hello"
+    assert trail.account is not None
+    assert trail.account.calls == 1
+
+
+async def test_an_inner_failure_keeps_its_kind(odd: Cell) -> None:
+    body = {"server": "policy_model", "path": "/v1/responses", "body": {"inputs": "hi"}}
+    reply = await odd.calls.call("odd", "/ask", body)
+    assert reply.status == 500
+    assert reply.body.startswith('Hit an exception in Odd___odd calling an inner server: b\'{"detail":')
+    lost = await odd.calls.call("odd", "/ask", {"server": "nobody", "path": "/x"})
+    assert lost.status == 500
+    assert "nobody" in lost.body
+
+
+async def test_addresses_and_prefixes(odd: Cell) -> None:
+    found = await odd.calls.call("odd", "/ng-rollout/7-3/training-token-capture/where", {})
+    assert found.body == {"url": odd.addresses["odd"].url, "state": "7-3"}
+
+
+async def test_cookies_that_a_handler_sets(odd: Cell) -> None:
+    reply = await odd.calls.call("odd", "/cookie", {})
+    assert reply.cookies["flavour"] == "oat"
+
+
+async def test_middleware_of_its_own_is_run(configure: Configure, tmp_path: Path) -> None:
+    own = "        @app.middleware('http')\n        async def mark(request: Request, call_next: Any) -> Any:\n"
+    own += "            reply = await call_next(request)\n            reply.headers['x-marked'] = 'yes'\n"
+    own += "            return reply\n\n        return app\n"
+    written(tmp_path, text=APP.replace("        return app\n", own))
+    async with living(configure(initial={"odd": block("odd")})) as cell:
+        reply = await cell.calls.call("odd", "/teapot", None)
+        assert (reply.status, reply.headers["x-marked"]) == (418, "yes")
+
+
+async def test_a_server_that_cannot_be_made_is_said(configure: Configure, tmp_path: Path) -> None:
+    broken = "    def model_post_init(self, context: Any) -> None:\n        raise OSError('no such model')\n\n"
+    written(tmp_path, text=APP.replace("    def setup_webserver", broken + "    def setup_webserver"))
+    with pytest.raises(StartError, match="odd could not be made: OSError: no such model"):
+        async with living(configure(initial={"odd": block("odd")})):
+            pass
+
+
+def test_of_several_classes_the_one_that_is_served_is_meant(configure: Configure, tmp_path: Path) -> None:
+    from gymnast.runtime.loader import load_entry
+
+    more = "\n\nclass Odder(Odd):\n    pass\n\n\nif __name__ == '__main__':\n    Odd.run_webserver()\n"
+    written(tmp_path, text=APP + more)
+    entry: Any = load_entry(configure(initial={"odd": block("odd")}).instance("odd"))
+    assert entry.__name__ == "Odd"
+
+
+async def test_requirements_that_are_not_met_put_it_into_a_process_of_its_own(
+    configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYMNAST_CACHE_DIR", str(tmp_path / "cache"))
+    requirements = f"-e nemo-gym[dev] @ ../../\ntinything @ file://{tiny_wheel(tmp_path)}\n"
+    written(tmp_path, requirements=requirements, text=APP + "import tinything\n")
+    config = configure(initial={"odd": block("odd"), **policy(["hello"])})
+    async with living(config, log_dir=tmp_path / "logs") as cell:
+        assert cell.children["odd"].is_up
+        body = {"server": "policy_model", "path": "/v1/responses", "body": {"input": "hi"}}
+        assert (await cell.calls.call("odd", "/ask", body)).body["answer"]["model"] == "scripted"

@@ -1,0 +1,335 @@
+"""The smaller parts of the surface, by what their names promise."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from fastapi.testclient import TestClient
+from nemo_gym.base_responses_api_agent import BaseResponsesAPIAgentConfig, SimpleResponsesAPIAgent
+from nemo_gym.base_responses_api_model import CaptureStore, _CaptureMiddleware, merge_model_call_capture_into_record
+from nemo_gym.openai_utils import (
+    NeMoGymAsyncOpenAI,
+    NeMoGymResponse,
+    NeMoGymResponseCreateParamsNonStreaming,
+    NeMoGymResponseUsage,
+    accumulate_response_usage,
+)
+from nemo_gym.prompt import PromptConfig, apply_prompt_to_row, fill_prompt
+from nemo_gym.responses_converter import VLLMConverter, _usage_detail, split_responses_input_output_items
+from nemo_gym.reward_profile import add_avg_sample_std_dev, compute_pass_majority_metrics, highest_k_metrics
+from nemo_gym.rollout_collection import _attach_trajectory_record
+from nemo_gym.rollout_observability import AgentObservationBundle, ModelCallRef, ToolCallObservation
+from nemo_gym.sandbox import (
+    AsyncSandbox,
+    Sandbox,
+    SandboxCreateError,
+    SandboxSpec,
+    SandboxStatus,
+    list_providers,
+    resolve_provider_config,
+    resolve_provider_metadata,
+    rewrite_image,
+)
+from nemo_gym.sandbox.providers.docker import DockerCreateConfig, DockerProvider
+from nemo_gym.server_utils import BaseServerConfig, ServerClient, apply_rollout_prefix, request
+from nemo_gym.skills import stage_skills
+from omegaconf import OmegaConf
+from pydantic import ValidationError
+
+from gymnast.compat.nemo_gym.current import close_session
+from gymnast.errors import NotFoundError
+from tests.contract.nemo_gym_policy import CHECKOUT
+
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+USAGE: dict[str, Any] = {
+    "input_tokens": 3,
+    "input_tokens_details": {"cached_tokens": 1},
+    "output_tokens": 4,
+    "output_tokens_details": {"reasoning_tokens": None},
+    "total_tokens": 7,
+}
+
+
+# --- types -----------------------------------------------------------------------------------------------------------
+
+
+def test_training_fields_come_all_or_not_at_all() -> None:
+    message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": []}
+    base = {
+        "id": "r",
+        "created_at": 0,
+        "model": "m",
+        "object": "response",
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+    }
+    tokens = {"prompt_token_ids": [1], "generation_token_ids": [2], "generation_log_probs": [-0.5]}
+    whole = NeMoGymResponse.model_validate({**base, "output": [{**message, **tokens}], "of_mine": 1})
+    assert whole.model_dump()["output"][0]["generation_log_probs"] == [-0.5]
+    assert whole.model_dump()["of_mine"] == 1
+    with pytest.raises(ValidationError, match="generation_log_probs"):
+        NeMoGymResponse.model_validate({**base, "output": [{**message, "prompt_token_ids": [1]}]})
+    with pytest.raises(ValidationError, match="must say its `type`"):
+        NeMoGymResponse.model_validate({**base, "output": [{"role": "user", "content": "x"}]})
+
+
+def test_create_params_refuse_what_is_unknown_and_forgive_items() -> None:
+    item = {"role": "user", "content": [{"type": "input_text", "text": "x"}], "of_mine": 1}
+    params = NeMoGymResponseCreateParamsNonStreaming.model_validate({"input": [item]})
+    assert params.model_dump()["input"][0] == {"role": "user", "content": item["content"], "type": "message"}
+    with pytest.raises(ValidationError, match="top_k"):
+        NeMoGymResponseCreateParamsNonStreaming.model_validate({"input": "x", "top_k": 1})
+    tool = {"type": "function", "name": "f", "parameters": {}}
+    with pytest.raises(ValidationError, match="strict"):
+        NeMoGymResponseCreateParamsNonStreaming.model_validate({"input": "x", "tools": [tool]})
+
+
+def test_usage_adds_up_and_unknown_stays_unknown() -> None:
+    usage = NeMoGymResponseUsage.model_validate(USAGE)
+    total = accumulate_response_usage(accumulate_response_usage(None, usage), usage)
+    assert total is not None
+    assert (total.total_tokens, total.input_tokens_details.cached_tokens) == (14, 2)
+    assert total.output_tokens_details.reasoning_tokens is None
+    assert NeMoGymResponseUsage.sum_from_list([usage, usage, usage]).input_tokens == 9
+    assert _usage_detail(usage, "input_tokens_details", "cached_tokens") == 1
+    assert (
+        _usage_detail({"cached_input_tokens": 5}, "input_tokens_details", "cached_tokens", "cached_input_tokens") == 5
+    )
+
+
+def test_a_chat_as_items_and_what_came_before_the_model_spoke() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    tokens = {"prompt_token_ids": [1], "generation_token_ids": [2], "generation_log_probs": [-0.5]}
+    chat: list[dict[str, Any]] = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "u"},
+        {"role": "assistant", "content": "<think>t</think>a", "tool_calls": [call], **tokens},
+        {"role": "tool", "tool_call_id": "c", "content": "o"},
+    ]
+    converter = VLLMConverter(return_token_id_information=True)
+    items = converter.chat_completions_messages_to_responses_items(chat)
+    before, after = split_responses_input_output_items(items)
+    kinds = ["reasoning", "message", "function_call", "function_call_output"]
+    assert [getattr(item, "role", None) for item in before] == ["system", "user"]
+    assert [getattr(item, "type", None) for item in after] == kinds
+    assert getattr(after[2], "generation_token_ids", None) == [2]
+    again = converter.responses_to_chat_completion_create_params(
+        NeMoGymResponseCreateParamsNonStreaming.model_validate({"input": items})
+    )
+    said: Any = again.messages[2]
+    assert (said["content"], said["generation_token_ids"]) == ("<think>t</think>a", [2])
+
+
+# --- metrics, prompts, paths -----------------------------------------------------------------------------------------
+
+
+def test_metrics_by_k() -> None:
+    tasks: list[list[dict[str, Any]]] = [
+        [{"reward": 1.0, "a": "x"}, {"reward": 0.0, "a": None}],
+        [{"reward": 0.0, "a": "y"}] * 2,
+    ]
+    metrics, scores, names, most = compute_pass_majority_metrics(tasks, answer_key="a")
+    assert (metrics["pass@2/accuracy"], metrics["pass@1[avg-of-2]/no_answer"]) == (50.0, 25.0)
+    assert (names, most) == (["accuracy", "no_answer"], 2)
+    add_avg_sample_std_dev(metrics, scores, names, most)
+    assert metrics["pass@1[avg-of-2]/accuracy/avg_sample_std_dev"] == pytest.approx(0.5**0.5 / 2)
+    assert highest_k_metrics(metrics, "pass@1[avg-of-{k}]", score_names=["accuracy"]) == {
+        "pass@1[avg-of-2]/accuracy": 25.0
+    }
+    doubled, *_ = compute_pass_majority_metrics(tasks, score_fn=lambda row: {"half": row["reward"] / 2})
+    assert doubled["pass@1/half"] == 25.0
+
+
+def test_prompts() -> None:
+    config = PromptConfig(user="Q: {question}", system="be brief")
+    filled = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "Q: why?"}]
+    assert fill_prompt(config, {"question": "why?"}) == filled
+    row = apply_prompt_to_row({"question": "why?", "responses_create_params": {"temperature": 0.5}}, config)
+    assert row["responses_create_params"] == {"temperature": 0.5, "input": filled}
+
+
+def test_prefixes_stand_before_v1() -> None:
+    assert apply_rollout_prefix("http://h:1/v1", "3-0") == "http://h:1/ng-rollout/3-0/v1"
+    assert apply_rollout_prefix("http://h:1", None) == "http://h:1"
+
+
+def test_skills_are_copied(tmp_path: Path) -> None:
+    (tmp_path / "from" / "cook").mkdir(parents=True)
+    (tmp_path / "from" / "cook" / "SKILL.md").write_text("stir")
+    stage_skills(str(tmp_path / "from"), tmp_path / "to")
+    assert (tmp_path / "to" / "cook" / "SKILL.md").read_text() == "stir"
+    with pytest.raises(NotFoundError):
+        stage_skills(str(tmp_path / "nowhere"), tmp_path / "to")
+
+
+# --- observability ---------------------------------------------------------------------------------------------------
+
+
+def test_captures_are_read_back_and_attached(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(CHECKOUT))
+        echo = importlib.import_module("responses_api_models.echo_model.app")
+    told = OmegaConf.create({"observability_enabled": True, "model_call_capture_dir": str(tmp_path)})
+    client = ServerClient(head_server_config=BaseServerConfig(host="h", port=1), global_config_dict=told)
+    config = echo.EchoModelConfig(host="h", port=1, entrypoint="app.py", name="echo")
+    app = echo.EchoModel(config=config, server_client=client).setup_webserver()
+    assert any(layer.cls is _CaptureMiddleware for layer in app.user_middleware)
+    web_client = TestClient(app)
+    web_client.post("/ng-rollout/4-1/v1/responses", json={"input": "hi"})
+    web_client.post("/v1/responses", json={"input": "not mine"})
+    web_client.post("/ng-rollout/4-1/v1/responses", json={"inputs": "bad"})
+    store = CaptureStore(tmp_path)
+    with store.path_for("4-1").open("ab") as torn:
+        torn.write(b'{"torn')
+    assert store.read_available("4-1")[1] == 1
+    row = merge_model_call_capture_into_record({"_ng_task_index": 4, "_ng_rollout_index": 1}, [tmp_path])
+    capture = row["ng_model_call_capture"]
+    assert [call["error_category"] for call in capture["calls"]] == [None, "client_error"]
+    assert (capture["calls"][0]["tokens_in"], capture["metrics"]["num_calls"]) == (2, 2)
+    assert "request" not in capture["calls"][0]
+
+
+def test_a_trajectory_is_made_of_what_an_agent_told() -> None:
+    call = ToolCallObservation(invocation_id="i", tool_call_id="c", tool_name="f", started_at=1.0, completed_at=2.0)
+    bundle = AgentObservationBundle(source="agent", records=[call])
+    output = [{"type": "function_call_output", "call_id": "c", "output": "42"}]
+    result = {"ng_agent_observations": bundle.model_dump(), "response": {"output": output}}
+    _attach_trajectory_record({"_ng_task_index": 4, "_ng_rollout_index": 1, "problem_id": "p"}, result)
+    made: Any = result["ng_trajectory"]
+    assert (made["task_id"], made["rollout_id"], made["tool_calls"][0]["output"]) == ("p", "4-1", "42")
+    with pytest.raises(ValidationError, match="named by"):
+        ModelCallRef()
+    with pytest.raises(ValidationError, match="before it begins"):
+        ToolCallObservation(invocation_id="i", tool_call_id="c", started_at=2.0, completed_at=1.0)
+    with pytest.raises(ValidationError, match="twice"):
+        AgentObservationBundle(source="agent", records=[call, call])
+
+
+def test_an_agent_tells_rollouts_apart_where_that_is_wanted() -> None:
+    class Agent(SimpleResponsesAPIAgent):
+        async def responses(self, body: Any = None) -> Any: ...
+
+        async def run(self, body: Any = None) -> Any: ...
+
+    def agent(**told: Any) -> Agent:
+        model = {"responses_api_models": {"vllm": {"host": "h", "port": 8}}}
+        config = OmegaConf.create({"policy_model": model, **told})
+        client = ServerClient(head_server_config=BaseServerConfig(host="h", port=1), global_config_dict=config)
+        own = BaseResponsesAPIAgentConfig(host="h", port=1, entrypoint="app.py", name="a", token_id_capture=True)
+        return Agent(config=own, server_client=client)
+
+    row = {"_ng_task_index": 3, "_ng_rollout_index": 0, "_ng_attempt_index": 2}
+    assert agent().url_path_for_run("/v1/responses", row) == "/v1/responses"
+    assert agent().resolve_model_base_url("policy_model", "3-0") == "http://h:8/v1"
+    seen = agent(observability_enabled=True)
+    assert seen.url_path_for_run("/v1/responses", row) == "/ng-rollout/3-0-a2/v1/responses"
+    kept = agent(token_id_capture={"enabled": True})
+    wanted = "http://h:8/ng-rollout/3-0/training-token-capture/v1"
+    assert kept.resolve_model_base_url("policy_model", "3-0") == wanted
+    assert kept.base_url_for_run("http://h:8/v1", row).startswith("http://h:8/ng-rollout/3-0-a2/")
+
+
+# --- sandboxes -------------------------------------------------------------------------------------------------------
+
+
+@needs_bubblewrap
+async def test_a_sandbox_keeps_its_files_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("hello\n")
+    async with AsyncSandbox({"bubblewrap": {}}, SandboxSpec(files={"a/b.txt": "begun"}, env={"WHO": "me"})) as box:
+        await box.upload(tmp_path / "in.txt", "/work/in.txt")
+        done = await box.exec("cat a/b.txt work/in.txt; echo $WHO > out.txt; exit 3")
+        assert (done.stdout, done.return_code) == ("begunhello\n", 3)
+        await box.download("out.txt", tmp_path / "got" / "out.txt")
+        assert (tmp_path / "got" / "out.txt").read_text() == "me\n"
+        assert (await box.exec("sleep 30", timeout_s=0.3)).error_type == "timeout"
+        assert (await box.exec(f"ls {Path(__file__).parent}")).return_code != 0
+        with pytest.raises(ValueError, match="leads out"):
+            await box.download("../../etc/passwd", tmp_path / "x")
+        again = await AsyncSandbox.connect(await box.serialize(), provider=box._provider)
+        assert (await again.exec("cat out.txt")).stdout == "me\n"
+        assert await box.status() is SandboxStatus.RUNNING
+    assert await box.status() is SandboxStatus.STOPPED
+
+
+@needs_bubblewrap
+def test_a_sandbox_without_awaiting() -> None:
+    with Sandbox("bubblewrap") as box:
+        assert box.exec("echo hi").stdout == "hi\n"
+
+
+def test_providers_by_name_and_inline() -> None:
+    named = {"farm": {"docker": {"network": "none"}, "default_metadata": {"team": "a"}}}
+    assert resolve_provider_config("farm", named) == {"docker": {"network": "none"}}
+    assert resolve_provider_metadata("farm", named) == {"team": "a"}
+    assert resolve_provider_config({"apptainer": None}) == {"apptainer": {}}
+    assert {"apptainer", "bubblewrap", "docker"} <= set(list_providers())
+    with pytest.raises(NotFoundError, match="no sandbox provider 'frm'"):
+        resolve_provider_config("frm", named)
+
+
+def test_the_command_that_makes_a_container() -> None:
+    provider = DockerProvider(DockerCreateConfig(network="none"))
+    spec = SandboxSpec(image="img", workdir="/w", env={"A": "1"}, resources={"cpu": 2, "memory_mib": 512}, ports=[80])
+    words = " ".join(provider.create_command("docker", "n", spec))
+    assert words == (
+        "docker run --detach --init --name n --pull missing --network none --workdir /w --cpus 2 --memory 512m"
+        " --env A=1 --publish 127.0.0.1::80 --entrypoint sleep img infinity"
+    )
+    with pytest.raises(SandboxCreateError, match="needs an image"):
+        provider.create_command("docker", "n", SandboxSpec())
+
+
+def test_images_are_rewritten() -> None:
+    rewrites = [{"from": "docker.io/", "to": "mirror/"}]
+    assert rewrite_image("docker.io/a:1", rewrites) == "mirror/a:1"
+    assert rewrite_image("quay.io/a:1", rewrites) == "quay.io/a:1"
+    assert rewrite_image(None, rewrites) is None
+
+
+# --- HTTP ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[tuple[str, list[Any]]]:
+    """An endpoint that is busy twice, then answers."""
+    seen: list[Any] = []
+
+    async def answer(asked: web.Request) -> web.Response:
+        seen.append(
+            (asked.path, asked.headers.get("Authorization"), await asked.json() if asked.can_read_body else None)
+        )
+        if len(seen) < 3:
+            return web.json_response({"detail": "busy"}, status=503, headers={"Retry-After": "0.01"})
+        return web.json_response({"ok": True})
+
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}", seen
+    await close_session()
+    await runner.cleanup()
+
+
+async def test_a_busy_endpoint_is_asked_again(endpoint: tuple[str, list[Any]]) -> None:
+    url, seen = endpoint
+    client = NeMoGymAsyncOpenAI(base_url=f"{url}/v1", api_key="k")
+    assert await client.create_chat_completion(model="m", messages=[]) == {"ok": True}
+    assert seen == [("/v1/chat/completions", "Bearer k", {"model": "m", "messages": []})] * 3
+    assert await client.create_tokenize(prompt="x") == {"ok": True}
+    assert seen[-1][0] == "/tokenize"
+
+
+async def test_requests_go_anywhere(endpoint: tuple[str, list[Any]]) -> None:
+    url, seen = endpoint
+    reply = await request("PUT", f"{url}/thing", params={"a": "1"}, json={"b": 2}, cookies={"c": "3"})
+    assert (reply.status, seen[0][0], seen[0][2]) == (503, "/thing", {"b": 2})

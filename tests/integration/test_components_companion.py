@@ -1,0 +1,280 @@
+"""Jobs of real processes on this machine: servers that die, never come, or are deaf, and what becomes of their job."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gymnast.cluster.components.companion.board import deaths, published
+from gymnast.cluster.components.here import run_here
+from gymnast.cluster.components.packing import write_orders
+from gymnast.cluster.components.spec import Component, ReadyCheck
+
+ENGINE = (sys.executable, str(Path(__file__).parents[1] / "small_engine.py"), "--port", "{port}")
+QUICK = ReadyCheck("/health", deadline_s=30.0, first_interval_s=0.05, longest_interval_s=0.2)
+
+
+def policy(*words: str, **given: Any) -> Component:
+    return Component("policy", (*ENGINE, *words), **{"ready": QUICK, "stop_s": 1.0, **given})
+
+
+def main(code: str, *words: str, needs: tuple[str, ...] = ("policy",)) -> Component:
+    return Component("collect", (sys.executable, "-c", code, *words), needs=needs, is_main=True, stop_s=5.0)
+
+
+class Running:
+    """A job that runs in a process of its own."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[str]) -> None:
+        self.job = folder / "jobs" / "1"
+        self.process = process
+
+    def addresses(self) -> list[dict[str, Any]]:
+        return published(self.job, "policy")
+
+    def await_(self, check: Callable[[], Any], within_s: float = 20.0) -> Any:
+        deadline = time.monotonic() + within_s
+        while not (found := check()):
+            assert self.process.poll() is None, self.process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return found
+
+    def engines(self) -> list[psutil.Process]:
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        return [one for one in below if "small_engine" in " ".join(_words(one))]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    """The first words of a command line; a guard's command is not among them."""
+    try:
+        return process.cmdline()[:2]
+    except psutil.Error:
+        return []
+
+
+def living(pids: list[int]) -> list[int]:
+    return [one.pid for one in psutil.process_iter(["status"]) if one.pid in pids and one.info["status"] != "zombie"]
+
+
+@contextmanager
+def running(folder: Path, *components: Component) -> Iterator[Running]:
+    write_orders(folder / "orders", components)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gymnast.cluster.components.here", str(folder / "orders"), str(folder / "jobs")],
+        env={**os.environ, "GYMNAST_JOB_ID": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield Running(folder, process)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate(timeout=30)
+
+
+def answer(url: str) -> str:
+    body = json.dumps({"messages": []}).encode()
+    request = urllib.request.Request(f"{url}/v1/chat/completions", body, {"content-length": str(len(body))})
+    with urllib.request.urlopen(request, timeout=5) as reply:
+        return str(json.loads(reply.read())["choices"][0]["message"]["content"])
+
+
+def test_the_main_program_gets_addresses_that_answer_and_its_end_is_the_jobs(tmp_path: Path) -> None:
+    code = "import sys, urllib.request as r; sys.exit(7 if r.urlopen(sys.argv[1] + '/health').status == 200 else 1)"
+    write_orders(tmp_path, [main(code, "{url:policy}"), policy()])
+    end = run_here(tmp_path, tmp_path / "job")
+    assert (end.exit_code, end.component) == (7, "collect")
+    assert end.said is not None
+    assert "exited with code 7" in end.said
+    assert not published(tmp_path / "job", "policy")
+
+
+def test_a_job_that_goes_well_says_nothing(tmp_path: Path) -> None:
+    write_orders(tmp_path, [main("print('done')", needs=())])
+    end = run_here(tmp_path, tmp_path / "job")
+    assert (end.exit_code, end.component, end.said) == (0, "collect", None)
+
+
+def test_gpus_are_split_among_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6,7")
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['OWN'])"
+    one = Component(
+        "work",
+        (sys.executable, "-c", code),
+        tasks_per_node=2,
+        gpus_per_task=2,
+        is_main=True,
+        environment={"OWN": "{task}:{gpus}"},
+    )
+    write_orders(tmp_path, [one])
+    run_here(tmp_path, tmp_path / "job")
+    logs = sorted(path.read_text() for path in (tmp_path / "job" / "logs").iterdir() if path.stat().st_size)
+    assert "3,5 0:3,5\n" in logs or "6,7 1:6,7\n" in logs
+
+
+def test_a_killed_replica_leaves_rotation_and_comes_back_at_its_address(tmp_path: Path) -> None:
+    waits = main("import time; time.sleep(60)")
+    with running(tmp_path, policy("--slow-start-s", "0.3", tasks_per_node=2, restarts=2), waits) as job:
+        job.await_(lambda: len(job.addresses()) == 2)
+        before = {address["task"]: address for address in job.addresses()}
+        victim = next(one for one in job.engines() if f"{before[0]['port']}" in one.cmdline())
+        first = answer(before[0]["url"])
+        victim.send_signal(signal.SIGKILL)
+        job.await_(lambda: [address["task"] for address in job.addresses()] == [1])
+        job.await_(lambda: len(job.addresses()) == 2)
+        after = {address["task"]: address for address in job.addresses()}
+        assert after[0]["url"] == before[0]["url"]
+        assert answer(after[0]["url"]) != first  # another process
+        assert after[1] == before[1]
+        assert not deaths(job.job)
+
+
+def test_a_server_that_keeps_dying_ends_the_job_by_name(tmp_path: Path) -> None:
+    waits = main("import time; time.sleep(60)")
+    with running(tmp_path, policy("--say", "tired", restarts=1), waits) as job:
+        for _ in range(2):
+            job.await_(job.addresses)
+            pid = job.engines()[0].pid
+            os.kill(pid, signal.SIGKILL)
+            job.process.poll()
+            deadline = time.monotonic() + 20
+            while psutil.pid_exists(pid) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            while job.addresses() and job.process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+        _, said = job.process.communicate(timeout=30)
+        assert job.process.returncode == 137
+    assert "the job ended with policy: policy was killed by SIGKILL after 1 restarts" in said
+    assert "small engine starting" in said  # the end of its log
+    note = deaths(job.job)[0]
+    assert (note["component"], note["restarts"]) == ("policy", 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("--crash",), "exited with code 1 while starting"), (("--never-ready",), "was not ready within 1 s")],
+)
+def test_a_server_that_does_not_start_shows_the_end_of_its_log(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    ready = ReadyCheck("/health", deadline_s=1.0, first_interval_s=0.05, longest_interval_s=0.2)
+    counts = tmp_path / "starts"
+    never = policy(*words, "--say", "why-it-failed", "--count-starts", str(counts), ready=ready, restarts=3)
+    write_orders(tmp_path, [never, main("raise SystemExit('must not start')")])
+    end = run_here(tmp_path, tmp_path / "job")
+    assert end.component == "policy"
+    assert end.exit_code == 1
+    assert end.said is not None
+    assert said in end.said
+    assert "why-it-failed" in end.said
+    assert counts.read_text() == "started\n"  # what never worked is not tried again and again
+    assert not (tmp_path / "job" / "logs" / "collect.0.log").exists()
+
+
+def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
+    write_orders(tmp_path, [Component("policy", ("no-such-server", "{port}"), ready=QUICK), main("")])
+    end = run_here(tmp_path, tmp_path / "job")
+    assert end.component == "policy"
+    assert "cannot run no-such-server" in (end.said or "")
+
+
+def test_a_port_that_is_taken_is_replaced(tmp_path: Path) -> None:
+    """A program that binds without SO_REUSEADDR cannot have the port we hold for it: it gets another, let go of."""
+    counts = tmp_path / "starts"
+    write_orders(tmp_path, [policy("--no-reuse", "--count-starts", str(counts)), main("", "{port:policy}")])
+    end = run_here(tmp_path, tmp_path / "job")
+    assert end.exit_code == 0
+    assert counts.read_text() == "started\nstarted\n"
+
+
+def test_nothing_is_left_when_the_job_is_told_to_end(tmp_path: Path) -> None:
+    offspring = tmp_path / "pids"
+    waits = main("import time; time.sleep(60)")
+    with running(tmp_path, policy("--deaf", "--offspring", str(offspring)), waits) as job:
+        job.await_(job.addresses)
+        pids = json.loads(offspring.read_text())
+        job.process.terminate()
+        job.process.communicate(timeout=30)
+    assert not living(pids)
+
+
+@pytest.mark.parametrize("victim", ["job", "companion", "guard"])
+def test_nothing_is_left_when_a_process_of_ours_is_killed(tmp_path: Path, victim: str) -> None:
+    offspring = tmp_path / "pids"
+    waits = main("import time; time.sleep(60)")
+    with running(tmp_path, policy("--deaf", "--offspring", str(offspring)), waits) as job:
+        job.await_(job.addresses)
+        pids = json.loads(offspring.read_text())
+        chain = psutil.Process(pids[0]).parents()
+        guard, companion = chain[0], chain[1]
+        chosen = {"job": job.process.pid, "companion": companion.pid, "guard": guard.pid}[victim]
+        os.kill(chosen, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        alive = pids
+        while alive and time.monotonic() < deadline:
+            time.sleep(0.05)
+            alive = living(pids)
+        assert not alive
+        job.process.communicate(timeout=30)
+    assert not [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(one.info["cmdline"] or ())]
+
+
+def test_the_main_program_drains_while_servers_still_answer(tmp_path: Path) -> None:
+    code = """
+import signal, sys, time, urllib.request
+def finish(*_):
+    time.sleep(0.5)
+    print("drained", urllib.request.urlopen(sys.argv[1] + "/health").status, flush=True)
+    sys.exit(5)
+signal.signal(signal.SIGTERM, finish)
+print("started", flush=True)
+time.sleep(60)
+"""
+    with running(tmp_path, policy(), main(code, "{url:policy}")) as job:
+        log = job.job / "logs" / "collect.0.log"
+        job.await_(lambda: log.exists() and "started" in log.read_text())
+        job.process.terminate()
+        job.process.communicate(timeout=30)
+        assert job.process.returncode == 5
+    assert "drained 200" in log.read_text()
+
+
+def test_sigusr1_reaches_only_the_main_program(tmp_path: Path) -> None:
+    code = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print(1, flush=True)"
+    write_orders(tmp_path, [main(f"{code}; time.sleep(60)", needs=())])
+    line = [sys.executable, str(tmp_path / "companion.pyz"), "--spec", str(tmp_path / "collect.json")]
+    companion = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert companion.stdout is not None
+    assert companion.stdout.readline() == b"1\n"
+    companion.send_signal(signal.SIGUSR1)  # what a job gets before its time is up
+    assert companion.wait(timeout=20) == 0
+    companion.stdout.close()
+
+
+def test_one_program_over_several_tasks_meets_at_its_head(tmp_path: Path) -> None:
+    """The first task answers; the others are told where it is, before it answers."""
+    rest = (sys.executable, "-c", "import sys, time; print(*sys.argv[1:], flush=True); time.sleep(60)")
+    spread = policy(
+        "--say", "{head}:{head_port}", tasks_per_node=3, rest_command=(*rest, "{head}:{head_port}", "{task*8}")
+    )
+    with running(tmp_path, spread, main("import time; time.sleep(60)")) as job:
+        job.await_(job.addresses)
+        logs = [job.job / "logs" / f"policy.{task}.log" for task in range(3)]
+        job.await_(lambda: all(log.exists() and log.read_text() for log in logs))
+        head = logs[0].read_text().split()[-1]
+        assert [log.read_text().split() for log in logs[1:]] == [[head, "8"], [head, "16"]]
+        assert [address["task"] for address in job.addresses()] == [0]

@@ -1,0 +1,128 @@
+"""The executor conformance suite on processes of this host, and what only they do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gymnast.cluster.executor import JobState, Submission
+from gymnast.cluster.executors import executor_for, executor_named
+from gymnast.cluster.local import LocalExecutor
+from gymnast.errors import NotFoundError
+from tests.cluster.conformance import ExecutorConformance, Refused
+from tests.cluster.runs import SharedRun, kill, shared_run, wait_for_all, wait_until
+
+SUBMIT = """
+import sys
+from pathlib import Path
+import msgspec
+from gymnast.cluster.executor import WorkersWanted
+from gymnast.cluster.local import LocalExecutor
+
+foreground = sys.argv[2] == "foreground"
+found = LocalExecutor(foreground=foreground, grace_s=20).submit(WorkersWanted(Path(sys.argv[1]), 2), 1)
+print(msgspec.json.encode(found).decode(), flush=True)
+sys.stdin.read()
+"""
+
+
+class TestLocal(ExecutorConformance):
+    folder: Path
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    def executor(self) -> LocalExecutor:
+        return LocalExecutor(grace_s=20)
+
+    def refused(self) -> Refused:
+        (self.folder / "x_chunks" / "submissions").write_text("in the way")
+        return Refused(self.executor(), "cannot start workers: Not a directory")
+
+
+def submitting(run: SharedRun, how: str) -> subprocess.Popen[bytes]:
+    """A process in a session of its own that submits two workers."""
+    command = [sys.executable, "-c", SUBMIT, str(run.output), how]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_workers_outlive_whoever_submitted_them(tmp_path: Path) -> None:
+    run = shared_run(tmp_path, tasks=30, chunk_rows=6)
+    shell = submitting(run, "background")
+    assert shell.stdout is not None
+    submission = msgspec.json.decode(shell.stdout.readline(), type=Submission)
+    os.killpg(shell.pid, signal.SIGHUP)  # as when a terminal is closed
+    os.killpg(shell.pid, signal.SIGKILL)
+    end(shell)
+    assert {view.state for view in wait_for_all(LocalExecutor(), submission)} == {JobState.COMPLETED}
+    run.merge()
+
+
+def test_workers_outlive_their_keeper_and_can_be_cancelled_without_it(tmp_path: Path) -> None:
+    run = shared_run(tmp_path, tasks=200, chunk_rows=20, mean_s=0.3)
+    executor = LocalExecutor()
+    submission = executor.submit(run.wanted(3, at_once=2), 1)
+    wait_until(lambda: run.scored() > 2, "work")
+    kill(int(submission.jobs[0].split("-")[0]))
+    wait_until(lambda: executor.states(submission)[2].state is JobState.UNKNOWN, "the keeper is gone")
+    assert [view.state for view in executor.states(submission)[:2]] == [JobState.RUNNING] * 2
+    executor.cancel(submission)
+    views = wait_for_all(executor, submission)
+    assert [view.state for view in views] == [JobState.UNKNOWN, JobState.UNKNOWN, JobState.CANCELLED]
+    assert views[0].reason == "it ended while nobody watched"
+    assert not run.holders()  # what they held was given back
+
+
+def test_in_the_foreground_submit_returns_when_all_have_ended(tmp_path: Path) -> None:
+    run = shared_run(tmp_path, tasks=10, chunk_rows=5)
+    executor = LocalExecutor(foreground=True)
+    submission = executor.submit(run.wanted(2), 1)
+    assert {view.state for view in executor.states(submission)} == {JobState.COMPLETED}
+    run.merge()
+
+
+def test_ctrl_c_in_the_foreground_ends_the_workers(tmp_path: Path) -> None:
+    run = shared_run(tmp_path, tasks=200, mean_s=0.3)
+    shell = submitting(run, "foreground")
+    wait_until(lambda: run.scored() > 2, "work")
+    shell.send_signal(signal.SIGINT)
+    assert shell.stdout is not None
+    submission = msgspec.json.decode(shell.stdout.readline(), type=Submission)
+    end(shell)
+    assert {view.state for view in LocalExecutor().states(submission)} == {JobState.CANCELLED}
+    assert not run.holders()
+
+
+def test_workers_in_the_foreground_end_with_whoever_waits_for_them(tmp_path: Path) -> None:
+    run = shared_run(tmp_path, tasks=200, mean_s=0.3)
+    shell = submitting(run, "foreground")
+    wait_until(lambda: run.scored() > 2, "work")
+    pids = {holder.pid for holder in run.holders().values()}
+    assert pids
+    end(shell)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the workers are gone", within_s=10)
+
+
+def test_a_job_that_is_not_there_is_not_cancelled(tmp_path: Path) -> None:
+    run = shared_run(tmp_path, tasks=2)
+    submission = LocalExecutor(foreground=True).submit(run.wanted(1), 1)
+    with pytest.raises(NotFoundError, match="there is no job '12_0' here"):
+        executor_for(submission).cancel(submission, ("12_0",))
+
+
+def test_executors_by_name() -> None:
+    assert [executor_named(name).name for name in ("local", "ray", "slurm")] == ["local", "ray", "slurm"]
+    with pytest.raises(NotFoundError, match="did you mean 'slurm'"):
+        executor_named("slrum")

@@ -1,0 +1,14 @@
+#!/bin/sh
+# Makes the environment of the trainer tests: install.sh FOLDER. `make test-train` calls it once.
+set -eu
+venv=$1
+here=$(cd "$(dirname "$0")" && pwd)
+root=$here/../..
+pins=$root/requirements/train.txt
+[ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$venv"
+pip="$venv/bin/python -m pip --disable-pip-version-check --quiet"
+# torch first and with its own dependencies: which build is installed (with CUDA libraries or without) decides them.
+$pip install -c "$pins" torch==2.13.0
+$pip install --no-deps -r "$pins"
+$pip install --no-deps --editable "$root"
+touch "$venv/.ready"

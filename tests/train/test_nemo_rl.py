@@ -1,0 +1,193 @@
+"""The environment for NeMo RL: its results, its accounts, and errors that survive the way out of an actor."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from gymnast import Collector
+from gymnast.errors import UserError
+from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
+from gymnast.train import Batch, FewerRolloutsError, Group, MaskReason, SampleOptions, sample_of
+from gymnast.train.nemo_rl_environment import GymnastEnvironment, actor_of, flat_overrides, tasks_of
+from gymnast.train.nemo_rl_results import group_batch, group_results, message_log, result_of
+from gymnast.train.verl_engine import VerlEngine
+from gymnast.types.task import RolloutKey
+from tests.train_support import Simulated, call, failure, good, record, some_tasks
+from tests.train_tasks import EmbeddedLlmClient, shop_tasks
+
+
+def rows_of(tasks: list[dict[str, Any]], generations: int) -> list[dict[str, Any]]:
+    """As NeMo RL stamps them."""
+    repeated = [task for task in tasks for _ in range(generations)]
+    return [{**row, "_rowidx": place} for place, row in enumerate(repeated)]
+
+
+def test_message_logs_of_real_rollouts_are_the_sampled_tokens(real_batch: Batch) -> None:
+    for sample in real_batch.samples:
+        result = result_of(sample)
+        log = result["message_log"]
+        segment = sample.segments[0]
+        assert torch.cat([one["token_ids"] for one in log]).tolist() == segment.ids.tolist()
+        assert [one["role"] for one in log] == ["user", "assistant"] * sample.turns
+        logprobs = torch.cat([one["generation_logprobs"] for one in log if one["role"] == "assistant"])
+        assert logprobs.tolist() == pytest.approx(segment.logprobs[segment.mask.astype(bool)].tolist())
+        assert all(one["token_ids"].dtype == torch.int64 for one in log)
+        assert result["input_message_log"] == log[:1]
+        full = result["full_result"]
+        assert full["reward"] == sample.reward
+        assert full["mask_sample"] is False
+        assert full["instance_config"]["mask_sample"] is False
+        assert full["response"]["output"], "the record is there"
+        assert "_ng_token_ledger" not in full
+
+
+def test_a_masked_rollout_says_so_in_both_places() -> None:
+    """NeMo Gym writes one, NeMo RL reads the other."""
+    line = record([call([1, 2], [3])], 1.0, mask_sample=True, instance_config={"name": "django-1"})
+    full = result_of(sample_of(line, SampleOptions(keep_line=True)))["full_result"]
+    assert full["mask_sample"] is True
+    assert full["instance_config"] == {"name": "django-1", "mask_sample": True}
+    assert full["mask_reason"] == "environment"
+
+
+def test_a_group_and_its_accounts() -> None:
+    samples = [sample_of(good(RolloutKey(4, place), reward=float(place == 0))) for place in range(2)]
+    samples.append(sample_of(failure("instance_died", task=4, rollout=2), failed=True))
+    samples.append(sample_of(record([call([1], [2]), call([5], [6])], 1.0, task=4, rollout=3)))
+    group = Group(4, tuple(samples))
+    found = group_batch(group, group_results(group), max_length=14)
+    batch = found["final_batch"]
+    assert found["task_index"] == 4
+    assert batch["total_reward"].tolist() == [1.0, 0.0, 0.5, 1.0], "a failure has the others' mean, not 0"
+    assert batch["loss_multiplier"].tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert batch["mask_sample"].tolist() == [False, False, True, True]
+    assert batch["truncated"].tolist()[:2] == [True, True]
+    assert batch["length"].tolist() == [14, 14, 2, 2]
+    assert found["rollout_metrics"]["turns_per_sample/mean"] == 2.0
+    assert found["rollout_metrics"]["failed/instance_died"] == 1
+    assert len(found["input_ids"]) == 4
+
+
+def test_what_follows_the_last_answer_stays_in_the_log() -> None:
+    sample = sample_of(record([call([1, 2], [3, 4]), call([9, 8], [5], before=4, parent=0)]))
+    assert [len(one["token_ids"]) for one in message_log(sample.segments[0])] == [2, 2, 2, 1]
+
+
+async def test_rows_come_with_their_index_in_the_order_in_which_groups_complete() -> None:
+    rollouts = Simulated(delay_s=lambda key: 0.2 if key.task == 0 else 0.0)
+    environment = GymnastEnvironment({}, rollouts)
+    found = [row async for row, _ in environment.run_rollouts(rows_of(some_tasks(3), 2), 2)]
+    assert sorted(found) == list(range(6))
+    assert found[-2:] == [0, 1]
+
+
+async def test_a_rollout_that_is_missing_raises_an_error_that_can_be_pickled() -> None:
+    """Once such rows were None, and epochs empty."""
+    environment = GymnastEnvironment({}, Simulated(lambda key, _: None if key.task == 1 else good(key)))
+    with pytest.raises(FewerRolloutsError) as caught:
+        async for _ in environment.run_rollouts(rows_of(some_tasks(2), 2), 2):
+            pass
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+    assert again.missing == caught.value.missing == ("1:0", "1:1")
+
+
+async def test_logprobs_that_are_no_numbers_mask_the_row_after_bounded_tries() -> None:
+    """NeMo RL raises for them, and its trainer ends."""
+
+    def act(key: RolloutKey, nth: int) -> bytes:
+        bad = key.rollout == 1 and key.task == 0
+        return record(
+            [call([1], [2, 3], logprobs=[-0.1, None] if bad else None)], 1.0, task=key.task, rollout=key.rollout
+        )
+
+    rollouts = Simulated(act)
+    environment = GymnastEnvironment({"gymnast": {"logprob_retries": 2}}, rollouts)
+    found = {row: result async for row, result in environment.run_rollouts(rows_of(some_tasks(2), 2), 2)}
+    assert found[1]["full_result"]["mask_reason"] == MaskReason.BAD_LOGPROBS.value
+    assert [found[row]["full_result"]["mask_sample"] for row in range(4)] == [False, True, False, False]
+    assert rollouts.times[RolloutKey(0, 1)] == 3
+
+
+def test_rows_that_are_no_whole_groups_are_refused() -> None:
+    rows = rows_of(some_tasks(2), 2)
+    assert len(tasks_of(rows, 2)) == 2
+    with pytest.raises(UserError, match="no whole groups"):
+        tasks_of(rows[:3], 2)
+    with pytest.raises(UserError, match="row 1 is another task"):
+        tasks_of(rows_of(some_tasks(4), 1), 2)
+
+
+def test_settings() -> None:
+    with pytest.raises(UserError, match="no setting of Gymnast: concurency"):
+        GymnastEnvironment({"gymnast": {"concurency": 1}})
+    given = {"a": {"b": {"c": "x: y", "d": [1, 2]}}, "e": None, "f": True}
+    assert flat_overrides(given) == ['++a.b.c="x: y"', "++a.b.d=[1,2]", "++e=null", "++f=true"]
+    assert GymnastEnvironment({}).options.row_timeout_s == 3600.0, "rollouts have deadlines by default"
+
+
+async def test_real_servers_in_place_of_nemo_rls_own(make_collector: Callable[..., Collector]) -> None:
+    async with make_collector() as collector:
+        environment = GymnastEnvironment({}, collector)
+        groups = [group async for group in environment.run_groups(rows_of(shop_tasks(2), 4), 4)]
+    assert sorted(group["task_index"] for group in groups) == [0, 1]
+    assert all(group["final_batch"]["loss_multiplier"].tolist() == [1.0] * 4 for group in groups)
+
+
+async def test_a_configuration_of_nemo_rl_is_enough() -> None:
+    """Servers from `config_paths`, the policy behind `base_urls`, prompts as ids."""
+    client = EmbeddedLlmClient()
+    async with VerlEngine(client, window=1000) as engine:
+        cfg = {
+            "model_name": "embedded",
+            "base_urls": [engine.url],
+            "initial_global_config_dict": {
+                "config_paths": ["resources_servers/shop_lookup/configs/shop_lookup.yaml"],
+                "policy_model": {"responses_api_models": {"vllm_model": {"api_key": engine.token}}},
+            },
+            "gymnast": {"tokenizer": str(SHIPPED), "concurrency": 8},
+        }
+        environment = GymnastEnvironment(cfg)
+        await environment._spinup()
+        found = {row: result async for row, result in environment.run_rollouts(rows_of(shop_tasks(2), 2), 2)}
+        await environment.shutdown()
+    await client.stop()
+    assert sorted(found) == [0, 1, 2, 3]
+    assert not any(result["full_result"]["mask_sample"] for result in found.values())
+    assert max(len(result["message_log"]) for result in found.values()) > 2
+
+
+class Prepared(GymnastEnvironment):
+    """An actor's environment without servers."""
+
+    def __init__(self, missing: int) -> None:
+        super().__init__({}, Simulated(lambda key, _: None if key.task == missing else good(key)))
+
+
+def test_an_actor_streams_and_its_errors_arrive(ray_cluster: None) -> None:
+    import ray
+
+    actor = ray.remote(max_concurrency=4)(Prepared).remote(1)
+    ray.get(actor._spinup.remote())
+    stream = actor.run_rollouts.options(num_returns="streaming").remote(rows_of(some_tasks(1), 2), 2)
+    found = [ray.get(one) for one in stream]
+    assert [row for row, _ in found] == [0, 1]
+    assert found[0][1]["message_log"][1]["generation_logprobs"].dtype == torch.float32
+    stream = actor.run_rollouts.options(num_returns="streaming").remote(rows_of(some_tasks(2), 2), 2)
+    with pytest.raises(FewerRolloutsError, match="missing: 1:0, 1:1") as caught:
+        [ray.get(one) for one in stream]
+    assert caught.value.cause.missing == ("1:0", "1:1")  # type: ignore[attr-defined] # Ray keeps the error there
+    ray.kill(actor)
+
+
+def test_an_actor_is_made_of_a_configuration(ray_cluster: None) -> None:
+    import ray
+
+    actor = actor_of({"model_name": "m", "base_urls": ["http://127.0.0.1:1/v1"]}, num_cpus=0)
+    assert ray.get(actor.health_check.remote())
+    ray.kill(actor)

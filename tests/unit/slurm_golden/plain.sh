@@ -1,0 +1,62 @@
+#!/bin/bash
+# Workers of /shared/runs/a.jsonl (submission 3), as gymnast submit wrote them.
+#SBATCH --job-name=gymnast-a
+#SBATCH --output=/shared/runs/a_logs/gymnast-a-3-%a.log
+#SBATCH --open-mode=append
+#SBATCH --array=0-299%64
+#SBATCH --signal=B:USR1@120
+#SBATCH --no-requeue
+#SBATCH --partition=cpu
+#SBATCH --time=04:00:00
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+
+# shellcheck disable=SC2016,SC2317 # quoted dollar signs are literal; a trap calls drain
+
+set -uo pipefail
+
+# One name for this job in every log and lease.
+export GYMNAST_JOB_ID="${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
+
+# Where the components of this job find each other.
+job=/shared/runs/a_chunks/submissions/3/"$GYMNAST_JOB_ID.${SLURM_RESTART_COUNT:-0}"
+mkdir -p "$job"
+
+declare -A pids=()
+start() { # NAME COMMAND…
+  local name=$1
+  shift
+  "$@" </dev/null &
+  pids[$name]=$!
+}
+
+# Before the time is up: finish what is in flight, hand the rest back. Slurm itself would signal every process of a
+# step, and what the worker has started would die of it.
+drained=
+drain() {
+  drained=yes
+  local pid
+  pid=$(<"$job/main.pid")
+  if grep -qszFx "GYMNAST_JOB_ID=$GYMNAST_JOB_ID" "/proc/$pid/environ"; then
+    kill -USR1 "$pid"
+  else
+    scancel --signal=USR1 "$GYMNAST_JOB_ID"
+  fi
+}
+trap drain USR1
+trap : TERM # who cancels the job signals its steps, too: wait for them
+
+start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 \
+    --chdir=/home/me/work \
+    sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" /shared/venv/bin/python -m gymnast.cli.main worker \
+    /shared/runs/a.jsonl
+
+# The job ends with worker. A signal ends a wait, not what is waited for.
+while kill -0 "${pids[worker]}" 2>/dev/null; do
+  wait "${pids[worker]}"
+done
+wait "${pids[worker]}"
+code=$?
+[[ -z $drained ]] || echo "gymnast: the job's time was almost up: worker was told to end" >&2
+
+exit "$code"

@@ -1,0 +1,342 @@
+"""Leases: whatever workers do, and whenever they die, every rollout is counted once and the merge is the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from gymnast.cluster.account import Observer, run_account
+from gymnast.cluster.held_chunk import HeldChunk
+from gymnast.cluster.identity import is_gone, this_holder
+from gymnast.cluster.lease import Watch, ask_for_rows, asks_of, cede, claim, holds, write_beat, write_end
+from gymnast.cluster.merge import merge
+from gymnast.cluster.settling import settle
+from gymnast.store.chunk_files import Holder
+from gymnast.store.chunk_look import look_at_chunk, whole_lines_bytes
+from gymnast.store.replacing import create_once
+from gymnast.types.task import RolloutKey
+from tests.cluster_chunks import SmallRun, commit, expected_output, failure, record, small_run
+
+LEASE_S = 10.0
+
+
+@dataclass
+class Worker:
+    """A worker with a clock of its own. It does not look whether it still holds what it holds, unless told to."""
+
+    name: str
+    skew_s: float
+    watch: Watch = field(default_factory=lambda: Watch(LEASE_S))
+    held: dict[str, HeldChunk] = field(default_factory=dict)
+    begun: list[tuple[HeldChunk, RolloutKey]] = field(default_factory=list)
+
+
+class Leases(RuleBasedStateMachine):
+    """Workers claim, write, beat, cede, end, die and rise again in any order. No clock is the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="leases-"))
+        self.now = 0.0
+        self.tokens = 0
+        self.run: SmallRun
+        self.workers: list[Worker] = []
+        self.done: dict[str, int] = {}
+
+    @initialize(
+        tasks=st.integers(1, 4),
+        repeats=st.integers(1, 4),
+        rows=st.integers(1, 6),
+        skews=st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3),
+    )
+    def plan(self, tasks: int, repeats: int, rows: int, skews: list[float]) -> None:
+        self.run = small_run(self.folder, tasks, repeats, rows)
+        self.workers = [Worker(f"w{number}", skew) for number, skew in enumerate(skews)]
+
+    def token(self) -> str:
+        self.tokens += 1
+        return f"t{self.tokens}"
+
+    def clock(self, worker: Worker) -> float:
+        return self.now + worker.skew_s
+
+    @rule(seconds=st.floats(0.1, 15.0))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(who=st.integers(0, 2), which=st.integers(0, 50), is_rash=st.booleans())
+    def claims(self, *, who: int, which: int, is_rash: bool) -> None:
+        """Also without need: that wastes work, and must not make anything wrong."""
+        worker, views = self.workers[who], self.run.views()
+        view = views[which % len(views)]
+        may = worker.watch.may_claim(view.look, self.clock(worker))
+        if view.look.is_done or not (may or is_rash):
+            return
+        held = self.run.claim(view, worker.name, self.token())
+        assert held is not None
+        worker.held[held.chunk.id] = held
+
+    @rule(who=st.integers(0, 2), count=st.integers(1, 3))
+    def begins(self, who: int, count: int) -> None:
+        worker = self.workers[who]
+        for held in list(worker.held.values())[:1]:
+            for _ in range(count):
+                row = held.next_row()
+                if row is not None:
+                    worker.begun.append((held, row.key))
+
+    @rule(who=st.integers(0, 2), how=st.sampled_from(["scored", "failed", "final"]))
+    def finishes(self, who: int, how: str) -> None:
+        worker = self.workers[who]
+        if not worker.begun:
+            return
+        held, key = worker.begun.pop(0)
+        if held.chunk.id not in worker.held or worker.held[held.chunk.id] is not held:
+            return
+        if how == "failed":
+            held.keep_failed(key, failure(key, 0, final=False), "model_error", final=False)
+            worker.begun.append((held, key))
+        elif how == "final" and key.task == 0:  # only tasks of number 0 may fail for good, so that the end is known
+            held.keep_failed(key, failure(key, 0, final=True), "model_error", final=True)
+        else:
+            held.keep_scored(key, record(key))
+
+    @rule(who=st.integers(0, 2), tears=st.booleans())
+    def commits(self, *, who: int, tears: bool) -> None:
+        """A write may also be cut anywhere: half of it is on disk, and it is done again later, or never."""
+        for held in self.workers[who].held.values():
+            if tears:
+                data = held.scored.waiting()
+                held.scored.write(data[: len(data) // 2])
+            else:
+                commit(held)
+
+    @rule(who=st.integers(0, 2))
+    def beats(self, who: int) -> None:
+        for held in self.workers[who].held.values():
+            write_beat(held.folder, held.lease, held.next_beat(0.0, in_flight=0, is_draining=False))
+
+    @rule(who=st.integers(0, 2))
+    def looks(self, who: int) -> None:
+        worker = self.workers[who]
+        for held in list(worker.held.values()):
+            if not holds(self.run.layout, held.lease):
+                del worker.held[held.chunk.id]
+
+    @rule(who=st.integers(0, 2), count=st.integers(1, 4))
+    def cedes(self, who: int, count: int) -> None:
+        for held in self.workers[who].held.values():
+            if len(held.unstarted) >= count:
+                going = held.begin_ceding(count)
+                cede(held.folder, held.lease, going.number, going.child, going.attempts)
+                held.end_ceding()
+
+    @rule(who=st.integers(0, 2))
+    def ends(self, who: int) -> None:
+        """Done if everything is settled, else handed back."""
+        worker = self.workers[who]
+        for held in list(worker.held.values()):
+            commit(held)
+            write_end(held.folder, held.lease, held.end(0.0))
+            held.close()
+            del worker.held[held.chunk.id]
+
+    @rule(who=st.integers(0, 2))
+    def dies(self, who: int) -> None:
+        worker = self.workers[who]
+        for held in worker.held.values():
+            held.close()
+        worker.held.clear()
+        worker.begun.clear()
+
+    @invariant()
+    def nothing_counts_twice(self) -> None:
+        if not self.workers:
+            return
+        seen: set[int] = set()
+        for view in self.run.views():
+            found = settle(view.look.folder, view.look.sealed())
+            assert not found.twice
+            assert not found.damaged
+            settled = found.scored | set(found.failed)
+            assert not seen & settled
+            seen |= settled
+        account = run_account(self.run.layout, Observer(now=0.0))
+        assert account.requested == len(seen) + account.unsettled
+        assert account.scored + sum(account.failed.values()) == len(seen)
+
+    @invariant()
+    def what_is_done_stays_done(self) -> None:
+        if not self.workers:
+            return
+        now = {
+            view.chunk.id: view.look.lease.epoch for view in self.run.views() if view.look.is_done and view.look.lease
+        }
+        for chunk, epoch in self.done.items():
+            parents = [one for one in self.done if chunk.startswith(one + ".")]
+            assert now.get(chunk) == epoch or parents or chunk not in {v.chunk.id for v in self.run.views()}
+        self.done = now
+
+    def teardown(self) -> None:
+        """An honest worker finishes what is left; then the merge is what it would have been without all this."""
+        if self.workers:
+            self._finish()
+            failed = {key for view in self.run.views() for key in _failed(view)}
+            counts = merge(self.run.paths)
+            assert counts.owed == 0
+            assert self.run.paths.output.read_bytes() == expected_output(self.run, failed)
+        for worker in self.workers:
+            for held in worker.held.values():
+                held.close()
+        shutil.rmtree(self.folder)
+
+    def _finish(self) -> None:
+        while (view := next((view for view in self.run.views() if not view.look.is_done), None)) is not None:
+            held = self.run.claim(view, "last", self.token())
+            assert held is not None
+            while (row := held.next_row()) is not None:
+                held.keep_scored(row.key, record(row.key))
+            commit(held)
+            write_end(held.folder, held.lease, held.end(0.0))
+            held.close()
+
+
+def _failed(view: object) -> set[RolloutKey]:
+    look = view.look  # type: ignore[attr-defined]
+    return {RolloutKey(packed >> 32, packed & 0xFFFFFFFF) for packed in settle(look.folder, look.sealed()).failed}
+
+
+TestLeases = Leases.TestCase
+TestLeases.settings = settings(max_examples=20, stateful_step_count=40)
+
+
+def test_a_silent_holder_is_known_by_the_claimers_clock_alone(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 1, 2, 2)
+    held = run.claim(run.view("00000"), "a", "t1")
+    assert held is not None
+    watch = Watch(LEASE_S)
+    assert not watch.may_claim(run.view("00000").look, 1e9)  # just met: whatever the clock says
+    assert not watch.may_claim(run.view("00000").look, 1e9 + LEASE_S - 0.1)
+    write_beat(
+        held.folder, held.lease, held.next_beat(-1e12, in_flight=0, is_draining=False)
+    )  # its clock is far behind
+    assert not watch.may_claim(run.view("00000").look, 1e9 + LEASE_S)
+    assert watch.may_claim(run.view("00000").look, 1e9 + 2 * LEASE_S)
+
+
+def test_a_dead_process_of_this_host_is_not_waited_for(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 1, 1, 1)
+    me = this_holder("me")
+    dead = Holder(worker="dead", pid=me.pid, started=me.started + 1, place=me.place)
+    elsewhere = Holder(worker="elsewhere", pid=me.pid, started=me.started + 1, place="another boot")
+    assert is_gone(dead)
+    assert not is_gone(elsewhere)
+    assert not is_gone(me)
+    won = claim(run.view("00000").look, holder=dead, token="t")
+    assert won is not None
+    assert Watch(LEASE_S, is_gone).may_claim(run.view("00000").look, 0.0)
+
+
+def test_a_zombie_writes_in_vain(tmp_path: Path) -> None:
+    """Node lost, its job runs on: what it writes after the next claim counts for nothing, its end neither."""
+    run = small_run(tmp_path, 4, 1, 4)
+    zombie = run.claim(run.view("00000"), "zombie", "t1")
+    assert zombie is not None
+    rows = list(zombie.unstarted)
+    zombie.keep_scored(rows[0].key, record(rows[0].key))
+    commit(zombie)
+    heir = run.claim(run.view("00000"), "heir", "t2")
+    assert heir is not None
+    assert {row.key for row in heir.unstarted} == {row.key for row in rows[1:]}
+    for row in rows[1:]:
+        zombie.keep_scored(row.key, record(row.key))
+    commit(zombie)
+    write_end(zombie.folder, zombie.lease, zombie.end(0.0))
+    assert not holds(run.layout, zombie.lease)
+    assert run_account(run.layout).scored == 1
+    zombie.close()
+    heir.close()
+
+
+def test_of_many_claimers_one_wins(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 1, 1, 1)
+    look = run.view("00000").look
+    won = [claim(look, holder=Holder(worker=f"w{n}"), token=f"t{n}") for n in range(5)]
+    assert sum(one is not None for one in won) == 1
+
+
+def test_a_lost_reply_of_the_file_system_is_no_lost_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS may carry a link out, lose the reply, try again, and say that it exists already."""
+    link = os.link
+
+    def twice(source: Path, target: Path) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", twice)
+    assert create_once(tmp_path / "a", b"x", "me")
+    assert not create_once(tmp_path / "a", b"y", "other")
+    assert (tmp_path / "a").read_bytes() == b"x"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_rows_that_are_asked_for_are_ceded_with_their_attempts(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 4, 1, 4)
+    held = run.claim(run.view("00000"), "a", "t1")
+    assert held is not None
+    last = held.unstarted[-1].key
+    held.keep_failed(last, failure(last, 0, final=False), "model_error", final=False)
+    ask_for_rows(held.folder, held.lease, "idle")
+    assert asks_of(look_at_chunk(held.folder, run.plan.run_id), 1) == ["idle"]
+    going = held.begin_ceding(2)
+    cede(held.folder, held.lease, going.number, going.child, going.attempts)
+    cede(held.folder, held.lease, going.number, going.child, going.attempts)  # after a refused write: again
+    held.end_ceding()
+    child = run.view("00000.1.0")
+    assert child.chunk.requested == 2
+    taken = run.claim(child, "idle", "t2")
+    assert taken is not None
+    assert [row.key.task for row in taken.unstarted] == [2, 3]
+    assert taken.attempts == {last.packed: 1}
+    account = run_account(run.layout, Observer(now=0.0))
+    assert [one.requested for one in account.chunks] == [2, 2]
+    held.close()
+    taken.close()
+
+
+def test_a_holder_of_a_replaced_run_disturbs_nobody(tmp_path: Path) -> None:
+    """Same names, another run: leases, beats and ends of the old one are not this one's."""
+    old = small_run(tmp_path / "old", 2, 1, 2)
+    zombie = old.claim(old.view("00000"), "zombie", "t1")
+    assert zombie is not None
+    new = small_run(tmp_path / "new", 2, 1, 2)
+    held = new.claim(new.view("00000"), "a", "t2")
+    assert held is not None
+    write_beat(held.folder, zombie.lease, zombie.next_beat(0.0, in_flight=7, is_draining=False))
+    write_end(held.folder, zombie.lease, zombie.end(0.0))
+    look = new.view("00000").look
+    assert look.beat is None
+    assert look.end is None
+    shutil.copy(zombie.folder.lease(1), held.folder.lease(2))
+    look = new.view("00000").look
+    assert look.lease is None
+    assert look.last_epoch == 2
+    zombie.close()
+    held.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "whole"), [(b"", 0), (b"a", 0), (b"a\n", 2), (b"a\nb", 2), (b"x" * 70000, 0), (b"a\n" + b"x" * 70000, 2)]
+)
+def test_only_whole_lines_count(tmp_path: Path, data: bytes, whole: int) -> None:
+    (tmp_path / "f").write_bytes(data)
+    assert whole_lines_bytes(tmp_path / "f") == whole
+    assert whole_lines_bytes(tmp_path / "none") == 0

@@ -1,0 +1,241 @@
+"""Merging: plan order whatever came first, gaps and overlaps by name; and shards read where they lie."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gymnast.cluster.account import Observer, run_account
+from gymnast.cluster.chunks import cut, default_chunk_rows
+from gymnast.cluster.held_chunk import HeldChunk, unkept_line
+from gymnast.cluster.lease import cede, write_end
+from gymnast.cluster.merge import merge
+from gymnast.cluster.reopening import reopen_failed
+from gymnast.errors import DataError
+from gymnast.profile.run_profile import load_run
+from gymnast.report.run_view import view_runs
+from gymnast.rollouts.reproducible import reproducible
+from gymnast.store.lines import numbered_lines
+from gymnast.store.records import record_file
+from gymnast.types.task import RolloutKey
+from tests.cluster_chunks import SmallRun, commit, expected_output, failure, record, small_run
+from tests.support import read_jsonl
+
+
+def end(held: HeldChunk) -> None:
+    commit(held)
+    write_end(held.folder, held.lease, held.end(0.0))
+    held.close()
+
+
+def finish(run: SmallRun, chance: random.Random, *, gives_away: bool = True) -> None:
+    """Workers one after the other: rows in any order, deaths, cessions."""
+    number = 0
+    while (view := next((view for view in run.views() if not view.look.is_done), None)) is not None:
+        number += 1
+        held = run.claim(view, f"w{number}", f"t{number}")
+        assert held is not None
+        if gives_away and len(held.unstarted) > 1 and chance.random() < 0.4:
+            going = held.begin_ceding(chance.randint(1, len(held.unstarted) - 1))
+            cede(held.folder, held.lease, going.number, going.child, going.attempts)
+            held.end_ceding()
+        rows = list(held.unstarted)
+        chance.shuffle(rows)
+        for row in rows[: chance.randint(0, len(rows))]:
+            held.keep_scored(row.key, record(row.key))
+        if chance.random() < 0.5:
+            end(held)
+        else:
+            commit(held)
+            held.close()
+
+
+@settings(max_examples=25)
+@given(tasks=st.integers(1, 5), repeats=st.integers(1, 4), rows=st.integers(1, 7), seed=st.integers(0, 1000))
+def test_the_merge_is_the_same_whatever_came_first(
+    tmp_path_factory: pytest.TempPathFactory, tasks: int, repeats: int, rows: int, seed: int
+) -> None:
+    run = small_run(tmp_path_factory.mktemp("run"), tasks, repeats, rows)
+    finish(run, random.Random(seed))
+    counts = merge(run.paths)
+    assert run.paths.output.read_bytes() == expected_output(run)
+    assert (counts.scored, counts.owed, counts.failed) == (tasks * repeats, 0, {})
+    assert json.loads(run.paths.done.read_bytes())["scored"] == tasks * repeats
+    before = run.paths.output.read_bytes()
+    merge(run.paths)
+    assert run.paths.output.read_bytes() == before
+
+
+@given(rows=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 50)), min_size=1), size=st.integers(1, 10))
+def test_chunks_cover_the_plan_once(rows: list[tuple[int, int]], size: int) -> None:
+    counts = Counter[int]()
+    keyed = []
+    for task, size_bytes in rows:
+        keyed.append((RolloutKey(task, counts[task]), size_bytes))
+        counts[task] += 1
+    chunks = list(cut(keyed, size))
+    assert [packed for chunk in chunks for packed in chunk.packed_keys()] == [key.packed for key, _ in keyed]
+    assert [number for chunk in chunks for number in chunk.row_numbers()] == list(range(len(rows)))
+    assert sum(chunk.size_bytes for chunk in chunks) == sum(size_bytes for _, size_bytes in rows)
+    assert all(chunk.rows <= 2 * size for chunk in chunks)
+    for before, after in pairwise(chunks):
+        assert before.offset_bytes + before.size_bytes == after.offset_bytes
+
+
+@given(rows=st.integers(1, 10**6), workers=st.integers(1, 1000))
+def test_the_default_size_gives_every_worker_something(rows: int, workers: int) -> None:
+    size = default_chunk_rows(rows, workers)
+    assert 1 <= size <= max(512, rows // 5000 + 1)
+    assert rows / size <= 5000 or size == 512
+    assert rows // size >= min(rows, workers) or size * 5000 >= rows
+
+
+def test_gaps_are_named_and_nothing_is_merged(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 4, 1, 2)
+    held = run.claim(run.view("00001"), "slow", "t1")
+    assert held is not None
+    row = held.next_row()
+    assert row is not None
+    held.keep_scored(row.key, record(row.key))
+    end(held)
+    with pytest.raises(
+        DataError, match=r"3 of 4 rollouts are not settled\n  chunk 00000: 2 of 2 \(free\)\n  chunk 00001: 1"
+    ):
+        merge(run.paths)
+    assert not run.paths.output.exists()
+    counts = merge(run.paths, partial=True)
+    assert (counts.scored, counts.owed) == (1, 3)
+    assert run.paths.output.read_bytes() == record(row.key) + b"\n"
+    assert not run.paths.done.exists()
+
+
+def test_overlaps_are_named_and_nothing_is_merged(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 2, 1, 2)
+    held = run.claim(run.view("00000"), "a", "t1")
+    assert held is not None
+    first = held.unstarted[0].key
+    for row in list(held.unstarted):
+        held.keep_scored(row.key, record(row.key))
+    held.scored.append(record(first))  # by whatever hand
+    end(held)
+    with pytest.raises(DataError, match="rollout 0:0 has two scored records"):
+        merge(run.paths)
+    assert not run.paths.output.exists()
+
+
+def test_a_record_that_was_taken_away_is_missed(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 2, 1, 2)
+    finish(run, random.Random(1), gives_away=False)
+    shard = next(run.layout.chunk("00000").path.glob("[0-9]*.jsonl"))
+    shard.write_bytes(b"")
+    with pytest.raises(DataError, match="shorter than"):
+        merge(run.paths)
+
+
+def test_failures_come_in_plan_order_and_are_tried_again_when_asked(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 3, 1, 3)
+    held = run.claim(run.view("00000"), "a", "t1")
+    assert held is not None
+    zero, one, two = (row.key for row in held.unstarted)
+    held.keep_failed(two, failure(two, 0, final=False), "model_error", final=False)
+    held.keep_failed(zero, failure(zero, 0, final=True), "model_error", final=True)
+    held.keep_failed(two, failure(two, 1, final=True, kind="verifier_error"), "verifier_error", final=True)
+    held.keep_scored(one, record(one))
+    end(held)
+    counts = merge(run.paths)
+    assert counts.failed == {"model_error": 1, "verifier_error": 1}
+    keys = [(line["_ng_task_index"], line["_ng_attempt_index"]) for line in read_jsonl(run.paths.failures)]
+    assert keys == [(0, 0), (2, 0), (2, 1)]
+    assert reopen_failed(run.layout, run.plan) == 2
+    account = run_account(run.layout)
+    assert (account.scored, account.failed, account.owed) == (1, {}, 2)
+    again = run.claim(run.view("00000"), "b", "t2")
+    assert again is not None
+    assert [row.key for row in again.unstarted] == [zero, two]
+    assert again.attempts == {}
+    for row in list(again.unstarted):
+        again.keep_scored(row.key, record(row.key))
+    end(again)
+    assert merge(run.paths).failed == {}
+    assert run.paths.output.read_bytes() == expected_output(run)
+
+
+def test_a_record_that_is_not_to_be_kept_settles_its_rollout(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 2, 1, 2)
+    held = run.claim(run.view("00000"), "a", "t1")
+    assert held is not None
+    first, second = (row.key for row in held.unstarted)
+    held.keep_scored(first, unkept_line(first, 1.0), is_kept=False)
+    held.keep_scored(second, record(second))
+    end(held)
+    assert merge(run.paths).scored == 2
+    assert run.paths.output.read_bytes() == expected_output(run, [first])
+
+
+def test_shards_are_read_where_they_lie(tmp_path: Path) -> None:
+    """Profile and report of a run that is not merged say what those of the merged one say."""
+    run = small_run(tmp_path, 4, 3, 5)
+    finish(run, random.Random(3))
+    lines = [line for _, line in numbered_lines(run.paths.output)]
+    assert sorted(lines) == sorted(expected_output(run).splitlines())
+    records = record_file(run.paths.output)
+    with records.open() as stream:
+        offset = 0
+        for line in lines:
+            stream.seek(offset)
+            assert stream.readline() == line + b"\n"
+            offset += len(line) + 1
+    inputs, rollouts = (run.paths.materialized_inputs,), (run.paths.output,)
+    before = load_run(inputs, rollouts, allow_partial=False).headline()
+    seen = view_runs([run.paths.output])[0].headline
+    merge(run.paths)
+    assert load_run(inputs, rollouts, allow_partial=False).headline() == before
+    assert view_runs([run.paths.output])[0].headline == seen
+
+
+def test_the_account_says_who_is_silent(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 4, 1, 4)
+    held = run.claim(run.view("00000"), "a", "t1")
+    assert held is not None
+    from gymnast.cluster.lease import write_beat
+
+    for _ in range(3):
+        held.next_row()
+    write_beat(held.folder, held.lease, held.next_beat(1000.0, in_flight=3, is_draining=False))
+    key = RolloutKey(0, 0)
+    held.keep_scored(key, record(key))
+    commit(held)  # after the beat: found in the file
+    fresh = run_account(run.layout, Observer(now=1001.0))
+    assert (fresh.scored, fresh.in_flight, fresh.unknown, fresh.owed) == (1, 3, 0, 0)
+    late = run_account(run.layout, Observer(now=1000.0 + 61))
+    assert (late.scored, late.in_flight, late.unknown, late.owed) == (1, 0, 3, 0)
+    assert late.states["silent"] == 1
+    held.close()
+
+
+def test_reproducible_records_have_no_times_and_no_made_up_ids() -> None:
+    def made(name: str, at: float) -> bytes:
+        call = {
+            "type": "function_call",
+            "id": f"call_{name}",
+            "call_id": f"call_{name}",
+            "name": "f",
+            "arguments": "{}",
+        }
+        out = {"type": "function_call_output", "call_id": f"call_{name}", "output": "1"}
+        response = {"id": f"resp_{name}", "created_at": at, "output": [call, out], "usage": {"input_tokens": 3}}
+        used = {"calls": 1, "latency_ms": at, "judge": {"ttft_ms": at}}
+        task = {"id": "mine", "created_at": 7, "seen_call": f"call_{name}"}
+        return json.dumps({"response": response, "_ng_model_usage": used, "task": task, "reward": 1.0}).encode()
+
+    assert reproducible(made("abc", 1.5)) == reproducible(made("xyz", 99.0))
+    kept = json.loads(reproducible(made("abc", 1.5)))
+    assert kept["task"] == {"id": "mine", "created_at": 7, "seen_call": kept["response"]["output"][0]["id"]}
+    assert kept["response"]["usage"] == {"input_tokens": 3}

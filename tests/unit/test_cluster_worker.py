@@ -1,0 +1,346 @@
+"""Workers of one run: they share it, split it, lose it and hand it back, and no rollout is lost or counted twice."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gymnast.cluster.account import run_account
+from gymnast.cluster.merge import merge
+from gymnast.cluster.order import WorkOptions, read_order
+from gymnast.cluster.work import Worked, WorkEnd, work_with
+from gymnast.cluster.workplace import Workplace, compose_for, needed_instances, open_workplace
+from gymnast.config import read_environ
+from gymnast.errors import UserError
+from gymnast.rollouts.attempt import Failed, Outcome, Scored
+from gymnast.rollouts.conduct import Audience
+from gymnast.rollouts.engine import Engine, EngineOptions
+from gymnast.rollouts.executor import Job
+from gymnast.rollouts.retry import RetryPolicy
+from gymnast.store.chunk_files import Holder
+from gymnast.store.chunk_layout import ChunkLayout
+from gymnast.store.manifest import read_manifest
+from gymnast.store.paths import RunPaths
+from gymnast.types.failure import FailureDetail, Stage
+from gymnast.wire.trail import Signals
+from tests.cluster_chunks import SmallRun, expected_output, record, small_run
+from tests.support import BIN, eventually, read_jsonl, run_command
+from tests.support import Outcome as Told
+
+QUICK = WorkOptions(lease_s=1.5, heartbeat_s=0.1, linger_s=3.0, give_up_after_s=20.0)
+
+
+@dataclass
+class Hands:
+    """Makes attempts without a policy: each takes a while, and some fail."""
+
+    takes_s: float = 0.0
+    fails: Callable[[Job], str | None] = lambda _: None
+    made: Counter[str] = field(default_factory=Counter)
+    signals: Signals = field(default_factory=Signals)
+    longest_lag_s: float = 0.0
+
+    async def attempt(self, job: Job, timeout_s: float) -> Outcome:
+        await asyncio.sleep(self.takes_s)
+        self.made[str(job.key)] += 1
+        kind = self.fails(job)
+        if kind is not None:
+            return Failed(FailureDetail(kind, Stage.MODEL, f"it is {kind}"), 0.0, 0.0)
+        return Scored(record(job.key), 1.0, self.takes_s)
+
+
+@dataclass
+class Crew:
+    """Workers of a run in this process."""
+
+    run: SmallRun
+    options: WorkOptions = QUICK
+    engines: list[Engine] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def place(self, name: str) -> Workplace:
+        manifest = read_manifest(self.run.paths.manifest)
+        assert manifest is not None
+        return Workplace(self.run.paths, self.run.plan, manifest, self.options, Holder(worker=name))
+
+    def start(self, name: str, hands: Hands, concurrency: int = 4) -> asyncio.Task[Worked]:
+        def watch(engine: Engine, _: object) -> Any:
+            from contextlib import nullcontext
+
+            self.engines.append(engine)
+            return nullcontext()
+
+        options = EngineOptions(concurrency, retry=RetryPolicy(first_delay_s=0.01), give_up_after_s=0.5)
+        audience = Audience(lambda _: None, self.said.append, watch)
+        return asyncio.create_task(work_with(self.place(name), hands, options, None, audience))
+
+
+def settled_once(run: SmallRun) -> None:
+    """Everything is scored, once, and the merge is what it has to be."""
+    account = run_account(run.layout)
+    assert (account.scored, account.unsettled) == (account.requested, 0)
+    merge(run.paths)
+    assert run.paths.output.read_bytes() == expected_output(run)
+
+
+async def test_workers_share_a_run(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 20, 3, 5)
+    crew, hands = Crew(run), Hands(0.005)
+    ended = await asyncio.gather(*(crew.start(f"w{number}", hands) for number in range(3)))
+    assert [one.end for one in ended] == [WorkEnd.NOTHING_LEFT] * 3
+    assert sum(one.finished.scored for one in ended) == 60
+    assert max(hands.made.values()) == 1
+    settled_once(run)
+
+
+async def test_an_idle_worker_gets_rows_of_a_straggler(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 30, 1, 40)
+    crew, slow, quick = Crew(run), Hands(0.25), Hands(0.01)
+    first = crew.start("slow", slow, concurrency=1)
+    await asyncio.sleep(0.4)
+    second = crew.start("quick", quick)
+    await asyncio.gather(first, second)
+    assert any("." in view.chunk.id for view in run.views())
+    assert sum(quick.made.values()) > sum(slow.made.values())
+    assert max((slow.made + quick.made).values()) == 1
+    settled_once(run)
+
+
+async def test_who_lost_a_lease_lets_go(tmp_path: Path) -> None:
+    """Somebody else claimed the chunk although its holder lives: nothing counts twice, and both end."""
+    run = small_run(tmp_path, 40, 1, 40)
+    crew, hands = Crew(run), Hands(0.1)
+    first = crew.start("first", hands, concurrency=2)
+    await eventually(lambda: run_account(run.layout).scored > 1)
+    taken = run.claim(run.view("00000"), "thief", "stolen")
+    assert taken is not None
+    await eventually(lambda: any("another worker's" in text for text in crew.said))
+    rows = [row.key for row in taken.unstarted]
+    assert 0 < len(rows) < 40
+    worked = await first  # it watches the thief, who never beats, and takes the chunk back
+    assert worked.end is WorkEnd.NOTHING_LEFT
+    taken.close()
+    settled_once(run)
+
+
+@pytest.mark.parametrize("outage_s", [0.8, 3.0], ids=["shorter than a lease", "longer than a lease"])
+async def test_a_file_system_that_refuses_writes_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outage_s: float
+) -> None:
+    run = small_run(tmp_path, 40, 1, 10)
+    crew, hands = Crew(run), Hands(0.05)
+    refused = [0]
+    until = 0.0
+
+    def refusing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if time.monotonic() < until:
+                refused[0] += 1
+                raise OSError(errno.EIO, "the file system refuses")
+            return real(*arguments, **named)
+
+        return call
+
+    for name in ("pwrite", "link", "fsync"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    first = crew.start("first", hands)
+    await eventually(lambda: run_account(run.layout).scored > 3)
+    until = time.monotonic() + outage_s
+    worked = await first
+    assert refused[0] > 0
+    assert worked.end is WorkEnd.NOTHING_LEFT
+    assert any("refuses" in text for text in crew.said)
+    assert max(hands.made.values()) == 1, "rollouts were made again"
+    settled_once(run)
+
+
+async def test_a_file_system_that_never_comes_back_ends_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small_run(tmp_path, 8, 1, 4)
+    crew = Crew(run, msgspec.structs.replace(QUICK, give_up_after_s=0.3))
+
+    def refuse(*_: Any) -> int:
+        raise OSError(errno.EROFS, "read-only file system")
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    monkeypatch.setattr("gymnast.cluster.work._PATIENCE_S", 0.1)
+    with pytest.raises(UserError, match="refused for"):
+        await crew.start("first", Hands())
+    assert run_account(run.layout).scored == 0
+
+
+async def test_a_worker_that_is_drained_hands_back_what_it_has_not_begun(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 30, 1, 10)
+    crew, hands = Crew(run), Hands(0.1)
+    first = crew.start("first", hands, concurrency=3)
+    await eventually(lambda: run_account(run.layout).scored > 3)
+    crew.engines[0].drain("interrupted by SIGTERM")
+    worked = await first
+    assert worked.end is WorkEnd.DRAINED
+    assert worked.end.exit_code == 75
+    account = run_account(run.layout)
+    assert (account.in_flight, account.unknown, account.states["held"]) == (0, 0, 0)
+    assert account.scored == worked.finished.scored == sum(hands.made.values())
+    await crew.start("second", hands)
+    assert max(hands.made.values()) == 1, "what was in flight was finished, not thrown away"
+    settled_once(run)
+
+
+async def test_a_worker_that_cannot_succeed_leaves_the_run_to_others(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 12, 1, 4)
+    crew = Crew(run)
+    broken = Hands(fails=lambda _: "model_auth")
+    worked = await crew.start("broken", broken)
+    assert worked.end is WorkEnd.GAVE_UP
+    assert worked.end.exit_code == 1
+    account = run_account(run.layout)
+    assert account.states["held"] == 0
+    assert account.unsettled + sum(account.failed.values()) == 12
+
+
+async def test_failed_attempts_count_on_with_the_next_holder(tmp_path: Path) -> None:
+    """Three attempts in all, whoever makes them."""
+    run = small_run(tmp_path, 3, 1, 3)
+    crew = Crew(run)
+    seen: list[int] = []
+
+    def fails(job: Job) -> str | None:
+        if job.key.task == 1:
+            seen.append(job.attempts)
+            if len(seen) == 2:
+                crew.engines[-1].drain("enough for now")
+            return "verifier_error"
+        return None
+
+    assert (await crew.start("first", Hands(fails=fails))).end is WorkEnd.DRAINED
+    assert (await crew.start("second", Hands(fails=fails))).end is WorkEnd.NOTHING_LEFT
+    assert seen == [0, 1, 2]
+    account = run_account(run.layout)
+    assert (account.scored, account.failed) == (2, {"verifier_error": 1})
+    assert merge(run.paths).retries == 2
+    assert [row["_ng_attempt_index"] for row in read_jsonl(run.paths.failures)] == [0, 1, 2]
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def submitted(folder: Path, latency_s: float, *more: str) -> Path:
+    """A run of the shipped example rows with the scripted policy, planned by a process of its own."""
+    code = """
+import sys
+from pathlib import Path
+from gymnast.cluster.order import ConfigNames
+from gymnast.cluster.planning import InChunks, plan_run
+from gymnast.cluster.workplace import compose_for
+from gymnast.config import compose, read_environ
+from gymnast.rollouts.engine import EngineOptions
+from gymnast.rollouts.plan import PlanOptions
+from gymnast.rollouts.run import CollectRequest
+names = ConfigNames(
+    environments=("mcqa",),
+    config_paths=("responses_api_models/scripted_model/configs/demo.yaml",),
+    overrides=("+reproducible_records=true", *sys.argv[2:]),
+    folder=str(Path.cwd()),
+)
+config = compose(
+    read_environ(), environments=names.environments, config_paths=names.config_paths, overrides=names.overrides
+).checked()
+request = CollectRequest(
+    config.roots.require("resources_servers/mcqa/data/example.jsonl", "rows"),
+    Path(sys.argv[1]),
+    PlanOptions(agent="mcqa_simple_agent", repeats=40),
+    EngineOptions(concurrency=4),
+)
+plan_run(request, config, names, InChunks(workers=3, lease_s=3.0, heartbeat_s=0.3, linger_s=4.0, grace_s=5.0))
+"""
+    script = folder / "plan.py"
+    script.write_text(code)
+    latency = f"++policy_model.responses_api_models.scripted_model.latency_s={latency_s}"
+    done = run_command(folder, "python", str(script), "x.jsonl", latency, *more)
+    assert done.code == 0, done.err
+    return folder / "x.jsonl"
+
+
+def worker(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    with (folder / f"{name}.log").open("wb") as log:
+        command = [str(BIN / "gymnast"), "worker", "x.jsonl", "--name", name, *arguments]
+        return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+
+
+def has_scored(output: Path, name: str) -> bool:
+    account = run_account(ChunkLayout.of(RunPaths(output)))
+    return any(one.worker == name and one.scored for one in account.chunks)
+
+
+async def test_killed_drained_and_doubled_workers_leave_the_run_of_an_undisturbed_one(
+    tmp_path: Path, run: Callable[..., Told]
+) -> None:
+    """The whole thing on the command line: SIGKILL, SIGUSR1, status, merge, and the same bytes as plain collect."""
+    output = submitted(tmp_path, 0.05)
+    first, second = worker(tmp_path, "first"), worker(tmp_path, "second")
+    try:
+        await eventually(lambda: has_scored(output, "first") and has_scored(output, "second"), within_s=40)
+        first.kill()
+        first.wait()
+        second.send_signal(signal.SIGUSR1)
+        assert second.wait(timeout=20) == 75, (tmp_path / "second.log").read_text()
+        status = run("gymnast", "status", "x.jsonl", "--json").json()
+        parts = status["scored"] + sum(status["failed"].values()) + status["in_flight"] + status["unknown"]
+        assert parts + status["owed"] == status["requested"] == 200
+        assert 0 < status["scored"] < 200
+        assert status["states"]["held"] == 0
+        refused = run("gymnast", "merge", "x.jsonl")
+        assert refused.code == 2
+        assert "not settled" in refused.err
+        third = worker(tmp_path, "third", "--concurrency", "16")
+        assert third.wait(timeout=60) == 0, (tmp_path / "third.log").read_text()
+    finally:
+        for process in (first, second):
+            process.kill()
+            process.wait()
+    assert run("gymnast", "merge", "x.jsonl").code == 0
+    collected = run(
+        *("gymnast", "collect", "-e", "mcqa", "-c", "responses_api_models/scripted_model/configs/demo.yaml"),
+        *("-i", "resources_servers/mcqa/data/example.jsonl", "-o", "plain.jsonl", "-n", "40", "--concurrency", "8"),
+        "+reproducible_records=true",
+    )
+    assert collected.code == 0, collected.err
+    assert sorted(output.read_bytes().splitlines()) == sorted((tmp_path / "plain.jsonl").read_bytes().splitlines())
+    assert run(
+        "gymnast",
+        "collect",
+        "-e",
+        "mcqa",
+        "-i",
+        "x",
+        "-o",
+        "x.jsonl",
+        "--resume",
+        "-c",
+        "responses_api_models/scripted_model/configs/demo.yaml",
+    ).err.startswith("this run is worked on in chunks")
+
+
+def test_a_worker_with_other_settings_is_refused_with_the_difference(tmp_path: Path) -> None:
+    output = submitted(tmp_path, 0.0)
+    layout = ChunkLayout(output.with_name("x_chunks"))
+    order = read_order(layout)
+    place = open_workplace(RunPaths(output), order)
+    assert needed_instances(place, compose_for(order, read_environ()))
+    seed = "++policy_model.responses_api_models.scripted_model.seed=7"
+    other = msgspec.structs.replace(order, config=msgspec.structs.replace(order.config, overrides=(seed,)))
+    with pytest.raises(UserError, match=r"seed: \(absent\) -> 7"):
+        needed_instances(place, compose_for(other, read_environ()))

@@ -1,0 +1,302 @@
+"""Rollouts by seed: the documented calls of the pipeline, seeds, scripts, keys, and the numbers across seeds."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymnast import UserError, nemo_gym_rollouts, run_cmd, wrap_arguments
+from gymnast.cluster.pipeline_jobs import quoted
+from gymnast.cluster.pipeline_options import sbatch_of
+from gymnast.cluster.seeds import seed_output, seeds_meant, seeds_there
+from gymnast.config.overrides import parse_overrides
+from gymnast.errors import DataError, NotFoundError
+from gymnast.profile.across_seeds import across_seeds
+from gymnast.store.paths import RunPaths
+from tests.support import write_jsonl
+
+SITE = """
+executor: slurm
+account: research
+runtime: pyxis
+container: nemo-rl
+containers:
+  nemo-rl: registry/nemo-rl:1
+  vllm: registry/vllm:1
+  sandbox: registry/sandbox:1
+mounts: [/lustre:/workspace]
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A cluster of the user, as named in the documented calls."""
+    (tmp_path / "cluster_configs").mkdir()
+    (tmp_path / "cluster_configs" / "mine.yaml").write_text(SITE)
+    monkeypatch.chdir(tmp_path)
+    return "mine"
+
+
+def test_the_documented_call_runs_with_only_the_import_changed(cluster: str, tmp_path: Path) -> None:
+    run_number = 2
+    found = nemo_gym_rollouts(
+        ctx=wrap_arguments(
+            "+agent_name=math_with_judge_simple_agent "
+            "+num_samples_in_parallel=64 "
+            "+responses_create_params.max_output_tokens=65536 "
+            "+responses_create_params.temperature=1.0 "
+            "+responses_create_params.top_p=1.0 "
+        ),
+        num_random_seeds=4,
+        starting_seed=0,
+        cluster=cluster,
+        config_paths=(
+            "resources_servers/math_with_judge/configs/dapo17k.yaml,"
+            "responses_api_models/vllm_model/configs/vllm_model.yaml"
+        ),
+        input_file="resources_servers/math_with_judge/data/aime24_validation.jsonl",
+        output_dir=f"{tmp_path}/results/math_verification_aime24/run{run_number}",
+        gym_path="/opt/nemo-rl/3rdparty/Gym-workspace/Gym",
+        with_sandbox=False,
+        model="nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+        server_type="vllm",
+        server_gpus=8,
+        server_args="--trust-remote-code --dtype auto --mamba_ssm_cache_dtype float32 --reasoning-parser deepseek_r1 ",
+        partition=None,
+        exclusive=True,
+        dry_run=True,  # the only argument that is ours: nothing is submitted here
+    )
+    assert [job.output.name for job in found.jobs] == [f"rollouts-rs{seed}.jsonl" for seed in range(4)]
+    assert len(found.scripts) == 4
+    script = found.scripts[3]
+    assert "#SBATCH --exclusive" in script
+    assert "#SBATCH --gpus-per-node=8" in script
+    assert "--container-image=registry/vllm:1" in script
+    assert "--container-image=registry/nemo-rl:1" in script
+    assert script.count("companion.pyz") == 2
+    assert not list(tmp_path.glob("results/**/*"))
+
+
+def test_data_steps_are_jobs(cluster: str, tmp_path: Path) -> None:
+    command = "cd /opt/Gym && ng_download_dataset_from_hf +repo_id=a/b +artifact_fpath=v.jsonl +output_fpath=x.jsonl"
+    fetched = run_cmd(
+        ctx=wrap_arguments(""),
+        cluster=cluster,
+        command=command,
+        container="nemo-rl",
+        expname="download_gym_data",
+        partition="cpu",
+        num_gpus=0,
+        dry_run=True,
+    )
+    assert fetched.said is not None
+    assert shlex.quote(command) in fetched.said.replace("\\\n    ", "")
+    assert "#SBATCH --partition=cpu" in fetched.said
+    found = nemo_gym_rollouts(
+        cluster=cluster,
+        config_paths=["a.yaml"],
+        input_file="x.jsonl",
+        output_dir=str(tmp_path / "out"),
+        server_address="http://node:8000",
+        run_after=["123"],
+        before=[["data", "download", "--repo-id", "a/b", "--artifact", "v.jsonl", "--output", "x.jsonl"]],
+        dry_run=True,
+    )
+    data, collect = found.scripts
+    assert "data download --repo-id a/b" in data.replace("\\\n    ", "")
+    assert "afterok:123" in data
+    assert "companion.pyz" in collect
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"server_type": "vllm", "server_address": "http://a"}, "either in the job"),
+        ({"server_type": "vllm"}, "needs a model"),
+        ({"server_gpus": 8}, "there is none"),
+        ({"server_args": "--x"}, "there is none"),
+        ({"server_type": "vlm", "model": "m"}, "no server type 'vlm'"),
+        ({"server_type": "vllm", "model": "m", "server_container": "vlm"}, "no container 'vlm'"),
+        ({"config_paths": ""}, "config_paths must be given"),
+        ({"cluster": "min"}, "no cluster 'min'"),
+        ({"num_random_seeds": 2, "random_seeds": "1,2,3"}, "2 seeds were asked for and 3 are listed"),
+        ({"random_seeds": "1,x"}, "'x' is no seed"),
+        ({"mount_paths": "relative"}, "a mount is"),
+    ],
+)
+def test_calls_that_cannot_be_meant_are_refused_in_words(
+    cluster: str, tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    call = {"cluster": cluster, "config_paths": "a.yaml", "input_file": "x.jsonl", "output_dir": str(tmp_path / "out")}
+    with pytest.raises(UserError, match=said):
+        nemo_gym_rollouts(**{**call, "dry_run": True, **options})
+
+
+def test_a_container_that_the_site_does_not_have_is_never_taken_for_an_image(cluster: str, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        nemo_gym_rollouts(
+            cluster=cluster,
+            config_paths="a.yaml",
+            input_file="x",
+            output_dir=str(tmp_path),
+            server_type="sglang",  # its container is named after it unless told otherwise
+            model="m",
+            dry_run=True,
+        )
+    assert "there is no container 'sglang' at mine" in str(caught.value)
+
+
+def test_a_sandbox_is_a_component_and_its_address_is_found_in_the_job(cluster: str, tmp_path: Path) -> None:
+    found = nemo_gym_rollouts(
+        cluster=cluster,
+        config_paths="a.yaml",
+        input_file="x",
+        output_dir=str(tmp_path),
+        server_address="h:1",
+        with_sandbox=True,
+        dry_run=True,
+    )
+    assert "--container-image=registry/sandbox:1" in found.scripts[0]
+    with pytest.raises(UserError, match="sandbox service"):
+        nemo_gym_rollouts(
+            config_paths="a.yaml", input_file="x", output_dir=str(tmp_path), with_sandbox=True, dry_run=True
+        )
+
+
+def test_a_real_key_stands_in_no_script(cluster: str, tmp_path: Path) -> None:
+    call: dict[str, Any] = {
+        "config_paths": "a.yaml",
+        "input_file": "x",
+        "output_dir": str(tmp_path / "out"),
+        "server_address": "https://models.example/v1",
+        "policy_api_key": "sk-very-secret",
+    }
+    found = nemo_gym_rollouts(**call, dry_run=True)
+    assert "oc.env:GYMNAST_POLICY_API_KEY" in found.scripts[0]
+    assert "sk-very-secret" not in found.scripts[0]
+    with pytest.raises(UserError, match="GYMNAST_POLICY_API_KEY must be set"):
+        nemo_gym_rollouts(**call, cluster=cluster)
+
+
+def test_options_about_packing_are_noted_and_misspelt_ones_refused(tmp_path: Path) -> None:
+    said: list[str] = []
+    call: dict[str, Any] = {"config_paths": "a.yaml", "input_file": "x", "output_dir": str(tmp_path), "dry_run": True}
+    nemo_gym_rollouts(**call, reuse_code=False, on_note=said.append)
+    assert said == ["note: reuse_code has no effect here"]
+    with pytest.raises(TypeError, match="no option 'sever_gpus'"):
+        nemo_gym_rollouts(**call, sever_gpus=8)
+
+
+@pytest.mark.parametrize(
+    ("given_", "meant"),
+    [
+        ({}, [None]),
+        ({"num_random_seeds": 3}, [0, 1, 2]),
+        ({"num_random_seeds": 2, "starting_seed": 5}, [5, 6]),
+        ({"random_seeds": "3,1,3"}, [3, 1]),
+        ({"random_seeds": "0..2,7-8"}, [0, 1, 2, 7, 8]),
+        ({"random_seeds": [4, 2]}, [4, 2]),
+    ],
+)
+def test_seeds_that_are_meant(given_: dict[str, Any], meant: list[int | None]) -> None:
+    assert seeds_meant(**given_) == meant
+
+
+def test_seeds_in_a_folder_are_found_again(tmp_path: Path) -> None:
+    for seed in (10, 2, None):
+        seed_output(tmp_path, seed).touch()
+    RunPaths(seed_output(tmp_path, 2)).failures.touch()
+    assert list(seeds_there(tmp_path)) == [None, 2, 10]
+
+
+def test_each_engine_draws_with_its_own_seed(tmp_path: Path) -> None:
+    """Engines begin with one and the same seed unless told otherwise, and two seeds of a run would begin alike."""
+    call: dict[str, Any] = {
+        "config_paths": "a.yaml",
+        "input_file": "x",
+        "output_dir": str(tmp_path),
+        "model": "m",
+        "server_type": "vllm",
+        "random_seeds": "7,8",
+        "dry_run": True,
+    }
+    assert ["--seed 7" in script for script in nemo_gym_rollouts(**call).scripts] == [True, False]
+    assert all("--seed=1" in script for script in nemo_gym_rollouts(**call, server_args="--seed=1").scripts)
+    assert not any("--seed 7" in script for script in nemo_gym_rollouts(**call, server_args="--seed=1").scripts)
+
+
+def test_a_server_on_several_nodes_is_one_as_in_that_pipeline(tmp_path: Path) -> None:
+    call: dict[str, Any] = {"config_paths": "a.yaml", "input_file": "x", "output_dir": str(tmp_path), "model": "m"}
+    found = nemo_gym_rollouts(**call, server_type="vllm", server_gpus=8, server_nodes=2, dry_run=True)
+    assert "--tensor-parallel-size 8 --pipeline-parallel-size 2" in found.scripts[0]
+
+
+@given(st.text(st.characters(min_codepoint=32, exclude_characters="{}"), min_size=1))
+def test_values_survive_the_grammar_of_overrides(text: str) -> None:
+    (parsed,) = parse_overrides([f"+key={quoted(text)}"])
+    assert str(parsed.value) == text
+
+
+def test_further_options_of_sbatch() -> None:
+    assert sbatch_of("comment=x,gpu_bind=none") == ("--comment=x", "--gpu-bind=none")
+    assert sbatch_of("--constraint=h100 --nice") == ("--constraint=h100", "--nice")
+    assert sbatch_of({"time_min": "1:00"}) == ("--time-min=1:00",)
+    assert sbatch_of(None) == ()
+
+
+# --- across seeds ----------------------------------------------------------------------------------------------------
+
+
+def seed_run(folder: Path, seed: int, rewards: dict[int, float | None], answers: dict[int, str] | None = None) -> None:
+    """A seed's files: a reward for each task, None where there is no score."""
+    paths = RunPaths(seed_output(folder, seed))
+    keys = [{"_ng_task_index": task, "_ng_rollout_index": 0} for task in rewards]
+    rows = [{"responses_create_params": {"input": "x"}, **key} for key in keys]
+    paths.materialized_inputs.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    scored = [
+        {"reward": reward, **({"extracted_answer": answers[task]} if answers else {}), **key}
+        for key, (task, reward) in zip(keys, rewards.items(), strict=True)
+        if reward is not None
+    ]
+    write_jsonl(paths.output, scored)
+
+
+def test_across_seeds_by_hand(tmp_path: Path) -> None:
+    seed_run(tmp_path, 0, {0: 1.0, 1: 0.0, 2: 0.0}, {0: "a", 1: "x", 2: "q"})
+    seed_run(tmp_path, 1, {0: 1.0, 1: 1.0, 2: 0.0}, {0: "a", 1: "b", 2: "q"})
+    seed_run(tmp_path, 2, {0: 0.0, 1: 0.0, 2: 0.0}, {0: "c", 1: "x", 2: "r"})
+    found = across_seeds(seeds_there(tmp_path))
+    assert [round(estimate.value, 6) for _, estimate in found.pass_at] == [
+        round((2 / 3 + 1 / 3) / 3, 6),
+        round((1 + 2 / 3) / 3, 6),
+        round(2 / 3, 6),
+    ]
+    assert found.majority_at[-1][0] == 3
+    assert found.majority_at[-1][1].value == pytest.approx(1 / 3)  # "a" wins task 0, "x" wins task 1, "q" task 2
+    assert found.voted_by == "extracted_answer"
+    assert (found.tasks, found.rollouts, found.missing, found.k) == (3, 9, 0, 3)
+    assert found.metrics["pass@3/accuracy"] == pytest.approx(100 * 2 / 3)
+
+
+def test_what_is_missing_is_counted_and_never_a_zero(tmp_path: Path) -> None:
+    seed_run(tmp_path, 0, {0: 1.0, 1: 1.0})
+    seed_run(tmp_path, 1, {0: 1.0, 1: None})
+    found = across_seeds(seeds_there(tmp_path))
+    assert found.pass_at[0][1].value == 1.0
+    assert (found.missing, found.rollouts, found.voted_by) == (1, 3, "reward")
+    assert [one.scored for one in found.seeds] == [2, 1]
+
+
+def test_seeds_over_other_tasks_are_refused(tmp_path: Path) -> None:
+    seed_run(tmp_path, 0, {0: 1.0})
+    seed_run(tmp_path, 1, {0: 1.0, 1: 1.0})
+    with pytest.raises(DataError, match="seed 1 was asked for other rollouts"):
+        across_seeds(seeds_there(tmp_path))
+    with pytest.raises(NotFoundError, match="no seed has begun"):
+        across_seeds({})

@@ -1,0 +1,166 @@
+"""`gymnast gym …`: words and options of the newer command line, as keys; then the same commands, on real runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymnast.compat.gym_entry import run_gym
+from gymnast.compat.gym_table import COMMANDS, SHORT
+from gymnast.compat.gym_words import explained, overview, translate
+from gymnast.compat.ng_asked import Asked, FieldError
+from gymnast.config.roots import Roots
+from gymnast.errors import NotFoundError
+from tests.support import Outcome, example_rows, read_jsonl, write_jsonl
+
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def asked(line: str) -> Asked:
+    return translate(line.split(), lambda search_dirs: Roots(search_dirs, Path.cwd()))[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("eval profile --inputs I --rollouts R", {"materialized_inputs_jsonl_fpath": "I", "rollouts_jsonl_fpath": "R"}),
+        (
+            "eval run -a A -i I -o O --limit 3 --num-repeats=4 --concurrency 8 --resume --disable-aggregation",
+            {
+                "agent_name": "A",
+                "input_jsonl_fpath": "I",
+                "output_jsonl_fpath": "O",
+                "limit": 3,
+                "num_repeats": 4,
+                "num_samples_in_parallel": 8,
+                "resume_from_cache": True,
+                "disable_aggregation": True,
+            },
+        ),
+        (
+            "eval run --temperature 0.5 --top-p 0.9 --max-output-tokens 64 --no-serve",
+            {
+                "responses_create_params": {"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 64},
+                "no_serve": True,
+            },
+        ),
+        ("eval aggregate -i a-*.jsonl -o x.jsonl", {"input_glob": "a-*.jsonl", "output_jsonl_fpath": "x.jsonl"}),
+        (
+            "dataset collate --mode example_validation --output-dir D --download",
+            {"mode": "example_validation", "output_dirpath": "D", "should_download": True},
+        ),
+        ("dataset download --repo-id o/n --revision v1", {"repo_id": "o/n", "version": "v1", "revision": "v1"}),
+        ("env test --resources-server mcqa", {"entrypoint": "resources_servers/mcqa"}),
+        ("env init --resources-server quiz --kind tools", {"entrypoint": "resources_servers/quiz", "kind": "tools"}),
+        ("env packages --outdated --json", {"outdated": True, "json": True}),
+        ("list agents simple_agent", {"kind": "agents", "component_name": "simple_agent"}),
+        ("search judge", {"query": "judge"}),
+    ],
+)
+def test_options_stand_for_keys(line: str, values: dict[str, Any]) -> None:
+    assert asked(line).values == values
+
+
+def test_names_become_config_files_in_the_order_given(here: Path) -> None:
+    (here / "benchmarks" / "quiz").mkdir(parents=True)
+    (here / "benchmarks" / "quiz" / "config.yaml").touch()
+    found = asked(
+        "env start --config a.yaml --benchmark quiz --environment mcqa --resources-server math_with_judge/dapo17k "
+        "--model-type scripted_model/demo -m M --model-url http://h/v1 --model-api-key K --search-dir . +x=1 ++y.z=2"
+    )
+    assert found.config_paths == (
+        "a.yaml",
+        "benchmarks/quiz/config.yaml",
+        "resources_servers/mcqa/configs/mcqa.yaml",
+        "resources_servers/math_with_judge/configs/dapo17k.yaml",
+    )
+    assert (found.model_type, found.model, found.model_url) == ("scripted_model/demo", "M", "http://h/v1")
+    assert found.values == {"policy_api_key": "K"}
+    assert found.words == ("+x=1", "++y.z=2")
+    assert found.search_dirs == (Path(),)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("evl run", "there is no command 'gym evl run'"),
+        ("eval run --inptu I", "no option --inptu"),
+        ("eval run --limit many", "--limit cannot be 'many'"),
+        ("eval run --input", "--input needs a value"),
+        ("eval run --resume=yes", "--resume takes no value"),
+        ("eval run stray", "one argument too many"),
+        ("search", "needs query"),
+        ("dataset upload --storage ftp", "--storage cannot be 'ftp'"),
+    ],
+)
+def test_what_is_not_known_is_said(line: str, said: str) -> None:
+    with pytest.raises(FieldError, match=said):
+        asked(line)
+
+
+def test_unknown_names_have_suggestions() -> None:
+    with pytest.raises(NotFoundError) as refused:
+        asked("eval run --resources-server mcq")
+    assert "'mcqa'" in str(refused.value.next)
+    with pytest.raises(NotFoundError, match="there is no model 'vlm_model'"):
+        asked("eval run --model-type vlm_model")
+
+
+def test_every_command_and_option_can_be_explained() -> None:
+    assert len(list(overview())) == len(COMMANDS)
+    for name, command in COMMANDS.items():
+        lines = list(explained(name))
+        assert all(any(line.split()[:1] == [option] for line in lines) for option in command.options)
+    assert {long for command in COMMANDS.values() for long in command.options} >= set(SHORT.values())
+
+
+def test_a_whole_evaluation_with_the_newer_words(run: Callable[..., Outcome], here: Path) -> None:
+    """As typed in a shell: collect, profile, re-verify, aggregate."""
+    write_jsonl(here / "in.jsonl", example_rows("mcqa"))
+    picks = ("--resources-server", "mcqa", "--model-type", "scripted_model/demo")
+    words = ("-a", "mcqa_simple_agent", "-i", "in.jsonl", "-o", "x.jsonl", "--num-repeats", "2", "--temperature", "0.5")
+    done = run("gymnast", "gym", "eval", "run", *picks, *words)
+    assert done.code == 0, done.err
+    assert len(read_jsonl(here / "x.jsonl")) == 10
+    assert read_jsonl(here / "x_materialized_inputs.jsonl")[0]["responses_create_params"]["temperature"] == 0.5
+
+
+def test_later_steps_of_an_evaluation(here: Path, capsys: Said) -> None:
+    write_jsonl(here / "in.jsonl", example_rows("mcqa"))
+    picks = ["--resources-server", "mcqa", "--model-type", "scripted_model/demo"]
+    assert run_gym([*["eval", "run", "-a", "mcqa_simple_agent", "-i", "in.jsonl", "-o", "x.jsonl"], *picks]) == 0
+    assert run_gym(["eval", "profile", "--inputs", "x_materialized_inputs.jsonl", "--rollouts", "x.jsonl"]) == 0
+    assert run_gym(["eval", "reverify", *picks, "--rollouts", "x.jsonl", "-o", "y.jsonl", "--concurrency", "2"]) == 0
+    assert len(read_jsonl(here / "y.jsonl")) == 5
+    assert run_gym(["eval", "aggregate", *picks, "-i", "x.jsonl", "-o", "z.jsonl"]) == 0
+    assert json.loads((here / "z_aggregate_metrics.json").read_text())[0]["agent_ref"] == {"name": "mcqa_simple_agent"}
+    assert run_gym(["eval", "reverify", "--rollouts", "x.jsonl", "--append"]) == 2
+    assert "append goes with judge_failed_only" in capsys.readouterr().err
+
+
+def test_looking_commands(capsys: Said) -> None:
+    assert run_gym([]) == 0
+    assert "gymnast gym eval run" in capsys.readouterr().out
+    assert run_gym(["--version"]) == 0
+    assert run_gym(["eval", "run", "--help"]) == 0
+    assert "sets num_samples_in_parallel" in capsys.readouterr().out
+    assert run_gym(["env", "validate", "mcqa"]) == 0
+    assert run_gym(["env", "resolve", "--resources-server", "mcqa"]) == 0
+    assert "policy_model:" in capsys.readouterr().out
+    assert run_gym(["list", "models", "--json"]) == 0
+    assert {"vllm_model", "scripted_model/demo"} <= {one["name"] for one in json.loads(capsys.readouterr().out)}
+    assert run_gym(["list", "resources-servers", "nope"]) == 1
+    assert run_gym(["search", "blackjack"]) == 0
+    assert "resources-servers" in capsys.readouterr().out
+    assert run_gym(["eval", "submit", "--config", "x.yaml"]) == 1
+    assert "gymnast submit" in capsys.readouterr().err

@@ -1,0 +1,188 @@
+"""Slurm's commands as we call them and its words as we read them; answers are those of a real Slurm."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymnast.cluster.executor import JobState, JobView
+from gymnast.cluster.hosts import Answer, SshHost, ThisHost, host_named
+from gymnast.cluster.job_failures import failure_of
+from gymnast.cluster.slurm.client import Slurm
+from gymnast.cluster.slurm.states import exit_code, read_squeue, state_of
+from gymnast.cluster.submitting import Standing, is_meant
+from gymnast.errors import NotFoundError, UserError
+from gymnast.types.failure import KINDS
+
+SQUEUE = """\
+19_2|RUNNING|0|n1|None|1794746986|1794750586|0|
+19_0|COMPLETED|0|n0|None|1794746986|1794746990|0|
+19_1|FAILED|19200|n0|NonZeroExitCode|1794746986|1794746990|0|
+19_4|FAILED|9|n0|JobLaunchFailure|1794746524|1794746524|0|
+19_3|PENDING|0||BeginTime|1794747100|N/A|2|
+23+0|NODE_FAIL|0|n2|NodeDown|1794746524|1794746530|0|
+"""
+
+
+@dataclass
+class FakeHost:
+    """Answers as told, and remembers what it was asked."""
+
+    answers: dict[str, Answer]
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    name: str = "login"
+
+    def run(self, command: Sequence[str], *, timeout_s: float = 60.0) -> Answer:
+        self.asked.append(tuple(command))
+        words = [word for word in command if "=" not in word and word != "env"]
+        return self.answers.get(words[0], Answer(127, "", f"{words[0]}: not found"))
+
+
+def test_squeue_is_read() -> None:
+    views = {view.job: view for view in read_squeue(SQUEUE)}
+    assert views["19_2"] == JobView(job="19_2", state=JobState.RUNNING, node="n1", started_at=1794746986.0)
+    assert views["19_0"].exit_code == 0
+    assert views["19_0"].ended_at == 1794746990.0
+    assert (views["19_1"].exit_code, views["19_1"].reason) == (75, "NonZeroExitCode")
+    assert views["19_4"].exit_code == 137
+    assert (views["19_3"].state, views["19_3"].reason) == (JobState.PENDING, "BeginTime, restarted 2 times")
+    assert views["19_3"].started_at is None
+    assert views["23+0"].state is JobState.NODE_FAILED
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("CANCELLED by 1000", JobState.CANCELLED),
+        ("COMPLETING", JobState.RUNNING),
+        ("OUT_OF_MEMORY", JobState.OUT_OF_MEMORY),
+        ("TIMEOUT", JobState.TIMED_OUT),
+        ("DEADLINE", JobState.TIMED_OUT),
+        ("PREEMPTED", JobState.PREEMPTED),
+        ("BOOT_FAIL", JobState.NODE_FAILED),
+        ("REQUEUE_HOLD", JobState.PENDING),
+        ("COMPLETED+", JobState.COMPLETED),
+        ("SOMETHING_NEW", JobState.UNKNOWN),
+        ("", JobState.UNKNOWN),
+    ],
+)
+def test_slurms_words(word: str, state: JobState) -> None:
+    assert state_of(word) is state
+
+
+@pytest.mark.parametrize(("text", "code"), [("2:0", 2), ("0:9", 137), ("768", 3), ("15", 143), ("N/A", None), ("0", 0)])
+def test_exit_codes(text: str, code: int | None) -> None:
+    assert exit_code(text) == code
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_every_bad_end_is_in_the_table_of_failures(state: JobState) -> None:
+    kind = failure_of(JobView(job="1", state=state, exit_code=1))
+    good = {JobState.PENDING, JobState.RUNNING, JobState.COMPLETED, JobState.UNKNOWN}
+    assert (kind is None) == (state in good)
+    assert kind is None or KINDS[kind.name] is kind
+
+
+def test_a_job_is_queued() -> None:
+    host = FakeHost({"sbatch": Answer(0, "123;cluster\n", "")})
+    assert Slurm(host).submit("/shared/job.sh") == "123"
+    assert host.asked == [("sbatch", "--parsable", "/shared/job.sh")]
+
+
+@pytest.mark.parametrize(
+    ("said", "next_"),
+    [
+        ("sbatch: error: invalid partition specified: nowhere", "look at sinfo"),
+        ("sbatch: error: Unable to open file /run/job.sh", "a file system that login sees"),
+        ("sbatch: error: Batch job submission failed: Job violates accounting policy", "--dry-run"),
+    ],
+)
+def test_a_refusal_is_in_slurms_words(said: str, next_: str) -> None:
+    with pytest.raises(UserError, match="Slurm refuses the job: sbatch: error") as caught:
+        Slurm(FakeHost({"sbatch": Answer(1, "", said)})).submit("/run/job.sh")
+    assert said in str(caught.value)
+    assert next_ in str(caught.value)
+
+
+def test_what_squeue_forgot_accounting_may_know() -> None:
+    forgotten = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
+    sacct = Answer(0, "7_0|COMPLETED|0:0|n1|100|200\n7_1|OUT_OF_MEMORY|0:125|n1|100|150\n", "")
+    views = Slurm(FakeHost({"squeue": forgotten, "sacct": sacct})).views(["7"])
+    assert [(view.job, view.state) for view in views] == [
+        ("7_0", JobState.COMPLETED),
+        ("7_1", JobState.OUT_OF_MEMORY),
+    ]
+    assert Slurm(FakeHost({"squeue": forgotten})).views(["7"]) == []
+    assert Slurm(FakeHost({})).views([]) == []
+
+
+def test_a_scheduler_that_does_not_answer_is_an_error() -> None:
+    down = Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    with pytest.raises(UserError, match="Unable to contact slurm controller"):
+        Slurm(FakeHost({"squeue": down})).views(["7"])
+
+
+def test_cancelling_what_is_over_is_no_error() -> None:
+    over = Answer(1, "", "scancel: error: Kill job error on job id 7: Invalid job id specified\n")
+    Slurm(FakeHost({"scancel": over})).cancel(["7"])
+    denied = Answer(1, "", "scancel: error: Kill job error on job id 7: Access/permission denied\n")
+    with pytest.raises(UserError, match="permission denied"):
+        Slurm(FakeHost({"scancel": denied})).cancel(["7"])
+
+
+def test_what_a_job_waits_for() -> None:
+    slurm = Slurm(FakeHost({"squeue": Answer(0, "12 12\n15 14\n13 14\n", "")}))
+    assert slurm.after("17") == "afterok:17"
+    assert slurm.after("17_3") == "afterok:17_3"
+    assert slurm.after("afterany:17:18") == "afterany:17:18"
+    assert slurm.after("prepare-data") == "afterok:12:14"
+    assert slurm.after("afterany:prepare-data") == "afterany:12:14"
+    with pytest.raises(NotFoundError, match="no job called 'x'"):
+        Slurm(FakeHost({"squeue": Answer(0, "", "")})).after("x")
+
+
+# --- hosts -----------------------------------------------------------------------------------------------------------
+
+
+def test_commands_here_have_deadlines() -> None:
+    assert ThisHost().run([sys.executable, "-c", "print('a b')"]).out == "a b\n"
+    with pytest.raises(UserError, match="did not answer within"):
+        ThisHost().run(["sleep", "5"], timeout_s=0.2)
+    with pytest.raises(UserError, match="there is no command `no-such-command`"):
+        ThisHost().run(["no-such-command"])
+
+
+def test_a_host_is_no_option_of_ssh() -> None:
+    assert host_named(None) == ThisHost()
+    assert host_named("me@login", ["-p", "22"]) == SshHost("me@login", ("-p", "22"))
+    with pytest.raises(UserError, match="is no host name"):
+        host_named("-oProxyCommand=touch /tmp/x")
+
+
+# --- how many workers ------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 500), st.integers(0, 500), st.integers(0, 20))
+def test_no_more_workers_than_what_is_owed_needs(asked: int, open_chunks: int, live: int) -> None:
+    from gymnast.cluster.executor import Submission
+
+    views = tuple(JobView(job=f"1_{number}", state=JobState.RUNNING) for number in range(live))
+    over = JobView(job="1_x", state=JobState.FAILED)
+    submission = Submission(number=1, executor="slurm", jobs=("1",), workers=live, at=0.0, by="x")
+    standing = Standing(open_chunks, 500, ((submission, (*views, over)),))
+    more = standing.needed(asked)
+    assert standing.live == live
+    assert more + live <= max(live, min(asked, open_chunks))
+    assert more == 0 or more + live == min(asked, open_chunks)
+
+
+def test_which_workers_are_meant() -> None:
+    assert is_meant("12_3", [])
+    assert is_meant("12_3", ["12"])
+    assert is_meant("12_3", ["12_3"])
+    assert not is_meant("12_3", ["12_4", "1"])

@@ -1,0 +1,147 @@
+"""What adapters of trainers stand on and that needs none of their packages: rows by number, conversations, settings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+from pathlib import Path
+from typing import Self
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymnast.errors import UserError
+from gymnast.train import MaskReason, sample_of
+from gymnast.train.background import Background
+from gymnast.train.continuations import Continuations
+from gymnast.train.offsets import JsonlRows
+from gymnast.train.sequences import generations_of, token_rows
+from gymnast.train.verl_settings import read_settings, task_of, window_of
+from tests.train_support import call, failure, record
+from tests.train_tasks import written
+
+BLANK = ("", "  ")
+
+
+@given(st.lists(st.one_of(st.sampled_from(BLANK), st.text(min_size=1, max_size=40)), max_size=30), st.booleans())
+def test_every_row_is_found(tmp_path_factory: pytest.TempPathFactory, texts: list[str], ended: bool) -> None:  # noqa: FBT001 - drawn by chance
+    """Blank lines, and a last line without an end, as files have them."""
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    lines = [text if text in BLANK else json.dumps({"text": text}) for text in texts]
+    path.write_text("\n".join(lines) + ("\n" if ended else ""))
+    with JsonlRows(path) as rows:
+        assert [rows[place]["text"] for place in range(len(rows))] == [text for text in texts if text not in BLANK]
+
+
+def test_a_changed_file_is_indexed_again_and_a_copy_can_be_sent(tmp_path: Path) -> None:
+    path = written(tmp_path, [{"n": 1}], "train.jsonl")
+    assert len(JsonlRows(path)) == 1
+    written(tmp_path, [{"n": 1}, {"n": 2}, {"n": 3}], "train.jsonl")
+    rows: JsonlRows = pickle.loads(pickle.dumps(JsonlRows(path)))
+    assert rows[2] == {"n": 3}
+    with pytest.raises(IndexError):
+        rows[3]
+
+
+def test_a_folder_that_is_not_ours_to_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "tmp"
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    path = written(tmp_path, [{"n": 1}], "train.jsonl")
+    (tmp_path / "train.jsonl.offsets").mkdir()  # stands in the way, for root as well
+    assert JsonlRows(path)[0] == {"n": 1}
+    assert len(list(elsewhere.iterdir())) == 1
+
+
+def test_settings_that_are_unknown_or_missing_are_refused() -> None:
+    with pytest.raises(UserError, match="did you mean 'concurrency'"):
+        read_settings({"environments": ["mcqa"], "concurency": 3})
+    with pytest.raises(UserError, match="names no environment"):
+        read_settings({})
+
+
+def test_a_conversation_is_known_by_its_tokens() -> None:
+    known = Continuations(most=3)
+    known.remember([1, 2], [3], "a")
+    known.remember([1, 2], [4], "b")
+    assert known.name_of([1, 2, 3, 9, 9]) == "a"
+    assert known.name_of([1, 2, 4]) == "b"
+    assert known.name_of([1, 2]) is None
+    known.remember([1, 2, 3, 9], [5], "a2")
+    assert known.name_of([1, 2, 3, 9, 5, 6]) == "a2", "the longest counts"
+    known.remember([8], [8], "c")
+    assert known.name_of([1, 2, 3, 7]) is None, "the oldest is forgotten"
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [("aabb", 2), ("aaaa", 4), ("abc", 1), ("aab", 1), ("aabba", 1), ("aabbaa", 1)],
+)
+def test_how_many_rollouts_of_a_group_follow_each_other(groups: str, expected: int) -> None:
+    assert generations_of(groups) == expected
+
+
+def test_rows_of_a_group_with_a_failure_and_a_masked_one() -> None:
+    """Neither votes: both are given the mean of the others, and nothing of them is trained on."""
+    samples = [sample_of(record([call([1, 2], [3, 4])], reward)) for reward in (1.0, 0.0, 1.0)]
+    samples[2] = samples[2].masked(MaskReason.ENVIRONMENT)
+    samples.append(sample_of(failure("instance_died"), failed=True))
+    rows = list(token_rows(samples, [0, 0, 0, 0], 99))
+    assert [row.score for row in rows] == [1.0, 0.0, 0.5, 0.5]
+    assert [row.mask.tolist() for row in rows] == [[1, 1], [1, 1], [0, 0], [0]]
+    assert [row.response.tolist() for row in rows][2:] == [[3, 4], [99]]
+    assert [row.logprobs.tolist() for row in rows][2] == [0.0, 0.0]
+    assert next(iter(list(token_rows(samples, [0, 0, 0, 0], 99, masked_vote=True))[3:])).score == pytest.approx(2 / 3)
+
+
+def test_sampling_of_training_and_of_validation() -> None:
+    rollout = {
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "prompt_length": 100,
+        "response_length": 50,
+        "max_model_len": None,
+        "val_kwargs": {"temperature": 0.3, "top_p": 0.8, "do_sample": True},
+    }
+    row = {"responses_create_params": {"input": "x", "max_output_tokens": 20, "tools": []}, "id": 1}
+    asked = task_of(row, rollout, validate=False)
+    assert asked["responses_create_params"] == {
+        "input": "x", "max_output_tokens": 20, "tools": [], "temperature": 0.7, "top_p": 0.9
+    }  # fmt: skip
+    assert task_of(row, rollout, validate=True)["responses_create_params"]["temperature"] == 0.3
+    assert task_of(row, rollout, validate=False, greedy=True)["responses_create_params"]["temperature"] == 0.0
+    assert window_of(rollout) == 150
+    assert window_of({**rollout, "max_model_len": 4096}) == 4096
+
+
+class Resource:
+    """Notes when it is opened and closed, and in which loop."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        self.seen.append("in")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.seen.append("out")
+
+
+def test_a_loop_in_the_background_keeps_resources_until_it_is_closed() -> None:
+    background = Background()
+    resource = background.enter(Resource())
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise UserError("no")
+
+    with pytest.raises(UserError, match="no"):
+        background.run(fail())
+    assert background.start(asyncio.sleep(0, 5)).result() == 5
+    assert resource.seen == ["in"]
+    background.close()
+    background.close()
+    assert resource.seen == ["in", "out"]

@@ -1,0 +1,136 @@
+"""Samples of a run in files: all of it with reasons, or an error; figures for a trainer's log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymnast.errors import DataError, UserError
+from gymnast.train import FewerRolloutsError, MaskReason, SampleOptions, batch_metrics, sample_of
+from gymnast.train import parquet as parquet_module
+from gymnast.train.export import export_samples, read_samples
+from gymnast.train.rows import row_of
+from gymnast.types.task import RolloutKey
+from gymnast.types.tokens import ForkReason
+from tests.support import read_jsonl, run_command
+from tests.train_support import AGENT, call, failure, good, record
+
+KEYS = [RolloutKey(task, rollout) for task in range(2) for rollout in range(3)]
+
+
+def a_run(folder: Path, *, owed: bool = False) -> Path:
+    """Four scored rollouts, one of them without tokens, one that failed, and one that is owed or failed as well."""
+    run = folder / "x.jsonl"
+    plan = [{"_ng_task_index": key.task, "_ng_rollout_index": key.rollout} for key in KEYS]
+    (folder / "x_materialized_inputs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in plan))
+    scored = [good(key) for key in KEYS[:3]] + [record(None, task=1, rollout=0)]
+    run.write_bytes(b"".join(line + b"\n" for line in scored))
+    failed = [failure("agent_error", task=0, rollout=0), failure("worker_died", task=1, rollout=1)]
+    failed += [] if owed else [failure("agent_error", task=1, rollout=2)] * 2
+    (folder / "x_failures.jsonl").write_bytes(b"".join(line + b"\n" for line in failed))
+    return run
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_every_rollout_of_a_run_is_exported_and_read_back(tmp_path: Path, suffix: str) -> None:
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    output = tmp_path / f"samples{suffix}"
+    found = export_samples(a_run(tmp_path), output)
+    assert (found.requested, found.samples, found.scored, found.missing) == (6, 6, 4, 0)
+    assert (found.trained_samples, found.segments, found.trained_tokens) == (3, 3, 18)
+    assert dict(found.failed) == {"worker_died": 1, "agent_error": 1}
+    assert dict(found.masked) == {"no_tokens": 1, "failed": 2}
+    samples = list(read_samples(output))
+    assert {sample.key for sample in samples} == set(KEYS)
+    assert [row_of(sample) for sample in samples[:3]] == [row_of(sample_of(good(key))) for key in KEYS[:3]]
+    assert [sample.mask_reason for sample in samples[3:]] == [
+        MaskReason.NO_TOKENS,
+        MaskReason.FAILED,
+        MaskReason.FAILED,
+    ]
+
+
+def test_a_run_with_owed_rollouts_is_not_exported_unless_that_is_said(tmp_path: Path) -> None:
+    run, output = a_run(tmp_path, owed=True), tmp_path / "samples.jsonl"
+    with pytest.raises(FewerRolloutsError, match="with --resume") as caught:
+        export_samples(run, output)
+    assert (caught.value.missing, caught.value.owed) == (("1:1", "1:2"), 1)
+    assert not output.exists()
+    found = export_samples(run, output, partial=True)
+    assert (found.requested, found.samples, found.missing) == (6, 5, 1)
+    assert all(row["schema_version"] == 1 for row in read_jsonl(output))
+
+
+def test_what_cannot_be_read_or_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = a_run(tmp_path)
+    with pytest.raises(UserError, match="replace the run"):
+        export_samples(run, run)
+    run.write_text("{}\n")
+    with pytest.raises(DataError, match="not a record"):
+        export_samples(run, tmp_path / "y.jsonl")
+    (tmp_path / "y.jsonl").write_text('{"schema_version": 1}\n')
+    with pytest.raises(DataError, match="not a sample"):
+        list(read_samples(tmp_path / "y.jsonl"))
+
+    def no_such_module(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(parquet_module, "import_module", no_such_module)
+    with pytest.raises(UserError, match="pyarrow"):
+        export_samples(a_run(tmp_path), tmp_path / "y.parquet")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    a_run(tmp_path)
+    done = run_command(tmp_path, "gymnast", "train", "export", "x.jsonl", "-o", "s.jsonl", "--json")
+    assert done.code == 0, done.err
+    said = done.json()
+    assert (said["samples"], said["trained_tokens"], said["schema_version"]) == (6, 18, 1)
+    assert "masked    failed 2, no_tokens 1" in done.err
+    a_run(tmp_path, owed=True)
+    done = run_command(tmp_path, "gymnast", "train", "export", "x.jsonl", "-o", "t.jsonl")
+    assert (done.code, done.out) == (1, "")
+    assert "4 of 6 rollouts were scored" in done.err
+    assert run_command(tmp_path, "gymnast", "train", "export", "x.jsonl", "-o", "t.jsonl", "--share", "no").code == 2
+
+
+def test_figures_for_a_log() -> None:
+    forked = [
+        call([1, 2], [7, 8, 9]),
+        call([5], [6], before=2, parent=0, reason=ForkReason.ENGINE_RETOKENISED, drift=2, version="v1"),
+    ]
+    samples = [
+        sample_of(record(forked, 0.5, lookups=3, reward_components={"format": 0.25})),
+        sample_of(good(RolloutKey(0, 1), turns=3)),
+        sample_of(record([call([1], [2], finish="length")], 0.0), SampleOptions(mask_truncated=True)),
+        sample_of(failure("worker_died")),
+    ]
+    figures = batch_metrics(samples)
+    wanted = {
+        "samples": 4,
+        "trained_samples": 2,
+        "trained_tokens": 13,
+        "turns_per_sample/max": 3,
+        "segments_per_sample/max": 2,
+        "total_tokens_per_sample/max": 21,
+        "gen_tokens_per_sample/min": 1,
+        "max_gen_tokens_per_turn/median": 3,
+        "total_reward/mean": 0.5,
+        "versions_per_rollout/max": 2,
+        "natural_termination_rate": 2 / 3,
+        "truncation_rate": 1 / 3,
+        "drift_rate": 1 / 3,
+        "masked": 2,
+        "masked/truncated": 1,
+        "masked/failed": 1,
+        "failed/worker_died": 1,
+        "reward/format/mean": 0.25,
+        f"{AGENT}/reward/mean": 0.5,
+        f"{AGENT}/lookups/mean": 3,
+    }
+    assert {name: figures[name] for name in wanted} == pytest.approx(wanted)
+    assert batch_metrics([])["natural_termination_rate"] == 0.0

@@ -1,0 +1,242 @@
+"""Groups as they complete: bounded, young enough, each delivered once, also over restarts; weight updates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymnast.errors import UserError
+from gymnast.train import (
+    BatchOptions,
+    FewerRolloutsError,
+    Group,
+    MaskReason,
+    NothingToTrainError,
+    PolicyVersions,
+    StreamOptions,
+    VllmWeights,
+    WeightUpdateError,
+    WhenStale,
+    sample_of,
+    stream,
+)
+from gymnast.train.stream_state import read_state
+from gymnast.types.task import RolloutKey
+from gymnast.wire.http_client import HttpClient
+from tests.support import eventually
+from tests.train_support import Simulated, good, record, shuffled_delays, some_tasks
+
+
+async def test_every_task_is_delivered_once_as_it_completes() -> None:
+    policy = Simulated(delay_s=shuffled_delays())
+    async with stream(policy, some_tasks(20), generations=3) as groups:
+        found = [group async for group in groups]
+        figures = groups.figures()
+    assert sorted(group.task for group in found) == list(range(20))
+    assert all(len(group) == 3 for group in found)
+    assert (figures["stream/delivered"], figures["samples"], figures["turns_per_sample/mean"]) == (20, 60, 2.0)
+    assert (figures["versions_per_rollout/mean"], figures["drift_rate"], figures["truncation_rate"]) == (1.0, 0.0, 0.0)
+    assert len(set(policy.ids)) == 60
+
+
+async def test_a_slow_trainer_stops_new_groups() -> None:
+    policy = Simulated()
+    options = StreamOptions(groups_in_flight=2, groups_ready=3)
+    async with stream(policy, some_tasks(50), generations=2, options=options) as groups:
+        seen = 0
+        async for _ in groups:
+            seen += 1
+            await asyncio.sleep(0.01)
+            assert len(policy.runs) <= seen + 5
+            if seen == 10:
+                break
+    assert policy.ended == len(policy.runs)
+
+
+async def test_a_group_that_is_too_old_is_dropped_counted_and_asked_for_again() -> None:
+    versions = PolicyVersions(["v0"])
+    policy = Simulated(lambda key, _: good(key, version=versions.current))
+    options = StreamOptions(max_age=1, groups_in_flight=1, groups_ready=8)
+    delivered: list[Group] = []
+    async with stream(policy, some_tasks(6), generations=2, options=options, versions=versions) as groups:
+        async for group in groups:
+            delivered.append(group)
+            assert versions.age_of_group(group) <= 1
+            if len(delivered) == 1:
+                await eventually(lambda: len(policy.runs) == 6)
+                versions.advance("v1")
+                versions.advance("v2")
+    assert sorted(group.task for group in delivered) == list(range(6))
+    assert groups.counts.stale_dropped == 5
+    assert len(policy.runs) == 11
+
+
+async def test_a_group_that_stays_too_old_is_delivered_masked_and_not_asked_for_for_ever() -> None:
+    versions = PolicyVersions(["v0", "v1", "v2"])
+    policy = Simulated(lambda key, _: good(key, version="v0" if key.rollout else "v2"))
+    for rule, runs in ((WhenStale.ASK_AGAIN, 3), (WhenStale.MASK, 1)):
+        policy.runs.clear()
+        options = StreamOptions(max_age=1, when_stale=rule)
+        async with stream(policy, some_tasks(1), generations=2, options=options, versions=versions) as groups:
+            (group,) = [one async for one in groups]
+        assert [sample.mask_reason for sample in group.samples] == [None, MaskReason.STALE]
+        assert (len(policy.runs), groups.counts.stale_masked) == (runs, 1)
+
+
+def test_the_age_of_what_engines_do_not_label_is_that_of_the_question() -> None:
+    versions = PolicyVersions(["a", "b", "c"])
+    key = RolloutKey(0, 0)
+    for label, asked_at, age in (("c", 0, 0), ("a", 3, 2), (None, 2, 1), ("never told", 1, 2), (None, 3, 0)):
+        assert versions.age_of(sample_of(good(key, version=label)), asked_at) == age
+    versions.advance("a")
+    assert (versions.current, versions.age_of(sample_of(good(key, version="a")), 0)) == ("a", 0)
+
+
+async def test_missing_rollouts_end_the_stream() -> None:
+    policy = Simulated(lambda key, _: "agent_unreachable" if key.task == 3 else good(key))
+    options = StreamOptions(groups_in_flight=1)
+    with pytest.raises(FewerRolloutsError, match="missing: 3:0"):
+        async with stream(policy, some_tasks(9), generations=1, options=options) as groups:
+            _ = [group async for group in groups]
+    assert policy.ended == len(policy.runs)
+    several = StreamOptions(groups_in_flight=4)
+    with pytest.raises(FewerRolloutsError, match="up to 4 groups of 2 at once") as caught:
+        async with stream(policy, some_tasks(9), generations=2, options=several) as groups:
+            _ = [group async for group in groups]
+    assert caught.value.missing == ("3:0", "3:1")
+
+
+async def test_nothing_to_train_on_for_long_ends_the_stream() -> None:
+    policy = Simulated(lambda key, _: record(None, task=key.task, rollout=key.rollout))
+    with pytest.raises(NothingToTrainError):
+        async with stream(policy, some_tasks(9), generations=1, options=StreamOptions(most_empty=3)) as groups:
+            _ = [group async for group in groups]
+    with pytest.raises(UserError, match="no tasks"):
+        async with stream(policy, [], generations=1) as groups:
+            _ = [group async for group in groups]
+
+
+@given(st.integers(1, 12), st.lists(st.integers(1, 5), max_size=4))
+async def test_over_restarts_every_group_is_delivered_once(
+    tmp_path_factory: pytest.TempPathFactory, tasks: int, stops: list[int]
+) -> None:
+    """Each session ends when the trainer has asked for one group more than it took; the last one goes to the end."""
+    path = tmp_path_factory.mktemp("stream") / "state.json"
+    delivered: list[int] = []
+    for stop in [*stops, None]:
+        policy = Simulated(delay_s=shuffled_delays(len(delivered), 0.002))
+        async with stream(policy, some_tasks(tasks), generations=1, state=path) as groups:
+            in_hand: int | None = None
+            taken = 0
+            async for group in groups:
+                if in_hand is not None:
+                    delivered.append(in_hand)
+                in_hand = group.task
+                taken += 1
+                if taken == stop:
+                    break
+            else:
+                delivered += [in_hand] if in_hand is not None else []
+    assert sorted(delivered) == list(range(tasks))
+
+
+async def test_a_restart_with_other_tasks_is_refused_and_labels_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    versions = PolicyVersions(["a", "b"])
+    options = StreamOptions(autosave=False)
+    async with stream(Simulated(), some_tasks(3), generations=1, state=path, versions=versions, options=options) as one:
+        _ = [group async for group in one]
+        assert not path.exists()
+        one.save()
+    state = read_state(path)
+    assert state is not None
+    assert (state.taken, state.owed, state.delivered, state.labels) == (3, [], 3, ["a", "b"])
+    async with stream(Simulated(), some_tasks(4), generations=1, state=path) as more:
+        assert [group.task async for group in more] == [3]
+        assert more.versions.labels == ["a", "b"]
+    for others in (some_tasks(2), [{"other": 1}, *some_tasks(4)[1:]]):
+        with pytest.raises(UserError, match="are not those"):
+            async with stream(Simulated(), others, generations=1, state=path):
+                pass
+    path.write_text('{"schema_version": 99}')
+    with pytest.raises(UserError, match="schema version 99"):
+        async with stream(Simulated(), some_tasks(4), generations=1, state=path):
+            pass
+
+
+async def test_a_trainer_that_blocks_in_a_thread_is_fed_meanwhile() -> None:
+    policy = Simulated(delay_s=lambda _: 0.01)
+    options = StreamOptions(batch=BatchOptions(), groups_in_flight=4, groups_ready=4)
+    async with stream(policy, some_tasks(8), generations=1, options=options) as groups:
+        async for _ in groups:
+            await eventually(lambda: len(policy.runs) == 8)
+            break
+
+
+# --- weight updates --------------------------------------------------------------------------------------------------
+
+Answer = Callable[[str], int]
+
+
+@asynccontextmanager
+async def servers(number: int, answer: Answer) -> AsyncIterator[tuple[list[str], list[tuple[int, str, Any]]]]:
+    """HTTP servers that note what they are asked."""
+    asked: list[tuple[int, str, Any]] = []
+
+    def serve(place: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+        async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            length = next(int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:"))
+            body = await reader.readexactly(length)
+            path = head.split(" ")[1]
+            asked.append((place, path, json.loads(body) if body else None))
+            writer.write(f"HTTP/1.1 {answer(path)} X\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{{}}".encode())
+            await writer.drain()
+            writer.close()
+
+        return one
+
+    started = [await asyncio.start_server(serve(place), "127.0.0.1", 0) for place in range(number)]
+    try:
+        yield [f"http://127.0.0.1:{one.sockets[0].getsockname()[1]}/v1" for one in started], asked
+    finally:
+        for one in started:
+            one.close()
+            await one.wait_closed()
+
+
+async def test_weights_are_updated_on_every_server_between_pause_and_resume(http: HttpClient) -> None:
+    versions = PolicyVersions(["step-0"])
+    async with (
+        servers(2, lambda _: 200) as (urls, asked),
+        VllmWeights(http, urls, versions=versions).updating("step-1"),
+    ):
+        assert sorted(path for _, path, _ in asked) == ["/pause?mode=keep"] * 2
+        assert versions.current == "step-0"
+    paths = [path for _, path, _ in asked[2:]]
+    assert paths == ["/update_weight_version"] * 2 + ["/resume"] * 2
+    assert asked[2][2] == {"new_version": "step-1"}
+    assert (versions.current, versions.updates) == ("step-1", 2)
+
+
+async def test_servers_are_resumed_without_a_new_label_when_loading_fails(http: HttpClient) -> None:
+    versions = PolicyVersions(["step-0"])
+    async with servers(2, lambda path: 500 if path == "/update_weight_version" else 200) as (urls, asked):
+        weights = VllmWeights(http, urls, versions=versions)
+        with pytest.raises(RuntimeError, match="no weights"):
+            async with weights.updating("step-1"):
+                raise RuntimeError("no weights")
+        assert [path for _, path, _ in asked[2:]] == ["/resume"] * 2
+        with pytest.raises(WeightUpdateError, match="2 of 2 servers failed"):
+            async with weights.updating("step-1"):
+                pass
+        assert [path for _, path, _ in asked[-2:]] == ["/resume"] * 2
+    assert versions.current == "step-0"
