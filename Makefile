@@ -32,8 +32,9 @@ test-cluster: $(VENV)/.dev $(RAY_VENV)/.ready  ## real Slurm (as root; Debian's 
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.ready  ## real vLLM on CPU; installs 3 GB once, then takes some 10 minutes on two cores
 	GYMNAST_VLLM_VENV=$(VLLM_VENV) $(BIN)/pytest tests/vllm
 
-test-train: $(TRAIN_VENV)/.ready  ## real torch, verl and TRL on CPU; installs 2 GB once
-	$(TRAIN_VENV)/bin/python -m pytest tests/train
+test-train: $(TRAIN_VENV)/.ready  ## real torch, verl, TRL, TransferQueue and Ray on CPU, then a policy that learns; installs 2 GB once
+	$(TRAIN_VENV)/bin/python -m pytest tests/train -m "not learning"
+	$(TRAIN_VENV)/bin/python -m pytest tests/train -m learning
 
 check: $(VENV)/.dev  ## lint, format and types
 	$(BIN)/ruff check .
@@ -86,7 +87,7 @@ lock-ray:  ## pin what the Ray tests install (needs uv)
 
 lock-train:  ## pin what the tests of trainers install (needs uv)
 	uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock-train" \
-	  --excludes requirements/train-excluded.in requirements/train.in -o requirements/train.txt
+	  --excludes requirements/train-excluded.in pyproject.toml requirements/train.in -o requirements/train.txt
 
 clean:
 	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -205,6 +205,7 @@ def test_the_audit_says_what_was_sampled_by_which_weights_and_what_is_masked() -
         Generated([1], [float("nan")], "stop"),
         Generated([1], [float("-inf")], "stop"),
         Generated([1], [0.5], "stop"),
+        Generated([1], [None], "stop"),  # type: ignore[list-item] # as engines write it in JSON
         Generated([], [], "stop"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.errors import UserError
+from gymnast.errors import DataError, UserError
 from gymnast.train import MaskReason, sample_of
 from gymnast.train.background import Background
 from gymnast.train.continuations import Continuations
@@ -45,14 +45,16 @@ def test_a_changed_file_is_indexed_again_and_a_copy_can_be_sent(tmp_path: Path) 
         rows[3]
 
 
-def test_a_folder_that_is_not_ours_to_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = tmp_path / "tmp"
-    elsewhere.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
-    path = written(tmp_path, [{"n": 1}], "train.jsonl")
-    (tmp_path / "train.jsonl.offsets").mkdir()  # stands in the way, for root as well
-    assert JsonlRows(path)[0] == {"n": 1}
-    assert len(list(elsewhere.iterdir())) == 1
+def test_an_index_that_cannot_be_written_is_an_error_that_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("a file stands in the way, for root as well")
+    monkeypatch.setenv("GYMNAST_CACHE_DIR", str(tmp_path / "cache"))
+    with pytest.raises(DataError, match="GYMNAST_CACHE_DIR"):
+        JsonlRows(written(tmp_path, [{"n": 1}]))
+    monkeypatch.setenv("GYMNAST_CACHE_DIR", str(tmp_path / "other"))
+    assert JsonlRows(tmp_path / "rows.jsonl")[0] == {"n": 1}
+    assert len(list((tmp_path / "other" / "offsets").iterdir())) == 1
 
 
 def test_settings_that_are_unknown_or_missing_are_refused() -> None:

@@ -95,6 +95,15 @@ class ChunkLook:
         kept = [self._ceded(child) for seal in self.lease.seals for child in seal.children]
         return [one for one in kept if one is not None] + self._ceded_now()
 
+    def has_ceded(self, child_id: str) -> bool:
+        """Whether a chunk is one of the children; one file instead of all of theirs."""
+        if self.lease is None:
+            return False
+        if any(child_id in seal.children for seal in self.lease.seals):
+            return True
+        found = self._ceded(child_id)
+        return found is not None and found.token == self.lease.token
+
     def _ceded_now(self) -> list[Ceded]:
         """What the last holder has ceded. Its beat may know more than a listing that a file system remembers."""
         assert self.lease is not None
@@ -126,7 +135,7 @@ def is_ceded(layout: ChunkLayout, chunk_id: str, run_id: str) -> bool:
     if parent is None:
         return True
     look = look_at_chunk(layout.chunk(parent[0]), run_id)
-    return any(one.child.id == chunk_id for one in look.children()) and is_ceded(layout, parent[0], run_id)
+    return look.has_ceded(chunk_id) and is_ceded(layout, parent[0], run_id)
 
 
 def is_worked_on(layout: ChunkLayout, now: float, within_s: float = 120.0) -> bool:

@@ -99,7 +99,8 @@ def check_generation(generated: Generated) -> Generated:
     if not ids and generated.finish != "abort":
         raise BadGeneration(f"finish is '{generated.finish}' but nothing was sampled")
     for place, value in enumerate(logprobs):
-        if not math.isfinite(value):
+        # Engines answer in JSON: where no number belongs, some say null.
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
             raise BadGeneration(f"logprob {place} of {len(logprobs)} is {value}", generated)
         if value > 1e-3:
             raise BadGeneration(f"logprob {place} of {len(logprobs)} is {value}, above zero", generated)

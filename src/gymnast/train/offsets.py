@@ -1,20 +1,20 @@
 """Any row of a JSONL file by its number, without reading the file into memory.
 
-Where lines begin is written once to a file beside it (`.offsets`), or to a temporary one where that folder is not
-ours to write to, and mapped. Whoever uses it pays for the rows that are read, at 10 MB as at 10 GB.
+Where lines begin is written once to a file in the cache folder, and mapped. Whoever uses it pays for the rows that are
+read, at 10 MB as at 10 GB.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import orjson
 
+from gymnast.config import read_environ
 from gymnast.errors import DataError
 from gymnast.store.replacing import replacing
 
@@ -80,22 +80,20 @@ class JsonlRows:
     def _index(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
         status = os.fstat(self._file)
         head = np.array([_FORM, status.st_size, status.st_mtime_ns], dtype=np.uint64)
-        beside = self.path.with_name(self.path.name + ".offsets")
         name = hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:24]
-        places = [beside, Path(tempfile.gettempdir()) / f"gymnast-{os.getuid()}-{name}.offsets"]
-        for place in places:
-            found = _mapped(place, head)
-            if found is not None:
-                return found
-        for place in places:
+        place = read_environ().cache_dir / "offsets" / f"{name}.u64"
+        found = _mapped(place, head)
+        if found is None:
             try:
+                place.parent.mkdir(parents=True, exist_ok=True)
                 _write_offsets(self._file, place, head)
-            except OSError:
-                continue
+            except OSError as error:
+                said = f"cannot write the index of its lines: {error.strerror or error}"
+                next_step = f"make room in {place.parent}, or name another folder with GYMNAST_CACHE_DIR"
+                raise DataError(said, where=str(self.path), next=next_step) from error
             found = _mapped(place, head)
-            if found is not None:
-                return found
-        raise DataError("nowhere to write the index of its lines", where=str(places[-1]), next="make room there")
+            assert found is not None, "written just now"
+        return found
 
 
 def _mapped(place: Path, head: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint64]] | None:
