@@ -99,9 +99,13 @@ def check_generation(generated: Generated) -> Generated:
     if not ids and generated.finish != "abort":
         raise BadGeneration(f"finish is '{generated.finish}' but nothing was sampled")
     for place, value in enumerate(logprobs):
-        # Engines answer in JSON: where no number belongs, some say null.
-        if not isinstance(value, (int, float)) or not math.isfinite(value):
+        if not _is_finite(value):
             raise BadGeneration(f"logprob {place} of {len(logprobs)} is {value}", generated)
         if value > 1e-3:
             raise BadGeneration(f"logprob {place} of {len(logprobs)} is {value}, above zero", generated)
     return generated
+
+
+def _is_finite(value: object) -> bool:
+    """Engines answer in JSON, and some say null where they have no number."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
