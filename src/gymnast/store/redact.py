@@ -46,7 +46,7 @@ _QUERY: Final = re.compile(r"(?i)([?&](?:sig|signature|x-amz-[a-z-]+|key|code)=)
 _HARMLESS: Final = re.compile(
     r"(?i)tokenizer|_tokens\b|tokens?_(?:used|per|count|ids?)|token_form|max_token|key_metrics"
 )
-_WORTH_HIDING: Final = re.compile(r"[^\d.\-eE+]|\d{9}")  # small numbers and figures are no secrets
+_FIGURE: Final = re.compile(r"[-+]?\d{0,8}(?:\.\d{0,8})?(?:[eE][-+]?\d{1,3})?[.]?")  # no secret; a longer one may be
 _PLAIN: Final = frozenset({"true", "false", "null", "none", "****", "{", "[", "${"})
 _SHORTEST: Final = 4
 
@@ -125,7 +125,7 @@ def _blanked_flag(match: re.Match[str]) -> str:
 
 def _blanked(match: re.Match[str]) -> str:
     name, between, value = match["name"], match["between"], match["value"]
-    harmless = _HARMLESS.search(name) or value.lower() in _PLAIN or not _WORTH_HIDING.search(value)
+    harmless = _HARMLESS.search(name) or value.lower() in _PLAIN or _FIGURE.fullmatch(value)
     if harmless or len(value) < _SHORTEST or not is_secret_key(name):
         return match[0]
     return f"{name}{between}{MASK}"
