@@ -24,7 +24,7 @@
 #SBATCH --constraint='a100&nvme'
 #SBATCH --nice
 
-# shellcheck disable=SC2016,SC2317 # quoted dollar signs are literal; a trap calls drain
+# shellcheck disable=SC2016,SC2317,SC2329 # quoted dollar signs are literal; a trap calls drain
 
 export HF_HOME='/shared/hf home'
 export PYTHONPATH=/shared/code/1

@@ -13,7 +13,7 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --mem=8G
 
-# shellcheck disable=SC2016,SC2317 # quoted dollar signs are literal; a trap calls drain
+# shellcheck disable=SC2016,SC2317,SC2329 # quoted dollar signs are literal; a trap calls drain
 
 set -euo pipefail
 

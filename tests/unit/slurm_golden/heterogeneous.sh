@@ -19,7 +19,7 @@
 #SBATCH --cpus-per-task=16
 #SBATCH --gpus-per-node=8
 
-# shellcheck disable=SC2016,SC2317 # quoted dollar signs are literal; a trap calls drain
+# shellcheck disable=SC2016,SC2317,SC2329 # quoted dollar signs are literal; a trap calls drain
 
 set -uo pipefail
 

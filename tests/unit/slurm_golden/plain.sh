@@ -11,7 +11,7 @@
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 
-# shellcheck disable=SC2016,SC2317 # quoted dollar signs are literal; a trap calls drain
+# shellcheck disable=SC2016,SC2317,SC2329 # quoted dollar signs are literal; a trap calls drain
 
 set -uo pipefail
 

@@ -25,7 +25,7 @@ JOB_FOLDER: Final = InJob('"$job"')
 """The folder of the job that runs, one for each element of an array and each time it is queued again."""
 _PID_FILE: Final = InJob('"$job/main.pid"')
 _WITH_PID: Final = 'echo "$$" >"$0" && exec "$@"'
-_LITERAL: Final = "# shellcheck disable=SC2016,SC2317 # quoted dollar signs are literal; a trap calls drain"
+_LITERAL: Final = "# shellcheck disable=SC2016,SC2317,SC2329 # quoted dollar signs are literal; a trap calls drain"
 
 _IDENTITY: Final = """\
 # One name for this job in every log and lease.
