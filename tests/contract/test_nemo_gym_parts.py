@@ -243,8 +243,8 @@ def test_an_agent_tells_rollouts_apart_where_that_is_wanted() -> None:
 async def test_a_sandbox_keeps_its_files_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("hello\n")
     async with AsyncSandbox({"bubblewrap": {}}, SandboxSpec(files={"a/b.txt": "begun"}, env={"WHO": "me"})) as box:
-        await box.upload(tmp_path / "in.txt", "/work/in.txt")
-        done = await box.exec("cat a/b.txt work/in.txt; echo $WHO > out.txt; exit 3")
+        await box.upload(tmp_path / "in.txt", "/given/in.txt")
+        done = await box.exec("cat a/b.txt given/in.txt; echo $WHO > out.txt; exit 3")
         assert (done.stdout, done.return_code) == ("begunhello\n", 3)
         await box.download("out.txt", tmp_path / "got" / "out.txt")
         assert (tmp_path / "got" / "out.txt").read_text() == "me\n"

@@ -47,7 +47,7 @@ WORKER = Component("worker", (), needs=("policy",), is_main=True)
 
 def plain() -> Job:
     site = parse_site({"partition": "cpu", "time": "04:00:00", "python": "/shared/venv/bin/python"}, name="plain")
-    return worker_job(WANTED, 3, FOLDER, SlurmOptions(site=site, workdir="/home/me/work"))
+    return worker_job(WANTED, 3, FOLDER, SlurmOptions(site=site, workdir="/users/me/work"))
 
 
 def everything() -> Job:

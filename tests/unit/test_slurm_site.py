@@ -14,7 +14,7 @@ from gymnast.errors import ConfigError, NotFoundError
 WHOLE = """
 executor: slurm
 host: me@login
-ssh_options: -F /home/me/ssh config
+ssh_options: -F /users/me/ssh config
 partition: gpu
 time: 12:00:00
 nodes: 2
@@ -45,7 +45,7 @@ def write(folder: Path, text: str, name: str = "site.yaml") -> Path:
 def test_a_whole_file(tmp_path: Path) -> None:
     site = read_site(write(tmp_path, WHOLE))
     assert (site.name, site.executor, site.host) == ("site", "slurm", "me@login")
-    assert site.ssh_options == ("-F", "/home/me/ssh", "config")
+    assert site.ssh_options == ("-F", "/users/me/ssh", "config")
     assert site.resources.time == "12:00:00"  # to YAML this is the number 43200
     assert (site.resources.nodes, site.resources.exclusive, site.resources.memory) == (2, True, "64G")
     assert site.resources.extra_sbatch == ("--constraint=h100", "--nice")
@@ -60,7 +60,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
 
 SKILLS = """
 executor: slurm
-ssh_tunnel: {host: login.example.org, user: me, job_dir: /home/me/jobs, identity: /home/me/key}
+ssh_tunnel: {host: login.example.org, user: me, job_dir: /users/me/jobs, identity: /users/me/key}
 account: proj
 partition: batch
 cpu_partition: cpu
@@ -74,7 +74,7 @@ env_vars: [HF_HOME=/lustre/hf=1, HF_TOKEN]
 
 def test_a_file_written_for_nemo_skills(tmp_path: Path) -> None:
     site = read_site(write(tmp_path, SKILLS))
-    assert (site.host, site.ssh_options) == ("me@login.example.org", ("-i", "/home/me/key"))
+    assert (site.host, site.ssh_options) == ("me@login.example.org", ("-i", "/users/me/key"))
     assert (site.resources.partition, site.resources.time, site.resources.account) == ("batch", "04:00:00", "proj")
     assert site.merge.partition == "cpu"
     assert site.environment == {"HF_HOME": "/lustre/hf=1"}

@@ -47,7 +47,7 @@ trap drain USR1
 trap : TERM # who cancels the job signals its steps, too: wait for them
 
 start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 \
-    --chdir=/home/me/work \
+    --chdir=/users/me/work \
     sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" /shared/venv/bin/python -m gymnast.cli.main worker \
     /shared/runs/a.jsonl
 
