@@ -81,7 +81,7 @@ class _Inline:
         self.sleep = asyncio.sleep
 
 
-def _finish(work: Coroutine[Any, Any, None]) -> None:
+def _finish(work: Coroutine[Any, Any, object]) -> None:
     """Run something that never waits."""
     try:
         work.send(None)
@@ -95,6 +95,11 @@ class _Limit:
     current: int
 
 
+@dataclass
+class _Tally:
+    done: int = 0
+
+
 class Worker:
     """The simulated engine and the real tending of one worker."""
 
@@ -104,7 +109,7 @@ class Worker:
         self._world = world
         self._job = job
         options, planned, clock = world.options, world.planned, world.clock
-        self.limit = _Limit(world.slots)
+        self.limit, self.tally = _Limit(world.slots), _Tally()
         self.draining: str | None = None
         self.held = False
         self.in_flight: dict[RolloutKey, float] = {}
@@ -176,6 +181,7 @@ class Worker:
             return
         line = b'{"reward":1.0,"%b":%d,"%b":%d}' % (TASK_INDEX.encode(), key.task, ROLLOUT_INDEX.encode(), key.rollout)
         self._book.keep_scored(key, line)
+        self.tally.done += 1
         self._world.last_kept = self._world.clock.now + TURN_S
         self.nudge()
         self._turn_within(TURN_S)
@@ -191,6 +197,7 @@ class Worker:
         if self._is_dead or self.has_left:
             return
         _finish(self._tending.turn())
+        _finish(self._tending.supply())
         self.nudge()
         self._leave_if_done()
         is_busy = self._book.pending_bytes or (self._book.hungry.is_set() and self.draining is None)

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.cluster.lease import Watch
-    from gymnast.store.chunk_files import ChunkPlan, Holder
+    from gymnast.store.chunk_files import Chunk, ChunkPlan, Holder
     from gymnast.store.chunk_layout import ChunkLayout
 
 
-_FEW: Final = 8
+_FEW: Final = 4
 _PARTS: Final = 8
 """At the end of a large run hundreds look for something to do. Everybody at everything would be too much for a file
-system: one look is at a few of the chunks that are not done, or at such a part of them, the next at those that follow.
-"""
+system: one look is at a few of the chunks that are not done (of somebody without any work: at such a part of them), the
+next at those that follow, and once more at those whose holders have not been seen alive yet."""
 _MOST_LOOKS: Final = 128
 
 
@@ -72,6 +72,8 @@ class Finder:
         """Chunks that were free when last looked at, the next one first."""
         self._left = {chunk.id: chunk for chunk in self._fresh}
         """Chunks that are not known to be done with all that was ceded from them."""
+        self._watched: dict[str, Chunk] = {}
+        """Chunks whose holders we have seen, but not yet seen alive: they are looked at again."""
         self._closed: set[str] = set()
         """Ceded chunks that are known to be done with all that was ceded from them."""
         self.given_up: set[str] = set()
@@ -117,17 +119,31 @@ class Finder:
 
     def _views(self, most: int) -> Iterator[ChunkView]:
         """Some chunks that are not done, with what was ceded from them; the next time, those that follow."""
+        watched = dict(self._watched)
+        for chunk in watched.values():
+            yield from self._undone(chunk)
         for chunk in list(islice(self._left.values(), _MOST_LOOKS)):
-            views = list(views_below(self._layout, chunk, self._plan.run_id, skip=self._closed))
-            undone = [view for view in views if not view.look.is_done]
-            self._closed.update(_closed(views, undone))
-            del self._left[chunk.id]
-            if undone:
-                self._left[chunk.id] = chunk
+            if chunk.id not in watched and (undone := self._undone(chunk)):
+                yield from undone
                 most -= 1
-            yield from undone
             if most == 0:
                 return
+
+    def _undone(self, chunk: Chunk) -> list[ChunkView]:
+        """What is not done of a planned chunk, which is the last to be looked at from now on."""
+        views = list(views_below(self._layout, chunk, self._plan.run_id, skip=self._closed))
+        undone = [view for view in views if not view.look.is_done]
+        self._closed.update(_closed(views, undone))
+        self._left.pop(chunk.id, None)
+        self._watched.pop(chunk.id, None)
+        if undone:
+            self._left[chunk.id] = chunk
+        if not all(self._is_ours(view) or self._watch.has_moved(view.look) for view in undone):
+            self._watched[chunk.id] = chunk
+        return undone
+
+    def _is_ours(self, view: ChunkView) -> bool:
+        return view.look.lease is not None and view.look.lease.holder == self._holder
 
     def _claim(self, view: ChunkView) -> HeldChunk | None:
         at = self._clock.wall()

@@ -161,11 +161,23 @@ class Watch:
             return True
         return self.silent_s(look, now) >= self.lease_s
 
+    def has_moved(self, look: ChunkLook) -> bool:
+        """Whether we have seen a holder before, and it has been heard of since. True where there is none."""
+        if not look.is_held or look.lease is None:
+            return True
+        seen = self._seen.get(look.lease.chunk)
+        return seen is not None and (seen.token, seen.counter) != _heard(look)
+
     def silent_s(self, look: ChunkLook, now: float) -> float:
         """How long we have watched a holder without hearing of it."""
         assert look.lease is not None
-        token, counter = look.lease.token, look.beat.counter if look.beat is not None else -1
         seen = self._seen.get(look.lease.chunk)
-        if seen is None or (seen.token, seen.counter) != (token, counter):
-            seen = self._seen[look.lease.chunk] = _Seen(token, counter, now)
+        if seen is None or (seen.token, seen.counter) != _heard(look):
+            seen = self._seen[look.lease.chunk] = _Seen(*_heard(look), now)
         return now - seen.since
+
+
+def _heard(look: ChunkLook) -> tuple[str, int]:
+    """The holder, and its last beat."""
+    assert look.lease is not None
+    return look.lease.token, look.beat.counter if look.beat is not None else -1

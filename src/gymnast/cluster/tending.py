@@ -96,13 +96,20 @@ class Tending:
     async def _keep_supplied(self) -> None:
         """Claim ahead of the engine. On its own: a commit that a busy disk delays must not starve it."""
         while not self._is_stopping:
-            if self._wants_more():
-                await self._claim()
-            elif self._clock.monotonic() < self._look_at or self._book.hungry.is_set():
+            if await self.supply():
+                continue
+            if self._clock.monotonic() < self._look_at or self._book.hungry.is_set():
                 await asyncio.sleep(_TURN_S / 4)
             else:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._book.hungry.wait(), _TURN_S / 4)
+
+    async def supply(self) -> bool:
+        """Look for a chunk if it is time for one. Returns whether it was."""
+        if not self._wants_more():
+            return False
+        await self._claim()
+        return True
 
     def stop(self) -> None:
         """End after this turn: a claim that is on its way in a thread must not be left to nobody."""
