@@ -27,23 +27,23 @@ class Ground:
     jobs: int = 300
     slots: int = 32
     """Rollouts in flight in one job."""
-    mean_s: float = 400.0
+    mean_s: float = 240.0
     spread: float = 0.6
     """Sigma of the lognormal distribution of a rollout's time."""
-    longest_s: float = 3600.0
+    longest_s: float = 1800.0
     start_up_s: float = 180.0
     """Loading the policy's weights, give or take a third."""
     queue_s: float = 300.0
     """Mean wait for a place, at first and again."""
     preempted_per_hour: float = 0.05
-    time_limit_s: float = 4 * 3600.0
+    time_limit_s: float = 5400.0
     warned_s: float = 300.0
     """The signal comes so long before the time limit."""
 
 
+_GRACE = 0.75
+"""The part of the time between the signal and the end in which rollouts may go on: as `submit` does it."""
 _NEVER_S = 1_000_000.0
-_AHEAD = 64
-"""So many rollouts the ideal looks at for one that fits."""
 
 
 class Clock:
@@ -82,29 +82,31 @@ def delay_s(ground: Ground, seed: int, job: int, start: int) -> float:
 
 
 def ideal_makespan(ground: Ground, lengths: array[float], seed: int) -> float:
-    """One queue for all slots of jobs that are never preempted and know in advance what fits into their time.
+    """One queue for all slots of jobs that are never preempted, and nothing to agree on.
 
-    They wait, load weights and have time limits as the others do; nothing is begun twice, nothing has to be agreed on.
+    They wait, load weights and have time limits as the others do, and like them cannot know what will end in time: what
+    does not is begun again, before anything else.
     """
     window_s = ground.time_limit_s - ground.start_up_s
     free = [(delay_s(ground, seed, job, 0), job, 0) for job in range(ground.jobs) for _ in range(ground.slots)]
     ends = {(job, 0): start + window_s for start, job, _ in free}
     heapq.heapify(free)
-    waiting, last = deque(lengths), 0.0
-    while waiting:
+    waiting, again, last = deque(lengths), list[tuple[float, float]](), 0.0
+    while waiting or again:
         now, job, start = heapq.heappop(free)
-        fits = next(
-            (place for place in range(min(_AHEAD, len(waiting))) if now + waiting[place] <= ends[job, start]), -1
-        )
-        if fits < 0:
-            again = ends[job, start] + delay_s(ground, seed, job, start + 1)
-            ends[job, start + 1] = again + window_s
-            heapq.heappush(free, (again, job, start + 1))
-            continue
-        ended = now + waiting[fits]
-        del waiting[fits]
-        last = max(last, ended)
-        heapq.heappush(free, (ended, job, start))
+        end = ends[job, start]
+        if now >= end - ground.warned_s:
+            ends[job, start + 1] = end + delay_s(ground, seed, job, start + 1) + window_s
+            heapq.heappush(free, (ends[job, start + 1] - window_s, job, start + 1))
+        elif not waiting and again[0][0] > now:
+            heapq.heappush(free, (again[0][0], job, start))
+        else:
+            length = heapq.heappop(again)[1] if again and again[0][0] <= now else waiting.popleft()
+            if now + length > end:
+                heapq.heappush(again, (end, length))
+            else:
+                last = max(last, now + length)
+            heapq.heappush(free, (min(now + length, end), job, start))
     return last
 
 
@@ -191,8 +193,12 @@ class Job:
         run, ground, left = self._run, self._ground, self._ground.time_limit_s - self._ground.start_up_s
         worker = self._start_worker(f"{self._number}_{run}", self)
         taken = self._chance.expovariate(ground.preempted_per_hour / 3600)
-        self._clock.after(left - ground.warned_s, lambda: worker.drain() if run == self._run else None)
+        self._clock.after(left - ground.warned_s, lambda: self._warn(worker, run))
         self._clock.after(min(taken, left), lambda: self._end(worker, run, preempted=taken < left))
+
+    def _warn(self, worker: Any, run: int) -> None:
+        if run == self._run and not self.is_over:
+            worker.drain(self._ground.warned_s * _GRACE)
 
     def _end(self, worker: Any, run: int, *, preempted: bool) -> None:
         if run != self._run or self.is_over:

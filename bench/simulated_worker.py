@@ -133,16 +133,28 @@ class Worker:
 
     # --- what the scheduler does to it -------------------------------------------------------------------------------
 
-    def drain(self) -> None:
+    def drain(self, grace_s: float) -> None:
+        """Begin nothing more; give up what is still in flight when the grace is over."""
         self.draining = "its time is nearly up"
         self._leave_if_done()
+        self._world.clock.after(grace_s, self._give_up)
+
+    def _give_up(self) -> None:
+        if not (self.has_left or self._is_dead):
+            self._lose_in_flight()
+            self._leave_if_done()
+
+    def _lose_in_flight(self) -> None:
+        now = self._world.clock.now
+        self._world.losses.killed_s += sum(now - begun for begun in self.in_flight.values())
+        self.in_flight.clear()
 
     def kill(self) -> None:
         if self.has_left or self._is_dead:
             return
         self._is_dead = True
-        now, losses = self._world.clock.now, self._world.losses
-        losses.killed_s += sum(now - begun for begun in self.in_flight.values())
+        losses = self._world.losses
+        self._lose_in_flight()
         for held in self._book.held.values():
             lines = held.scored.waiting().split(b"\n")[:-1]
             losses.unsaved_s += sum(self._world.length_s(_key(line)) for line in lines)
