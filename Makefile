@@ -7,7 +7,7 @@ RAY_VENV ?= .venv-ray
 TRAIN_VENV ?= .venv-train
 SCHEDULES ?= 10
 
-.PHONY: demo test test-more tokenizers test-crash test-cluster test-vllm test-train check bench docs lock lock-vllm lock-ray lock-train clean
+.PHONY: demo test test-more tokenizers test-crash test-cluster test-vllm test-train check bench bench-learning docs lock lock-vllm lock-ray lock-train clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
@@ -65,6 +65,9 @@ bench: $(VENV)/.dev  ## measure; prints ratios to a yardstick measured in the sa
 	$(BIN)/python bench/profile.py
 	$(BIN)/python bench/report.py
 	$(BIN)/python bench/migration_table.py --write docs/how-to/migrate-from-nemo-gym.md
+
+bench-learning: $(TRAIN_VENV)/.ready  ## train the embedded policy with three seeds and a control; about an hour on two cores
+	$(TRAIN_VENV)/bin/python bench/learning.py --write docs/how-to/train.md
 
 docs: $(VENV)/.dev  ## write the generated pages
 	$(BIN)/python docs/generate.py

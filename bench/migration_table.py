@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -23,12 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from running import memory_mb, policy, row
+from running import memory_mb, policy, row, write_into
 
 from gymnast.config.roots import HUB
 
 HERE = Path(__file__).parent
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 COLLECT = [sys.executable, "-m", "gymnast.cli.main", "collect", "--json"]
 DEMO = ["-c", "responses_api_models/scripted_model/configs/demo.yaml"]
 
@@ -208,15 +206,6 @@ def _times(entry: dict[str, Any], found: Ours) -> str:
     ratio = found.value / entry["value"] if entry["better"] == "more" else entry["value"] / found.value
     in_cpu = f" (CPU {entry['cpu_ms'] / found.cpu_ms:,.0f})" if "cpu_ms" in entry and found.cpu_ms else ""
     return f"{ratio:,.0f}{in_cpu}"
-
-
-def write_into(page: Path, text: str) -> None:
-    """Replace what stands between the markers."""
-    old = page.read_text()
-    new, found = re.subn(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{text}\n{END}", old, flags=re.DOTALL)
-    if found != 1:
-        sys.exit(f"{page} has no place for the table: {BEGIN} … {END}")
-    page.write_text(new)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import urllib.request
@@ -14,6 +15,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 OUR_CORE, POLICY_CORE = 0, 1
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 @contextlib.contextmanager
@@ -78,3 +80,12 @@ def row(number: int, size_bytes: int = 0) -> dict[str, Any]:
         "grading_mode": "lenient_boxed",
         "uuid": f"task-{number}",
     }
+
+
+def write_into(page: Path, text: str) -> None:
+    """Replace what stands between a page's two markers."""
+    old = page.read_text()
+    new, found = re.subn(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{text}\n{END}", old, flags=re.DOTALL)
+    if found != 1:
+        sys.exit(f"{page} has no place for figures: {BEGIN} … {END}")
+    page.write_text(new)
