@@ -69,11 +69,11 @@ def record(
     return orjson.dumps(fields)
 
 
-def failure(kind: str, message: str = "", *, task: int = 0, rollout: int = 0) -> bytes:
-    """A failed record's line."""
+def failure(kind: str, message: str = "", *, task: int = 0, rollout: int = 0, final: bool = True) -> bytes:
+    """A failed attempt's line, by default of a rollout that is given up."""
     said = {"kind": kind, "message": message}
     identity = {"agent_ref": {"name": AGENT}, TASK_INDEX: task, ROLLOUT_INDEX: rollout}
-    return orjson.dumps({"_ng_failure_class": kind, "failure": said, **identity})
+    return orjson.dumps({"_ng_failure_class": kind, "_ng_failure_terminal": final, "failure": said, **identity})
 
 
 def good(key: RolloutKey, *, version: str | None = "v0", turns: int = 2, tokens: int = 3, reward: float = 1.0) -> bytes:

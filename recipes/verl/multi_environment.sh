@@ -3,5 +3,7 @@
 set -eu
 model=${1:?the folder of the model} train=${2:?the training file} validation=${3:?the validation file}
 shift 3
-exec sbatch --nodes="${NODES:-2}" --gpus-per-node="${GPUS:-8}" "$(dirname "$0")/submit.sh" multi_environment \
+RECIPES=$(cd "$(dirname "$0")" && pwd)
+export RECIPES
+exec sbatch --nodes="${NODES:-2}" --gpus-per-node="${GPUS:-8}" "$RECIPES/submit.sh" multi_environment \
   actor_rollout_ref.model.path="$model" "data.train_files=[$train]" "data.val_files=[$validation]" "$@"

@@ -3,7 +3,7 @@
 #   sbatch --nodes=2 --gpus-per-node=8 recipes/verl/submit.sh math \
 #     actor_rollout_ref.model.path=/models/Qwen3-4B 'data.train_files=[math.jsonl]' 'data.val_files=[aime.jsonl]'
 # The first argument names a file of this folder, the others go to verl. VENV names the environment (default .venv-train),
-# RECIPES this folder, where sbatch is not called from the repository's root.
+# RECIPES this folder, where sbatch is not called from the root of the repository; math.sh and so on set it.
 #SBATCH --job-name=gymnast-verl
 #SBATCH --ntasks-per-node=1
 #SBATCH --exclusive

@@ -80,8 +80,9 @@ def test_clocks_that_disagree_by_hours(tmp_path: Path) -> None:
         environment = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": skew, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
         submissions.append(executor.submit(run.wanted(1, environment=environment), number))
     wait_until(lambda: run.scored() > 10, "work")
-    epochs = {chunk.epoch for chunk in run.account().chunks}
-    assert epochs <= {0, 1}, "a living worker lost its chunk"
+    account = run.account()
+    assert {chunk.epoch for chunk in account.chunks} <= {0, 1}, "a living worker lost its chunk"
+    assert (account.states["silent"], account.unknown) == (0, 0), "whoever looks thinks that a living worker is dead"
     for submission in submissions:
         assert {view.state.value for view in wait_for_all(executor, submission)} == {"completed"}
     assert run.merge() == undisturbed(tmp_path, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from gymnast.cluster.slurm.assembly import SlurmOptions
 from gymnast.cluster.slurm.executor import SlurmExecutor
 from gymnast.errors import UserError
 from tests.cluster.conformance import ExecutorConformance, Refused
-from tests.cluster.runs import SharedRun, shared_run, wait_for_all, wait_until
+from tests.cluster.runs import SharedRun, kill, shared_run, undisturbed, wait_for_all, wait_until
 from tests.cluster.slurm_cluster import SlurmCluster
 
 pytestmark = pytest.mark.timeout(300)
@@ -104,12 +105,15 @@ def test_a_node_that_is_lost_takes_its_job_but_not_its_worker(slurm: SlurmCluste
         kind = failure_of(found.states(submission)[0])
         assert kind is not None
         assert kind.name == "node_failed"
-        held = [holder for holder in run.holders().values() if holder.job == victim.job]
-        assert all(Path(f"/proc/{holder.pid}").exists() for holder in held), "it goes on"
+        (zombie,) = {holder.pid for holder in run.holders().values() if holder.job == victim.job}
+        assert Path(f"/proc/{zombie}").exists(), "it goes on"
         more = executor().submit(run.wanted(1), 2)
+        kill(zombie, signal.SIGSTOP)  # as if cut off: its leases go to others, and then it is back
+        wait_until(lambda: zombie not in {holder.pid for holder in run.holders().values()}, "taken over")
+        kill(zombie, signal.SIGCONT)
         wait_for_all(executor(), more, within_s=120)
         wait_until(lambda: run.account().unsettled == 0, "nothing owed")
-        run.merge()
+        assert run.merge() == undisturbed(tmp_path, run)
     finally:
         slurm.up()
         wait_until(lambda: slurm.node_state(victim.node or "") in {"idle", "mixed", "allocated"}, "the node is back")

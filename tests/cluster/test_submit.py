@@ -6,65 +6,19 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from tests.cluster.desk import Desk
 from tests.cluster.loopback_ssh import login_node
-from tests.cluster.runs import CONFIG, STEADY, wait_until
+from tests.cluster.runs import wait_until
 from tests.cluster.slurm_cluster import SlurmCluster
-from tests.support import BIN, Outcome, read_jsonl, run_command, write_jsonl
+from tests.support import BIN, Outcome, read_jsonl
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("slurm")]
-MEAN = "++steady_agent.responses_api_agents.steady_agent.mean_s"
-
-
-class Desk:
-    """A folder in which somebody works."""
-
-    def __init__(self, folder: Path, tasks: int = 30) -> None:
-        self.folder = folder
-        rows = [{"responses_create_params": {"input": f"question {task}"}} for task in range(tasks)]
-        write_jsonl(folder / "tasks.jsonl", rows)
-
-    @property
-    def run(self) -> Path:
-        return self.folder / "x.jsonl"
-
-    def gymnast(self, *words: str) -> Outcome:
-        return run_command(self.folder, "gymnast", *words, timeout_s=180)
-
-    def submit(self, *words: str, mean_s: float = 0.05) -> Outcome:
-        common = ["-c", CONFIG, "--search-dir", str(STEADY), "-i", "tasks.jsonl", "-o", "x.jsonl", "-n", "2"]
-        return self.gymnast("submit", f"{MEAN}={mean_s}", *common, "--executor", "slurm", *words)
-
-    def cluster(self, **site: Any) -> str:
-        """A cluster's file for --cluster."""
-        (self.folder / "cluster_configs").mkdir(exist_ok=True)
-        (self.folder / "cluster_configs" / "mine.yaml").write_text(yaml.safe_dump({"partition": "cpu", **site}))
-        return "mine"
-
-    def scored(self) -> int:
-        files = self.folder.glob("x_chunks/c/*/[0-9]*.jsonl")
-        return sum(path.read_bytes().count(b"\n") for path in files if "failures" not in path.name)
-
-    def status(self) -> dict[str, Any]:
-        done = self.gymnast("status", "x.jsonl", "--json")
-        assert done.code in {0, 1}, done.err
-        found: dict[str, Any] = done.json()
-        return found
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path)
-    yield desk
-    if (tmp_path / "x_chunks" / "plan.json").exists():
-        desk.gymnast("cancel", "x.jsonl")
 
 
 def test_one_command_from_tasks_to_a_profile(desk: Desk, slurm: SlurmCluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -134,6 +135,29 @@ async def test_servers_started_one_by_one_reach_each_other_over_http(http: HttpC
         row = {"responses_create_params": {"input": "Spell cat"}, "word": "cat"}
         status, record = await post(http, f"{urls['agent']}/run", row)
         assert (status, record["reward"], record["tries"]) == (200, 1.0, 1)
+
+
+def test_by_hand_without_a_configuration_it_says_what_it_needs() -> None:
+    folder = CHECKOUT / "resources_servers" / "weather_desk"
+    done = subprocess.run([sys.executable, "app.py"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "python app.py '+config_paths=[resources_servers/weather_desk/configs/" in done.stderr
+
+
+def test_a_launcher_ends_it_by_an_interrupt(tmp_path: Path) -> None:
+    config = {"feet": 3.28084, "converter": {"resources_servers": {"unit_converter": INSTANCE}}}
+    told = {"NEMO_GYM_CONFIG_DICT": yaml.safe_dump(config), "NEMO_GYM_CONFIG_PATH": "converter"}
+    words = [sys.executable, str(CHECKOUT / "resources_servers/unit_converter/app.py")]
+    with subprocess.Popen(
+        words, cwd=tmp_path, env={**os.environ, **told}, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        while "startup complete" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert "Traceback" not in process.stderr.read()
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("way", ["search dir", "extra root", "current folder"])

@@ -79,6 +79,19 @@ async def test_an_agent_with_a_run_of_its_own(configure: Configure, tmp_path: Pa
     assert records[0][MODEL_USAGE]["calls"] == 1
 
 
+async def test_an_agent_that_asks_itself_keeps_the_session(configure: Configure, tmp_path: Path) -> None:
+    paths = [
+        "resources_servers/tally_counter/configs/tally_counter.yaml",
+        "responses_api_agents/tool_loop_agent/configs/tool_loop_agent.yaml",
+    ]
+    config = configure(config_paths=paths, search_dirs=[CHECKOUT], initial=policy(PLAYED["tally_counter"].turns))
+    agent = {"agent": "tally_counter_tool_loop_agent"}
+    records = await collected(config, rows_of("tally_counter"), tmp_path / "out.jsonl", **agent)
+    assert [record["reward"] for record in records] == PLAYED["tally_counter"].rewards
+    outputs = [item["output"] for item in records[0]["response"]["output"] if item["type"] == "function_call_output"]
+    assert outputs == ['{"success":true}', '{"success":true}', '{"count":6}']
+
+
 async def test_its_hooks_make_the_metrics_of_a_run(configure: Configure, tmp_path: Path) -> None:
     config = loaded(configure, "resources_servers/spelling_bee/configs/spelling_bee.yaml", policy(["It is spelt cat"]))
     await collected(config, rows_of("spelling_bee"), tmp_path / "out.jsonl", num_repeats=2)
@@ -101,6 +114,28 @@ async def test_a_judge_that_fails_leaves_a_failure_and_no_reward(configure: Conf
     assert {row["_ng_failure_class"] for row in failures} == {"judge_failed"}
     assert failures[0]["failure"]["layer"] == "verifier"
     assert not read_jsonl(tmp_path / "out.jsonl")
+
+
+async def test_no_verdict_is_no_reward_whatever_an_agent_makes_of_it(configure: Configure, tmp_path: Path) -> None:
+    """Its reply does not declare what the environment says of its judge, so that would be dropped."""
+    broken = {"entrypoint": "app.py", "replies": [{"status": 400, "body": "no"}]}
+    refs = {
+        "resources_server": {"type": "resources_servers", "name": "essay_judge"},
+        "model_server": {"type": "responses_api_models", "name": "policy_model"},
+    }
+    config = configure(
+        config_paths=["resources_servers/essay_judge/configs/essay_judge.yaml"],
+        search_dirs=[CHECKOUT],
+        initial={
+            **policy(["The sea."]),
+            "judge_model": {"responses_api_models": {"scripted_model": broken}},
+            "loop": {"responses_api_agents": {"tool_loop_agent": {"entrypoint": "app.py", **refs}}},
+        },
+    )
+    with pytest.raises(MissingRolloutsError):
+        await collected(config, rows_of("essay_judge"), tmp_path / "out.jsonl", limit=1, agent="loop")
+    (failure,) = read_jsonl(tmp_path / "out_failures.jsonl")
+    assert failure["_ng_failure_class"] == "judge_failed"
 
 
 async def test_what_a_server_raises_is_recorded_with_its_stage(configure: Configure, tmp_path: Path) -> None:
@@ -144,14 +179,29 @@ def test_bad_settings_are_told_before_anything_starts(configure: Configure, tmp_
     assert "factors must be positive" in problem.what
 
 
-def test_a_name_outside_of_the_surface_is_said(configure: Configure, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "from nemo_gym.server_utils import start_ray",
+            r"nemo_gym\.server_utils has no 'start_ray'.*\n.*\n.*is listed in",
+        ),
+        ("from nemo_gym import ray_utils", r"nemo_gym has no 'ray_utils'.*\n.*\n.*is listed in"),
+        ("import packages_that_came_along", r"(?s)next:  install the package that has 'packages_that_came_along'"),
+        (
+            "from nemo_gym.global_config import get_global_config_dict\nA = get_global_config_dict().get('a')",
+            "asked for while the entry file is imported",
+        ),
+    ],
+)
+def test_what_an_entry_file_cannot_have_is_said(configure: Configure, tmp_path: Path, text: str, said: str) -> None:
     folder = tmp_path / "resources_servers" / "odd"
     folder.mkdir(parents=True)
-    (folder / "app.py").write_text("from nemo_gym.server_utils import start_ray\n")
+    (folder / "app.py").write_text(f"{text}\n")
     initial = {"odd": {"resources_servers": {"odd": {"entrypoint": "app.py", "domain": "other"}}}, **policy(["x"])}
     from gymnast.runtime.loader import load_entry
 
-    with pytest.raises(UserError, match=r"nemo_gym\.server_utils has no 'start_ray'"):
+    with pytest.raises(UserError, match=said):
         load_entry(configure(initial=initial).instance("odd"))
 
 

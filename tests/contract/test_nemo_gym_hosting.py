@@ -187,6 +187,9 @@ async def test_an_inner_failure_keeps_its_kind(odd: Cell) -> None:
     reply = await odd.calls.call("odd", "/ask", body)
     assert reply.status == 500
     assert reply.body.startswith('Hit an exception in Odd___odd calling an inner server: b\'{"detail":')
+    assert reply.failure is not None
+    assert "422" in reply.failure.message
+    assert '"input"' in reply.failure.message
     lost = await odd.calls.call("odd", "/ask", {"server": "nobody", "path": "/x"})
     assert lost.status == 500
     assert "nobody" in lost.body
@@ -195,6 +198,19 @@ async def test_an_inner_failure_keeps_its_kind(odd: Cell) -> None:
 async def test_addresses_and_prefixes(odd: Cell) -> None:
     found = await odd.calls.call("odd", "/ng-rollout/7-3/training-token-capture/where", {})
     assert found.body == {"url": odd.addresses["odd"].url, "state": "7-3"}
+
+
+async def test_model_calls_in_this_process_are_captured(configure: Configure, tmp_path: Path) -> None:
+    path = "responses_api_models/echo_model/configs/echo_model.yaml"
+    told = {"observability_enabled": True, "model_call_capture_dir": str(tmp_path / "captures")}
+    async with living(configure(config_paths=[path], search_dirs=[CHECKOUT], initial=told)) as cell:
+        await cell.calls.call("policy_model", "/ng-rollout/4-1/v1/responses", {"input": "hi"})
+        await cell.calls.call("policy_model", "/v1/responses", {"input": "hi"}, Scope("5-0"))
+        await cell.calls.call("policy_model", "/v1/responses", {"input": "nobody's"})
+    assert sorted(file.name for file in (tmp_path / "captures").iterdir()) == [
+        "4-1.capture.jsonl",
+        "5-0.capture.jsonl",
+    ]
 
 
 async def test_cookies_that_a_handler_sets(odd: Cell) -> None:

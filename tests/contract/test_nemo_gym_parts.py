@@ -194,6 +194,8 @@ def test_captures_are_read_back_and_attached(tmp_path: Path) -> None:
     assert [call["error_category"] for call in capture["calls"]] == [None, "client_error"]
     assert (capture["calls"][0]["tokens_in"], capture["metrics"]["num_calls"]) == (2, 2)
     assert "request" not in capture["calls"][0]
+    with pytest.raises(ValueError, match="cannot be the id"):
+        store.path_for("../../elsewhere")
 
 
 def test_a_trajectory_is_made_of_what_an_agent_told() -> None:

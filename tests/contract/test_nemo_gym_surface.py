@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,12 +56,29 @@ def members(found: Any) -> set[str]:
         ("from nemo_gym.server_utils import initialize_ray", "nemo_gym.server_utils has no 'initialize_ray' here"),
         ("from nemo_gym import ray_utils", "nemo_gym has no 'ray_utils' here"),
         ("from nemo_gym.sandbox.providers import daytona", "nemo_gym.sandbox.providers has no 'daytona' here"),
-        ("import nemo_gym.ray_utils", "No module named 'nemo_gym.ray_utils'"),
+        ("import nemo_gym.ray_utils", "nemo_gym has no 'ray_utils' here"),
+        ("from nemo_gym.token_id_capture.sink import Sink", "nemo_gym has no 'token_id_capture' here"),
+        ("import nemo_gym.sandbox.providers.enroot", "nemo_gym.sandbox.providers has no 'enroot' here"),
     ],
 )
 def test_what_is_outside_is_said(statement: str, said: str) -> None:
+    importlib.invalidate_caches()
     with pytest.raises(ImportError, match=said):
         exec(statement)
+
+
+def test_other_packages_are_missing_in_pythons_own_words() -> None:
+    with pytest.raises(ModuleNotFoundError, match="No module named 'nemo_gymnastics'"):
+        importlib.import_module("nemo_gymnastics")
+
+
+def test_the_other_package_of_this_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nemo_gym-0.5.1.dist-info").mkdir()
+    (tmp_path / "nemo_gym-0.5.1.dist-info" / "METADATA").write_text("Name: nemo-gym\nVersion: 0.5.1\n")
+    words = [sys.executable, "-c", "import nemo_gym.server_utils"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert "nemo-gym 0.5.1 and gymnast-nemo-gym are both installed" in done.stderr
 
 
 def test_both_names_of_a_module_are_one_module() -> None:

@@ -21,7 +21,7 @@ from nemo_gym.server_utils import (
 )
 from omegaconf import DictConfig
 
-from gymnast.compat.nemo_gym.current import close_session
+from gymnast.compat.nemo_gym.current import PROCESS, close_session
 from gymnast.compat.nemo_gym.examples import RolloutFailedError
 from gymnast.compat.nemo_gym.global_config import find_open_port
 from gymnast.errors import ConfigError, DataError, MissingRolloutsError, NotFoundError
@@ -85,6 +85,35 @@ async def test_the_configuration_says_where_everything_is(started: Started) -> N
     await raise_for_status(reply)
     assert await get_response_json(reply) == {"city": "Oslo", "weather": "It is sunny in Oslo."}
     await close_session()
+
+
+async def test_a_head_server_for_other_machines_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the actor of NeMo RL has it: the servers ask for a token, which a client of the head server knows."""
+    monkeypatch.setattr(PROCESS, "config", None)
+    monkeypatch.setenv("NEMO_GYM_EXTRA_ROOTS", str(CHECKOUT))
+    port = find_open_port()
+    initial = {
+        **policy(["sunny"]),
+        "config_paths": [str(CHECKOUT / "resources_servers/weather_desk/configs/weather_desk.yaml")],
+        HEAD_SERVER_KEY_NAME: {"host": "0.0.0.0", "port": port},
+        "ray_head_node_address": "127.0.0.1:6379",
+        "use_absolute_ip": True,
+    }
+    helper = RunHelper()
+    helper.start(GlobalConfigDictParserConfig(initial_global_config_dict=initial, skip_load_from_cli=True))
+    try:
+        head = BaseServerConfig(host="127.0.0.1", port=port)
+        (task,) = RolloutCollectionHelper().run_examples(rows(count=1), head)
+        assert (await task)[1]["reward"] == 0.0
+        reply = (
+            await RolloutCollectionHelper()
+            .setup_server_client(head)
+            .post("weather_desk", "/get_weather", json={"city": "Oslo"})
+        )
+        assert reply.status == 200
+    finally:
+        await close_session()
+        helper.shutdown()
 
 
 async def test_a_row_that_fails_raises_with_its_record(started: Started) -> None:

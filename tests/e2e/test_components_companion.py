@@ -21,6 +21,7 @@ from gymnast.cluster.components.companion.board import deaths, published
 from gymnast.cluster.components.here import run_here
 from gymnast.cluster.components.packing import write_orders
 from gymnast.cluster.components.spec import Component, ReadyCheck
+from tests.small_disk import small_disk
 
 ENGINE = (sys.executable, str(Path(__file__).parents[1] / "small_engine.py"), "--port", "{port}")
 QUICK = ReadyCheck("/health", deadline_s=30.0, first_interval_s=0.05, longest_interval_s=0.2)
@@ -278,3 +279,34 @@ def test_one_program_over_several_tasks_meets_at_its_head(tmp_path: Path) -> Non
         head = logs[0].read_text().split()[-1]
         assert [log.read_text().split() for log in logs[1:]] == [[head, "8"], [head, "16"]]
         assert [address["task"] for address in job.addresses()] == [0]
+
+
+TALKATIVE = """
+import http.server, sys
+class Talker(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/talk":
+            print("x" * 99_999, flush=True)
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *words):
+        pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Talker).serve_forever()
+"""
+
+
+def test_a_server_outlives_a_file_system_that_does_not_take_its_log(tmp_path: Path) -> None:
+    """Who nobody listens to any more blocks or dies when it speaks; its log is not worth that."""
+    with small_disk(tmp_path / "disk", 512) as disk:
+        server = Component("policy", (sys.executable, "-c", TALKATIVE, "{port}"), ready=QUICK, stop_s=1.0)
+        with running(disk.folder, server, main("import time; time.sleep(60)")) as job:
+            (before,) = job.await_(job.addresses)
+            disk.leave(0)
+            for _ in range(4):
+                with urllib.request.urlopen(f"{before['url']}/talk", timeout=5) as reply:
+                    assert reply.status == 200
+            disk.make_room()
+            with urllib.request.urlopen(f"{before['url']}/talk", timeout=5):
+                job.await_(lambda: "x" * 1000 in (job.job / "logs" / "policy.0.log").read_text())
+            assert job.addresses() == [before], "it was started again"
+            assert "could not be written" in (job.job / "logs" / "policy.0.log").read_text()

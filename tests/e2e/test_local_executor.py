@@ -16,7 +16,9 @@ from gymnast.cluster.executors import executor_for, executor_named
 from gymnast.cluster.local import LocalExecutor
 from gymnast.errors import NotFoundError
 from tests.cluster.conformance import ExecutorConformance, Refused
-from tests.cluster.runs import SharedRun, kill, shared_run, wait_for_all, wait_until
+from tests.cluster.runs import CONFIG, STEADY, SharedRun, kill, shared_run, wait_for_all, wait_until
+from tests.e2e.test_docs import blocks
+from tests.support import BIN, write_jsonl
 
 SUBMIT = """
 import sys
@@ -30,6 +32,15 @@ found = LocalExecutor(foreground=foreground, grace_s=20).submit(WorkersWanted(Pa
 print(msgspec.json.encode(found).decode(), flush=True)
 sys.stdin.read()
 """
+
+
+def in_shell(folder: Path, script: str) -> str:
+    """What commands print that people type."""
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    words = ["bash", "-euo", "pipefail", "-c", script]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 class TestLocal(ExecutorConformance):
@@ -126,3 +137,26 @@ def test_executors_by_name() -> None:
     assert [executor_named(name).name for name in ("local", "ray", "slurm")] == ["local", "ray", "slurm"]
     with pytest.raises(NotFoundError, match="did you mean 'slurm'"):
         executor_named("slrum")
+
+
+def test_the_page_about_many_workers_runs_as_written(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "many-workers.md"
+    submit, look = blocks(page, "bash")[:2]
+    in_shell(tmp_path, submit)
+    wait_until(lambda: in_shell(tmp_path, "gymnast status out/x.jsonl").startswith("out/x.jsonl: complete"), "done")
+    shown = in_shell(tmp_path, look)
+    assert "rollouts  out/x.jsonl  (40 of 40)" in shown
+    assert "nothing is owed" in in_shell(tmp_path, f"{submit.rstrip()} --resume")
+
+
+def test_what_failed_for_good_is_tried_again_when_asked(tmp_path: Path) -> None:
+    row = {"responses_create_params": {"input": "x"}}
+    write_jsonl(tmp_path / "tasks.jsonl", [row, {**row, "fails": True}])
+    words = f"gymnast submit -c {CONFIG} --search-dir {STEADY} -i tasks.jsonl -o x.jsonl --workers 1 --wait"
+    in_shell(tmp_path, words)
+    assert (tmp_path / "x.jsonl.done").exists()
+    again = in_shell(tmp_path, f"{words} --resume --retry-failed --dry-run 2>&1")
+    assert "workers   1" in again
+    said = in_shell(tmp_path, f"{words} --no-merge --resume --retry-failed 2>&1")
+    assert "1 rollouts that failed for good are tried again" in said
+    assert not (tmp_path / "x.jsonl.done").exists(), "what was merged is not the whole any more"

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -122,3 +126,48 @@ async def test_what_keeps_dying_is_an_error_that_says_so(module: str, overrides:
     assert set(error.failed) <= DEATHS
     assert "prompts × generations (3 × 4 = 12) is too much at once for this host" in str(error)
     assert "lower concurrency (rollouts in flight, now 4)" in str(error)
+
+
+_TRAINER = """
+import asyncio, sys
+from pathlib import Path
+from gymnast.train import StreamOptions, stream
+from tests.train_support import Simulated, shuffled_delays, some_tasks
+
+async def main(state, log, seed):
+    options = StreamOptions(groups_in_flight=4, groups_ready=3)
+    policy = Simulated(delay_s=shuffled_delays(seed))
+    async with stream(policy, some_tasks(60), generations=2, options=options, state=Path(state)) as groups:
+        with open(log, "a", buffering=1) as out:
+            async for group in groups:
+                print(group.task, file=out)
+                await asyncio.sleep(0.01)
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+def test_a_trainer_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Over kill -9 no group is lost, and none comes twice but the one that it held at the time."""
+    log = tmp_path / "trained.txt"
+    kills = 0
+    for seed in range(50):
+        command = [sys.executable, "-c", _TRAINER, str(tmp_path / "state.json"), str(log), str(seed)]
+        trainer = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+        had = len(groups_in(log))
+        while trainer.poll() is None and (kills == 3 or len(groups_in(log)) < had + 15):
+            time.sleep(0.005)
+        if trainer.poll() is not None:
+            break
+        trainer.kill()
+        trainer.wait()
+        kills += 1
+    assert trainer.returncode == 0
+    assert kills == 3
+    found = groups_in(log)
+    assert set(found) == set(range(60))
+    assert len(found) <= 60 + kills
+
+
+def groups_in(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text().split()] if log.exists() else []

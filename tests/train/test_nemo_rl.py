@@ -13,7 +13,7 @@ from gymnast import Collector
 from gymnast.errors import UserError
 from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.train import Batch, FewerRolloutsError, Group, MaskReason, SampleOptions, sample_of
-from gymnast.train.nemo_rl_environment import GymnastEnvironment, actor_of, flat_overrides, tasks_of
+from gymnast.train.nemo_rl_environment import GymnastEnvironment, actor_of, config_of, group_size, tasks_of
 from gymnast.train.nemo_rl_results import group_batch, group_results, message_log, result_of
 from gymnast.train.verl_engine import VerlEngine
 from gymnast.types.task import RolloutKey
@@ -63,14 +63,36 @@ def test_a_group_and_its_accounts() -> None:
     found = group_batch(group, group_results(group), max_length=14)
     batch = found["final_batch"]
     assert found["task_index"] == 4
-    assert batch["total_reward"].tolist() == [1.0, 0.0, 0.5, 1.0], "a failure has the others' mean, not 0"
+    assert batch["total_reward"].tolist() == [1.0, 0.0, 0.5, 0.5], "who is masked has the others' mean, and no vote"
     assert batch["loss_multiplier"].tolist() == [1.0, 1.0, 0.0, 0.0]
     assert batch["mask_sample"].tolist() == [False, False, True, True]
     assert batch["truncated"].tolist()[:2] == [True, True]
     assert batch["length"].tolist() == [14, 14, 2, 2]
+    voting = group_results(group, masked_vote=True)
+    assert [one["full_result"]["reward"] for one in voting] == [1.0, 0.0, pytest.approx(2 / 3), 1.0]
     assert found["rollout_metrics"]["turns_per_sample/mean"] == 2.0
     assert found["rollout_metrics"]["failed/instance_died"] == 1
     assert len(found["input_ids"]) == 4
+
+
+def test_the_parts_of_a_reward_add_up_for_rows_that_do_not_vote_as_well() -> None:
+    """NeMo RL checks for each row that the reward is the sum of its components."""
+    parts = ({"format": 0.5, "answer": 1.0}, {"format": 0.0, "answer": 1.0}, {"format": 0.5, "answer": 0.0})
+    samples = [
+        sample_of(
+            record([call([1], [2])], sum(one.values()), rollout=place, reward_components=one, mask_sample=place == 2),
+            SampleOptions(keep_line=True),
+        )
+        for place, one in enumerate(parts)
+    ]
+    samples.append(sample_of(failure("instance_died", rollout=3), failed=True))
+    group = Group(0, tuple(samples))
+    results = group_results(group)
+    batch = group_batch(group, results)["final_batch"]
+    assert batch["total_reward"].tolist() == [1.5, 1.0, 1.25, 1.25]
+    assert (batch["reward/format"] + batch["reward/answer"]).tolist() == batch["total_reward"].tolist()
+    assert results[2]["full_result"]["gymnast_reward"] == 0.5, "its own is still told"
+    assert sum(results[2]["full_result"]["reward_components"].values()) == 1.25
 
 
 def test_what_follows_the_last_answer_stays_in_the_log() -> None:
@@ -84,6 +106,17 @@ async def test_rows_come_with_their_index_in_the_order_in_which_groups_complete(
     found = [row async for row, _ in environment.run_rollouts(rows_of(some_tasks(3), 2), 2)]
     assert sorted(found) == list(range(6))
     assert found[-2:] == [0, 1]
+
+
+async def test_rows_keep_the_index_that_the_trainer_gave_them() -> None:
+    """It asks again for some of a batch, and passes the name of a timer: both as NeMo RL does."""
+    rows = rows_of(some_tasks(3), 2)
+    environment = GymnastEnvironment({}, Simulated())
+    again = [row async for row, _ in environment.run_rollouts(rows[2:], "timing/rollout")]
+    assert sorted(again) == [2, 3, 4, 5]
+    (alone,) = [found async for found in environment.run_rollouts(rows[5:], timer_prefix="timing/rollout")]
+    assert alone[0] == alone[1]["full_result"]["_rowidx"] == 5
+    assert [group_size(some) for some in (rows, rows[:2], rows[1:], rows[:1])] == [2, 2, 1, 1]
 
 
 async def test_a_rollout_that_is_missing_raises_an_error_that_can_be_pickled() -> None:
@@ -126,8 +159,6 @@ def test_rows_that_are_no_whole_groups_are_refused() -> None:
 def test_settings() -> None:
     with pytest.raises(UserError, match="no setting of Gymnast: concurency"):
         GymnastEnvironment({"gymnast": {"concurency": 1}})
-    given = {"a": {"b": {"c": "x: y", "d": [1, 2]}}, "e": None, "f": True}
-    assert flat_overrides(given) == ['++a.b.c="x: y"', "++a.b.d=[1,2]", "++e=null", "++f=true"]
     assert GymnastEnvironment({}).options.row_timeout_s == 3600.0, "rollouts have deadlines by default"
 
 
@@ -137,6 +168,55 @@ async def test_real_servers_in_place_of_nemo_rls_own(make_collector: Callable[..
         groups = [group async for group in environment.run_groups(rows_of(shop_tasks(2), 4), 4)]
     assert sorted(group["task_index"] for group in groups) == [0, 1]
     assert all(group["final_batch"]["loss_multiplier"].tolist() == [1.0] * 4 for group in groups)
+
+
+@pytest.mark.parametrize(("concurrency", "most"), [(4, 4), (1, 1), (7, 6), (100, 12)])
+async def test_concurrency_bounds_the_rollouts_of_all_groups_together(concurrency: int, most: int) -> None:
+    class Counted(Simulated):
+        now = seen = 0
+
+        async def run(self, rows: Any, **asked: Any) -> Any:
+            self.now += min(len(rows), asked["concurrency"])
+            self.seen = max(self.seen, self.now)
+            try:
+                async for pair in super().run(rows, **asked):
+                    yield pair
+            finally:
+                self.now -= min(len(rows), asked["concurrency"])
+
+    rollouts = Counted(delay_s=lambda _: 0.02)
+    environment = GymnastEnvironment({"gymnast": {"concurrency": concurrency}}, rollouts)
+    assert len([row async for row in environment.run_rollouts(rows_of(some_tasks(6), 2), 2)]) == 12
+    assert rollouts.seen == most
+
+
+def test_settings_may_stand_in_the_part_that_is_nemo_gyms() -> None:
+    """That is the part which a NeMo RL configuration can say: `env.nemo_gym`."""
+    given = {"gymnast": {"max_attempts": 7, "row_timeout_s": 60, "masked_vote": True}}
+    environment = GymnastEnvironment({"initial_global_config_dict": given})
+    assert (environment.options.max_attempts, environment.options.row_timeout_s) == (7, 60)
+
+
+def test_texts_lists_and_names_of_a_configuration_arrive_as_they_are() -> None:
+    prompt = 'Judge "it".\nA back\\slash, and $money.'
+    agent = {"datasets": [{"name": "train", "type": "train", "jsonl_fpath": "a b.jsonl", "license": "Apache 2.0"}]}
+    cfg = {
+        "model_name": "org/name",
+        "base_urls": ["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"],
+        "initial_global_config_dict": {
+            "config_paths": ["resources_servers/shop_lookup/configs/shop_lookup.yaml"],
+            "shop_lookup_simple_agent": {"responses_api_agents": {"simple_agent": agent}},
+            "judge_prompt": prompt,
+            "of/a": {"b c": 1},
+            "gymnast": {"max_attempts": 2},
+        },
+    }
+    config = config_of(cfg)
+    config.checked()
+    assert (config.values["judge_prompt"], config.values["of/a"]) == (prompt, {"b c": 1})
+    assert config.instances["shop_lookup_simple_agent"].block["datasets"] == agent["datasets"]
+    assert config.values["policy_base_url"] == cfg["base_urls"]
+    assert "gymnast" not in config.values
 
 
 async def test_a_configuration_of_nemo_rl_is_enough() -> None:
@@ -188,6 +268,9 @@ def test_an_actor_streams_and_its_errors_arrive(ray_cluster: None) -> None:
 def test_an_actor_is_made_of_a_configuration(ray_cluster: None) -> None:
     import ray
 
-    actor = actor_of({"model_name": "m", "base_urls": ["http://127.0.0.1:1/v1"]}, num_cpus=0)
-    assert ray.get(actor.health_check.remote())
-    ray.kill(actor)
+    from gymnast.train.nemo_rl_actor import GymnastActor
+
+    cfg = {"model_name": "m", "base_urls": ["http://127.0.0.1:1/v1"]}
+    for actor in (actor_of(cfg, num_cpus=0), GymnastActor.options(num_cpus=0).remote(cfg)):
+        assert ray.get(actor.health_check.remote())
+        ray.kill(actor)

@@ -69,6 +69,11 @@ class HandOver:
         self.versions.append(rollouts.ask("policy_model", "/load_weights", {"path": str(self._folder)})["version"])
 
 
+def alternating(completions: list[Any], **_: Any) -> list[float]:
+    """So that no group is all alike: one that is changes no weights, and chance decides how many are."""
+    return [float(place % 2) for place in range(len(completions))]
+
+
 def test_three_steps_with_weights_handed_to_the_policy(
     tmp_path: Path, policy_folder: Path, make_collector: Callable[..., Collector]
 ) -> None:
@@ -80,7 +85,7 @@ def test_three_steps_with_weights_handed_to_the_policy(
     with TrlRollouts(make_collector(), [*shop_tasks(6), *sum_tasks(6)], before=before) as rollouts:
         trainer = GRPOTrainer(
             model=model,
-            reward_funcs=rollouts.reward,
+            reward_funcs=[rollouts.reward, alternating],
             args=arguments(tmp_path / "out"),
             train_dataset=rollouts.dataset(),
             processing_class=AutoTokenizer.from_pretrained(policy_folder),

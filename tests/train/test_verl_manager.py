@@ -18,7 +18,7 @@ from verl.utils.import_utils import load_class_from_fqn
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from gymnast.errors import UserError
-from gymnast.train import FewerRolloutsError
+from gymnast.train import FewerRolloutsError, NothingToTrainError
 from gymnast.train.verl_batch import REASON
 from gymnast.train.verl_dataset import GymnastDataset
 from gymnast.train.verl_engine import finish_of
@@ -99,6 +99,29 @@ def test_validation_is_asked_for_as_its_settings_say(tmp_path: Path, manage: Cal
     found = manager.generate_sequences(asked)
     for first in (0, 2):  # greedy: repeats are the same
         assert torch.equal(found.batch["responses"][first], found.batch["responses"][first + 1])
+
+
+def test_validation_measures_masked_rollouts_by_their_own_reward(tmp_path: Path, manage: Callable[..., Any]) -> None:
+    """A score that stands in for a masked one keeps a baseline right; as a result of validation it would be made up."""
+    client = Client()
+    manager = manage(client)
+    asked = questions(tmp_path, sum_tasks(6, levels=(1, 2)), 1)
+    asked.meta_info["validate"] = True
+    before = manager.generate_sequences(asked)
+
+    def spoil(output: Any, *_: int) -> Any:
+        output.log_probs = [math.nan] * len(output.token_ids)
+        return output
+
+    client.broken = spoil
+    found = manager.generate_sequences(asked)
+    assert set(found.non_tensor_batch[REASON]) == {"bad_logprobs"}, "nothing to train on, and no error"
+    scores = found.batch["rm_scores"].sum(dim=1).tolist()
+    assert scores == found.non_tensor_batch["gymnast_reward"].tolist() == before.batch["rm_scores"].sum(dim=1).tolist()
+    assert max(scores) == 1.0
+    asked.meta_info["validate"] = False
+    with pytest.raises(NothingToTrainError):
+        manager.generate_sequences(asked)
 
 
 def test_an_engine_that_fails_for_one_row_is_an_error_that_names_it(tmp_path: Path, manage: Callable[..., Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from verl.utils import tensordict_utils
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from gymnast.train import Batch, FewerRolloutsError, Group, MaskReason, advantages, sample_of
+from gymnast.train import Batch, FewerRolloutsError, Group, MaskReason, NothingToTrainError, advantages, sample_of
 from gymnast.train.verl_dataset import GymnastDataset
 from gymnast.train.verl_queue import GymnastQueueManager, columns_of
 from tests.train.test_verl_manager import ONE_TRY, ROLLOUT, Client
@@ -58,6 +59,7 @@ def manage(policy_folder: Path, store: Store) -> Iterator[Callable[..., GymnastQ
     def make(client: Any, mode: str = "sync", queue: Any = store, **changes: Any) -> GymnastQueueManager:
         config: DictConfig = OmegaConf.create({
             "actor_rollout_ref": {"rollout": ROLLOUT, "model": {"path": str(policy_folder)}},
+            "data": {"train_batch_size": 2},
             "trainer": {"v1": {"trainer_mode": mode}},
             "gymnast": {"environments": ["shop_lookup", "arithmetic"], **changes},
         })  # fmt: skip
@@ -144,6 +146,31 @@ def test_in_an_asynchronous_mode_the_error_comes_with_the_next_call(
         assert isinstance(future.exception(timeout=60), FewerRolloutsError)
     with pytest.raises(FewerRolloutsError):
         manager.generate_sequences(questions(tmp_path, sum_tasks(1)))
+
+
+def test_a_single_prompt_of_which_all_is_masked_does_not_end_the_training(
+    tmp_path: Path, manage: Callable[..., GymnastQueueManager], store: Store
+) -> None:
+    """verl's asynchronous modes ask for prompts one by one. A whole step without a token to train on is an error."""
+    client = Client()
+    client.broken = lambda output, *_: output.model_copy(update={"log_probs": [math.nan] * len(output.token_ids)})
+    manager = manage(client, logprob_retries=0)
+    manager.generate_sequences(questions(tmp_path, sum_tasks(1)))
+    assert store.tags["train"]["uid-0"]["status"] == "finished"
+    assert not any(mask.any() for mask in store.fields["train"]["response_mask"])
+    with pytest.raises(NothingToTrainError):
+        manager.generate_sequences(questions(tmp_path, sum_tasks(1, seed=8)))
+
+
+def test_validation_is_waited_for_in_an_asynchronous_mode_as_well(
+    tmp_path: Path, manage: Callable[..., GymnastQueueManager]
+) -> None:
+    """verl's replay buffer takes failed groups of a validation for finished ones: it would be of fewer rollouts."""
+    client = Client()
+    client.broken = lambda *_: (_ for _ in ()).throw(RuntimeError("gone"))
+    manager = manage(client, "separate_async", max_attempts=1, overrides=[ONE_TRY])
+    with pytest.raises(FewerRolloutsError, match="0 of 1"):
+        manager.generate_sequences(questions(tmp_path, sum_tasks(1), validate=True))
 
 
 def test_validation_goes_to_its_own_partition(

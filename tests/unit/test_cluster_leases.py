@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -172,6 +174,8 @@ class Leases(RuleBasedStateMachine):
         account = run_account(self.run.layout, Observer(now=0.0))
         assert account.requested == len(seen) + account.unsettled
         assert account.scored + sum(account.failed.values()) == len(seen)
+        assert sum(worker.scored for worker in account.workers) == account.scored
+        assert sum((Counter(worker.failed) for worker in account.workers), Counter()) == Counter(account.failed)
 
     @invariant()
     def what_is_done_stays_done(self) -> None:
@@ -310,6 +314,40 @@ def test_rows_that_are_asked_for_are_ceded_with_their_attempts(tmp_path: Path) -
     assert [one.requested for one in account.chunks] == [2, 2]
     held.close()
     taken.close()
+
+
+def test_a_torn_heartbeat_is_none(tmp_path: Path) -> None:
+    """Heartbeats are not synced: after a power failure one may be empty, and the run must go on."""
+    run = small_run(tmp_path, 2, 1, 2)
+    held = run.claim(run.view("00000"), "a", "t1")
+    assert held is not None
+    held.folder.beat(1).write_bytes(b"")
+    assert run.view("00000").look.beat is None
+    assert run_account(run.layout).owed == 2
+    assert Watch().silent_s(run.view("00000").look, 0.0) == 0.0
+    held.close()
+
+
+def test_a_file_that_was_replaced_while_it_was_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As network file systems do it to whoever looks at a run with many workers."""
+    run = small_run(tmp_path, 2, 1, 2)
+    held = run.claim(run.view("00000"), "a", "t1")
+    assert held is not None
+    real, stale = Path.read_bytes, Counter[str]()
+
+    def read(path: Path) -> bytes:
+        stale[path.name] += 1
+        if path.name.startswith("beat") and stale[path.name] == 1:
+            raise OSError(errno.ESTALE, "stale file handle")
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    beat = run.view("00000").look.beat
+    assert beat is not None
+    assert beat.token == "t1"
+    held.close()
 
 
 def test_a_holder_of_a_replaced_run_disturbs_nobody(tmp_path: Path) -> None:

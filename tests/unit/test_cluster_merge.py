@@ -163,6 +163,8 @@ def test_failures_come_in_plan_order_and_are_tried_again_when_asked(tmp_path: Pa
     for row in list(again.unstarted):
         again.keep_scored(row.key, record(row.key))
     end(again)
+    by = {worker.worker: (worker.scored, worker.failed) for worker in run_account(run.layout).workers if worker.scored}
+    assert by == {"a": (1, {}), "b": (2, {})}
     assert merge(run.paths).failed == {}
     assert run.paths.output.read_bytes() == expected_output(run)
 
@@ -212,12 +214,36 @@ def test_the_account_says_who_is_silent(tmp_path: Path) -> None:
     key = RolloutKey(0, 0)
     held.keep_scored(key, record(key))
     commit(held)  # after the beat: found in the file
-    fresh = run_account(run.layout, Observer(now=1001.0))
+    heard = held.folder.beat(1).stat().st_mtime  # the holder's clock says 1000 s after 1970
+    fresh = run_account(run.layout)
     assert (fresh.scored, fresh.in_flight, fresh.unknown, fresh.owed) == (1, 3, 0, 0)
-    late = run_account(run.layout, Observer(now=1000.0 + 61))
+    late = run_account(run.layout, Observer(now=heard + 61))
     assert (late.scored, late.in_flight, late.unknown, late.owed) == (1, 0, 3, 0)
     assert late.states["silent"] == 1
     held.close()
+
+
+def test_the_account_says_who_did_what_and_has_what(tmp_path: Path) -> None:
+    """Also of workers whose chunk is another's by now."""
+    run = small_run(tmp_path, 6, 1, 6)
+    first = run.claim(run.view("00000"), "a", "t1")
+    assert first is not None
+    keys = [row.key for row in first.unstarted]
+    for key in keys[:2]:
+        first.keep_scored(key, record(key))
+    first.keep_failed(keys[2], failure(keys[2], 0, final=True), "model_error", final=True)
+    commit(first)
+    second = run.claim(run.view("00000"), "b", "t2")
+    assert second is not None
+    first.keep_scored(keys[3], record(keys[3]))
+    commit(first)  # in vain
+    second.keep_scored(keys[4], record(keys[4]))
+    commit(second)
+    a, b = run_account(run.layout).workers
+    assert (a.worker, a.scored, a.failed, a.chunks_held, a.owed) == ("a", 2, {"model_error": 1}, 0, 0)
+    assert (b.worker, b.scored, b.failed, b.chunks_held, b.owed) == ("b", 1, {}, 1, 2)
+    first.close()
+    second.close()
 
 
 def test_reproducible_records_have_no_times_and_no_made_up_ids() -> None:

@@ -6,7 +6,9 @@ import asyncio
 import errno
 import os
 import signal
+import socket
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,8 +20,12 @@ import msgspec
 import pytest
 
 from gymnast.cluster.account import run_account
+from gymnast.cluster.executor import Submission
+from gymnast.cluster.job_folder import boot_id
+from gymnast.cluster.local_keeper import keeper_name
 from gymnast.cluster.merge import merge
 from gymnast.cluster.order import WorkOptions, read_order
+from gymnast.cluster.submissions import write_submission
 from gymnast.cluster.work import Worked, WorkEnd, work_with
 from gymnast.cluster.workplace import Workplace, compose_for, needed_instances, open_workplace
 from gymnast.config import read_environ
@@ -75,14 +81,14 @@ class Crew:
         assert manifest is not None
         return Workplace(self.run.paths, self.run.plan, manifest, self.options, Holder(worker=name))
 
-    def start(self, name: str, hands: Hands, concurrency: int = 4) -> asyncio.Task[Worked]:
+    def start(self, name: str, hands: Hands, concurrency: int = 4, **more: Any) -> asyncio.Task[Worked]:
         def watch(engine: Engine, _: object) -> Any:
             from contextlib import nullcontext
 
             self.engines.append(engine)
             return nullcontext()
 
-        options = EngineOptions(concurrency, retry=RetryPolicy(first_delay_s=0.01), give_up_after_s=0.5)
+        options = EngineOptions(concurrency, retry=RetryPolicy(first_delay_s=0.01), give_up_after_s=0.5, **more)
         audience = Audience(lambda _: None, self.said.append, watch)
         return asyncio.create_task(work_with(self.place(name), hands, options, None, audience))
 
@@ -105,13 +111,20 @@ async def test_workers_share_a_run(tmp_path: Path) -> None:
     settled_once(run)
 
 
-async def test_an_idle_worker_gets_rows_of_a_straggler(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "limits",
+    [{"concurrency": 1}, {"concurrency": 4, "agent_limits": {"a": 1}, "read_ahead": 256}],
+    ids=["few at once", "few at once of its agent"],
+)
+async def test_an_idle_worker_gets_rows_of_a_straggler(tmp_path: Path, limits: dict[str, Any]) -> None:
     run = small_run(tmp_path, 30, 1, 40)
     crew, slow, quick = Crew(run), Hands(0.25), Hands(0.01)
-    first = crew.start("slow", slow, concurrency=1)
+    began = time.monotonic()
+    first = crew.start("slow", slow, **limits)
     await asyncio.sleep(0.4)
     second = crew.start("quick", quick)
     await asyncio.gather(first, second)
+    assert time.monotonic() - began < 30 * 0.25 / 2, "the end came no earlier than without help"
     assert any("." in view.chunk.id for view in run.views())
     assert sum(quick.made.values()) > sum(slow.made.values())
     assert max((slow.made + quick.made).values()) == 1
@@ -163,6 +176,34 @@ async def test_a_file_system_that_refuses_writes_costs_nothing(
     assert worked.end is WorkEnd.NOTHING_LEFT
     assert any("refuses" in text for text in crew.said)
     assert max(hands.made.values()) == 1, "rollouts were made again"
+    settled_once(run)
+
+
+async def test_nothing_is_begun_while_a_file_system_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Network file systems do not refuse when their server is away: they keep whoever writes waiting."""
+    run = small_run(tmp_path, 400, 1, 400)
+    lease_s = 0.5
+    crew, hands = Crew(run, msgspec.structs.replace(QUICK, lease_s=lease_s)), Hands(0.02)
+    back = threading.Event()
+    back.set()
+    real = os.pwrite
+
+    def hanging(*arguments: Any) -> int:
+        back.wait()
+        return real(*arguments)
+
+    monkeypatch.setattr(os, "pwrite", hanging)
+    first = crew.start("first", hands)
+    await eventually(lambda: run_account(run.layout).scored > 3)
+    back.clear()
+    try:
+        await asyncio.sleep(lease_s + 1.0)
+        begun = sum(hands.made.values())
+        await asyncio.sleep(0.5)
+        assert sum(hands.made.values()) == begun < 400, "its lease may be another's by now"
+    finally:
+        back.set()
+    assert (await first).end is WorkEnd.NOTHING_LEFT
     settled_once(run)
 
 
@@ -332,6 +373,30 @@ async def test_killed_drained_and_doubled_workers_leave_the_run_of_an_undisturbe
         "-c",
         "responses_api_models/scripted_model/configs/demo.yaml",
     ).err.startswith("this run is worked on in chunks")
+
+
+def test_jobs_that_wait_in_a_queue_are_no_interruption(tmp_path: Path, run: Callable[..., Told]) -> None:
+    """Nobody holds a chunk yet, and nobody has to add workers."""
+    output = submitted(tmp_path, 0.0)
+    here = {"folder": str(tmp_path / "jobs"), "host": socket.gethostname(), "boot": boot_id()}
+    keeper = f"{keeper_name(os.getpid())}-1"  # this process, which never starts one
+    waiting = Submission(number=1, executor="local", jobs=(keeper,), workers=2, at=0.0, by="me", details=here)
+    layout = ChunkLayout.of(RunPaths(output))
+    before = run("gymnast", "status", "x.jsonl")
+    assert (before.code, "interrupted" in before.out, "--resume" in before.err) == (1, True, True)
+    layout.submissions.mkdir()
+    write_submission(layout, waiting)
+    told = run("gymnast", "status", "x.jsonl")
+    assert (told.code, "waiting for jobs" in told.out, told.err) == (0, True, "")
+
+
+def test_a_log_that_cannot_be_written_ends_no_worker(tmp_path: Path) -> None:
+    """A full file system refuses what a worker says, too."""
+    output = submitted(tmp_path, 0.0)
+    with Path("/dev/full").open("wb") as full:
+        command = [str(BIN / "gymnast"), "worker", "x.jsonl"]
+        subprocess.run(command, cwd=tmp_path, stdout=full, stderr=full, timeout=60, check=False)
+    assert run_account(ChunkLayout.of(RunPaths(output))).scored == 200
 
 
 def test_a_worker_with_other_settings_is_refused_with_the_difference(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from gymnast.config.overrides import parse_overrides
 from gymnast.errors import DataError, NotFoundError
 from gymnast.profile.across_seeds import across_seeds
 from gymnast.store.paths import RunPaths
-from tests.support import write_jsonl
+from tests.support import Outcome, write_jsonl
 
 SITE = """
 executor: slurm
@@ -30,7 +31,8 @@ containers:
   nemo-rl: registry/nemo-rl:1
   vllm: registry/vllm:1
   sandbox: registry/sandbox:1
-mounts: [/lustre:/workspace]
+mounts: [LUSTRE:/workspace]
+gpus_per_node: 8
 """
 
 
@@ -38,7 +40,7 @@ mounts: [/lustre:/workspace]
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A cluster of the user, as named in the documented calls."""
     (tmp_path / "cluster_configs").mkdir()
-    (tmp_path / "cluster_configs" / "mine.yaml").write_text(SITE)
+    (tmp_path / "cluster_configs" / "mine.yaml").write_text(SITE.replace("LUSTRE", f"{tmp_path}/lustre"))
     monkeypatch.chdir(tmp_path)
     return "mine"
 
@@ -61,7 +63,7 @@ def test_the_documented_call_runs_with_only_the_import_changed(cluster: str, tmp
             "responses_api_models/vllm_model/configs/vllm_model.yaml"
         ),
         input_file="resources_servers/math_with_judge/data/aime24_validation.jsonl",
-        output_dir=f"{tmp_path}/results/math_verification_aime24/run{run_number}",
+        output_dir=f"/workspace/results/math_verification_aime24/run{run_number}",
         gym_path="/opt/nemo-rl/3rdparty/Gym-workspace/Gym",
         with_sandbox=False,
         model="nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
@@ -80,7 +82,41 @@ def test_the_documented_call_runs_with_only_the_import_changed(cluster: str, tmp
     assert "--container-image=registry/vllm:1" in script
     assert "--container-image=registry/nemo-rl:1" in script
     assert script.count("companion.pyz") == 2
-    assert not list(tmp_path.glob("results/**/*"))
+    assert not list(tmp_path.glob("lustre/**/*"))
+    # What the call names as containers see it is used by its name outside, and mounted under that.
+    results = f"{tmp_path}/lustre/results/math_verification_aime24/run2"
+    assert {str(job.output.parent) for job in found.jobs} == {results}
+    assert f"#SBATCH --output={results}/jobs/" in script
+    mounts = f"--container-mounts={tmp_path}/lustre:/workspace,{results}:{results} "
+    assert script.replace("\\\n    ", "").count(mounts) == 2
+
+
+def test_where_logs_go_elsewhere_containers_still_have_the_folder_of_the_rollouts(cluster: str, tmp_path: Path) -> None:
+    found = nemo_gym_rollouts(
+        cluster=cluster,
+        config_paths="a.yaml",
+        input_file="x.jsonl",
+        output_dir=str(tmp_path / "out"),
+        log_dir="/workspace/logs",
+        server_address="http://node:8000",
+        dry_run=True,
+    )
+    script = found.scripts[0].replace("\\\n    ", "")
+    logs = f"{tmp_path}/lustre/logs"
+    assert f"{tmp_path}/lustre:/workspace,{tmp_path}/out:{tmp_path}/out,{logs}:{logs} " in script
+
+
+def test_options_that_mean_nothing_here_are_taken_and_said(
+    cluster: str, tmp_path: Path, run: Callable[..., Outcome]
+) -> None:
+    """On the command line as from Python; what nobody knows is refused."""
+    words = ["--cluster", cluster, "--config_paths", "a.yaml", "--input_file", "x", "--output_dir", "out", "--dry_run"]
+    words += ["--server_address", "http://node:8000", "--no-reuse_code", "--reuse_code_exp", "old", "+a=1"]
+    told = run("gymnast", "nemo-gym-rollouts", *words, "--skip_hf_home_check")
+    assert told.code == 0, told.err
+    assert [line.split()[1] for line in told.err.splitlines()] == ["reuse_code", "reuse_code_exp", "skip_hf_home_check"]
+    refused = run("gymnast", "nemo-gym-rollouts", *words, "--reuse-cod")
+    assert (refused.code, "no option --reuse-cod" in refused.err) == (2, True)
 
 
 def test_data_steps_are_jobs(cluster: str, tmp_path: Path) -> None:
@@ -98,6 +134,7 @@ def test_data_steps_are_jobs(cluster: str, tmp_path: Path) -> None:
     assert fetched.said is not None
     assert shlex.quote(command) in fetched.said.replace("\\\n    ", "")
     assert "#SBATCH --partition=cpu" in fetched.said
+    assert "gpus" not in fetched.said, "the site's number is not for a job that wants none"
     found = nemo_gym_rollouts(
         cluster=cluster,
         config_paths=["a.yaml"],

@@ -143,6 +143,20 @@ def test_the_tests_of_all_servers_run_and_are_summed_up(capsys: Said) -> None:
         ng_servers.test_all(ask("+num_shards=3", "+shard_index=3"))
 
 
+def test_a_server_whose_packages_cannot_be_had_does_not_keep_others_from_their_tests(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYMNAST_CACHE_DIR", str(Path("cache").absolute()))
+    server("a", PASSES.format("a"))
+    write("resources_servers/a/requirements.txt", "none-such @ file:///nowhere/none_such-1-py3-none-any.whl\n")
+    server("b", PASSES.format("b"))
+    assert ng_servers.test_all(ask()) == 1
+    said = capsys.readouterr()
+    assert said.out.split("\n")[-3:-1] == ["failed   resources_servers/a", "passed   resources_servers/b"]
+    assert Path("cache/logs/resources_servers-a.venv.log").exists()
+    assert "resources_servers-a.venv.log" in said.err
+
+
 def test_example_data_is_five_rows_their_metrics_and_five_rollouts(capsys: Said) -> None:
     folder = server("a", None)
     assert ng_servers.test_all(ask("+should_validate_data=true")) == 1

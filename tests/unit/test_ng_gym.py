@@ -65,6 +65,8 @@ def asked(line: str) -> Asked:
         ("env packages --outdated --json", {"outdated": True, "json": True}),
         ("list agents simple_agent", {"kind": "agents", "component_name": "simple_agent"}),
         ("search judge", {"query": "judge"}),
+        ("search environments judge", {"kind": "environments", "query": "judge"}),
+        ("list environments --modality text", {"kind": "environments", "manifest": {"modality": "text"}}),
     ],
 )
 def test_options_stand_for_keys(line: str, values: dict[str, Any]) -> None:
@@ -101,6 +103,8 @@ def test_names_become_config_files_in_the_order_given(here: Path) -> None:
         ("eval run stray", "one argument too many"),
         ("search", "needs query"),
         ("dataset upload --storage ftp", "--storage cannot be 'ftp'"),
+        ("env init --environment x --reward-range 0 1", "does nothing with --reward-range here"),
+        ("env validate x --sync", "does nothing with --sync here"),
     ],
 )
 def test_what_is_not_known_is_said(line: str, said: str) -> None:
@@ -146,6 +150,23 @@ def test_later_steps_of_an_evaluation(here: Path, capsys: Said) -> None:
     assert json.loads((here / "z_aggregate_metrics.json").read_text())[0]["agent_ref"] == {"name": "mcqa_simple_agent"}
     assert run_gym(["eval", "reverify", "--rollouts", "x.jsonl", "--append"]) == 2
     assert "append goes with judge_failed_only" in capsys.readouterr().err
+
+
+def test_environments_are_picked_by_their_manifests(here: Path, capsys: Said) -> None:
+    for name, lifecycle in (("new", "active"), ("old", "deprecated"), ("bare", None)):
+        folder = here / "environments" / name
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").touch()
+        if lifecycle:
+            (folder / "manifest.yaml").write_text(f"name: {name}\nmodality: text\nlifecycle: {lifecycle}\n")
+
+    def listed(*words: str) -> list[str]:
+        assert run_gym(["list", "environments", *words]) == 0
+        return [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+
+    assert listed("--lifecycle", "active") == ["new"]
+    assert listed("--modality", "text") == ["new", "old"]
+    assert listed("--status", "no-manifest") == ["bare"]
 
 
 def test_looking_commands(capsys: Said) -> None:

@@ -22,6 +22,7 @@ from gymnast.cluster.components.spec import Component, Container, Mount, ReadyCh
 from gymnast.cluster.executor import WorkersWanted
 from gymnast.cluster.site import Resources, Site, parse_site
 from gymnast.cluster.slurm.assembly import SlurmOptions, finish_job, worker_job
+from gymnast.cluster.slurm.executor import SlurmExecutor
 from gymnast.cluster.slurm.job import Array, Job, Step
 from gymnast.cluster.slurm.script import render
 from gymnast.errors import UserError
@@ -204,6 +205,23 @@ def test_folders_of_the_run_are_mounted_unless_they_are_already() -> None:
     worker = Component("worker", (), container=container, is_main=True)
     text = render(worker_job(wanted, 1, FOLDER, SlurmOptions(site=site, worker=worker)))
     assert "--container-mounts=/shared/runs:/shared/runs,/other:/other " in text
+
+
+def test_another_folder_of_the_same_name_inside_is_not_the_run() -> None:
+    """What a mount shows as /shared is not what the host has there."""
+    inside = Container("c", "/i.sqsh", (Mount("/lustre", "/shared"), Mount("/lustre/models", "/shared/models")))
+    assert inside.outside("/shared/models/m") == "/lustre/models/m"
+    assert inside.outside("/sharedness") is None
+    assert inside.reaching(["/shared/runs", "/shared/runs/a"]).mounts[2:] == (Mount("/shared/runs", "/shared/runs"),)
+
+
+def test_runs_of_the_same_name_have_job_folders_of_their_own() -> None:
+    """Orders of components are read when a job starts: those of another run must not lie there by then."""
+    executor = SlurmExecutor(SlurmOptions(site=parse_site({"job_dir": "/shared/jobs"}, name="site")))
+    wanted = [WorkersWanted(run=Path(run), count=1) for run in ("/a/x.jsonl", "/b/x.jsonl")]
+    first, second = (executor.scripts(one, 1)[0].path for one in wanted)
+    assert first != second
+    assert first.is_relative_to("/shared/jobs")
 
 
 def test_the_log_of_a_run_with_a_percent_sign_is_not_slurms_to_read() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -475,6 +478,32 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) ->
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write into"), RunLock(tmp_path / "file" / "x.lock"):
         pass
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As parallel file systems often are mounted."""
+
+    def refuse(fd: int, how: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(UserError, match="files cannot be locked here"), RunLock(tmp_path / "x.lock"):
+        pass
+
+
+def test_another_holder_is_waited_for_as_long_as_asked(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+
+    def enter() -> bool:
+        with RunLock(path, patience_s=20.0):
+            return True
+
+    with ThreadPoolExecutor() as pool:
+        with RunLock(path):
+            second = pool.submit(enter)
+            time.sleep(0.4)
+            assert not second.done()
+        assert second.result(20)
 
 
 RACE = """

@@ -77,6 +77,24 @@ def test_a_conversation_is_known_by_its_tokens() -> None:
     assert known.name_of([1, 2, 3, 7]) is None, "the oldest is forgotten"
 
 
+Ids = st.lists(st.integers(0, 2), max_size=6)
+
+
+@given(st.lists(st.tuples(Ids, Ids.filter(bool)), max_size=8), Ids, st.integers(1, 8))
+def test_the_longest_beginning_that_is_known_names_the_conversation(
+    calls: list[tuple[list[int], list[int]]], prompt: list[int], most: int
+) -> None:
+    known = Continuations(most)
+    ends: dict[tuple[int, ...], str] = {}
+    for number, (asked, sampled) in enumerate(calls):
+        known.remember(asked, sampled, str(number))
+        ends.pop((*asked, *sampled), None)
+        ends[*asked, *sampled] = str(number)
+    newest = dict(list(ends.items())[-most:])
+    found = [end for end in newest if end == tuple(prompt[: len(end)])]
+    assert known.name_of(prompt) == (newest[max(found, key=len)] if found else None)
+
+
 @pytest.mark.parametrize(
     ("groups", "expected"),
     [("aabb", 2), ("aaaa", 4), ("abc", 1), ("aab", 1), ("aabba", 1), ("aabbaa", 1)],
@@ -96,6 +114,8 @@ def test_rows_of_a_group_with_a_failure_and_a_masked_one() -> None:
     assert [row.response.tolist() for row in rows][2:] == [[3, 4], [99]]
     assert [row.logprobs.tolist() for row in rows][2] == [0.0, 0.0]
     assert next(iter(list(token_rows(samples, [0, 0, 0, 0], 99, masked_vote=True))[3:])).score == pytest.approx(2 / 3)
+    alone = list(token_rows(samples, [0, 0, 0, 1], 99, masked_vote=True))
+    assert alone[3].score == pytest.approx(2 / 3), "where nobody votes it is the batch's mean, not 0"
 
 
 def test_sampling_of_training_and_of_validation() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from gymnast.errors import MissingRolloutsError, UserError
 from gymnast.train import BatchOptions, FewerRolloutsError, MaskReason, NothingToTrainError, collect_batch
 from gymnast.train.metrics import batch_metrics
+from gymnast.types.failure import KINDS
 from gymnast.types.task import RolloutKey
 from gymnast.types.tokens import LEDGER
 from tests.train_support import Simulated, good, record, shuffled_delays, some_tasks
@@ -63,6 +64,12 @@ async def test_fewer_rollouts_than_requested_is_an_error_that_explains_itself() 
     ):
         assert said in text
     assert isinstance(error, MissingRolloutsError)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+async def test_whatever_went_wrong_the_error_says_what_to_do(kind: str) -> None:
+    with pytest.raises(FewerRolloutsError, match=r"\n  next: \S"):
+        await collect_batch(Simulated(lambda *_: kind), some_tasks(1), generations=2)
 
 
 async def test_a_batch_that_cannot_be_complete_ends_at_once() -> None:
@@ -114,8 +121,10 @@ async def test_missing_rollouts_are_noticed_before_logprobs_are_looked_at() -> N
 
 async def test_a_server_that_dies_during_the_retry_is_not_hidden_by_the_masked_row() -> None:
     policy = Simulated(lambda key, nth: "instance_died" if nth else without_logprobs(key) if key.rollout else good(key))
-    with pytest.raises(FewerRolloutsError, match="instance_died"):
-        await collect_batch(policy, some_tasks(2), generations=2)
+    with pytest.raises(FewerRolloutsError, match="2 of 4 rollouts were scored, 2 are missing") as caught:
+        await collect_batch(policy, some_tasks(2), generations=2, options=BatchOptions(stop_early=False))
+    assert (caught.value.requested, caught.value.failed) == (4, {"instance_died": 2})
+    assert "prompts × generations (2 × 2 = 4)" in str(caught.value), "of the batch, not of what was run again"
 
     def spends_the_allowance_twice(key: RolloutKey, nth: int) -> bytes | str:
         if nth or key == (0, 0):

@@ -75,6 +75,9 @@ def test_what_cannot_be_read_or_written_is_said(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "y.jsonl").write_text('{"schema_version": 1}\n')
     with pytest.raises(DataError, match="not a sample"):
         list(read_samples(tmp_path / "y.jsonl"))
+    (tmp_path / "y.jsonl").write_text(json.dumps(row_of(sample_of(good(KEYS[0]))) | {"mask_reason": "odd"}) + "\n")
+    with pytest.raises(DataError, match="not a sample"):
+        list(read_samples(tmp_path / "y.jsonl"))
 
     def no_such_module(name: str) -> Any:
         raise ImportError(name)
@@ -82,6 +85,58 @@ def test_what_cannot_be_read_or_written_is_said(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(parquet_module, "import_module", no_such_module)
     with pytest.raises(UserError, match="pyarrow"):
         export_samples(a_run(tmp_path), tmp_path / "y.parquet")
+
+
+def test_a_rollout_that_is_to_be_tried_again_is_owed_and_has_not_failed(tmp_path: Path) -> None:
+    """Of a run that was killed between two attempts."""
+    run, output = a_run(tmp_path), tmp_path / "samples.jsonl"
+    with (tmp_path / "x_failures.jsonl").open("ab") as out:
+        out.write(failure("worker_died", task=1, rollout=2, final=False) + b"\n")
+    with pytest.raises(FewerRolloutsError) as caught:
+        export_samples(run, output)
+    assert (caught.value.missing, caught.value.owed) == (("1:1", "1:2"), 1)
+    (tmp_path / "x_materialized_inputs.jsonl").unlink()
+    with pytest.raises(FewerRolloutsError):
+        export_samples(run, output)
+    found = export_samples(run, output, partial=True)
+    assert (found.requested, found.samples, found.missing) == (6, 5, 1)
+
+
+def test_a_failure_keeps_its_agent_and_what_was_said(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    with (tmp_path / "x_failures.jsonl").open("ab") as out:
+        out.write(failure("instance_died", "killed by SIGKILL", task=1, rollout=1) + b"\n")
+    export_samples(run, tmp_path / "samples.jsonl")
+    (sample,) = [one for one in read_samples(tmp_path / "samples.jsonl") if one.key == (1, 1)]
+    assert sample.failure is not None
+    assert (sample.agent, sample.failure.kind, sample.failure.message) == (AGENT, "instance_died", "killed by SIGKILL")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_a_rollout_that_stands_in_a_run_twice_is_not_trained_on_twice(tmp_path: Path, suffix: str) -> None:
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    run, output = a_run(tmp_path), tmp_path / f"samples{suffix}"
+    run.write_bytes(run.read_bytes() + good(KEYS[0]) + b"\n")
+    with pytest.raises(DataError, match=f"rollout {KEYS[0]} has more than one record") as caught:
+        export_samples(run, output)
+    assert caught.value.where == f"{run} line 5"
+    assert not output.exists()
+
+
+def test_a_run_of_nothing_is_not_exported_as_an_empty_file(tmp_path: Path) -> None:
+    run, output = tmp_path / "x.jsonl", tmp_path / "samples.jsonl"
+    run.write_bytes(b"")
+    with pytest.raises(UserError, match="nothing to export"):
+        export_samples(run, output)
+    assert not output.exists()
+
+
+def test_a_run_without_tokens_is_said_to_be_of_no_use_to_a_trainer(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(record(None) + b"\n")
+    done = run_command(tmp_path, "gymnast", "train", "export", "x.jsonl", "-o", "s.jsonl")
+    assert done.code == 0
+    assert "no sample has a token to be trained on: collect with return_token_id_information" in done.err
 
 
 def test_the_command(tmp_path: Path) -> None:

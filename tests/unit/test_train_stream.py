@@ -19,6 +19,7 @@ from gymnast.train import (
     FewerRolloutsError,
     Group,
     MaskReason,
+    NothingLeftError,
     NothingToTrainError,
     PolicyVersions,
     StreamOptions,
@@ -132,20 +133,53 @@ async def test_over_restarts_every_group_is_delivered_once(
     path = tmp_path_factory.mktemp("stream") / "state.json"
     delivered: list[int] = []
     for stop in [*stops, None]:
-        policy = Simulated(delay_s=shuffled_delays(len(delivered), 0.002))
-        async with stream(policy, some_tasks(tasks), generations=1, state=path) as groups:
-            in_hand: int | None = None
-            taken = 0
-            async for group in groups:
-                if in_hand is not None:
-                    delivered.append(in_hand)
-                in_hand = group.task
-                taken += 1
-                if taken == stop:
-                    break
-            else:
-                delivered += [in_hand] if in_hand is not None else []
+        if len(delivered) == tasks:
+            with pytest.raises(NothingLeftError, match=f"all {tasks} groups"):
+                await _delivered_in_one_session(path, tasks, stop, delivered)
+        else:
+            await _delivered_in_one_session(path, tasks, stop, delivered)
     assert sorted(delivered) == list(range(tasks))
+
+
+async def _delivered_in_one_session(path: Path, tasks: int, stop: int | None, delivered: list[int]) -> None:
+    policy = Simulated(delay_s=shuffled_delays(len(delivered), 0.002))
+    async with stream(policy, some_tasks(tasks), generations=1, state=path) as groups:
+        in_hand: int | None = None
+        taken = 0
+        async for group in groups:
+            if in_hand is not None:
+                delivered.append(in_hand)
+            in_hand = group.task
+            taken += 1
+            if taken == stop:
+                break
+        else:
+            delivered += [in_hand] if in_hand is not None else []
+
+
+async def test_a_second_epoch_with_the_state_of_the_first_is_not_empty_without_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    await _delivered_in_one_session(path, 2, None, [])
+    with pytest.raises(UserError, match="all 2 groups of this stream were delivered before: this epoch is empty"):
+        await _delivered_in_one_session(path, 2, None, [])
+
+
+@pytest.mark.parametrize(("done", "again"), [(True, [2, 3]), (False, [1, 2, 3])])
+async def test_a_group_that_is_in_the_checkpoint_does_not_come_again(
+    tmp_path: Path, again: list[int], *, done: bool
+) -> None:
+    path = tmp_path / "state.json"
+    options = StreamOptions(autosave=False, groups_in_flight=1)
+    async with stream(Simulated(), some_tasks(4), generations=1, state=path, options=options) as groups:
+        async for group in groups:
+            if group.task == 1:
+                groups.save(done=done)  # beside the trainer's checkpoint, with the group still in hand
+                break
+    state = read_state(path)
+    assert state is not None
+    assert state.delivered == 4 - len(again)
+    async with stream(Simulated(), some_tasks(4), generations=1, state=path, options=options) as groups:
+        assert sorted([group.task async for group in groups]) == again
 
 
 async def test_a_restart_with_other_tasks_is_refused_and_labels_go_on(tmp_path: Path) -> None:

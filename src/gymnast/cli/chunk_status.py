@@ -18,7 +18,7 @@ _EVERY_S: Final = 2.0
 
 
 def show_chunked(paths: RunPaths, *, as_json: bool, watch: bool = False) -> int:
-    """Print how a run in chunks stands. 0 if workers are at it or nothing is owed."""
+    """Print how a run in chunks stands. 0 if workers are at it, or will be, or nothing is owed."""
     import msgspec
 
     from gymnast.store.chunk_layout import ChunkLayout
@@ -33,15 +33,26 @@ def show_chunked(paths: RunPaths, *, as_json: bool, watch: bool = False) -> int:
         print(msgspec.json.format(msgspec.json.encode(account)).decode())
     else:
         _print(paths, account)
-    return 0 if not account.unsettled or account.states["held"] else 1
+    return 1 if _state(account) == "interrupted" else 0
 
 
 def account_now(layout: ChunkLayout) -> RunAccount:
     """The account, with what schedulers say of the jobs."""
     from gymnast.cluster.account import Observer, run_account
     from gymnast.cluster.order import read_order
+    from gymnast.store.file_clock import file_clock
 
-    return run_account(layout, Observer(lease_s=read_order(layout).work.lease_s, jobs=tuple(_jobs(layout))))
+    lease_s, jobs = read_order(layout).work.lease_s, tuple(_jobs(layout))
+    return run_account(layout, Observer(lease_s=lease_s, now=file_clock(layout.folder), jobs=jobs))
+
+
+def _state(account: RunAccount) -> str:
+    """The run in a word. Jobs that wait in a queue or are starting hold no chunk yet."""
+    if not account.unsettled:
+        return "complete"
+    if account.states["held"]:
+        return "running"
+    return "interrupted" if all(job.state.is_over for job in account.jobs) else "waiting for jobs"
 
 
 def one_line(account: RunAccount) -> str:
@@ -71,7 +82,7 @@ def _jobs(layout: ChunkLayout) -> list[JobView]:
 def _print(paths: RunPaths, account: RunAccount) -> None:
     from gymnast.cli.spending import spending
 
-    state = "complete" if not account.unsettled else "running" if account.states["held"] else "interrupted"
+    state = _state(account)
     print(f"{paths.output}: {state}, in {len(account.chunks)} chunks")
     print(
         f"  {account.requested} requested = {account.scored} scored + {sum(account.failed.values())} failed"
@@ -86,7 +97,7 @@ def _print(paths: RunPaths, account: RunAccount) -> None:
     _print_workers(account)
     if not account.unsettled and not paths.done.exists():
         shared.say(f"next: gymnast merge {paths.output}")
-    elif account.unsettled and not account.states["held"]:
+    elif state == "interrupted":
         shared.say("next: gymnast submit --resume adds the workers that what is owed still needs")
 
 
@@ -114,8 +125,24 @@ def _print_chunks(account: RunAccount) -> None:
 
 
 def _print_workers(account: RunAccount) -> None:
+    """Workers that are at it or whose job ended badly, and how the jobs stand."""
     from collections import Counter
 
+    from rich.table import Table
+
+    from gymnast.cli.terminal import print_table
+
+    shown = [one for one in account.workers if one.chunks_held or one.state not in {"", "completed"}]
+    if shown:
+        more = f", {_MOST_CHUNKS} of {len(shown)}" if len(shown) > _MOST_CHUNKS else ""
+        table = Table(title=f"workers{more}", title_justify="left", box=None, padding=(0, 2))
+        for heading in ("worker", "job", "state", "scored", "failed", "in flight", "unknown", "owed", "chunks"):
+            table.add_column(heading)
+        for one in shown[:_MOST_CHUNKS]:
+            numbers = (one.scored, sum(one.failed.values()), one.in_flight, one.unknown, one.owed)
+            chunks = f"{one.chunks_done} done, {one.chunks_held} held"
+            table.add_row(one.worker, one.job or "", one.state, *(str(number or "") for number in numbers), chunks)
+        print_table(table)
     if account.jobs:
         states = Counter(job.state.value for job in account.jobs)
         print("  jobs: " + ", ".join(f"{number} {name}" for name, number in states.most_common()))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+
+from gymnast.cli.options import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,11 +46,7 @@ class Interrupts:
             name = number.name
             self.count += 1
             if self.count == 1:
-                print(
-                    f"\n{name}: finishing {len(engine.in_flight)} rollouts in flight; once more to stop at once",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                say(f"\n{name}: finishing {len(engine.in_flight)} rollouts in flight; once more to stop at once")
                 engine.drain(f"interrupted by {name}")
                 if self._grace_s is not None:
                     loop.call_later(self._grace_s, engine.stop_now, f"interrupted by {name}")

@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from gymnast.cli.options import say
 from gymnast.cli.spending import spending
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def live_view(look: Callable[[], Snapshot]) -> Iterator[None]:
 async def _in_lines(look: Callable[[], Snapshot]) -> None:
     while True:
         await asyncio.sleep(_PLAIN_EVERY_S)
-        print(one_line(look()), file=sys.stderr, flush=True)
+        say(one_line(look()))
 
 
 async def _on_terminal(look: Callable[[], Snapshot]) -> None:

@@ -17,7 +17,7 @@ from gymnast.cli import options as shared
 from gymnast.store.paths import RunPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gymnast.cluster.pipeline import Submitted
     from gymnast.profile.across_seeds import AcrossSeeds
@@ -132,28 +132,31 @@ def command(
         return summarize(Path(output_dir), answer_key, as_json=as_json)
     from gymnast.cluster.components.servers import split_arguments
     from gymnast.cluster.pipeline import nemo_gym_rollouts
-    from gymnast.cluster.pipeline_options import Arguments
+    from gymnast.cluster.pipeline_options import Arguments, take_without_effect
 
     given = {name: value for name, value in ctx.params.items() if name not in _OWN}
     given["before"] = [split_arguments(text) for text in before or ()]
-    found = nemo_gym_rollouts(Arguments(_overrides(ctx)), on_note=shared.say, **given)
+    words, without_effect = take_without_effect(ctx.args)
+    arguments = Arguments(_overrides(words, ctx.params))
+    found = nemo_gym_rollouts(arguments, on_note=shared.say, **given, **without_effect)
     if dry_run:
         print("\n".join(found.scripts), end="")
         return 0
-    return _show(found, Path(output_dir), answer_key, as_json=as_json)
+    folder = found.jobs[0].output.parent if found.jobs else Path(output_dir)
+    return _show(found, folder, answer_key, as_json=as_json)
 
 
 _OWN = frozenset({"summary_only", "answer_key", "as_json", "before"})
 
 
-def _overrides(ctx: typer.Context) -> list[str]:
-    unknown = [word for word in ctx.args if word.startswith("-")]
+def _overrides(words: list[str], options: Iterable[str]) -> list[str]:
+    unknown = [word for word in words if word.startswith("-")]
     if unknown:
         from gymnast.errors import UserError, suggest
 
-        known = [name.replace("_", "-") for name in ctx.params]
+        known = [name.replace("_", "-") for name in options]
         raise UserError(f"there is no option {unknown[0]}", next=suggest(unknown[0].lstrip("-").split("=")[0], known))
-    return list(ctx.args)
+    return words
 
 
 def _show(found: Submitted, folder: Path, answer_key: str, *, as_json: bool) -> int:

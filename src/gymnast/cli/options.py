@@ -88,8 +88,13 @@ def _unsandboxed(config: Config) -> Config:
 
 
 def say(text: str) -> None:
-    """Talk goes to standard error; results go to standard output."""
-    print(text, file=sys.stderr, flush=True)
+    """Talk goes to standard error; results go to standard output. A log that cannot be written ends no work."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        return
 
 
 def print_json(value: Any) -> None:

@@ -30,12 +30,12 @@ _CONFIG: Final = (
 _REQUEST: Final = (
     *("source", "split", "output", "agent", "num_repeats", "concurrency", "limit", "temperature", "top_p"),
     *("max_output_tokens", "prompt_config", "add_seed", "skip_bad_rows", "rollout_timeout_s", "max_attempts"),
-    *("give_up_after_s", "resume", "overwrite"),
+    *("give_up_after_s", "resume", "retry_failed", "overwrite"),
 )
 _SERVER: Final = (
-    *("server_type", "server_gpus", "server_nodes", "server_args", "server_entrypoint", "server_container"),
-    *("server_replicas", "tensor_parallel", "pipeline_parallel", "data_parallel", "server_restarts"),
-    *("server_ready_path", "server_ready_timeout_s", "trust_remote_code"),
+    *("server_address", "server_type", "server_gpus", "server_nodes", "server_args", "server_entrypoint"),
+    *("server_container", "server_replicas", "tensor_parallel", "pipeline_parallel", "data_parallel"),
+    *("server_restarts", "server_ready_path", "server_ready_timeout_s", "trust_remote_code"),
 )
 _RESOURCES: Final = (
     *("partition", "account", "qos", "time", "nodes", "exclusive", "gres", "gpus_per_node", "cpus_per_task"),
@@ -164,9 +164,12 @@ def _site(cluster: str | None, executor: str | None, folders: Iterable[Path]) ->
 def _server(served: dict[str, Any], configured: dict[str, Any]) -> ServerOptions:
     """The policy server of each job, if there is to be one; the configuration then names what it serves."""
     from gymnast.cluster.components.servers import served_name, split_arguments
+    from gymnast.cluster.pipeline_jobs import base_url
     from gymnast.cluster.pipeline_options import ServerOptions
     from gymnast.cluster.submit_run import TO_BE_PUBLISHED
 
+    if served["server_address"] is not None:
+        configured["model_url"] = configured["model_url"] or base_url(served["server_address"])
     server = ServerOptions(
         model=configured["model"],
         address=configured["model_url"],

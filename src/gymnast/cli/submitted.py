@@ -110,8 +110,8 @@ def _stay(request: SubmitRequest, done: Submitted) -> int:
     if done.submission is not None and "finish" in done.submission.details:
         return _stay_for_finish(done.submission)
     start = (sys.executable, "-m", "gymnast.cli.main")
-    for word in request.finish:
-        code = subprocess.run((*start, word, str(request.run)), check=False).returncode  # noqa: S603 - our own command
+    for words in request.finish_commands():
+        code = subprocess.run((*start, *words), check=False).returncode  # noqa: S603 - our own command
         if code:
             return code
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from gymnast.cli.options import say
 from gymnast.rollouts.tally import Tally
 from gymnast.types.events import InstanceDied, RolloutFailed, RunStarted
 
@@ -45,7 +46,7 @@ class Progress:
 
     def _line(self, text: str) -> None:
         clear = "\r\x1b[2K" if sys.stderr.isatty() else ""
-        print(clear + text, file=sys.stderr, flush=True)
+        say(clear + text)
 
 
 def summary_rows(tally: Tally) -> list[dict[str, Any]]:

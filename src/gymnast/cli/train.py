@@ -76,10 +76,16 @@ def export(
 
 def lines(found: ExportSummary) -> Iterator[str]:
     """A summary for people."""
+    from gymnast.train.samples import MaskReason
+
     yield f"samples   {found.output}  ({found.samples} of {found.requested} rollouts, {found.segments} segments)"
     yield f"trainable {found.trained_samples} samples, {found.trained_tokens} of {found.tokens} tokens"
     for name, counts in (("masked", found.masked), ("failed", found.failed)):
         if counts:
             yield f"{name}    {', '.join(f'{kind} {count}' for kind, count in counts.most_common())}"
+    if found.samples and not found.trained_samples:
+        untold = MaskReason.NO_TOKENS.value in found.masked
+        knob = ": collect with return_token_id_information: true on the policy's model server" if untold else ""
+        yield f"warning   no sample has a token to be trained on{knob}"
     if found.missing:
         yield f"missing   {found.missing} rollouts are still owed"

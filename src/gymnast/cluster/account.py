@@ -7,7 +7,8 @@ Whether a silent holder still lives nobody can know from its files: what it had 
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -17,8 +18,10 @@ import msgspec
 from gymnast.cluster.executor import JobState, JobView
 from gymnast.cluster.identity import is_gone
 from gymnast.cluster.settling import Settlement, lines_between
+from gymnast.cluster.worker_account import WorkerAccount, worker_accounts
 from gymnast.store.chunk_files import Progress
 from gymnast.store.chunk_look import ChunkView, chunk_views, read_chunk_plan, whole_lines_bytes
+from gymnast.store.file_clock import file_clock
 from gymnast.types.failure import BAD_ROW
 from gymnast.types.usage import Account, ModelUsage
 
@@ -60,25 +63,11 @@ class ChunkAccount(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     epoch: int = 0
     heard_s: float | None = None
-    """Since the holder's last word, by its clock and ours: about right where clocks agree."""
+    """Since the holder's last word, by the clock of the file system: the holder's own may be wrong."""
     why: str | None = None
     """Why it was handed back."""
     attempts: int = 0
     spent: ModelUsage = ModelUsage()
-
-
-class WorkerAccount(msgspec.Struct, kw_only=True):
-    """One worker, as far as it holds or held chunks as the last."""
-
-    worker: str
-    job: str | None = None
-    host: str | None = None
-    state: str = ""
-    """What its scheduler says of its job, where one was asked."""
-    chunks_done: int = 0
-    chunks_held: int = 0
-    in_flight: int = 0
-    unknown: int = 0
 
 
 class RunAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +100,7 @@ class Observer:
 
     lease_s: float = 60.0
     now: float = field(default_factory=time.time)
+    """As files tell the time (`file_clock`)."""
     is_gone: IsGone = is_gone
     jobs: tuple[JobView, ...] = ()
 
@@ -123,20 +113,24 @@ class Observer:
         return is_over or self.is_gone(lease.holder) or self.heard_s(view) > self.lease_s
 
     def heard_s(self, view: ChunkView) -> float:
-        look = view.look
-        assert look.lease is not None
-        return max(0.0, self.now - (look.beat.at if look.beat is not None else look.lease.at))
+        folder, lease = view.look.folder, view.look.lease
+        assert lease is not None
+        for path in (folder.beat(lease.epoch), folder.lease(lease.epoch)):
+            with suppress(OSError):
+                return max(0.0, self.now - path.stat().st_mtime)
+        return 0.0
 
 
 def run_account(layout: ChunkLayout, observer: Observer | None = None) -> RunAccount:
     """How a run stands, from its folder alone; with the jobs of executors it knows more of who lives."""
     plan = read_chunk_plan(layout)
-    return account_from(plan, chunk_views(layout, plan), observer or Observer())
+    return account_from(plan, chunk_views(layout, plan), observer or Observer(now=file_clock(layout.folder)))
 
 
 def account_from(plan: ChunkPlan, views: Iterable[ChunkView], observer: Observer) -> RunAccount:
     """The same from looks that were taken."""
-    chunks = [account_of(view, observer) for view in views]
+    looks = [(view, account_of(view, observer)) for view in views]
+    chunks = [account for _, account in looks]
     failed = sum((Counter(one.failed) for one in chunks), Counter[str]())
     skipped = plan.requested - plan.rows
     if skipped:
@@ -153,7 +147,7 @@ def account_from(plan: ChunkPlan, views: Iterable[ChunkView], observer: Observer
         attempts=sum(one.attempts for one in chunks) + skipped,
         spent=_spent(chunks),
         chunks=chunks,
-        workers=_workers(chunks, observer.jobs),
+        workers=worker_accounts(looks, observer.jobs),
         jobs=list(observer.jobs),
     )
 
@@ -223,25 +217,3 @@ def _progress(view: ChunkView) -> Progress:
         attempts=told.attempts + since.records,
         spent=since.spent.usage(),
     )
-
-
-def _workers(chunks: Iterable[ChunkAccount], jobs: tuple[JobView, ...]) -> list[WorkerAccount]:
-    states = {job.job: job.state.value for job in jobs}
-    found: dict[str, WorkerAccount] = {}
-    by_worker: defaultdict[str, list[ChunkAccount]] = defaultdict(list)
-    for one in chunks:
-        if one.worker is not None:
-            by_worker[one.worker].append(one)
-    for name, own in by_worker.items():
-        first = own[0]
-        found[name] = WorkerAccount(
-            worker=name,
-            job=first.job,
-            host=first.host,
-            state=states.get(first.job or "", ""),
-            chunks_done=sum(one.state is ChunkState.DONE for one in own),
-            chunks_held=sum(one.state in {ChunkState.HELD, ChunkState.SILENT} for one in own),
-            in_flight=sum(one.in_flight for one in own),
-            unknown=sum(one.unknown for one in own),
-        )
-    return sorted(found.values(), key=lambda worker: worker.worker)

@@ -49,6 +49,8 @@ class JobWanted:
     """Variables that must not be written down."""
     in_order: bool = False
     """Its components run one after the other, each to its end, without companions."""
+    reaches: tuple[Path, ...] = ()
+    """Folders that its containers must have under the same names."""
     is_modest: bool = False
     """No GPUs, no further nodes: what the site says of merging."""
 
@@ -178,7 +180,7 @@ def _slurm_job(job: JobWanted, site: Site, folder: Path) -> Job:
 
 def _step(component: Component, job: JobWanted, site: Site, folder: Path, *, together: bool) -> Step:
     container = component.container
-    places = map(str, (job.folder.parent, job.folder, folder))
+    places = map(str, (*job.reaches, job.folder, folder))
     inside = replace(component, container=container.reaching(places) if container is not None else None)
     if not together:
         return Step(inside, component.command)
@@ -191,7 +193,8 @@ def _new_folder(job: JobWanted) -> Path:
     """A folder of this submission's own: two at the same moment get two."""
     base = job.folder / job.name
     try:
-        base.mkdir(parents=True, exist_ok=True)
+        for folder in (*job.reaches, base):  # runtimes do not make what they are to mount
+            folder.mkdir(parents=True, exist_ok=True)
         number = len(list(base.iterdir()))
         while True:
             number += 1

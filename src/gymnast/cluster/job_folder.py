@@ -7,7 +7,6 @@ for the worker's end. Schedulers that keep books of their own (Slurm) need none 
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gymnast.cluster.executor import JobState, JobView
+from gymnast.store.file_clock import file_clock
 from gymnast.store.replacing import write_replacing
 
 if TYPE_CHECKING:
@@ -87,13 +87,7 @@ class JobFolder:
 
     def heard_s(self, worker: int) -> float:
         """How long ago a worker's keeper last said anything, by the file system's own clock."""
-        probe = self.path / ".now"
-        try:
-            probe.touch()
-            now = probe.stat().st_mtime
-        except OSError:  # another user's run
-            now = time.time()
-        return now - (self.path / f"{worker}.json").stat().st_mtime
+        return file_clock(self.path) - (self.path / f"{worker}.json").stat().st_mtime
 
     def ask_end(self, workers: Iterable[int]) -> None:
         """Ask the keepers of these workers to end them."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gymnast.cluster.component_jobs import JobWanted, python_of, remember, scripts, site_for, submitted
 from gymnast.cluster.components.servers import split_arguments
 from gymnast.cluster.components.spec import Component
-from gymnast.cluster.pipeline_jobs import COLLECT, KEY_VARIABLE, container_of, seed_components
+from gymnast.cluster.pipeline_jobs import KEY_VARIABLE, container_of, on_the_host, seed_components
 from gymnast.cluster.pipeline_options import (
     DUMMY_KEY,
     Arguments,
@@ -182,8 +182,9 @@ def nemo_gym_rollouts(
 
 def submit_rollouts(wanted: RolloutsWanted, say: Callable[[str], None]) -> Submitted:
     """Submit (or run) the jobs of all seeds that are not done."""
-    _check(wanted)
+    wanted.refuse_gaps()
     site = site_for(wanted.place)
+    wanted = on_the_host(wanted, site)
     done = [] if wanted.rerun_done else done_seeds(wanted.output_dir, wanted.seeds)
     if done:
         say(f"done already, skipped: {', '.join(map(_shown, done))} (rerun_done collects them again)")
@@ -225,6 +226,7 @@ def _seed_job(wanted: RolloutsWanted, seed: Seed, site: Site, python: str) -> Jo
         components=tuple(seed_components(wanted, seed, site, python)),
         place=place,
         after=place.run_after,
+        reaches=(wanted.output_dir,),
         secrets={} if key == DUMMY_KEY else {KEY_VARIABLE: key},
     )
 
@@ -245,7 +247,13 @@ def _data_job(wanted: RolloutsWanted, site: Site, python: str) -> JobWanted | No
     )
     folder = wanted.place.log_dir or wanted.output_dir / "jobs"
     return JobWanted(
-        f"{wanted.place.expname}-data", folder, steps, wanted.place, after=wanted.place.run_after, in_order=True
+        f"{wanted.place.expname}-data",
+        folder,
+        steps,
+        wanted.place,
+        after=wanted.place.run_after,
+        in_order=True,
+        reaches=(wanted.output_dir,),
     )
 
 
@@ -265,6 +273,7 @@ def _summary(wanted: RolloutsWanted, site: Site, python: str, seeds: Sequence[st
         wanted.place,
         after=tuple(f"afterany:{number}" for number in seeds),
         in_order=True,
+        reaches=(wanted.output_dir,),
         is_modest=True,
     )
     queued = submitted(job, site, say)
@@ -285,17 +294,3 @@ def _set_aside(wanted: RolloutsWanted, say: Callable[[str], None]) -> None:
 
 def _shown(seed: Seed) -> str:
     return "the run" if seed is None else f"seed {seed}"
-
-
-def _check(wanted: RolloutsWanted) -> None:
-    missing = [
-        name
-        for name, value in (
-            ("config_paths", wanted.config_paths),
-            ("input_file", wanted.input_file),
-            ("output_dir", wanted.output_dir != Path()),
-        )
-        if not value
-    ]
-    if missing:
-        raise UserError(f"{', '.join(missing)} must be given", next=f"see the options of {COLLECT} in --help")

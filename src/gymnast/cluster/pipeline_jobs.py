@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gymnast.cluster.components.servers import POLICY, kind_named, served_name, server_component
@@ -70,6 +71,17 @@ def container_of(site: Site, name: str | None, mounts: tuple[Mount, ...]) -> Con
     return replace(container, mounts=(*container.mounts, *mounts)) if container is not None else None
 
 
+def on_the_host(wanted: RolloutsWanted, site: Site) -> RolloutsWanted:
+    """The same with folders by their names outside: calls may name what containers see (`/workspace/…`)."""
+    place = wanted.place
+    container = container_of(site, place.container or site.container, place.mounts)
+    if container is None:
+        return wanted
+    logs = place.log_dir and Path(container.outside(str(place.log_dir)) or place.log_dir)
+    output_dir = Path(container.outside(str(wanted.output_dir)) or wanted.output_dir)
+    return replace(wanted, output_dir=output_dir, place=replace(place, log_dir=logs))
+
+
 def _fields(wanted: RolloutsWanted, seed: Seed) -> Iterator[str]:
     """The command fields of a collection; what the caller says comes last and wins."""
     yield f"+config_paths=[{','.join(map(quoted, wanted.config_paths))}]"
@@ -80,7 +92,7 @@ def _fields(wanted: RolloutsWanted, seed: Seed) -> Iterator[str]:
     if server.is_self_hosted:
         yield f"++policy_base_url={quoted(f'{{addresses:{POLICY}}}')}"
     elif server.address is not None:
-        yield f"++policy_base_url={quoted(_base_url(server.address))}"
+        yield f"++policy_base_url={quoted(base_url(server.address))}"
     name = server.policy_model_name or (
         served_name(server.wanted(None, None)) if server.is_self_hosted else server.model
     )
@@ -94,7 +106,7 @@ def _fields(wanted: RolloutsWanted, seed: Seed) -> Iterator[str]:
     yield from wanted.collect_args
 
 
-def _base_url(address: str) -> str:
+def base_url(address: str) -> str:
     """`host:port` and URLs without a path get what OpenAI-compatible servers have."""
     url = address if "://" in address else f"http://{address}"
     return url if "/" in url.split("://", 1)[1].rstrip("/") else f"{url.rstrip('/')}/v1"

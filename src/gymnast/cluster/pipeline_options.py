@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from gymnast.cluster.seeds import Seed
 
 DUMMY_KEY: Final = "dummy"
-_WITHOUT_EFFECT: Final = (
-    *("reuse_code", "reuse_code_exp", "keep_mounts_for_sandbox", "check_mounted_paths", "skip_hf_home_check"),
+_FLAGS_WITHOUT_EFFECT: Final = (
+    *("reuse_code", "keep_mounts_for_sandbox", "check_mounted_paths", "skip_hf_home_check", "get_random_port"),
 )
+_WITHOUT_EFFECT: Final = (*_FLAGS_WITHOUT_EFFECT, "reuse_code_exp", "_reuse_exp", "_task_dependencies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,17 @@ class RolloutsWanted:
     before: tuple[tuple[str, ...], ...] = ()
     """Commands of ours (`data download …`) that run first, in a job of their own."""
 
+    def refuse_gaps(self) -> None:
+        """Raises UserError if something is missing without which there is nothing to collect."""
+        given = {
+            "config_paths": bool(self.config_paths),
+            "input_file": bool(self.input_file),
+            "output_dir": self.output_dir != Path(),
+        }
+        missing = [name for name, is_given in given.items() if not is_given]
+        if missing:
+            raise UserError(f"{', '.join(missing)} must be given", next="see gymnast nemo-gym-rollouts --help")
+
 
 def refuse_unknown(given: Mapping[str, Any], say: Callable[[str], None]) -> None:
     """Options that mean something only where code is packed and mounted for each job are noted; others are refused."""
@@ -209,6 +221,23 @@ def refuse_unknown(given: Mapping[str, Any], say: Callable[[str], None]) -> None
             hint = suggest(name, _WITHOUT_EFFECT)
             raise TypeError(f"there is no option '{name}'" + (f"; {hint}" if hint and "mean" in hint else ""))
         say(f"note: {name} has no effect here")
+
+
+def take_without_effect(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Words of a command line without the options that mean nothing here, and those."""
+    rest: list[str] = []
+    found: dict[str, Any] = {}
+    ahead = iter(words)
+    for word in ahead:
+        name, equals, value = word.removeprefix("--").replace("-", "_").partition("=")
+        name = name if name in _WITHOUT_EFFECT else name.removeprefix("no_")
+        if not word.startswith("--") or name not in _WITHOUT_EFFECT:
+            rest.append(word)
+        elif name in _FLAGS_WITHOUT_EFFECT:
+            found[name] = True
+        else:
+            found[name] = value if equals else next(ahead, "")
+    return rest, found
 
 
 def listed(text: str | Sequence[str] | None) -> tuple[str, ...]:

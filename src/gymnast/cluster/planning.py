@@ -142,7 +142,10 @@ def _gone_on_with(
     write_order(layout, order)
     warnings = list(prepared.warnings)
     if request.retry_failed:
-        warnings.append(f"{reopen_failed(layout, plan)} rollouts that failed for good are tried again")
+        reopened = reopen_failed(layout, plan)
+        warnings.append(f"{reopened} rollouts that failed for good are tried again")
+        if reopened:
+            prepared.paths.done.unlink(missing_ok=True)  # what was merged is not the whole any more
     return PlannedRun(prepared.paths, layout, plan, order, is_new=False, warnings=warnings)
 
 

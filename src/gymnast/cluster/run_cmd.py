@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gymnast.cluster.component_jobs import JobWanted, Queued, scripts, site_for, submitted
 from gymnast.cluster.components.spec import Component
 from gymnast.cluster.pipeline_jobs import container_of
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gymnast.cluster.pipeline_options import Arguments
+    from gymnast.cluster.site import Site
 
 
 def run_cmd(
@@ -66,7 +69,7 @@ def run_cmd(
         time=time,
         exclusive=exclusive,
     )
-    site = site_for(place)
+    site = _with_gpus(site_for(place), num_gpus)
     component = Component(
         "command",
         ("bash", "-c", text),
@@ -76,7 +79,16 @@ def run_cmd(
         is_main=True,
     )
     folder = place.log_dir or Path.cwd() / "gymnast_jobs"
-    job = JobWanted(expname, folder, (component,), place, after=place.run_after, in_order=True)
+    reaches = (Path.cwd(),)
+    job = JobWanted(expname, folder, (component,), place, after=place.run_after, in_order=True, reaches=reaches)
     if dry_run:
         return Queued(str(folder), said="".join(scripts(job, site)))
     return submitted(job, site, on_note or (lambda _: None))
+
+
+def _with_gpus(site: Site, number: int | None) -> Site:
+    """The site with so many GPUs for a job on each node, whatever it gives others; 0 is none."""
+    if number is None:
+        return site
+    resources = msgspec.structs.replace(site.resources, gpus_per_node=number or None, gres=None)
+    return msgspec.structs.replace(site, resources=resources)

@@ -17,6 +17,7 @@ from gymnast.cluster.executors import NAMES, executor_named
 from gymnast.cluster.hosts import host_named
 from gymnast.cluster.local import LocalExecutor
 from gymnast.cluster.planning import InChunks, plan_run
+from gymnast.cluster.reopening import with_failed
 from gymnast.cluster.site import HERE, Site
 from gymnast.cluster.slurm.assembly import WORKER, SlurmOptions, modest
 from gymnast.cluster.slurm.client import Slurm
@@ -70,6 +71,11 @@ class SubmitRequest:
     @property
     def paths(self) -> RunPaths:
         return RunPaths(self.run)
+
+    def finish_commands(self) -> list[tuple[str, ...]]:
+        """The words of what is run at the end. Merge refuses what is owed; what failed for good stops no profile."""
+        more = {"profile": ("--allow-partial",)}
+        return [(word, str(self.run), *more.get(word, ())) for word in self.finish]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +144,9 @@ def submit_run(asked: SubmitRequest) -> Submitted:
             lambda _: _executor(asked, code, before),
             f"{code.choice} {code.digest}",
         )
+        if FINISH in submission.details:  # it waits for all that live; a submit that is refused takes nothing away
+            for earlier, _ in before.jobs:
+                SlurmExecutor().drop_finish(earlier)
     return Submitted(planned.plan, before, submission, code, warnings)
 
 
@@ -148,6 +157,9 @@ def dry_run(asked: SubmitRequest) -> DryRun:
     with tempfile.TemporaryDirectory(prefix="gymnast-plan-") as scratch:
         if asked.collect.existing == "resume" and layout.is_planned:
             plan, before = read_chunk_plan(layout), standing(layout)
+            if asked.collect.retry_failed:
+                again = sum(view.look.is_done for view, _ in with_failed(layout, plan))
+                before = replace(before, open_chunks=before.open_chunks + again)
         else:
             elsewhere = replace(asked.collect, output=Path(scratch) / asked.run.name, existing="refuse")
             plan = plan_run(elsewhere, asked.config, asked.names, _in_chunks(asked)).plan
@@ -218,11 +230,7 @@ def _code(asked: SubmitRequest, into: Path) -> Code:
 
 def _executor(asked: SubmitRequest, code: Code, before: Standing) -> ClusterExecutor:
     if asked.site.executor == "slurm":
-        executor = SlurmExecutor(_slurm_options(asked, code, before))
-        for submission, _ in before.jobs if asked.finish else ():
-            if FINISH in submission.details:  # a new one waits for all of them
-                executor.drop_finish(submission)
-        return executor
+        return SlurmExecutor(_slurm_options(asked, code, before))
     if asked.site.executor == "ray":
         from gymnast.cluster.ray import RayExecutor, RayOptions  # noqa: PLC0415 - Ray is imported when it is used
 
@@ -248,7 +256,7 @@ def _slurm_options(asked: SubmitRequest, code: Code, before: Standing) -> SlurmO
         worker=replace(worker, het_group=0) if is_spread else worker,
         parts=(modest(site, site.worker), site.resources) if is_spread else (),
         after=asked.run_after,
-        finish=tuple((word, str(asked.run)) for word in asked.finish),
+        finish=tuple(asked.finish_commands()),
         finish_after=tuple(earlier),
     )
 

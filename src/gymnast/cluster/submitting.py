@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from gymnast.cluster.executor import ClusterExecutor, JobView, Submission, WorkersWanted
     from gymnast.store.chunk_layout import ChunkLayout
     from gymnast.store.paths import RunPaths
+
+_PATIENCE_S: Final = 120.0
+"""For another submit, which may have much code to bring and a slow scheduler to ask, or for a merge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ def standing(layout: ChunkLayout) -> Standing:
 @contextmanager
 def one_submit(layout: ChunkLayout) -> Iterator[None]:
     """Of two submits at the same moment, one counts workers and adds some, then the other."""
-    with RunLock(layout.folder / "submit.lock"):
+    with RunLock(layout.folder / "submit.lock", patience_s=_PATIENCE_S):
         yield
 
 
@@ -82,7 +85,7 @@ def start_workers(
 
 
 def _note_code(paths: RunPaths, number: int, code: str) -> None:
-    with RunLock(paths.lock):
+    with RunLock(paths.lock, patience_s=_PATIENCE_S):
         manifest = read_manifest(paths.manifest)
         if manifest is not None:
             versions = {**manifest.versions, f"code of submission {number}": code}

@@ -79,6 +79,7 @@ class Tending:
     async def run(self) -> None:
         """Tend until stopped. Ends the engine's supply when there is nothing more to claim."""
         supply = asyncio.create_task(self._keep_supplied())
+        minding = asyncio.create_task(self._keep_minding())
         try:
             while not self._is_stopping:
                 try:
@@ -86,12 +87,12 @@ class Tending:
                     self._recovered()
                 except OSError as error:
                     self._in_trouble(error)
-                self._mind_memory()
                 await asyncio.sleep(_TURN_S)
             await supply
         finally:
+            minding.cancel()
             supply.cancel()
-            await asyncio.gather(supply, return_exceptions=True)
+            await asyncio.gather(supply, minding, return_exceptions=True)
 
     async def _keep_supplied(self) -> None:
         """Claim ahead of the engine. On its own: a commit that a busy disk delays must not starve it."""
@@ -260,6 +261,12 @@ class Tending:
 
     # --- trouble -----------------------------------------------------------------------------------------------------
 
+    async def _keep_minding(self) -> None:
+        """On its own: a file system that hangs does not let a turn end."""
+        while True:
+            await asyncio.sleep(_TURN_S)
+            self._mind_memory()
+
     def _mind_memory(self) -> None:
         """Begin nothing more while much waits to be written, or while our leases may have run out."""
         engine, pending = self._engine, self._book.pending_bytes
@@ -283,19 +290,3 @@ class Tending:
         if self._trouble_since is not None:
             self._trouble_since = None
             self._say("the run's folder is writable again")
-
-
-async def hand_back(tending: Tending, why: str | None, patience_s: float, clock: Clock) -> None:
-    """Commit and release at the end; a file system that refuses is waited for a while."""
-    deadline = clock.monotonic() + patience_s
-    while True:
-        try:
-            await tending.commit()
-            await tending.release_all(why)
-            return
-        except OSError as error:
-            if clock.monotonic() > deadline:
-                raise UserError(
-                    f"the last records cannot be written: {error}", next="they are owed; start workers again"
-                ) from error
-            await asyncio.sleep(_TURN_S)

@@ -17,7 +17,7 @@ from gymnast.cluster.chunk_book import ChunkBook
 from gymnast.cluster.finder import Finder
 from gymnast.cluster.identity import is_gone
 from gymnast.cluster.lease import Watch
-from gymnast.cluster.tending import Tending, hand_back
+from gymnast.cluster.tending import Tending
 from gymnast.cluster.workplace import needed_instances
 from gymnast.errors import UserError
 from gymnast.rollouts.conduct import ending_note, finished_event, keep_feeling, looking
@@ -32,6 +32,7 @@ from gymnast.runtime.garbage import rare_garbage_collection
 from gymnast.types.events import InstanceDied, RunStarted
 
 if TYPE_CHECKING:
+    from gymnast.cluster.finder import Clock
     from gymnast.cluster.workplace import Workplace
     from gymnast.config import Config, Environ, Instance
     from gymnast.rollouts.conduct import Audience, Feel
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
 _READ_AHEAD: Final = 256
 """Rows that wait for their agents here: others could begin them."""
 _PATIENCE_S: Final = 60.0
-"""How long the last records may take to be written."""
+"""How long the last records may take to be written,"""
+_AGAIN_S: Final = 0.5
+"""and how often that is tried."""
 
 
 class WorkEnd(StrEnum):
@@ -98,7 +101,7 @@ async def work_with(
     with audience.watch(engine, looking(engine, executor, began)):
         state = await _run(engine, tending, feeling)
         why = ending_note(engine, state)
-        await hand_back(tending, why, _PATIENCE_S, place.clock)
+        await _hand_back(tending, why, place.clock)
     finished = finished_event(engine, executor, state, why, began)
     audience.listen(finished)
     if engine.draining:
@@ -134,6 +137,22 @@ async def _run(engine: Engine, tending: Tending, feeling: Feel | None) -> RunSta
     if isinstance(ended, Exception):
         raise ended
     return state
+
+
+async def _hand_back(tending: Tending, why: str | None, clock: Clock) -> None:
+    """Commit and release at the end; a file system that refuses is waited for a while."""
+    deadline = clock.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            await tending.commit()
+            await tending.release_all(why)
+            return
+        except OSError as error:
+            if clock.monotonic() > deadline:
+                raise UserError(
+                    f"the last records cannot be written: {error}", next="they are owed; start workers again"
+                ) from error
+            await asyncio.sleep(_AGAIN_S)
 
 
 def _engine_options(place: Workplace, config: Config, instances: list[Instance]) -> EngineOptions:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Option(NamedTuple):
-    """What a long option stands for; `@…` picks something instead of setting a key. `bool` takes no value."""
+    """What a long option stands for: a key; `@…` picks something instead; `!…` says why there is no such thing here.
+
+    `bool` takes no value.
+    """
 
     key: str
     convert: Callable[[str], Any] = str
@@ -31,6 +34,8 @@ class Option(NamedTuple):
     @property
     def shown(self) -> str:
         """For people."""
+        if self.key.startswith("!"):
+            return f"not here: {self.key[1:]}"
         return _PICKS.get(self.key) or f"sets {self.key.replace(',', ' and ')}"
 
 
@@ -150,7 +155,29 @@ _DOWNLOAD: Final = {
     "--output-dir": Option("output_dirpath"),
     "--split": Option("split"),
 }
-_INIT: Final = {"--kind": Option("kind"), "--environment": Option("entrypoint", _server)}
+_ONE_FORM: Final = "an environment is begun in one of our forms; choose it with --kind, and edit what it writes"
+_INIT: Final = {
+    "--kind": Option("kind"),
+    "--environment": Option("entrypoint", _server),
+    "--benchmark": Option("!a benchmark is a folder benchmarks/NAME with config.yaml and prepare.py; write these"),
+    **{
+        f"--{name}": Option(f"!{_ONE_FORM}")
+        for name in ("profile", "reuse-verifier", "reward-range", "higher-is-better", "lower-is-better")
+    },
+}
+_MANIFEST: Final = {
+    "--kind": Option("manifest.kind"),
+    "--modality": Option("manifest.modality"),
+    "--licensing": Option("manifest.licensing"),
+    "--lifecycle": Option("manifest.lifecycle", _one_of("active", "deprecated")),
+    "--status": Option("status", _one_of("no-manifest")),
+}
+"""Of `manifest.yaml` beside a config."""
+_NO_CHECK: Final = Option("!manifests are not checked; gymnast check env NAME checks the environment itself")
+_CASES: Final = {
+    "--kind": Option("!NAME is looked for among all environments"),
+    "--update-expected": Option("!expected rewards are written by hand; gymnast check env NAME shows what differs"),
+}
 _RENDER: Final = {
     "--input": Option("input_jsonl_fpath"),
     "--prompt-config": Option("prompt_config"),
@@ -170,23 +197,32 @@ def _with_configs(about: str, work: Callable[[Asked], int], own: Mapping[str, Op
 
 def _list(kind: str) -> GymCommand:
     about = f"list {kind.replace('-', ' ')}, or the one named"
-    options = {**_LOOK, "--domain": Option("domain")}
+    options = {**_LOOK, "--domain": Option("domain"), **_MANIFEST}
     return GymCommand(about, ng_listing.show, options, ("component_name",), preset={"kind": kind})
+
+
+def _search(kind: str) -> GymCommand:
+    about = f"{kind.replace('-', ' ')} that mention a word"
+    return GymCommand(about, ng_listing.show, _LOOK, ("query",), 1, preset={"kind": kind})
 
 
 COMMANDS: Final[Mapping[tuple[str, ...], GymCommand]] = {
     **{("list", kind): _list(kind) for kind in ng_listing.KINDS},
+    **{("search", kind): _search(kind) for kind in ng_listing.KINDS},
     ("search",): GymCommand("what mentions a word", ng_listing.show, _LOOK, ("query",), 1),
     ("env", "start"): _with_configs("serve instances and the head server until Ctrl-C", ng_servers.run),
     ("env", "status"): GymCommand("health of running servers", ng_servers.status, _LOOK),
     ("env", "resolve"): _with_configs("print the merged configuration, secrets masked", ng_config.dump_config),
     ("env", "validate"): GymCommand(
-        "check a configuration, or that of NAME; nothing is started", ng_config.validate, SHARED, ("@environment",)
+        "check a configuration, or that of NAME; nothing is started",
+        ng_config.validate,
+        {**SHARED, **dict.fromkeys(("--kind", "--manifest", "--sync"), _NO_CHECK)},
+        ("@environment",),
     ),
     ("env", "test"): GymCommand(
         "verifier cases of an environment (NAME), tests of one server, or of all",
         ng_servers.env_test,
-        _ENTRY,
+        {**_ENTRY, **_CASES},
         ("component_name",),
     ),
     ("env", "packages"): GymCommand(

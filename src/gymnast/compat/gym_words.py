@@ -49,7 +49,7 @@ def explained(words: Sequence[str]) -> Iterator[str]:
     yield f"gymnast gym {' '.join(name)}: {command.about}"
     yield ""
     for option, meaning in command.options.items():
-        value = "" if meaning.convert is bool else " VALUE"
+        value = "" if meaning.convert is bool or meaning.key.startswith("!") else " VALUE"
         yield f"  {option + value:<28} {meaning.shown}"
     yield "  +key=value                   Hydra-style settings, as for the ng_ commands; they win over options"
 
@@ -119,6 +119,8 @@ class _Reading:
         option = self.command.options.get(long)
         if option is None:
             raise FieldError(f"gym {self._said} has no option {spelt}", next=suggest(long, self.command.options))
+        if option.key.startswith("!"):
+            raise FieldError(f"gym {self._said} does nothing with {spelt} here", next=option.key[1:])
         if option.convert is bool:
             if has_value:
                 raise FieldError(f"{spelt} takes no value")

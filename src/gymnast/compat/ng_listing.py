@@ -10,7 +10,7 @@ from gymnast.compat.ng_asked import Asked, Fields
 from gymnast.errors import NotFoundError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from gymnast.config import Config
@@ -80,8 +80,7 @@ def show(asked: Asked) -> int:
             raise NotFoundError(f"there is no '{name}' among the {kinds[0]}", next=suggest(str(name), known))
     if query is not None:
         found = [one for one in found if _mentions(one, str(query).lower())]
-    domain = asked.values.get("domain")
-    found = [one for one in found if domain is None or one.domain == domain]
+    found = [one for one in found if _fits(config.roots, one, asked.values)]
     return _print(config, found, with_kind=len(kinds) > 1)
 
 
@@ -101,6 +100,28 @@ def _print(config: Config, found: list[Component], *, with_kind: bool) -> int:
         kind = f"{one.kind:<18} " if with_kind else ""
         print(f"{kind}{one.name:<44} {one.domain or '':<22} {one.path}".rstrip())
     return 0
+
+
+def _fits(roots: Roots, one: Component, wanted: Mapping[str, Any]) -> bool:
+    """Whether a component is what was asked for: by the domain of its config, and by its manifest."""
+    if wanted.get("domain") not in {None, one.domain}:
+        return False
+    if "status" not in wanted and "manifest" not in wanted:
+        return True
+    said = _manifest(roots, one)
+    if wanted.get("status") == "no-manifest":
+        return said is None
+    return all((said or {}).get(key) == value for key, value in wanted["manifest"].items())
+
+
+def _manifest(roots: Roots, one: Component) -> dict[str, Any] | None:
+    """What an environment's `manifest.yaml` says; None where it has none."""
+    from gymnast.config.tree import plain
+    from gymnast.config.yaml_source import read_yaml
+
+    path = roots.find(f"{KINDS[one.kind][0]}/{one.name.partition('/')[0]}/manifest.yaml")
+    found = plain(read_yaml(path, shown=str(path))) if path is not None else None
+    return found if isinstance(found, dict) else None
 
 
 def _mentions(one: Component, text: str) -> bool:

@@ -7,16 +7,19 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
-from typing import Final
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
 
 from gymnast.config import read_environ
 from gymnast.config.environ import child_environ
 from gymnast.errors import UserError
-from gymnast.runtime.venvs import ensure_venv, unmet
+from gymnast.runtime.venvs import ensure_venv, requirement_lines, unmet
 from gymnast.store.lines import numbered_lines
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_RUNNERS: Final = ("pytest", "pytest-asyncio")
 EXAMPLES: Final = 5
 """Rows that a server's example data has, and rollouts of them."""
 
@@ -25,6 +28,7 @@ def run_tests(folder: Path) -> int:
     """Run them; the exit code is pytest's."""
     if not (folder / "tests").is_dir():
         raise UserError("the server has no tests", where=str(folder), next="write tests/test_app.py")
+    _refuse_without_pytest(folder)
     root = folder.resolve().parents[1]
     words = [python_for(folder), "-m", "pytest", str(folder.resolve() / "tests"), f"--rootdir={root}", "-q"]
     words += ["-c", os.devnull, "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]  # no settings of somewhere above
@@ -32,12 +36,25 @@ def run_tests(folder: Path) -> int:
     return subprocess.run(words, cwd=root, env=child_environ({}), check=False).returncode  # noqa: S603 - our own words
 
 
+def _refuse_without_pytest(folder: Path) -> None:
+    """Servers list `nemo-gym[dev]`, which brings it there; here it is asked for."""
+    listed = " ".join(requirement_lines(folder))
+    missing = [name for name in _RUNNERS if find_spec(name.replace("-", "_")) is None and name not in listed]
+    if missing:
+        raise UserError(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
+            where=sys.executable,
+            next=f"{sys.executable} -m pip install {' '.join(missing)}",
+        )
+
+
 def python_for(folder: Path) -> str:
     """An interpreter that has the packages which a server asks for: ours where that has them."""
     if not unmet(folder):
         return sys.executable
-    with tempfile.TemporaryDirectory() as logs:
-        return str(asyncio.run(ensure_venv(folder, read_environ().cache_dir, Path(logs) / "venv.log")))
+    cache = read_environ().cache_dir
+    log = cache / "logs" / f"{folder.parent.name}-{folder.name}.venv.log"
+    return str(asyncio.run(ensure_venv(folder, cache, log)))
 
 
 def data_problems(folder: Path) -> list[str]:

@@ -227,7 +227,8 @@ class Engine:
                 return jobs.popleft()
         for agent in self.prospects.reasons():
             self._parked.pop(agent, None)  # they stay owed, and make room for others
-        return None if self._all_given_up() else self._next_of_plan(now)
+        # What nobody takes out of the book yet can still be given to other workers.
+        return None if self._all_given_up() or self._is_full(self._only_agent or "") else self._next_of_plan(now)
 
     def _next_of_plan(self, now: float) -> Job | None:
         while self._fresh is not None and sum(map(len, self._parked.values())) < self.options.read_ahead:
@@ -248,10 +249,11 @@ class Engine:
         return Job(key, line, agent, self.book.attempts_of(key))
 
     def _may_start(self, agent: str, now: float) -> bool:
+        return not self._is_full(agent) and self.prospects.may_start(agent, now)
+
+    def _is_full(self, agent: str) -> bool:
         allowed = self.options.agent_limits.get(agent)
-        if allowed is not None and self._running[agent] >= allowed:
-            return False
-        return self.prospects.may_start(agent, now)
+        return allowed is not None and self._running[agent] >= allowed
 
     def _park(self, job: Job) -> None:
         """Keep a job for later, unless its agent was given up: then it stays owed."""
@@ -326,19 +328,8 @@ class Engine:
         if not final and self._retry_budget > 0:
             self._retry_later(job, detail, now)
         kind = kind_named(detail.kind)
-        self._tell(
-            RolloutFailed(
-                job.key.task,
-                job.key.rollout,
-                job.agent,
-                detail.kind,
-                kind.layer.value,
-                detail.stage.value,
-                detail.message,
-                outcome.seconds,
-                final,
-            )
-        )
+        what = (detail.kind, kind.layer.value, detail.stage.value, detail.message)
+        self._tell(RolloutFailed(job.key.task, job.key.rollout, job.agent, *what, outcome.seconds, final))
 
     def _mind_budget(self) -> None:
         """Admit nothing more once the budget is used up; what is in flight may finish."""

@@ -9,7 +9,7 @@ import inspect
 import sys
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from gymnast.config import Instance
+
+
+HOSTED: Final = "gymnast_hosted"
+"""Begins the names of modules that are entry files outside of the hub."""
 
 
 class LoadError(UserError):
@@ -60,11 +64,7 @@ def load_entry(instance: Instance) -> Entry:
     app = getattr(module, "app", None)
     if callable(app):
         return app  # type: ignore[no-any-return]
-    raise LoadError(
-        "the entry file defines no server",
-        where=_where(instance),
-        next="subclass gymnast.kit.Environment, StepEnvironment, Agent or Model, or define an ASGI application `app`",
-    )
+    raise LoadError("the entry file defines no server", where=_where(instance), next=_to_define_one())
 
 
 def is_server_class(entry: Entry) -> TypeIs[type[Server]]:
@@ -179,7 +179,7 @@ def _import(instance: Instance) -> ModuleType:
     try:
         if path.is_relative_to(HUB):
             return importlib.import_module(".".join(("gymnast.hub", *path.relative_to(HUB).with_suffix("").parts)))
-        return _import_from(path, f"gymnast_hosted.{instance.kind}.{instance.implementation}")
+        return _import_from(path, f"{HOSTED}.{instance.kind}.{instance.implementation}")
     except Exception as error:
         text = f"importing the entry file raised {type(error).__name__}: {error}"
         raise LoadError(text, where=str(path), next=_way_on(error)) from error
@@ -239,11 +239,23 @@ def _importable(folder: Path, checkout: Path | None) -> Iterator[None]:
                 del sys.modules[name]
 
 
+def _to_define_one() -> str:
+    if "nemo_gym" in sys.modules and "gymnast.compat.nemo_gym" not in sys.modules:
+        return (
+            "`nemo_gym` is NVIDIA's own package here, whose servers only its launcher runs: use an environment without"
+            " it, with gymnast[nemo-gym] (docs/how-to/nemo-gym.md)"
+        )
+    return "subclass gymnast.kit.Environment, StepEnvironment, Agent or Model, or define an ASGI application `app`"
+
+
 def _way_on(error: Exception) -> str | None:
-    if not isinstance(error, ImportError) or not (error.name or "").startswith("nemo_gym"):
-        return None
-    if error.name == "nemo_gym":
+    name = (error.name or "") if isinstance(error, ImportError) else ""
+    if isinstance(error, ModuleNotFoundError) and name == "nemo_gym":
         return "install the import surface: pip install 'gymnast[nemo-gym]' (docs/how-to/nemo-gym.md)"
+    if isinstance(error, ModuleNotFoundError) and not name.startswith("nemo_gym"):
+        return f"install the package that has '{name}', or list it in requirements.txt beside the entry file"
+    if not name.startswith("nemo_gym"):
+        return None
     return "what Gymnast provides of `nemo_gym` is listed in docs/how-to/nemo-gym.md"
 
 

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 BUILD_TIMEOUT_S: Final = 1800.0
 _OURS: Final = frozenset({"gymnast", "nemo-gym"})
+_COMMENT: Final = re.compile(r"(^|\s)#.*")
+"""As pip has it: a `#` inside of a URL is none."""
+_EDITABLE: Final = re.compile(r"^(-e|--editable)[ =]*")
+_INCLUDED: Final = re.compile(r"(?:-r|--requirement)[ =]*(.+)")
+_WITH_PATH: Final = frozenset({"-e", "--editable", "-c", "--constraint"})
 _MARKER: Final = "gymnast-complete"
 
 
@@ -37,12 +42,37 @@ def requirement_lines(folder: Path) -> list[str]:
     listed = folder / "requirements.txt"
     project = folder / "pyproject.toml"
     if listed.exists():
-        lines = [line.split("#")[0].strip() for line in listed.read_text().splitlines()]
+        lines = _listed(listed)
     elif project.exists():
         lines = list(tomllib.loads(project.read_text()).get("project", {}).get("dependencies", []))
     else:
         return []
-    return [line for line in lines if line and not line.startswith("-e") and _name(line) not in _OURS]
+    return [_standing_alone(line, folder) for line in lines if line and not _is_framework(line, folder)]
+
+
+def _listed(file: Path) -> list[str]:
+    """The lines of a requirements file and of those that it includes."""
+    found: list[str] = []
+    for line in file.read_text().replace("\\\n", " ").splitlines():
+        asked = _COMMENT.sub("", line).strip()
+        included = _INCLUDED.match(asked)
+        found += _listed(file.parent / included[1]) if included else [asked]
+    return found
+
+
+def _is_framework(line: str, folder: Path) -> bool:
+    """A line such as `-e nemo-gym[dev] @ ../../`, or the checkout itself."""
+    asked = _EDITABLE.sub("", line)
+    is_checkout = asked.startswith("..") and (folder / asked.split("[")[0]).resolve() == folder.resolve().parent.parent
+    return is_checkout or _name(asked) in _OURS
+
+
+def _standing_alone(line: str, folder: Path) -> str:
+    """A line without paths that are meant from the server's folder: the installer is not run there."""
+    option, space, asked = line.partition(" ")
+    if option in _WITH_PATH and (folder / asked.strip()).exists():
+        return f"{option}{space}{(folder / asked.strip()).resolve()}"
+    return str((folder / line).resolve()) if line.startswith(("./", "../")) else line
 
 
 def unmet(folder: Path) -> list[str]:

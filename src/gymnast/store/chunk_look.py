@@ -6,6 +6,7 @@ here.
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _Kept = TypeVar("_Kept", bound=msgspec.Struct)
 _BACKWARDS = 1 << 16
+_TRIES = 3
 
 
 def read_chunk_plan(layout: ChunkLayout) -> ChunkPlan:
@@ -52,7 +54,7 @@ class ChunkLook:
     def beat(self) -> Beat | None:
         if self.lease is None:
             return None
-        found = _read(self.folder.beat(self.lease.epoch), Beat)
+        found = _read(self.folder.beat(self.lease.epoch), Beat, may_be_torn=True)
         return found if found is not None and found.token == self.lease.token else None
 
     @cached_property
@@ -74,6 +76,14 @@ class ChunkLook:
     def is_held(self) -> bool:
         """Somebody holds it, alive or not."""
         return self.lease is not None and self.end is None
+
+    def leases(self) -> list[Lease]:
+        """Every lease of the chunk that was given, the one that decides last."""
+        if self.lease is None:
+            return []
+        epochs = (epoch for epoch in self.names.epochs if epoch < self.lease.epoch)
+        earlier = (_read(self.folder.lease(epoch), Lease) for epoch in epochs)
+        return [*(one for one in earlier if one is not None and one.run_id == self.run_id), self.lease]
 
     def sealed(self) -> tuple[Seal, ...]:
         """What counts of every epoch, the last one as it is now: what the next lease will seal."""
@@ -209,13 +219,27 @@ def _names_in(folder: Path) -> list[str]:
         return []
 
 
-def _read(path: Path, kind: type[_Kept]) -> _Kept | None:
+def _read(path: Path, kind: type[_Kept], *, may_be_torn: bool = False) -> _Kept | None:
+    """A small file; None if it is not there, or is torn and was written without being sure to last (a heartbeat)."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(_read_bytes(path), type=kind)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
+        if may_be_torn:
+            return None
         raise DataError(f"a file of a chunk cannot be read: {error}", where=str(path)) from error
+
+
+def _read_bytes(path: Path) -> bytes:
+    """On network file systems a file that is replaced elsewhere while we read it is stale: then read the new one."""
+    for _ in range(_TRIES):
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return path.read_bytes()
 
 
 def _natural(child_id: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -15,21 +16,22 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-_TRIES: Final = 5
+_PATIENCE_S: Final = 0.1
 _PAUSE_S: Final = 0.02
+_NO_LOCKS: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
 
 
 class RunLock:
-    """Held while a process writes a run's files."""
+    """Held while a process writes a run's files. `patience_s`: how long another holder is waited for."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience_s: float = _PATIENCE_S) -> None:
         self._path = path
+        self._patience_s = patience_s
         self._fd = -1
 
     def __enter__(self) -> Self:
-        tries = 0
-        while not self._take(is_last_try=tries >= _TRIES):
-            tries += 1
+        deadline = time.monotonic() + self._patience_s
+        while not self._take(is_last_try=time.monotonic() >= deadline):
             time.sleep(_PAUSE_S)
         with suppress(OSError):  # who holds it is good to know, but a full disk is told by those who need room
             os.ftruncate(self._fd, 0)
@@ -60,6 +62,15 @@ class RunLock:
                 f"another process is writing this run: {holder or 'unknown'}",
                 where=str(self._path),
                 next="wait for it, watch it with gymnast status RUN, or choose another --output",
+            ) from error
+        except OSError as error:
+            os.close(self._fd)
+            if error.errno not in _NO_LOCKS:
+                raise
+            raise UserError(
+                f"files cannot be locked here: {error.strerror}",
+                where=str(self._path),
+                next="have the file system mounted with locks (Lustre: the option `flock`), or choose another folder",
             ) from error
         if os.fstat(self._fd).st_nlink:
             return True

@@ -2,7 +2,7 @@
 
 from gymnast.train.asking import Outcome, Rollouts
 from gymnast.train.batch import collect_batch, require_something_to_train
-from gymnast.train.errors import FewerRolloutsError, NothingToTrainError
+from gymnast.train.errors import FewerRolloutsError, NothingLeftError, NothingToTrainError
 from gymnast.train.estimators import Estimator, advantages, group_advantages
 from gymnast.train.gathering import BatchOptions
 from gymnast.train.group_stream import GroupStream, StreamOptions, WhenStale, stream
@@ -31,6 +31,7 @@ __all__ = [
     "GroupStream",
     "MaskReason",
     "Metrics",
+    "NothingLeftError",
     "NothingToTrainError",
     "Outcome",
     "PolicyVersions",

@@ -17,7 +17,7 @@ from gymnast.errors import MissingRolloutsError
 from gymnast.train.asking import Asked, ask
 from gymnast.train.causes import BATCH_DEADLINE, NEVER_CAME, STOPPED
 from gymnast.train.errors import NothingToTrainError
-from gymnast.train.gathering import BatchOptions, Gathering
+from gymnast.train.gathering import BatchOptions, Gathering, require_all
 from gymnast.train.samples import Batch, Group, MaskReason
 from gymnast.types.task import ROLLOUT_ID
 
@@ -66,7 +66,8 @@ async def collect_all(
     asked = ask(tasks, generations, name or secrets.token_hex(4))
     began = clock()
     deadline = began + settings.batch_timeout_s
-    found = await _collected(rollouts, asked, settings, clock, deadline)
+    found, note = await _collected(rollouts, asked, settings, clock, deadline)
+    require_all(found, asked, settings, note)
     retried = 0
     for attempt in range(settings.logprob_retries):
         bad = [place for place, sample in enumerate(found) if sample.mask_reason in _AGAIN]
@@ -75,9 +76,10 @@ async def collect_all(
         retried += len(bad)
         spent = sum(not sample.is_scored for sample in found)
         again = replace(settings, max_failed=settings.max_failed - spent)
-        better = await _collected(rollouts, _some(asked, bad, f"r{attempt}"), again, clock, deadline)
+        better, note = await _collected(rollouts, _some(asked, bad, f"r{attempt}"), again, clock, deadline)
         for place, sample in zip(bad, better, strict=True):
             found[place] = sample
+        require_all(found, asked, settings, note)
     return Batch(_groups(asked, found), clock() - began, retried)
 
 
@@ -111,8 +113,8 @@ def _groups(asked: Asked, found: list[Sample]) -> tuple[Group, ...]:
 
 async def _collected(
     rollouts: Rollouts, asked: Asked, options: BatchOptions, clock: Callable[[], float], deadline: float
-) -> list[Sample]:
-    """A sample for each row, in order. Raises FewerRolloutsError."""
+) -> tuple[list[Sample], str]:
+    """A sample for each row, in order, also for those that did not come; and why the run ended early, if it did."""
     gathering = Gathering(asked, options, clock)
     taking = asyncio.create_task(_take_all(rollouts, asked, gathering, options))
     try:
@@ -128,7 +130,7 @@ async def _collected(
     if gathering.is_doomed:
         gathering.write_off_rest(STOPPED, "stopped, because the batch could not be complete any more")
     gathering.write_off_rest(NEVER_CAME, "")
-    return gathering.complete(note)
+    return gathering.samples(), note
 
 
 async def _take_all(rollouts: Rollouts, asked: Asked, gathering: Gathering, options: BatchOptions) -> str:

@@ -113,9 +113,15 @@ def fewer_rollouts(
 
 
 def _advice(kinds: Counter[str], about: Circumstances) -> list[str]:
-    causes = dict.fromkeys(filter(None, (cause_of(kind) for kind, _ in kinds.most_common())))
-    pairs = [(about.filled(cause.what), about.filled(cause.next)) for cause in causes]
-    return [line for what, then in pairs for line in (f"  likely cause: {what}", f"  next: {then}")]
+    """Each cause once with what to do; for kinds that name their cause themselves, what the table of failures says."""
+    lines: list[str] = []
+    for kind, _ in kinds.most_common():
+        cause, known = cause_of(kind), kind_named(kind)
+        if cause is not None:
+            lines += [f"  likely cause: {about.filled(cause.what)}", f"  next: {about.filled(cause.next)}"]
+        elif known.name == kind:
+            lines.append(f"  next: {known.hint} ({kind})")
+    return list(dict.fromkeys(lines))
 
 
 def _listed(names: Sequence[str]) -> str:

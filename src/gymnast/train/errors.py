@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gymnast.errors import GymnastError, MissingRolloutsError
+from gymnast.errors import GymnastError, MissingRolloutsError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,10 @@ class FewerRolloutsError(MissingRolloutsError):
 
     def __reduce__(self) -> tuple[type[FewerRolloutsError], tuple[str, int, int, dict[str, int], tuple[str, ...]]]:  # type: ignore[override] # other arguments than the base
         return (type(self), (str(self), self.requested, self.scored, self.failed, self.missing))
+
+
+class NothingLeftError(UserError):
+    """A stream goes on from a state in which everything was delivered: its epoch would be empty."""
 
 
 class NothingToTrainError(GymnastError):

@@ -11,23 +11,24 @@ import msgspec
 import orjson
 
 from gymnast.errors import DataError, UserError
-from gymnast.profile.failures import read_failures
 from gymnast.profile.plan_index import read_plan
 from gymnast.store.keyset import KeySet
 from gymnast.store.lines import numbered_lines
 from gymnast.store.paths import RunPaths
+from gymnast.store.records import record_file
 from gymnast.store.replacing import replaced
 from gymnast.train.causes import NEVER_CAME, fewer_rollouts
 from gymnast.train.parquet import ParquetSamples, read_parquet
-from gymnast.train.reading import DEFAULT_OPTIONS, failed_sample, sample_of
+from gymnast.train.reading import DEFAULT_OPTIONS, sample_of
 from gymnast.train.rows import SCHEMA_VERSION, row_of, sample_of_row
 from gymnast.train.samples import RolloutFailure
-from gymnast.types.task import RolloutKey
+from gymnast.types.task import FAILURE_TERMINAL, RolloutKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from gymnast.train.errors import FewerRolloutsError
     from gymnast.train.reading import SampleOptions
     from gymnast.train.samples import Sample
     from gymnast.types.json import JsonObject
@@ -83,26 +84,27 @@ def export_samples(
         raise UserError("the export would replace the run it is made from", where=str(run), next="name another file")
     plan = _planned(run)
     summary = ExportSummary(str(output))
-    there = KeySet()
-    lost: list[tuple[RolloutKey, RolloutFailure]] = []
+    scored = KeySet()
     with _writing(output) as write:
-        for sample in samples_of_run(run, options):
+        for sample in _scored_samples(run, options, scored):
             write(sample)
             summary.add(sample)
-            there.add(sample.key.packed)
-            lost += [(sample.key, sample.failure)] if sample.failure is not None else []
-        owed = [_key(packed) for packed in plan if packed not in there]
+        unscored = _unscored(run, scored)
+        failed = [sample for sample in unscored.values() if sample is not None]
+        for sample in failed:
+            write(sample)
+            summary.add(sample)
+        owed = _owed(plan, scored, unscored)
         summary.requested, summary.missing = summary.samples + len(owed), len(owed)
+        if not summary.requested:
+            raise UserError("the run has no rollouts: there is nothing to export", where=str(run))
         if owed and not partial:
-            why = RolloutFailure(NEVER_CAME, "neither scored nor failed: the run is not finished")
-            note = f"finish {run} with --resume, or export what there is with --partial"
-            raise fewer_rollouts([*lost, *((key, why) for key in owed)], summary.requested, None, note)
+            raise _unfinished(run, failed, owed, summary.requested)
     return summary
 
 
-def samples_of_run(run: Path, options: SampleOptions = DEFAULT_OPTIONS) -> Iterator[Sample]:
-    """Every rollout of a run that is scored, in file order, and then every one that is not and has failed."""
-    scored = KeySet()
+def _scored_samples(run: Path, options: SampleOptions, scored: KeySet) -> Iterator[Sample]:
+    """Every rollout of a run that is scored, in file order; their keys are added to `scored`."""
     for number, line in numbered_lines(run):
         if not line:
             continue
@@ -110,12 +112,51 @@ def samples_of_run(run: Path, options: SampleOptions = DEFAULT_OPTIONS) -> Itera
             sample = sample_of(line, options)
         except (msgspec.MsgspecError, KeyError, TypeError) as error:
             where = f"{run} line {number}"
-            raise DataError(f"not a record of a rollout: {error!r}", where=where) from error
+            hint = "if the run was killed while it wrote this line: gymnast collect --resume repairs the file"
+            raise DataError(f"not a record of a rollout: {error!r}", where=where, next=hint) from error
+        if sample.key.packed in scored:
+            raise DataError(
+                f"rollout {sample.key} has more than one record",
+                where=f"{run} line {number}",
+                next="a sample that is there twice counts twice: gymnast collect --resume takes the second one out",
+            )
         scored.add(sample.key.packed)
         yield sample
-    failures = read_failures([RunPaths(run).failures], scored)
-    for packed, kind in failures.last_kind.items():
-        yield failed_sample(_key(packed), RolloutFailure(kind))
+
+
+def _unscored(run: Path, scored: KeySet) -> dict[int, Sample | None]:
+    """Rollouts without a score that have failed, by key: None for those that are still to be tried again.
+
+    The last attempt decides: also what failed for good may have been asked for again.
+    """
+    found: dict[int, Sample | None] = {}
+    failures = record_file(RunPaths(run).failures)
+    for number, line in numbered_lines(failures) if failures.exists() else ():
+        if not line:
+            continue
+        try:
+            sample = sample_of(line, failed=True)
+            is_final = bool(orjson.loads(line).get(FAILURE_TERMINAL))
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+            where = f"{failures.path} line {number}"
+            raise DataError(f"the record of a failure cannot be read: {error!r}", where=where) from error
+        if sample.key.packed not in scored:
+            found[sample.key.packed] = sample if is_final else None
+    return found
+
+
+def _owed(plan: list[int], scored: KeySet, unscored: Mapping[int, Sample | None]) -> list[RolloutKey]:
+    """What was requested and has neither a score nor failed for good."""
+    tried = [packed for packed, sample in unscored.items() if sample is None]
+    rest = [packed for packed in plan if packed not in scored and packed not in unscored]
+    return [_key(packed) for packed in sorted([*tried, *rest])]
+
+
+def _unfinished(run: Path, failed: list[Sample], owed: list[RolloutKey], requested: int) -> FewerRolloutsError:
+    why = RolloutFailure(NEVER_CAME, "neither scored nor failed for good: the run is not finished")
+    lost = [(sample.key, sample.failure) for sample in failed if sample.failure is not None]
+    note = f"finish {run} with --resume, or export what there is with --partial"
+    return fewer_rollouts([*lost, *((key, why) for key in owed)], requested, None, note)
 
 
 def read_samples(path: Path) -> Iterator[Sample]:
@@ -126,7 +167,7 @@ def read_samples(path: Path) -> Iterator[Sample]:
     for number, line in numbered_lines(path):
         try:
             yield sample_of_row(orjson.loads(line))
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"not a sample: {error!r}", where=f"{path} line {number}") from error
 
 

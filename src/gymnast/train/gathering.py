@@ -10,7 +10,7 @@ from gymnast.train.reading import SampleOptions, failed_sample, sample_of
 from gymnast.train.samples import RolloutFailure, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gymnast.train.asking import Asked, Outcome
 
@@ -87,17 +87,10 @@ class Gathering:
         if self._left:
             self._write_off(range(len(self._found)), RolloutFailure(kind, message))
 
-    def complete(self, note: str) -> list[Sample]:
-        """All samples. Raises FewerRolloutsError when more than may have no reward, or any never came back."""
+    def samples(self) -> list[Sample]:
+        """One for each row, in order. Everything must be there or written off."""
         found = [sample for sample in self._found if sample is not None]
         assert len(found) == len(self._asked)
-        missing = [(sample.key, sample.failure) for sample in found if sample.failure is not None]
-        if len(missing) > self._options.max_failed or any(failure.kind == NEVER_CAME for _, failure in missing):
-            options = self._options
-            about = Circumstances(
-                self._asked.groups, self._asked.generations, options.concurrency, options.row_timeout_s
-            )
-            raise fewer_rollouts(missing, len(self._asked), about, note)
         return found
 
     def _write_off(self, places: range, failure: RolloutFailure) -> None:
@@ -116,3 +109,11 @@ class Gathering:
             self._since.setdefault(group, self._clock())
         else:
             self._since.pop(group, None)
+
+
+def require_all(found: Sequence[Sample], asked: Asked, options: BatchOptions, note: str) -> None:
+    """Raise FewerRolloutsError when more than may have no reward, or any never came back. `note`: why it ended."""
+    missing = [(sample.key, sample.failure) for sample in found if sample.failure is not None]
+    if len(missing) > options.max_failed or any(failure.kind == NEVER_CAME for _, failure in missing):
+        about = Circumstances(asked.groups, asked.generations, options.concurrency, options.row_timeout_s)
+        raise fewer_rollouts(missing, len(asked), about, note)

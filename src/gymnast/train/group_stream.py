@@ -14,13 +14,12 @@ from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
-from gymnast.errors import UserError
 from gymnast.train.batch import collect_all, require_something_to_train
 from gymnast.train.errors import FewerRolloutsError
 from gymnast.train.gathering import BatchOptions
 from gymnast.train.metrics import Metrics
 from gymnast.train.samples import Batch, Group, MaskReason
-from gymnast.train.stream_state import StreamState, TaskSource, read_state, write_state
+from gymnast.train.stream_state import StreamState, TaskSource, empty_stream, read_state, write_state
 from gymnast.train.versions import PolicyVersions
 from gymnast.types.task import TASK_INDEX
 
@@ -57,7 +56,7 @@ class StreamOptions:
     most_empty: int = 32
     """Groups in a row without a token to be trained on, after which the stream ends with NothingToTrainError."""
     autosave: bool = True
-    """Write the state file after each group. Without, the trainer calls `save` with its own checkpoints."""
+    """Write the state file after each group. Without, the trainer calls `save(done=True)` with its checkpoints."""
 
 
 @dataclass(slots=True)
@@ -154,26 +153,27 @@ class GroupStream:
                 if self.options.autosave:
                     self.save()
             self._fill()
-        if not (self.counts.delivered or self._delivered_before):
-            raise UserError("the stream had no tasks", next="check the dataset: an empty epoch trains nothing")
+        if not self.counts.delivered:
+            raise empty_stream(self._state_path, self._delivered_before)
 
-    def state(self) -> StreamState:
-        """Where the stream stands. A group in the trainer's hands is not delivered yet."""
+    def state(self, *, done: bool = False) -> StreamState:
+        """Where the stream stands. A group in the trainer's hands is not delivered yet, unless it is `done`."""
         wanted = [*self._waiting, *self._running.values(), *(one for one, _ in self._ready)]
-        if self._handed_out is not None:
+        is_done = done and self._handed_out is not None
+        if self._handed_out is not None and not done:
             wanted.append(self._handed_out)
         return StreamState(
             self._source.taken,
             sorted(one.place for one in wanted),
             self._source.digest,
             self.versions.labels,
-            self._delivered_before + self.counts.delivered,
+            self._delivered_before + self.counts.delivered + is_done,
         )
 
-    def save(self) -> None:
-        """Write the state file, if there is one."""
+    def save(self, *, done: bool = False) -> None:
+        """Write the state file, if there is one. `done`: what was learned of the group in hand is in a checkpoint."""
         if self._state_path is not None:
-            write_state(self._state_path, self.state())
+            write_state(self._state_path, self.state(done=done))
 
     def figures(self) -> dict[str, float]:
         """Metrics of what was delivered since they were last asked for, and what became of groups from the start."""

@@ -1,19 +1,20 @@
 """Samples in the form in which NeMo RL's trainers take rollouts. Pure but for making tensors.
 
 `message_log` alternates what was sampled (`assistant`) and everything else (`user`). A rollout that must not be trained
-on says so in both places that are read: `mask_sample` at the top and in `instance_config` of its result.
+on says so in both places that are read: `mask_sample` at the top and in `instance_config` of its result. Unless told
+otherwise it carries the mean reward of those that are trained on, because NeMo RL's baselines count every row.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 import torch
 
 from gymnast.tokens.items import BUNDLE
 from gymnast.train.metrics import batch_metrics
-from gymnast.train.sequences import whole_samples
+from gymnast.train.sequences import mean_of, whole_samples
 from gymnast.types.task import AGENT_REF
 from gymnast.types.tokens import LEDGER
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 ROW_INDEX: Final = "_rowidx"
 MASK: Final = "mask_sample"
 INSTANCE: Final = "instance_config"
+COMPONENTS: Final = "reward_components"
 
 
 class Decoder(Protocol):
@@ -34,20 +36,31 @@ class Decoder(Protocol):
     def decode(self, ids: list[int]) -> str: ...
 
 
-def group_results(group: Group, *, pad_id: int = 0, tokenizer: Decoder | None = None) -> list[JsonObject]:
-    """What NeMo RL's own environment returns for each row of a group, in order.
+def scored_group(group: Group, *, masked_vote: bool = False) -> Group:
+    """The group as NeMo RL counts it: those that do not vote have the mean of those who do, in every component.
 
-    A rollout that failed has no reward. It is given the mean of its group, so that it moves no baseline.
+    A failure has no reward and never votes; a masked rollout does with `masked_vote`.
     """
     samples = whole_samples(group.samples)
-    votes = [one.reward for one in samples if one.reward is not None and one.is_trainable]
-    neutral = math.fsum(votes) / len(votes) if votes else 0.0
-    return [result_of(one, neutral=neutral, pad_id=pad_id, tokenizer=tokenizer) for one in samples]
+    votes = [one for one in samples if one.reward is not None and (masked_vote or one.is_trainable)]
+    names = sorted({name for one in samples for name in one.components})
+    neutral = mean_of([one.reward for one in votes if one.reward is not None])
+    parts = {name: mean_of([one.components.get(name, 0.0) for one in votes]) for name in names}
+    voting = {one.key for one in votes}
+    scored = [one if one.key in voting else replace(one, reward=neutral, components=parts) for one in samples]
+    return replace(group, samples=tuple(scored))
 
 
-def result_of(sample: Sample, *, neutral: float = 0.0, pad_id: int = 0, tokenizer: Decoder | None = None) -> JsonObject:
+def group_results(
+    group: Group, *, pad_id: int = 0, tokenizer: Decoder | None = None, masked_vote: bool = False
+) -> list[JsonObject]:
+    """What NeMo RL's own environment returns for each row of a group, in order."""
+    scored = scored_group(group, masked_vote=masked_vote).samples
+    return [result_of(one, pad_id=pad_id, tokenizer=tokenizer) for one in scored]
+
+
+def result_of(sample: Sample, *, pad_id: int = 0, tokenizer: Decoder | None = None) -> JsonObject:
     """One row's result: message_log, input_message_log and full_result."""
-    (sample,) = whole_samples([sample])
     if sample.segments:
         # of a rollout that forked the trainer sees the longest part, and trains on none
         segment = max(sample.segments, key=lambda one: one.trained)
@@ -57,7 +70,7 @@ def result_of(sample: Sample, *, neutral: float = 0.0, pad_id: int = 0, tokenize
     return {
         "message_log": log,
         "input_message_log": [one for one in log if one["role"] == "user"][:1],
-        "full_result": _full_result(sample, log, neutral, tokenizer),
+        "full_result": _full_result(sample, log, tokenizer),
     }
 
 
@@ -78,7 +91,7 @@ def final_batch(group: Group, results: Sequence[JsonObject], *, max_length: int 
     """The columns of a group's batch."""
     full = [result["full_result"] for result in results]
     lengths = [sum(len(one["token_ids"]) for one in result["message_log"]) for result in results]
-    names = sorted({name for sample in group.samples for name in sample.components})
+    parts: list[dict[str, float]] = [one.get(COMPONENTS) or {} for one in full]
     columns: JsonObject = {
         AGENT_REF: [{"name": sample.agent} for sample in group.samples],
         "message_log": [result["message_log"] for result in results],
@@ -91,8 +104,8 @@ def final_batch(group: Group, results: Sequence[JsonObject], *, max_length: int 
         ]),
         MASK: torch.tensor([bool(one[MASK]) for one in full]),
     }  # fmt: skip
-    parts = {f"reward/{name}": [sample.components.get(name, 0.0) for sample in group.samples] for name in names}
-    return columns | {name: torch.tensor(values) for name, values in parts.items()}
+    names = sorted({name for one in parts for name in one})
+    return columns | {f"reward/{name}": torch.tensor([one.get(name, 0.0) for one in parts]) for name in names}
 
 
 def group_batch(group: Group, results: Sequence[JsonObject], *, max_length: int | None = None) -> JsonObject:
@@ -126,7 +139,7 @@ def _placeholder(pad_id: int) -> list[JsonObject]:
     return [_user([pad_id]), _assistant([pad_id], [0.0])]
 
 
-def _full_result(sample: Sample, log: Sequence[JsonObject], neutral: float, tokenizer: Decoder | None) -> JsonObject:
+def _full_result(sample: Sample, log: Sequence[JsonObject], tokenizer: Decoder | None) -> JsonObject:
     record = sample.record or {}
     record.pop(LEDGER, None)
     for item in (record.get("response") or {}).get("output") or ():
@@ -135,12 +148,15 @@ def _full_result(sample: Sample, log: Sequence[JsonObject], neutral: float, toke
     masked = not sample.is_trainable
     instance = record.get(INSTANCE) if isinstance(record.get(INSTANCE), dict) else {}
     found = record | {
-        "reward": sample.reward if sample.reward is not None else neutral,
+        "reward": sample.reward if sample.reward is not None else 0.0,
+        "gymnast_reward": record.get("reward"),
         MASK: masked,
         INSTANCE: {**(instance or {}), MASK: masked},
         "mask_reason": sample.mask_reason.value if sample.mask_reason is not None else None,
         "failure_kind": sample.failure.kind if sample.failure is not None else None,
     }
+    if sample.components:
+        found[COMPONENTS] = sample.components
     if tokenizer is not None:
         found["turns"] = [{"role": one["role"], "text": tokenizer.decode(one["token_ids"].tolist())} for one in log]
     return found

@@ -38,7 +38,9 @@ class TokenRow:
     logprobs: Logprobs
     """Over the response; 0 where the mask is."""
     score: float
-    """The reward, or where the rollout does not vote the mean of those who do: so the group's mean stays theirs."""
+    """The reward, or where the rollout does not vote the mean of those who do: so the group's mean stays theirs.
+
+    In a group where nobody votes it is the batch's mean."""
 
 
 def token_rows(
@@ -49,7 +51,8 @@ def token_rows(
     for sample, group in zip(samples, groups, strict=True):
         if sample.reward is not None and (masked_vote or sample.is_trainable):
             votes[group].append(sample.reward)
-    means = {group: math.fsum(found) / len(found) if found else 0.0 for group, found in votes.items()}
+    everybody = mean_of([reward for found in votes.values() for reward in found])
+    means = {group: mean_of(found, everybody) for group, found in votes.items()}
     for place, (sample, group) in enumerate(zip(samples, groups, strict=True)):
         is_vote = sample.reward is not None and (masked_vote or sample.is_trainable)
         score = sample.reward if is_vote and sample.reward is not None else means[group]
@@ -87,6 +90,11 @@ def generations_of(groups: Sequence[Hashable]) -> int:
     sizes = [len(list(run)) for _, run in groupby(groups)]
     alike = len(set(sizes)) == 1 and len(sizes) == len(set(groups))
     return sizes[0] if alike else 1
+
+
+def mean_of(values: Sequence[float], otherwise: float = 0.0) -> float:
+    """Their mean, or something else where there are none."""
+    return math.fsum(values) / len(values) if values else otherwise
 
 
 def _placeholder(pad_id: int) -> tuple[Ids, Ids, Mask, Logprobs]:

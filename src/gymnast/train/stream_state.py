@@ -10,6 +10,7 @@ import orjson
 
 from gymnast.errors import UserError
 from gymnast.store.replacing import replaced
+from gymnast.train.errors import NothingLeftError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,6 +55,17 @@ def write_state(path: Path, state: StreamState) -> None:
     """Replace the state in one step."""
     with replaced(path) as out:
         out.write(msgspec.json.encode(state) + b"\n")
+
+
+def empty_stream(path: Path | None, delivered: int) -> UserError:
+    """The error of a stream that delivered nothing: an epoch in which nothing is trained must not pass for one."""
+    if not delivered:
+        return UserError("the stream had no tasks", next="check the dataset: an empty epoch trains nothing")
+    return NothingLeftError(
+        f"all {delivered} groups of this stream were delivered before: this epoch is empty",
+        where=str(path),
+        next="name another state file for another epoch; a restart that may come this late catches NothingLeftError",
+    )
 
 
 class TaskSource:

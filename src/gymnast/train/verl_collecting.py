@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from gymnast import Collector
 from gymnast.errors import UserError
 from gymnast.train.background import Background
-from gymnast.train.batch import collect_batch
+from gymnast.train.batch import collect_all, require_something_to_train
 from gymnast.train.verl_dataset import ROW
 from gymnast.train.verl_engine import VerlEngine
 from gymnast.train.verl_settings import SECTION, model_overrides, read_settings, task_of, window_of
@@ -32,6 +32,7 @@ class VerlCollecting:
         self.settings = read_settings(whole.get(SECTION))
         self.rollout: Mapping[str, Any] = whole["actor_rollout_ref"]["rollout"]
         path = str(whole["actor_rollout_ref"]["model"]["path"])
+        self._empty_groups = 0
         raise_fd_limit()  # engines and environments are connections; how many are allowed bounds the concurrency
         self.background = Background("gymnast-verl")
         try:
@@ -52,9 +53,23 @@ class VerlCollecting:
             self.background.close()
             raise
 
-    async def collect(self, tasks: Sequence[JsonObject], generations: int) -> Batch:
-        """Every rollout that was asked for. Raises FewerRolloutsError or NothingToTrainError."""
-        return await collect_batch(self._collector, tasks, generations=generations, options=self.settings.batch)
+    async def collect(self, tasks: Sequence[JsonObject], generations: int, *, validate: bool, step: int = 1) -> Batch:
+        """Every rollout that was asked for. Raises FewerRolloutsError.
+
+        Raises NothingToTrainError when `step` groups or more in a row were without a token to be trained on, unless it
+        validates. `step`: how many groups a step of the trainer has, where it asks for some of them at a time.
+        """
+        batch = await collect_all(self._collector, tasks, generations=generations, options=self.settings.batch)
+        if not validate:
+            is_empty = not any(sample.is_trainable for sample in batch.samples)
+            self._empty_groups = self._empty_groups + len(batch.groups) if is_empty else 0
+            if self._empty_groups >= step:
+                require_something_to_train(batch)
+        return batch
+
+    def masked_vote(self, *, validate: bool) -> bool:
+        """Whether masked rollouts have their own reward as a score: in validation it is what is measured."""
+        return validate or self.settings.masked_vote
 
     def tasks(self, columns: Mapping[str, Sequence[Any]], *, validate: bool) -> list[JsonObject]:
         """The rows of a batch that verl made of our dataset, with the sampling parameters of this step."""

@@ -45,11 +45,10 @@ class GymnastAgentLoopManager(AgentLoopManager):  # type: ignore[misc] # verl sh
         tasks = self._collecting.tasks(columns, validate=validate)
         groups = [str(uid) for uid in columns.get("uid", range(len(tasks)))]
         generations = generations_of(groups)
-        work = self._collecting.collect(tasks[::generations], generations)
+        work = self._collecting.collect(tasks[::generations], generations, validate=validate)
         batch = await asyncio.wrap_future(self._collecting.background.start(work))
-        proto = data_proto(
-            list(batch.samples), groups, pad_id=self._pad_id, masked_vote=self._collecting.settings.masked_vote
-        )
+        vote = self._collecting.masked_vote(validate=validate)
+        proto = data_proto(list(batch.samples), groups, pad_id=self._pad_id, masked_vote=vote)
         # verl joins what it asked with what comes back, and keeps no columns of the question itself
         proto.non_tensor_batch = {**columns, **proto.non_tensor_batch}
         proto.meta_info["timing"] = log_figures(batch)

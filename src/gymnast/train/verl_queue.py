@@ -3,7 +3,8 @@
     actor_rollout_ref.rollout.agent.agent_loop_manager_class: gymnast.train.verl_queue.GymnastQueueManager
 
 Every segment of a rollout is an entry of its own, so nothing is left out. With `trainer_mode: sync` a call returns when
-the batch is in the queue, or raises; with the asynchronous modes it returns at once, and an error comes with the next.
+the batch is in the queue, or raises; with the asynchronous modes it returns at once, and an error comes with the next,
+which verl's replay buffer asks for in place of what failed. Validation is always waited for.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         self._queue = queue if queue is not None else import_module("transfer_queue")
         self._pad_id = pad_id_of(str(self.model_config.path))
         self._waits = config.trainer.v1.trainer_mode == "sync"
+        # its asynchronous modes, and refills, ask for single prompts
+        self._step = int(config.data.train_batch_size)
         self._collecting = VerlCollecting(config, llm_client)
         self._under_way: set[Future[None]] = set()
 
@@ -62,7 +65,7 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         validate = bool(columns.get("validate", [False])[0])
         tasks = self._collecting.tasks(columns, validate=validate)
         work = self._collecting.background.start(self._deliver(tasks, columns, validate=validate))
-        if self._waits:
+        if self._waits or validate:  # verl's validation takes failed groups for finished ones
             work.result()
         else:
             self._under_way.add(work)
@@ -77,7 +80,8 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         put = self._queue.kv_batch_put
         await asyncio.to_thread(put, keys=uids, partition_id=partition, tags=[{"status": "running"} for _ in uids])
         try:
-            batch = await self._collecting.collect(tasks, self._generations(columns, validate=validate))
+            generations = self._generations(columns, validate=validate)
+            batch = await self._collecting.collect(tasks, generations, validate=validate, step=self._step)
             keys, fields, tags = self._entries(batch, columns, validate=validate)
             await asyncio.to_thread(
                 put, keys=keys, partition_id=partition, fields=list_of_dict_to_tensordict(fields), tags=tags
@@ -107,13 +111,13 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         """Keys, fields and tags. A masked rollout is in a group of its own, and so votes in no other's baseline."""
         samples, groups = list(batch.samples), group_names(batch)
         size = len(batch.groups[0])
-        vote = self._collecting.settings.masked_vote
+        vote = self._collecting.masked_vote(validate=validate)
         keys, fields, tags = [], [], []
         for row in token_rows(samples, groups, self._pad_id, masked_vote=vote):
             group, session = divmod(row.place, size)
             given = {name: values[group] for name, values in columns.items() if name not in _OWN}
             uid = given["uid"]
-            is_apart = bool(reason_of(row)) and not vote and not validate
+            is_apart = bool(reason_of(row)) and not vote
             given |= {"session_id": session, "uid": f"{uid}-masked-{session}" if is_apart else uid}
             found = fields_of(row, given)
             keys.append(f"{uid}_{session}_{row.segment}")

@@ -66,7 +66,7 @@ def model_overrides(settings: VerlSettings, model_path: str, rollout: Mapping[st
     mode = "processed" if str(rollout.get("logprobs_mode", "")).startswith("processed") else "raw"
     return [
         f"++{_MODEL}.return_token_id_information=true",
-        f"++{_MODEL}.tokenizer={settings.tokenizer or model_path}",
+        f'++{_MODEL}.tokenizer="{settings.tokenizer or model_path}"',
         f"++{_MODEL}.logprobs_mode={mode}",
         f"++{_MODEL}.api_key={key}",
         *settings.overrides,

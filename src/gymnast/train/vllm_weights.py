@@ -1,7 +1,8 @@
 """Weight updates of running vLLM servers: pause, let the trainer load new weights, label them, resume.
 
 Needs servers started with VLLM_SERVER_DEV_MODE=1. With the mode `keep`, generations stand still and go on under the new
-weights; with `abort` they end and are continued by a new request. Either way each token knows its weights.
+weights; with `abort` they end and are continued by a new request; with `wait` they come to their end first. Each token
+knows its weights. vLLM 0.32 drops its caches with every pause: what old weights computed is not used by new ones.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ class VllmWeights:
         mode: PauseMode = "keep",
         timeout_s: float = 60.0,
     ) -> None:
-        """`base_urls` may end in /v1, as a policy's do. `versions` is told of every update."""
+        """`base_urls` may end in /v1, as a policy's do. `versions` is told of every update.
+
+        `timeout_s` is for each request; pausing with `wait` takes as long as the longest generation under way.
+        """
         self._http = http
         self._roots = [url.rstrip("/").removesuffix("/v1") for url in base_urls]
         self._versions = versions

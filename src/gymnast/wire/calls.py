@@ -48,6 +48,8 @@ class Scope:
     """Cookies a client sent us; passed on to every instance, as the contract's servers do."""
     jars: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """The latest cookies of each instance."""
+    headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    """Sent along with every call."""
 
     def cookies_for(self, instance: str) -> Mapping[str, str]:
         own = self.jars.get(instance)
@@ -98,6 +100,7 @@ class Calls:
             path,
             body,
             scope.cookies_for(instance),
+            scope.headers,
             rollout_id=scope.rollout_id,
             trail=scope.trail,
             validated=validated,

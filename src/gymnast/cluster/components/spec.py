@@ -17,6 +17,13 @@ class Mount:
     target: str
     read_only: bool = False
 
+    def outside(self, inside: str) -> str | None:
+        """The folder of the host that has this name in the container; None if this mount does not show it."""
+        top = self.target.rstrip("/")
+        if inside != top and not inside.startswith(f"{top}/"):
+            return None
+        return (self.source.rstrip("/") + inside.removeprefix(top)) or "/"
+
 
 @dataclass(frozen=True, slots=True)
 class Container:
@@ -28,12 +35,17 @@ class Container:
     workdir: str | None = None
 
     def reaching(self, folders: Iterable[str]) -> Container:
-        """The same with these folders inside under their own names, unless a mount has them already."""
-        mounts = list(self.mounts)
+        """The same with these folders inside under their own names, unless a mount has them there already."""
+        found = self
         for folder in folders:
-            if not any(folder == one.target or folder.startswith(f"{one.target.rstrip('/')}/") for one in mounts):
-                mounts.append(Mount(folder, folder))
-        return replace(self, mounts=tuple(mounts))
+            if found.outside(folder) != folder:
+                found = replace(found, mounts=(*found.mounts, Mount(folder, folder)))
+        return found
+
+    def outside(self, inside: str) -> str | None:
+        """The folder of the host that has this name inside; None for one that the image itself has."""
+        shown = [(len(one.target), where) for one in self.mounts if (where := one.outside(inside)) is not None]
+        return max(shown)[1] if shown else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -69,7 +71,7 @@ class SlurmExecutor:
                 job = finish_job(wanted, number, folder, self._options, jobs)
                 details[FINISH] = _queue(slurm, folder / "finish.sh", render(job))
         except BaseException:
-            slurm.cancel(jobs)
+            _take_back(slurm, jobs)
             raise
         return Submission(
             number=number,
@@ -110,7 +112,8 @@ class SlurmExecutor:
         run = wanted.run.absolute()
         logs = (wanted.logs or RunPaths(run).logs).absolute()
         base = self._options.site.job_dir
-        folder = job_folder(run, number) if base is None else Path(base) / run.stem / str(number)
+        own = f"{run.stem}-{zlib.crc32(os.fsencode(run)):08x}"  # other folders have runs of the same name
+        folder = job_folder(run, number) if base is None else Path(base) / own / str(number)
         return replace(wanted, run=run, logs=logs), folder
 
     def _write_files(self, wanted: WorkersWanted, folder: Path) -> None:
@@ -142,6 +145,17 @@ def _queue(slurm: Slurm, path: Path, text: str) -> str:
     write_replacing(path, text.encode())
     path.chmod(0o755)
     return slurm.submit(str(path))
+
+
+def _take_back(slurm: Slurm, jobs: list[str]) -> None:
+    try:
+        slurm.cancel(jobs)
+    except UserError as error:
+        raise UserError(
+            f"not all of it could be submitted, and jobs {', '.join(jobs)} could not be taken back: {error.what}",
+            where=error.where,
+            next=f"scancel {' '.join(jobs)}, or let them work on the run; then go on with --resume",
+        ) from error
 
 
 def _slurm(submission: Submission) -> Slurm:

@@ -7,8 +7,9 @@ import asyncio
 import inspect
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
 import uvicorn
 import yaml
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from gymnast.compat.nemo_gym.server_base import HeadServer, SimpleServer
 
     ConfigT = TypeVar("ConfigT", bound=BaseRunServerInstanceConfig)
+
+_MISUSED: Final = 2
 
 
 def own_config(model: type[ConfigT]) -> ConfigT:
@@ -67,6 +70,14 @@ def _only_instance(config: DictConfig) -> str:
 
 def run_webserver(server_class: type[SimpleServer]) -> FastAPI | None:
     """Serve until a signal comes. For a worker of a web server, return the application instead."""
+    try:
+        return _run(server_class)
+    except UserError as error:  # nobody above: `python app.py`
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(_MISUSED) from None
+
+
+def _run(server_class: type[SimpleServer]) -> FastAPI | None:
     from gymnast.compat.nemo_gym.server_utils import ServerClient  # noqa: PLC0415 - which needs this module
 
     config = server_class.load_config_from_global_config()
@@ -79,7 +90,8 @@ def run_webserver(server_class: type[SimpleServer]) -> FastAPI | None:
         return app
     server.set_ulimit()
     server.prefix_server_logs()
-    asyncio.run(_serve(app, config))
+    with suppress(KeyboardInterrupt):  # Ctrl-C, and how the original's launcher ends servers
+        asyncio.run(_serve(app, config))
     return None
 
 

@@ -5,6 +5,7 @@ Exported by `nemo_gym.base_responses_api_model`. The form of the lines is the co
 
 import fcntl
 import os
+import re
 import time
 import uuid
 from collections.abc import MutableMapping
@@ -15,12 +16,19 @@ import orjson
 from pydantic import BaseModel, Field
 
 from gymnast.compat.nemo_gym.config_types import ModelServerRef
-from gymnast.compat.nemo_gym.rollout_correlation import RolloutContextMiddleware
+from gymnast.compat.nemo_gym.rollout_correlation import ROLLOUT_ID_PATTERN, RolloutContextMiddleware
 from gymnast.types.usage import CALL_CAPTURE, tokens_of
-from gymnast.wire.asgi import AsgiApp, AsgiScope, ClientGone, Receive, Send, read_body
+from gymnast.wire.asgi import ROLLOUT_HEADER, AsgiApp, AsgiScope, ClientGone, Receive, Send, read_body
 
 _DIALECTS: Final = {"/v1/responses": "responses", "/v1/chat/completions": "chat", "/v1/messages": "messages"}
 _CATEGORIES: Final = {401: "auth", 403: "auth", 404: "not_found", 408: "timeout", 429: "rate_limit"}
+_ID: Final = re.compile(ROLLOUT_ID_PATTERN)
+
+
+def _checked(rollout_id: str) -> str:
+    if not _ID.fullmatch(rollout_id):
+        raise ValueError(f"{rollout_id!r} cannot be the id of a rollout: letters, digits, and after the first . _ -")
+    return rollout_id
 
 
 class CaptureStore:
@@ -34,10 +42,10 @@ class CaptureStore:
         return self._root
 
     def path_for(self, rollout_id: str) -> Path:
-        return self._root / f"{rollout_id}.capture.jsonl"
+        return self._root / f"{_checked(rollout_id)}.capture.jsonl"
 
     def incomplete_path_for(self, rollout_id: str) -> Path:
-        return self._root / f"{rollout_id}.capture.incomplete"
+        return self._root / f"{_checked(rollout_id)}.capture.incomplete"
 
     def mark_incomplete(self, rollout_id: str) -> None:
         """Say that calls are missing."""
@@ -199,9 +207,8 @@ class _CaptureMiddleware(RolloutContextMiddleware):
         self._ref = model_ref.model_dump() if model_ref is not None else None
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        match = self._PREFIX.match(scope.get("path", "")) if scope["type"] == "http" else None
-        dialect = _DIALECTS.get(scope["path"][match.end() :]) if match is not None else None
-        if match is None or dialect is None:
+        rollout_id, dialect = self._call(scope) if scope["type"] == "http" else (None, None)
+        if rollout_id is None or dialect is None:
             return await super().__call__(scope, receive, send)
         try:
             body = await read_body(receive)
@@ -222,7 +229,15 @@ class _CaptureMiddleware(RolloutContextMiddleware):
             exchange.error = "exception"
             raise
         finally:
-            self._store.record(match["rollout_id"], exchange.line())
+            self._store.record(rollout_id, exchange.line())
+
+    def _call(self, scope: AsgiScope) -> tuple[str | None, str | None]:
+        """Whose call it is, by the prefix or by the header of calls inside of a cell, and its dialect."""
+        match = self._PREFIX.match(scope["path"])
+        if match is not None:
+            return match["rollout_id"], _DIALECTS.get(scope["path"][match.end() :])
+        told = dict(scope["headers"]).get(ROLLOUT_HEADER.encode(), b"").decode("latin-1")
+        return (told if _ID.fullmatch(told) else None), _DIALECTS.get(scope["path"])
 
 
 class _Exchange:

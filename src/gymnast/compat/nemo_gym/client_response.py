@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from http.cookies import Morsel, SimpleCookie
 from typing import TYPE_CHECKING, Any, Self
 
 import orjson
-from aiohttp import ClientConnectionError, ClientResponseError, RequestInfo, ServerTimeoutError
+from aiohttp import ClientConnectionError, ClientResponseError, RequestInfo, ServerTimeoutError, StreamReader
+from aiohttp.base_protocol import BaseProtocol
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
@@ -53,12 +55,14 @@ def no_reply(error: CallError) -> NoReply | NoReplyInTime:
 class HostedResponse:
     """What `ServerClient.post` returns for a server in this process or beside it."""
 
-    def __init__(self, reply: Reply, method: str, url: str) -> None:
+    def __init__(self, reply: Reply, method: str, url: str, cookies: Mapping[str, str]) -> None:
         self.reply = reply
+        self._cookies = cookies
         self.status = reply.status
         self.method = method
         self.url = URL(url)
         self._content: bytes | None = reply.raw
+        self._stream: StreamReader | None = None
 
     @property
     def ok(self) -> bool:
@@ -70,15 +74,15 @@ class HostedResponse:
 
     @property
     def headers(self) -> CIMultiDictProxy[str]:
-        return CIMultiDictProxy(CIMultiDict(self.reply.headers))
+        return CIMultiDictProxy(CIMultiDict({"content-type": "application/json", **self.reply.headers}))
 
     @property
     def content_type(self) -> str:
-        return self.headers.get("content-type", "application/json").split(";")[0]
+        return self.headers["content-type"].split(";")[0]
 
     @property
     def cookies(self) -> SimpleCookie:
-        return cookie_jar(self.reply.cookies)
+        return cookie_jar(self._cookies)
 
     @property
     def request_info(self) -> RequestInfo:
@@ -89,21 +93,34 @@ class HostedResponse:
     def history(self) -> tuple[()]:
         return ()
 
-    async def read(self) -> bytes:
+    @property
+    def content(self) -> StreamReader:
+        """The body as a stream; all of it is there."""
+        if self._stream is None:
+            loop, body = asyncio.get_running_loop(), self._bytes()
+            self._stream = StreamReader(BaseProtocol(loop), max(len(body), 1), loop=loop)
+            self._stream.feed_data(body)
+            self._stream.feed_eof()
+        return self._stream
+
+    def _bytes(self) -> bytes:
         if self._content is None:
             self._content = encode(self.reply.body) if self.reply.body is not None else b"null"
         return self._content
 
+    async def read(self) -> bytes:
+        return self._bytes()
+
     async def text(self, encoding: str | None = None, errors: str = "strict") -> str:
-        return (await self.read()).decode(encoding or "utf-8", errors)
+        return self._bytes().decode(encoding or "utf-8", errors)
 
     async def json(self, **_: Any) -> Any:
         """A copy of its own: nothing that a caller does to it reaches the server."""
-        return orjson.loads(await self.read())
+        return orjson.loads(self._bytes())
 
     def raise_for_status(self) -> None:
         if not self.ok:
-            raise self.error(b"" if self._content is None else self._content)
+            raise self.error(self._bytes())
 
     def error(self, content: bytes) -> BadStatus:
         """The error that this reply is."""

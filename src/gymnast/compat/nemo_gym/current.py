@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
@@ -40,12 +40,14 @@ class Place:
 class Visit:
     """A request that hosted code answers: where, and on behalf of which attempt. Calls made meanwhile carry it on."""
 
-    __slots__ = ("place", "rollout_id", "trail")
+    __slots__ = ("place", "rollout_id", "trail", "unjudged")
 
     def __init__(self, place: Place | None, rollout_id: str | None = None, trail: Trail | None = None) -> None:
         self.place = place
         self.rollout_id = rollout_id
         self.trail = trail
+        self.unjudged: dict[str, Any] = {}
+        """What the last /verify said in place of a verdict, if its judge failed."""
 
 
 @dataclass(slots=True)

@@ -74,6 +74,8 @@ def _plain(route: APIRoute) -> Plain | None:
         return None
     if any(getattr(route, name, None) is not None for name in _UNSET) or any(getattr(route, name) for name in _FALSE):
         return None
+    if getattr(route.response_class, "value", route.response_class) is not JSONResponse:
+        return None
     try:
         parameters = inspect.signature(route.endpoint, eval_str=True).parameters.values()
     except (NameError, TypeError, ValueError):
@@ -158,24 +160,26 @@ class DirectCalls:
         side = None
         if plain.response is not None:
             side = given[plain.response] = Response()
-        if plain.request is None:
-            value = await plain.route.endpoint(**given)
-            return _reply(plain, value, side) if not isinstance(value, Response) else await _sent(value, asked)
         session = self._cookies.load(asked.cookies.get(self._cookies.name))
         before = dict(session) if self._cookies.name in asked.cookies else None
-        given[plain.request] = self._request(asked, session)
+        if plain.request is not None:
+            given[plain.request] = self._request(asked, session)
         token = CURRENT_SESSION.set(session[SESSION_ID])
         try:
             value = await plain.route.endpoint(**given)
         finally:
             CURRENT_SESSION.reset(token)
         reply = _reply(plain, value, side) if not isinstance(value, Response) else await _sent(value, asked)
-        if session != before:
+        # The first reply names the session, as every one does over a port: a caller may use that cookie throughout.
+        # /verify ends a rollout: unless its handler looks at the session, nobody needs one.
+        if session != before and (plain.request is not None or asked.path != "/verify"):
             reply.cookies = {**reply.cookies, self._cookies.name: self._cookies.dump(session)}
         return reply
 
     def _request(self, asked: WireRequest, session: dict[str, Any]) -> Request:
         headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in asked.headers.items()]
+        if asked.body is not None:
+            headers.append((b"content-type", b"application/json"))
         if asked.cookies:
             headers.append((b"cookie", cookie_header(asked.cookies).encode("latin-1")))
         scope = {
@@ -205,14 +209,16 @@ class DirectCalls:
 def _reply(plain: Plain, value: Any, side: Response | None) -> Reply:
     if side is None:
         return Reply(200, _dumped(plain, value))
-    return Reply(side.status_code or 200, _dumped(plain, value), _cookies_of(side))
+    return Reply(side.status_code or 200, _dumped(plain, value), _cookies_of(side), _headers_of(side))
 
 
 async def _sent(response: Response, asked: WireRequest) -> Reply:
     """A response that the handler made itself."""
-    if type(response) is JSONResponse:
+    if type(response) is JSONResponse and response.background is None:
         raw = bytes(response.body)
-        return Reply(response.status_code, orjson.loads(raw), _cookies_of(response), raw=raw)
+        return Reply(
+            response.status_code, orjson.loads(raw), _cookies_of(response), headers=_headers_of(response), raw=raw
+        )
     return await InMemoryAsgi(response).send(asked)
 
 
@@ -227,3 +233,10 @@ def _dumped(plain: Plain, value: Any) -> Any:
 
 def _cookies_of(response: Response) -> dict[str, str]:
     return parse_set_cookies(value.decode("latin-1") for name, value in response.raw_headers if name == b"set-cookie")
+
+
+def _headers_of(response: Response) -> dict[str, str]:
+    left_out = (b"set-cookie", b"content-length")
+    return {
+        name.decode("latin-1"): value.decode("latin-1") for name, value in response.raw_headers if name not in left_out
+    }

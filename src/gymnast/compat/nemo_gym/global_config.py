@@ -19,7 +19,8 @@ from gymnast.config.instances import KINDS
 from gymnast.config.load import DEFAULT_HEAD_PORT, DEFAULT_HOST
 from gymnast.config.tree import plain
 from gymnast.config.yaml_source import read_yaml
-from gymnast.errors import NotFoundError, StartError, suggest
+from gymnast.errors import NotFoundError, StartError, UserError, suggest
+from gymnast.runtime.loader import HOSTED
 from gymnast.runtime.ports import bind
 from gymnast.types import task
 
@@ -118,6 +119,12 @@ def get_global_config_dict(
     known = maybe_get_global_config_dict()
     if known is not None:
         return known
+    asking = str(sys._getframe(1).f_globals.get("__name__"))  # noqa: SLF001 - there is no other way to learn who asks
+    if asking.startswith(f"{HOSTED}."):
+        raise UserError(
+            "the configuration is asked for while the entry file is imported, before there is one",
+            next="ask for it in model_post_init, setup_webserver or a handler",
+        )
     PROCESS.config = global_config_dict_parser_cls().parse(global_config_dict_parser_config)
     return PROCESS.config
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Final, Literal, Required, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, SerializeAsAny, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, SerializeAsAny, Tag, model_validator
 from typing_extensions import TypedDict
 
 from gymnast.types.items import HOSTED_ITEM_TYPES, InputFile, InputImage, InputPart, Status
@@ -47,37 +47,64 @@ class TokenIDLogProbTypedDictMixin(TypedDict, total=False):
     routed_experts: RoutedExperts | None
 
 
-class _Open(BaseModel):
-    """Something of the API whose further fields are kept as they come."""
+class _Own(BaseModel):
+    """Something of the API; may be made of what the openai package has for it."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class Open(BaseModel):
+    """The same: what is declared can be relied on, what comes on top is kept."""
 
     model_config = ConfigDict(extra="allow")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_data(cls, value: Any) -> Any:
+        # Attributes would not do: pydantic does not look for what comes on top among them.
+        return value.model_dump() if isinstance(value, BaseModel) and not isinstance(value, cls) else value
 
-class Annotation(_Open):
+
+class NeMoGymHostedItem(Open):
+    """A call of a tool that the endpoint runs itself. Its fields can be read as attributes and as keys."""
+
+    type: str
+
+    def __getitem__(self, name: str) -> Any:
+        return {"type": self.type, **(self.__pydantic_extra__ or {})}[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A field, or what stands for one that is not there."""
+        return getattr(self, name, default)
+
+
+class Annotation(Open):
     """An annotation of a text."""
 
     type: str | None = None
 
 
-class Logprob(_Open):
-    """What was likely in place of a token."""
+class Logprob(BaseModel):
+    """What was likely in place of a token. There is one for each, so nothing is done to it."""
+
+    model_config = ConfigDict(extra="allow")
 
 
-class ReasoningContent(_Open):
+class ReasoningContent(Open):
     """A piece of unabridged reasoning."""
 
     text: str | None = None
     type: str | None = None
 
 
-class NeMoGymSummary(_Open):
+class NeMoGymSummary(Open):
     """A piece of reasoning."""
 
     text: str
     type: Literal["summary_text"]
 
 
-class NeMoGymEasyInputMessage(BaseModel):
+class NeMoGymEasyInputMessage(_Own):
     """A message of a conversation."""
 
     content: str | NeMoGymResponseInputContentList
@@ -85,7 +112,7 @@ class NeMoGymEasyInputMessage(BaseModel):
     type: Literal["message"] = "message"
 
 
-class NeMoGymMessage(BaseModel):
+class NeMoGymMessage(_Own):
     """A message whose content is a list of parts."""
 
     content: NeMoGymResponseInputContentList
@@ -94,7 +121,7 @@ class NeMoGymMessage(BaseModel):
     type: Literal["message"] = "message"
 
 
-class NeMoGymResponseOutputText(BaseModel):
+class NeMoGymResponseOutputText(_Own):
     """Text that a model wrote."""
 
     annotations: list[Annotation]
@@ -103,7 +130,7 @@ class NeMoGymResponseOutputText(BaseModel):
     logprobs: list[Logprob] | None = None
 
 
-class NeMoGymResponseOutputRefusal(BaseModel):
+class NeMoGymResponseOutputRefusal(_Own):
     """A refusal that a model wrote."""
 
     refusal: str
@@ -113,7 +140,7 @@ class NeMoGymResponseOutputRefusal(BaseModel):
 NeMoGymContent: TypeAlias = Annotated[NeMoGymResponseOutputText | NeMoGymResponseOutputRefusal, Discriminator("type")]
 
 
-class NeMoGymResponseOutputMessage(BaseModel):
+class NeMoGymResponseOutputMessage(_Own):
     """A message that a model wrote."""
 
     id: str
@@ -123,7 +150,7 @@ class NeMoGymResponseOutputMessage(BaseModel):
     type: Literal["message"] = "message"
 
 
-class NeMoGymResponseFunctionToolCall(BaseModel):
+class NeMoGymResponseFunctionToolCall(_Own):
     """A call of a tool."""
 
     arguments: str
@@ -134,7 +161,7 @@ class NeMoGymResponseFunctionToolCall(BaseModel):
     status: Status | None = None
 
 
-class NeMoGymFunctionCallOutput(BaseModel):
+class NeMoGymFunctionCallOutput(_Own):
     """What a tool answered."""
 
     call_id: str
@@ -144,7 +171,7 @@ class NeMoGymFunctionCallOutput(BaseModel):
     status: Status | None = None
 
 
-class NeMoGymResponseReasoningItem(BaseModel):
+class NeMoGymResponseReasoningItem(_Own):
     """What a model thought."""
 
     id: str
@@ -221,7 +248,7 @@ NeMoGymResponseInputItem: TypeAlias = Annotated[
     | Annotated[NeMoGymResponseOutputMessageForTraining, Tag("output+tokens")]
     | Annotated[NeMoGymResponseFunctionToolCallForTraining, Tag("function_call+tokens")]
     | Annotated[NeMoGymResponseReasoningItemForTraining, Tag("reasoning+tokens")]
-    | Annotated[dict[str, Any], Tag("hosted")],
+    | Annotated[NeMoGymHostedItem, Tag("hosted")],
     Discriminator(_tag),
     SerializeAsAny(),  # by the item's own class: pydantic would try one member of the union after the other
 ]

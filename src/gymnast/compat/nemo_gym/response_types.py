@@ -4,7 +4,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gymnast.compat.nemo_gym.item_types import NeMoGymResponseInput, NeMoGymResponseOutputItem
+from gymnast.compat.nemo_gym.item_types import NeMoGymResponseInput, NeMoGymResponseOutputItem, Open
 from gymnast.types.items import FunctionTool, Tool
 from gymnast.types.responses import sum_usage
 
@@ -14,10 +14,8 @@ ToolChoice: TypeAlias = Literal["none", "auto", "required"] | dict[str, Any]
 NeMoGymFunctionToolParam = FunctionTool
 
 
-class ResponsePart(BaseModel):
-    """Part of a reply: what is declared can be relied on, what comes on top is kept."""
-
-    model_config = ConfigDict(extra="allow")
+class ResponsePart(Open):
+    """Part of a reply."""
 
 
 class IncompleteDetails(ResponsePart):

@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from gymnast.compat.nemo_gym import current
-from gymnast.compat.nemo_gym.client_response import HostedResponse, no_reply, plain_cookies
+from gymnast.compat.nemo_gym.client_response import HostedResponse, plain_cookies
 from gymnast.compat.nemo_gym.config_types import BaseServerConfig
 from gymnast.compat.nemo_gym.global_config import (
     HEAD_SERVER_KEY_NAME,
@@ -40,13 +40,12 @@ from gymnast.compat.nemo_gym.global_config import (
     get_global_config_dict,
     maybe_get_global_config_dict,
 )
+from gymnast.compat.nemo_gym.peer_calls import CALL_TIMEOUT_S, call_peer, is_json, jsonable
 from gymnast.compat.nemo_gym.rollout_correlation import apply_rollout_prefix, rollout_path_prefix
-from gymnast.compat.nemo_gym.stages import stage_of
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config import read_environ
-from gymnast.errors import CallError, NotFoundError
+from gymnast.errors import NotFoundError
 from gymnast.runtime.registry import Registry
-from gymnast.wire.calls import Calls, Scope
 
 __all__ = [
     "CALL_TIMEOUT_S",
@@ -81,7 +80,6 @@ __all__ = [
 SESSION_ID_KEY: Final = "session_id"
 MAX_NUM_TRIES: Final = 3
 CONNECT_FOR_S: Final = 60.0
-CALL_TIMEOUT_S: Final = 3600.0
 ServerStatus: TypeAlias = Literal["success", "connection_error", "timeout", "unknown_error"]
 
 
@@ -92,6 +90,8 @@ class ServerClient(BaseModel):
     head_server_config: BaseServerConfig
     global_config_dict: DictConfig
     _place: current.Place | None = PrivateAttr(default=None)
+    _token: str | None = PrivateAttr(default=None)
+    """Of the head server's servers; empty where they ask for none, None before it is known."""
 
     @classmethod
     def load_head_server_config(cls) -> BaseServerConfig:
@@ -118,10 +118,20 @@ class ServerClient(BaseModel):
             kwargs["json"] = body.model_dump(mode="json", exclude_unset=True)
         place = self._place or current.current_place()
         calls = place.calls_from_here() if place is not None else None
-        if calls is not None and calls.knows(server_name):
-            return await _hosted(calls, server_name, url_path, method, kwargs)  # type: ignore[return-value] # its like
-        base = self._build_server_base_url(get_first_server_config_dict(self.global_config_dict, server_name))
-        return await request(method=method, url=f"{base}{url_path}", _internal=True, **kwargs)
+        if calls is not None and calls.knows(server_name) and is_json(kwargs):
+            return await call_peer(calls, server_name, url_path, method, kwargs)  # type: ignore[return-value] # its like
+        block = get_first_server_config_dict(self.global_config_dict, server_name)
+        given: Any = kwargs.get("headers") or {}
+        kwargs["headers"] = {**({} if block.get("url") else self._authorization()), **dict(given)}
+        url = f"{self._build_server_base_url(block)}{url_path}"
+        return await request(method=method, url=url, _internal=True, **kwargs)
+
+    def _authorization(self) -> dict[str, str]:
+        """A serve that listens beyond this machine asks for its token."""
+        if self._token is None:
+            head = self.head_server_config
+            self._token = token_for(f"http://{head.host}:{head.port}") or ""
+        return {"authorization": f"Bearer {self._token}"} if self._token else {}
 
     async def get(self, server_name: str, url_path: str, **kwargs: Unpack[_RequestOptions]) -> ClientResponse:
         """Send a GET."""
@@ -145,36 +155,6 @@ class ServerClient(BaseModel):
             return "connection_error"
 
 
-async def _hosted(calls: Calls, name: str, path: str, method: str, options: _RequestOptions) -> HostedResponse:
-    """A call through the cell, on behalf of the attempt that the caller works on."""
-    visit = current.VISIT.get()
-    body = options.get("json")
-    if body is None and isinstance(options.get("data"), (str, bytes)):
-        body = options["data"]
-    # Through bytes and back, as over a socket: neither side sees what the other does to it later.
-    sent = (
-        orjson.loads(body if isinstance(body, (str, bytes)) else orjson.dumps(body, default=_dumped))
-        if body is not None
-        else None
-    )
-    scope = Scope(visit.rollout_id, visit.trail, plain_cookies(options.get("cookies")))
-    timeout = options.get("timeout")
-    seconds = timeout.total if isinstance(timeout, ClientTimeout) else None
-    try:
-        reply = await calls.call(
-            name, path, sent, scope, method=method, stage=stage_of(path), timeout_s=seconds or CALL_TIMEOUT_S
-        )
-    except CallError as error:
-        raise no_reply(error) from error
-    return HostedResponse(reply, method, f"http://{name}{path}")
-
-
-def _dumped(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", exclude_unset=True)
-    raise TypeError(f"{type(value).__name__} is not JSON")
-
-
 async def request(
     method: str,
     url: str,
@@ -184,7 +164,7 @@ async def request(
     """An HTTP request to any URL. Statuses are not looked at; broken connections are tried again a few times."""
     body = kwargs.pop("json", None)
     if body is not None:
-        kwargs["data"] = orjson.dumps(body, default=_dumped)
+        kwargs["data"] = orjson.dumps(body, default=jsonable)
         given: Any = kwargs.get("headers") or {}
         kwargs["headers"] = {"content-type": "application/json", **dict(given)}
     if kwargs.get("cookies"):

@@ -29,6 +29,7 @@ _KINDS: Final = {
 
 def stage_of(path: str) -> Stage:
     """The stage of a call; a path that is none of the contract's is a tool."""
+    path = path.partition("?")[0]
     if path.startswith("/ng-rollout/"):
         path = "/" + path.split("/", 3)[-1].removeprefix("training-token-capture/")
     return _STAGES.get(path, Stage.TOOL)
@@ -40,11 +41,15 @@ def failure_of(instance: str, path: str, error: BaseException) -> FailureDetail:
     if isinstance(detail, FailureDetail):
         return detail
     stage = stage_of(path)
+    said = str(error)
+    content = getattr(error, "response_content", None)
+    if isinstance(content, bytes) and content:
+        said += f": {content.decode('utf-8', errors='replace')}"
     return FailureDetail(
         _KINDS[stage],
         stage,
-        f"{instance} raised {type(error).__name__} at {path}: {bounded(str(error), 500)}",
+        f"{instance} raised {type(error).__name__} at {path}: {bounded(said, 500)}",
         instance=instance,
         status=500,
-        body=bounded(repr(error)),
+        body=bounded(said if content else repr(error)),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import sys
 import time
@@ -118,9 +119,10 @@ def speaker(name: str, task: int) -> Callable[[str], None]:
     """Talk goes to standard error, with the name of the component before each line."""
 
     def say(text: str) -> None:
-        for line in text.splitlines():
-            sys.stderr.write(f"[{name}.{task}] {line}\n")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # a job's log that cannot be written is no reason to end what runs
+            for line in text.splitlines():
+                sys.stderr.write(f"[{name}.{task}] {line}\n")
+            sys.stderr.flush()
 
     return say
 

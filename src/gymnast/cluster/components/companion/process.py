@@ -89,15 +89,46 @@ class Guarded:
 
 
 def _copy(out: BinaryIO, log: Path, aloud: bool) -> None:  # noqa: FBT001 - a thread's arguments
-    with out, log.open("ab", buffering=0) as file:
-        while True:
-            data = os.read(out.fileno(), 1 << 16)
-            if not data:
-                return
-            file.write(data)
+    """Whatever becomes of the log, the pipe is emptied: whoever speaks into a full or a closed one hangs or dies."""
+    with out, contextlib.closing(_Log(log)) as kept:
+        while data := os.read(out.fileno(), 1 << 16):
+            kept.write(data)
             if aloud:
-                sys.stdout.buffer.write(data)
-                sys.stdout.buffer.flush()
+                with contextlib.suppress(OSError):
+                    _write_all(sys.stdout.fileno(), data)
+
+
+class _Log:
+    """A file on a file system that may refuse writes for a while. What it did not take is said when it takes again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = -1
+        self._lost = 0
+
+    def write(self, data: bytes) -> None:
+        try:
+            if self._fd < 0:
+                self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            if self._lost:
+                _write_all(self._fd, b"\n[up to %d bytes could not be written here]\n" % self._lost)
+                self._lost = 0
+            _write_all(self._fd, data)
+        except OSError:
+            self._lost += len(data)
+            self.close()  # a handle may be stale for good
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+            self._fd = -1
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
 
 
 def described(code: int) -> str:

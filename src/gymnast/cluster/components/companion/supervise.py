@@ -192,7 +192,18 @@ class Supervisor:
             "pid": process.pid,
             "at": time.time(),
         }
-        self._board.publish(address)
+        while not self._is_published(address) and process.ended(_LOOK_S) is None and not self._stopping.asked:
+            pass
+
+    def _is_published(self, address: dict[str, Any]) -> bool:
+        """A file system that refuses for a while is no reason to end a server that is up."""
+        try:
+            self._board.publish(address)
+        except OSError as error:
+            self._say(f"the address of {self._name} cannot be published yet: {error}")
+            self._stopping.wait(_FIRST_PAUSE_S)
+            return False
+        return True
 
     def _reachable_host(self, port: int) -> str:
         """The first of our names under which it answers."""

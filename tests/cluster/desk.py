@@ -1,0 +1,49 @@
+"""A folder in which somebody works with a cluster, and the commands that are typed there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.cluster.runs import CONFIG, STEADY
+from tests.support import Outcome, run_command, write_jsonl
+
+_MEAN: Final = "++steady_agent.responses_api_agents.steady_agent.mean_s"
+
+
+class Desk:
+    """A folder in which somebody works."""
+
+    def __init__(self, folder: Path, tasks: int = 30) -> None:
+        self.folder = folder
+        self.rows = [{"responses_create_params": {"input": f"question {task}"}} for task in range(tasks)]
+        write_jsonl(folder / "tasks.jsonl", self.rows)
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "x.jsonl"
+
+    def gymnast(self, *words: str) -> Outcome:
+        return run_command(self.folder, "gymnast", *words, timeout_s=180)
+
+    def submit(self, *words: str, mean_s: float = 0.05) -> Outcome:
+        common = ["-c", CONFIG, "--search-dir", str(STEADY), "-i", "tasks.jsonl", "-o", "x.jsonl", "-n", "2"]
+        return self.gymnast("submit", f"{_MEAN}={mean_s}", *common, "--executor", "slurm", *words)
+
+    def cluster(self, **site: Any) -> str:
+        """A cluster's file for --cluster."""
+        (self.folder / "cluster_configs").mkdir(exist_ok=True)
+        (self.folder / "cluster_configs" / "mine.yaml").write_text(yaml.safe_dump({"partition": "cpu", **site}))
+        return "mine"
+
+    def scored(self) -> int:
+        files = self.folder.glob("x_chunks/c/*/[0-9]*.jsonl")
+        return sum(path.read_bytes().count(b"\n") for path in files if "failures" not in path.name)
+
+    def status(self) -> dict[str, Any]:
+        done = self.gymnast("status", "x.jsonl", "--json")
+        assert done.code in {0, 1}, done.err
+        found: dict[str, Any] = done.json()
+        return found
