@@ -91,6 +91,7 @@ class Odd(SimpleResourcesServer):
     async def read(self) -> dict[str, Any]:
         text = await self.server_client.post("odd", "/text", json={})
         lines = await self.server_client.post("odd", "/lines", json={})
+        await text.release()
         return {
             "content": (await text.content.read()).decode(),
             "type": text.content_type,

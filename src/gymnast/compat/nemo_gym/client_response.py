@@ -15,7 +15,7 @@ from yarl import URL
 from gymnast.wire.message import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
     from types import TracebackType
 
     from gymnast.errors import CallError
@@ -50,6 +50,13 @@ def no_reply(error: CallError) -> NoReply | NoReplyInTime:
     """The error that callers of the surface expect where we have none of aiohttp's."""
     in_time = error.detail.kind.endswith("_timeout")
     return NoReplyInTime(error.detail) if in_time else NoReply(error.detail)
+
+
+class Nothing:
+    """Nothing to wait for."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()
 
 
 class HostedResponse:
@@ -129,8 +136,9 @@ class HostedResponse:
         found.detail = self.reply.failure
         return found
 
-    def release(self) -> None:
-        """Nothing is held."""
+    def release(self) -> Nothing:
+        """Nothing is held; callers may await that, as with aiohttp's."""
+        return Nothing()
 
     def close(self) -> None:
         """Nothing is held."""
