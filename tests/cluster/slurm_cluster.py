@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from tests.cluster.runs import wait_until
 
 SCRIPT = Path(__file__).parent / "slurm_up.sh"
+NOT_INSTALLABLE = 77
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class SlurmCluster:
     def up(self) -> None:
         """Start whatever of it does not run."""
         done = subprocess.run([SCRIPT, "up", self.folder], capture_output=True, text=True, check=False, timeout=300)
+        if done.returncode == NOT_INSTALLABLE:
+            pytest.skip(f"Slurm is not installed and cannot be: {done.stderr.strip()}")
         assert done.returncode == 0, done.stdout + done.stderr
 
     def stop_controller(self) -> None:
@@ -73,5 +77,6 @@ def running_slurm(folder: Path) -> Iterator[SlurmCluster]:
             cluster.up()
             yield cluster
         finally:
-            cluster.end_jobs()
+            if shutil.which("scancel"):
+                cluster.end_jobs()
             subprocess.run([SCRIPT, "wipe", folder], check=True, capture_output=True, timeout=60)

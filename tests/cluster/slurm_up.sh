@@ -6,7 +6,8 @@
 #   slurm_up.sh wipe DIR    stop everything and remove the folder
 #
 # NODES, CPUS, MEMORY_MB and GPUS shape the nodes (GPUs are names only: counted and bound, never used).
-# Ports are free ones, chosen at the first `up`. Debian's slurm-wlm and munge are installed if they are missing.
+# Ports are free ones, chosen at the first `up`. Debian's slurm-wlm and munge are installed if they are missing;
+# 77 is the exit code where they cannot be.
 set -euo pipefail
 
 action=${1:?up, down or wipe}
@@ -47,8 +48,8 @@ kill_steps() { # what runs below a node's daemon outlives it
 
 install_missing() {
   command -v slurmctld >/dev/null && command -v munged >/dev/null && return
-  apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge >/dev/null
+  { apt-get update -qq &&
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge >/dev/null; } || exit 77
 }
 
 free_ports() { # COUNT; all are held until the last is known, so none is named twice
