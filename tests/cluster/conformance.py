@@ -167,6 +167,24 @@ class ExecutorConformance(ABC):
         with pytest.raises(UserError, match=refused.words):
             refused.executor.submit(run.wanted(1), 1)
 
+    def test_what_was_only_intended_is_found_again(self, tmp_path: Path, submitted: list[Submission]) -> None:
+        """Whoever submitted died before it could say what it had started."""
+        run = shared_run(tmp_path, tasks=20, chunk_rows=10, mean_s=0.2)
+        noted: list[Submission] = []
+
+        def note(intent: Submission) -> None:
+            noted.append(intent)
+            found = self.executor().find(intent)
+            assert found is None or all(view.state.is_over for view in self.executor().states(found)), "not started yet"
+
+        submission = self.executor().submit(run.wanted(2), 1, note)
+        submitted.append(submission)
+        wait_until(lambda: self.executor().find(noted[0]) is not None, "found", within_s=self.start_s)
+        found = self.executor().find(noted[0])
+        assert found == submission
+        self.executor().cancel(found)
+        assert {view.state for view in self.finished(submission)} <= {JobState.CANCELLED, JobState.COMPLETED}
+
     def test_two_submissions_share_a_run(self, tmp_path: Path, submitted: list[Submission]) -> None:
         run = shared_run(tmp_path, tasks=40, chunk_rows=5)
         both = [self.submit(run, submitted, 2) for _ in range(2)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -173,6 +175,25 @@ def test_a_policy_server_in_every_job(desk: Desk) -> None:
     folder = Path(done.json()["submission"]["details"]["folder"])
     said = [path.read_text() for path in folder.glob("*/logs/policy.*.log")]
     assert sorted(text.split("GPUs:")[1].split()[0] for text in said) == ["0,1", "0,1", "2,3", "2,3"], "two in each job"
+
+
+@pytest.mark.parametrize("executor", ["slurm", "local"])
+def test_a_sandbox_in_every_job(desk: Desk, executor: str) -> None:
+    """A worker starts when the sandbox of its job answers, and has its address in its environment."""
+    sandbox = ["--with-sandbox", "--sandbox-command", f"{sys.executable} {ENGINE} --port {{port}}"]
+    done = desk.submit(*sandbox, "--workers", "2", "--chunk-rows", "5", "--executor", executor, mean_s=0.5)
+    assert done.code == 0, done.err
+    wait_until(lambda: desk.scored() > 0, "the first")
+    holder = json.loads(next(desk.folder.glob("x_chunks/c/*/lease.1.json")).read_text())["holder"]
+    variables = Path(f"/proc/{holder['pid']}/environ").read_text().split("\0")
+    host, port = (
+        next(one for one in variables if one.startswith(f"NEMO_SKILLS_SANDBOX_{name}=")).partition("=")[2]
+        for name in ("HOST", "PORT")
+    )
+    with urllib.request.urlopen(f"http://{host}:{port}/health", timeout=10) as answer:
+        assert answer.status == 200
+    wait_until(lambda: not desk.status()["owed"] + desk.status()["in_flight"], "all settled", within_s=90)
+    wait_until(lambda: {view["state"] for view in desk.status()["jobs"]} == {"completed"}, "all ended")
 
 
 def test_a_worker_in_a_container(desk: Desk) -> None:

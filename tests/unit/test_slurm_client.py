@@ -20,7 +20,7 @@ from gymnast.cluster.slurm.client import Slurm
 from gymnast.cluster.slurm.executor import SlurmExecutor
 from gymnast.cluster.slurm.states import exit_code, read_squeue, state_of
 from gymnast.cluster.submitting import Standing, is_meant
-from gymnast.errors import NotFoundError, UserError
+from gymnast.errors import NotFoundError, StartError, UserError
 from gymnast.types.failure import KINDS
 
 SQUEUE = """\
@@ -123,6 +123,28 @@ def test_what_squeue_forgot_accounting_may_know() -> None:
     ]
     assert Slurm(FakeHost({"squeue": forgotten})).views(["7"]) == []
     assert Slurm(FakeHost({})).views([]) == []
+
+
+def test_jobs_are_known_by_a_word_of_their_scripts() -> None:
+    """Arrays and heterogeneous jobs have one number each, and accounting knows what squeue has forgotten."""
+    squeue = (
+        "21_[3-9] /a b/workers.sh it\n21_2 /a b/workers.sh it\n19+0 /w.sh it\n19+1 /w.sh it\n5 /w.sh it-finish\n6\n\n"
+    )
+    sacct = "9_0|sbatch --parsable /a|b/workers.sh it\n8|sbatch --parsable /w.sh\n"
+    host = FakeHost({"squeue": Answer(0, squeue, ""), "sacct": Answer(0, sacct, "")})
+    assert Slurm(host).told("it", 1794746524.0) == ["9", "19", "21"]
+    assert Slurm(FakeHost({"squeue": Answer(0, squeue, "")})).told("it-finish", 0.0) == ["5"]
+    with pytest.raises(UserError, match="does not list jobs"):
+        Slurm(FakeHost({})).told("it", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"), [("invalid partition", StartError), ("Socket timed out on send/recv operation", UserError)]
+)
+def test_a_refusal_that_may_be_none_is_told_apart(said: str, kind: type[UserError]) -> None:
+    with pytest.raises(UserError) as caught:
+        Slurm(FakeHost({"sbatch": Answer(1, "", said)})).submit("/run/job.sh")
+    assert type(caught.value) is kind
 
 
 def test_a_scheduler_that_does_not_answer_is_an_error() -> None:

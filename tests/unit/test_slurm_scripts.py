@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.cluster.code_travel import Code
+from gymnast.cluster.components.sandbox import ITS_ADDRESS, SandboxWanted, sandbox_component
 from gymnast.cluster.components.spec import Component, Container, Mount, ReadyCheck
 from gymnast.cluster.executor import WorkersWanted
 from gymnast.cluster.site import Resources, Site, parse_site
@@ -105,6 +106,15 @@ def servers(runtime: str) -> Job:
     return worker_job(WANTED, 3, FOLDER, SlurmOptions(site=site, beside=(policy,), worker=WORKER))
 
 
+def sandbox() -> Job:
+    """Policy, sandbox service and worker in one job."""
+    site = _contained("pyxis")
+    walls = sandbox_component(SandboxWanted(), Container("sandbox", "/images/sandbox.sqsh"))
+    worker = replace(WORKER, environment=ITS_ADDRESS, needs=("policy", "sandbox"))
+    policy = replace(POLICY, nodes=1, container=site.container_named("vllm"))
+    return worker_job(WANTED, 3, FOLDER, SlurmOptions(site=site, beside=(policy, walls), worker=worker))
+
+
 def heterogeneous() -> Job:
     """Servers and worker on different kinds of nodes; not an array, as Slurm has none of these."""
     policy, worker = replace(POLICY, het_group=1), replace(WORKER, het_group=0)
@@ -135,6 +145,7 @@ JOBS = {
     "everything": everything(),
     "servers_pyxis": servers("pyxis"),
     "servers_apptainer": servers("apptainer"),
+    "sandbox": sandbox(),
     "heterogeneous": heterogeneous(),
     "finish": finish(),
 }

@@ -55,6 +55,18 @@ def test_a_server_in_the_job_is_a_component(capsys: pytest.CaptureFixture[str]) 
     assert "--ntasks=2" in shown
 
 
+def test_a_sandbox_in_the_job_is_a_component(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = "runtime: pyxis\npython: python3\ncontainers: {sandbox: /images/s.sqsh, other: /images/o.sqsh}\n"
+    (desk / "cluster_configs" / "mine.yaml").write_text(site)
+    assert submit("--cluster", "mine", "--with-sandbox", "--dry-run") == 0
+    shown = capsys.readouterr().out
+    assert shown.index("--container-image=/images/s.sqsh") > shown.index("start sandbox srun")
+    assert "start worker srun" in shown
+    assert submit("--cluster", "mine", "--with-sandbox", "--sandbox-container", "other", "--dry-run") == 0
+    assert "--container-image=/images/o.sqsh" in capsys.readouterr().out
+    assert submit("--cluster", "mine", "--with-sandbox", "--sandbox-container", "none", "--dry-run") == 2
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -68,6 +80,9 @@ def test_a_server_in_the_job_is_a_component(capsys: pytest.CaptureFixture[str]) 
         (["--executor", "ray", "--server", "vllm", "-m", "x"], "servers in the job need Slurm"),
         (["--server", "vllm", "-m", "x", "--model-url", "http://a/v1"], "either in the job"),
         (["--server-gpus", "8"], "for a server of the job, and there is none"),
+        (["--with-sandbox"], "needs a container or a command for the sandbox service"),
+        (["--sandbox-command", "x"], "give --with-sandbox, too"),
+        (["--executor", "ray", "--with-sandbox", "--sandbox-command", "x"], "servers in the job need Slurm"),
     ],
 )
 def test_refusals_say_what_to_do(desk: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

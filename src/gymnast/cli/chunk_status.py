@@ -66,14 +66,15 @@ def one_line(account: RunAccount) -> str:
 
 
 def _jobs(layout: ChunkLayout) -> list[JobView]:
-    from gymnast.cluster.executors import executor_for
+    from gymnast.cluster.executors import executor_for, located
     from gymnast.cluster.submissions import read_submissions
     from gymnast.errors import UserError
 
     found: list[JobView] = []
     for submission in read_submissions(layout):
         try:
-            found += executor_for(submission).states(submission)
+            known = located(submission)
+            found += executor_for(known).states(known) if known is not None else []
         except UserError as error:
             shared.say(f"note: {submission.executor} does not say how its jobs stand: {error.what}")
     return found

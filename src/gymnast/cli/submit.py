@@ -14,6 +14,7 @@ from gymnast.cli.borrowing import borrowing
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gymnast.cluster.components.sandbox import SandboxWanted
     from gymnast.cluster.order import ConfigNames
     from gymnast.cluster.pipeline_options import ServerOptions
     from gymnast.cluster.site import Site
@@ -37,6 +38,7 @@ _SERVER: Final = (
     *("server_container", "server_replicas", "tensor_parallel", "pipeline_parallel", "data_parallel"),
     *("server_restarts", "server_ready_path", "server_ready_timeout_s", "trust_remote_code"),
 )
+_SANDBOX: Final = ("with_sandbox", "sandbox_container", "sandbox_command")
 _RESOURCES: Final = (
     *("partition", "account", "qos", "time", "nodes", "exclusive", "gres", "gpus_per_node", "cpus_per_task"),
     *("memory", "comment", "mail_user", "mail_type", "extra_sbatch"),
@@ -47,6 +49,7 @@ _RESOURCES: Final = (
     configured=(collect.command, _CONFIG),
     asked=(collect.command, _REQUEST),
     served=(nemo_gym_rollouts.command, _SERVER),
+    walled=(nemo_gym_rollouts.command, _SANDBOX),
 )
 def command(
     overrides: shared.Overrides = None,
@@ -54,6 +57,7 @@ def command(
     configured: dict[str, Any],
     asked: dict[str, Any],
     served: dict[str, Any],
+    walled: dict[str, Any],
     workers: Annotated[int, typer.Option("--workers", "--jobs", min=1, help="Workers that should work on it.")] = 8,
     at_once: Annotated[
         int | None, typer.Option("--at-once", min=1, help="Of these, how many may run at the same time.")
@@ -144,6 +148,7 @@ def command(
         chunk_rows=chunk_rows,
         code=chosen_code(code),
         server=server,
+        sandbox=_sandbox(**walled),
         run_after=tuple(run_after or ()),
         finish=(*(("merge",) if merge else ()), *(("profile",) if merge and profile else ())),
         name=name or f"gymnast-{asked['output'].stem}",
@@ -192,6 +197,18 @@ def _server(served: dict[str, Any], configured: dict[str, Any]) -> ServerOptions
         configured["model"] = served_name(server.wanted(None, None))
         configured["model_url"] = TO_BE_PUBLISHED
     return server
+
+
+def _sandbox(*, with_sandbox: bool, sandbox_container: str, sandbox_command: str | None) -> SandboxWanted | None:
+    from gymnast.cluster.components.sandbox import SandboxWanted
+    from gymnast.cluster.components.servers import split_arguments
+    from gymnast.errors import UserError
+
+    if with_sandbox:
+        return SandboxWanted(sandbox_container, split_arguments(sandbox_command))
+    if sandbox_command is not None:
+        raise UserError("--sandbox-command is for a sandbox service in each job", next="give --with-sandbox, too")
+    return None
 
 
 def _names(overrides: list[str], configured: dict[str, Any]) -> ConfigNames:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -59,7 +60,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     executor: str
     jobs: tuple[str, ...]
-    """Ids that `states`, `cancel` and `logs` understand; an array counts as one job here."""
+    """Ids that `states`, `cancel` and `logs` understand; an array counts as one job here.
+
+    None in an intent, which is noted before anything is started: `find` says what became of it.
+    """
     workers: int
     at: float
     by: str
@@ -82,13 +86,25 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     log: str | None = None
 
 
+def unnoted(intent: Submission) -> None:
+    """What is intended is written down nowhere."""
+
+
 class ClusterExecutor(Protocol):
     """Starts workers somewhere."""
 
     name: str
 
-    def submit(self, wanted: WorkersWanted, number: int) -> Submission:
-        """Start (or queue) the workers. Raises UserError with the scheduler's own words if it refuses."""
+    def submit(self, wanted: WorkersWanted, number: int, note: Callable[[Submission], None] = unnoted) -> Submission:
+        """Start (or queue) the workers; `note` is told what is intended before the first of them is started.
+
+        Raises UserError with the scheduler's own words if it refuses: StartError or NotFoundError where it is sure
+        that nothing was started or all of it was taken back.
+        """
+        ...
+
+    def find(self, intent: Submission) -> Submission | None:
+        """What was started for an intent by a process that died before it could say so; None if nothing was."""
         ...
 
     def states(self, submission: Submission) -> list[JobView]:

@@ -17,6 +17,11 @@ def executor_for(submission: Submission) -> ClusterExecutor:
     return executor_named(submission.executor)
 
 
+def located(submission: Submission) -> Submission | None:
+    """A submission as it was recorded; of one that was only intended, what its scheduler has of it."""
+    return submission if submission.jobs else executor_for(submission).find(submission)
+
+
 def executor_named(name: str) -> ClusterExecutor:
     """An executor as it is without options, by its name."""
     if name == "local":

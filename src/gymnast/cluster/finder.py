@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.cluster.held_chunk import HeldChunk, read_rows
 from gymnast.cluster.lease import ask_for_rows, claim, first_beat, write_beat
+from gymnast.cluster.standby import Standby
 from gymnast.errors import UserError
 from gymnast.store.chunk_layout import parent_of
 from gymnast.store.chunk_look import ChunkView, look_at_chunk, views_below
@@ -65,6 +66,7 @@ class Finder:
         self._holder = holder
         self._watch = watch
         self._clock = clock
+        self._standby = Standby(layout, plan.run_id, holder, watch.lease_s)
         self._stamp = self._plan_stamp()
         # Each worker begins elsewhere: they would all try the same chunk otherwise.
         start = zlib.crc32(holder.worker.encode()) % max(1, len(plan.chunks))
@@ -85,9 +87,21 @@ class Finder:
         With `asks`, if none is free: take over what was left behind, or ask others for rows that they have not begun.
         """
         self._refuse_another_plan()
-        found = self._find_fresh()
-        if found is not None:
-            return found
+        found = self._find_fresh() or self._find_left(held, asks=asks)
+        if found is not Nothing.NOW:
+            self._standby.leave()
+        return found
+
+    def stays(self, *, takes: bool) -> bool:
+        """Whether this worker is one of the few that wait for what others leave; with `takes`, it becomes one."""
+        roots = {name.split(".")[0] for name in self.given_up}
+        return self._standby.stays(self._clock.monotonic(), takes=takes and not self._left.keys() <= roots)
+
+    def leave(self) -> None:
+        """This worker ends."""
+        self._standby.leave()
+
+    def _find_left(self, held: Collection[str], *, asks: bool) -> HeldChunk | Nothing:
         if not asks:
             return Nothing.NOW
         busiest: ChunkView | None = None

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gymnast.errors import UserError
+from gymnast.errors import NotFoundError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,7 @@ def _run(command: list[str], timeout_s: float, *, where: str) -> Answer:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except FileNotFoundError as error:
-        raise UserError(
+        raise NotFoundError(
             f"there is no command `{command[0]}` on {where}",
             next="run this where it is (a login node), or over ssh with --host",
         ) from error

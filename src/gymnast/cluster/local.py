@@ -17,7 +17,7 @@ import msgspec
 
 from gymnast.cluster.components.packing import write_orders
 from gymnast.cluster.components.spec import Component
-from gymnast.cluster.executor import JobState, JobView, Submission
+from gymnast.cluster.executor import JobState, JobView, Submission, unnoted
 from gymnast.cluster.job_folder import TOUCHED_EVERY_S, JobFolder, boot_id
 from gymnast.cluster.kept import END_GRACE_S, Keeping, keep
 from gymnast.cluster.local_keeper import ENDING, Asked, job_name, keeper_name
@@ -26,7 +26,7 @@ from gymnast.errors import StartError, UserError
 from gymnast.runtime.registry import process_start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from gymnast.cluster.executor import WorkersWanted
     from gymnast.cluster.job_folder import JobRecord
@@ -41,14 +41,21 @@ class LocalExecutor:
     name = "local"
 
     def __init__(
-        self, *, foreground: bool = False, grace_s: float = END_GRACE_S, beside: tuple[Component, ...] = ()
+        self,
+        *,
+        foreground: bool = False,
+        grace_s: float = END_GRACE_S,
+        beside: tuple[Component, ...] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._foreground = foreground
         self._grace_s = grace_s
         self._beside = beside
-        """Components that each worker has to itself: a policy server."""
+        """Components that each worker has to itself: a policy server, a sandbox."""
+        self._environment = environment or {}
+        """What a worker is told of them, with places to fill in."""
 
-    def submit(self, wanted: WorkersWanted, number: int) -> Submission:
+    def submit(self, wanted: WorkersWanted, number: int, note: Callable[[Submission], None] = unnoted) -> Submission:
         """Start the workers."""
         wanted = replace(wanted, run=wanted.run.resolve())
         folder = JobFolder(job_folder(wanted.run, number))
@@ -64,16 +71,24 @@ class LocalExecutor:
             folder.create()
         except OSError as error:
             raise UserError(f"cannot start workers: {error.strerror}", where=str(folder.path)) from error
-        keeper = self._keep_here(keeping) if self._foreground else _start_keeper(keeping)
-        return Submission(
+        intent = Submission(
             number=number,
             executor=self.name,
-            jobs=(keeper,),
+            jobs=(),
             workers=wanted.count,
             at=time.time(),
             by=submitter(),
             details={"folder": str(folder.path), "host": socket.gethostname(), "boot": boot_id()},
         )
+        note(intent)
+        keeper = self._keep_here(keeping) if self._foreground else _start_keeper(keeping)
+        return msgspec.structs.replace(intent, jobs=(keeper,))
+
+    def find(self, intent: Submission) -> Submission | None:
+        """What was started for an intent: the records of its workers name their keeper."""
+        folder = JobFolder(Path(intent.details["folder"]))
+        jobs = [record.job for worker in range(intent.workers) if (record := folder.read(worker)) is not None]
+        return msgspec.structs.replace(intent, jobs=(jobs[0].rpartition("_")[0],)) if jobs else None
 
     def states(self, submission: Submission) -> list[JobView]:
         """How its workers stand."""
@@ -111,7 +126,9 @@ class LocalExecutor:
             return worker_command(wanted, tethered=self._foreground)
         needs = tuple(one.name for one in self._beside)
         command = worker_command(wanted, tethered=False)
-        worker = Component("worker", command, needs=needs, is_main=True, stop_s=self._grace_s)
+        worker = Component(
+            "worker", command, environment=self._environment, needs=needs, is_main=True, stop_s=self._grace_s
+        )
         write_orders(folder / "orders", [*self._beside, worker])
         return (
             *(sys.executable, "-m", "gymnast.cluster.components.here"),

@@ -17,11 +17,11 @@ import msgspec
 
 from gymnast.cluster.account import Observer, RunAccount, account_from
 from gymnast.cluster.record_index import RecordIndex, in_plan_order, mapped
+from gymnast.cluster.turns import one_writer
 from gymnast.errors import DataError
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.chunk_look import chunk_views, read_chunk_plan
 from gymnast.store.chunk_records import pieces_of
-from gymnast.store.lock import RunLock
 from gymnast.store.manifest import Counts, RunState, read_manifest, write_manifest
 from gymnast.store.replacing import replacing, write_replacing
 from gymnast.types.failure import BAD_ROW
@@ -48,12 +48,12 @@ def merge(paths: RunPaths, *, partial: bool = False) -> Counts:
     account = account_from(plan, views, Observer())
     if account.unsettled and not partial:
         raise _gap(paths, account)
-    with RunLock(paths.lock):
+    with one_writer(paths.lock, layout.writing) as turn:
         paths.done.unlink(missing_ok=True)
         merging = _Merging(layout, plan)
         with ExitStack() as stack:
-            failures = stack.enter_context(replacing(paths.failures))
-            scored = stack.enter_context(replacing(paths.output))
+            failures = stack.enter_context(replacing(paths.failures, mark=turn.mark))
+            scored = stack.enter_context(replacing(paths.output, mark=turn.mark))
             if layout.bad_rows.exists():
                 shutil.copyfileobj(stack.enter_context(layout.bad_rows.open("rb")), failures)
             for chunk, (_, own) in zip(plan.chunks, groupby(views, _planned_id), strict=True):
@@ -65,6 +65,7 @@ def merge(paths: RunPaths, *, partial: bool = False) -> Counts:
                     where=str(layout.chunks),
                     next="gymnast status RUN shows what is owed now",
                 )
+            turn.check()
         _write_state(paths, plan, counts, account)
     return counts
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnast.cluster.component_jobs import JobWanted, python_of, remember, scripts, site_for, submitted
+from gymnast.cluster.components.sandbox import SandboxWanted
 from gymnast.cluster.components.servers import split_arguments
 from gymnast.cluster.components.spec import Component
 from gymnast.cluster.pipeline_jobs import KEY_VARIABLE, container_of, on_the_host, seed_components
@@ -170,9 +171,7 @@ def nemo_gym_rollouts(
             exclusive=exclusive,
         ),
         gym_path=gym_path,
-        with_sandbox=with_sandbox,
-        sandbox_container=sandbox_container,
-        sandbox_command=split_arguments(sandbox_command),
+        sandbox=SandboxWanted(sandbox_container, split_arguments(sandbox_command)) if with_sandbox else None,
         serve_args=split_arguments(serve_args),
         collect_args=(*split_arguments(collect_args), *(word for word in (ctx.args if ctx else ()) if word)),
         before=tuple(tuple(words) for words in before),

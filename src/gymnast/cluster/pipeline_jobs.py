@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gymnast.cluster.components.sandbox import ITS_ADDRESS, sandbox_component
 from gymnast.cluster.components.servers import POLICY, kind_named, served_name, server_component
-from gymnast.cluster.components.spec import Component, ReadyCheck
+from gymnast.cluster.components.spec import Component
 from gymnast.cluster.pipeline_options import DUMMY_KEY
 from gymnast.cluster.seeds import seed_output
-from gymnast.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from gymnast.cluster.site import Site
 
 COLLECT: Final = "collect"
-SANDBOX: Final = "sandbox"
 KEY_VARIABLE: Final = "GYMNAST_POLICY_API_KEY"
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9/_.-]*")
 _WORDS: Final = frozenset({"true", "false", "null", "nan", "inf"})
 _BEFORE_QUOTE: Final = re.compile(r"(\\*)('|$)")
 _DRAIN_S: Final = 300.0
-_SANDBOX_COMMAND: Final = ("/start-with-nginx.sh",)
-"""What starts the service in the sandbox container of NeMo Skills."""
 
 
 def seed_components(wanted: RolloutsWanted, seed: Seed, site: Site, python: str) -> list[Component]:
@@ -41,16 +38,15 @@ def seed_components(wanted: RolloutsWanted, seed: Seed, site: Site, python: str)
         name = server.container or (kind_named(server.type) if site.runtime != "none" else None)
         container = container_of(site, name, wanted.place.mounts)
         found.append(server_component(server.wanted(container, seed)))
-    if wanted.with_sandbox:
-        found.append(_sandbox(wanted, site))
+    if wanted.sandbox is not None:
+        name = wanted.sandbox.container if site.runtime != "none" else None
+        own = container_of(site, name, wanted.place.mounts)
+        found.append(sandbox_component(wanted.sandbox, own, site.where))
     container = container_of(site, wanted.place.container or site.container, wanted.place.mounts)
     needs = tuple(one.name for one in found)
     environment = {"NEMO_GYM_EXTRA_ROOTS": wanted.gym_path} if wanted.gym_path else {}
-    if wanted.with_sandbox:
-        environment |= {
-            "NEMO_SKILLS_SANDBOX_HOST": f"{{host:{SANDBOX}}}",
-            "NEMO_SKILLS_SANDBOX_PORT": f"{{port:{SANDBOX}}}",
-        }
+    if wanted.sandbox is not None:
+        environment |= ITS_ADDRESS
     return [
         *found,
         Component(
@@ -118,23 +114,3 @@ def quoted(text: str) -> str:
         return text
     # A backslash means something only before a quote and at the end.
     return "'" + _BEFORE_QUOTE.sub(lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text) + "'"
-
-
-def _sandbox(wanted: RolloutsWanted, site: Site) -> Component:
-    """The sandbox service of a job; environments that ship with Gymnast need none, they have walls of their own."""
-    if site.runtime == "none" and not wanted.sandbox_command:
-        raise UserError(
-            "with_sandbox needs a container or a command for the sandbox service",
-            where=site.where or "without a cluster's file",
-            next=f"name the container '{wanted.sandbox_container}' in the cluster's file, give --sandbox-command, or "
-            "leave with_sandbox out: environments that ship with Gymnast run programs in a sandbox of their own",
-        )
-    container = container_of(site, wanted.sandbox_container, wanted.place.mounts) if site.runtime != "none" else None
-    return Component(
-        SANDBOX,
-        wanted.sandbox_command or _SANDBOX_COMMAND,
-        container=container,
-        environment={"NGINX_PORT": "{port}", "LISTEN_PORT": "{port}", "NEMO_SKILLS_SANDBOX_PORT": "{port}"},
-        ready=ReadyCheck("/health", deadline_s=600.0),
-        restarts=3,
-    )

@@ -14,6 +14,7 @@ from gymnast.errors import UserError, suggest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gymnast.cluster.components.sandbox import SandboxWanted
     from gymnast.cluster.components.spec import Container, Mount
     from gymnast.cluster.seeds import Seed
 
@@ -194,9 +195,7 @@ class RolloutsWanted:
     place: Place = field(default_factory=Place)
     gym_path: str | None = None
     """A further folder to look up configs and data in, where there is one."""
-    with_sandbox: bool = False
-    sandbox_container: str = "sandbox"
-    sandbox_command: tuple[str, ...] = ()
+    sandbox: SandboxWanted | None = None
     serve_args: tuple[str, ...] = ()
     collect_args: tuple[str, ...] = ()
     before: tuple[tuple[str, ...], ...] = ()

@@ -9,27 +9,25 @@ from __future__ import annotations
 import secrets
 import shutil
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gymnast.cluster.chunks import cut, default_chunk_rows, plan_rows
-from gymnast.cluster.identity import is_gone, this_holder
-from gymnast.cluster.lease import DEFAULT_HEARTBEAT_S, DEFAULT_LEASE_S, Watch, claim, decides, write_end
+from gymnast.cluster.lease import DEFAULT_HEARTBEAT_S, DEFAULT_LEASE_S, decides
 from gymnast.cluster.order import ConfigNames, WorkOptions, WorkOrder, write_order
-from gymnast.cluster.pulse import beating
 from gymnast.cluster.reopening import reopen_failed
+from gymnast.cluster.turns import leased, one_writer
 from gymnast.config.secrets import is_secret_key
 from gymnast.errors import UserError
 from gymnast.rollouts.conduct import bad_row_records
 from gymnast.rollouts.prepare import in_the_way, prepare, remove_prepared
 from gymnast.rollouts.run import CollectRequest, preparation, reachable
-from gymnast.store.chunk_files import ChunkPlan, End, EndKind
+from gymnast.store.chunk_files import ChunkPlan
 from gymnast.store.chunk_layout import ChunkFolder, ChunkLayout
-from gymnast.store.chunk_look import look_at_chunk, read_chunk_plan
-from gymnast.store.lock import RunLock
+from gymnast.store.chunk_look import read_chunk_plan
 from gymnast.store.paths import RunPaths
 from gymnast.store.replacing import create_once, replacing
 
@@ -39,10 +37,6 @@ if TYPE_CHECKING:
     from gymnast.config import Config
     from gymnast.rollouts.prepare import Prepared
     from gymnast.store.chunk_files import Lease
-    from gymnast.store.chunk_look import ChunkLook
-
-_PLANNER: Final = "planning"
-_POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,7 @@ def plan_run(request: CollectRequest, config: Config, names: ConfigNames, how: I
     if request.existing == "refuse" and paths.existing() and not _is_half_planned(paths, layout):
         raise in_the_way(paths)
     layout.folder.mkdir(parents=True, exist_ok=True)
-    with _planning(layout, how.lease_s) as turn, RunLock(paths.lock):
+    with _planning(layout, how.lease_s) as turn, one_writer(paths.lock, layout.writing):
         if turn.was_too_late and request.existing != "resume":
             raise UserError("another submit planned this run just now", where=str(layout.plan), next="use --resume")
         if turn.after_a_dead_one and not layout.is_planned and not paths.output.exists():
@@ -232,25 +226,10 @@ class _Planning:
 @contextmanager
 def _planning(layout: ChunkLayout, lease_s: float) -> Iterator[_Planning]:
     """Hold the right to plan; waits for whoever holds it."""
-    watch, known = Watch(lease_s, is_gone), _stamp(layout)
-    while True:
-        look = look_at_chunk(ChunkFolder(layout.planning), _PLANNER)
-        found = None
-        if look.end is not None or watch.may_claim(look, time.monotonic()):
-            found = claim(look, holder=this_holder("planner"), token=secrets.token_hex(8), at=time.time())
-        if found is not None:
-            break
-        time.sleep(_POLL_S)
-    lease = found.lease
-    with ExitStack() as stack:
-        stack.callback(_end, look, lease)
-        stack.enter_context(beating(look.folder, lease, lease_s / 6))
-        yield _Planning(lease, after_a_dead_one=look.is_held, was_too_late=_stamp(layout) not in {None, known})
-
-
-def _end(look: ChunkLook, lease: Lease) -> None:
-    with suppress(OSError):
-        write_end(look.folder, lease, End(token=lease.token, kind=EndKind.RELEASED, at=time.time()))
+    known = _stamp(layout)
+    with leased(layout.planning, lease_s) as held:
+        was_too_late = _stamp(layout) not in {None, known}
+        yield _Planning(held.lease, after_a_dead_one=held.after_a_dead_one, was_too_late=was_too_late)
 
 
 def _stamp(layout: ChunkLayout) -> tuple[int, int] | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gymnast.cluster.executor import JobState, JobView, Submission
+from gymnast.cluster.executor import JobState, JobView, Submission, unnoted
 from gymnast.cluster.job_folder import TOUCHED_EVERY_S, JobFolder
 from gymnast.cluster.kept import END_GRACE_S, Keeping
 from gymnast.cluster.ray_actor import WorkerActor
@@ -26,7 +26,7 @@ from gymnast.cluster.worker_command import chosen, job_folder, submitter, worker
 from gymnast.errors import NotFoundError, StartError, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from gymnast.cluster.executor import WorkersWanted
 
@@ -61,23 +61,29 @@ class RayExecutor:
     def __init__(self, options: RayOptions | None = None) -> None:
         self._options = options or RayOptions()
 
-    def submit(self, wanted: WorkersWanted, number: int) -> Submission:
+    def submit(self, wanted: WorkersWanted, number: int, note: Callable[[Submission], None] = unnoted) -> Submission:
         """Start the workers; those for which there is no room yet wait in Ray's queue."""
         wanted = replace(wanted, run=wanted.run.resolve(), count=min(wanted.at_once or wanted.count, wanted.count))
         folder = JobFolder(job_folder(wanted.run, number))
         job = f"gymnast-{wanted.run.stem}-{number}-{secrets.token_hex(4)}"
-        with _connected(self._options.address) as ray:
-            folder.create()
-            self._start(ray, wanted, number, job)
-        return Submission(
+        intent = Submission(
             number=number,
             executor=self.name,
-            jobs=(job,),
+            jobs=(),
             workers=wanted.count,
             at=time.time(),
             by=submitter(),
-            details={"folder": str(folder.path), "address": self._options.address or ""},
+            details={"folder": str(folder.path), "address": self._options.address or "", "job": job},
         )
+        with _connected(self._options.address) as ray:
+            folder.create()
+            note(intent)
+            self._start(ray, wanted, number, job)
+        return _begun(intent)
+
+    def find(self, intent: Submission) -> Submission | None:
+        """What was started for an intent. Its actors have their names from it; `states` asks Ray for them."""
+        return _begun(intent)
 
     def states(self, submission: Submission) -> list[JobView]:
         """How its workers stand. Ray is asked about those of which nothing was heard lately."""
@@ -128,6 +134,10 @@ class RayExecutor:
             for actor in started:
                 ray.kill(actor, no_restart=True)
             raise StartError(f"Ray did not start the workers: {_words(error)}", next="see `ray status`") from error
+
+
+def _begun(intent: Submission) -> Submission:
+    return msgspec.structs.replace(intent, jobs=(intent.details["job"],))
 
 
 def _actor_options(options: RayOptions, name: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gymnast.cluster.code_travel import CHOICES, bring_code
+from gymnast.cluster.components.sandbox import ITS_ADDRESS, sandbox_component
 from gymnast.cluster.components.servers import POLICY, kind_named, server_component
 from gymnast.cluster.components.spec import Component
 from gymnast.cluster.executor import WorkersWanted
@@ -23,7 +24,7 @@ from gymnast.cluster.slurm.assembly import WORKER, SlurmOptions, modest
 from gymnast.cluster.slurm.client import Slurm
 from gymnast.cluster.slurm.executor import FINISH, SlurmExecutor
 from gymnast.cluster.submissions import next_number
-from gymnast.cluster.submitting import Standing, one_submit, standing, start_workers
+from gymnast.cluster.submitting import Standing, one_submit, record_found, standing, start_workers
 from gymnast.errors import NotFoundError, UserError, suggest
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.chunk_look import read_chunk_plan
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gymnast.cluster.code_travel import Code, CodeChoice
+    from gymnast.cluster.components.sandbox import SandboxWanted
     from gymnast.cluster.executor import ClusterExecutor, Submission
     from gymnast.cluster.order import ConfigNames
     from gymnast.cluster.pipeline_options import ServerOptions
@@ -58,11 +60,18 @@ class SubmitRequest:
     code: CodeChoice | None = None
     """None: what the container has, where there is one; else as it is installed."""
     server: ServerOptions | None = None
+    sandbox: SandboxWanted | None = None
+    """A sandbox service in each job."""
     run_after: tuple[str, ...] = ()
     finish: tuple[str, ...] = ()
     """Our commands that are run when all workers have ended: `merge`, `profile`."""
     name: str = "gymnast"
     cwd: Path = field(default_factory=Path.cwd)
+
+    @property
+    def serves(self) -> bool:
+        """Whether each job has policy servers of its own."""
+        return self.server is not None and self.server.is_self_hosted
 
     @property
     def run(self) -> Path:
@@ -132,6 +141,7 @@ def submit_run(asked: SubmitRequest) -> Submitted:
     layout = ChunkLayout.of(asked.paths)
     with one_submit(layout):
         before = standing(layout)
+        record_found(layout, before)
         count = before.needed(asked.workers)
         warnings = tuple(planned.warnings)
         if not count:
@@ -181,10 +191,9 @@ def _checked(asked: SubmitRequest) -> SubmitRequest:
     if site.executor == "slurm":
         _choice(asked)
         slurm = Slurm(host_named(site.host, site.ssh_options))
-        if asked.server is not None and asked.server.is_self_hosted:
-            _servers(site, asked.server)
+        _beside(asked)
         return replace(asked, run_after=tuple(slurm.after(one) for one in asked.run_after))
-    if asked.server is not None and asked.server.is_self_hosted and site.executor == "ray":
+    if _beside(asked) and site.executor == "ray":
         raise UserError(
             "servers in the job need Slurm or this machine, not Ray", next="give --model-url of a server that runs"
         )
@@ -201,12 +210,11 @@ def _in_chunks(asked: SubmitRequest) -> InChunks:
 
 
 def _wanted(asked: SubmitRequest, count: int) -> WorkersWanted:
-    hosted = asked.server is not None and asked.server.is_self_hosted
     return WorkersWanted(
         run=asked.run,
         count=count,
         at_once=min(asked.at_once, count) if asked.at_once is not None else None,
-        arguments=("--model-url", f"{{addresses:{POLICY}}}") if hosted else (),
+        arguments=("--model-url", f"{{addresses:{POLICY}}}") if asked.serves else (),
         name=asked.name,
     )
 
@@ -237,22 +245,22 @@ def _executor(asked: SubmitRequest, code: Code, before: Standing) -> ClusterExec
         each = asked.site.resources
         cpus, gpus = float(each.cpus_per_task or 1), float(each.gpus_per_node or 0)
         return RayExecutor(RayOptions(address=asked.site.ray_address, cpus=cpus, gpus=gpus))
-    if asked.server is not None and asked.server.is_self_hosted:
-        return LocalExecutor(beside=_servers(asked.site, asked.server))
+    if beside := _beside(asked):
+        return LocalExecutor(beside=beside, environment=_worker_environment(asked))
     return executor_named(asked.site.executor)
 
 
 def _slurm_options(asked: SubmitRequest, code: Code, before: Standing) -> SlurmOptions:
-    site, server = asked.site, asked.server
-    beside = _servers(site, server) if server is not None and server.is_self_hosted else ()
-    is_spread = bool(beside) and site.worker is not None
-    worker = Component(WORKER, (), needs=tuple(one.name for one in beside), is_main=True)
+    site, beside = asked.site, _beside(asked)
+    is_spread = asked.serves and site.worker is not None
+    needs = tuple(one.name for one in beside)
+    worker = Component(WORKER, (), environment=_worker_environment(asked), needs=needs, is_main=True)
     earlier = [job for one in before.live_submissions() if one.executor == "slurm" for job in one.jobs]
     return SlurmOptions(
         site=site,
         code=code,
         workdir=None if site.container is not None else str(asked.cwd),
-        beside=tuple(replace(one, het_group=1) for one in beside) if is_spread else beside,
+        beside=tuple(replace(one, het_group=int(one.name == POLICY)) for one in beside) if is_spread else beside,
         worker=replace(worker, het_group=0) if is_spread else worker,
         parts=(modest(site, site.worker), site.resources) if is_spread else (),
         after=asked.run_after,
@@ -261,7 +269,19 @@ def _slurm_options(asked: SubmitRequest, code: Code, before: Standing) -> SlurmO
     )
 
 
-def _servers(site: Site, server: ServerOptions) -> tuple[Component, ...]:
-    assert server.type is not None
-    name = server.container or (kind_named(server.type) if site.runtime != "none" else None)
-    return (server_component(server.wanted(site.container_named(name), None)),)
+def _beside(asked: SubmitRequest) -> tuple[Component, ...]:
+    """What each job has besides the worker. Raises UserError for what cannot be."""
+    found: list[Component] = []
+    site, server = asked.site, asked.server
+    if server is not None and server.type is not None:
+        name = server.container or (kind_named(server.type) if site.runtime != "none" else None)
+        found.append(server_component(server.wanted(site.container_named(name), None)))
+    if asked.sandbox is not None:
+        is_contained = site.runtime != "none" and site.executor == "slurm"
+        container = site.container_named(asked.sandbox.container) if is_contained else None
+        found.append(sandbox_component(asked.sandbox, container, site.where))
+    return tuple(found)
+
+
+def _worker_environment(asked: SubmitRequest) -> dict[str, str]:
+    return ITS_ADDRESS if asked.sandbox is not None else {}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gymnast.cluster.executors import executor_for
-from gymnast.cluster.submissions import read_submissions, take_number, write_submission
-from gymnast.errors import UserError
+from gymnast.cluster.executors import executor_for, located
+from gymnast.cluster.submissions import forget_intent, read_submissions, take_number, write_intent, write_submission
+from gymnast.cluster.turns import one_writer
+from gymnast.errors import NotFoundError, StartError, UserError
 from gymnast.store.chunk_look import chunk_views, read_chunk_plan
-from gymnast.store.lock import RunLock
 from gymnast.store.manifest import read_manifest, write_manifest
 
 if TYPE_CHECKING:
@@ -53,14 +54,23 @@ def standing(layout: ChunkLayout) -> Standing:
     """How a planned run stands."""
     plan = read_chunk_plan(layout)
     open_chunks = sum(not view.look.is_done for view in chunk_views(layout, plan))
-    found = [(one, tuple(executor_for(one).states(one))) for one in read_submissions(layout)]
+    begun = [one for one in map(located, read_submissions(layout)) if one is not None]
+    found = [(one, tuple(executor_for(one).states(one))) for one in begun]
     return Standing(open_chunks, len(plan.chunks), tuple(found))
+
+
+def record_found(layout: ChunkLayout, found: Standing) -> None:
+    """Record what a submit had started that was killed before it could. Only while no other submit is at work."""
+    intended = {one.number for one in read_submissions(layout) if not one.jobs}
+    for submission, _ in found.jobs:
+        if submission.number in intended:
+            write_submission(layout, submission)
 
 
 @contextmanager
 def one_submit(layout: ChunkLayout) -> Iterator[None]:
     """Of two submits at the same moment, one counts workers and adds some, then the other."""
-    with RunLock(layout.folder / "submit.lock", patience_s=_PATIENCE_S):
+    with one_writer(layout.folder / "submit.lock", layout.submitting, _PATIENCE_S):
         yield
 
 
@@ -74,18 +84,20 @@ def start_workers(
     """Start workers and record it. `code` says what they run, for the run's manifest."""
     number = take_number(layout)
     try:
-        submission = make_executor(number).submit(wanted, number)
+        submission = make_executor(number).submit(wanted, number, partial(write_intent, layout))
     except UserError as error:
+        if isinstance(error, StartError | NotFoundError):
+            forget_intent(layout, number)
         raise UserError(
             error.what, where=error.where, next=f"{error.next or 'mend that'}; then go on with --resume: it is planned"
         ) from error
     write_submission(layout, submission)
-    _note_code(paths, number, code)
+    _note_code(paths, layout, number, code)
     return submission
 
 
-def _note_code(paths: RunPaths, number: int, code: str) -> None:
-    with RunLock(paths.lock, patience_s=_PATIENCE_S):
+def _note_code(paths: RunPaths, layout: ChunkLayout, number: int, code: str) -> None:
+    with one_writer(paths.lock, layout.writing, _PATIENCE_S):
         manifest = read_manifest(paths.manifest)
         if manifest is not None:
             versions = {**manifest.versions, f"code of submission {number}": code}

@@ -151,6 +151,7 @@ class Tending:
         """Hand back what is held; everything must have been committed."""
         for held in list(self._book.held.values()):
             await self._end(held, why)
+        await asyncio.to_thread(self._finder.leave)
 
     # --- leases ------------------------------------------------------------------------------------------------------
 
@@ -233,7 +234,7 @@ class Tending:
             self._engine.nudge()
             return
         self._look_at = now + self._pause_s() * (0.75 + 0.5 * random.random())  # noqa: S311 - not all at one moment
-        if found is Nothing.EVER or self._is_idle_too_long(now):
+        if found is Nothing.EVER or await self._is_idle_too_long(now):
             self._book.close()
             self._engine.nudge()
 
@@ -251,13 +252,16 @@ class Tending:
         if self._engine.is_at_rest and not self._book.unstarted:
             self._finder.given_up.update(held.chunk.id for held in self._book.held.values() if held.open)
 
-    def _is_idle_too_long(self, now: float) -> bool:
+    async def _is_idle_too_long(self, now: float) -> bool:
         if self._engine.in_flight or self._book.held:
             self._idle_since = None
             return False
         if self._idle_since is None:
             self._idle_since = now
-        return now - self._idle_since >= self._options.linger_s
+        is_long = now - self._idle_since >= self._options.linger_s
+        with suppress(OSError):
+            return not await asyncio.to_thread(self._finder.stays, takes=is_long) and is_long
+        return is_long
 
     # --- trouble -----------------------------------------------------------------------------------------------------
 

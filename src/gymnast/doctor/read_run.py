@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import sys
@@ -23,6 +22,7 @@ from gymnast.store.chunk_look import is_worked_on
 from gymnast.store.keys import key_of_line
 from gymnast.store.keyset import KeySet
 from gymnast.store.lines import numbered_lines
+from gymnast.store.lock import is_locked
 from gymnast.store.manifest import Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def read_run(paths: RunPaths, data: Path | None = None) -> RunFacts:
         failures.lines,
         _profile_rows(paths),
         _source(manifest, data, paths),
-        _is_locked(paths.lock) or is_worked_on(ChunkLayout.of(paths), time.time()),
+        is_locked(paths.lock) or is_worked_on(ChunkLayout.of(paths), time.time()),
         _free_bytes(paths.output.parent),
         failures.first_at,
         failures.last_at,
@@ -83,21 +83,6 @@ def _profile_rows(paths: RunPaths) -> int | None:
     if not profile.exists():
         return None
     return sum(1 for _, line in numbered_lines(profile) if line.strip())
-
-
-def _is_locked(lock: Path) -> bool:
-    """Whether a process writes the run at this moment."""
-    try:
-        fd = os.open(lock, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
 
 
 def _free_bytes(folder: Path) -> int | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,6 +9,7 @@ import msgspec
 from gymnast.errors import NotFoundError
 from gymnast.rollouts.control import ask
 from gymnast.rollouts.snapshot import Snapshot
+from gymnast.store.lock import is_locked
 from gymnast.store.manifest import Manifest, RunState, read_manifest
 from gymnast.store.paths import RunPaths
 
@@ -57,14 +56,4 @@ async def look_at(given: Path) -> RunLook:
 
 def is_being_written(paths: RunPaths) -> bool:
     """Whether a process holds the run's lock."""
-    try:
-        fd = os.open(paths.lock, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
+    return is_locked(paths.lock)

@@ -1,6 +1,7 @@
 """Names of the files of a run that many work on: everything below `dir/x_chunks/`.
 
-plan.json  order.json  bad_rows.jsonl  planning/  submissions/N.json
+plan.json  order.json  bad_rows.jsonl  planning/  submitting/  writing/  standby/N/
+submissions/N.json  submissions/N/intent.json
 c/<chunk>/lease.<epoch>.json  beat.<epoch>.json  end.<epoch>.json  ask.<epoch>.<worker>
 c/<chunk>/<epoch>.jsonl  <epoch>_failures.jsonl  ceded.<epoch>.<k>.json
 """
@@ -48,6 +49,24 @@ class ChunkLayout:
     def planning(self) -> Path:
         """Leased by whoever plans the run."""
         return self.folder / "planning"
+
+    @property
+    def submitting(self) -> Path:
+        """Leased by whoever submits, where files cannot be locked."""
+        return self.folder / "submitting"
+
+    @property
+    def writing(self) -> Path:
+        """Leased by whoever writes the run's own files, where they cannot be locked."""
+        return self.folder / "writing"
+
+    @property
+    def standby(self) -> Path:
+        return self.folder / "standby"
+
+    def standby_place(self, number: int) -> ChunkFolder:
+        """Leased by a worker that waits for what others leave."""
+        return ChunkFolder(self.standby / str(number))
 
     @property
     def submissions(self) -> Path:

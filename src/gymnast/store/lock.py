@@ -16,15 +16,43 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-_PATIENCE_S: Final = 0.1
+LOCK_PATIENCE_S: Final = 0.1
 _PAUSE_S: Final = 0.02
 _NO_LOCKS: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
+
+
+class NoLocksError(UserError):
+    """The file system cannot lock files."""
+
+
+def being_written(holder: str, where: Path) -> UserError:
+    """What is said to whoever wants to write as well."""
+    return UserError(
+        f"another process is writing this run: {holder or 'unknown'}",
+        where=str(where),
+        next="wait for it, watch it with gymnast status RUN, or choose another --output",
+    )
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock at this moment. Where files cannot be locked, none does."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(fd)
+    return False
 
 
 class RunLock:
     """Held while a process writes a run's files. `patience_s`: how long another holder is waited for."""
 
-    def __init__(self, path: Path, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, path: Path, patience_s: float = LOCK_PATIENCE_S) -> None:
         self._path = path
         self._patience_s = patience_s
         self._fd = -1
@@ -58,19 +86,16 @@ class RunLock:
             os.close(self._fd)
             if not is_last_try:
                 return False
-            raise UserError(
-                f"another process is writing this run: {holder or 'unknown'}",
-                where=str(self._path),
-                next="wait for it, watch it with gymnast status RUN, or choose another --output",
-            ) from error
+            raise being_written(holder, self._path) from error
         except OSError as error:
             os.close(self._fd)
             if error.errno not in _NO_LOCKS:
                 raise
-            raise UserError(
+            raise NoLocksError(
                 f"files cannot be locked here: {error.strerror}",
                 where=str(self._path),
-                next="have the file system mounted with locks (Lustre: the option `flock`), or choose another folder",
+                next="have the file system mounted with locks (Lustre: the option `flock`), choose another folder, or "
+                "use gymnast submit, which can do without them",
             ) from error
         if os.fstat(self._fd).st_nlink:
             return True

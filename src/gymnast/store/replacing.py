@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def replacing(path: Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
+def replacing(path: Path, *, sync: bool = True, mark: str = "") -> Iterator[IO[bytes]]:
     """A file to write that takes its name only when it is whole and on disk.
 
-    Without `sync` it may be missing after a power failure: for what is written again soon anyway.
+    Without `sync` it may be missing after a power failure: for what is written again soon anyway. With a `mark` of its
+    own each of several writers writes a file of its own, and the last one's stays.
     """
-    temporary = path.with_name(path.name + ".new")
+    temporary = path.with_name(f"{path.name}{mark}.new")
     try:
         with temporary.open("wb", buffering=1 << 20) as out:
             yield out

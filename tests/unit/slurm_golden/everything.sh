@@ -31,6 +31,7 @@ export PYTHONPATH=/shared/code/1
 export QUOTES=''"'"'"$HOME"`id`'
 
 # From the cluster's file.
+set --
 module load cuda/12
 source /shared/env.sh
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gymnast.cluster.executor import JobState, JobView
 from gymnast.cluster.slurm.states import FORMAT, exit_code, read_squeue, state_of
-from gymnast.errors import NotFoundError, UserError
+from gymnast.errors import NotFoundError, StartError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,8 +17,14 @@ if TYPE_CHECKING:
     from gymnast.cluster.hosts import Answer, Host
 
 _GONE: Final = ("Invalid job id", "already completing or completed", "does not exist")
+_IN_DOUBT: Final = ("timed out",)
+"""What sbatch says when the controller may have queued the job all the same."""
 _SECONDS: Final = ("env", "SLURM_TIME_FORMAT=%s")
 _JOB: Final = re.compile(r"\d+(?:_\d+|\+\d+)?")
+_ARRAY_OR_PART: Final = re.compile(r"[_+ ]")
+"""What comes after the number where squeue and sacct name a job: `17_[0-3] …`, `17_2 …`, `17+0 …`, `17 …`."""
+_OTHER_CLOCKS_S: Final = 2 * 86400.0
+"""Accounting is asked by days, of which another host may have another than we."""
 _SACCT: Final = "JobID,State,ExitCode,NodeList,Start,End"
 _DEPENDENCY: Final = re.compile(r"(after\w*):(.+)")
 
@@ -28,12 +35,13 @@ class Slurm:
 
     host: Host
 
-    def submit(self, script: str) -> str:
-        """Queue a script that lies on the shared file system. Returns the job's number."""
-        said = self.host.run(("sbatch", "--parsable", script))
+    def submit(self, script: str, *words: str) -> str:
+        """Queue a script that lies on the shared file system, with words for it. Returns the job's number."""
+        said = self.host.run(("sbatch", "--parsable", script, *words))
         number = said.out.strip().split(";")[0].splitlines()[-1:]
         if said.code or not number or not number[0].isdecimal():
-            raise UserError(
+            is_sure = not any(word in said.err for word in _IN_DOUBT)
+            raise (StartError if is_sure else UserError)(
                 f"Slurm refuses the job: {said.words}",
                 where=f"sbatch {script} on {self.host.name}",
                 next=_next_after(said, self.host.name),
@@ -69,6 +77,17 @@ class Slurm:
             raise UserError(f"Slurm does not list jobs: {said.words}", where=f"squeue on {self.host.name}")
         return sorted({line.split()[-1] for line in said.out.splitlines() if line.strip()}, key=int)
 
+    def told(self, word: str, since: float) -> list[str]:
+        """The numbers of the user's own jobs whose scripts were given this word, over or not, the oldest first."""
+        said = self.host.run(("squeue", "-h", "--me", "-t", "all", "-o", "%i %o"))
+        if said.code:
+            raise UserError(f"Slurm does not list jobs: {said.words}", where=f"squeue on {self.host.name}")
+        day = time.strftime("%Y-%m-%d", time.localtime(since - _OTHER_CLOCKS_S))
+        forgotten = self._accounting("-S", day, "-o", "JobID,SubmitLine")
+        lines = [*said.out.splitlines(), *(line.replace("|", " ", 1) for line in forgotten)]
+        found = {_ARRAY_OR_PART.split(line)[0] for line in lines if line.split()[-1:] == [word]}
+        return sorted(found, key=int)
+
     def after(self, asked: str) -> str:
         """What `--run-after` means to Slurm: a number, a job's name, or either with `afterany:` before it."""
         match = _DEPENDENCY.fullmatch(asked)
@@ -86,12 +105,16 @@ class Slurm:
         """What accounting knows of jobs that the controller has forgotten; nothing where there is none."""
         if not jobs:
             return []
-        line = (*_SECONDS, "sacct", "-n", "-P", "-X", "-j", ",".join(jobs), "-o", _SACCT)
+        lines = self._accounting("-j", ",".join(jobs), "-o", _SACCT)
+        return [view for view in map(_from_sacct, lines) if view is not None]
+
+    def _accounting(self, *words: str) -> list[str]:
+        """What accounting answers; nothing where there is none, or one that is too old for the question."""
         try:
-            said = self.host.run(line)
+            said = self.host.run((*_SECONDS, "sacct", "-n", "-P", "-X", *words))
         except UserError:
             return []
-        return [] if said.code else [view for view in map(_from_sacct, said.out.splitlines()) if view is not None]
+        return [] if said.code else said.out.splitlines()
 
 
 def _from_sacct(line: str) -> JobView | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import time
 import zlib
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gymnast.cluster.components.packing import write_orders
-from gymnast.cluster.executor import JobState, JobView, Submission
+from gymnast.cluster.executor import JobState, JobView, Submission, unnoted
 from gymnast.cluster.hosts import host_named
 from gymnast.cluster.slurm.assembly import SlurmOptions, finish_job, job_components, worker_job
 from gymnast.cluster.slurm.client import Slurm
@@ -24,10 +25,14 @@ from gymnast.store.paths import RunPaths
 from gymnast.store.replacing import write_replacing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gymnast.cluster.executor import WorkersWanted
 
 FINISH: Final = "finish"
 """The entry of a submission's details that names the job which merges."""
+_TOKEN: Final = "token"
+"""The entry with the word that scripts are given: Slurm shows it, and the user's name and comment stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +60,37 @@ class SlurmExecutor:
             found.append(Script(folder / "finish.sh", render(job)))
         return found
 
-    def submit(self, wanted: WorkersWanted, number: int) -> Submission:
+    def submit(self, wanted: WorkersWanted, number: int, note: Callable[[Submission], None] = unnoted) -> Submission:
         """Write the scripts and queue them. Nothing stays queued if not all of it is."""
         wanted, folder = self._placed(wanted, number)
         self._write_files(wanted, folder)
-        slurm = Slurm(host_named(self._options.site.host, self._options.site.ssh_options))
-        details = self._details(folder, wanted)
+        intent = self._intent(wanted, number, folder)
+        note(intent)
+        slurm, details = _slurm(intent), dict(intent.details)
         jobs: list[str] = []
         try:
             for element in range(wanted.count if self._options.is_spread else 1):
                 job = worker_job(wanted, number, folder, self._options, jobs)
                 name = f"worker_{element}.sh" if self._options.is_spread else "workers.sh"
-                jobs.append(_queue(slurm, folder / name, render(job)))
+                jobs.append(_queue(slurm, folder / name, render(job), details[_TOKEN]))
             if self._options.finish:
                 job = finish_job(wanted, number, folder, self._options, jobs)
-                details[FINISH] = _queue(slurm, folder / "finish.sh", render(job))
+                details[FINISH] = _queue(slurm, folder / "finish.sh", render(job), _of_finish(details[_TOKEN]))
         except BaseException:
             _take_back(slurm, jobs)
             raise
-        return Submission(
-            number=number,
-            executor=self.name,
-            jobs=tuple(jobs),
-            workers=wanted.count,
-            at=time.time(),
-            by=submitter(),
-            details=details,
-        )
+        return msgspec.structs.replace(intent, jobs=tuple(jobs), details=details)
+
+    def find(self, intent: Submission) -> Submission | None:
+        """What was queued for an intent: Slurm knows jobs by the word that their scripts were given."""
+        slurm, token = _slurm(intent), intent.details[_TOKEN]
+        jobs = slurm.told(token, intent.at)
+        if not jobs:
+            return None
+        finish = slurm.told(_of_finish(token), intent.at)
+        details = intent.details | ({FINISH: finish[0]} if finish else {})
+        workers = intent.workers if details["is_array"] == "yes" else len(jobs)
+        return msgspec.structs.replace(intent, jobs=tuple(jobs), workers=workers, details=details)
 
     def states(self, submission: Submission) -> list[JobView]:
         """How its workers stand. Of those that Slurm has forgotten, the run's files know what they did."""
@@ -128,9 +137,21 @@ class SlurmExecutor:
         except OSError as error:
             raise UserError(f"cannot write the job's files: {error.strerror}", where=str(folder)) from error
 
+    def _intent(self, wanted: WorkersWanted, number: int, folder: Path) -> Submission:
+        return Submission(
+            number=number,
+            executor=self.name,
+            jobs=(),
+            workers=wanted.count,
+            at=time.time(),
+            by=submitter(),
+            details=self._details(folder, wanted),
+        )
+
     def _details(self, folder: Path, wanted: WorkersWanted) -> dict[str, str]:
         site = self._options.site
         found = {
+            _TOKEN: f"gymnast-{secrets.token_hex(8)}",
             "folder": str(folder),
             "logs": f"{wanted.logs}/{wanted.name}-{folder.name}-%a.log",
             "site": site.name,
@@ -141,10 +162,14 @@ class SlurmExecutor:
         return found | (self._options.code.details() if self._options.code is not None else {})
 
 
-def _queue(slurm: Slurm, path: Path, text: str) -> str:
+def _queue(slurm: Slurm, path: Path, text: str, word: str) -> str:
     write_replacing(path, text.encode())
     path.chmod(0o755)
-    return slurm.submit(str(path))
+    return slurm.submit(str(path), word)
+
+
+def _of_finish(token: str) -> str:
+    return f"{token}-finish"
 
 
 def _take_back(slurm: Slurm, jobs: list[str]) -> None:

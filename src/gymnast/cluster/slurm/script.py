@@ -84,7 +84,8 @@ def _surroundings(job: Job) -> Iterator[str]:
     if job.environment:
         yield "\n".join(f"export {name}={shlex.quote(value)}" for name, value in sorted(job.environment.items()))
     if job.setup:
-        yield "\n".join(["# From the cluster's file.", *job.setup])
+        # A file that these lines source would take the script's words, by which Slurm knows the job, for its own.
+        yield "\n".join(["# From the cluster's file.", "set --", *job.setup])
 
 
 def _in_order(job: Job) -> Iterator[str]:

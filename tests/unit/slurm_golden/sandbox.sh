@@ -1,0 +1,87 @@
+#!/bin/bash
+# Workers of /shared/runs/a.jsonl (submission 3), as gymnast submit wrote them.
+#SBATCH --job-name=gymnast-a
+#SBATCH --output=/shared/runs/a_logs/gymnast-a-3-%a.log
+#SBATCH --open-mode=append
+#SBATCH --array=0-299%64
+#SBATCH --signal=B:USR1@120
+#SBATCH --no-requeue
+#SBATCH --partition=gpu
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=18
+#SBATCH --gpus-per-node=8
+
+# shellcheck disable=SC2016,SC2317,SC2329 # quoted dollar signs are literal; a trap calls drain
+
+set -uo pipefail
+
+# One name for this job in every log and lease.
+export GYMNAST_JOB_ID="${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
+
+# Where the components of this job find each other.
+job=/shared/runs/a_chunks/submissions/3/"$GYMNAST_JOB_ID.${SLURM_RESTART_COUNT:-0}"
+mkdir -p "$job"
+
+declare -A pids=()
+start() { # NAME COMMAND…
+  local name=$1
+  shift
+  "$@" </dev/null &
+  pids[$name]=$!
+}
+
+# Before the time is up: finish what is in flight, hand the rest back. Slurm itself would signal every process of a
+# step, and what the worker has started would die of it.
+drained=
+drain() {
+  drained=yes
+  local pid
+  pid=$(<"$job/main.pid")
+  if grep -qszFx "GYMNAST_JOB_ID=$GYMNAST_JOB_ID" "/proc/$pid/environ"; then
+    kill -USR1 "$pid"
+  else
+    scancel --signal=USR1 "$GYMNAST_JOB_ID"
+  fi
+}
+trap drain USR1
+trap : TERM # who cancels the job signals its steps, too: wait for them
+
+start policy srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=8 \
+    --gpus-per-node=8 \
+    '--container-image=registry.example.org#ai/vllm:1' \
+    --container-mounts=/shared:/shared,/scratch:/tmp,/models:/models:ro \
+    python3 /shared/runs/a_chunks/submissions/3/companion.pyz --spec \
+    /shared/runs/a_chunks/submissions/3/policy.json --folder "$job"
+
+start sandbox srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 --cpu-bind=none \
+    --container-image=/images/sandbox.sqsh --container-mounts=/shared/runs:/shared/runs \
+    python3 /shared/runs/a_chunks/submissions/3/companion.pyz --spec \
+    /shared/runs/a_chunks/submissions/3/sandbox.json --folder "$job"
+
+start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 --cpu-bind=none \
+    --container-image=/images/gymnast.sqsh --container-mounts=/shared:/shared,/scratch:/tmp \
+    --container-workdir=/work \
+    sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" python3 /shared/runs/a_chunks/submissions/3/companion.pyz \
+    --spec /shared/runs/a_chunks/submissions/3/worker.json --folder "$job"
+
+# The job ends with worker, or with the first other component that does.
+ended=
+while [[ -z $ended ]]; do
+  sleep 1 &
+  wait $! # unlike sleep itself, this lets a signal through at once
+  for name in worker policy sandbox; do
+    kill -0 "${pids[$name]}" 2>/dev/null || { ended=$name && break; }
+  done
+done
+wait "${pids[$ended]}"
+code=$?
+if [[ $ended != worker ]]; then
+  echo "gymnast: component $ended ended (exit code $code) before worker did" >&2
+  [[ $code -ne 0 ]] || code=1
+fi
+kill "${pids[@]}" 2>/dev/null || true
+wait
+[[ -z $drained ]] || echo "gymnast: the job's time was almost up: worker was told to end" >&2
+
+exit "$code"
