@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from gymnast.cluster.site import Site
+
 
 @dataclass(frozen=True)
 class Ground:
@@ -36,13 +38,11 @@ class Ground:
     queue_s: float = 300.0
     """Mean wait for a place, at first and again."""
     preempted_per_hour: float = 0.05
-    time_limit_s: float = 5400.0
+    time_limit_s: float = 14400.0
     warned_s: float = 300.0
     """The signal comes so long before the time limit."""
 
 
-_GRACE = 0.75
-"""The part of the time between the signal and the end in which rollouts may go on: as `submit` does it."""
 _NEVER_S = 1_000_000.0
 
 
@@ -198,7 +198,7 @@ class Job:
 
     def _warn(self, worker: Any, run: int) -> None:
         if run == self._run and not self.is_over:
-            worker.drain(self._ground.warned_s * _GRACE)
+            worker.drain(Site(drain_s=round(self._ground.warned_s)).grace_s)
 
     def _end(self, worker: Any, run: int, *, preempted: bool) -> None:
         if run != self._run or self.is_over:

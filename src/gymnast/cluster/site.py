@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Runtime = Literal["none", "pyxis", "apptainer"]
 ExecutorName = Literal["local", "slurm", "ray"]
 _SUFFIXES: Final = (".yaml", ".yml")
+_HANDING_BACK_S: Final = 30.0
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,6 +96,11 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How long before the end of its time a job is told to finish what it has."""
     requeue: int = 0
     """How often a job whose time is up puts itself into the queue again."""
+
+    @property
+    def grace_s(self) -> float:
+        """How much of that time rollouts in flight may take; the rest is for handing back."""
+        return max(5.0, self.drain_s - min(self.drain_s / 4, _HANDING_BACK_S))
 
     def container_named(self, name: str | None) -> Container | None:
         """The container of that name with the site's mounts. Raises NotFoundError for a name the site does not have."""

@@ -205,7 +205,7 @@ def _checked(asked: SubmitRequest) -> SubmitRequest:
 
 
 def _in_chunks(asked: SubmitRequest) -> InChunks:
-    grace_s = max(5.0, 0.75 * asked.site.drain_s) if asked.site.executor == "slurm" else InChunks().grace_s
+    grace_s = asked.site.grace_s if asked.site.executor == "slurm" else InChunks().grace_s
     return InChunks(workers=asked.workers, chunk_rows=asked.chunk_rows, grace_s=grace_s)
 
 
