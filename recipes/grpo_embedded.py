@@ -5,8 +5,9 @@
 
 Tasks are sums in one turn (`arithmetic`) and questions about a shop that only its tools can answer (`shop_lookup`),
 half and half. Every step asks Gymnast for some tasks, several rollouts each, gets their exact tokens and logprobs,
-takes one step of AdamW on GRPO's loss, and hands the weights back to the policy server. Held-out tasks are only ever
-looked at. The curve goes to `OUT/report.html`, its numbers to `OUT/curve.json`, the weights to `OUT/policy`.
+takes one step of AdamW on GRPO's loss (with its penalty for leaving the policy that it began from), and hands the
+weights back to the policy server. Held-out tasks are only ever looked at. The curve goes to `OUT/report.html`, its
+numbers to `OUT/curve.json`, the weights to `OUT/policy`.
 `--shuffle-rewards` is the control: the same training on rewards that say nothing must not learn anything.
 """
 
@@ -55,7 +56,10 @@ class Plan:
     """Of a step; half from each environment."""
     generations: int
     learning_rate: float
+    """At first; it falls to nothing over the steps."""
     clip: float
+    kl: float
+    """The price of each nat by which a token's distribution leaves that of the shipped policy."""
     evaluate_every: int
     held_out: int
     shuffle_rewards: bool
@@ -123,23 +127,44 @@ def parts(found: list[Example], most: int = 8192) -> Iterator[list[Example]]:
         yield part
 
 
-def learn(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, found: list[Example], clip: float) -> float:
-    """One step. Returns how far from 1 the importance ratios were: 0 but for rounding, as the batch is on-policy."""
-    total = sum(example.segment.trained for example in found)
-    furthest = 0.0
-    optimizer.zero_grad()
-    for part in parts(found):
-        ids, mask, sampled, advantage = padded(part)
-        logits = model(input_ids=ids[:, :-1]).logits
-        logprobs = torch.log_softmax(logits, -1).gather(-1, ids[:, 1:, None])[..., 0]
-        mask, sampled = mask[:, 1:], sampled[:, 1:]
-        ratio = torch.exp((logprobs - sampled) * mask)
-        gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
-        (-(gain * mask).sum() / total).backward()  # type: ignore[no-untyped-call]
-        furthest = max(furthest, float(((ratio.detach() - 1).abs() * mask).max()))
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    return furthest
+def logprobs_of(model: LlamaForCausalLM, ids: torch.Tensor) -> torch.Tensor:
+    """Of every token but the first, given those before it."""
+    return torch.log_softmax(model(input_ids=ids[:, :-1]).logits, -1).gather(-1, ids[:, 1:, None])[..., 0]
+
+
+class Learner:
+    """The policy in torch, where it began, and its optimizer."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.model = LlamaForCausalLM.from_pretrained(SHIPPED, dtype="float32").train()
+        self._reference = LlamaForCausalLM.from_pretrained(SHIPPED, dtype="float32").eval()
+        self._optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=plan.learning_rate, betas=(0.9, 0.99), weight_decay=0.0
+        )
+        self._schedule = torch.optim.lr_scheduler.LinearLR(self._optimizer, 1.0, 0.0, total_iters=plan.steps)
+
+    def learn(self, found: list[Example]) -> float:
+        """One step. Returns how far from 1 importance ratios were: 0 but for rounding, as the batch is on-policy."""
+        total = sum(example.segment.trained for example in found)
+        furthest = 0.0
+        self._optimizer.zero_grad()
+        for part in parts(found):
+            ids, mask, sampled, advantage = padded(part)
+            mask, sampled = mask[:, 1:], sampled[:, 1:]
+            logprobs = logprobs_of(self.model, ids)
+            with torch.no_grad():
+                away = (logprobs_of(self._reference, ids) - logprobs.detach()) * mask
+            ratio = torch.exp((logprobs - sampled) * mask)
+            clipped = ratio.clamp(1 - self._plan.clip, 1 + self._plan.clip)
+            gain = torch.minimum(ratio * advantage, clipped * advantage)
+            penalty = self._plan.kl * (1 - torch.exp(away)) * logprobs  # its gradient is that of the k3 estimate of KL
+            ((penalty - gain) * mask).sum().div(total).backward()  # type: ignore[no-untyped-call]
+            furthest = max(furthest, float(((ratio.detach() - 1).abs() * mask).max()))
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self._optimizer.step()
+        self._schedule.step()
+        return furthest
 
 
 # --- the policy ------------------------------------------------------------------------------------------------------
@@ -168,8 +193,7 @@ async def evaluate(collector: Collector, plan: Plan, step: int, began: float) ->
 async def train(plan: Plan) -> Curve:
     torch.manual_seed(plan.seed)
     chance = random.Random(plan.seed)
-    model = LlamaForCausalLM.from_pretrained(SHIPPED, dtype="float32").train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate, betas=(0.9, 0.99), weight_decay=0.0)
+    learner = Learner(plan)
     folder = plan.out / "policy"
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
@@ -183,11 +207,11 @@ async def train(plan: Plan) -> Curve:
             asked = tasks(plan.tasks, 1000 * plan.seed + step)
             batch = await collect_batch(collector, asked, generations=plan.generations)
             found = examples(batch, chance, shuffled=plan.shuffle_rewards)
-            furthest = await asyncio.to_thread(learn, model, optimizer, found, plan.clip) if found else 0.0
+            furthest = await asyncio.to_thread(learner.learn, found) if found else 0.0
             assert furthest < EXACT, (
                 f"sampled and computed logprobs differ: importance ratios are off by {furthest:.1e}"
             )
-            await hand_over(model, collector, folder)
+            await hand_over(learner.model, collector, folder)
             mean = sum(sample.reward or 0.0 for sample in batch.samples) / len(batch)
             print(f"step {step:3}  reward {mean:.3f}  segments {len(found):3}  ratio within {furthest:.0e}", flush=True)
             is_last = step == plan.steps or time.monotonic() - began > 60 * plan.minutes
@@ -219,7 +243,8 @@ def main() -> None:
     parser.add_argument("--generations", type=int, default=8, help="rollouts of each task")
     parser.add_argument("--learning-rate", type=float, default=2e-4)
     parser.add_argument("--clip", type=float, default=0.2)
-    parser.add_argument("--evaluate-every", type=int, default=10)
+    parser.add_argument("--kl", type=float, default=0.2, help="price of leaving the shipped policy")
+    parser.add_argument("--evaluate-every", type=int, default=15)
     parser.add_argument("--held-out", type=int, default=200, help="tasks to measure on")
     parser.add_argument("--shuffle-rewards", action="store_true", help="the control: it must not learn")
     plan = Plan(**vars(parser.parse_args()))

@@ -50,7 +50,7 @@ MORE_FAULTS = (
     Fault("judge is down", judged_at(nobody), Layer.MODEL_SERVING, "judge_down", "--judge-failed-only"),
     Fault("judge of another name", judged_at(another_model), Layer.CONFIG, "judge_refused", "--judge-failed-only"),
     Fault("verifier raises on one in five", one_in_five, Layer.VERIFIER, "verifier_exception", "lab.log"),
-    Fault("a package is missing", broken_code(MISSING_PACKAGE), Layer.CONFIG, "module_missing", "install it"),
+    Fault("a package is missing", broken_code(MISSING_PACKAGE), Layer.CONFIG, "module_missing", "install the package"),
     Fault("broken code", broken_code("def (:\n"), Layer.VERIFIER, "server_code", "app.py"),
     Fault(
         "broken code in a child",

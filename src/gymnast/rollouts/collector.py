@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import tempfile
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -31,6 +30,7 @@ from gymnast.rollouts.run import only_agent
 from gymnast.rollouts.starting import start_executor
 from gymnast.rollouts.verdict import parse_allowance
 from gymnast.runtime.cell import options_from
+from gymnast.runtime.logs import log_folder
 from gymnast.runtime.remote import read_head, remote_calls
 from gymnast.types.failure import Stage
 from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, TASK_INDEX, RolloutKey, agent_name_of
@@ -181,7 +181,7 @@ class Collector:
         instances = self._instances = list(config.instances.values())
         self.agents = config.agents
         self._limits = agent_limits(instances)
-        log_dir = self._log_dir or Path(tempfile.mkdtemp(prefix="gymnast-logs-"))
+        log_dir = self._log_dir or self._stack.enter_context(log_folder())
         options = options_from(config, environ, log_dir=log_dir)
         self._executor, cell = await start_executor(
             self._stack,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +24,7 @@ from gymnast.runtime.control import Launch, instance_data
 from gymnast.runtime.guests import is_guest_class, transport_of, with_addresses
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.loader import check_settings, is_server_class, load_entry, make_server
-from gymnast.runtime.logs import InstanceLogs
+from gymnast.runtime.logs import InstanceLogs, log_folder
 from gymnast.runtime.loop_watch import LoopWatch, log_blocked
 from gymnast.runtime.ports import advertised, bind
 from gymnast.runtime.venvs import unmet
@@ -263,7 +262,7 @@ class Cell:
         """Start the processes, which take their ports."""
         if not instances:
             return
-        folder = self.options.log_dir or Path(tempfile.mkdtemp(prefix="gymnast-logs-"))
+        folder = self.options.log_dir or self._stack.enter_context(log_folder())
         for instance in instances:
             log = folder / f"{instance.name}.log"
             child = Child(instance, log, on_death=self._child_died, on_restart=self._child_restarted)

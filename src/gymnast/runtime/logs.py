@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import logging
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
+
+
+@contextmanager
+def log_folder() -> Iterator[Path]:
+    """A folder for logs of which nobody said where. It stays if there was something to say."""
+    folder = Path(tempfile.mkdtemp(prefix="gymnast-logs-"))
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 class InstanceLogs:
