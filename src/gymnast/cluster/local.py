@@ -21,7 +21,7 @@ from gymnast.cluster.executor import JobState, JobView, Submission, unnoted
 from gymnast.cluster.job_folder import TOUCHED_EVERY_S, JobFolder, boot_id
 from gymnast.cluster.kept import END_GRACE_S, Keeping, keep
 from gymnast.cluster.local_keeper import ENDING, Asked, job_name, keeper_name
-from gymnast.cluster.worker_command import chosen, job_folder, submitter, worker_command, worker_log
+from gymnast.cluster.worker_command import chosen, intended, job_folder, worker_command, worker_log
 from gymnast.errors import StartError, UserError
 from gymnast.runtime.registry import process_start
 
@@ -71,15 +71,8 @@ class LocalExecutor:
             folder.create()
         except OSError as error:
             raise UserError(f"cannot start workers: {error.strerror}", where=str(folder.path)) from error
-        intent = Submission(
-            number=number,
-            executor=self.name,
-            jobs=(),
-            workers=wanted.count,
-            at=time.time(),
-            by=submitter(),
-            details={"folder": str(folder.path), "host": socket.gethostname(), "boot": boot_id()},
-        )
+        details = {"folder": str(folder.path), "host": socket.gethostname(), "boot": boot_id()}
+        intent = intended(self.name, wanted, number, details)
         note(intent)
         keeper = self._keep_here(keeping) if self._foreground else _start_keeper(keeping)
         return msgspec.structs.replace(intent, jobs=(keeper,))

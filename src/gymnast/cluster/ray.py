@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import secrets
 import socket
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -22,7 +21,7 @@ from gymnast.cluster.executor import JobState, JobView, Submission, unnoted
 from gymnast.cluster.job_folder import TOUCHED_EVERY_S, JobFolder
 from gymnast.cluster.kept import END_GRACE_S, Keeping
 from gymnast.cluster.ray_actor import WorkerActor
-from gymnast.cluster.worker_command import chosen, job_folder, submitter, worker_command, worker_log
+from gymnast.cluster.worker_command import chosen, intended, job_folder, worker_command, worker_log
 from gymnast.errors import NotFoundError, StartError, UserError
 
 if TYPE_CHECKING:
@@ -66,15 +65,8 @@ class RayExecutor:
         wanted = replace(wanted, run=wanted.run.resolve(), count=min(wanted.at_once or wanted.count, wanted.count))
         folder = JobFolder(job_folder(wanted.run, number))
         job = f"gymnast-{wanted.run.stem}-{number}-{secrets.token_hex(4)}"
-        intent = Submission(
-            number=number,
-            executor=self.name,
-            jobs=(),
-            workers=wanted.count,
-            at=time.time(),
-            by=submitter(),
-            details={"folder": str(folder.path), "address": self._options.address or "", "job": job},
-        )
+        details = {"folder": str(folder.path), "address": self._options.address or "", "job": job}
+        intent = intended(self.name, wanted, number, details)
         with _connected(self._options.address) as ray:
             folder.create()
             note(intent)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import getpass
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING
 
+from gymnast.cluster.executor import Submission
 from gymnast.errors import NotFoundError
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.paths import RunPaths
@@ -47,6 +49,9 @@ def chosen(workers: int, submitted: str, jobs: tuple[str, ...]) -> list[int]:
     return [names[job] for job in jobs]
 
 
-def submitter() -> str:
-    """Who submits, and where."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+def intended(executor: str, wanted: WorkersWanted, number: int, details: dict[str, str]) -> Submission:
+    """What is about to be started, by whom, and where."""
+    by = f"{getpass.getuser()}@{socket.gethostname()}"
+    return Submission(
+        number=number, executor=executor, jobs=(), workers=wanted.count, at=time.time(), by=by, details=details
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
-import time
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from gymnast.cluster.hosts import host_named
 from gymnast.cluster.slurm.assembly import SlurmOptions, finish_job, job_components, worker_job
 from gymnast.cluster.slurm.client import Slurm
 from gymnast.cluster.slurm.script import render
-from gymnast.cluster.worker_command import job_folder, submitter
+from gymnast.cluster.worker_command import intended, job_folder
 from gymnast.errors import UserError
 from gymnast.store.paths import RunPaths
 from gymnast.store.replacing import write_replacing
@@ -64,7 +63,7 @@ class SlurmExecutor:
         """Write the scripts and queue them. Nothing stays queued if not all of it is."""
         wanted, folder = self._placed(wanted, number)
         self._write_files(wanted, folder)
-        intent = self._intent(wanted, number, folder)
+        intent = intended(self.name, wanted, number, self._details(folder, wanted))
         note(intent)
         slurm, details = _slurm(intent), dict(intent.details)
         jobs: list[str] = []
@@ -136,17 +135,6 @@ class SlurmExecutor:
                 write_orders(folder, components)
         except OSError as error:
             raise UserError(f"cannot write the job's files: {error.strerror}", where=str(folder)) from error
-
-    def _intent(self, wanted: WorkersWanted, number: int, folder: Path) -> Submission:
-        return Submission(
-            number=number,
-            executor=self.name,
-            jobs=(),
-            workers=wanted.count,
-            at=time.time(),
-            by=submitter(),
-            details=self._details(folder, wanted),
-        )
 
     def _details(self, folder: Path, wanted: WorkersWanted) -> dict[str, str]:
         site = self._options.site
