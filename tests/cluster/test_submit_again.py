@@ -17,9 +17,9 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("slurm")]
 def test_a_resume_that_is_refused_takes_nothing_away(desk: Desk, slurm: SlurmCluster) -> None:
     """The job that merges when the first workers have ended is still there."""
     words = ["--workers", "2", "--chunk-rows", "5"]
-    first = desk.submit(*words, mean_s=0.5)
+    first = desk.submit(*words, mean_s=6.0)
     assert first.code == 0, first.err
-    refused = desk.submit("--workers", "4", "--chunk-rows", "5", "--resume", "--partition", "nowhere", mean_s=0.5)
+    refused = desk.submit("--workers", "4", "--chunk-rows", "5", "--resume", "--partition", "nowhere", mean_s=6.0)
     assert refused.code == 2
     assert "invalid partition specified: nowhere" in refused.err
     wait_until((desk.folder / "x.jsonl.done").exists, "merged", within_s=120)

@@ -15,6 +15,8 @@ from tests.cluster.test_submit import with_server
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("slurm")]
 WORDS = ["--workers", "2", "--chunk-rows", "5", "--comment", "mine", "--name", "my-name"]
+LONG_S = 20.0
+"""A rollout of a run that must not end while it is looked at, however slow the machine is."""
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def recorded(desk: Desk) -> list[str]:
 
 
 def test_its_jobs_are_listed_and_cancelled(desk: Desk, slurm: SlurmCluster, deadly: Path) -> None:
-    assert desk.submit(*WORDS, mean_s=1.0).code == -9
+    assert desk.submit(*WORDS, mean_s=LONG_S).code == -9
     assert recorded(desk) == []
     queued = slurm.ask("squeue", "-h", "--name=my-name", "-o", "%F %k").split("\n")[0]
     number, comment = queued.split()
@@ -55,14 +57,14 @@ def test_its_jobs_are_listed_and_cancelled(desk: Desk, slurm: SlurmCluster, dead
 def test_a_resume_counts_its_workers_and_records_them(desk: Desk, slurm: SlurmCluster, deadly: Path) -> None:
     """Killed after the job that merges was queued, too: that one is found as well, and another one replaces it."""
     (deadly / "after").write_text("2")
-    assert desk.submit(*WORDS, mean_s=1.0).code == -9
+    assert desk.submit(*WORDS, mean_s=LONG_S).code == -9
     finish = slurm.ask("squeue", "-h", "--name=my-name-finish", "-o", "%F").strip()
-    again = desk.submit(*WORDS, "--resume", "--json", mean_s=1.0)
+    again = desk.submit(*WORDS, "--resume", "--json", mean_s=LONG_S)
     assert again.code == 0, again.err
     assert (again.json()["workers_before"], again.json()["workers_added"]) == (2, 0)
     assert recorded(desk) == ["1.json"]
     assert finish in (desk.folder / "x_chunks" / "submissions" / "1.json").read_text()
-    more = desk.submit("--workers", "3", *WORDS[2:], "--resume", "--json", mean_s=1.0)
+    more = desk.submit("--workers", "3", *WORDS[2:], "--resume", "--json", mean_s=LONG_S)
     assert more.code == 0, more.err
     assert (more.json()["workers_before"], more.json()["workers_added"]) == (2, 1)
     assert slurm.ask("squeue", "-h", "-t", "pending", "-j", finish, "-o", "%T").strip() == "", "one merges, not two"
