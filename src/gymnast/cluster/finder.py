@@ -17,7 +17,7 @@ from gymnast.cluster.held_chunk import HeldChunk, read_rows
 from gymnast.cluster.lease import ask_for_rows, claim, first_beat, write_beat
 from gymnast.cluster.standby import Standby
 from gymnast.errors import UserError
-from gymnast.store.chunk_layout import parent_of
+from gymnast.store.chunk_layout import parent_of, planned_id
 from gymnast.store.chunk_look import ChunkView, look_at_chunk, views_below
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ class Finder:
 
     def stays(self, *, takes: bool) -> bool:
         """Whether this worker is one of the few that wait for what others leave; with `takes`, it becomes one."""
-        roots = {name.split(".")[0] for name in self.given_up}
-        return self._standby.stays(self._clock.monotonic(), takes=takes and not self._left.keys() <= roots)
+        has_hope = not self._left.keys() <= set(map(planned_id, self.given_up))
+        return self._standby.stays(self._clock.monotonic(), takes=takes and has_hope)
 
     def leave(self) -> None:
         """This worker ends."""

@@ -19,7 +19,7 @@ from gymnast.cluster.account import Observer, RunAccount, account_from
 from gymnast.cluster.record_index import RecordIndex, in_plan_order, mapped
 from gymnast.cluster.turns import one_writer
 from gymnast.errors import DataError
-from gymnast.store.chunk_layout import ChunkLayout
+from gymnast.store.chunk_layout import ChunkLayout, planned_id
 from gymnast.store.chunk_look import chunk_views, read_chunk_plan
 from gymnast.store.chunk_records import pieces_of
 from gymnast.store.manifest import Counts, RunState, read_manifest, write_manifest
@@ -28,7 +28,6 @@ from gymnast.types.failure import BAD_ROW
 
 if TYPE_CHECKING:
     from gymnast.store.chunk_files import Chunk, ChunkPlan
-    from gymnast.store.chunk_look import ChunkView
     from gymnast.store.chunk_records import RecordPieces
     from gymnast.store.paths import RunPaths
 
@@ -56,7 +55,9 @@ def merge(paths: RunPaths, *, partial: bool = False) -> Counts:
             scored = stack.enter_context(replacing(paths.output, mark=turn.mark))
             if layout.bad_rows.exists():
                 shutil.copyfileobj(stack.enter_context(layout.bad_rows.open("rb")), failures)
-            for chunk, (_, own) in zip(plan.chunks, groupby(views, _planned_id), strict=True):
+            for chunk, (_, own) in zip(
+                plan.chunks, groupby(views, lambda view: planned_id(view.chunk.id)), strict=True
+            ):
                 merging.take(chunk, [pieces_of(view) for view in own], scored, failures)
             counts = merging.counts(account)
             if counts.owed and not partial:
@@ -131,10 +132,6 @@ def _write_all(fd: int, lines: list[memoryview]) -> None:
             rest = memoryview(b"".join(batch))[written:]
             while rest:
                 rest = rest[os.write(fd, rest) :]
-
-
-def _planned_id(view: ChunkView) -> str:
-    return view.chunk.id.partition(".")[0]
 
 
 def _write_state(paths: RunPaths, plan: ChunkPlan, counts: Counts, account: RunAccount) -> None:

@@ -24,8 +24,7 @@ class Standby:
     """The places of a run, as one worker sees them. Blocking: for a thread."""
 
     def __init__(self, layout: ChunkLayout, run_id: str, holder: Holder, lease_s: float) -> None:
-        self._folder = layout.standby
-        self._places = [layout.standby_place(number) for number in range(PLACES)]
+        self._places = [layout.standby(number) for number in range(PLACES)]
         self._run_id = run_id
         self._holder = holder
         self._watch = Watch(lease_s)
@@ -52,7 +51,6 @@ class Standby:
                 write_end(folder, lease, End(token=lease.token, kind=EndKind.RELEASED))
 
     def _take(self, now: float, *, takes: bool) -> tuple[ChunkFolder, Lease] | None:
-        self._folder.mkdir(exist_ok=True)
         for folder in self._places:
             look = look_at_chunk(folder, self._run_id)
             if self._watch.may_claim(look, now) and takes:

@@ -1,6 +1,6 @@
 """Names of the files of a run that many work on: everything below `dir/x_chunks/`.
 
-plan.json  order.json  bad_rows.jsonl  planning/  submitting/  writing/  standby/N/
+plan.json  order.json  bad_rows.jsonl  planning/  submitting/  writing/  standby.N/
 submissions/N.json  submissions/N/intent.json
 c/<chunk>/lease.<epoch>.json  beat.<epoch>.json  end.<epoch>.json  ask.<epoch>.<worker>
 c/<chunk>/<epoch>.jsonl  <epoch>_failures.jsonl  ceded.<epoch>.<k>.json
@@ -60,13 +60,9 @@ class ChunkLayout:
         """Leased by whoever writes the run's own files, where they cannot be locked."""
         return self.folder / "writing"
 
-    @property
-    def standby(self) -> Path:
-        return self.folder / "standby"
-
-    def standby_place(self, number: int) -> ChunkFolder:
+    def standby(self, number: int) -> ChunkFolder:
         """Leased by a worker that waits for what others leave."""
-        return ChunkFolder(self.standby / str(number))
+        return ChunkFolder(self.folder / f"standby.{number}")
 
     @property
     def submissions(self) -> Path:
@@ -134,6 +130,11 @@ class ChunkNames:
         ceded = sorted((int(found[1]), int(found[2])) for name in names if (found := _CEDED.fullmatch(name)))
         asks = sorted((int(found[1]), found[2]) for name in names if (found := _ASK.fullmatch(name)))
         return cls(tuple(epochs), tuple(ceded), tuple(asks))
+
+
+def planned_id(chunk_id: str) -> str:
+    """The planned chunk that a chunk is or was ceded from."""
+    return chunk_id.partition(".")[0]
 
 
 def parent_of(chunk_id: str) -> tuple[str, int, int] | None:
