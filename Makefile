@@ -33,7 +33,7 @@ test-vllm: $(VENV)/.dev $(VLLM_VENV)/.ready  ## real vLLM on CPU; installs 3 GB 
 	GYMNAST_VLLM_VENV=$(VLLM_VENV) $(BIN)/pytest tests/vllm
 
 test-train: $(TRAIN_VENV)/.ready  ## real torch, verl, TRL, TransferQueue and Ray on CPU, then a policy that learns; installs 2 GB once
-	$(TRAIN_VENV)/bin/python -m pytest tests/train -m "not learning"
+	$(TRAIN_VENV)/bin/python -m pytest tests/train tests/e2e/test_train_kills.py -m "not learning"
 	$(TRAIN_VENV)/bin/python -m pytest tests/train -m learning
 
 check: $(VENV)/.dev  ## lint, format and types

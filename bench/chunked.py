@@ -70,11 +70,9 @@ def _write(held: HeldChunk, chance: random.Random, answer_bytes: int, *, share: 
     rows.sort(key=lambda row: row.number + 64 * chance.random())
     for one in rows:
         held.keep_scored(one.key, _record(one.line, one.key.task, one.key.rollout, answer_bytes))
-    progress = held.progress()
-    data = held.scored.waiting()
-    held.scored.write(data)
-    held.scored.confirm(data)
-    held.committed(progress)
+    waiting = held.waiting()
+    waiting.write()
+    held.committed(waiting)
 
 
 def _record(line: bytes, task: int, rollout: int, answer_bytes: int) -> bytes:

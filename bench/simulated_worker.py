@@ -156,7 +156,7 @@ class Worker:
         losses = self._world.losses
         self._lose_in_flight()
         for held in self._book.held.values():
-            lines = held.scored.waiting().split(b"\n")[:-1]
+            lines = bytes(held.scored.waiting()).split(b"\n")[:-1]
             losses.unsaved_s += sum(self._world.length_s(_key(line)) for line in lines)
             held.close()
 

@@ -12,7 +12,7 @@ import msgspec
 
 from gymnast.cluster.chunks import cut, plan_rows
 from gymnast.cluster.held_chunk import HeldChunk, read_rows
-from gymnast.cluster.lease import claim, first_beat, write_beat
+from gymnast.cluster.lease import claim, write_beat
 from gymnast.rollouts.prepare import new_manifest
 from gymnast.store.chunk_files import ChunkPlan, Holder
 from gymnast.store.chunk_layout import ChunkLayout
@@ -40,12 +40,12 @@ class SmallRun:
         return next(view for view in self.views() if view.chunk.id == chunk_id)
 
     def claim(self, view: ChunkView, worker: str, token: str) -> HeldChunk | None:
-        rows = list(read_rows(self.paths.materialized_inputs, view.chunk))
+        rows = read_rows(self.paths.materialized_inputs, view.chunk)
         won = claim(view.look, holder=Holder(worker=worker), token=token)
         if won is None:
             return None
         held = HeldChunk(view.chunk, won, view.look.folder, rows, view.attempts)
-        write_beat(held.folder, held.lease, first_beat(held.lease, len(held.unstarted), 0.0))
+        write_beat(held.folder, held.lease, held.next_beat(0.0, in_flight=0, is_draining=False))
         return held
 
 
@@ -94,13 +94,9 @@ def failure(key: RolloutKey, attempt: int, *, final: bool, kind: str = "model_er
 
 def commit(held: HeldChunk) -> None:
     """What `Tending.commit` does, without a loop."""
-    progress = held.progress()
-    for shard in (held.scored, held.failures):
-        data = shard.waiting()
-        if data:
-            shard.write(data)
-            shard.confirm(data)
-    held.committed(progress)
+    waiting = held.waiting()
+    waiting.write()
+    held.committed(waiting)
 
 
 def expected_output(run: SmallRun, without: Iterable[RolloutKey] = ()) -> bytes:

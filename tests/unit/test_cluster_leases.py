@@ -270,6 +270,31 @@ def test_a_zombie_writes_in_vain(tmp_path: Path) -> None:
     heir.close()
 
 
+@pytest.mark.parametrize("left", [None, b"", b'{"token":"t1","kind":"do'], ids=["gone", "empty", "torn"])
+def test_an_end_that_a_power_failure_took_costs_a_claim(tmp_path: Path, left: bytes | None) -> None:
+    """Records are made to last, ends are not: whoever takes the chunk again finds all of it settled."""
+    run = small_run(tmp_path, 4, 1, 4)
+    held = run.claim(run.view("00000"), "a", "t1")
+    assert held is not None
+    while (row := held.next_row()) is not None:
+        held.keep_scored(row.key, record(row.key))
+    commit(held)
+    write_end(held.folder, held.lease, held.end(0.0))
+    held.close()
+    end = held.folder.end(1)
+    end.unlink()
+    if left is not None:
+        end.write_bytes(left)
+    assert run_account(run.layout, Observer(is_gone=lambda _: True)).states["silent"] == 1
+    heir = run.claim(run.view("00000"), "b", "t2")
+    assert heir is not None
+    assert heir.is_settled
+    write_end(heir.folder, heir.lease, heir.end(0.0))
+    heir.close()
+    merge(run.paths)
+    assert run.paths.output.read_bytes() == expected_output(run)
+
+
 def test_of_many_claimers_one_wins(tmp_path: Path) -> None:
     run = small_run(tmp_path, 1, 1, 1)
     look = run.view("00000").look

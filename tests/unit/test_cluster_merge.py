@@ -81,7 +81,7 @@ def test_chunks_cover_the_plan_once(rows: list[tuple[int, int]], size: int) -> N
         keyed.append((RolloutKey(task, counts[task]), size_bytes))
         counts[task] += 1
     chunks = list(cut(keyed, size))
-    assert [packed for chunk in chunks for packed in chunk.packed_keys()] == [key.packed for key, _ in keyed]
+    assert [key for chunk in chunks for key in chunk.rollout_keys()] == [key for key, _ in keyed]
     assert [number for chunk in chunks for number in chunk.row_numbers()] == list(range(len(rows)))
     assert sum(chunk.size_bytes for chunk in chunks) == sum(size_bytes for _, size_bytes in rows)
     assert all(chunk.rows <= 2 * size for chunk in chunks)

@@ -153,7 +153,7 @@ async def test_a_file_system_that_refuses_writes_costs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outage_s: float
 ) -> None:
     run = small_run(tmp_path, 40, 1, 10)
-    crew, hands = Crew(run), Hands(0.05)
+    crew, hands = Crew(run), Hands(0.15)
     refused = [0]
     until = 0.0
 

@@ -30,6 +30,8 @@ class ChunkBook(Book):
         self.held: dict[str, HeldChunk] = {}
         self.hungry = asyncio.Event()
         """Rows were asked for, and there were none."""
+        self.urgent = asyncio.Event()
+        """The last rollout of all chunks was settled: that need not wait for its turn to be told."""
         self._owner: dict[int, HeldChunk] = {}
         self._is_closed = False
         self._taken = self._scored = 0
@@ -48,7 +50,9 @@ class ChunkBook(Book):
     def remove(self, held: HeldChunk) -> None:
         """A chunk has ended, or was lost: outcomes of its rollouts that still come are nobody's."""
         self.held.pop(held.chunk.id, None)
-        self._owner = {packed: owner for packed, owner in self._owner.items() if owner is not held}
+        held.unstarted.clear()
+        for packed in held.open:
+            self._owner.pop(packed, None)
         self._taken -= len(held.open)
 
     def ceded(self, held: HeldChunk) -> None:
@@ -82,9 +86,10 @@ class ChunkBook(Book):
 
     def owed(self) -> Iterator[Owed]:
         while True:
-            row = next((row for held in self.held.values() if (row := held.next_row()) is not None), None)
-            if row is not None:
-                yield row.key, row.line
+            held = next((held for held in self.held.values() if held.unstarted), None)
+            if held is not None:
+                while (row := held.next_row()) is not None:
+                    yield row.key, row.line
             elif self._is_closed:
                 return
             else:
@@ -111,25 +116,24 @@ class ChunkBook(Book):
         if held is None:
             return  # the chunk is another's by now, and so is the rollout
         kept = line if persisted else unkept_line(key, float(orjson.loads(line)["reward"]))
-        held.keep_scored(key, kept, is_kept=persisted)
-        self._account(held)
+        held.keep_scored(key, kept, self._usage, is_kept=persisted)
+        self._usage = None
         self._scored += 1
         self.attempts_made += 1
         self._take(Record(key, line))
+        if not self._owner:
+            self.urgent.set()
 
     def keep_failed(self, key: RolloutKey, line: bytes, kind: str, *, final: bool) -> None:
         held = self._owner.get(key.packed)
         if held is None:
             return
-        held.keep_failed(key, line, kind, final=final)
-        self._account(held)
+        held.keep_failed(key, line, kind, self._usage, final=final)
+        self._usage = None
         self.attempts_made += 1
         if final:
             del self._owner[key.packed]
             self._failed[kind] += 1
             self._take(Record(key, line, kind))
-
-    def _account(self, held: HeldChunk) -> None:
-        usage, self._usage = self._usage, None
-        if usage is not None:
-            held.spend(usage)
+            if not self._owner:
+                self.urgent.set()

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import secrets
 import zlib
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gymnast.cluster.held_chunk import HeldChunk, read_rows
-from gymnast.cluster.lease import ask_for_rows, claim, first_beat, write_beat
+from gymnast.cluster.lease import ask_for_rows, claim
 from gymnast.cluster.standby import Standby
 from gymnast.errors import UserError
-from gymnast.store.chunk_layout import parent_of, planned_id
-from gymnast.store.chunk_look import ChunkView, look_at_chunk, views_below
+from gymnast.store.chunk_layout import ChunkNames, parent_of, planned_id
+from gymnast.store.chunk_look import ChunkLook, ChunkView, names_in, views_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -67,6 +66,7 @@ class Finder:
         self._watch = watch
         self._clock = clock
         self._standby = Standby(layout, plan.run_id, holder, watch.lease_s)
+        self._plan_path = layout.plan
         self._stamp = self._plan_stamp()
         # Each worker begins elsewhere: they would all try the same chunk otherwise.
         start = zlib.crc32(holder.worker.encode()) % max(1, len(plan.chunks))
@@ -120,15 +120,15 @@ class Finder:
 
     def _find_fresh(self) -> HeldChunk | None:
         while self._fresh:
-            touched = {path.name for path in self._layout.chunks.iterdir()}
-            self._fresh = [chunk for chunk in self._fresh if chunk.id not in touched]
-            if not self._fresh:
-                return None
             chunk = self._fresh.pop(0)
-            look = look_at_chunk(self._layout.chunk(chunk.id), self._plan.run_id)
-            found = self._claim(ChunkView(chunk, look, {}, ())) if look.lease is None else None
-            if found is not None:
-                return found
+            folder = self._layout.chunk(chunk.id)
+            if not folder.path.exists():
+                found = self._claim(ChunkView(chunk, ChunkLook(folder, self._plan.run_id, ChunkNames(), None), {}, ()))
+                if found is not None:
+                    return found
+            # Somebody was here, so somebody may have been at those that follow: only now all are listed.
+            touched = set(names_in(self._layout.chunks))
+            self._fresh = [chunk for chunk in self._fresh if chunk.id not in touched]
         return None
 
     def _views(self, most: int) -> Iterator[ChunkView]:
@@ -160,15 +160,11 @@ class Finder:
         return view.look.lease is not None and view.look.lease.holder == self._holder
 
     def _claim(self, view: ChunkView) -> HeldChunk | None:
-        at = self._clock.wall()
-        rows = list(read_rows(self._materialized, view.chunk))  # what can fail comes before the claim
-        won = claim(view.look, holder=self._holder, token=secrets.token_hex(8), at=at)
+        rows = read_rows(self._materialized, view.chunk)  # what can fail comes before the claim
+        won = claim(view.look, holder=self._holder, token=secrets.token_hex(8), at=self._clock.wall())
         if won is None:
             return None
-        held = HeldChunk(view.chunk, won, view.look.folder, rows, view.attempts)
-        with suppress(OSError):  # the next one comes soon
-            write_beat(held.folder, held.lease, first_beat(held.lease, len(held.unstarted), at))
-        return held
+        return HeldChunk(view.chunk, won, view.look.folder, rows, view.attempts)
 
     def _refuse_another_plan(self) -> None:
         """A run that was replaced while we worked on it has other rows under the same names."""
@@ -181,7 +177,7 @@ class Finder:
 
     def _plan_stamp(self) -> tuple[int, int] | None:
         try:
-            found = self._layout.plan.stat()
+            found = self._plan_path.stat()
         except FileNotFoundError:
             return None
         return found.st_ino, found.st_mtime_ns

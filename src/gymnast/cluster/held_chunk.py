@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from array import array
 from collections import Counter, deque
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
@@ -18,7 +20,7 @@ from gymnast.types.task import NO_PERSIST, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 from gymnast.types.usage import Account
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from gymnast.cluster.lease import Claimed
@@ -36,24 +38,31 @@ class Row(NamedTuple):
     """Without its newline."""
 
 
-def read_rows(materialized: Path, chunk: Chunk) -> Iterator[Row]:
+def read_rows(materialized: Path, chunk: Chunk) -> list[Row]:
     """The rows that belong to a chunk."""
-    own = set(chunk.row_numbers()) if chunk.spans else None
-    with materialized.open("rb") as stream:
-        stream.seek(chunk.offset_bytes)
-        data = stream.read(chunk.size_bytes)
-    offset = chunk.offset_bytes
+    with materialized.open("rb", buffering=0) as stream:
+        data = os.pread(stream.fileno(), chunk.size_bytes, chunk.offset_bytes)
     lines = data.split(b"\n")[: chunk.rows]
-    if len(data) != chunk.size_bytes or len(lines) != chunk.rows:
+    is_planned = len(data) == chunk.size_bytes and len(lines) == chunk.rows
+    if not is_planned or (chunk.keys and key_of_line(lines[0]) != RolloutKey(*chunk.keys[0][:2])):
         raise DataError("the materialized inputs are not what was planned", where=str(materialized))
-    for number, line in enumerate(lines, chunk.first_row):
-        if own is None or number in own:
-            key = key_of_line(line)
-            if key is None:
-                where = f"{materialized} line {number + 1}"
-                raise DataError("a materialized input has no task and rollout index", where=where)
-            yield Row(number, offset, key, line)
-        offset += len(line) + 1
+    # The plan's keys are cheaper than those of the lines.
+    keys = chunk.rollout_keys() if chunk.keys else [_key(line, materialized, chunk) for line in lines]
+    numbers = range(chunk.first_row, chunk.first_row + chunk.rows)
+    offsets = accumulate((len(line) + 1 for line in lines), initial=chunk.offset_bytes)
+    rows = map(Row._make, zip(numbers, offsets, keys, lines, strict=False))
+    if not chunk.spans:
+        return list(rows)
+    own = set(chunk.row_numbers())
+    return [row for row in rows if row.number in own]
+
+
+def _key(line: bytes, materialized: Path, chunk: Chunk) -> RolloutKey:
+    key = key_of_line(line)
+    if key is None:
+        where = f"{materialized}, rows of chunk {chunk.id}"
+        raise DataError("a materialized input has no task and rollout index", where=where)
+    return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +75,22 @@ class Cession:
     rows: tuple[Row, ...]
 
 
+class Waiting(NamedTuple):
+    """Records on their way to the disk."""
+
+    progress: Progress
+    """With them."""
+    parts: tuple[tuple[Shard, bytearray], ...]
+
+    def write(self) -> None:
+        """Made for a thread. Raises OSError if that cannot be: then write it all again."""
+        for shard, data in self.parts:
+            if data:
+                shard.write(data)
+
+
 class HeldChunk:
-    """What a holder knows of its chunk. Lives in the event loop; only `Shard.write` is called elsewhere."""
+    """What a holder knows of its chunk. Lives in the event loop; only `Waiting.write` is called elsewhere."""
 
     def __init__(
         self,
@@ -86,8 +109,7 @@ class HeldChunk:
         """Failed attempts of rollouts that are owed, by packed key."""
         self.children: list[str] = []
         self.ceding: Cession | None = None
-        self.is_lost = False
-        self._counter = 0
+        self.beats = 0
         self._cessions = 0
         before = self.lease.before
         self._scored, self._failed, self._records = before.scored, Counter(before.failed), before.attempts
@@ -96,11 +118,12 @@ class HeldChunk:
         self._committed = before  # what is on disk
         gone = {number for ceded in claimed.children for number in ceded.child.row_numbers()}
         done = claimed.settled
-        owed = (row for row in rows if row.number not in gone)
-        self.unstarted = deque(r for r in owed if r.key.packed not in done.scored and r.key.packed not in done.failed)
-        self.open = {row.key.packed for row in self.unstarted}
-        """Rollouts that are neither settled nor given away."""
-        self._numbers = {row.key.packed: row.number for row in self.unstarted}
+        if gone or done.scored or done.failed:
+            owed = (row for row in rows if row.number not in gone)
+            rows = (r for r in owed if r.key.packed not in done.scored and r.key.packed not in done.failed)
+        self.unstarted = deque(rows)
+        self.open = {row.key.packed: row.number for row in self.unstarted}
+        """Rollouts that are neither settled nor given away, with their rows."""
         self._index, self._is_indexed = array("I"), True
         for name, number in (inherited or {}).items():
             task, _, rollout = name.partition(":")
@@ -116,27 +139,31 @@ class HeldChunk:
     def is_settled(self) -> bool:
         return not self.open
 
-    def keep_scored(self, key: RolloutKey, line: bytes, *, is_kept: bool = True) -> None:
-        """`is_kept`: the line is a record; else it only stands for one (`unkept_line`)."""
+    def keep_scored(
+        self, key: RolloutKey, line: bytes, usage: ModelUsage | None = None, *, is_kept: bool = True
+    ) -> None:
+        """`usage`: of this attempt. `is_kept`: the line is a record; else it only stands for one (`unkept_line`)."""
+        packed = key.packed
         self._is_indexed = self._is_indexed and is_kept
         self.scored.append(line)
-        self._index.extend((self._numbers[key.packed], len(line) + 1))
+        self._index.extend((self.open.pop(packed), len(line) + 1))
         self._records += 1
-        self.open.discard(key.packed)
-        self.attempts.pop(key.packed, None)
+        self.attempts.pop(packed, None)
         self._scored += 1
+        if usage is not None:
+            self._spent.merge(usage)
 
-    def keep_failed(self, key: RolloutKey, line: bytes, kind: str, *, final: bool) -> None:
+    def keep_failed(
+        self, key: RolloutKey, line: bytes, kind: str, usage: ModelUsage | None = None, *, final: bool
+    ) -> None:
         self.failures.append(line)
         self._records += 1
         self.attempts[key.packed] = self.attempts.get(key.packed, 0) + 1
         if final:
-            self.open.discard(key.packed)
+            self.open.pop(key.packed, None)
             self._failed[kind] += 1
-
-    def spend(self, usage: ModelUsage) -> None:
-        """What the attempt used whose record was kept just now."""
-        self._spent.merge(usage)
+        if usage is not None:
+            self._spent.merge(usage)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -144,21 +171,24 @@ class HeldChunk:
     def pending_bytes(self) -> int:
         return self.scored.pending_bytes + self.failures.pending_bytes
 
-    def progress(self) -> Progress:
-        """With everything that was kept so far."""
+    def waiting(self) -> Waiting:
+        """Everything that was kept and is not on disk."""
         failed, spent = dict(+self._failed), self._spent.usage()
-        return Progress(scored=self._scored, failed=failed, attempts=self._records, spent=spent)
+        progress = Progress(scored=self._scored, failed=failed, attempts=self._records, spent=spent)
+        return Waiting(progress, tuple((one, one.waiting()) for one in (self.scored, self.failures)))
 
-    def committed(self, progress: Progress) -> None:
-        """All that was kept when this was the progress is on disk."""
-        self._committed = progress
+    def committed(self, kept: Waiting) -> None:
+        """This is on disk."""
+        for shard, data in kept.parts:
+            shard.confirm(data)
+        self._committed = kept.progress
 
     def next_beat(self, at: float, *, in_flight: int, is_draining: bool) -> Beat:
         """Says only what is on disk."""
-        self._counter += 1
+        self.beats += 1
         return Beat(
             token=self.lease.token,
-            counter=self._counter,
+            counter=self.beats,
             at=at,
             in_flight=in_flight,
             unstarted=len(self.unstarted),
@@ -213,7 +243,7 @@ class HeldChunk:
         ceded, self.ceding = self.ceding, None
         self.children.append(ceded.child.id)
         for row in ceded.rows:
-            self.open.discard(row.key.packed)
+            self.open.pop(row.key.packed, None)
             self.attempts.pop(row.key.packed, None)
         return ceded.rows
 

@@ -16,8 +16,8 @@ import msgspec
 
 from gymnast.cluster.settling import Settlement, settle
 from gymnast.store.chunk_files import Beat, Ceded, Chunk, End, Holder, Lease, Seal
-from gymnast.store.chunk_look import ChunkLook, is_ceded, look_at_chunk
-from gymnast.store.replacing import create_once, replacing, write_replacing
+from gymnast.store.chunk_look import ChunkLook, is_ceded, look_at_chunk, names_in
+from gymnast.store.replacing import create_once, write_replacing
 
 if TYPE_CHECKING:
     from gymnast.store.chunk_layout import ChunkFolder, ChunkLayout
@@ -96,16 +96,16 @@ def holds(layout: ChunkLayout, lease: Lease) -> bool:
 
 def write_beat(folder: ChunkFolder, lease: Lease, beat: Beat) -> None:
     """Say that the holder lives."""
-    with replacing(folder.beat(lease.epoch), sync=False) as out:
-        out.write(msgspec.json.encode(beat))
+    write_replacing(folder.beat(lease.epoch), msgspec.json.encode(beat), sync=False)
 
 
 def write_end(folder: ChunkFolder, lease: Lease, end: End) -> None:
-    """The holder's last word. What it wrote must be on disk."""
-    write_replacing(folder.end(lease.epoch), msgspec.json.encode(end))
+    """The holder's last word. What it wrote must be on disk; this need not be: a chunk without one is taken again."""
+    write_replacing(folder.end(lease.epoch), msgspec.json.encode(end), sync=False)
     with suppress(OSError):
-        for ask in folder.path.glob(f"ask.{lease.epoch}.*"):
-            ask.unlink(missing_ok=True)
+        for name in names_in(folder.path):
+            if name.startswith(f"ask.{lease.epoch}."):
+                (folder.path / name).unlink(missing_ok=True)
 
 
 def ask_for_rows(folder: ChunkFolder, lease: Lease, worker: str) -> None:
@@ -131,11 +131,6 @@ def forget_asks(folder: ChunkFolder, lease: Lease, workers: list[str]) -> None:
     for worker in workers:
         with suppress(OSError):
             folder.ask(lease.epoch, worker).unlink(missing_ok=True)
-
-
-def first_beat(lease: Lease, unstarted: int, at: float) -> Beat:
-    """What is said right after a claim."""
-    return Beat(token=lease.token, counter=0, at=at, unstarted=unstarted, progress=lease.before)
 
 
 @dataclass(slots=True)

@@ -92,7 +92,7 @@ class _Merging:
             _write_all(scored.fileno(), lines)
             self._count(chunk, len(lines), {})
             return
-        places = {packed: place for place, packed in enumerate(chunk.packed_keys())}
+        places = {key.packed: place for place, key in enumerate(chunk.rollout_keys())}
         with RecordIndex(places) as index:
             for one in pieces:
                 for piece in one.scored:

@@ -22,22 +22,25 @@ class Shard:
         self.committed = 0
         """Bytes that are on disk."""
         self._pending = bytearray()  # not the lines themselves: those from an encoder may hold ten times their size
+        self._going = bytearray()
+        """What was handed out to be written."""
         self._fd = -1
 
     @property
     def pending_bytes(self) -> int:
-        return len(self._pending)
+        return len(self._going) + len(self._pending)
 
     def append(self, line: bytes) -> None:
         """Take a line without its newline."""
         self._pending += line
         self._pending += b"\n"
 
-    def waiting(self) -> bytes:
-        """What is not on disk yet."""
-        return bytes(self._pending)
+    def waiting(self) -> bytearray:
+        """What is not on disk yet. It does not change any more."""
+        self._going, self._pending = (self._going + self._pending if self._going else self._pending), bytearray()
+        return self._going
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray) -> None:
         """Put what was waiting on disk; made for a thread. Raises OSError if that cannot be: then write it again."""
         try:
             if self._fd < 0:
@@ -51,10 +54,11 @@ class Shard:
             self.close()  # a handle may be stale for good
             raise
 
-    def confirm(self, data: bytes) -> None:
-        """These bytes were written."""
+    def confirm(self, data: bytearray) -> None:
+        """What was waiting then was written."""
+        assert data is self._going, "it was asked for once more before this was said"
         self.committed += len(data)
-        del self._pending[: len(data)]
+        self._going = bytearray()
 
     def close(self) -> None:
         if self._fd >= 0:

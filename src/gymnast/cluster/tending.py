@@ -10,7 +10,7 @@ import asyncio
 import random
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from gymnast.cluster.finder import Nothing
 from gymnast.cluster.held_chunk import HeldChunk
@@ -25,15 +25,21 @@ if TYPE_CHECKING:
     from gymnast.cluster.finder import Clock, Finder
     from gymnast.cluster.order import WorkOptions
     from gymnast.rollouts.engine import Engine
+    from gymnast.store.chunk_files import Beat
     from gymnast.store.chunk_layout import ChunkLayout
+
+_Thing = TypeVar("_Thing")
 
 _TURN_S: Final = 0.5
 """Records are on disk this long after they were kept."""
 _MOST_PENDING_BYTES: Final = 64 << 20
 _SHARE_AHEAD: Final = 8
 """A chunk is claimed when fewer rows are left to begin than this part of the rollouts in flight,"""
-_SECONDS_AHEAD: Final = 2.0
-"""or than will be begun while a slow file system makes up its mind."""
+_FINDS_AHEAD: Final = 4
+"""or than will be begun while this many chunks are looked for, which takes as long as the file system takes,"""
+_LEAST_AHEAD_S: Final = 0.25
+_MOST_AHEAD_S: Final = 2.0
+"""within these bounds: what one worker holds and has not begun, others could begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,11 @@ class Tending:
         self._idle_since: float | None = None
         self._trouble_since: float | None = None
         self._is_stopping = False
+        self._has_lost = False
+        """Rollouts of chunks that are another's now may be in flight."""
         self._rated_at, self._rated_done, self._per_second = now, 0, 0.0
+        self._find_s = _MOST_AHEAD_S
+        """How long it took lately to find a chunk, if slow."""
 
     async def run(self) -> None:
         """Tend until stopped. Ends the engine's supply when there is nothing more to claim."""
@@ -87,7 +97,9 @@ class Tending:
                     self._recovered()
                 except OSError as error:
                     self._in_trouble(error)
-                await asyncio.sleep(_TURN_S)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._book.urgent.wait(), _TURN_S)
+                self._book.urgent.clear()
             await supply
         finally:
             minding.cancel()
@@ -115,6 +127,7 @@ class Tending:
     def stop(self) -> None:
         """End after this turn: a claim that is on its way in a thread must not be left to nobody."""
         self._is_stopping = True
+        self._book.urgent.set()
 
     async def turn(self) -> None:
         """Everything that is due."""
@@ -122,53 +135,67 @@ class Tending:
         await self._end_settled()
         if self._clock.monotonic() >= self._beat_at:
             await self._beat_all()
+        else:
+            await self._beat([held for held in self._book.held.values() if not held.beats])
 
     # --- records -----------------------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
         """Put everything that was kept on disk."""
-        for held in list(self._book.held.values()):
-            if not held.pending_bytes:
-                continue
-            progress, waiting = held.progress(), [(one, one.waiting()) for one in (held.scored, held.failures)]
-            for shard, data in waiting:
-                if data:
-                    await asyncio.to_thread(shard.write, data)
-                    shard.confirm(data)
-            held.committed(progress)
+        waiting = [(held, held.waiting()) for held in self._book.held.values() if held.pending_bytes]
+        await _visit(waiting, lambda one: one[1].write(), lambda one: one[0].committed(one[1]))
 
     async def _end_settled(self) -> None:
-        for held in list(self._book.held.values()):
-            if (held.is_settled or held.chunk.id in self._finder.given_up) and not held.pending_bytes:
-                await self._end(held, None if held.is_settled else "this worker cannot finish it")
+        given_up = self._finder.given_up
+        ending = [held for held in self._book.held.values() if held.is_settled or held.chunk.id in given_up]
+        await self._end([held for held in ending if not held.pending_bytes], "this worker cannot finish it")
 
-    async def _end(self, held: HeldChunk, why: str | None = None) -> None:
-        await asyncio.to_thread(write_end, held.folder, held.lease, held.end(self._clock.wall(), why))
+    async def _end(self, ending: list[HeldChunk], why: str | None) -> None:
+        """`why`: it is not settled."""
+        at = self._clock.wall()
+        ends = [(held, held.end(at, None if held.is_settled else why)) for held in ending]
+        await _visit(ends, lambda one: write_end(one[0].folder, one[0].lease, one[1]), lambda one: self._drop(one[0]))
+        if ends and not self._book.held:
+            self._look_at = 0.0  # that was the last: is there more, or is the run at its end?
+
+    def _drop(self, held: HeldChunk) -> None:
         self._book.remove(held)
         held.close()
 
     async def release_all(self, why: str | None) -> None:
         """Hand back what is held; everything must have been committed."""
-        for held in list(self._book.held.values()):
-            await self._end(held, why)
+        await self._end(list(self._book.held.values()), why)
         await asyncio.to_thread(self._finder.leave)
 
     # --- leases ------------------------------------------------------------------------------------------------------
 
     async def _beat_all(self) -> None:
         began = self._clock.monotonic()
-        draining = self._engine.draining is not None
-        for held in list(self._book.held.values()):
-            in_flight = self._book.in_flight(self._engine.in_flight)[held.chunk.id]
-            beat = held.next_beat(self._clock.wall(), in_flight=in_flight, is_draining=draining)
-            heard = await asyncio.to_thread(self._hear, held)
-            if heard.is_lost:
-                self._lose(held)
-                continue
-            await asyncio.to_thread(write_beat, held.folder, held.lease, beat)
-            await self._cede(held, heard.asks)
+        await self._beat(list(self._book.held.values()))
         self._heard_at = began
         self._beat_at = began + self._options.heartbeat_s
+
+    async def _beat(self, beating: list[HeldChunk]) -> None:
+        if not beating:
+            return
+        at, draining = self._clock.wall(), self._engine.draining is not None
+        counts = self._book.in_flight(self._engine.in_flight)
+        beats = [(one, one.next_beat(at, in_flight=counts[one.chunk.id], is_draining=draining)) for one in beating]
+        for held, heard in await asyncio.to_thread(self._exchange, beats):
+            if heard.is_lost:
+                self._lose(held)
+            else:
+                await self._cede(held, heard.asks)
+
+    def _exchange(self, beats: list[tuple[HeldChunk, Beat]]) -> list[tuple[HeldChunk, Heard]]:
+        """Hear of each chunk and beat, if it is still ours. Those that were claimed just now are."""
+        found = []
+        for held, beat in beats:
+            heard = self._hear(held) if beat.counter > 1 else Heard(is_lost=False, asks=[])
+            if not heard.is_lost:
+                write_beat(held.folder, held.lease, beat)
+            found.append((held, heard))
+        return found
 
     def _hear(self, held: HeldChunk) -> Heard:
         look = look_at_chunk(held.folder, held.lease.run_id)
@@ -180,9 +207,8 @@ class Tending:
     def _lose(self, held: HeldChunk) -> None:
         """Somebody else has the chunk now. What it sealed counts; what we have beyond that does not."""
         self._say(f"chunk {held.chunk.id} is another worker's now; {len(held.open)} rollouts of it are left to it")
-        held.is_lost = True
-        self._book.remove(held)
-        held.close()
+        self._drop(held)
+        self._has_lost = True
         self._engine.abandon(lambda key: not self._book.is_ours(key))
 
     async def _cede(self, held: HeldChunk, asks: list[str]) -> None:
@@ -208,9 +234,12 @@ class Tending:
             return False
         if self._clock.monotonic() < self._look_at:
             return False
-        if any(not self._book.is_ours(key) for key in engine.in_flight):
-            return False  # what was lost must have left before it may come back
-        return self._book.unstarted <= max(engine.limit.current // _SHARE_AHEAD, self._rate() * _SECONDS_AHEAD)
+        if self._has_lost:  # that must have left before it may come back
+            self._has_lost = any(not self._book.is_ours(key) for key in engine.in_flight)
+            if self._has_lost:
+                return False
+        ahead_s = min(max(self._find_s * _FINDS_AHEAD, _LEAST_AHEAD_S), _MOST_AHEAD_S)
+        return self._book.unstarted <= max(engine.limit.current // _SHARE_AHEAD, self._rate() * ahead_s)
 
     def _rate(self) -> float:
         """Rollouts a second, lately."""
@@ -223,11 +252,13 @@ class Tending:
     async def _claim(self) -> None:
         self._give_up_what_is_stuck()
         is_idle = self._book.hungry.is_set() and not self._book.unstarted
+        began = self._clock.monotonic()
         try:
             found = await asyncio.to_thread(self._finder.find, set(self._book.held), asks=is_idle)
         except OSError:
             found = Nothing.NOW  # whoever commits and beats has more to say about it
         now = self._clock.monotonic()
+        self._find_s = max(now - began, self._find_s * 0.8)
         if isinstance(found, HeldChunk):
             self._idle_since, self._misses = None, 0
             self._book.add(found)
@@ -294,3 +325,20 @@ class Tending:
         if self._trouble_since is not None:
             self._trouble_since = None
             self._say("the run's folder is writable again")
+
+
+async def _visit(things: list[_Thing], write: Callable[[_Thing], None], then: Callable[[_Thing], None]) -> None:
+    """Write things in one visit to a thread. `then`, here, is for each that was written, also if a later one failed."""
+    written: list[_Thing] = []
+
+    def visit() -> None:
+        for thing in things:
+            write(thing)
+            written.append(thing)
+
+    try:
+        if things:
+            await asyncio.to_thread(visit)
+    finally:
+        for thing in written:
+            then(thing)

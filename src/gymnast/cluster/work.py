@@ -122,21 +122,28 @@ async def _run(engine: Engine, tending: Tending, feeling: Feel | None) -> RunSta
     try:
         state = await engine.run()
     except BaseException:
+        await _untend(tending, tended)
         with suppress(OSError, UserError):
             await tending.commit()
             await tending.release_all("the worker was ended by an error")
         raise
     finally:
+        tended.remove_done_callback(untended)
         if felt is not None:
             felt.cancel()
-        tended.remove_done_callback(untended)
-        tending.stop()
-        await asyncio.wait([tended], timeout=_PATIENCE_S)
-        tended.cancel()
-        ended = (await asyncio.gather(tended, felt or asyncio.sleep(0), return_exceptions=True))[0]
+            await asyncio.gather(felt, return_exceptions=True)
+    ended = await _untend(tending, tended)
     if isinstance(ended, Exception):
         raise ended
     return state
+
+
+async def _untend(tending: Tending, tended: asyncio.Task[None]) -> BaseException | None:
+    """End the tending, so that nobody else writes, and say what it ended by."""
+    tending.stop()
+    await asyncio.wait([tended], timeout=_PATIENCE_S)
+    tended.cancel()
+    return (await asyncio.gather(tended, return_exceptions=True))[0]
 
 
 async def _hand_back(tending: Tending, why: str | None, clock: Clock) -> None:

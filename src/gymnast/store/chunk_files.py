@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from gymnast.types.task import RolloutKey
 from gymnast.types.usage import ModelUsage
 
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
         """Rollouts that it stands for."""
         return sum(rows for _, rows in self.spans) if self.spans else self.rows
 
-    def packed_keys(self) -> list[int]:
+    def rollout_keys(self) -> list[RolloutKey]:
         """The rollouts of a planned chunk, in plan order."""
         return [
-            (number << 32) + rollout
+            RolloutKey(number, rollout)
             for task, first, rollouts, tasks in self.keys
             for number in range(task, task + tasks)
             for rollout in range(first, first + rollouts)

@@ -14,23 +14,27 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def replacing(path: Path, *, sync: bool = True, mark: str = "") -> Iterator[IO[bytes]]:
+def replacing(path: Path, *, mark: str = "") -> Iterator[IO[bytes]]:
     """A file to write that takes its name only when it is whole and on disk.
 
-    Without `sync` it may be missing after a power failure: for what is written again soon anyway. With a `mark` of its
-    own each of several writers writes a file of its own, and the last one's stays.
+    With a `mark` of its own each of several writers writes a file of its own, and the last one's stays.
     """
+    with _moved_to(path, mark) as temporary, temporary.open("wb", buffering=1 << 20) as out:
+        yield out
+        out.flush()
+        os.fsync(out.fileno())
+
+
+@contextmanager
+def _moved_to(path: Path, mark: str = "") -> Iterator[Path]:
     temporary = path.with_name(f"{path.name}{mark}.new")
     try:
-        with temporary.open("wb", buffering=1 << 20) as out:
-            yield out
-            out.flush()
-            if sync:
-                os.fsync(out.fileno())
+        yield temporary
         temporary.replace(path)
-    finally:
+    except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)  # half a file on a full disk is worth nothing
+        raise
 
 
 @contextmanager
@@ -44,10 +48,26 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
         raise UserError(f"cannot write {path.name}: {error.strerror or error}", where=str(path)) from error
 
 
-def write_replacing(path: Path, data: bytes) -> None:
-    """Replace a small file in one step."""
-    with replacing(path) as out:
-        out.write(data)
+def write_replacing(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Replace a small file in one step.
+
+    Without `sync` it may be missing or torn after a power failure: for what is written again soon anyway.
+    """
+    with _moved_to(path) as temporary:
+        _write(temporary, data, sync=sync)
+
+
+def _write(path: Path, data: bytes, *, sync: bool) -> None:
+    """In as few calls as can be: each is a journey where the file system is a network's."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(file, left) :]
+        if sync:
+            os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def create_once(path: Path, data: bytes, unique: str) -> bool:
@@ -58,10 +78,7 @@ def create_once(path: Path, data: bytes, unique: str) -> bool:
     """
     own = path.with_name(f".{path.name}.{unique}")
     try:
-        with own.open("wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
+        _write(own, data, sync=True)
         try:
             os.link(own, path)
         except FileExistsError:
