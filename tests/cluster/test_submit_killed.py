@@ -70,6 +70,24 @@ def test_a_resume_counts_its_workers_and_records_them(desk: Desk, slurm: SlurmCl
     assert slurm.ask("squeue", "-h", "-t", "pending", "-j", finish, "-o", "%T").strip() == "", "one merges, not two"
 
 
+def test_a_resume_queues_the_merge_that_never_was(desk: Desk, slurm: SlurmCluster, deadly: Path) -> None:
+    """Killed between the workers and the job that merges."""
+    assert desk.submit(*WORDS, mean_s=LONG_S).code == -9
+    named = ("squeue", "-h", "--name=my-name-finish", "-o")
+    assert slurm.ask(*named, "%F").strip() == ""
+    again = desk.submit(*WORDS, "--resume", "--json", mean_s=LONG_S)
+    assert again.code == 0, again.err
+    workers = desk.status()["jobs"][0]["job"].partition("_")[0]
+    assert again.json()["workers_added"] == 0
+    assert slurm.ask(*named, "%F").strip() == again.json()["finish"]
+    assert f"afterany:{workers}" in slurm.ask(*named, "%E")
+    third = desk.submit(*WORDS, "--resume", mean_s=LONG_S)
+    assert "2 workers are at it already: none was added" in third.out, "one merges, not two"
+    assert len(slurm.ask(*named, "%F").split()) == 1
+    desk.gymnast("cancel", "x.jsonl")
+    wait_until(lambda: slurm.ask(*named, "%F").strip() == "", "the job that merges is cancelled, too")
+
+
 def test_of_jobs_that_are_no_array_those_that_were_queued_are_found(desk: Desk, deadly: Path) -> None:
     """Heterogeneous jobs are queued one by one; the second is never."""
     name = desk.cluster(worker={"partition": "short", "time": 5}, time=5)

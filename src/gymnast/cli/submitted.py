@@ -45,7 +45,14 @@ def _told(request: SubmitRequest, done: Submitted) -> dict[str, Any]:
         "workers_before": done.before.live,
         "workers_added": submission.workers if submission is not None else 0,
         "submission": msgspec.to_builtins(submission),
+        "finish": _finish(done),
     }
+
+
+def _finish(done: Submitted) -> str | None:
+    """The job that merges when the workers have ended, if one was queued just now."""
+    submission = done.submission or done.finishing
+    return submission.details.get("finish") if submission is not None else None
 
 
 def _lines(request: SubmitRequest, done: Submitted) -> Iterator[str]:
@@ -55,14 +62,16 @@ def _lines(request: SubmitRequest, done: Submitted) -> Iterator[str]:
         if not done.before.open_chunks:
             yield f"nothing is owed: gymnast merge {run}"
         else:
-            yield f"{done.before.live} workers are at it already: nothing was added"
+            yield f"{done.before.live} workers are at it already: none was added"
+        if (finish := _finish(done)) is not None:
+            yield f"then      {' and '.join(request.finish)}, job {finish}, which had not been queued"
         return
     more = f", beside {done.before.live} that are at it" if done.before.live else ""
     yield f"workers   {submission.workers}{more}  ({submission.executor} {', '.join(submission.jobs[:4])})"
     if done.code is not None:
         yield f"code      {done.code.choice} {done.code.digest}"
-    if "finish" in submission.details:
-        yield f"then      {' and '.join(request.finish)}, job {submission.details['finish']}"
+    if (finish := _finish(done)) is not None:
+        yield f"then      {' and '.join(request.finish)}, job {finish}"
     yield f"next      gymnast status {run}    (also: logs, cancel)"
 
 
@@ -107,8 +116,9 @@ def _stay(request: SubmitRequest, done: Submitted) -> int:
     while (now := standing(layout)).live:
         shared.say(f"{now.live} workers, {now.chunks - now.open_chunks} of {now.chunks} chunks done")
         time.sleep(_LOOK_S)
-    if done.submission is not None and "finish" in done.submission.details:
-        return _stay_for_finish(done.submission)
+    waited_for = done.submission or done.finishing
+    if waited_for is not None and _finish(done) is not None:
+        return _stay_for_finish(waited_for)
     start = (sys.executable, "-m", "gymnast.cli.main")
     for words in request.finish_commands():
         code = subprocess.run((*start, *words), check=False).returncode  # noqa: S603 - our own command

@@ -120,12 +120,13 @@ class Finder:
 
     def _find_fresh(self) -> HeldChunk | None:
         while self._fresh:
-            chunk = self._fresh.pop(0)
+            chunk, found = self._fresh[0], None  # which stays there if the file system refuses
             folder = self._layout.chunk(chunk.id)
             if not folder.path.exists():
                 found = self._claim(ChunkView(chunk, ChunkLook(folder, self._plan.run_id, ChunkNames(), None), {}, ()))
-                if found is not None:
-                    return found
+            self._fresh.pop(0)
+            if found is not None:
+                return found
             # Somebody was here, so somebody may have been at those that follow: only now all are listed.
             touched = set(names_in(self._layout.chunks))
             self._fresh = [chunk for chunk in self._fresh if chunk.id not in touched]

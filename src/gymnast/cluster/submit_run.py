@@ -23,7 +23,7 @@ from gymnast.cluster.site import HERE, Site
 from gymnast.cluster.slurm.assembly import WORKER, SlurmOptions, modest
 from gymnast.cluster.slurm.client import Slurm
 from gymnast.cluster.slurm.executor import FINISH, SlurmExecutor
-from gymnast.cluster.submissions import next_number
+from gymnast.cluster.submissions import next_number, write_submission
 from gymnast.cluster.submitting import Standing, one_submit, record_found, standing, start_workers
 from gymnast.errors import NotFoundError, UserError, suggest
 from gymnast.store.chunk_layout import ChunkLayout
@@ -95,7 +95,9 @@ class Submitted:
     before: Standing
     """How the run stood before anything was started."""
     submission: Submission | None
-    """None: nothing more is needed."""
+    """None: no more workers are needed."""
+    finishing: Submission | None = None
+    """Workers that were at it, and have got a job now that merges: theirs had not been queued."""
     code: Code | None = None
     warnings: tuple[str, ...] = ()
 
@@ -145,7 +147,7 @@ def submit_run(asked: SubmitRequest) -> Submitted:
         count = before.needed(asked.workers)
         warnings = tuple(planned.warnings)
         if not count:
-            return Submitted(planned.plan, before, None, warnings=warnings)
+            return Submitted(planned.plan, before, None, _with_finish(asked, layout, before), warnings=warnings)
         code = _code(asked, layout.folder / "code")
         submission = start_workers(
             asked.paths,
@@ -157,7 +159,22 @@ def submit_run(asked: SubmitRequest) -> Submitted:
         if FINISH in submission.details:  # it waits for all that live; a submit that is refused takes nothing away
             for earlier, _ in before.jobs:
                 SlurmExecutor().drop_finish(earlier)
-    return Submitted(planned.plan, before, submission, code, warnings)
+    return Submitted(planned.plan, before, submission, code=code, warnings=warnings)
+
+
+def _with_finish(asked: SubmitRequest, layout: ChunkLayout, before: Standing) -> Submission | None:
+    """Queue the job that merges if workers are at it and none waits for their end: their submit was killed before it
+    could, or had not been asked for one."""
+    live = [one for one in before.live_submissions() if one.executor == "slurm"]
+    if not live or not asked.finish or asked.site.executor != "slurm":
+        return None
+    waiting = (SlurmExecutor().finish_state(one) for one, _ in before.jobs if one.executor == "slurm")
+    if any(view is not None and not view.state.is_over for view in waiting):
+        return None
+    executor = SlurmExecutor(_slurm_options(asked, _code(asked, layout.folder / "code"), before))
+    found = executor.add_finish(_wanted(asked, 1), live[-1])
+    write_submission(layout, found)
+    return found
 
 
 def dry_run(asked: SubmitRequest) -> DryRun:

@@ -80,6 +80,15 @@ class SlurmExecutor:
             raise
         return msgspec.structs.replace(intent, jobs=tuple(jobs), details=details)
 
+    def add_finish(self, wanted: WorkersWanted, submission: Submission) -> Submission:
+        """Queue the job that merges for workers that were queued without; it waits for what the options say."""
+        wanted, folder = self._placed(wanted, submission.number)
+        self._write_files(wanted, folder)
+        job = finish_job(wanted, submission.number, folder, self._options, ())
+        word = _of_finish(submission.details[_TOKEN])
+        finish = _queue(_slurm(submission), folder / "finish.sh", render(job), word)
+        return msgspec.structs.replace(submission, details=submission.details | {FINISH: finish})
+
     def find(self, intent: Submission) -> Submission | None:
         """What was queued for an intent: Slurm knows jobs by the word that their scripts were given."""
         slurm, token = _slurm(intent), intent.details[_TOKEN]
