@@ -527,7 +527,7 @@ async def test_the_time_to_the_first_token_is_measured_and_the_reply_is_the_same
         0.1,
         delta(reasoning_content="hm"),
         delta(content="an"),
-        0.15,
+        0.5,
         delta(content="swer"),
         delta("stop"),
         {**delta(), "choices": [], "usage": USAGE},
