@@ -14,6 +14,7 @@ from typing import Any
 from simulated_cluster import Clock, Job
 
 from gymnast.cluster import tending as tending_module
+from gymnast.cluster import visit as visit_module
 from gymnast.cluster.chunk_book import ChunkBook
 from gymnast.cluster.finder import Clock as WorkerClock
 from gymnast.cluster.finder import Finder
@@ -70,7 +71,8 @@ def here_and_now() -> None:
     async def inline(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return function(*arguments, **options)
 
-    tending_module.asyncio = _Inline(inline)  # type: ignore[assignment, attr-defined]
+    for module in (tending_module, visit_module):
+        module.asyncio = _Inline(inline)  # type: ignore[attr-defined]
 
 
 class _Inline:

@@ -117,7 +117,7 @@ class Leases(RuleBasedStateMachine):
         for held in self.workers[who].held.values():
             if tears:
                 data = held.scored.waiting()
-                held.scored.write(data[: len(data) // 2])
+                held.scored.write(data[: len(data) // 2], held.scored.committed)
             else:
                 commit(held)
 
@@ -270,7 +270,11 @@ def test_a_zombie_writes_in_vain(tmp_path: Path) -> None:
     heir.close()
 
 
-@pytest.mark.parametrize("left", [None, b"", b'{"token":"t1","kind":"do'], ids=["gone", "empty", "torn"])
+@pytest.mark.parametrize(
+    "left",
+    [None, b"", b'{"token":"t1","kind":"do', b'{"token":"\xff\xfe"}', bytes(300)],
+    ids=["gone", "empty", "torn", "no text", "zeros"],
+)
 def test_an_end_that_a_power_failure_took_costs_a_claim(tmp_path: Path, left: bytes | None) -> None:
     """Records are made to last, ends are not: whoever takes the chunk again finds all of it settled."""
     run = small_run(tmp_path, 4, 1, 4)
@@ -293,6 +297,17 @@ def test_an_end_that_a_power_failure_took_costs_a_claim(tmp_path: Path, left: by
     heir.close()
     merge(run.paths)
     assert run.paths.output.read_bytes() == expected_output(run)
+
+
+def test_rows_come_whole_from_a_file_system_that_gives_little_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, size, offset: pread(file, min(size, 100), offset))
+    run = small_run(tmp_path, 40, 1, 40)
+    held = run.claim(run.view("00000"), "a", "t1")
+    assert held is not None
+    assert len(held.unstarted) == 40
 
 
 def test_of_many_claimers_one_wins(tmp_path: Path) -> None:

@@ -21,15 +21,17 @@ import pytest
 
 from gymnast.cluster.account import run_account
 from gymnast.cluster.executor import Submission
+from gymnast.cluster.finder import PlannedAnewError
 from gymnast.cluster.job_folder import boot_id
 from gymnast.cluster.local_keeper import keeper_name
 from gymnast.cluster.merge import merge
 from gymnast.cluster.order import WorkOptions, read_order
 from gymnast.cluster.submissions import write_submission
+from gymnast.cluster.visit import visit
 from gymnast.cluster.work import Worked, WorkEnd, work_with
 from gymnast.cluster.workplace import Workplace, compose_for, needed_instances, open_workplace
 from gymnast.config import read_environ
-from gymnast.errors import UserError
+from gymnast.errors import DataError, UserError
 from gymnast.rollouts.attempt import Failed, Outcome, Scored
 from gymnast.rollouts.conduct import Audience
 from gymnast.rollouts.engine import Engine, EngineOptions
@@ -40,6 +42,7 @@ from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.manifest import read_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.types.failure import FailureDetail, Stage
+from gymnast.types.task import RolloutKey
 from gymnast.wire.trail import Signals
 from tests.cluster_chunks import SmallRun, expected_output, record, small_run
 from tests.support import BIN, eventually, read_jsonl, run_command
@@ -409,3 +412,64 @@ def test_a_worker_with_other_settings_is_refused_with_the_difference(tmp_path: P
     other = msgspec.structs.replace(order, config=msgspec.structs.replace(order.config, overrides=(seed,)))
     with pytest.raises(UserError, match=r"seed: \(absent\) -> 7"):
         needed_instances(place, compose_for(other, read_environ()))
+
+
+async def test_a_worker_whose_run_was_planned_anew_ends_and_says_so(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 20, 1, 5)
+    crew = Crew(run)
+    first = crew.start("first", Hands(0.1), concurrency=2)
+    await eventually(lambda: run_account(run.layout).scored > 1)
+    another = run.layout.plan.with_name("another")
+    another.write_bytes(run.layout.plan.read_bytes())
+    another.replace(run.layout.plan)
+    with pytest.raises(PlannedAnewError):
+        await asyncio.wait_for(first, 15)
+
+
+async def test_a_worker_that_cannot_read_its_rows_ends_and_keeps_what_it_has(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 20, 1, 5)
+    crew = Crew(run)
+    first = crew.start("first", Hands(0.2), concurrency=1)
+    await eventually(lambda: len(list(run.layout.chunks.iterdir())) == 1)
+    os.truncate(run.paths.materialized_inputs, 10)
+    with pytest.raises(DataError, match="not what was planned"):
+        await asyncio.wait_for(first, 15)
+    account = run_account(run.layout)
+    assert account.scored > 0
+    assert account.states["held"] == account.states["silent"] == 0, "what it held is anybody's"
+
+
+async def test_a_write_that_was_given_up_changes_nothing_when_it_wakes_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system hangs in the first of two writes, and is written to again meanwhile."""
+    run = small_run(tmp_path, 2, 1, 1)
+    chunks = [run.claim(run.view(name), "a", name) for name in ("00000", "00001")]
+    held = [one for one in chunks if one is not None]
+    for one in held:
+        row = one.next_row()
+        assert row is not None
+        one.keep_scored(row.key, record(row.key))
+    wakes, fsync, calls = threading.Event(), os.fsync, []
+
+    def hanging(file: int) -> None:
+        calls.append(file)
+        if len(calls) == 1:
+            wakes.wait()
+        fsync(file)
+
+    async def commit() -> None:
+        waiting = [(one, one.waiting()) for one in held]
+        await visit(waiting, lambda one: one[1].write(), lambda one: one[0].committed(one[1]))
+
+    monkeypatch.setattr(os, "fsync", hanging)
+    given_up = asyncio.create_task(commit())
+    await eventually(lambda: bool(calls))
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    await commit()
+    wakes.set()
+    await asyncio.sleep(0.2)
+    for one in held:
+        assert one.folder.scored(1).read_bytes() == record(RolloutKey(int(one.chunk.id), 0)) + b"\n"
+        one.close()

@@ -45,6 +45,10 @@ class Nothing(Enum):
     """Every chunk is done."""
 
 
+class PlannedAnewError(UserError):
+    """The files are another run's now: nothing more may be written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
     """Time as a worker sees it."""
@@ -170,7 +174,7 @@ class Finder:
     def _refuse_another_plan(self) -> None:
         """A run that was replaced while we worked on it has other rows under the same names."""
         if self._plan_stamp() != self._stamp:
-            raise UserError(
+            raise PlannedAnewError(
                 "the run was planned anew while this worker worked on it",
                 where=str(self._layout.plan),
                 next="start workers for the new one",

@@ -40,8 +40,7 @@ class Row(NamedTuple):
 
 def read_rows(materialized: Path, chunk: Chunk) -> list[Row]:
     """The rows that belong to a chunk."""
-    with materialized.open("rb", buffering=0) as stream:
-        data = os.pread(stream.fileno(), chunk.size_bytes, chunk.offset_bytes)
+    data = _bytes_at(materialized, chunk.offset_bytes, chunk.size_bytes)
     lines = data.split(b"\n")[: chunk.rows]
     is_planned = len(data) == chunk.size_bytes and len(lines) == chunk.rows
     if not is_planned or (chunk.keys and key_of_line(lines[0]) != RolloutKey(*chunk.keys[0][:2])):
@@ -55,6 +54,15 @@ def read_rows(materialized: Path, chunk: Chunk) -> list[Row]:
         return list(rows)
     own = set(chunk.row_numbers())
     return [row for row in rows if row.number in own]
+
+
+def _bytes_at(path: Path, offset: int, size: int) -> bytes:
+    """A part of a file, or as much of it as there is; one read may give less than was asked for."""
+    with path.open("rb", buffering=0) as stream:
+        data = os.pread(stream.fileno(), size, offset)
+        while len(data) < size and (more := os.pread(stream.fileno(), size - len(data), offset + len(data))):
+            data += more
+    return data
 
 
 def _key(line: bytes, materialized: Path, chunk: Chunk) -> RolloutKey:
@@ -80,13 +88,14 @@ class Waiting(NamedTuple):
 
     progress: Progress
     """With them."""
-    parts: tuple[tuple[Shard, bytearray], ...]
+    parts: tuple[tuple[Shard, bytearray, int], ...]
+    """Where, what, and behind how many bytes."""
 
     def write(self) -> None:
         """Made for a thread. Raises OSError if that cannot be: then write it all again."""
-        for shard, data in self.parts:
+        for shard, data, place in self.parts:
             if data:
-                shard.write(data)
+                shard.write(data, place)
 
 
 class HeldChunk:
@@ -175,11 +184,11 @@ class HeldChunk:
         """Everything that was kept and is not on disk."""
         failed, spent = dict(+self._failed), self._spent.usage()
         progress = Progress(scored=self._scored, failed=failed, attempts=self._records, spent=spent)
-        return Waiting(progress, tuple((one, one.waiting()) for one in (self.scored, self.failures)))
+        return Waiting(progress, tuple((one, one.waiting(), one.committed) for one in (self.scored, self.failures)))
 
     def committed(self, kept: Waiting) -> None:
         """This is on disk."""
-        for shard, data in kept.parts:
+        for shard, data, _ in kept.parts:
             shard.confirm(data)
         self._committed = kept.progress
 

@@ -40,12 +40,16 @@ class Shard:
         self._going, self._pending = (self._going + self._pending if self._going else self._pending), bytearray()
         return self._going
 
-    def write(self, data: bytes | bytearray) -> None:
-        """Put what was waiting on disk; made for a thread. Raises OSError if that cannot be: then write it again."""
+    def write(self, data: bytes | bytearray, place: int) -> None:
+        """Put what was waiting on disk; made for a thread. Raises OSError if that cannot be: then write it again.
+
+        `place`: what was committed when it waited. A thread that hangs and is given up may do this late: it changes
+        nothing then.
+        """
         try:
             if self._fd < 0:
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            view, place = memoryview(data), self.committed
+            view = memoryview(data)
             while view:
                 written = os.pwrite(self._fd, view, place)
                 view, place = view[written:], place + written

@@ -147,7 +147,7 @@ def submit_run(asked: SubmitRequest) -> Submitted:
         count = before.needed(asked.workers)
         warnings = tuple(planned.warnings)
         if not count:
-            return Submitted(planned.plan, before, None, _with_finish(asked, layout, before), warnings=warnings)
+            return Submitted(planned.plan, before, None, add_missing_merge(asked, layout, before), warnings=warnings)
         code = _code(asked, layout.folder / "code")
         submission = start_workers(
             asked.paths,
@@ -162,19 +162,32 @@ def submit_run(asked: SubmitRequest) -> Submitted:
     return Submitted(planned.plan, before, submission, code=code, warnings=warnings)
 
 
-def _with_finish(asked: SubmitRequest, layout: ChunkLayout, before: Standing) -> Submission | None:
-    """Queue the job that merges if workers are at it and none waits for their end: their submit was killed before it
-    could, or had not been asked for one."""
-    live = [one for one in before.live_submissions() if one.executor == "slurm"]
-    if not live or not asked.finish or asked.site.executor != "slurm":
+def add_missing_merge(asked: SubmitRequest, layout: ChunkLayout, before: Standing) -> Submission | None:
+    """Queue the job that merges if workers are at it and none waits for the end of all of them: their submit was killed
+    before it could, or had not been asked for one."""
+    live = _live_here(asked.site, before)
+    if not live or not asked.finish:
         return None
-    waiting = (SlurmExecutor().finish_state(one) for one, _ in before.jobs if one.executor == "slurm")
-    if any(view is not None and not view.state.is_over for view in waiting):
+    slurm, newest = SlurmExecutor(), live[-1]
+    begun = [one for one, _ in before.jobs if one.executor == "slurm"]
+    waiting = [one for one in begun if (view := slurm.finish_state(one)) is not None and not view.state.is_over]
+    if any(one.number >= newest.number for one in waiting):
         return None
     executor = SlurmExecutor(_slurm_options(asked, _code(asked, layout.folder / "code"), before))
-    found = executor.add_finish(_wanted(asked, 1), live[-1])
-    write_submission(layout, found)
+    found = executor.add_finish(_wanted(asked, 1), newest)
+    if found is not None:
+        write_submission(layout, found)
+        for earlier in waiting:
+            slurm.drop_finish(earlier)
     return found
+
+
+def _live_here(site: Site, before: Standing) -> list[Submission]:
+    """Submissions to the same cluster that still wait or run: a job can wait for no others."""
+    if site.executor != "slurm":
+        return []
+    found = [one for one in before.live_submissions() if one.executor == "slurm"]
+    return [one for one in found if one.details.get("host") == site.host]
 
 
 def dry_run(asked: SubmitRequest) -> DryRun:
@@ -272,7 +285,7 @@ def _slurm_options(asked: SubmitRequest, code: Code, before: Standing) -> SlurmO
     is_spread = asked.serves and site.worker is not None
     needs = tuple(one.name for one in beside)
     worker = Component(WORKER, (), environment=_worker_environment(asked), needs=needs, is_main=True)
-    earlier = [job for one in before.live_submissions() if one.executor == "slurm" for job in one.jobs]
+    earlier = [job for one in _live_here(site, before) for job in one.jobs]
     return SlurmOptions(
         site=site,
         code=code,

@@ -10,11 +10,12 @@ import asyncio
 import random
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from gymnast.cluster.finder import Nothing
 from gymnast.cluster.held_chunk import HeldChunk
 from gymnast.cluster.lease import asks_of, cede, forget_asks, write_beat, write_end
+from gymnast.cluster.visit import visit
 from gymnast.errors import UserError
 from gymnast.store.chunk_look import is_ceded, look_at_chunk
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from gymnast.rollouts.engine import Engine
     from gymnast.store.chunk_files import Beat
     from gymnast.store.chunk_layout import ChunkLayout
-
-_Thing = TypeVar("_Thing")
 
 _TURN_S: Final = 0.5
 """Records are on disk this long after they were kept."""
@@ -91,7 +90,7 @@ class Tending:
         supply = asyncio.create_task(self._keep_supplied())
         minding = asyncio.create_task(self._keep_minding())
         try:
-            while not self._is_stopping:
+            while not (self._is_stopping or supply.done()):
                 try:
                     await self.turn()
                     self._recovered()
@@ -143,7 +142,7 @@ class Tending:
     async def commit(self) -> None:
         """Put everything that was kept on disk."""
         waiting = [(held, held.waiting()) for held in self._book.held.values() if held.pending_bytes]
-        await _visit(waiting, lambda one: one[1].write(), lambda one: one[0].committed(one[1]))
+        await visit(waiting, lambda one: one[1].write(), lambda one: one[0].committed(one[1]))
 
     async def _end_settled(self) -> None:
         given_up = self._finder.given_up
@@ -154,7 +153,7 @@ class Tending:
         """`why`: it is not settled."""
         at = self._clock.wall()
         ends = [(held, held.end(at, None if held.is_settled else why)) for held in ending]
-        await _visit(ends, lambda one: write_end(one[0].folder, one[0].lease, one[1]), lambda one: self._drop(one[0]))
+        await visit(ends, lambda one: write_end(one[0].folder, one[0].lease, one[1]), lambda one: self._drop(one[0]))
         if ends and not self._book.held:
             self._look_at = 0.0  # that was the last: is there more, or is the run at its end?
 
@@ -188,10 +187,10 @@ class Tending:
                 await self._cede(held, heard.asks)
 
     def _exchange(self, beats: list[tuple[HeldChunk, Beat]]) -> list[tuple[HeldChunk, Heard]]:
-        """Hear of each chunk and beat, if it is still ours. Those that were claimed just now are."""
+        """Hear of each chunk and beat, if it is still ours."""
         found = []
         for held, beat in beats:
-            heard = self._hear(held) if beat.counter > 1 else Heard(is_lost=False, asks=[])
+            heard = self._hear(held)
             if not heard.is_lost:
                 write_beat(held.folder, held.lease, beat)
             found.append((held, heard))
@@ -252,9 +251,9 @@ class Tending:
     async def _claim(self) -> None:
         self._give_up_what_is_stuck()
         is_idle = self._book.hungry.is_set() and not self._book.unstarted
-        began = self._clock.monotonic()
+        began, held = self._clock.monotonic(), set(self._book.held)
         try:
-            found = await asyncio.to_thread(self._finder.find, set(self._book.held), asks=is_idle)
+            found = await asyncio.to_thread(self._finder.find, held, asks=is_idle)
         except OSError:
             found = Nothing.NOW  # whoever commits and beats has more to say about it
         now = self._clock.monotonic()
@@ -264,7 +263,9 @@ class Tending:
             self._book.add(found)
             self._engine.nudge()
             return
-        self._look_at = now + self._pause_s() * (0.75 + 0.5 * random.random())  # noqa: S311 - not all at one moment
+        pause_s = self._pause_s() * (0.75 + 0.5 * random.random())  # noqa: S311 - not all at one moment
+        if self._book.held or not held:  # else our last chunk has ended since we began to look
+            self._look_at = now + pause_s
         if found is Nothing.EVER or await self._is_idle_too_long(now):
             self._book.close()
             self._engine.nudge()
@@ -325,20 +326,3 @@ class Tending:
         if self._trouble_since is not None:
             self._trouble_since = None
             self._say("the run's folder is writable again")
-
-
-async def _visit(things: list[_Thing], write: Callable[[_Thing], None], then: Callable[[_Thing], None]) -> None:
-    """Write things in one visit to a thread. `then`, here, is for each that was written, also if a later one failed."""
-    written: list[_Thing] = []
-
-    def visit() -> None:
-        for thing in things:
-            write(thing)
-            written.append(thing)
-
-    try:
-        if things:
-            await asyncio.to_thread(visit)
-    finally:
-        for thing in written:
-            then(thing)

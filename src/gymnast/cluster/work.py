@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from gymnast.cluster.chunk_book import ChunkBook
-from gymnast.cluster.finder import Finder
+from gymnast.cluster.finder import Finder, PlannedAnewError
 from gymnast.cluster.identity import is_gone
 from gymnast.cluster.lease import Watch
 from gymnast.cluster.tending import Tending
@@ -123,9 +123,7 @@ async def _run(engine: Engine, tending: Tending, feeling: Feel | None) -> RunSta
         state = await engine.run()
     except BaseException:
         await _untend(tending, tended)
-        with suppress(OSError, UserError):
-            await tending.commit()
-            await tending.release_all("the worker was ended by an error")
+        await _rescue(tending)
         raise
     finally:
         tended.remove_done_callback(untended)
@@ -134,6 +132,8 @@ async def _run(engine: Engine, tending: Tending, feeling: Feel | None) -> RunSta
             await asyncio.gather(felt, return_exceptions=True)
     ended = await _untend(tending, tended)
     if isinstance(ended, Exception):
+        if not isinstance(ended, PlannedAnewError):
+            await _rescue(tending)
         raise ended
     return state
 
@@ -144,6 +144,13 @@ async def _untend(tending: Tending, tended: asyncio.Task[None]) -> BaseException
     await asyncio.wait([tended], timeout=_PATIENCE_S)
     tended.cancel()
     return (await asyncio.gather(tended, return_exceptions=True))[0]
+
+
+async def _rescue(tending: Tending) -> None:
+    """Keep and hand back what can be."""
+    with suppress(OSError, UserError):
+        await tending.commit()
+        await tending.release_all("the worker was ended by an error")
 
 
 async def _hand_back(tending: Tending, why: str | None, clock: Clock) -> None:

@@ -227,7 +227,7 @@ def _read(path: Path, kind: type[_Kept], *, may_be_torn: bool = False) -> _Kept 
         return msgspec.json.decode(_read_bytes(path), type=kind)
     except FileNotFoundError:
         return None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         if may_be_torn:
             return None
         raise DataError(f"a file of a chunk cannot be read: {error}", where=str(path)) from error

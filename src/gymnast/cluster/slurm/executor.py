@@ -80,14 +80,22 @@ class SlurmExecutor:
             raise
         return msgspec.structs.replace(intent, jobs=tuple(jobs), details=details)
 
-    def add_finish(self, wanted: WorkersWanted, submission: Submission) -> Submission:
-        """Queue the job that merges for workers that were queued without; it waits for what the options say."""
-        wanted, folder = self._placed(wanted, submission.number)
-        self._write_files(wanted, folder)
-        job = finish_job(wanted, submission.number, folder, self._options, ())
-        word = _of_finish(submission.details[_TOKEN])
-        finish = _queue(_slurm(submission), folder / "finish.sh", render(job), word)
-        return msgspec.structs.replace(submission, details=submission.details | {FINISH: finish})
+    def add_finish(self, wanted: WorkersWanted, submission: Submission) -> Submission | None:
+        """Queue the job that merges for workers that were queued without; it waits for what the options say.
+
+        None for those of a version that gave no word to its scripts: nobody could find that job again.
+        """
+        number, token = submission.number, submission.details.get(_TOKEN)
+        if token is None:
+            return None
+        wanted, folder = self._placed(replace(wanted, name=_name(submission)), number)
+        slurm, word = _slurm(submission), _of_finish(token)
+        queued = [view.job for view in slurm.views(slurm.told(word, submission.at)) if not view.state.is_over]
+        if not queued:  # else somebody was killed who queued it
+            self._make_folders(wanted, folder)
+            job = finish_job(wanted, number, folder, self._options, ())
+            queued = [_queue(slurm, folder / "finish.sh", render(job), word)]
+        return msgspec.structs.replace(submission, details=submission.details | {FINISH: queued[0]})
 
     def find(self, intent: Submission) -> Submission | None:
         """What was queued for an intent: Slurm knows jobs by the word that their scripts were given."""
@@ -135,15 +143,21 @@ class SlurmExecutor:
 
     def _write_files(self, wanted: WorkersWanted, folder: Path) -> None:
         """The folders that jobs need before they start, and the orders of components."""
-        assert wanted.logs is not None
         components = job_components(wanted, folder, self._options)
+        self._make_folders(wanted, folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            wanted.logs.mkdir(parents=True, exist_ok=True)
             if len(components) > 1:
                 write_orders(folder, components)
         except OSError as error:
-            raise UserError(f"cannot write the job's files: {error.strerror}", where=str(folder)) from error
+            raise _unwritable(folder, error) from error
+
+    def _make_folders(self, wanted: WorkersWanted, folder: Path) -> None:
+        assert wanted.logs is not None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            wanted.logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(folder, error) from error
 
     def _details(self, folder: Path, wanted: WorkersWanted) -> dict[str, str]:
         site = self._options.site
@@ -163,6 +177,15 @@ def _queue(slurm: Slurm, path: Path, text: str, word: str) -> str:
     write_replacing(path, text.encode())
     path.chmod(0o755)
     return slurm.submit(str(path), word)
+
+
+def _unwritable(folder: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write the job's files: {error.strerror}", where=str(folder))
+
+
+def _name(submission: Submission) -> str:
+    """The one that its jobs were given."""
+    return Path(submission.details["logs"]).name.removesuffix(f"-{submission.number}-%a.log")
 
 
 def _of_finish(token: str) -> str:
