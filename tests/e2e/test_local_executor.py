@@ -16,9 +16,10 @@ from gymnast.cluster.executors import executor_for, executor_named
 from gymnast.cluster.local import LocalExecutor
 from gymnast.errors import NotFoundError
 from tests.cluster.conformance import ExecutorConformance, Refused
+from tests.cluster.desk import Desk
 from tests.cluster.runs import CONFIG, STEADY, SharedRun, kill, shared_run, wait_for_all, wait_until
 from tests.e2e.test_docs import blocks
-from tests.support import BIN, write_jsonl
+from tests.support import BIN, read_jsonl, write_jsonl
 
 SUBMIT = """
 import sys
@@ -160,3 +161,20 @@ def test_what_failed_for_good_is_tried_again_when_asked(tmp_path: Path) -> None:
     said = in_shell(tmp_path, f"{words} --no-merge --resume --retry-failed 2>&1")
     assert "1 rollouts that failed for good are tried again" in said
     assert not (tmp_path / "x.jsonl.done").exists(), "what was merged is not the whole any more"
+
+
+@pytest.mark.timeout(120)
+def test_a_run_is_not_replaced_under_its_workers(tmp_path: Path) -> None:
+    """They would write into the files of the new one."""
+    desk = Desk(tmp_path)
+    words = ["--executor", "local", "--workers", "2", "--chunk-rows", "10"]
+    assert desk.submit(*words, mean_s=10.0).code == 0
+    refused = desk.submit(*words, "--overwrite")
+    assert refused.code == 2
+    assert "2 workers are at the run that stands there" in refused.err
+    assert desk.status()["requested"] == 60
+    assert desk.gymnast("cancel", "x.jsonl").code == 0
+    wait_until(lambda: all(view["state"] != "running" for view in desk.status()["jobs"]), "cancelled")
+    again = desk.submit(*words, "--overwrite", "--wait")
+    assert again.code == 0, again.err
+    assert len(read_jsonl(desk.run)) == 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,7 @@ from gymnast.cluster.slurm.client import Slurm
 from gymnast.cluster.slurm.executor import FINISH, SlurmExecutor
 from gymnast.cluster.submissions import next_number, write_submission
 from gymnast.cluster.submitting import Standing, one_submit, record_found, standing, start_workers
-from gymnast.errors import NotFoundError, UserError, suggest
+from gymnast.errors import DataError, NotFoundError, UserError, suggest
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.chunk_look import read_chunk_plan
 from gymnast.store.paths import RunPaths
@@ -218,6 +219,8 @@ def dry_run(asked: SubmitRequest) -> DryRun:
 def _checked(asked: SubmitRequest) -> SubmitRequest:
     """The request with what it waits for by number. Whatever can be refused is refused before anything is planned."""
     site = asked.site
+    if asked.collect.existing == "overwrite":
+        _refuse_to_work_under(asked)
     if site.executor == "slurm":
         _choice(asked)
         slurm = Slurm(host_named(site.host, site.ssh_options))
@@ -232,6 +235,20 @@ def _checked(asked: SubmitRequest) -> SubmitRequest:
     if asked.code not in {None, "installed"}:
         raise UserError(f"--code {asked.code} needs Slurm: elsewhere workers run what is installed")
     return asked
+
+
+def _refuse_to_work_under(asked: SubmitRequest) -> None:
+    """Workers that are at a run would write into the files of the one that takes its place."""
+    layout, live = ChunkLayout.of(asked.paths), 0
+    if layout.is_planned:
+        with suppress(DataError):  # what cannot be read any more is what --overwrite is for
+            live = standing(layout).live
+    if live:
+        raise UserError(
+            f"{live} workers are at the run that stands there",
+            where=str(asked.run),
+            next=f"gymnast cancel {asked.run}, and the same again when they have ended",
+        )
 
 
 def _in_chunks(asked: SubmitRequest) -> InChunks:
