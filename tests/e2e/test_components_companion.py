@@ -166,13 +166,16 @@ def test_a_server_that_keeps_dying_ends_the_job_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [(("--crash",), "exited with code 1 while starting"), (("--never-ready",), "was not ready within 1 s")],
+    ("words", "deadline_s", "said"),
+    [
+        (("--crash",), 60.0, "exited with code 1 while starting"),
+        (("--never-ready",), 5.0, "was not ready within 5 s"),
+    ],
 )
 def test_a_server_that_does_not_start_shows_the_end_of_its_log(
-    tmp_path: Path, words: tuple[str, ...], said: str
+    tmp_path: Path, words: tuple[str, ...], deadline_s: float, said: str
 ) -> None:
-    ready = ReadyCheck("/health", deadline_s=1.0, first_interval_s=0.05, longest_interval_s=0.2)
+    ready = ReadyCheck("/health", deadline_s=deadline_s, first_interval_s=0.05, longest_interval_s=0.2)
     counts = tmp_path / "starts"
     never = policy(*words, "--say", "why-it-failed", "--count-starts", str(counts), ready=ready, restarts=3)
     write_orders(tmp_path, [never, main("raise SystemExit('must not start')")])
