@@ -4,8 +4,9 @@
 
 For a single-step environment (mcqa) and a three-turn tool environment, at several concurrencies, on one core:
 (a) a bare aiohttp loop that makes the same policy calls and nothing else, (b) `collect` with everything in one
-process, (c) `collect` through `gymnast serve`. The mock policy runs on the other core. Bars: b >= 0.5 a, c >= 0.2 a
-in model calls per second.
+process, (c) `collect` through `gymnast serve`. The mock policy runs on the other core. (b) and (c) each run at the same
+time as an (a) on the same core, so that whatever slows that core slows both; rates are what their CPU time allows.
+Bars: b >= 0.5 a, c >= 0.2 a in model calls per second.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from running import OUR_CORE, policy
 HERE = Path(__file__).parent
 CONCURRENCIES = (64, 256, 1024)
 BARS = {"b": 0.5, "c": 0.2}
+NAMES = {"a": "(a) bare client loop", "b": "(b) collect in-process", "c": "(c) collect via serve"}
 
 
 @dataclass(frozen=True)
@@ -198,11 +200,14 @@ def _cpu_of(pid: int) -> float:
 # --- the driver ----------------------------------------------------------------------------------------------------
 
 
-def measure(kind: str, **arguments: Any) -> Measured:
-    """Run one measurement in a fresh process on our core."""
-    command = [sys.executable, __file__, "--child", json.dumps({"kind": kind, **arguments}, default=str)]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return Measured(**json.loads(output.splitlines()[-1]))
+def measure(*specs: dict[str, Any]) -> list[Measured]:
+    """Run measurements at the same time, each in a fresh process on our core."""
+    command = [sys.executable, __file__, "--child"]
+    processes = [
+        subprocess.Popen([*command, json.dumps(spec, default=str)], stdout=subprocess.PIPE, text=True) for spec in specs
+    ]
+    found = [process.communicate()[0].splitlines()[-1] for process in processes]
+    return [Measured(**json.loads(line)) for line in found]
 
 
 def child(spec: dict[str, Any]) -> None:
@@ -283,37 +288,44 @@ def main() -> None:
 
 
 def measure_workload(index: int, workload: Workload, tasks: Path, rollouts: int, rounds: int) -> list[dict[str, Any]]:
-    """All three programs at every concurrency; interleaved rounds, the best of each counts."""
-    names = {"a": "(a) bare client loop", "b": "(b) collect in-process", "c": "(c) collect via serve"}
+    """All three programs at every concurrency, (b) and (c) beside an (a) that lasts about as long."""
     rows: list[dict[str, Any]] = []
     with policy("--tool-calls", str(workload.tool_calls)) as port, serve(workload, port) as (head, pid):
         extra: dict[str, dict[str, Any]] = {
-            "a": {"port": port},
             "b": {"port": port, "tasks": tasks},
             "c": {"head": head, "pid": pid, "tasks": tasks},
         }
         for concurrency in CONCURRENCIES:
-            common = {"workload": index, "rollouts": rollouts, "concurrency": concurrency}
-            runs: dict[str, list[Measured]] = {kind: [] for kind in names}
-            for _ in range(rounds):
-                for kind, found in runs.items():
-                    found.append(measure(kind, **extra[kind], **common))
-            best = {kind: min(found, key=lambda run: run.wall_s) for kind, found in runs.items()}
-            for kind, run in best.items():
-                rate = run.rollouts / run.wall_s
-                rows.append(
-                    {
-                        "workload": workload.name,
-                        "concurrency": concurrency,
-                        "kind": kind,
-                        "what": names[kind],
-                        "rollouts_per_s": rate,
-                        "calls_per_s": rate * workload.model_calls,
-                        "cpu_ms": 1000 * run.cpu_s / run.rollouts,
-                        "ratio": best["a"].wall_s / run.wall_s,
-                    }
-                )
+            common = {"workload": index, "concurrency": concurrency}
+            cpu_ms: dict[str, float] = {}
+            ratios: dict[str, float] = {"a": 1.0}
+            for kind, times in (("b", 2), ("c", 4)):
+                beside = {"kind": "a", "port": port, **common, "rollouts": times * rollouts}
+                own = {"kind": kind, **extra[kind], **common, "rollouts": rollouts}
+                pairs = [measure(beside, own) for _ in range(rounds)]
+                bare_ms, cpu_ms[kind] = (_cpu_ms([pair[place] for pair in pairs]) for place in (0, 1))
+                cpu_ms.setdefault("a", bare_ms)
+                ratios[kind] = bare_ms / cpu_ms[kind]
+            rows += [_row(workload, concurrency, kind, cpu_ms[kind], ratios[kind]) for kind in NAMES]
     return rows
+
+
+def _cpu_ms(runs: list[Measured]) -> float:
+    """CPU of a rollout over all rounds."""
+    return 1000 * sum(run.cpu_s for run in runs) / sum(run.rollouts for run in runs)
+
+
+def _row(workload: Workload, concurrency: int, kind: str, cpu_ms: float, ratio: float) -> dict[str, Any]:
+    return {
+        "workload": workload.name,
+        "concurrency": concurrency,
+        "kind": kind,
+        "what": NAMES[kind],
+        "rollouts_per_s": 1000 / cpu_ms,
+        "calls_per_s": 1000 / cpu_ms * workload.model_calls,
+        "cpu_ms": cpu_ms,
+        "ratio": ratio,
+    }
 
 
 if __name__ == "__main__":
