@@ -55,10 +55,9 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """Wall and CPU seconds of a number of rollouts."""
+    """CPU seconds of a number of rollouts."""
 
     rollouts: int
-    wall_s: float
     cpu_s: float
 
 
@@ -89,9 +88,9 @@ def bare(port: int, workload: Workload, rollouts: int, concurrency: int) -> Meas
                 for _ in left:
                     await one(session)
 
-            wall, cpu = time.perf_counter(), time.process_time()
+            cpu = time.process_time()
             await asyncio.gather(*(worker() for _ in range(concurrency)))
-            return Measured(rollouts, time.perf_counter() - wall, time.process_time() - cpu)
+            return Measured(rollouts, time.process_time() - cpu)
 
     result: Measured = uvloop.run(run())
     return result
@@ -111,7 +110,7 @@ def in_process(port: int, workload: Workload, tasks: Path, rollouts: int, concur
         request = _request(tasks, Path(folder) / "x.jsonl", workload, rollouts, concurrency)
         finished = uvloop.run(collect_here(request, config, read_environ(), Audience(clock.listen, _quiet)))
     assert finished.scored == rollouts, finished
-    return Measured(rollouts, clock.wall_s, clock.cpu_s)
+    return Measured(rollouts, clock.cpu_s)
 
 
 def served(head_url: str, pid: int, workload: Workload, tasks: Path, rollouts: int, concurrency: int) -> Measured:
@@ -127,23 +126,21 @@ def served(head_url: str, pid: int, workload: Workload, tasks: Path, rollouts: i
         request = _request(tasks, Path(folder) / "x.jsonl", workload, rollouts, concurrency)
         finished = uvloop.run(collect_remote(request, head_url, None, Audience(clock.listen, _quiet)))
     assert finished.scored == rollouts, finished
-    return Measured(rollouts, clock.wall_s, clock.cpu_s + _cpu_of(pid) - before)
+    return Measured(rollouts, clock.cpu_s + _cpu_of(pid) - before)
 
 
 class _Clock:
-    """Wall and CPU time between the first and the last event of a collection."""
+    """CPU time between the first and the last event of a collection."""
 
     def __init__(self) -> None:
-        self._start = (0.0, 0.0)
-        self.wall_s = self.cpu_s = 0.0
+        self._start = self.cpu_s = 0.0
 
     def listen(self, event: Any) -> None:
         kind = type(event).__name__
         if kind == "RunStarted":
-            self._start = (time.perf_counter(), time.process_time())
+            self._start = time.process_time()
         elif kind == "RunFinished":
-            self.wall_s = time.perf_counter() - self._start[0]
-            self.cpu_s = time.process_time() - self._start[1]
+            self.cpu_s = time.process_time() - self._start
 
 
 def _request(tasks: Path, output: Path, workload: Workload, rollouts: int, concurrency: int) -> Any:

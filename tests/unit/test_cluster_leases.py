@@ -206,11 +206,16 @@ class Leases(RuleBasedStateMachine):
         while (view := next((view for view in self.run.views() if not view.look.is_done), None)) is not None:
             held = self.run.claim(view, "last", self.token())
             assert held is not None
-            while (row := held.next_row()) is not None:
-                held.keep_scored(row.key, record(row.key))
-            commit(held)
-            write_end(held.folder, held.lease, held.end(0.0))
-            held.close()
+            _work_off(held)
+
+
+def _work_off(held: HeldChunk) -> None:
+    """Score all that is left, and end."""
+    while (row := held.next_row()) is not None:
+        held.keep_scored(row.key, record(row.key))
+    commit(held)
+    write_end(held.folder, held.lease, held.end(0.0))
+    held.close()
 
 
 def _failed(view: object) -> set[RolloutKey]:
@@ -280,11 +285,7 @@ def test_an_end_that_a_power_failure_took_costs_a_claim(tmp_path: Path, left: by
     run = small_run(tmp_path, 4, 1, 4)
     held = run.claim(run.view("00000"), "a", "t1")
     assert held is not None
-    while (row := held.next_row()) is not None:
-        held.keep_scored(row.key, record(row.key))
-    commit(held)
-    write_end(held.folder, held.lease, held.end(0.0))
-    held.close()
+    _work_off(held)
     end = held.folder.end(1)
     end.unlink()
     if left is not None:
@@ -293,8 +294,7 @@ def test_an_end_that_a_power_failure_took_costs_a_claim(tmp_path: Path, left: by
     heir = run.claim(run.view("00000"), "b", "t2")
     assert heir is not None
     assert heir.is_settled
-    write_end(heir.folder, heir.lease, heir.end(0.0))
-    heir.close()
+    _work_off(heir)
     merge(run.paths)
     assert run.paths.output.read_bytes() == expected_output(run)
 

@@ -70,7 +70,6 @@ class Finder:
         self._watch = watch
         self._clock = clock
         self._standby = Standby(layout, plan.run_id, holder, watch.lease_s)
-        self._plan_path = layout.plan
         self._stamp = self._plan_stamp()
         # Each worker begins elsewhere: they would all try the same chunk otherwise.
         start = zlib.crc32(holder.worker.encode()) % max(1, len(plan.chunks))
@@ -182,7 +181,7 @@ class Finder:
 
     def _plan_stamp(self) -> tuple[int, int] | None:
         try:
-            found = self._plan_path.stat()
+            found = self._layout.plan.stat()
         except FileNotFoundError:
             return None
         return found.st_ino, found.st_mtime_ns
