@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import faulthandler
+import os
+import warnings
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -25,10 +28,42 @@ settings.load_profile("any machine")
 BOTH_LOOPS = {"test_http_client.py", "test_deadline.py", "test_transports.py"}
 """Tests of code that leans on the event loop run on asyncio's as well as on uvloop."""
 
+TEARDOWN_S = 180.0
+REAL_STDERR = pytest.StashKey[int]()
+
+
+class StrictLoop(uvloop.Loop):
+    """uvloop whose unclosed sockets fail the test: as errors, its own warnings would make it wait for them for ever."""
+
+    def close(self) -> None:
+        with warnings.catch_warnings(record=True) as left:
+            warnings.simplefilter("always")
+            super().close()
+        assert not left, f"left open: {[str(warning.message) for warning in left]}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        config.stash[REAL_STDERR] = os.dup(2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    os.close(config.stash[REAL_STDERR])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """A test that failed is not timed any more while it is torn down: one that hangs there ends the run."""
+    faulthandler.dump_traceback_later(TEARDOWN_S, exit=True, file=item.config.stash[REAL_STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], Any]]:
     """Tests run on uvloop, as our commands do."""
-    factories: dict[str, Callable[[], Any]] = {"uvloop": uvloop.new_event_loop}
+    factories: dict[str, Callable[[], Any]] = {"uvloop": StrictLoop}
     if item.path.name in BOTH_LOOPS:
         factories["asyncio"] = asyncio.new_event_loop
     return factories

@@ -42,6 +42,7 @@ def metrics_endpoint(port: int, look: Callable[[], Snapshot]) -> Iterator[None]:
         yield
     finally:
         task.cancel()
+        task.add_done_callback(lambda _: sock.close())  # a task that never began closes nothing
 
 
 def open_metrics(now: Snapshot) -> str:

@@ -55,14 +55,22 @@ class Listener:
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._server.serve(sockets=[self._sock]))
+        try:
+            await self._started(self._task)
+        except BaseException:
+            self._task.cancel()
+            self._drop()
+            raise
+        return self
+
+    async def _started(self, task: asyncio.Task[None]) -> None:
         while not self._server.started:
-            if self._task.done():
-                error = self._task.exception() if not self._task.cancelled() else None
+            if task.done():
+                error = task.exception() if not task.cancelled() else None
                 raise StartError(
                     f"the server on {self.url} ended while starting: {error or 'no reason given'}"
                 ) from error
             await asyncio.sleep(0.001)
-        return self
 
     def begin_to_close(self) -> None:
         """Stop accepting; several listeners told so before they are closed end together, not one after the other."""
@@ -72,8 +80,18 @@ class Listener:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.begin_to_close()
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            if self._task is not None:
+                await asyncio.gather(self._task, return_exceptions=True)
+        finally:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Leave nothing open, even where closing was cancelled: uvicorn closes what it has only if it is waited for."""
+        for server in getattr(self._server, "servers", ()):  # uvicorn has none before it has started
+            server.close()
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()
         self._sock.close()
 
 
