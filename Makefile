@@ -24,8 +24,9 @@ tokenizers: $(VENV)/.dev  ## real tokenizers and chat templates for the tests; w
 test-crash: $(VENV)/.dev  ## kill everything at random moments and resume; SCHEDULES=200 takes some 20 minutes
 	GYMNAST_CRASH_SCHEDULES=$(SCHEDULES) $(BIN)/pytest $(PYTEST_OPTIONS) tests/crash
 
-test-cluster: $(VENV)/.dev $(RAY_VENV)/.ready  ## real Slurm (as root; Debian's packages are installed if missing), sshd on loopback, real Ray, storms
-	@command -v sshd shellcheck faketime >/dev/null || apt-get install -y -qq --no-install-recommends openssh-server shellcheck faketime >/dev/null || true
+test-cluster: $(VENV)/.dev $(RAY_VENV)/.ready  ## real Slurm (as root; Debian's packages are installed if missing), sshd on loopback, a network file system, real Ray, storms
+	@for one in sshd shellcheck faketime glusterfsd; do command -v $$one >/dev/null || missing=yes; done; [ -z "$$missing" ] || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends openssh-server shellcheck faketime glusterfs-server; } >/dev/null || true
 	$(BIN)/pytest $(PYTEST_OPTIONS) tests/cluster tests/unit/test_slurm_scripts.py
 	$(RAY_VENV)/bin/pytest $(PYTEST_OPTIONS) tests/cluster/test_ray.py
 

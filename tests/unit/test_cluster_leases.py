@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,7 +24,7 @@ from gymnast.cluster.merge import merge
 from gymnast.cluster.settling import settle
 from gymnast.store.chunk_files import Holder
 from gymnast.store.chunk_look import look_at_chunk, whole_lines_bytes
-from gymnast.store.replacing import create_once
+from gymnast.store.replacing import create_once, read_fresh
 from gymnast.types.task import RolloutKey
 from tests.cluster_chunks import SmallRun, commit, expected_output, failure, record, small_run
 
@@ -330,6 +331,39 @@ def test_a_lost_reply_of_the_file_system_is_no_lost_race(tmp_path: Path, monkeyp
     assert not create_once(tmp_path / "a", b"y", "other")
     assert (tmp_path / "a").read_bytes() == b"x"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def stale_opens(monkeypatch: pytest.MonkeyPatch, times: int) -> list[float]:
+    """So many files that are opened are stale, as on a network file system; returns how long was slept."""
+    real, left, slept = os.open, [times], list[float]()
+
+    def opened(*arguments: Any) -> int:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(*arguments)
+
+    monkeypatch.setattr("gymnast.store.replacing.os.open", opened)
+    monkeypatch.setattr("gymnast.store.replacing.time.sleep", slept.append)
+    return slept
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_a_file_that_was_replaced_elsewhere_is_read_anew(
+    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beat.1.json").write_bytes(b"new")
+    stale_opens(monkeypatch, times)
+    assert read_fresh(tmp_path / "beat.1.json") == b"new"
+
+
+def test_a_file_that_stays_stale_is_tried_for_longer_than_names_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept = stale_opens(monkeypatch, 100)
+    with pytest.raises(OSError, match="Stale"):
+        read_fresh(tmp_path / "beat.1.json")
+    assert sum(slept) > 2
 
 
 def test_rows_that_are_asked_for_are_ceded_with_their_attempts(tmp_path: Path) -> None:

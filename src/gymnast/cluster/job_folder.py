@@ -15,7 +15,7 @@ import msgspec
 
 from gymnast.cluster.executor import JobState, JobView
 from gymnast.store.file_clock import file_clock
-from gymnast.store.replacing import write_replacing
+from gymnast.store.replacing import read_fresh, write_replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,7 +77,7 @@ class JobFolder:
     def read(self, worker: int) -> JobRecord | None:
         """How a worker stands; None if it was never started."""
         try:
-            return _decoder.decode((self.path / f"{worker}.json").read_bytes())
+            return _decoder.decode(read_fresh(self.path / f"{worker}.json"))
         except FileNotFoundError:
             return None
 

@@ -12,7 +12,7 @@ import msgspec
 from gymnast.cluster.lease import DEFAULT_HEARTBEAT_S, DEFAULT_LEASE_S
 from gymnast.errors import DataError
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_ROLLOUT_TIMEOUT_S
-from gymnast.store.replacing import write_replacing
+from gymnast.store.replacing import read_fresh, write_replacing
 from gymnast.types.tokens import TokenForm
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def write_order(layout: ChunkLayout, order: WorkOrder) -> None:
 def read_order(layout: ChunkLayout) -> WorkOrder:
     """What workers are told."""
     try:
-        return msgspec.json.decode(layout.order.read_bytes(), type=WorkOrder)
+        return msgspec.json.decode(read_fresh(layout.order), type=WorkOrder)
     except (OSError, msgspec.MsgspecError) as error:
         raise DataError(
             f"the run's work order cannot be read: {error}",

@@ -12,7 +12,7 @@ import msgspec
 
 from gymnast.cluster.executor import Submission
 from gymnast.errors import DataError
-from gymnast.store.replacing import write_replacing
+from gymnast.store.replacing import read_fresh, write_replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ def read_submissions(layout: ChunkLayout) -> list[Submission]:
 def _read(layout: ChunkLayout, pattern: str) -> Iterator[Submission]:
     for path in layout.submissions.glob(pattern):
         try:
-            yield msgspec.json.decode(path.read_bytes(), type=Submission)
+            yield msgspec.json.decode(read_fresh(path), type=Submission)
         except FileNotFoundError:
             continue  # removed meanwhile, with the run
         except (OSError, msgspec.MsgspecError) as error:

@@ -6,7 +6,6 @@ here.
 
 from __future__ import annotations
 
-import errno
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ import msgspec
 from gymnast.errors import DataError
 from gymnast.store.chunk_files import Beat, Ceded, Chunk, ChunkPlan, End, EndKind, Lease, Seal
 from gymnast.store.chunk_layout import ChunkFolder, ChunkLayout, ChunkNames, parent_of
+from gymnast.store.replacing import read_fresh
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -24,14 +24,12 @@ if TYPE_CHECKING:
 
 _Kept = TypeVar("_Kept", bound=msgspec.Struct)
 _BACKWARDS = 1 << 16
-_AT_ONCE = 1 << 16
-_TRIES = 3
 
 
 def read_chunk_plan(layout: ChunkLayout) -> ChunkPlan:
     """How the run is cut. Refuses a run that was not planned in chunks."""
     try:
-        return msgspec.json.decode(layout.plan.read_bytes(), type=ChunkPlan)
+        return msgspec.json.decode(read_fresh(layout.plan), type=ChunkPlan)
     except FileNotFoundError as error:
         raise DataError(
             "this run is not planned in chunks", where=str(layout.plan), next="plan it with gymnast submit"
@@ -224,36 +222,13 @@ def names_in(folder: Path) -> list[str]:
 def _read(path: Path, kind: type[_Kept], *, may_be_torn: bool = False) -> _Kept | None:
     """A small file; None if it is not there, or is torn and was not made to last (a beat, an end)."""
     try:
-        return msgspec.json.decode(_read_bytes(path), type=kind)
+        return msgspec.json.decode(read_fresh(path), type=kind)
     except FileNotFoundError:
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         if may_be_torn:
             return None
         raise DataError(f"a file of a chunk cannot be read: {error}", where=str(path)) from error
-
-
-def _read_bytes(path: Path) -> bytes:
-    """On network file systems a file that is replaced elsewhere while we read it is stale: then read the new one."""
-    for _ in range(_TRIES):
-        try:
-            return _read_whole(path)
-        except OSError as error:
-            if error.errno != errno.ESTALE:
-                raise
-    return _read_whole(path)
-
-
-def _read_whole(path: Path) -> bytes:
-    """In as few calls as can be: these files are read by the thousand."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = []
-        while part := os.read(file, _AT_ONCE):
-            parts.append(part)
-        return b"".join(parts)
-    finally:
-        os.close(file)
 
 
 def _natural(child_id: str) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gymnast.errors import DataError
-from gymnast.store.replacing import write_replacing
+from gymnast.store.replacing import read_fresh, write_replacing
 from gymnast.types.usage import ModelUsage
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 def read_manifest(path: Path) -> Manifest | None:
     """The manifest, or None where there is none. One that cannot be read is an error: it guards the run."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        found = msgspec.json.decode(read_fresh(path), type=Manifest)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 from gymnast.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+_AT_ONCE: Final = 1 << 16
+_STALE_PAUSES_S: Final = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)
+"""NFS finds the new file at the next try; clients that keep names for a while (GlusterFS: a second) need that while."""
 
 
 @contextmanager
@@ -87,3 +93,27 @@ def create_once(path: Path, data: bytes, unique: str) -> bool:
     finally:
         with suppress(OSError):
             own.unlink(missing_ok=True)
+
+
+def read_fresh(path: Path) -> bytes:
+    """A file's content. One that is replaced elsewhere while we open or read it is stale: then the new one is read."""
+    for pause_s in _STALE_PAUSES_S:
+        try:
+            return _read_whole(path)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+        time.sleep(pause_s)
+    return _read_whole(path)
+
+
+def _read_whole(path: Path) -> bytes:
+    """In as few calls as can be: these files are read by the thousand."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(file, _AT_ONCE):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(file)
