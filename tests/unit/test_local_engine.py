@@ -110,7 +110,7 @@ async def test_an_engine_is_ready_when_it_answers_and_leaves_nothing_behind(shop
     await engine.start()
     port = int(engine.url.rpartition(":")[2])
     pids = await offspring(record)
-    assert listening_pids(port) == [pids[0]]
+    assert pids[0] in listening_pids(port)  # another address of this host may have the same port
     assert engine.pid is not None
     assert set(pids) <= set(descendants(engine.pid))
     await engine.stop()
