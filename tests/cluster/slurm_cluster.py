@@ -6,9 +6,9 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -24,10 +24,15 @@ class SlurmCluster:
     """Four nodes, n0 to n3, of one Slurm."""
 
     folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What it is like; slurm_up.sh says what there is to say."""
 
     def up(self) -> None:
         """Start whatever of it does not run."""
-        done = subprocess.run([SCRIPT, "up", self.folder], capture_output=True, text=True, check=False, timeout=300)
+        environment = {**os.environ, **self.environment}
+        done = subprocess.run(
+            [SCRIPT, "up", self.folder], capture_output=True, text=True, check=False, timeout=300, env=environment
+        )
         if done.returncode == NOT_INSTALLABLE:
             pytest.skip(f"Slurm is not installed and cannot be: {done.stderr.strip()}")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -66,11 +71,11 @@ class SlurmCluster:
 
 
 @contextmanager
-def running_slurm(folder: Path) -> Iterator[SlurmCluster]:
+def running_slurm(folder: Path, **environment: str) -> Iterator[SlurmCluster]:
     """Slurm, for the time of the block; commands find it by SLURM_CONF."""
     if os.geteuid() != 0:
         pytest.skip("a Slurm of our own needs root")
-    cluster = SlurmCluster(folder)
+    cluster = SlurmCluster(folder, environment)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
         try:

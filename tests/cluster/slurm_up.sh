@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# A whole Slurm on this machine, for tests: munge, a controller and several nodes, as root, without systemd or accounting.
+# A whole Slurm on this machine, for tests: munge, a controller and several nodes, as root, without systemd.
 #
 #   slurm_up.sh up DIR      start what is not running; prints the line that exports SLURM_CONF
 #   slurm_up.sh down DIR    stop everything, keep the state (jobs are still there after the next `up`)
 #   slurm_up.sh wipe DIR    stop everything and remove the folder
 #
 # NODES, CPUS, MEMORY_MB and GPUS shape the nodes (GPUs are names only: counted and bound, never used).
-# Ports are free ones, chosen at the first `up`. Debian's slurm-wlm and munge are installed if they are missing;
-# 77 is the exit code where they cannot be.
+# ACCOUNTING=yes adds slurmdbd on a MariaDB of its own. FORGET_S is how long the controller remembers a job after its end.
+# Ports are free ones, chosen at the first `up`. Debian's packages are installed if they are missing; 77 is the exit code
+# where they cannot be.
 set -euo pipefail
 
 action=${1:?up, down or wipe}
 folder=${2:?a folder}
 nodes=${NODES:-4} cpus=${CPUS:-8} memory_mb=${MEMORY_MB:-8000} gpus=${GPUS:-4}
+accounting=${ACCOUNTING:-} forget_s=${FORGET_S:-3600}
 last=$((nodes - 1))
 
 running() { # PIDFILE
@@ -21,7 +23,7 @@ running() { # PIDFILE
 
 stop_all() { # SIGNAL
   local pidfile pid pids=()
-  for pidfile in "$folder"/slurmd.*.pid "$folder"/slurmctld.pid "$folder"/munged.pid; do
+  for pidfile in "$folder"/slurmd.*.pid "$folder"/{slurmctld,slurmdbd,munged,mariadbd}.pid; do
     running "$pidfile" && pids+=("$(<"$pidfile")")
     rm -f "$pidfile"
   done
@@ -47,9 +49,14 @@ kill_steps() { # what runs below a node's daemon outlives it
 }
 
 install_missing() {
-  command -v slurmctld >/dev/null && command -v munged >/dev/null && return
-  { apt-get update -qq &&
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge >/dev/null; } || exit 77
+  local packages=(slurm-wlm munge) commands=(slurmctld munged) command
+  [[ -z $accounting ]] || packages+=(slurmdbd mariadb-server) commands+=(slurmdbd mariadbd)
+  for command in "${commands[@]}"; do
+    command -v "$command" >/dev/null && continue
+    { apt-get update -qq &&
+      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null; } || exit 77
+    return
+  done
 }
 
 free_ports() { # COUNT; all are held until the last is known, so none is named twice
@@ -62,7 +69,7 @@ PYTHON
 
 write_config() {
   local ports host number
-  read -ra ports < <(free_ports $((nodes + 1)))
+  read -ra ports < <(free_ports $((nodes + 2)))
   host=$(hostname -s)
   cat >"$folder/slurm.conf" <<CONF
 ClusterName=gymnast
@@ -83,7 +90,6 @@ SlurmdLogFile=$folder/log/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/filetxt
 JobCompLoc=$folder/log/jobs.log
 SelectType=select/cons_tres
@@ -99,13 +105,18 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 JobRequeue=1
 KillWait=10
-MinJobAge=3600
+MinJobAge=$forget_s
 MaxArraySize=10001
 SlurmctldTimeout=10
 SlurmdTimeout=10
 DefMemPerCPU=100
 GresTypes=gpu
 CONF
+  if [[ -n $accounting ]]; then
+    write_accounting "${ports[$((nodes + 1))]}"
+  else
+    echo AccountingStorageType=accounting_storage/none >>"$folder/slurm.conf"
+  fi
   : >"$folder/gres.conf"
   for number in $(seq 0 "$last"); do
     echo "NodeName=n$number NodeHostname=$host NodeAddr=127.0.0.1 Port=${ports[$((number + 1))]}" \
@@ -120,6 +131,51 @@ PartitionName=cpu Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=01:00:00 St
 PartitionName=short Nodes=ALL MaxTime=00:10:00 DefaultTime=00:01:00 State=UP
 PartitionName=urgent Nodes=ALL PriorityTier=10 DefaultTime=00:01:00 State=UP
 CONF
+}
+
+write_accounting() { # PORT
+  cat >>"$folder/slurm.conf" <<CONF
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
+AccountingStoragePort=$1
+AccountingStoragePass=$folder/munge.socket
+CONF
+  (umask 077 && cat >"$folder/slurmdbd.conf") <<CONF
+AuthType=auth/munge
+AuthInfo=socket=$folder/munge.socket
+DbdHost=localhost
+DbdPort=$1
+SlurmUser=root
+LogFile=$folder/log/slurmdbd.log
+PidFile=$folder/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm
+CONF
+}
+
+start_accounting() {
+  local socket=$folder/mariadb.socket
+  [[ -d $folder/mariadb ]] || mariadb-install-db --no-defaults --user=root --datadir="$folder/mariadb" \
+    --auth-root-authentication-method=socket --skip-test-db >"$folder/log/mariadb-install.log" 2>&1
+  if ! running "$folder/mariadbd.pid"; then
+    setsid mariadbd --no-defaults --user=root --datadir="$folder/mariadb" --skip-networking --socket="$socket" \
+      --pid-file="$folder/mariadbd.pid" --innodb-buffer-pool-size=32M >"$folder/log/mariadbd.log" 2>&1 </dev/null &
+  fi
+  until_it_answers mariadb-admin --no-defaults --socket="$socket" ping
+  running "$folder/slurmdbd.pid" || MYSQL_UNIX_PORT=$socket slurmdbd
+  until_it_answers sacctmgr --noheader list cluster
+  sacctmgr --immediate add cluster gymnast >/dev/null || true # it is there already after the first time
+}
+
+until_it_answers() { # COMMAND...
+  for _ in {1..300}; do
+    "$@" >/dev/null 2>&1 && return
+    sleep 0.1
+  done
+  echo "no answer: $*" >&2
+  return 1
 }
 
 start_munge() {
@@ -153,6 +209,7 @@ case $action in
     export SLURM_CONF=$folder/slurm.conf
     [[ -s $SLURM_CONF ]] || write_config
     start_munge
+    [[ ! -s $folder/slurmdbd.conf ]] || start_accounting
     start_slurm
     echo "export SLURM_CONF=$SLURM_CONF"
     ;;

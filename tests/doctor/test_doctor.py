@@ -325,6 +325,25 @@ def test_accounting_is_asked_where_the_job_is_forgotten() -> None:
     assert from_sacct("7", "7|COMPLETED|0:0|||00:10|01:00|n0").state == "COMPLETED"
 
 
+def test_accounting_is_asked_for_what_is_forgotten_of_an_array() -> None:
+    """One element still runs; another failed an hour ago."""
+    running = "JobId=9 ArrayJobId=7 ArrayTaskId=2 JobName=x\n   JobState=RUNNING Reason=None ExitCode=0:0\n"
+    recorded = "7_1|FAILED|3:0|||00:10|01:00|n0\n7_1.batch|FAILED|3:0|||00:10||n0\n7_2|RUNNING|0:0|||00:10|01:00|n0\n"
+    asked: list[str] = []
+
+    def run(command: Sequence[str]) -> str | None:
+        asked.append(command[0])
+        return {"scontrol": running, "sacct": recorded}[command[0]]
+
+    job = read_job("7", run)
+    assert job is not None
+    assert (job.id, job.state, job.exit_code, job.source) == ("7_1", "FAILED", "3:0", "sacct")
+    asked.clear()
+    job = read_job("7_2", run)
+    assert job is not None
+    assert (job.state, asked) == ("RUNNING", ["scontrol"])
+
+
 def test_a_job_id_that_is_none_is_not_passed_on() -> None:
     def run(command: Sequence[str]) -> str | None:
         raise AssertionError(command)

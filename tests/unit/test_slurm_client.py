@@ -125,6 +125,18 @@ def test_what_squeue_forgot_accounting_may_know() -> None:
     assert Slurm(FakeHost({})).views([]) == []
 
 
+def test_accounting_is_asked_for_elements_of_an_array_that_goes_on() -> None:
+    """The controller forgets elements one by one. What it does not know does not run."""
+    squeue = Answer(0, "7_2|RUNNING|0|n1|None|100|200|0|\n", "")
+    sacct = Answer(0, "7_0|COMPLETED|0:0|n1|100|200\n7_1|RUNNING|0:0|n1|100|Unknown\n", "")
+    host = FakeHost({"squeue": squeue, "sacct": sacct})
+    found = {view.job: view.state for view in Slurm(host).views(["7"], ["7_0", "7_1", "7_2"])}
+    assert found == {"7_0": JobState.COMPLETED, "7_2": JobState.RUNNING}
+    asked = [words for words in host.asked if "sacct" in words]
+    assert [words[words.index("-j") + 1] for words in asked] == ["7_0,7_1"]
+    assert Slurm(host).views(["7"])[0].job == "7_2"
+
+
 def test_jobs_are_known_by_a_word_of_their_scripts() -> None:
     """Arrays and heterogeneous jobs have one number each, and accounting knows what squeue has forgotten."""
     squeue = (

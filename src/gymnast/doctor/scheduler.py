@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -41,11 +42,17 @@ def read_job(job: str, run: Run = ask) -> JobFacts | None:
     if not re.fullmatch(r"\d+(?:[_+]\d+)?(?:\.\w+)?", job):
         return None
     told = run(("scontrol", "show", "job", "-d", job))
-    if told and "JobState=" in told:
-        return from_scontrol(job, told)
+    remembered = from_scontrol(job, told) if told and "JobState=" in told else None
+    is_whole_array = "_" not in job and remembered is not None and "ArrayJobId" in remembered.fields
+    if remembered is not None and not is_whole_array:
+        return remembered
     told = run(("sacct", "-j", job, "-n", "-P", "-o", ",".join(_SACCT_FIELDS)))
-    if told and "|" in told:
-        return from_sacct(job, told)
+    recorded = from_sacct(job, told) if told and "|" in told else None
+    if remembered is not None:  # of an array the controller forgets what ended some minutes ago
+        is_worse = recorded is not None and _badness(recorded.state) < _badness(remembered.state)
+        return replace(recorded, log_files=remembered.log_files) if recorded is not None and is_worse else remembered
+    if recorded is not None:
+        return recorded
     told = run(("squeue", "-h", "-j", job, "-o", "%T|%r|%M|%l"))
     if told and "|" in told:
         state, reason, *_ = told.strip().splitlines()[0].split("|")
@@ -87,4 +94,5 @@ def from_sacct(job: str, text: str) -> JobFacts:
     rows = [dict(zip(_SACCT_FIELDS, line.split("|"), strict=False)) for line in text.strip().splitlines()]
     worst = min(rows, key=lambda row: _badness(row["State"]))
     state = worst["State"].split()[0] if worst["State"] else "UNKNOWN"
-    return JobFacts(job, state, "", worst.get("ExitCode", ""), worst, "sacct")
+    element = worst["JobID"].partition(".")[0]
+    return JobFacts(element if "_" in element else job, state, "", worst.get("ExitCode", ""), worst, "sacct")

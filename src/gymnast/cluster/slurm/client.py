@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gymnast.cluster.executor import JobState, JobView
+from gymnast.cluster.executor import JobView
 from gymnast.cluster.slurm.states import FORMAT, exit_code, read_squeue, state_of
 from gymnast.errors import NotFoundError, StartError, UserError
 
@@ -48,8 +48,12 @@ class Slurm:
             )
         return number[0]
 
-    def views(self, jobs: Sequence[str]) -> list[JobView]:
-        """How these jobs stand, an entry for each element of an array, as far as Slurm remembers."""
+    def views(self, jobs: Sequence[str], elements: Sequence[str] = ()) -> list[JobView]:
+        """How these jobs stand, an entry for each element of an array, as far as Slurm remembers.
+
+        The controller forgets an element some minutes after its end, however long the rest of the array goes on: with
+        `elements`, accounting is asked for those that are missing.
+        """
         if not jobs:
             return []
         line = (*_SECONDS, "squeue", "-h", "-r", "-t", "all", "-j", ",".join(jobs), "-O", FORMAT)
@@ -57,8 +61,10 @@ class Slurm:
         if said.code and not any(word in said.err for word in _GONE):
             raise UserError(f"Slurm does not say how the jobs stand: {said.words}", where=f"squeue on {self.host.name}")
         found = read_squeue(said.out) if not said.code else []
-        known = {view.job.partition("_")[0].partition("+")[0] for view in found}
-        return [*found, *self._forgotten([job for job in jobs if job not in known])]
+        names = {view.job for view in found}
+        known = names | {_ARRAY_OR_PART.split(name)[0] for name in names} | {name.partition("+")[0] for name in names}
+        missing = [job for job in elements or jobs if job not in known]
+        return [*found, *self._forgotten(missing)]
 
     def cancel(self, jobs: Iterable[str]) -> None:
         """End jobs. Those that are over are no error."""
@@ -102,11 +108,14 @@ class Slurm:
         return f"{kind}:{':'.join(numbers)}"
 
     def _forgotten(self, jobs: list[str]) -> list[JobView]:
-        """What accounting knows of jobs that the controller has forgotten; nothing where there is none."""
+        """What accounting knows of jobs that the controller has forgotten; nothing where there is none.
+
+        One that still runs there does not run: its end was never recorded.
+        """
         if not jobs:
             return []
         lines = self._accounting("-j", ",".join(jobs), "-o", _SACCT)
-        return [view for view in map(_from_sacct, lines) if view is not None]
+        return [view for view in map(_from_sacct, lines) if view is not None and view.state.is_over]
 
     def _accounting(self, *words: str) -> list[str]:
         """What accounting answers; nothing where there is none, or one that is too old for the question."""
@@ -129,7 +138,7 @@ def _from_sacct(line: str) -> JobView | None:
         exit_code=exit_code(code) if state.is_over else None,
         node=node if node and node != "None assigned" else None,
         started_at=float(start) if start.isdecimal() else None,
-        ended_at=float(end) if end.isdecimal() and state is not JobState.RUNNING else None,
+        ended_at=float(end) if end.isdecimal() else None,
     )
 
 

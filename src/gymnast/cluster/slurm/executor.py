@@ -110,8 +110,9 @@ class SlurmExecutor:
 
     def states(self, submission: Submission) -> list[JobView]:
         """How its workers stand. Of those that Slurm has forgotten, the run's files know what they did."""
-        found = {_element(view.job): view for view in _slurm(submission).views(submission.jobs)}
-        return [_with_log(submission, found.get(job), job, worker) for worker, job in enumerate(_names(submission))]
+        names = _names(submission)
+        found = {_element(view.job): view for view in _slurm(submission).views(submission.jobs, names)}
+        return [_with_log(submission, found.get(job), job, worker) for worker, job in enumerate(names)]
 
     def cancel(self, submission: Submission, jobs: tuple[str, ...] = ()) -> None:
         """End its workers, or some of them; with all of them, the job that waits for their end."""
