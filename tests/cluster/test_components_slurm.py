@@ -18,6 +18,8 @@ from tests.support import read_jsonl
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("slurm")]
 ENGINE = f"{sys.executable} {Path(__file__).parents[1] / 'small_engine.py'} --port {{port}}"
 
+UNTIL_GO = "until [ -e go ]; do sleep 0.2; done"
+
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -35,27 +37,43 @@ def collect(cluster: str, **options: Any) -> Any:
         config_paths=(
             "resources_servers/mcqa/configs/mcqa.yaml,responses_api_models/vllm_model/configs/vllm_model.yaml"
         ),
-        output_dir="out",
         model="small",
         server_type="command",
         server_entrypoint=ENGINE,
         server_ready_path="/health",
-        **{"input_file": "rows.jsonl", **options},
+        **{"input_file": "rows.jsonl", "output_dir": "out", **options},
     )
+
+
+def summarised(path: Path) -> list[tuple[int, int, bool]]:
+    if not path.exists():
+        return []
+    return [(one["seed"], one["scored"], one["is_done"]) for one in json.loads(path.read_text())["seeds"]]
 
 
 def test_data_then_seeds_then_their_summary(cluster: str, tmp_path: Path, slurm: SlurmCluster) -> None:
     rows = Path(__file__).parents[2] / "src/gymnast/hub/resources_servers/mcqa/data/example.jsonl"
-    fetched = run_cmd(cluster=cluster, command=f"sleep 2; cp {rows} rows.jsonl", expname="fetch_rows")
+    fetched = run_cmd(cluster=cluster, command=f"{UNTIL_GO}; cp {rows} rows.jsonl", expname="fetch_rows")
     assert fetched.job is not None
     found = collect(cluster, num_random_seeds=2, server_replicas=2, run_after=["fetch_rows"])
     assert [job.seed for job in found.jobs] == [0, 1]
     waiting = slurm.ask("squeue", "-h", "-j", ",".join(str(job.job) for job in found.jobs), "-o", "%i %E")
     assert fetched.job in waiting, "seeds wait for the data"
-    wait_until((tmp_path / "out" / "rollouts_metrics.json").exists, "the summary", within_s=180)
-    metrics = json.loads((tmp_path / "out" / "rollouts_metrics.json").read_text())
-    assert [(one["seed"], one["scored"], one["is_done"]) for one in metrics["seeds"]] == [(0, 5, True), (1, 5, True)]
-    assert [len(read_jsonl(job.output)) for job in found.jobs] == [5, 5]
+    more = collect(cluster, num_random_seeds=3, server_replicas=2, run_after=["fetch_rows"])
+    assert [job.job for job in more.jobs[:2]] == [job.job for job in found.jobs], "those that wait are left alone"
+    assert more.jobs[2].job not in {job.job for job in found.jobs}
+    elsewhere = collect(cluster, num_random_seeds=1, output_dir="other", run_after=["fetch_rows"])
+    assert elsewhere.jobs[0].job not in {job.job for job in more.jobs}
+    behind = collect(cluster, num_random_seeds=1, output_dir="other", run_after=["afterany:nemo-gym-rollouts-rs0"])
+    assert behind.jobs[0].job == elsewhere.jobs[0].job
+    chained = collect(cluster, num_random_seeds=1, output_dir="other", run_after=["nemo-gym-rollouts"])
+    assert chained.jobs[0].job != elsewhere.jobs[0].job
+    for one in (elsewhere, behind, chained):
+        slurm.ask("scancel", str(one.jobs[0].job), *one.others)
+    (tmp_path / "go").touch()
+    all_done = [(0, 5, True), (1, 5, True), (2, 5, True)]
+    wait_until(lambda: summarised(tmp_path / "out" / "rollouts_metrics.json") == all_done, "all seeds", within_s=180)
+    assert [len(read_jsonl(job.output)) for job in more.jobs] == [5, 5, 5]
     logs = list((tmp_path / "out" / "jobs" / "nemo-gym-rollouts-rs0").glob("1/*/logs/policy.*.log"))
     assert len(logs) == 2, "two replicas in the job"
     again = collect(cluster, num_random_seeds=2, run_after=["fetch_rows"])

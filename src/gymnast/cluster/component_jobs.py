@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import sys
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,15 @@ class JobWanted:
     """Folders that its containers must have under the same names."""
     is_modest: bool = False
     """No GPUs, no further nodes: what the site says of merging."""
+    result: Path | None = None
+    """What it makes. While an earlier job of this name for the same waits or runs, that one is meant."""
+
+    @property
+    def word(self) -> str | None:
+        """By this its script is known to the scheduler."""
+        if self.result is None:
+            return None
+        return hashlib.sha256(f"{self.name}\0{self.result}".encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +136,10 @@ def queue(job: JobWanted, site: Site, say: Callable[[str], None]) -> Queued:
             next=f"export {missing[0]}=… (sbatch hands it on), or put policy_api_key into env.yaml there",
         )
     slurm = Slurm(host_named(site.host, site.ssh_options))
+    queued = slurm.waiting_with(job.word) if job.word is not None else []
+    if queued:
+        say(f"{job.name}: job {queued[-1]} waits or runs already, left alone")
+        return Queued(str(job.folder / job.name), queued[-1])
     after = [known for asked in job.after if (known := _dependency(slurm, site, asked, say))]
     folder = _new_folder(job)
     slurm_job = _slurm_job(replace(job, after=tuple(after)), site, folder)
@@ -133,7 +147,7 @@ def queue(job: JobWanted, site: Site, say: Callable[[str], None]) -> Queued:
         write_orders(folder, job.components)
     script = folder / "job.sh"
     write_replacing(script, render(slurm_job).encode())
-    number = slurm.submit(str(script))
+    number = slurm.submit(str(script), *([job.word] if job.word is not None else []))
     remember(site, job.name, [number])
     say(f"{job.name}: job {number}, script {script}")
     return Queued(str(folder), number)

@@ -219,6 +219,7 @@ def submit_rollouts(wanted: RolloutsWanted, say: Callable[[str], None]) -> Submi
 def _seed_job(wanted: RolloutsWanted, seed: Seed, site: Site, python: str) -> JobWanted:
     place = wanted.place
     key = wanted.server.policy_api_key
+    is_chained = any(asked.rpartition(":")[2] == place.expname for asked in place.run_after)
     return JobWanted(
         name=place.expname if seed is None else f"{place.expname}-rs{seed}",
         folder=place.log_dir or wanted.output_dir / "jobs",
@@ -227,6 +228,7 @@ def _seed_job(wanted: RolloutsWanted, seed: Seed, site: Site, python: str) -> Jo
         after=place.run_after,
         reaches=(wanted.output_dir,),
         secrets={} if key == DUMMY_KEY else {KEY_VARIABLE: key},
+        result=None if is_chained else seed_output(wanted.output_dir, seed),
     )
 
 
@@ -253,6 +255,7 @@ def _data_job(wanted: RolloutsWanted, site: Site, python: str) -> JobWanted | No
         after=wanted.place.run_after,
         in_order=True,
         reaches=(wanted.output_dir,),
+        result=wanted.output_dir,
     )
 
 

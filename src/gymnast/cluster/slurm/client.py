@@ -83,6 +83,14 @@ class Slurm:
             raise UserError(f"Slurm does not list jobs: {said.words}", where=f"squeue on {self.host.name}")
         return sorted({line.split()[-1] for line in said.out.splitlines() if line.strip()}, key=int)
 
+    def waiting_with(self, word: str) -> list[str]:
+        """The numbers of the user's own jobs that are not over and whose scripts were given this word, oldest first."""
+        said = self.host.run(("squeue", "-h", "--me", "-o", "%A %o"))
+        if said.code:
+            raise UserError(f"Slurm does not list jobs: {said.words}", where=f"squeue on {self.host.name}")
+        listed = (line.split() for line in said.out.splitlines())
+        return sorted({words[0] for words in listed if words[-1:] == [word]}, key=int)
+
     def told(self, word: str, since: float) -> list[str]:
         """The numbers of the user's own jobs whose scripts were given this word, over or not, the oldest first."""
         said = self.host.run(("squeue", "-h", "--me", "-t", "all", "-o", "%i %o"))
