@@ -7,7 +7,7 @@ import faulthandler
 import os
 import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tests.support import Outcome, Served, run_command, serving
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-BOTH_LOOPS = {"test_http_client.py", "test_deadline.py", "test_transports.py"}
+BOTH_LOOPS = {"test_http_client.py", "test_deadline.py", "test_transports.py", "test_listener.py"}
 """Tests of code that leans on the event loop run on asyncio's as well as on uvloop."""
 
 TEARDOWN_S = 180.0
@@ -43,7 +43,8 @@ class StrictLoop(uvloop.Loop):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+    capturing = config.pluginmanager.getplugin("capturemanager")
+    with capturing.global_and_fixture_disabled() if capturing is not None else nullcontext():
         config.stash[REAL_STDERR] = os.dup(2)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -80,8 +79,9 @@ def running_slurm(folder: Path, **environment: str) -> Iterator[SlurmCluster]:
         patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
         try:
             cluster.up()
-            yield cluster
-        finally:
-            if shutil.which("scancel"):
+            try:
+                yield cluster
+            finally:
                 cluster.end_jobs()
+        finally:
             subprocess.run([SCRIPT, "wipe", folder], check=True, capture_output=True, timeout=60)

@@ -162,6 +162,7 @@ start_accounting() {
   if ! running "$folder/mariadbd.pid"; then
     setsid mariadbd --no-defaults --user=root --datadir="$folder/mariadb" --skip-networking --socket="$socket" \
       --pid-file="$folder/mariadbd.pid" --innodb-buffer-pool-size=32M >"$folder/log/mariadbd.log" 2>&1 </dev/null &
+    echo $! >"$folder/mariadbd.pid"
   fi
   until_it_answers mariadb-admin --no-defaults --socket="$socket" ping
   running "$folder/slurmdbd.pid" || MYSQL_UNIX_PORT=$socket slurmdbd

@@ -64,11 +64,16 @@ def test_data_then_seeds_then_their_summary(cluster: str, tmp_path: Path, slurm:
     assert more.jobs[2].job not in {job.job for job in found.jobs}
     elsewhere = collect(cluster, num_random_seeds=1, output_dir="other", run_after=["fetch_rows"])
     assert elsewhere.jobs[0].job not in {job.job for job in more.jobs}
-    behind = collect(cluster, num_random_seeds=1, output_dir="other", run_after=["afterany:nemo-gym-rollouts-rs0"])
-    assert behind.jobs[0].job == elsewhere.jobs[0].job
-    chained = collect(cluster, num_random_seeds=1, output_dir="other", run_after=["nemo-gym-rollouts"])
-    assert chained.jobs[0].job != elsewhere.jobs[0].job
-    for one in (elsewhere, behind, chained):
+    again = collect(cluster, num_random_seeds=1, output_dir="other", run_after=["fetch_rows"])
+    assert (again.jobs, again.others) == (elsewhere.jobs, elsewhere.others), "called twice, nothing is queued twice"
+    chained = [
+        collect(cluster, num_random_seeds=1, output_dir="other", run_after=[name])
+        for name in ("nemo-gym-rollouts", "afterany:nemo-gym-rollouts-rs0", f"afterany:{elsewhere.jobs[0].job}")
+    ]
+    numbers = {one.jobs[0].job for one in (elsewhere, *chained)}
+    assert len(numbers) == 4, "each was to wait for an earlier one"
+    assert collect(cluster, num_random_seeds=1, output_dir="other").jobs[0].job in numbers
+    for one in (elsewhere, *chained):
         slurm.ask("scancel", str(one.jobs[0].job), *one.others)
     (tmp_path / "go").touch()
     all_done = [(0, 5, True), (1, 5, True), (2, 5, True)]

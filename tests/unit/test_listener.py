@@ -49,6 +49,7 @@ async def test_closing_that_is_cancelled_leaves_nothing_open(http: HttpClient) -
 
     task = asyncio.create_task(serve())
     assert (await http.request("GET", target_of(f"{server.url}/"))).status == 200  # its connection is kept open
+    await asyncio.sleep(0.1)  # the block is entered
     task.cancel()
     await asyncio.sleep(0)  # it is closing
     task.cancel()
@@ -64,8 +65,8 @@ async def test_starting_that_is_cancelled_leaves_nothing_open() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await refused(server.port)
     await eventually(lambda: len(asyncio.all_tasks()) == 1)
+    assert await refused(server.port)
 
 
 async def test_a_server_that_ends_while_starting_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,4 +78,5 @@ async def test_a_server_that_ends_while_starting_says_why(monkeypatch: pytest.Mo
     monkeypatch.setattr("uvicorn.Server.serve", fail)
     with pytest.raises(StartError, match="no more files"):
         await server.__aenter__()
+    await asyncio.sleep(0)
     assert await refused(server.port)

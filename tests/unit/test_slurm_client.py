@@ -128,13 +128,36 @@ def test_what_squeue_forgot_accounting_may_know() -> None:
 def test_accounting_is_asked_for_elements_of_an_array_that_goes_on() -> None:
     """The controller forgets elements one by one. What it does not know does not run."""
     squeue = Answer(0, "7_2|RUNNING|0|n1|None|100|200|0|\n", "")
-    sacct = Answer(0, "7_0|COMPLETED|0:0|n1|100|200\n7_1|RUNNING|0:0|n1|100|Unknown\n", "")
+    told = "7_0|COMPLETED|0:0|n1|100|200\n7_1|RUNNING|0:0|n1|100|Unknown\n7_2|FAILED|0:0|n1|50|60\n"
+    sacct = Answer(0, told, "")
     host = FakeHost({"squeue": squeue, "sacct": sacct})
     found = {view.job: view.state for view in Slurm(host).views(["7"], ["7_0", "7_1", "7_2"])}
     assert found == {"7_0": JobState.COMPLETED, "7_2": JobState.RUNNING}
     asked = [words for words in host.asked if "sacct" in words]
-    assert [words[words.index("-j") + 1] for words in asked] == ["7_0,7_1"]
+    assert [words[words.index("-j") + 1] for words in asked] == ["7"], "ten thousand elements are too long a list"
     assert Slurm(host).views(["7"])[0].job == "7_2"
+
+
+def test_accounting_that_does_not_answer_is_left_alone_for_a_while() -> None:
+    class Silent(FakeHost):
+        def run(self, command: Sequence[str], *, timeout_s: float = 60.0) -> Answer:
+            if "sacct" in command:
+                assert timeout_s <= 10, "whoever watches waits for it"
+                self.asked.append(tuple(command))
+                raise UserError("did not answer")
+            return super().run(command)
+
+    host = Silent({"squeue": Answer(0, "7_2|RUNNING|0|n1|None|100|200|0|\n", "")}, name="silent")
+    for _ in range(3):
+        assert [view.job for view in Slurm(host).views(["7"], ["7_0", "7_2"])] == ["7_2"]
+    assert sum("sacct" in words for words in host.asked) == 1
+
+
+def test_jobs_that_are_ending_wait_for_nothing() -> None:
+    listed = "5 RUNNING /a b/job.sh it\n6 COMPLETING /job.sh it\n7 PENDING /job.sh other\n8 PENDING /job.sh it\n9 R\n\n"
+    assert Slurm(FakeHost({"squeue": Answer(0, listed, "")})).waiting_with("it") == ["5", "8"]
+    with pytest.raises(UserError, match="does not list jobs"):
+        Slurm(FakeHost({})).waiting_with("it")
 
 
 def test_jobs_are_known_by_a_word_of_their_scripts() -> None:

@@ -59,10 +59,17 @@ class JobWanted:
 
     @property
     def word(self) -> str | None:
-        """By this its script is known to the scheduler."""
+        """By this its script is known to the scheduler. Of a job without servers, what it does belongs to it."""
         if self.result is None:
             return None
-        return hashlib.sha256(f"{self.name}\0{self.result}".encode(errors="surrogateescape")).hexdigest()[:16]
+        does = repr([(one.command, self.after) for one in self.components]) if self.in_order else ""
+        text = "\0".join((self.name, str(self.result), does))
+        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+
+    def is_behind(self, queued: Sequence[str]) -> bool:
+        """Whether it is to wait for these jobs, or for those of its own name: then it is not one of them."""
+        named = {part for asked in self.after for part in asked.split(":")}
+        return not named.isdisjoint({self.name, self.place.expname, *queued})
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +144,9 @@ def queue(job: JobWanted, site: Site, say: Callable[[str], None]) -> Queued:
         )
     slurm = Slurm(host_named(site.host, site.ssh_options))
     queued = slurm.waiting_with(job.word) if job.word is not None else []
-    if queued:
+    if queued and not job.is_behind(queued):
         say(f"{job.name}: job {queued[-1]} waits or runs already, left alone")
+        remember(site, job.name, queued[-1:])
         return Queued(str(job.folder / job.name), queued[-1])
     after = [known for asked in job.after if (known := _dependency(slurm, site, asked, say))]
     folder = _new_folder(job)
@@ -226,14 +234,13 @@ def _new_folder(job: JobWanted) -> Path:
 
 def _dependency(slurm: Slurm, site: Site, asked: str, say: Callable[[str], None]) -> str | None:
     """What a job waits for, as Slurm writes it. One that is known to have ended well needs no waiting."""
-    if asked.startswith("after"):
-        return slurm.after(asked)
-    numbers = [asked] if asked.isdecimal() else _remembered(site, asked)
+    kind, _, what = asked.rpartition(":") if asked.startswith("after") else ("", "", asked)
+    numbers = [what] if what.isdecimal() and not kind else _remembered(site, what)
     if not numbers:
         return slurm.after(asked)
     views = slurm.views(numbers)
     failed = [view for view in views if view.state.is_over and view.state is not JobState.COMPLETED]
-    if failed:
+    if failed and kind in {"", "afterok"}:
         raise UserError(
             f"'{asked}' ended badly: job {failed[0].job} is {failed[0].state}",
             next="submit it again first, or leave run_after out",
@@ -242,7 +249,7 @@ def _dependency(slurm: Slurm, site: Site, asked: str, say: Callable[[str], None]
     if not waiting:
         say(f"'{asked}' is over (jobs {', '.join(numbers)}): nothing to wait for")
         return None
-    return f"afterok:{':'.join(waiting)}"
+    return f"{kind or 'afterok'}:{':'.join(waiting)}"
 
 
 def _remembered(site: Site, name: str) -> list[str]:

@@ -219,7 +219,6 @@ def submit_rollouts(wanted: RolloutsWanted, say: Callable[[str], None]) -> Submi
 def _seed_job(wanted: RolloutsWanted, seed: Seed, site: Site, python: str) -> JobWanted:
     place = wanted.place
     key = wanted.server.policy_api_key
-    is_chained = any(asked.rpartition(":")[2] == place.expname for asked in place.run_after)
     return JobWanted(
         name=place.expname if seed is None else f"{place.expname}-rs{seed}",
         folder=place.log_dir or wanted.output_dir / "jobs",
@@ -228,7 +227,7 @@ def _seed_job(wanted: RolloutsWanted, seed: Seed, site: Site, python: str) -> Jo
         after=place.run_after,
         reaches=(wanted.output_dir,),
         secrets={} if key == DUMMY_KEY else {KEY_VARIABLE: key},
-        result=None if is_chained else seed_output(wanted.output_dir, seed),
+        result=seed_output(wanted.output_dir, seed),
     )
 
 
@@ -277,6 +276,7 @@ def _summary(wanted: RolloutsWanted, site: Site, python: str, seeds: Sequence[st
         in_order=True,
         reaches=(wanted.output_dir,),
         is_modest=True,
+        result=wanted.output_dir,
     )
     queued = submitted(job, site, say)
     assert queued.job is not None

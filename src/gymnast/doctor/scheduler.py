@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -46,18 +45,28 @@ def read_job(job: str, run: Run = ask) -> JobFacts | None:
     is_whole_array = "_" not in job and remembered is not None and "ArrayJobId" in remembered.fields
     if remembered is not None and not is_whole_array:
         return remembered
+    if remembered is not None:
+        return _worse(remembered, _forgotten(job, told or "", run))
     told = run(("sacct", "-j", job, "-n", "-P", "-o", ",".join(_SACCT_FIELDS)))
-    recorded = from_sacct(job, told) if told and "|" in told else None
-    if remembered is not None:  # of an array the controller forgets what ended some minutes ago
-        is_worse = recorded is not None and _badness(recorded.state) < _badness(remembered.state)
-        return replace(recorded, log_files=remembered.log_files) if recorded is not None and is_worse else remembered
-    if recorded is not None:
-        return recorded
+    if told and "|" in told:
+        return from_sacct(job, told)
     told = run(("squeue", "-h", "-j", job, "-o", "%T|%r|%M|%l"))
     if told and "|" in told:
         state, reason, *_ = told.strip().splitlines()[0].split("|")
         return JobFacts(job, state, reason, "", {}, "squeue")
     return None
+
+
+def _forgotten(job: str, remembered: str, run: Run) -> JobFacts | None:
+    """The worst element of an array that the controller has forgotten, which it does some minutes after its end."""
+    known = {f"{array}_{task}" for array, task in re.findall(r"ArrayJobId=(\d+) ArrayTaskId=(\d+)\s", remembered)}
+    told = run(("sacct", "-X", "-j", job, "-n", "-P", "-o", ",".join(_SACCT_FIELDS))) or ""
+    lines = [line for line in told.splitlines() if "|" in line and line.partition("|")[0] not in known]
+    return from_sacct(job, "\n".join(lines)) if lines else None
+
+
+def _worse(one: JobFacts, other: JobFacts | None) -> JobFacts:
+    return other if other is not None and _badness(other.state) < _badness(one.state) else one
 
 
 def from_scontrol(job: str, text: str) -> JobFacts:

@@ -57,9 +57,9 @@ class Listener:
         self._task = asyncio.create_task(self._server.serve(sockets=[self._sock]))
         try:
             await self._started(self._task)
-        except BaseException:
-            self._task.cancel()
-            self._drop()
+        except BaseException:  # what uvicorn has begun it has to end: only then does it know its servers
+            self.begin_to_close()
+            self._task.add_done_callback(lambda _: self._drop())
             raise
         return self
 

@@ -25,6 +25,10 @@ _ARRAY_OR_PART: Final = re.compile(r"[_+ ]")
 """What comes after the number where squeue and sacct name a job: `17_[0-3] …`, `17_2 …`, `17+0 …`, `17 …`."""
 _OTHER_CLOCKS_S: Final = 2 * 86400.0
 """Accounting is asked by days, of which another host may have another than we."""
+_ACCOUNTING_S: Final = 10.0
+_NOT_AGAIN_S: Final = 60.0
+"""Accounting that does not answer is left alone for a while: whoever watches a run looks every two seconds."""
+_asked_again_at: dict[str, float] = {}
 _SACCT: Final = "JobID,State,ExitCode,NodeList,Start,End"
 _DEPENDENCY: Final = re.compile(r"(after\w*):(.+)")
 
@@ -63,8 +67,8 @@ class Slurm:
         found = read_squeue(said.out) if not said.code else []
         names = {view.job for view in found}
         known = names | {_ARRAY_OR_PART.split(name)[0] for name in names} | {name.partition("+")[0] for name in names}
-        missing = [job for job in elements or jobs if job not in known]
-        return [*found, *self._forgotten(missing)]
+        missing = {_ARRAY_OR_PART.split(job)[0] for job in elements or jobs if job not in known}
+        return [*found, *(view for view in self._forgotten(sorted(missing)) if view.job not in names)]
 
     def cancel(self, jobs: Iterable[str]) -> None:
         """End jobs. Those that are over are no error."""
@@ -85,11 +89,12 @@ class Slurm:
 
     def waiting_with(self, word: str) -> list[str]:
         """The numbers of the user's own jobs that are not over and whose scripts were given this word, oldest first."""
-        said = self.host.run(("squeue", "-h", "--me", "-o", "%A %o"))
+        said = self.host.run(("squeue", "-h", "--me", "-o", "%A %T %o"))
         if said.code:
             raise UserError(f"Slurm does not list jobs: {said.words}", where=f"squeue on {self.host.name}")
         listed = (line.split() for line in said.out.splitlines())
-        return sorted({words[0] for words in listed if words[-1:] == [word]}, key=int)
+        found = {words[0] for words in listed if words[-1:] == [word] and words[1] != "COMPLETING"}
+        return sorted(found, key=int)
 
     def told(self, word: str, since: float) -> list[str]:
         """The numbers of the user's own jobs whose scripts were given this word, over or not, the oldest first."""
@@ -127,9 +132,12 @@ class Slurm:
 
     def _accounting(self, *words: str) -> list[str]:
         """What accounting answers; nothing where there is none, or one that is too old for the question."""
+        if time.monotonic() < _asked_again_at.get(self.host.name, 0.0):
+            return []
         try:
-            said = self.host.run((*_SECONDS, "sacct", "-n", "-P", "-X", *words))
+            said = self.host.run((*_SECONDS, "sacct", "-n", "-P", "-X", *words), timeout_s=_ACCOUNTING_S)
         except UserError:
+            _asked_again_at[self.host.name] = time.monotonic() + _NOT_AGAIN_S
             return []
         return [] if said.code else said.out.splitlines()
 
