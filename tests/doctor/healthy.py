@@ -152,6 +152,7 @@ HEALTHY = (
     Healthy("a profile beside it", profiled),
     Healthy("a log that says nothing", quiet_log),
     Healthy("a model server that was told to end", log_of("vllm_shut_down.log")),
+    Healthy("a job that went back into the queue", log_of("slurm_requeued.out")),
     Healthy("no manifest, no failures", empty_failures_without_manifest),
     Healthy("negative rewards", negative_rewards),
     Healthy("few files may be open", few_files),

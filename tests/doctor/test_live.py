@@ -78,6 +78,8 @@ def test_full_load_is_no_fault(lab: Lab) -> None:
         collection.kill()
     assert code == 0, report["findings"]
     assert "saturated" in {note["id"] for note in report["notes"]}
+    counts = report["counts"]
+    assert (counts["lost"], counts["scored"] + counts["owed"]) == (0, 40), "what is not yet run is not lost"
 
 
 def test_a_run_that_is_gone_is_looked_at_by_its_files(lab: Lab) -> None:

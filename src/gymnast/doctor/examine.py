@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.doctor.facts import Facts
 from gymnast.doctor.findings import Report
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from gymnast.doctor.facts import ProbeFacts, RunFacts
+    from gymnast.doctor.facts import JobFacts, ProbeFacts, RunFacts
+    from gymnast.doctor.findings import Finding
 
 _OTHERS = (
     *("_run.json", "_materialized_inputs.jsonl", "_failures.jsonl", "_aggregate_metrics.json", ".jsonl.done"),
     *("_reward_profiling.jsonl", "_agent_metrics.json", "_profile_summary.json", ".lock", ".sock"),
 )
+_FINISH: Final = re.compile(r"-\d+-finish\.log$")
+"""The log of the job that merges what workers left."""
+_AGAIN: Final = re.compile(r"(?:run )?the same (?:collect )?command (?:again )?with --resume|run again with --resume")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +80,15 @@ def subject_of(given: Path | None, logs: Iterable[Path] = (), **more: Any) -> Su
 def examine(subject: Subject) -> Report:
     """Doctor's answer."""
     facts = read(subject)
-    if facts.run is None and not facts.logs.files and not facts.servers and facts.job is None:
+    finish = tuple(path for path in _logs_to_read(subject, facts.job) if _is_finish(path))
+    if finish and all(finding.is_symptom for finding in findings_of(facts)):
+        facts = replace(facts, logs=read_logs(_logs_to_read(subject, facts.job)))
+    if facts.run is None and not finish and not facts.logs.files and not facts.servers and facts.job is None:
         raise NotFoundError(
             facts.job_problem or f"there is nothing to look at in '{subject.name}': no run and no logs",
             next="name a run's output file, a log file, or a folder of logs",
         )
-    findings = ranked(findings_of(facts), facts)
+    findings = [_for_its_command(finding, facts.run) for finding in ranked(findings_of(facts), facts)]
     return Report(
         facts.subject,
         tuple(findings),
@@ -92,18 +100,17 @@ def examine(subject: Subject) -> Report:
 
 
 def read(subject: Subject) -> Facts:
-    """Everything that is to be known."""
+    """Everything that is to be known. What a merge job said is left out: it tells of what workers left undone."""
     job = read_job(subject.job) if subject.job is not None else None
     problem = None
     if subject.job is not None and job is None:
         problem = f"job {subject.job}: neither scontrol, sacct nor squeue knows it here"
-    logs = tuple(dict.fromkeys((*subject.logs, *(job.log_files if job is not None else ()))))
     run = read_run(subject.run, subject.data) if subject.run is not None else None
     return Facts(
         subject.name or (f"job {subject.job}" if subject.job else "what is running"),
         time.time(),
         run,
-        read_logs(logs),
+        read_logs(path for path in _logs_to_read(subject, job) if not _is_finish(path)),
         job,
         problem,
         killed_by_kernel(run) if run is not None else None,
@@ -116,6 +123,14 @@ def read(subject: Subject) -> Facts:
     )
 
 
+def _logs_to_read(subject: Subject, job: JobFacts | None) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys((*subject.logs, *(job.log_files if job is not None else ()))))
+
+
+def _is_finish(log: Path) -> bool:
+    return _FINISH.search(log.name) is not None
+
+
 def endpoints_of(paths: RunPaths) -> list[str]:
     """The policy endpoints that a run's failures name."""
     failures = read_failures(paths.failures, KeySet())
@@ -126,7 +141,15 @@ def endpoints_of(paths: RunPaths) -> list[str]:
 def _counts(run: RunFacts | None) -> dict[str, int]:
     if run is None:
         return {}
-    return {"requested": run.requested, "scored": run.scored, "lost": run.lost, "failed attempts": run.failure_lines}
+    missing = {"lost": 0, "owed": run.lost} if run.is_going_on else {"lost": run.lost}
+    return {"requested": run.requested, "scored": run.scored, **missing, "failed attempts": run.failure_lines}
+
+
+def _for_its_command(finding: Finding, run: RunFacts | None) -> Finding:
+    """A run in chunks is gone on with by the command that began it."""
+    if run is None or not run.is_chunked:
+        return finding
+    return replace(finding, action=_AGAIN.sub("run the same gymnast submit command with --resume", finding.action))
 
 
 def _run_of(given: Path) -> RunPaths | None:

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gymnast.store.manifest import RunState
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -145,6 +147,8 @@ class RunFacts:
     last_failure_at: float | None = None
     schema: list[FieldDifference] = field(default_factory=list)
     """The first refused row, field by field."""
+    is_chunked: bool = False
+    """Planned for many workers: whoever planned it has ended, and nobody need hold its lock."""
 
     @property
     def requested(self) -> int:
@@ -160,6 +164,12 @@ class RunFacts:
     def lost(self) -> int:
         """Rollouts that were asked for and are not scored."""
         return max(0, self.requested - self.scored)
+
+    @property
+    def is_going_on(self) -> bool:
+        """Somebody works on it, or workers may still come: what is not scored is owed, not lost."""
+        is_open = self.manifest is not None and self.manifest.state is RunState.RUNNING
+        return self.is_running or (self.is_chunked and is_open)
 
     @property
     def unexplained(self) -> int:
@@ -207,6 +217,17 @@ class LoggedUserError:
 
 
 @dataclass(slots=True)
+class ComponentDeath:
+    """A component of a job that ended before the work did, as its companion or the job's script says."""
+
+    component: str
+    said: Quote
+    log: str = ""
+    """Its own log."""
+    last_words: Quote | None = None
+
+
+@dataclass(slots=True)
 class LogFacts:
     """All log files together."""
 
@@ -216,6 +237,7 @@ class LogFacts:
     hits: dict[str, Hit] = field(default_factory=dict)
     exceptions: list[LoggedException] = field(default_factory=list)
     user_errors: list[LoggedUserError] = field(default_factory=list)
+    deaths: list[ComponentDeath] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
     @property

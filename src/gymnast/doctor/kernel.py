@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def killed_by_kernel(run: RunFacts, ask: Run = ask) -> str | None:
     """The line about killing the process that last worked on a run, if it went without a word."""
     manifest = run.manifest
-    if manifest is None or manifest.state is not RunState.RUNNING or run.is_running or not manifest.invocations:
+    if manifest is None or manifest.state is not RunState.RUNNING or not manifest.invocations:
+        return None
+    if run.is_going_on:
         return None
     last = manifest.invocations[-1]
     if last.host != socket.gethostname():

@@ -26,6 +26,10 @@ BOUNDARY: Final = re.compile(
     rb"\[request-boundary\] rollout=\S+ to=.{1,200}? at=.{1,300}? (?:status=[45]\d\d|failure=)"
 )
 """A call that crossed a boundary and was answered badly, or not at all."""
+REQUEUED: Final = re.compile(rb"CANCELLED AT \S+ DUE TO JOB REQUEUE")
+"""The job goes back into the queue: its steps end, and nobody cancelled it."""
+JOB_CANCELLED: Final = re.compile(rb"\*\*\* JOB \S+ ON \S+ CANCELLED AT (?!\S+ DUE TO JOB REQUEUE)")
+"""The job itself, not only a step of it."""
 NEEDLES: Final = (
     *(b"error", b"traceback", b"kill", b"cancelled", b"memory", b"fail", b"space left", b"quota", b"read-only"),
     *(b"too many open", b"already", b"refuse", b"not found", b"not_found", b"no such", b"inner server", b"missing"),

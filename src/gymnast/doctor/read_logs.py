@@ -12,9 +12,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gymnast.doctor.component_deaths import death_at
 from gymnast.doctor.facts import Hit, LogFacts, LoggedUserError, Quote
 from gymnast.doctor.findings import quoted
-from gymnast.doctor.log_markers import ADVICE, BOUNDARY, NEEDLES, SATURATED, SHUTDOWN, STARTED
+from gymnast.doctor.log_markers import ADVICE, BOUNDARY, JOB_CANCELLED, NEEDLES, REQUEUED, SATURATED, SHUTDOWN, STARTED
 from gymnast.doctor.signatures import SIGNATURES
 from gymnast.doctor.tracebacks import Tracebacks
 
@@ -26,12 +27,15 @@ BLOCK_BYTES: Final = 1 << 22
 _LONGEST_LINE: Final = 2000
 _MOST_REMEMBERED: Final = 20_000
 _MOST_USER_ERRORS: Final = 20
+_MOST_DEATHS: Final = 50
 _LONGEST_MESSAGE: Final = 60
-_TELLING_NUMBERS: Final = (b"137", b"422", b"401", b"-9", b"status=4", b"status=5")
+_TELLING_NUMBERS: Final = (b"137", b"code 75", b"422", b"401", b"-9", b"status=4", b"status=5")
 _DIGITS: Final = bytes.maketrans(b"0123456789", b"0000000000")
 _NAMES: Final = tuple(SIGNATURES)
 SATURATED_ID: Final = "saturated"
 BOUNDARY_ID: Final = "boundary"
+REQUEUED_ID: Final = "requeued"
+JOB_CANCELLED_ID: Final = "whole_job_cancelled"
 _SHUTDOWN_ID: Final = "shutdown"
 _STARTED_ID: Final = "started"
 
@@ -108,6 +112,8 @@ class _Reader:
             self.tracebacks.open_at(lines, index, at.line, is_noise=noise)
         elif line.startswith(b"  next:") or (line.startswith(b"  where:") and not _goes_on(lines, index)):
             self._user_error(at, lines, index)
+        elif not noise and len(self._facts.deaths) < _MOST_DEATHS and (death := death_at(at, lines, index)):
+            self._facts.deaths.append(death)
         if SATURATED_ID in ids and b"Waiting: 0 " in line:
             return
         self._note(ids, at, line, after_shutdown=noise)
@@ -163,8 +169,8 @@ def _classify(line: bytes) -> tuple[str, ...]:
     saturated = SATURATED.search(line)
     if saturated is not None:
         found.append(SATURATED_ID)
-    if BOUNDARY.search(line):
-        found.append(BOUNDARY_ID)
+    markers = ((BOUNDARY, BOUNDARY_ID), (REQUEUED, REQUEUED_ID), (JOB_CANCELLED, JOB_CANCELLED_ID))
+    found += [name for marker, name in markers if marker.search(line)]
     return tuple(found)
 
 

@@ -52,6 +52,7 @@ def read_run(paths: RunPaths, data: Path | None = None) -> RunFacts:
         _free_bytes(paths.output.parent),
         failures.first_at,
         failures.last_at,
+        is_chunked=ChunkLayout.of(paths).is_planned,
     )
     _note_damage(failures, records)
     run.schema = read_refusal(paths, failures.groups, manifest)

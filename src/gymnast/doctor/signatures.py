@@ -27,14 +27,25 @@ class Signature:
     """Which one is the cause where several are found: the heavier."""
     confidence: Confidence = Confidence.HIGH
 
+    @property
+    def is_vague(self) -> bool:
+        """Says that something ended, not why."""
+        return self.confidence is Confidence.LOW
+
+
+def _sureness(name: str) -> Confidence:
+    return Confidence.LOW if name in _VAGUE else Confidence.HIGH
+
 
 def _table(*rows: tuple[str, Layer, int, str, str, str, str]) -> dict[str, Signature]:
     return {
-        name: Signature(name, layer, re.compile(pattern.encode()), symptom, cause, action, weight)
+        name: Signature(name, layer, re.compile(pattern.encode()), symptom, cause, action, weight, _sureness(name))
         for name, layer, weight, pattern, symptom, cause, action in rows
     }
 
 
+_VAGUE: Final = frozenset({"task_refused"})
+"""Lines that say that something ended, not why. (75 is the exit code of a worker that was told to end.)"""
 SIGNATURES: Final = _table(
     (
         *("time_limit", Layer.INFRA, 95, r"DUE TO TIME LIMIT|DUE TO PREEMPTION|DUE TO NODE FAILURE"),
@@ -54,7 +65,11 @@ SIGNATURES: Final = _table(
         "ask for more memory (sbatch --mem) or lower concurrency (--concurrency), then run again with --resume",
     ),
     (
-        *("job_cancelled", Layer.INFRA, 85, r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT"),
+        *("job_cancelled", Layer.INFRA, 85),
+        (
+            r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT "
+            r"(?!\S+ DUE TO (?:JOB REQUEUE|TIME LIMIT|PREEMPTION|NODE FAILURE))"
+        ),
         "the job was cancelled",
         "somebody (scancel), or the scheduler, ended the job",
         "see who with sacct -j ID --format=State,ExitCode, submit it again and finish the run with --resume",
@@ -292,7 +307,7 @@ SIGNATURES: Final = _table(
         "gymnast config validate shows all problems; gymnast config explain KEY says where a value comes from",
     ),
     (
-        *("task_refused", Layer.VERIFIER, 45, r"srun: error: .*Exited with exit code [1-9]"),
+        *("task_refused", Layer.INFRA, 45, r"srun: error: .*Exited with exit code (?!75\b)[1-9]"),
         "a step of the job ended with an error",
         "the program itself failed; what it said stands above",
         "read the lines before this one in the same log",

@@ -16,6 +16,7 @@ from gymnast.doctor.read_logs import read_logs
 from gymnast.doctor.read_run import read_refusal
 from gymnast.doctor.rules import kinds
 from gymnast.errors import NotFoundError, UserError
+from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.keys import key_of_line
 from gymnast.store.keyset import KeySet
 from gymnast.store.lines import numbered_lines
@@ -199,10 +200,14 @@ def _next(paths: RunPaths, rollouts: list[RolloutStory], findings: list[Finding]
     if any(one.state == "running" for one in rollouts):
         return f"it is being worked on: gymnast doctor {paths.output} --live says whether it is stuck"
     if any(one.state == "owed" for one in rollouts):
-        return f"it was never finished: gymnast doctor {paths.output} says why; the same collect command with --resume"
+        return f"it was never finished: gymnast doctor {paths.output} says why; {_command(paths)} with --resume"
     if any(one.state == "failed" for one in rollouts):
-        return "run the same collect command with --resume --retry-failed"
+        return f"run {_command(paths)} with --resume --retry-failed"
     return f"read it: gymnast report {paths.output} --show {rollouts[0].key}"
+
+
+def _command(paths: RunPaths) -> str:
+    return f"the same {'gymnast submit' if ChunkLayout.of(paths).is_planned else 'collect'} command"
 
 
 def _prompt(row: dict[str, Any]) -> str:

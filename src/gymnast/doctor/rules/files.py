@@ -10,7 +10,7 @@ from gymnast.store.manifest import RunState
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
-    from gymnast.doctor.facts import Facts
+    from gymnast.doctor.facts import Facts, RunFacts
 
 _MISSING: Final = frozenset({"fewer_than_requested", "missing_keys"})
 
@@ -106,6 +106,7 @@ def fewer_than_requested(facts: Facts) -> Finding | None:
         symptom = f"{run.scored} of {run.requested} requested rollouts are scored"
     else:
         symptom = f"there is no output: {run.requested} rollouts were planned"
+    cause, action = _early_end(run)
     seen = [Evidence(symptom, str(run.output), None, keys, run.lost)]
     if run.note:
         seen.append(Evidence("note of the manifest", f"{run.output.stem}_run.json", quote=run.note))
@@ -113,14 +114,24 @@ def fewer_than_requested(facts: Facts) -> Finding | None:
         "fewer_than_requested",
         Layer.INFRA,
         symptom,
-        f"the run ended early and {run.unexplained} rollouts have no failure record: its process was ended, or aborted "
-        "on the first error",
-        "give doctor the logs of that run (--logs DIR) to see what ended it, and finish it with --resume",
+        cause,
+        action,
         tuple(seen),
         Confidence.LOW,
         run.unexplained,
         is_symptom=True,
     )
+
+
+def _early_end(run: RunFacts) -> tuple[str, str]:
+    """Cause and next step where no record says why rollouts are missing."""
+    if run.is_chunked:
+        cause = f"nobody works on the run now, and {run.unexplained} rollouts are owed: its jobs wait, or have ended"
+        look = f"gymnast status {run.output} shows its jobs; where none is left, "
+        return cause, look + "run the same gymnast submit command with --resume"
+    cause = f"the run ended early and {run.unexplained} rollouts have no failure record: its process was ended, "
+    action = "give doctor the logs of that run (--logs DIR) to see what ended it, and finish it with --resume"
+    return cause + "or aborted on the first error", action
 
 
 RULES: Final = (

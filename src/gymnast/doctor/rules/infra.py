@@ -26,6 +26,8 @@ CONSEQUENCES: Final = frozenset(
 _SKEW_S: Final = 120.0
 _LEAST_FREE_BYTES: Final = 256 << 10
 _WAITS: Final = frozenset({"Resources", "Priority", "None", "Dependency", "BeginTime", "JobArrayTaskLimit"})
+_NEVER: Final = "DependencyNeverSatisfied"
+"""Such a job waits for ever, or Slurm cancels it (kill-on-invalid-dep)."""
 _RESUME: Final = "run the same collect command with --resume"
 _STATES: Final = {
     "OUT_OF_MEMORY": ("oom_kill", "the job was killed because memory ran out", "sbatch --mem"),
@@ -40,7 +42,7 @@ _STATES: Final = {
 def job_ended(facts: Facts) -> Finding | None:
     """The scheduler took the job away, or its program failed."""
     job = facts.job
-    if job is None or facts.is_whole:
+    if job is None or facts.is_whole or job.reason == _NEVER:
         return None
     known = next((row for state, row in _STATES.items() if job.state.startswith(state)), None)
     if known is not None:
@@ -70,9 +72,9 @@ def _job_finding(facts: Facts, job: JobFacts, name: str, symptom: str, action: s
 def job_cannot_start(facts: Facts) -> Finding | None:
     """The job waits for something that will not come."""
     job = facts.job
-    if job is None or not job.state.startswith("PENDING") or job.reason in _WAITS:
+    if job is None or job.reason in _WAITS or not (job.state.startswith("PENDING") or job.reason == _NEVER):
         return None
-    told = Evidence(f"job {job.id}: {job.source}", quote=f"JobState=PENDING Reason={job.reason}")
+    told = Evidence(f"job {job.id}: {job.source}", quote=f"JobState={job.state} Reason={job.reason}")
     return Finding(
         "job_pending",
         Layer.INFRA,
@@ -124,7 +126,7 @@ def collector_killed(facts: Facts) -> Finding | None:
     """The manifest says running, and nobody holds the run's lock."""
     run = facts.run
     manifest = run.manifest if run is not None else None
-    if run is None or manifest is None or run.is_running or manifest.state is not RunState.RUNNING:
+    if run is None or manifest is None or run.is_going_on or manifest.state is not RunState.RUNNING:
         return None
     last = manifest.invocations[-1] if manifest.invocations else None
     who = f"pid {last.pid} on {last.host}" if last is not None else "its process"

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding
+from gymnast.doctor.read_logs import JOB_CANCELLED_ID, REQUEUED_ID
 from gymnast.doctor.rules.infra import CONSEQUENCES
 from gymnast.doctor.rules.kind_table import TABLE
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
@@ -44,6 +45,8 @@ def by_signature(signature: Signature, facts: Facts) -> Finding | None:
     hit = facts.logs.hits.get(signature.id)
     if hit is not None and hit.is_after_shutdown and signature.weight < _HEAVY:
         hit = None
+    if hit is not None and signature.id == "job_cancelled" and _is_requeue(facts):
+        hit = None
     groups = _failures_that_say(signature, facts)
     if facts.is_whole or (hit is None and not groups):
         return None
@@ -57,11 +60,18 @@ def by_signature(signature: Signature, facts: Facts) -> Finding | None:
         signature.cause,
         _recommended(facts, signature) or signature.action,
         tuple(seen),
-        signature.confidence if is_sure else Confidence.MEDIUM,
+        signature.confidence if is_sure or signature.is_vague else Confidence.MEDIUM,
         sum(group.lost for group in groups) or _lost(facts),
+        is_symptom=signature.is_vague,
         weight=signature.weight,
         explains=_explained_by(signature) | _rules_of(groups) - {signature.id},
     )
+
+
+def _is_requeue(facts: Facts) -> bool:
+    """Only steps ended, because their job went back into the queue."""
+    hits = facts.logs.hits
+    return REQUEUED_ID in hits and JOB_CANCELLED_ID not in hits
 
 
 def _failures_that_say(signature: Signature, facts: Facts) -> list[FailureGroup]:
@@ -143,9 +153,13 @@ _REFUSALS: Final = tuple(
 )
 
 
+_UNSETTLED: Final = re.compile(r"\d+ of \d+ rollouts are not settled")
+"""What merge says of a run that is not finished: not why."""
+
+
 def refused(facts: Facts) -> Finding | None:
     """A command of ours ended with a message: what, where, next."""
-    errors = [said for said in facts.logs.user_errors if not facts.is_whole]
+    errors = [said for said in facts.logs.user_errors if not facts.is_whole and not _UNSETTLED.search(said.what.text)]
     if not errors:
         return None
     said = errors[-1]  # the last command is the one that matters
@@ -204,7 +218,7 @@ def first_exception(facts: Facts) -> Finding | None:
         Confidence.MEDIUM,
         _lost(facts),
         weight=40,
-        explains=frozenset({"fewer_than_requested", "missing_keys"}),
+        explains=frozenset({"fewer_than_requested", "missing_keys", "task_refused"}),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gymnast.doctor.rules import files, infra, kinds, live, logs, quality, resume, tools
+from gymnast.doctor.rules import components, files, infra, kinds, live, logs, quality, resume, tools
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 RULES: Final[tuple[Rule, ...]] = (
     *infra.RULES,
     *logs.RULES,
+    *components.RULES,
     *live.RULES,
     *kinds.RULES,
     *tools.RULES,
