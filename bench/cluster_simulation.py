@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--chunk-rows", type=int)
     parser.add_argument("--lease-s", type=float, default=DEFAULT_LEASE_S)
     parser.add_argument("--heartbeat-s", type=float, default=DEFAULT_HEARTBEAT_S)
+    parser.add_argument("--no-speculate", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true", help="Exit with 1 above the bars.")
     for one in fields(Ground):
@@ -51,7 +52,11 @@ def main() -> None:
     given = parser.parse_args()
     ground = Ground(**{one.name: getattr(given, one.name) for one in fields(Ground)})
     how = InChunks(
-        workers=ground.jobs, chunk_rows=given.chunk_rows, lease_s=given.lease_s, heartbeat_s=given.heartbeat_s
+        workers=ground.jobs,
+        chunk_rows=given.chunk_rows,
+        lease_s=given.lease_s,
+        heartbeat_s=given.heartbeat_s,
+        speculates=not given.no_speculate,
     )
     here_and_now()
     found = []
@@ -129,7 +134,8 @@ def show(found: dict[str, Any], *, as_json: bool) -> None:
     print(
         f"  lost work {found['lost_share']:.2%} (bar {MOST_LOST:.0%}):"
         f" killed {losses['killed_s'] / 3600:.0f} h, unsaved {losses['unsaved_s'] / 3600:.1f} h,"
-        f" abandoned {losses['abandoned_s'] / 3600:.1f} h of {losses['useful_s'] / 3600:.0f} h"
+        f" abandoned {losses['abandoned_s'] / 3600:.1f} h, copied {losses['copied_s'] / 3600:.0f} h"
+        f" of {losses['useful_s'] / 3600:.0f} h"
     )
     kinds = ", ".join(f"{kind} {number / span_s:.0f}" for kind, number in found["operations"].items())
     busiest = found["busiest_minute_per_s"]

@@ -40,10 +40,12 @@ class Losses:
     """Ended, but not on disk when their worker was killed."""
     abandoned_s: float = 0.0
     """Begun by a worker whose lease went to another."""
+    copied_s: float = 0.0
+    """Copies of what others had in flight that were not needed."""
 
     @property
     def share(self) -> float:
-        lost = self.killed_s + self.unsaved_s + self.abandoned_s
+        lost = self.killed_s + self.unsaved_s + self.abandoned_s + self.copied_s
         return lost / (lost + self.useful_s)
 
 
@@ -116,6 +118,8 @@ class Worker:
         self.held = False
         self.in_flight: dict[RolloutKey, float] = {}
         """When each was begun."""
+        self._copies: set[RolloutKey] = set()
+        self._kept = 0
         self.has_left = False
         self._is_dead = self._has_all = False
         self._turn_at = clock.now
@@ -127,6 +131,7 @@ class Worker:
             Holder(worker=f"w{name}", host=f"n{name}", job=name),
             Watch(options.lease_s),
             worker_clock,
+            speculates=options.speculates,
         )
         self._book = ChunkBook(planned.plan.run_id, "run", planned.plan.requested)
         self._owed = self._book.owed()
@@ -147,9 +152,8 @@ class Worker:
             self._leave_if_done()
 
     def _lose_in_flight(self) -> None:
-        now = self._world.clock.now
-        self._world.losses.killed_s += sum(now - begun for begun in self.in_flight.values())
-        self.in_flight.clear()
+        for key in list(self.in_flight):
+            self._lose(key, "killed_s")
 
     def kill(self) -> None:
         if self.has_left or self._is_dead:
@@ -177,28 +181,45 @@ class Worker:
                 return
             key, _ = owed
             self.in_flight[key] = self._world.clock.now
+            if self._book.is_copy(key):
+                self._copies.add(key)
             self._world.clock.after(self._world.length_s(key), lambda key=key: self._ended(key))  # type: ignore[misc]
 
     def hold(self, *, held: bool) -> None:
         self.held = held
 
     def abandon(self, is_lost: Callable[[RolloutKey], bool]) -> None:
-        now = self._world.clock.now
         for key in [key for key in self.in_flight if is_lost(key)]:
-            self._world.losses.abandoned_s += now - self.in_flight.pop(key)
+            self._lose(key, "abandoned_s")
         self.nudge()
+
+    def _lose(self, key: RolloutKey, how: str) -> None:
+        how = "copied_s" if key in self._copies else how
+        self._copies.discard(key)
+        losses, lost_s = self._world.losses, self._world.clock.now - self.in_flight.pop(key)
+        setattr(losses, how, getattr(losses, how) + lost_s)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
     def _ended(self, key: RolloutKey) -> None:
-        if self._is_dead or self.in_flight.pop(key, None) is None:
+        if self._is_dead or key not in self.in_flight:
             return
+        if self._book.is_copy(key):
+            self._lose(key, "copied_s")
+        else:
+            del self.in_flight[key]
+            self._copies.discard(key)
         line = b'{"reward":1.0,"%b":%d,"%b":%d}' % (TASK_INDEX.encode(), key.task, ROLLOUT_INDEX.encode(), key.rollout)
         self._book.keep_scored(key, line)
         self.tally.done += 1
-        self._world.last_kept = self._world.clock.now + TURN_S
+        self._look_what_is_kept()
         self.nudge()
         self._turn_within(TURN_S)
+
+    def _look_what_is_kept(self) -> None:
+        """A copy that counts now is kept when its chunk is claimed, without anything having ended."""
+        if (kept := self._book.counts().scored) > self._kept:
+            self._kept, self._world.last_kept = kept, self._world.clock.now + TURN_S
 
     def _turn_within(self, delay_s: float) -> None:
         """Take a turn soon. Turns in which nothing would be due are left out: they touch no files."""
@@ -212,6 +233,7 @@ class Worker:
             return
         _finish(self._tending.turn())
         _finish(self._tending.supply())
+        self._look_what_is_kept()
         self.nudge()
         self._leave_if_done()
         is_busy = self._book.pending_bytes or (self._book.hungry.is_set() and self.draining is None)

@@ -103,6 +103,7 @@ def shared_run(
     concurrency: int = 4,
     failing: int = 0,
     name: str = "x",
+    speculates: bool = False,
 ) -> SharedRun:
     """Plan a run whose rollouts take `mean_s` on average."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -127,6 +128,7 @@ def shared_run(
         heartbeat_s=HEARTBEAT_S,
         linger_s=2 * LEASE_S,
         grace_s=1.0,
+        speculates=speculates,
     )
     return SharedRun(folder, plan_run(request, config, names, how), tasks, repeats, failing)
 

@@ -30,7 +30,15 @@ FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 def large_run(folder: Path) -> SharedRun:
     """5,000 rollouts, of which 100 fail for good."""
     return shared_run(
-        folder, tasks=625, repeats=8, failing=50, workers=WORKERS, chunk_rows=40, mean_s=1.0, concurrency=4
+        folder,
+        tasks=625,
+        repeats=8,
+        failing=50,
+        workers=WORKERS,
+        chunk_rows=40,
+        mean_s=1.0,
+        concurrency=4,
+        speculates=True,
     )
 
 

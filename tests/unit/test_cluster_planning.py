@@ -109,6 +109,22 @@ def test_a_resume_with_other_rows_is_refused_with_the_difference(tmp_path: Path)
     assert plan(tmp_path, existing="overwrite").is_new
 
 
+def test_only_ways_that_a_submit_has_are_named(tmp_path: Path) -> None:
+    plan(tmp_path)
+    write_jsonl(tmp_path / "tasks.jsonl", [*example_rows("mcqa"), *example_rows("mcqa")])
+    with pytest.raises(UserError) as caught:
+        plan(tmp_path, existing="resume")
+    assert caught.value.next is not None
+    assert "--overwrite" in caught.value.next
+    assert not any(word in caught.value.next for word in ("--extend", "--fork", "--force"))
+
+
+def test_a_folder_that_cannot_be_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cannot write into .*file"):
+        plan(tmp_path, output=tmp_path / "file" / "x.jsonl")
+
+
 def test_what_many_cannot_keep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="budget"):
         plan(tmp_path, engine=EngineOptions(budget=Budget(max_tokens=5)))

@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.cluster.standby import PLACES, Standby
+from gymnast.cluster.standby import Standby
 from gymnast.store.chunk_files import Holder
 from gymnast.store.chunk_layout import ChunkLayout
 
 LEASE_S = 60.0
+PLACES = 2
 
 
 @pytest.fixture
 def idle(tmp_path: Path) -> list[Standby]:
     return [
-        Standby(ChunkLayout(tmp_path), "run", Holder(worker=f"w{number}", host="n"), LEASE_S)
+        Standby(ChunkLayout(tmp_path), "run", 10, Holder(worker=f"w{number}", host="n"), LEASE_S)
         for number in range(PLACES + 2)
     ]
 
@@ -53,3 +54,16 @@ def test_who_lost_its_place_goes(idle: list[Standby]) -> None:
         for one in others:
             one.stays(now, takes=True)
     assert not slow.stays(62.0, takes=True)
+
+
+def test_of_a_large_run_more_stay(tmp_path: Path) -> None:
+    layout = ChunkLayout(tmp_path)
+    idle = [Standby(layout, "run", 1667, Holder(worker=f"w{number}", host="n"), LEASE_S) for number in range(30)]
+    stays = [one.stays(0.0, takes=True) for one in idle]
+    assert sum(stays) == 16
+    for gone in (None, idle[0], idle[1], idle[15], idle[7]):
+        if gone is not None:
+            gone.leave()
+        shares = [one.share() for one in idle]
+        for number in range(100):
+            assert sum(is_mine(number) for is_mine in shares) == 1, "everything falls to somebody, once"

@@ -153,6 +153,29 @@ def test_accounting_that_does_not_answer_is_left_alone_for_a_while() -> None:
     assert sum("sacct" in words for words in host.asked) == 1
 
 
+def test_elements_that_never_began_share_a_line_of_accounting() -> None:
+    told = "6_[2-4,9%2]|CANCELLED by 0|0:0|None assigned|Unknown|1794746990\n6_[x]|FAILED||||\n"
+    told += "6_0|COMPLETED|0:0|n0|100|200\n"
+    host = FakeHost({"squeue": Answer(0, "", ""), "sacct": Answer(0, told, "")})
+    found = {view.job: view for view in Slurm(host).views(["6"], [f"6_{number}" for number in range(10)])}
+    assert sorted(found) == ["6_0", "6_2", "6_3", "6_4", "6_9"]
+    assert found["6_9"].state is JobState.CANCELLED
+    assert (found["6_9"].node, found["6_9"].started_at) == (None, None)
+
+
+def test_a_job_to_wait_for_must_be_able_to_end_well() -> None:
+    squeue = Answer(0, "17_3|RUNNING|0|n1|None|100|200|0|\n17_4|COMPLETED|0|n1|None|100|200|0|\n", "")
+    sacct = Answer(0, "26|FAILED|1:0|n0|100|200\n27|COMPLETED|0:0|n0|100|200\n", "")
+    slurm = Slurm(FakeHost({"squeue": squeue, "sacct": sacct}))
+    for good in ("17", "17_3", "27", "17:27"):
+        assert slurm.after(good if ":" not in good else f"afterok:{good}") == f"afterok:{good}"
+    with pytest.raises(UserError, match="'26' ended badly: job 26 is failed"):
+        slurm.after("26")
+    with pytest.raises(NotFoundError, match="does not know job 99"):
+        slurm.after("afterok:17:99")
+    assert slurm.after("afterany:99") == "afterany:99"
+
+
 def test_jobs_that_are_ending_wait_for_nothing() -> None:
     listed = "5 RUNNING /a b/job.sh it\n6 COMPLETING /job.sh it\n7 PENDING /job.sh other\n8 PENDING /job.sh it\n9 R\n\n"
     assert Slurm(FakeHost({"squeue": Answer(0, listed, "")})).waiting_with("it") == ["5", "8"]
@@ -214,8 +237,6 @@ def test_jobs_that_could_not_be_taken_back_are_named(tmp_path: Path, monkeypatch
 
 def test_what_a_job_waits_for() -> None:
     slurm = Slurm(FakeHost({"squeue": Answer(0, "12 12\n15 14\n13 14\n", "")}))
-    assert slurm.after("17") == "afterok:17"
-    assert slurm.after("17_3") == "afterok:17_3"
     assert slurm.after("afterany:17:18") == "afterany:17:18"
     assert slurm.after("prepare-data") == "afterok:12:14"
     assert slurm.after("afterany:prepare-data") == "afterany:12:14"

@@ -62,6 +62,13 @@ def command(
     at_once: Annotated[
         int | None, typer.Option("--at-once", min=1, help="Of these, how many may run at the same time.")
     ] = None,
+    speculate: Annotated[
+        bool | None,
+        typer.Option(
+            help="At the end, idle workers copy what others have in flight, in case those are lost. "
+            "[default: where jobs bring their own policy server]",
+        ),
+    ] = None,
     chunk_rows: Annotated[
         int | None, typer.Option("--chunk-rows", min=1, help="Rollouts of a chunk. [default: fits the workers]")
     ] = None,
@@ -146,6 +153,7 @@ def command(
         workers=workers,
         at_once=at_once,
         chunk_rows=chunk_rows,
+        speculate=speculate,
         code=chosen_code(code),
         server=server,
         sandbox=_sandbox(**walled),

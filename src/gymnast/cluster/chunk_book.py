@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from gymnast.cluster.held_chunk import HeldChunk, unkept_line
+from gymnast.cluster.shadows import Ended, Shadows
 from gymnast.rollouts.book import LATER, Book
 from gymnast.rollouts.record import Record
 from gymnast.store.manifest import Counts
@@ -32,6 +33,7 @@ class ChunkBook(Book):
         """Rows were asked for, and there were none."""
         self.urgent = asyncio.Event()
         """The last rollout of all chunks was settled: that need not wait for its turn to be told."""
+        self.shadows = Shadows()
         self._owner: dict[int, HeldChunk] = {}
         self._is_closed = False
         self._taken = self._scored = 0
@@ -46,6 +48,11 @@ class ChunkBook(Book):
         self._owner.update(dict.fromkeys(held.open, held))
         self._taken += len(held.open)
         self.hungry.clear()
+        adopted = self.shadows.adopt(held.open)
+        held.pass_over(adopted)
+        for ended in filter(None, adopted.values()):
+            self._usage = ended.usage
+            self.keep_scored(ended.key, ended.line, persisted=ended.persisted)
 
     def remove(self, held: HeldChunk) -> None:
         """A chunk has ended, or was lost: outcomes of its rollouts that still come are nobody's."""
@@ -80,7 +87,10 @@ class ChunkBook(Book):
         return Counter(held.chunk.id for held in owners if held is not None)
 
     def is_ours(self, key: RolloutKey) -> bool:
-        return key.packed in self._owner
+        return key.packed in self._owner or key.packed in self.shadows
+
+    def is_copy(self, key: RolloutKey) -> bool:
+        return key.packed in self.shadows
 
     # --- what the engine asks ----------------------------------------------------------------------------------------
 
@@ -90,6 +100,8 @@ class ChunkBook(Book):
             if held is not None:
                 while (row := held.next_row()) is not None:
                     yield row.key, row.line
+            elif (copied := self.shadows.next_row()) is not None:
+                yield copied.key, copied.line
             elif self._is_closed:
                 return
             else:
@@ -113,8 +125,9 @@ class ChunkBook(Book):
 
     def keep_scored(self, key: RolloutKey, line: bytes, *, persisted: bool = True) -> None:
         held = self._owner.pop(key.packed, None)
-        if held is None:
-            return  # the chunk is another's by now, and so is the rollout
+        if held is None:  # the chunk is another's, and so is the rollout
+            self.shadows.keep(Ended(key, line, self._usage, persisted))
+            return
         kept = line if persisted else unkept_line(key, float(orjson.loads(line)["reward"]))
         held.keep_scored(key, kept, self._usage, is_kept=persisted)
         self._usage = None
@@ -127,6 +140,8 @@ class ChunkBook(Book):
     def keep_failed(self, key: RolloutKey, line: bytes, kind: str, *, final: bool) -> None:
         held = self._owner.get(key.packed)
         if held is None:
+            if final:
+                self.shadows.forget(key)
             return
         held.keep_failed(key, line, kind, self._usage, final=final)
         self._usage = None

@@ -239,6 +239,8 @@ def _dependency(slurm: Slurm, site: Site, asked: str, say: Callable[[str], None]
     if not numbers:
         return slurm.after(asked)
     views = slurm.views(numbers)
+    if not views and what.isdecimal():
+        return slurm.after(asked)  # which says that there is no such job
     failed = [view for view in views if view.state.is_over and view.state is not JobState.COMPLETED]
     if failed and kind in {"", "afterok"}:
         raise UserError(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.cluster.held_chunk import HeldChunk, read_rows
 from gymnast.cluster.lease import ask_for_rows, claim
+from gymnast.cluster.settling import settle
 from gymnast.cluster.standby import Standby
 from gymnast.errors import UserError
 from gymnast.store.chunk_layout import ChunkNames, parent_of, planned_id
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
+    from gymnast.cluster.held_chunk import Row
     from gymnast.cluster.lease import Watch
     from gymnast.store.chunk_files import Chunk, ChunkPlan, Holder
     from gymnast.store.chunk_layout import ChunkLayout
@@ -61,15 +63,25 @@ class Finder:
     """Chunks of one run for one worker."""
 
     def __init__(
-        self, layout: ChunkLayout, plan: ChunkPlan, materialized: Path, holder: Holder, watch: Watch, clock: Clock
+        self,
+        layout: ChunkLayout,
+        plan: ChunkPlan,
+        materialized: Path,
+        holder: Holder,
+        watch: Watch,
+        clock: Clock,
+        *,
+        speculates: bool = False,
     ) -> None:
+        """`speculates`: workers that stand by copy what others have in flight."""
         self._layout = layout
         self._plan = plan
         self._materialized = materialized
         self._holder = holder
         self._watch = watch
         self._clock = clock
-        self._standby = Standby(layout, plan.run_id, holder, watch.lease_s)
+        self._speculates = speculates
+        self._standby = Standby(layout, plan.run_id, len(plan.chunks), holder, watch.lease_s)
         self._stamp = self._plan_stamp()
         # Each worker begins elsewhere: they would all try the same chunk otherwise.
         start = zlib.crc32(holder.worker.encode()) % max(1, len(plan.chunks))
@@ -83,6 +95,8 @@ class Finder:
         """Ceded chunks that are known to be done with all that was ceded from them."""
         self.given_up: set[str] = set()
         """Chunks that this worker could not finish: others may."""
+        self._copied: dict[str, Chunk] = {}
+        """Chunks of which this worker copies what is in flight."""
 
     def find(self, held: Collection[str], *, asks: bool) -> HeldChunk | Nothing:
         """Claim a chunk. `held`: those that this worker has.
@@ -100,6 +114,26 @@ class Finder:
         has_hope = not self._left.keys() <= set(map(planned_id, self.given_up))
         return self._standby.stays(self._clock.monotonic(), takes=takes and has_hope)
 
+    def in_flight_elsewhere(self) -> list[Row]:
+        """Rows that others have begun and not settled, of the chunks that fall to this worker's place."""
+        is_mine = self._standby.share()
+        mine = [chunk for chunk in self._left.values() if is_mine(zlib.crc32(chunk.id.encode()))]
+        self._copied = {chunk.id: chunk for chunk in sorted(mine, key=lambda chunk: chunk.first_row)}
+        found: list[Row] = []
+        for chunk in self._copied.values():
+            for view in views_below(self._layout, chunk, self._plan.run_id, skip=self._closed):
+                found.extend(self._in_flight(view))
+        return found
+
+    def _in_flight(self, view: ChunkView) -> list[Row]:
+        beat = view.look.beat
+        if not view.look.is_held or beat is None or beat.unstarted or not beat.in_flight:
+            return []
+        settled = settle(view.look.folder, view.look.sealed())
+        gone = {number for ceded in view.children for number in ceded.child.row_numbers()}
+        rows = (row for row in read_rows(self._materialized, view.chunk) if row.number not in gone)
+        return [row for row in rows if row.key.packed not in settled.scored and row.key.packed not in settled.failed]
+
     def leave(self) -> None:
         """This worker ends."""
         self._standby.leave()
@@ -111,7 +145,7 @@ class Finder:
         for view in self._views(_FEW if held else max(_FEW, len(self._left) // _PARTS)):
             if view.chunk.id in held or view.chunk.id in self.given_up:
                 continue
-            if self._watch.may_claim(view.look, self._clock.monotonic()):
+            if self._may_claim(view):
                 found = self._claim(view)
                 if found is not None:
                     return found
@@ -120,6 +154,18 @@ class Finder:
         if busiest is not None and busiest.look.lease is not None:
             ask_for_rows(busiest.look.folder, busiest.look.lease, self._holder.worker)
         return Nothing.NOW if self._left else Nothing.EVER
+
+    def _may_claim(self, view: ChunkView) -> bool:
+        """Where others copy what is in flight, they come first: of them it is begun already."""
+        look, now = view.look, self._clock.monotonic()
+        beat = look.beat
+        if not self._watch.may_claim(look, now):
+            return False
+        if not self._speculates or planned_id(view.chunk.id) in self._copied or beat is None:
+            return True
+        was_all_begun = beat.in_flight > 0 and not beat.unstarted
+        leases = 2 if look.is_held else 1
+        return not was_all_begun or self._watch.silent_s(look, now) >= leases * self._watch.lease_s
 
     def _find_fresh(self) -> HeldChunk | None:
         while self._fresh:
@@ -137,7 +183,7 @@ class Finder:
 
     def _views(self, most: int) -> Iterator[ChunkView]:
         """Some chunks that are not done, with what was ceded from them; the next time, those that follow."""
-        watched = dict(self._watched)
+        watched = self._watched | {name: chunk for name, chunk in self._copied.items() if name in self._left}
         for chunk in watched.values():
             yield from self._undone(chunk)
         for chunk in list(islice(self._left.values(), _MOST_LOOKS)):

@@ -20,7 +20,7 @@ from gymnast.types.task import NO_PERSIST, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 from gymnast.types.usage import Account
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from gymnast.cluster.lease import Claimed
@@ -143,6 +143,11 @@ class HeldChunk:
 
     def next_row(self) -> Row | None:
         return self.unstarted.popleft() if self.unstarted else None
+
+    def pass_over(self, begun: Collection[int]) -> None:
+        """These rollouts are in flight here already."""
+        if begun:
+            self.unstarted = deque(row for row in self.unstarted if row.key.packed not in begun)
 
     @property
     def is_settled(self) -> bool:

@@ -52,6 +52,8 @@ class WorkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a worker without work waits for rows of others before it ends."""
     grace_s: float = 60.0
     """How long rollouts in flight may go on when a worker is told to end."""
+    speculates: bool = False
+    """Workers that stand by at the end copy what others have in flight, in case those are lost."""
 
 
 class WorkOrder(msgspec.Struct, frozen=True, kw_only=True):

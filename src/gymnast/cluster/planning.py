@@ -33,6 +33,7 @@ from gymnast.store.replacing import create_once, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from gymnast.config import Config
     from gymnast.rollouts.prepare import Prepared
@@ -50,6 +51,7 @@ class InChunks:
     heartbeat_s: float = DEFAULT_HEARTBEAT_S
     linger_s: float = 2 * DEFAULT_LEASE_S
     grace_s: float = 60.0
+    speculates: bool = False
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -77,7 +79,7 @@ def plan_run(request: CollectRequest, config: Config, names: ConfigNames, how: I
     layout = ChunkLayout.of(paths)
     if request.existing == "refuse" and paths.existing() and not _is_half_planned(paths, layout):
         raise in_the_way(paths)
-    layout.folder.mkdir(parents=True, exist_ok=True)
+    _make(layout.folder)
     with _planning(layout, how.lease_s) as turn, one_writer(paths.lock, layout.writing):
         if turn.was_too_late and request.existing != "resume":
             raise UserError("another submit planned this run just now", where=str(layout.plan), next="use --resume")
@@ -92,6 +94,13 @@ def plan_run(request: CollectRequest, config: Config, names: ConfigNames, how: I
                 next="finish it with gymnast collect --resume, or choose another --output",
             )
         return _planned(request, config, names, how, layout, turn.lease)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write into {folder.parent}: {error.strerror or error}", where=str(folder)) from error
 
 
 def _is_half_planned(paths: RunPaths, layout: ChunkLayout) -> bool:
@@ -137,8 +146,8 @@ def _gone_on_with(
     warnings = list(prepared.warnings)
     if request.retry_failed:
         reopened = reopen_failed(layout, plan)
-        warnings.append(f"{reopened} rollouts that failed for good are tried again")
         if reopened:
+            warnings.append(f"{reopened} rollouts that failed for good are tried again")
             prepared.paths.done.unlink(missing_ok=True)  # what was merged is not the whole any more
     return PlannedRun(prepared.paths, layout, plan, order, is_new=False, warnings=warnings)
 
@@ -177,6 +186,7 @@ def _order(prepared: Prepared, request: CollectRequest, names: ConfigNames, how:
             heartbeat_s=how.heartbeat_s,
             linger_s=how.linger_s,
             grace_s=how.grace_s,
+            speculates=how.speculates,
         ),
         token_form=request.token_form,
         details=how.details,

@@ -14,22 +14,38 @@ from gymnast.store.chunk_files import Beat, End, EndKind
 from gymnast.store.chunk_look import look_at_chunk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gymnast.store.chunk_files import Holder, Lease
     from gymnast.store.chunk_layout import ChunkFolder, ChunkLayout
 
-PLACES: Final = 2
+_LEAST_PLACES: Final = 2
+_CHUNKS_TO_A_PLACE: Final = 100
+"""Of a run with so many chunks that hundreds of workers work on it, some more stay."""
 
 
 class Standby:
     """The places of a run, as one worker sees them. Blocking: for a thread."""
 
-    def __init__(self, layout: ChunkLayout, run_id: str, holder: Holder, lease_s: float) -> None:
-        self._places = [layout.standby(number) for number in range(PLACES)]
+    def __init__(self, layout: ChunkLayout, run_id: str, chunks: int, holder: Holder, lease_s: float) -> None:
+        places = max(_LEAST_PLACES, chunks // _CHUNKS_TO_A_PLACE)
+        self._places = [layout.standby(number) for number in range(places)]
         self._run_id = run_id
         self._holder = holder
         self._watch = Watch(lease_s)
         self._held: tuple[ChunkFolder, Lease] | None = None
         self._beats = 0
+
+    def share(self) -> Callable[[int], bool]:
+        """Which of the numbers that all places share are this worker's: its own, and those of free places after it."""
+        if self._held is None:
+            return lambda _: False
+        count = len(self._places)
+        first = self._places.index(self._held[0])
+        mine = [first]
+        while len(mine) < count and not look_at_chunk(self._places[(mine[-1] + 1) % count], self._run_id).is_held:
+            mine.append((mine[-1] + 1) % count)
+        return lambda number: number % count in mine
 
     def stays(self, now: float, *, takes: bool) -> bool:
         """Whether this worker has a place. Without `takes` it only looks who has one, to know later who still lives."""

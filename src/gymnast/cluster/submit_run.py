@@ -58,6 +58,8 @@ class SubmitRequest:
     workers: int = 8
     at_once: int | None = None
     chunk_rows: int | None = None
+    speculate: bool | None = None
+    """None: where jobs have policy servers of their own, on which copies at the end cost nothing."""
     code: CodeChoice | None = None
     """None: what the container has, where there is one; else as it is installed."""
     server: ServerOptions | None = None
@@ -253,7 +255,8 @@ def _refuse_to_work_under(asked: SubmitRequest) -> None:
 
 def _in_chunks(asked: SubmitRequest) -> InChunks:
     grace_s = asked.site.grace_s if asked.site.executor == "slurm" else InChunks().grace_s
-    return InChunks(workers=asked.workers, chunk_rows=asked.chunk_rows, grace_s=grace_s)
+    speculates = asked.serves if asked.speculate is None else asked.speculate
+    return InChunks(workers=asked.workers, chunk_rows=asked.chunk_rows, grace_s=grace_s, speculates=speculates)
 
 
 def _wanted(asked: SubmitRequest, count: int) -> WorkersWanted:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from gymnast.cluster.chunk_book import ChunkBook
     from gymnast.cluster.finder import Clock, Finder
+    from gymnast.cluster.held_chunk import Row
     from gymnast.cluster.order import WorkOptions
     from gymnast.rollouts.engine import Engine
     from gymnast.store.chunk_files import Beat
@@ -84,6 +85,7 @@ class Tending:
         self._rated_at, self._rated_done, self._per_second = now, 0, 0.0
         self._find_s = _MOST_AHEAD_S
         """How long it took lately to find a chunk, if slow."""
+        self._copy_at = 0.0
 
     async def run(self) -> None:
         """Tend until stopped. Ends the engine's supply when there is nothing more to claim."""
@@ -130,6 +132,8 @@ class Tending:
 
     async def turn(self) -> None:
         """Everything that is due."""
+        if self._engine.draining is not None:
+            self._copy_none()
         await self.commit()
         await self._end_settled()
         if self._clock.monotonic() >= self._beat_at:
@@ -261,14 +265,38 @@ class Tending:
         if isinstance(found, HeldChunk):
             self._idle_since, self._misses = None, 0
             self._book.add(found)
+            if found.unstarted:  # which come first
+                self._copy_none()
             self._engine.nudge()
             return
         pause_s = self._pause_s() * (0.75 + 0.5 * random.random())  # noqa: S311 - not all at one moment
         if self._book.held or not held:  # else our last chunk has ended since we began to look
             self._look_at = now + pause_s
         if found is Nothing.EVER or await self._is_idle_too_long(now):
+            self._copy_none()
             self._book.close()
             self._engine.nudge()
+        elif self._options.speculates and is_idle and not self._book.held:
+            await self._copy(now)
+
+    async def _copy(self, now: float) -> None:
+        """Copy what others have in flight, if this worker has a place among those that stand by."""
+        if now < self._copy_at:
+            return
+        self._copy_at = now + self._options.lease_s / 2
+        with suppress(OSError):
+            rows = await asyncio.to_thread(self._finder.in_flight_elsewhere)
+            self._copy_these(rows)
+
+    def _copy_none(self) -> None:
+        if self._book.shadows:
+            self._copy_these([])
+
+    def _copy_these(self, rows: list[Row]) -> None:
+        if self._book.shadows.want(rows, self._engine.limit.current):
+            self._has_lost = True
+            self._engine.abandon(lambda key: not self._book.is_ours(key))
+        self._engine.nudge()
 
     def _pause_s(self) -> float:
         """Who finds nothing looks again after a beat, in which rows that were asked for come, and then less often.
@@ -276,7 +304,8 @@ class Tending:
         Without anything to do, often enough to go round all chunks (an eighth at a time) twice before it leaves.
         """
         self._misses += 1
-        longest_s = self._options.lease_s / (8 if self._engine.is_at_rest else 2)
+        is_at_rest = self._engine.is_at_rest or not self._book.held  # copies are no reason to look less often
+        longest_s = self._options.lease_s / (8 if is_at_rest else 2)
         return min(self._options.heartbeat_s * 2.0 ** min(self._misses - 2, 8), longest_s)
 
     def _give_up_what_is_stuck(self) -> None:
@@ -285,14 +314,15 @@ class Tending:
             self._finder.given_up.update(held.chunk.id for held in self._book.held.values() if held.open)
 
     async def _is_idle_too_long(self, now: float) -> bool:
-        if self._engine.in_flight or self._book.held:
+        if self._book.held or any(not self._book.is_copy(key) for key in self._engine.in_flight):
             self._idle_since = None
             return False
         if self._idle_since is None:
             self._idle_since = now
         is_long = now - self._idle_since >= self._options.linger_s
+        takes = is_long or self._options.speculates
         with suppress(OSError):
-            return not await asyncio.to_thread(self._finder.stays, takes=is_long) and is_long
+            return not await asyncio.to_thread(self._finder.stays, takes=takes) and is_long
         return is_long
 
     # --- trouble -----------------------------------------------------------------------------------------------------

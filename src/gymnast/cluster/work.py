@@ -92,7 +92,8 @@ async def work_with(
     """The same with servers that are up."""
     began = time.monotonic()
     watch = Watch(place.options.lease_s, is_gone)
-    finder = Finder(place.layout, place.plan, place.paths.materialized_inputs, place.holder, watch, place.clock)
+    rows, speculates = place.paths.materialized_inputs, place.options.speculates
+    finder = Finder(place.layout, place.plan, rows, place.holder, watch, place.clock, speculates=speculates)
     book = ChunkBook(place.plan.run_id, str(place.paths.output), place.plan.requested, audience.take)
     engine = Engine(book, executor, options, audience.listen, place.agents)
     tending = Tending(place.layout, book, engine, finder, place.options, place.clock, audience.say)

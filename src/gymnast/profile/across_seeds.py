@@ -66,8 +66,11 @@ def across_seeds(outputs: Mapping[int | None, Path], *, answer_key: str = ANSWER
     """Read the runs of all seeds that have begun."""
     there = {seed: path for seed, path in outputs.items() if RunPaths(path).materialized_inputs.exists()}
     if not there:
+        folder = next(iter(outputs.values())).parent if outputs else None
         raise NotFoundError(
-            "no seed has begun yet", where=str(next(iter(outputs.values())).parent) if outputs else None
+            "no seed has begun yet",
+            where=str(folder) if folder is not None else None,
+            next=f"if its jobs are over, their logs in {folder / 'jobs'} say why" if folder is not None else None,
         )
     runs = {seed: _loaded(path, answer_key) for seed, path in there.items()}
     _refuse_other_tasks(runs, there)

@@ -224,7 +224,7 @@ def _resumed(paths: RunPaths, wanted: Preparation) -> Prepared:
         return _forked(paths, wanted, carry_over=not other)
     if wanted.on_change == "extend" and rows.is_extension and not other:
         return _extended(paths, wanted, old)
-    raise _refusal(paths, rows, other, wanted.on_change)
+    raise _refusal(paths, rows, other, wanted)
 
 
 def _continued(
@@ -347,15 +347,17 @@ def changes_since(
     return found
 
 
-def _refusal(paths: RunPaths, rows: PlanChange, other: list[str], on_change: OnChange) -> UserError:
+def _refusal(paths: RunPaths, rows: PlanChange, other: list[str], wanted: Preparation) -> UserError:
     said = [*rows.words(), *other[:10]] + ([f"… and {len(other) - 10} more"] if len(other) > 10 else [])
     listed = "\n".join(f"  {line}" for line in said)
     ways = "--fork runs the changed plan beside the old one, --force goes on with the old plan as it is"
     if rows.is_extension and not other:
         ways = f"--extend adds what is new to this run; {ways}"
+    if wanted.in_chunks:
+        ways = "submit it as it was, start over with --overwrite, or choose another --output"
     refused = (
         "--extend only adds rollouts, but more than that changed"
-        if on_change == "extend"
+        if wanted.on_change == "extend"
         else "the run is not what it was"
     )
     return UserError(f"{refused}:\n{listed}", where=str(paths.output), next=ways)

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gymnast.cluster.executor import JobView
+from gymnast.cluster.executor import JobState, JobView
 from gymnast.cluster.slurm.states import FORMAT, exit_code, read_squeue, state_of
 from gymnast.errors import NotFoundError, StartError, UserError
 
@@ -21,6 +21,7 @@ _IN_DOUBT: Final = ("timed out",)
 """What sbatch says when the controller may have queued the job all the same."""
 _SECONDS: Final = ("env", "SLURM_TIME_FORMAT=%s")
 _JOB: Final = re.compile(r"\d+(?:_\d+|\+\d+)?")
+_NEVER_BEGUN: Final = re.compile(r"(\d+)_\[((?:\d+(?:-\d+)?,?)+)(?:%\d+)?\]")
 _ARRAY_OR_PART: Final = re.compile(r"[_+ ]")
 """What comes after the number where squeue and sacct name a job: `17_[0-3] …`, `17_2 …`, `17+0 …`, `17 …`."""
 _OTHER_CLOCKS_S: Final = 2 * 86400.0
@@ -112,6 +113,8 @@ class Slurm:
         match = _DEPENDENCY.fullmatch(asked)
         kind, what = (match.group(1), match.group(2)) if match else ("afterok", asked)
         if _JOB.fullmatch(what) or re.fullmatch(r"\d+(:\d+)*", what):
+            if kind == "afterok":
+                self._refuse_what_cannot_end_well(what.split(":"))
             return f"{kind}:{what}"
         numbers = self.numbers_named(what)
         if not numbers:
@@ -119,6 +122,23 @@ class Slurm:
                 f"no job called '{what}' waits or runs", next="give the number of a job, or leave --run-after out"
             )
         return f"{kind}:{':'.join(numbers)}"
+
+    def _refuse_what_cannot_end_well(self, jobs: Sequence[str]) -> None:
+        """Slurm itself starts at once what waits for a job that it has forgotten, or has never heard of."""
+        views = self.views(jobs)
+        for job in jobs:
+            found = [view for view in views if job in {view.job, _ARRAY_OR_PART.split(view.job)[0]}]
+            if not found:
+                raise NotFoundError(
+                    f"Slurm does not know job {job}",
+                    next="leave --run-after out if it has ended well; else give a job that waits or runs",
+                )
+            bad = next((one for one in found if one.state.is_over and one.state is not JobState.COMPLETED), None)
+            if bad is not None:
+                raise UserError(
+                    f"'{job}' ended badly: job {bad.job} is {bad.state}",
+                    next="submit it again first, or leave --run-after out",
+                )
 
     def _forgotten(self, jobs: list[str]) -> list[JobView]:
         """What accounting knows of jobs that the controller has forgotten; nothing where there is none.
@@ -128,7 +148,7 @@ class Slurm:
         if not jobs:
             return []
         lines = self._accounting("-j", ",".join(jobs), "-o", _SACCT)
-        return [view for view in map(_from_sacct, lines) if view is not None and view.state.is_over]
+        return [view for line in lines for view in _from_sacct(line) if view.state.is_over]
 
     def _accounting(self, *words: str) -> list[str]:
         """What accounting answers; nothing where there is none, or one that is too old for the question."""
@@ -142,11 +162,20 @@ class Slurm:
         return [] if said.code else said.out.splitlines()
 
 
-def _from_sacct(line: str) -> JobView | None:
+def _from_sacct(line: str) -> list[JobView]:
+    """Elements of an array that never began share a line: `6_[2-5,9%2]`."""
     parts = line.split("|")
-    if len(parts) != len(_SACCT.split(",")) or not _JOB.fullmatch(parts[0]):
-        return None
-    job, word, code, node, start, end = parts
+    if len(parts) != len(_SACCT.split(",")):
+        return []
+    many = _NEVER_BEGUN.fullmatch(parts[0])
+    if many is not None:
+        spans = (span.partition("-") for span in many[2].split(","))
+        numbers = (number for first, _, last in spans for number in range(int(first), int(last or first) + 1))
+        return [_accounted(f"{many[1]}_{number}", *parts[1:]) for number in numbers]
+    return [_accounted(parts[0], *parts[1:])] if _JOB.fullmatch(parts[0]) else []
+
+
+def _accounted(job: str, word: str, code: str, node: str, start: str, end: str) -> JobView:
     state = state_of(word)
     return JobView(
         job=job,
@@ -159,6 +188,8 @@ def _from_sacct(line: str) -> JobView | None:
 
 
 def _next_after(said: Answer, host: str) -> str:
+    if "configuration" in said.err or "slurm.conf" in said.err:
+        return f"Slurm's own commands do not find their configuration on {host}: is SLURM_CONF right?"
     if "Unable to open file" in said.err or "No such file" in said.err:
         return f"the run's folder must be on a file system that {host} sees under the same name (or set job_dir)"
     if "nvalid partition" in said.err or "nvalid account" in said.err or "nvalid qos" in said.err:
