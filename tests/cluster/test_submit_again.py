@@ -42,6 +42,6 @@ def test_two_resumes_at_the_same_moment_add_what_one_would(desk: Desk, slurm: Sl
 def test_rollouts_that_fail_for_good_stop_no_profile(desk: Desk) -> None:
     write_jsonl(desk.folder / "tasks.jsonl", [*desk.rows[:4], {**desk.rows[4], "fails": True}])
     done = desk.submit("--workers", "1", "--wait")
-    assert done.code == 0, done.err
+    assert done.code == 1, done.err
     assert len(read_jsonl(desk.run)) == 8
     assert len(read_jsonl(desk.folder / "x_reward_profiling.jsonl")) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +31,7 @@ def command(
         shared.print_json({"run": str(paths.output), "cancelled": told})
     elif told:
         print(f"{len(told)} workers were told to end: {', '.join(told[:8])}{', …' if len(told) > 8 else ''}")
-        print(f"next      gymnast status {paths.output}    (go on with gymnast submit --resume)")
+        print(f"next      gymnast status {shlex.quote(str(paths.output))}    (go on with gymnast submit --resume)")
     else:
         print("no worker waits or runs")
     return 0

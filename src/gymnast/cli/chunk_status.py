@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -80,6 +81,38 @@ def _jobs(layout: ChunkLayout) -> list[JobView]:
     return found
 
 
+def merge_jobs(layout: ChunkLayout) -> list[JobView]:
+    """The jobs that were queued to merge, the newest last."""
+    from gymnast.cluster.executors import located
+    from gymnast.cluster.slurm.executor import SlurmExecutor
+    from gymnast.cluster.submissions import read_submissions
+
+    slurm = SlurmExecutor()
+    begun = [one for one in map(located, read_submissions(layout)) if one is not None]
+    return [view for view in map(slurm.finish_state, begun) if view is not None]
+
+
+def _merge_job(paths: RunPaths) -> JobView | None:
+    """The one that merges or should have: of several, one that is not over, else the newest."""
+    from gymnast.errors import UserError
+    from gymnast.store.chunk_layout import ChunkLayout
+
+    try:
+        found = merge_jobs(ChunkLayout.of(paths))
+    except UserError as error:
+        shared.say(f"note: nobody says how the job stands that merges: {error.what}")
+        return None
+    return next((view for view in reversed(found) if not view.state.is_over), found[-1] if found else None)
+
+
+def _merge_words(view: JobView, paths: RunPaths) -> str:
+    text = f"job {view.job} {view.state.value}"
+    text += f", {view.reason}" if view.reason else ""
+    if view.exit_code:
+        text += f", exit code {view.exit_code}: gymnast logs {shlex.quote(str(paths.output))} --job finish"
+    return text
+
+
 def _print(paths: RunPaths, account: RunAccount) -> None:
     from gymnast.cli.spending import spending
 
@@ -96,8 +129,13 @@ def _print(paths: RunPaths, account: RunAccount) -> None:
         print(f"  {spending(account.spent)}")
     _print_chunks(account)
     _print_workers(account)
+    merging = _merge_job(paths)
+    if merging is not None:
+        print(f"  merge: {_merge_words(merging, paths)}")
     if not account.unsettled and not paths.done.exists():
-        shared.say(f"next: gymnast merge {paths.output}")
+        is_coming = merging is not None and not merging.state.is_over
+        run = shlex.quote(str(paths.output))
+        shared.say("next: wait for the job that merges" if is_coming else f"next: gymnast merge {run}")
     elif state == "interrupted":
         shared.say("next: gymnast submit --resume adds the workers that what is owed still needs")
 
@@ -147,6 +185,18 @@ def _print_workers(account: RunAccount) -> None:
     if account.jobs:
         states = Counter(job.state.value for job in account.jobs)
         print("  jobs: " + ", ".join(f"{number} {name}" for name, number in states.most_common()))
-        for job in account.jobs:
-            if job.state.is_over and job.state != "completed" and job.reason:
-                print(f"    {job.job} {job.state.value}: {job.reason.splitlines()[-1]}")
+        _print_bad_ends(account.jobs)
+
+
+def _print_bad_ends(jobs: list[JobView]) -> None:
+    """What each kind of bad end means, and which jobs it was, with the scheduler's own words."""
+    from gymnast.cluster.job_failures import failure_of
+
+    ended = [(job, kind) for job in jobs if (kind := failure_of(job)) is not None]
+    for kind in dict.fromkeys(kind for _, kind in ended):
+        print(f"    {kind.name}: {kind.hint}")
+    for job, kind in ended[:_MOST_CHUNKS]:
+        said = f", {job.reason.splitlines()[-1]}" if job.reason else ""
+        print(f"    {job.job} {job.state.value}: {kind.name}{said}")
+    if len(ended) > _MOST_CHUNKS:
+        print(f"    … and {len(ended) - _MOST_CHUNKS} more")

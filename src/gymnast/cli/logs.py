@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -17,15 +18,19 @@ if TYPE_CHECKING:
 
     from gymnast.cluster.executor import JobView
     from gymnast.store.chunk_layout import ChunkLayout
+    from gymnast.types.failure import FailureKind
 
 _POLL_S: Final = 0.5
 _SHOWN_AT_ONCE: Final = 8
+_FINISH: Final = "finish"
+"""The job that merges, for --job; also the end of its log's name, where workers have numbers."""
 
 
 def command(
     run: Annotated[Path, typer.Argument(help="The run: its output file.")],
     jobs: Annotated[
-        list[str] | None, typer.Option("--job", help="Only this job (123) or worker (123_4). Repeatable.")
+        list[str] | None,
+        typer.Option("--job", help="Only this job (123), worker (123_4) or the merge (finish). Repeatable."),
     ] = None,
     *,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines of each log's end.")] = 20,
@@ -48,7 +53,8 @@ def command(
         print(_headline(view))
         print(_end_of(view, lines))
     if len(shown) < len(views):
-        shared.say(f"{len(views) - len(shown)} more: choose with --job, or see {Path(views[-1].log or '').parent}")
+        folder = shlex.quote(str(Path(views[-1].log or "").parent))
+        shared.say(f"{len(views) - len(shown)} more: choose with --job, or see {folder}")
     if follow:
         _follow(layout, views, jobs or [])
     return 0
@@ -62,6 +68,7 @@ def _chosen(layout: ChunkLayout, jobs: list[str]) -> list[JobView]:
 
     every = [view for _, views in standing(layout).jobs for view in views]
     found = [view for view in every if is_meant(view.job, jobs)]
+    found += _merges(layout, jobs) if jobs else []
     if not found:
         asked = jobs[0] if jobs else "any job"
         raise NotFoundError(f"the run has no worker of {asked}", next=suggest(asked, [view.job for view in every]))
@@ -69,11 +76,25 @@ def _chosen(layout: ChunkLayout, jobs: list[str]) -> list[JobView]:
     return sorted(found, key=lambda view: good.get(view.state, 0))
 
 
-def _headline(view: JobView) -> str:
+def _merges(layout: ChunkLayout, jobs: list[str]) -> list[JobView]:
+    """Jobs that merge and were meant: by number, or the newest as `finish`."""
+    from gymnast.cli.chunk_status import merge_jobs
+
+    views = merge_jobs(layout)
+    newest = views[-1:] if _FINISH in jobs else []
+    return [view for view in views if view.job in jobs or view in newest]
+
+
+def _kind(view: JobView) -> FailureKind | None:
+    """The kind of a worker's bad end. What is said of kinds is of workers: a job that merges has only its log."""
     from gymnast.cluster.job_failures import failure_of
 
+    return None if (view.log or "").endswith(f"-{_FINISH}.log") else failure_of(view)
+
+
+def _headline(view: JobView) -> str:
     code = f", exit code {view.exit_code}" if view.exit_code else ""
-    kind = failure_of(view)
+    kind = _kind(view)
     why = f": {kind.name}, {kind.hint}" if kind is not None else ""
     return f"==> {view.job} {view.state}{code}{f' on {view.node}' if view.node else ''}{why}\n    {view.log}"
 
@@ -90,9 +111,7 @@ def _end_of(view: JobView, lines: int) -> str:
 def _told(view: JobView, lines: int) -> dict[str, Any]:
     import msgspec
 
-    from gymnast.cluster.job_failures import failure_of
-
-    kind = failure_of(view)
+    kind = _kind(view)
     told: dict[str, Any] = msgspec.to_builtins(view)
     return {**told, "failure": kind.name if kind is not None else None, "end_of_log": _end_of(view, lines)}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.cli import options as shared
@@ -10,8 +12,12 @@ from gymnast.cli import options as shared
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gymnast.cluster.executor import Submission
+    from gymnast.cluster.account import RunAccount
+    from gymnast.cluster.executor import JobView
     from gymnast.cluster.submit_run import SubmitRequest, Submitted
+    from gymnast.cluster.submitting import Standing
+    from gymnast.store.chunk_layout import ChunkLayout
+    from gymnast.types.events import RunFinished
 
 _LOOK_S: Final = 2.0
 
@@ -60,7 +66,7 @@ def _lines(request: SubmitRequest, done: Submitted) -> Iterator[str]:
     yield f"run       {run}  ({done.plan.requested} rollouts in {done.before.chunks} chunks)"
     if submission is None:
         if not done.before.open_chunks:
-            yield f"nothing is owed: gymnast merge {run}"
+            yield _nothing_owed(request)
         else:
             yield f"{done.before.live} workers are at it already: none was added"
         if (finish := _finish(done)) is not None:
@@ -72,7 +78,18 @@ def _lines(request: SubmitRequest, done: Submitted) -> Iterator[str]:
         yield f"code      {done.code.choice} {done.code.digest}"
     if (finish := _finish(done)) is not None:
         yield f"then      {' and '.join(request.finish)}, job {finish}"
-    yield f"next      gymnast status {run}    (also: logs, cancel)"
+    yield f"next      gymnast status {shlex.quote(str(run))}    (also: logs, cancel)"
+
+
+def _nothing_owed(request: SubmitRequest) -> str:
+    from gymnast.cluster.account import run_account
+    from gymnast.store.chunk_layout import ChunkLayout
+
+    failed = sum(run_account(ChunkLayout.of(request.paths)).failed.values())
+    merge = f"gymnast merge {shlex.quote(str(request.run))}"
+    if not failed:
+        return f"nothing is owed: {merge}"
+    return f"nothing is owed, {failed} failed for good: {merge}, or try those again with --resume --retry-failed"
 
 
 def show_dry_run(request: SubmitRequest, *, as_json: bool) -> int:
@@ -105,8 +122,7 @@ def show_dry_run(request: SubmitRequest, *, as_json: bool) -> int:
 
 
 def _stay(request: SubmitRequest, done: Submitted) -> int:
-    """Wait for the workers; where no job of the scheduler merges, do that here."""
-    import subprocess
+    """Wait for the workers and the merge; where no job of the scheduler merges, do that here. Judge as collect does."""
     import time
 
     from gymnast.cluster.submitting import standing
@@ -116,9 +132,61 @@ def _stay(request: SubmitRequest, done: Submitted) -> int:
     while (now := standing(layout)).live:
         shared.say(f"{now.live} workers, {now.chunks - now.open_chunks} of {now.chunks} chunks done")
         time.sleep(_LOOK_S)
-    waited_for = done.submission or done.finishing
-    if waited_for is not None and _finish(done) is not None:
-        return _stay_for_finish(waited_for)
+    if now.open_chunks:
+        _say_bad_ends(done.before, now)
+    merging = _ended_merge(layout, _finish(done)) if request.finish else None
+    code = _merge_here(request) if merging is None else judge_merge(request, merging, is_settled=not now.open_chunks)
+    return _judge_run(request, layout) or code
+
+
+def _say_bad_ends(before: Standing, now: Standing) -> None:
+    """Why work is left: how the workers ended that we waited for."""
+    from collections import Counter
+
+    from gymnast.cluster.job_failures import failure_of
+
+    earlier = {view.job for _, views in before.jobs for view in views if view.state.is_over}
+    ended = [failure_of(view) for _, views in now.jobs for view in views if view.job not in earlier]
+    for kind, number in Counter(kind for kind in ended if kind is not None).most_common():
+        shared.say(f"{number} workers ended with work left: {kind.name}, {kind.hint}")
+
+
+def _ended_merge(layout: ChunkLayout, job: str | None) -> JobView | None:
+    """The job that merges, when it is over: the one just queued, or a later one that took its place."""
+    import time
+
+    from gymnast.cli.chunk_status import merge_jobs
+
+    while True:
+        views = merge_jobs(layout)
+        live = [view for view in views if not view.state.is_over]
+        if not live:
+            return next((view for view in views if view.job == job), None)
+        job = live[-1].job
+        time.sleep(_LOOK_S)
+
+
+def judge_merge(request: SubmitRequest, view: JobView, *, is_settled: bool) -> int:
+    """Say how a job ended that should have merged. One that was taken back because another merged is no matter."""
+    is_merged = view.state == "completed" or request.paths.done.exists()
+    if is_merged and not view.exit_code:
+        return 0
+    words = {"cancelled": "was cancelled", "unknown": "is not known to Slurm any more"}
+    ended = (
+        f"ended with exit code {view.exit_code}" if view.exit_code else words.get(view.state, f"ended: {view.state}")
+    )
+    log = f": see {shlex.quote(view.log)}" if view.log and Path(view.log).exists() else ""
+    shared.say(f"job {view.job}, which should {' and '.join(request.finish)}, {ended}{log}")
+    if not is_merged:
+        shared.say("the run is not merged")
+    if is_settled and not is_merged:
+        shared.say(f"next: gymnast merge {shlex.quote(str(request.run))}")
+    return view.exit_code or 1
+
+
+def _merge_here(request: SubmitRequest) -> int:
+    import subprocess
+
     start = (sys.executable, "-m", "gymnast.cli.main")
     for words in request.finish_commands():
         code = subprocess.run((*start, *words), check=False).returncode  # noqa: S603 - our own command
@@ -127,15 +195,29 @@ def _stay(request: SubmitRequest, done: Submitted) -> int:
     return 0
 
 
-def _stay_for_finish(submission: Submission) -> int:
-    import time
+def _judge_run(request: SubmitRequest, layout: ChunkLayout) -> int:
+    """What is missing of the run and what to do about it, as collect says it. Returns its exit code."""
+    from gymnast.cluster.account import run_account
+    from gymnast.rollouts.verdict import Allowance, exit_code, explanation
 
-    from gymnast.cluster.slurm.executor import SlurmExecutor
+    account = run_account(layout)
+    finished = _finished(request, account)
+    for line in explanation(finished):
+        shared.say(line)
+    return exit_code(finished, Allowance())
 
-    while (view := SlurmExecutor().finish_state(submission)) is not None and not view.state.is_over:
-        time.sleep(_LOOK_S)
-    if view is None or view.exit_code is None:
-        return 1
-    if view.exit_code:
-        shared.say(f"job {view.job} ended with exit code {view.exit_code}: see {view.log}")
-    return view.exit_code
+
+def _finished(request: SubmitRequest, account: RunAccount) -> RunFinished:
+    from gymnast.types.events import RunFinished
+
+    engine = request.collect.engine
+    return RunFinished(
+        requested=account.requested,
+        scored=account.scored,
+        failed=account.failed,
+        owed=account.unsettled,
+        state="incomplete" if account.unsettled else "complete",
+        seconds=0.0,
+        output=str(request.run),
+        concurrency=engine.concurrency or engine.cap,
+    )

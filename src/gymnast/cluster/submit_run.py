@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -249,7 +250,7 @@ def _refuse_to_work_under(asked: SubmitRequest) -> None:
         raise UserError(
             f"{live} workers are at the run that stands there",
             where=str(asked.run),
-            next=f"gymnast cancel {asked.run}, and the same again when they have ended",
+            next=f"gymnast cancel {shlex.quote(str(asked.run))}, and the same again when they have ended",
         )
 
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 FIELDS: Final = ("JobArrayID", "State", "exit_code", "NodeList", "Reason", "StartTime", "EndTime", "RestartCnt")
 """Columns of `squeue -O`. Not `--json`: Slurm up to 22.05 then lists everybody's jobs, whatever was asked for."""
 FORMAT: Final = ",".join(f"{name}:|" for name in FIELDS)
+NEVER_MET: Final = "DependencyNeverSatisfied"
+"""The reason of a job that Slurm cancelled because what it waited for did not end as it should."""
 
 _WAITING: Final = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
@@ -60,7 +62,7 @@ def _view(row: dict[str, str]) -> JobView:
         state=state,
         exit_code=exit_code(row["exit_code"]) if state.is_over else None,
         node=row["NodeList"] or None,
-        reason=_reason(row),
+        reason=_reason(row, state),
         started_at=_seconds(row["StartTime"]) if state is not JobState.PENDING else None,
         ended_at=_seconds(row["EndTime"]) if state.is_over else None,
     )
@@ -77,8 +79,10 @@ def exit_code(text: str) -> int | None:
     return 128 + (status & 127) if status & 127 else status >> 8
 
 
-def _reason(row: dict[str, str]) -> str | None:
+def _reason(row: dict[str, str], state: JobState) -> str | None:
     reason = row["Reason"] if row["Reason"] not in {"", "None"} else ""
+    if state is JobState.CANCELLED and not row["NodeList"] and reason != NEVER_MET:
+        reason = ""  # why it had waited: Slurm leaves that with a job which is cancelled before it starts
     again = f"restarted {row['RestartCnt']} times" if row["RestartCnt"].isdecimal() and int(row["RestartCnt"]) else ""
     return ", ".join(filter(None, (reason, again))) or None
 

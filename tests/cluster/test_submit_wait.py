@@ -1,0 +1,121 @@
+"""`gymnast submit --wait` on a real Slurm: it ends well only if every rollout was scored and the run was merged."""
+
+from __future__ import annotations
+
+import shlex
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from gymnast.cluster.submissions import read_submissions
+from gymnast.store.chunk_layout import ChunkLayout
+from gymnast.store.paths import RunPaths
+from tests.cluster.desk import Desk
+from tests.cluster.runs import wait_until
+from tests.cluster.slurm_cluster import SlurmCluster
+from tests.support import Outcome, write_jsonl
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("slurm")]
+WORDS = ("--workers", "2", "--chunk-rows", "5")
+
+
+def finish_jobs(desk: Desk) -> list[str]:
+    layout = ChunkLayout.of(RunPaths(desk.run))
+    return [one.details["finish"] for one in read_submissions(layout) if "finish" in one.details]
+
+
+def waiting(desk: Desk, pool: ThreadPoolExecutor, *words: str, mean_s: float) -> Future[Outcome]:
+    """A submit that stays, as soon as its jobs are queued."""
+    found = pool.submit(desk.submit, *WORDS, *words, "--wait", mean_s=mean_s)
+    wait_until(lambda: bool(finish_jobs(desk)), "queued", within_s=60)
+    return found
+
+
+def test_a_run_that_is_cancelled_meanwhile_is_no_success(desk: Desk) -> None:
+    with ThreadPoolExecutor() as pool:
+        stays = waiting(desk, pool, "--at-once", "1", mean_s=5.0)
+        wait_until(lambda: any(view["state"] == "running" for view in desk.status()["jobs"]), "one runs")
+        assert desk.gymnast("cancel", "x.jsonl").code == 0
+        done = stays.result(timeout=120)
+    assert done.code == 1, done.err
+    assert "2 workers ended with work left: job_cancelled" in done.err
+    assert f"job {finish_jobs(desk)[0]}, which should merge and profile, was cancelled" in done.err
+    assert "the run is not merged" in done.err
+    assert "are still owed: run the same command with --resume" in done.err
+    shown = desk.gymnast("status", "x.jsonl")
+    assert "job_cancelled: somebody cancelled the job" in shown.out
+    assert "JobArrayTaskLimit" not in shown.out, "why it had waited before"
+    assert f"merge: job {finish_jobs(desk)[0]} cancelled\n" in shown.out
+
+
+def test_a_merge_that_is_cancelled_is_no_success(desk: Desk, slurm: SlurmCluster) -> None:
+    with ThreadPoolExecutor() as pool:
+        stays = waiting(desk, pool, mean_s=0.05)
+        slurm.ask("scancel", finish_jobs(desk)[0])
+        done = stays.result(timeout=120)
+    assert done.code == 1, done.err
+    assert "the run is not merged" in done.err
+    assert f"next: gymnast merge {desk.run}" in done.err
+    shown = desk.gymnast("status", "x.jsonl")
+    assert "next: gymnast merge" in shown.err
+    assert desk.submit(*WORDS, "--resume", "--wait").code == 0, "it merges here"
+    assert (desk.folder / "x.jsonl.done").exists()
+
+
+def test_a_merge_that_another_submit_took_over_is_waited_for(desk: Desk) -> None:
+    """The second submit takes the first one's job back and queues its own; both stay to the end of that."""
+    with ThreadPoolExecutor() as pool:
+        stays = waiting(desk, pool, mean_s=1.0)
+        more = desk.submit("--workers", "4", "--chunk-rows", "5", "--resume", mean_s=1.0)
+        assert more.code == 0, more.err
+        done = stays.result(timeout=150)
+    assert done.code == 0, done.err
+    assert (desk.folder / "x.jsonl.done").exists()
+
+
+@pytest.mark.parametrize("executor", ["slurm", "local"])
+def test_rollouts_that_failed_for_good_are_named(desk: Desk, executor: str) -> None:
+    write_jsonl(desk.folder / "tasks.jsonl", [*desk.rows[:4], {**desk.rows[4], "fails": True}])
+    done = desk.submit("--workers", "1", "--executor", executor, "--wait")
+    assert done.code == 1, done.err
+    assert "8 of 10 rollouts were scored" in done.err
+    assert "2 × agent_rejected" in done.err
+    assert "--resume --retry-failed" in done.err
+    assert (desk.folder / "x.jsonl.done").exists()
+    again = desk.submit("--workers", "1", "--executor", executor, "--resume")
+    assert again.code == 0, again.err
+    assert "nothing is owed, 2 failed for good" in again.out
+    assert "--resume --retry-failed" in again.out
+
+
+def test_status_and_logs_know_the_job_that_merges(desk: Desk, slurm: SlurmCluster) -> None:
+    assert desk.submit("--workers", "1", mean_s=0.5).code == 0
+    finish = finish_jobs(desk)[0]
+    slurm.ask("scontrol", "hold", finish)
+    wait_until(lambda: desk.status()["scored"] == 60, "all scored", within_s=60)
+    shown = desk.gymnast("status", "x.jsonl")
+    assert f"merge: job {finish} pending" in shown.out
+    assert "gymnast merge" not in shown.err
+    slurm.ask("scontrol", "release", finish)
+    wait_until((desk.folder / "x.jsonl.done").exists, "merged", within_s=60)
+    for name in ("finish", finish):
+        assert "(60 of 60)" in desk.gymnast("logs", "x.jsonl", "--job", name).out
+
+
+def test_workers_that_waited_in_vain_are_not_called_cancelled_by_somebody(desk: Desk, slurm: SlurmCluster) -> None:
+    slurm.ask("sbatch", "--job-name", "prepare", "-o", "/dev/null", "--wrap", "sleep 5; exit 1")
+    assert desk.submit("--run-after", "prepare", "--workers", "1").code == 0
+    wait_until(lambda: desk.status()["jobs"][0]["state"] == "cancelled", "given up", within_s=60)
+    for command in ("status", "logs"):
+        shown = desk.gymnast(command, "x.jsonl").out
+        assert "a job that it waited for did not end well" in shown
+        assert "somebody" not in shown
+
+
+def test_hints_can_be_pasted(desk: Desk) -> None:
+    done = desk.submit("--workers", "1", "-o", "my run.jsonl")
+    assert done.code == 0, done.err
+    line = next(line for line in done.out.splitlines() if line.startswith("next"))
+    words = shlex.split(line.partition("(")[0])[2:]
+    assert desk.gymnast(*words).code == 0
+    assert desk.gymnast("cancel", "my run.jsonl").code == 0
