@@ -81,7 +81,8 @@ class Finder:
         self._watch = watch
         self._clock = clock
         self._speculates = speculates
-        self._standby = Standby(layout, plan.run_id, len(plan.chunks), holder, watch.lease_s)
+        shared = len(plan.chunks) if speculates else 0  # without copies to make, few are enough
+        self._standby = Standby(layout, plan.run_id, shared, holder, watch.lease_s)
         self._stamp = self._plan_stamp()
         # Each worker begins elsewhere: they would all try the same chunk otherwise.
         start = zlib.crc32(holder.worker.encode()) % max(1, len(plan.chunks))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _LEAST_PLACES: Final = 2
 _CHUNKS_TO_A_PLACE: Final = 100
-"""Of a run with so many chunks that hundreds of workers work on it, some more stay."""
+"""Where chunks are shared among those that stay, more of them stay for more chunks."""
 
 
 class Standby:
