@@ -48,6 +48,11 @@ class ChunkBook(Book):
         self._owner.update(dict.fromkeys(held.open, held))
         self._taken += len(held.open)
         self.hungry.clear()
+        if self.shadows:
+            self._adopt(held)
+
+    def _adopt(self, held: HeldChunk) -> None:
+        """What was copied of a chunk is its own now."""
         adopted = self.shadows.adopt(held.open)
         held.pass_over(adopted)
         for ended in filter(None, adopted.values()):
