@@ -16,6 +16,7 @@ from tests.support import BIN, DEMO_POLICY, read_jsonl, serving
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/README.md")])
 README_PORT = "http://127.0.0.1:8300"
+UNTIL_SERVED = "until gymnast status | grep -q '4 healthy'; do sleep 0.5; done"
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -30,6 +31,8 @@ def test_the_five_minute_tutorial(tmp_path: Path) -> None:
     assert start_policy.rstrip().endswith("&")
     with serving(tmp_path, "-c", DEMO_POLICY) as policy:  # what start_policy does, on a port of its own choice
         script = "set -euo pipefail\n" + "\n".join(rest).replace(README_PORT, policy.url("policy_model"))
+        assert "\nsleep 3\n" in script
+        script = script.replace("\nsleep 3\n", f"\n{UNTIL_SERVED}\n")  # a busy machine takes longer
         env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
         done = subprocess.run(
             ["bash", "-c", script + "\nkill %1; wait"],
