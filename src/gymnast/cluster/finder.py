@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from gymnast.cluster.held_chunk import HeldChunk, read_rows
+from gymnast.cluster.held_chunk import HeldChunk, read_rows, still_open
 from gymnast.cluster.lease import ask_for_rows, claim
 from gymnast.cluster.settling import settle
 from gymnast.cluster.standby import Standby
@@ -131,9 +131,7 @@ class Finder:
         if not view.look.is_held or beat is None or beat.unstarted or not beat.in_flight:
             return []
         settled = settle(view.look.folder, view.look.sealed())
-        gone = {number for ceded in view.children for number in ceded.child.row_numbers()}
-        rows = (row for row in read_rows(self._materialized, view.chunk) if row.number not in gone)
-        return [row for row in rows if row.key.packed not in settled.scored and row.key.packed not in settled.failed]
+        return list(still_open(read_rows(self._materialized, view.chunk), view.children, settled))
 
     def leave(self) -> None:
         """This worker ends."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.cluster.lease import Claimed
+    from gymnast.cluster.settling import Settlement
+    from gymnast.store.chunk_files import Ceded
     from gymnast.store.chunk_layout import ChunkFolder
     from gymnast.types.usage import ModelUsage
 
@@ -54,6 +56,15 @@ def read_rows(materialized: Path, chunk: Chunk) -> list[Row]:
         return list(rows)
     own = set(chunk.row_numbers())
     return [row for row in rows if row.number in own]
+
+
+def still_open(rows: Iterable[Row], children: Iterable[Ceded], settled: Settlement) -> Iterable[Row]:
+    """Those rows of a chunk that were not given away and are not settled."""
+    gone = {number for ceded in children for number in ceded.child.row_numbers()}
+    if not (gone or settled.scored or settled.failed):
+        return rows
+    kept = (row for row in rows if row.number not in gone)
+    return (row for row in kept if row.key.packed not in settled.scored and row.key.packed not in settled.failed)
 
 
 def _bytes_at(path: Path, offset: int, size: int) -> bytes:
@@ -125,12 +136,7 @@ class HeldChunk:
         self._spent = Account()
         self._spent.merge(before.spent)
         self._committed = before  # what is on disk
-        gone = {number for ceded in claimed.children for number in ceded.child.row_numbers()}
-        done = claimed.settled
-        if gone or done.scored or done.failed:
-            owed = (row for row in rows if row.number not in gone)
-            rows = (r for r in owed if r.key.packed not in done.scored and r.key.packed not in done.failed)
-        self.unstarted = deque(rows)
+        self.unstarted = deque(still_open(rows, claimed.children, claimed.settled))
         self.open = {row.key.packed: row.number for row in self.unstarted}
         """Rollouts that are neither settled nor given away, with their rows."""
         self._index, self._is_indexed = array("I"), True

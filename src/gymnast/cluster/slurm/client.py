@@ -67,7 +67,7 @@ class Slurm:
             raise UserError(f"Slurm does not say how the jobs stand: {said.words}", where=f"squeue on {self.host.name}")
         found = read_squeue(said.out) if not said.code else []
         names = {view.job for view in found}
-        known = names | {_ARRAY_OR_PART.split(name)[0] for name in names} | {name.partition("+")[0] for name in names}
+        known = names | {_ARRAY_OR_PART.split(name)[0] for name in names}
         missing = {_ARRAY_OR_PART.split(job)[0] for job in elements or jobs if job not in known}
         return [*found, *(view for view in self._forgotten(sorted(missing)) if view.job not in names)]
 
@@ -83,30 +83,30 @@ class Slurm:
 
     def numbers_named(self, name: str) -> list[str]:
         """The numbers of the user's own jobs of that name that are not over, the oldest first."""
-        said = self.host.run(("squeue", "-h", "--me", f"--name={name}", "-o", "%A %F"))
-        if said.code:
-            raise UserError(f"Slurm does not list jobs: {said.words}", where=f"squeue on {self.host.name}")
-        return sorted({line.split()[-1] for line in said.out.splitlines() if line.strip()}, key=int)
+        listed = self._own_jobs(f"--name={name}", "-o", "%A %F")
+        return sorted({line.split()[-1] for line in listed if line.strip()}, key=int)
 
     def waiting_with(self, word: str) -> list[str]:
         """The numbers of the user's own jobs that are not over and whose scripts were given this word, oldest first."""
-        said = self.host.run(("squeue", "-h", "--me", "-o", "%A %T %o"))
-        if said.code:
-            raise UserError(f"Slurm does not list jobs: {said.words}", where=f"squeue on {self.host.name}")
-        listed = (line.split() for line in said.out.splitlines())
+        listed = map(str.split, self._own_jobs("-o", "%A %T %o"))
         found = {words[0] for words in listed if words[-1:] == [word] and words[1] != "COMPLETING"}
         return sorted(found, key=int)
 
     def told(self, word: str, since: float) -> list[str]:
         """The numbers of the user's own jobs whose scripts were given this word, over or not, the oldest first."""
-        said = self.host.run(("squeue", "-h", "--me", "-t", "all", "-o", "%i %o"))
-        if said.code:
-            raise UserError(f"Slurm does not list jobs: {said.words}", where=f"squeue on {self.host.name}")
+        remembered = self._own_jobs("-t", "all", "-o", "%i %o")
         day = time.strftime("%Y-%m-%d", time.localtime(since - _OTHER_CLOCKS_S))
         forgotten = self._accounting("-S", day, "-o", "JobID,SubmitLine")
-        lines = [*said.out.splitlines(), *(line.replace("|", " ", 1) for line in forgotten)]
+        lines = [*remembered, *(line.replace("|", " ", 1) for line in forgotten)]
         found = {_ARRAY_OR_PART.split(line)[0] for line in lines if line.split()[-1:] == [word]}
         return sorted(found, key=int)
+
+    def _own_jobs(self, *words: str) -> list[str]:
+        """Lines of squeue about the user's own jobs."""
+        said = self.host.run(("squeue", "-h", "--me", *words))
+        if said.code:
+            raise UserError(f"Slurm does not list jobs: {said.words}", where=f"squeue on {self.host.name}")
+        return said.out.splitlines()
 
     def after(self, asked: str) -> str:
         """What `--run-after` means to Slurm: a number, a job's name, or either with `afterany:` before it."""
