@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
+
+from gymnast.hub.responses_api_models.embedded_model.products import Floats
 
 if TYPE_CHECKING:
     from gymnast.hub.responses_api_models.embedded_model.transformer import Shape
 
-Floats = NDArray[np.float32]
 BLOCK: Final = 128
 """Positions of a block."""
 _FIRST_BLOCKS: Final = 8

@@ -1,24 +1,22 @@
 """A Llama-shaped transformer in numpy: RMS norms, rotary positions, grouped key and value heads, gated feed-forward.
 
 One function, `forward`, takes new tokens of several sequences at once, each with its own cache: prompts, single tokens
-to go on from, and mixtures of both. Matrix products are shared and have padded rows: measured on OpenBLAS, a row's
-result then does not depend on the other rows, and batched equals unbatched to the bit.
+to go on from, and mixtures of both. The numbers of a token are the same to the bit however tokens are cut into calls
+and whatever else is in a call (`products` says how).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gymnast.hub.responses_api_models.embedded_model.attention import DecodingLayout, PromptLayout
-from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Floats
-
-_ROWS: Final = 4
-"""Matrix products have a multiple of this many rows."""
+from gymnast.hub.responses_api_models.embedded_model.cache import BLOCK, Cache
+from gymnast.hub.responses_api_models.embedded_model.products import Floats, RowProducts
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +77,7 @@ class Transformer:
         angles = np.outer(np.arange(shape.context), frequencies)
         self._cos: Floats = np.cos(angles).astype(np.float32)[:, None]
         self._sin: Floats = np.sin(angles).astype(np.float32)[:, None]
+        self.products = RowProducts.for_shapes(self._product_shapes())
 
     def forward(
         self, batch: Sequence[tuple[Cache, Sequence[int]]], *, decoding: int = 0, every: bool = False
@@ -92,26 +91,27 @@ class Transformer:
         for (cache, _), count in zip(batch, counts, strict=True):
             cache.grow(count)
         rows = sum(counts)
-        padded = -(-rows // _ROWS) * _ROWS
+        padded = self.products.padded_count(rows)
         tokens = np.zeros(padded, np.intp)
         positions = np.zeros(padded, np.intp)
         tokens[:rows] = np.concatenate([np.asarray(ids, np.intp) for _, ids in batch])
         positions[:rows] = np.concatenate(
             [np.arange(start, start + count) for start, count in zip(starts, counts, strict=True)]
         )
-        hidden = self._hidden(tokens, positions, _Step([cache for cache, _ in batch], counts, decoding))
+        step = _Step(self.products, [cache for cache, _ in batch], counts, decoding)
+        hidden = self._hidden(tokens, positions, step)
         wanted = hidden[:rows] if every else hidden[np.cumsum(counts) - 1]
         return self._logits(wanted)
 
     def _hidden(self, tokens: NDArray[np.intp], positions: NDArray[np.intp], step: _Step) -> Floats:
-        eps = self.shape.norm_eps
+        eps, multiply = self.shape.norm_eps, self.products.multiply
         rotation = self._cos[positions], self._sin[positions]
         hidden = self._embedding[tokens]
         for index, layer in enumerate(self._layers):
-            mixed = self._attention(index, _normed(hidden, eps) @ layer.qkv, rotation, step)
-            hidden = hidden + mixed @ layer.out
-            gate_up = _normed(hidden, eps) @ layer.gate_up
-            hidden += _gated(gate_up, self.shape.inner_width) @ layer.down
+            mixed = self._attention(index, multiply(_normed(hidden, eps), layer.qkv), rotation, step)
+            hidden = hidden + multiply(mixed, layer.out)
+            gate_up = multiply(_normed(hidden, eps), layer.gate_up)
+            hidden += multiply(_gated(gate_up, self.shape.inner_width), layer.down)
         return _normed(hidden, eps) * self._last_norm
 
     def _attention(self, index: int, qkv: Floats, rotation: tuple[Floats, Floats], step: _Step) -> Floats:
@@ -126,21 +126,27 @@ class Transformer:
         return mixed.reshape(len(qkv), shape.heads * shape.head_width)
 
     def _logits(self, hidden: Floats) -> Floats:
-        rows = len(hidden)
-        padded = np.zeros((-(-rows // _ROWS) * _ROWS, hidden.shape[1]), np.float32)
-        padded[:rows] = hidden
-        logits: Floats = (padded @ self._head)[:rows]
-        return logits
+        return self.products.multiply(self.products.pad(hidden), self._head)[: len(hidden)]
+
+    def _product_shapes(self) -> list[tuple[int, int]]:
+        """(inner, outer) of every product that is made: with the weights, then with a block's keys and values."""
+        layer = self._layers[0]
+        weights = (layer.qkv, layer.out, layer.gate_up, layer.down, self._head)
+        width = self.shape.head_width
+        return [*((len(each), each.shape[1]) for each in weights), (width, BLOCK), (BLOCK, width)]
 
 
 class _Step:
     """What is computed together: sequences that decode, then prompts."""
 
-    def __init__(self, caches: Sequence[Cache], counts: Sequence[int], decoding: int) -> None:
+    def __init__(
+        self, products: RowProducts, caches: Sequence[Cache], counts: Sequence[int], decoding: int
+    ) -> None:
         self._pool = caches[0].pool
         self._decoding = decoding
-        self._layout = DecodingLayout(caches[:decoding]) if decoding else None
-        self._prompts = [PromptLayout(*one) for one in zip(caches[decoding:], counts[decoding:], strict=True)]
+        self._layout = DecodingLayout(products, caches[:decoding]) if decoding else None
+        prompts = zip(caches[decoding:], counts[decoding:], strict=True)
+        self._prompts = [PromptLayout(products, cache, count) for cache, count in prompts]
 
     def attend(self, layer: int, queries: Floats, new_keys: Floats, new_values: Floats) -> Floats:
         """Keep the new keys and values, (row, key-value head, width), and look at all there are."""
