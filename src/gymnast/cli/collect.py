@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from gymnast.cli.interrupt import Interrupts
     from gymnast.cli.terminal import Progress
     from gymnast.config import Config
-    from gymnast.rollouts.budget import Budget
-    from gymnast.rollouts.conduct import Audience
     from gymnast.rollouts.engine import Engine
-    from gymnast.rollouts.run import CollectRequest
+    from gymnast.rollouts.observer import RunObserver
+    from gymnast.rollouts.options import RunOptions
     from gymnast.rollouts.snapshot import Snapshot
     from gymnast.rollouts.verdict import Allowance
     from gymnast.types.events import Event, RunFinished
@@ -145,10 +144,10 @@ def command(
     three times in all. Ctrl-C finishes what is in flight; a second one stops at once; --resume finishes the rest. A
     run that its budget ends (--max-cost, --max-tokens) exits with 4; --resume with a larger budget goes on.
     """
-    from gymnast.rollouts.budget import Budget
+    from gymnast.rollouts.options import run_options
     from gymnast.rollouts.verdict import parse_allowance
 
-    remote = via_serve or head is not None
+    through_serve = via_serve or head is not None
     config = shared.load(
         overrides,
         config_files=config_files,
@@ -157,10 +156,10 @@ def command(
         model=model,
         model_url=model_url,
         search_dirs=search_dirs,
-        stub_policy=remote,
+        stub_policy=through_serve,
         unsafe_no_sandbox=unsafe_no_sandbox,
     ).checked()
-    request = requested(
+    options = run_options(
         config,
         output=output,
         source=source,
@@ -178,7 +177,8 @@ def command(
         rollout_timeout_s=rollout_timeout_s,
         max_attempts=max_attempts,
         give_up_after_s=give_up_after_s,
-        budget=Budget(max_cost, max_tokens),
+        max_cost=max_cost,
+        max_tokens=max_tokens,
         workers=workers,
         resume=resume,
         on_change=_on_change(resume=resume, fork=fork, extend=extend, force=force),
@@ -187,127 +187,67 @@ def command(
         aggregate=not no_aggregate,
     )
     allowance = parse_allowance(max_failed)
-    return run(request, config, allowance, remote=remote, head=head, as_json=as_json, metrics_port=metrics_port)
-
-
-def requested(
-    config: Config,
-    *,
-    output: Path,
-    source: str | None,
-    split: str | None,
-    agent: str | None,
-    num_repeats: int,
-    concurrency: int | None,
-    limit: int | None,
-    temperature: float | None,
-    top_p: float | None,
-    max_output_tokens: int | None,
-    prompt_config: str | None,
-    add_seed: bool,
-    skip_bad_rows: bool,
-    rollout_timeout_s: float,
-    max_attempts: int,
-    give_up_after_s: float,
-    resume: bool,
-    overwrite: bool,
-    on_change: Any = "refuse",
-    retry_failed: bool = False,
-    workers: int = 0,
-    aggregate: bool = True,
-    budget: Budget | None = None,
-) -> CollectRequest:
-    """What the options ask for."""
-    from gymnast.rollouts.budget import Budget
-    from gymnast.rollouts.engine import EngineOptions
-    from gymnast.rollouts.plan import PlanOptions
-    from gymnast.rollouts.prompt import read_template
-    from gymnast.rollouts.retry import RetryPolicy
-    from gymnast.rollouts.run import CollectRequest, only_agent
-
-    template = config.roots.require(prompt_config, "the prompt template") if prompt_config else None
-    return CollectRequest(
-        source=_source(config, source, split, output, resume=resume),
-        output=output,
-        plan=PlanOptions(
-            agent=agent or only_agent(config.agents),
-            repeats=num_repeats,
-            limit=limit,
-            add_seed=add_seed,
-            params=_params(config, temperature=temperature, top_p=top_p, max_output_tokens=max_output_tokens),
-            template=read_template(template) if template else None,
-            skip_bad_rows=skip_bad_rows,
-        ),
-        engine=EngineOptions(
-            concurrency,
-            rollout_timeout_s,
-            RetryPolicy(max_attempts=max_attempts),
-            give_up_after_s,
-            budget=budget or Budget(),
-        ),
-        existing="resume" if resume else "overwrite" if overwrite else "refuse",
-        on_change=on_change,
-        retry_failed=retry_failed,
-        workers=workers,
-        aggregate=aggregate,
-        request_debug=bool(config.values.get("global_aiohttp_client_request_debug")),
+    return collect(
+        options, config, allowance, through_serve=through_serve, head=head, as_json=as_json, metrics_port=metrics_port
     )
 
 
-def run(
-    request: CollectRequest,
+def collect(
+    options: RunOptions,
     config: Config,
     allowance: Allowance,
     *,
-    remote: bool,
-    head: str | None,
-    as_json: bool,
+    through_serve: bool = False,
+    head: str | None = None,
+    as_json: bool = False,
     metrics_port: int | None = None,
 ) -> int:
     """Collect, show progress, print the result. Returns the exit code."""
-    from gymnast.cli.status import find_head
     from gymnast.config import read_environ
-    from gymnast.rollouts.run import collect_here, collect_remote
+    from gymnast.rollouts.run import collect_run, collect_through_serve
+    from gymnast.runtime.heads import find_head
 
-    async def collect(audience: Audience) -> RunFinished:
-        if not remote:
-            return await collect_here(request, config, read_environ(), audience)
-        return await collect_remote(request, *find_head(head, config), audience)
+    environ = read_environ()
 
-    return conducted(collect, allowance, as_json=as_json, metrics_port=metrics_port)
+    def work(observer: RunObserver) -> Coroutine[Any, Any, RunFinished]:
+        if through_serve:
+            return collect_through_serve(options, *find_head(head, config, environ), observer)
+        return collect_run(options, config, environ, observer)
+
+    return run_and_report(work, allowance, as_json=as_json, metrics_port=metrics_port)
 
 
-def conducted(
-    work: Callable[[Audience], Coroutine[Any, Any, RunFinished]],
+def run_and_report(
+    work: Callable[[RunObserver], Coroutine[Any, Any, RunFinished]],
     allowance: Allowance,
     *,
     as_json: bool,
     metrics_port: int | None = None,
 ) -> int:
-    """Run something that the engine conducts, with the live view and signals. Returns the exit code."""
+    """Run an engine with the live view and signal handling, print how it ended. Returns the exit code."""
     from gymnast.cli.interrupt import Interrupts
     from gymnast.cli.main import INTERRUPTED
     from gymnast.rollouts.verdict import exit_code
 
     interrupts = Interrupts()
-    finished, progress = attended(work, interrupts, as_json=as_json, metrics_port=metrics_port)
+    finished, progress = run_with_live_view(work, interrupts, as_json=as_json, metrics_port=metrics_port)
     if not as_json:
         show(finished, progress)
     return INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
 
 
-def attended(
-    work: Callable[[Audience], Coroutine[Any, Any, Ended]],
+def run_with_live_view(
+    work: Callable[[RunObserver], Coroutine[Any, Any, Ended]],
     interrupts: Interrupts,
     *,
     as_json: bool,
     metrics_port: int | None = None,
 ) -> tuple[Ended, Progress]:
-    """Run something that an engine does, with the live view and signals."""
+    """Run an engine with the live view and signal handling."""
     import asyncio
 
     from gymnast.cli.terminal import Progress
-    from gymnast.rollouts.conduct import Audience
+    from gymnast.rollouts.observer import RunObserver
     from gymnast.runtime.listener import loop_factory
 
     progress = Progress()
@@ -317,7 +257,7 @@ def attended(
         return _watching(engine, look, interrupts, metrics_port)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        ended = runner.run(work(Audience(listen, shared.say, watch)))
+        ended = runner.run(work(RunObserver(listen, shared.say, watch)))
     interrupts.rest()
     return ended, progress
 
@@ -358,17 +298,6 @@ def _watching(engine: Engine, look: Callable[[], Snapshot], interrupts: Any, met
     return stack
 
 
-def _source(config: Config, source: str | None, split: str | None, output: Path, *, resume: bool) -> Path:
-    if (source is None) == (split is None):
-        raise typer.BadParameter("give either --input FILE or --split TYPE")
-    if split is not None:
-        from gymnast.rollouts.splits import write_split
-
-        return write_split(config, split, RunPaths(output).split(split))
-    assert source is not None
-    return config.roots.find(source) or Path(source) if resume else config.roots.require(source, "the input file")
-
-
 def _on_change(*, resume: bool, fork: bool, extend: bool, force: bool) -> Any:
     chosen = [name for name, given in (("fork", fork), ("extend", extend), ("force", force)) if given]
     if len(chosen) > 1:
@@ -376,11 +305,6 @@ def _on_change(*, resume: bool, fork: bool, extend: bool, force: bool) -> Any:
     if chosen and not resume:
         raise typer.BadParameter(f"--{chosen[0]} goes with --resume")
     return chosen[0] if chosen else "refuse"
-
-
-def _params(config: Config, **given: Any) -> dict[str, Any]:
-    configured = config.values.get("responses_create_params") or {}
-    return {**configured, **{key: value for key, value in given.items() if value is not None}}
 
 
 def _json_listener(progress: Progress) -> Callable[[Event], None]:

@@ -32,10 +32,8 @@ def command(
 
     Four environments of six levels, from sums to multi-turn tool use. Every rollout has the ledger of its tokens.
     """
-    from gymnast.cli.collect import run
-    from gymnast.rollouts.engine import EngineOptions
-    from gymnast.rollouts.plan import PlanOptions
-    from gymnast.rollouts.run import CollectRequest
+    from gymnast.cli.collect import collect
+    from gymnast.rollouts.options import run_options
     from gymnast.rollouts.verdict import Allowance
 
     generators = _generators()
@@ -45,16 +43,13 @@ def command(
         model_type="embedded_model",
     ).checked()
     tasks = _write_tasks(generators, tasks_per_level, output_dir / "tasks.jsonl")
-    request = CollectRequest(
-        source=tasks,
-        output=output_dir / "rollouts.jsonl",
-        plan=PlanOptions(repeats=num_repeats),
-        engine=EngineOptions(_CONCURRENCY),
-        existing="overwrite",
+    rollouts = output_dir / "rollouts.jsonl"
+    options = run_options(
+        config, source=tasks, output=rollouts, num_repeats=num_repeats, concurrency=_CONCURRENCY, overwrite=True
     )
-    code = run(request, config, Allowance(), remote=False, head=None, as_json=False)
+    code = collect(options, config, Allowance())
     if code == 0:
-        _show(request.output, tasks)
+        _show(rollouts, tasks)
     return code
 
 

@@ -50,9 +50,10 @@ async def _ask_run(socket: Path, *, wants: bool) -> tuple[dict[str, Any] | None,
 
 async def _with_serves(subject: Subject, head: str | None, *, live: bool) -> Subject:
     """The health of the serves that are meant; with `live`, also their open requests and their logs."""
-    from gymnast.cli.status import find_heads
+    from gymnast.config import read_environ
     from gymnast.doctor.facts import ProbeFacts
     from gymnast.errors import UserError
+    from gymnast.runtime.heads import find_heads
     from gymnast.runtime.remote import health_of, read_head
     from gymnast.wire.http_client import HttpClient
 
@@ -60,7 +61,7 @@ async def _with_serves(subject: Subject, head: str | None, *, live: bool) -> Sub
     requests: list[dict[str, Any]] = []
     logs = list(subject.logs)
     async with HttpClient() as client:
-        for url, token in find_heads(head, None):
+        for url, token in find_heads(head, None, read_environ()):
             logs += _logs_of(url)
             try:
                 remote = await read_head(client, url, token)
@@ -77,7 +78,7 @@ async def _with_serves(subject: Subject, head: str | None, *, live: bool) -> Sub
         servers=tuple(servers),
         requests=tuple(sorted(requests, key=lambda row: -float(row["in_stage_s"]))),
         logs=tuple(dict.fromkeys(logs)),
-        name=subject.name or ", ".join(dict.fromkeys(url for url, _ in find_heads(head, None))),
+        name=subject.name or ", ".join(dict.fromkeys(url for url, _ in find_heads(head, None, read_environ()))),
     )
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gymnast.cli import options as shared
+from gymnast.cli import server_options as server
+from gymnast.cli.server_options import option
 from gymnast.store.paths import RunPaths
 
 if TYPE_CHECKING:
@@ -23,104 +25,73 @@ if TYPE_CHECKING:
     from gymnast.profile.across_seeds import AcrossSeeds
 
 
-def _option(name: str, text: str, *short: str, **more: Any) -> Any:
-    """An option under both spellings."""
-    spelt = {f"--{name}", f"--{name.replace('-', '_')}"}
-    return typer.Option(*short, *sorted(spelt), help=text, **more)
-
-
 def command(
     ctx: typer.Context,
     *,
-    output_dir: Annotated[str, _option("output-dir", "Folder for rollouts-rsSEED.jsonl and the rest.")],
-    config_paths: Annotated[str, _option("config-paths", "Config files, separated by commas.")] = "",
-    input_file: Annotated[str, _option("input-file", "JSONL file of tasks.")] = "",
+    output_dir: Annotated[str, option("output-dir", "Folder for rollouts-rsSEED.jsonl and the rest.")],
+    config_paths: Annotated[str, option("config-paths", "Config files, separated by commas.")] = "",
+    input_file: Annotated[str, option("input-file", "JSONL file of tasks.")] = "",
     cluster: Annotated[
-        str | None, _option("cluster", "A cluster's name or file; without it, jobs run here, one after the other.")
+        str | None, option("cluster", "A cluster's name or file; without it, jobs run here, one after the other.")
     ] = None,
-    expname: Annotated[str, _option("expname", "Name of the jobs.")] = "nemo-gym-rollouts",
-    model: Annotated[str | None, _option("model", "The policy: a name or a folder.")] = None,
-    server_address: Annotated[
-        str | None, _option("server-address", "A policy server that runs already: its base URL.")
-    ] = None,
-    server_type: Annotated[
-        str | None, _option("server-type", "A policy server in each job: vllm, sglang or command.", "--server")
-    ] = None,
-    server_gpus: Annotated[int | None, _option("server-gpus", "GPUs of each node for the server.")] = None,
-    server_nodes: Annotated[int, _option("server-nodes", "Nodes for the server.", min=1)] = 1,
-    server_args: Annotated[str, _option("server-args", "Arguments for the server alone.")] = "",
-    server_entrypoint: Annotated[
-        str | None,
-        _option(
-            "server-entrypoint",
-            "What starts the server; for `command` all of it, with {host}, {port}, {model}.",
-            "--server-command",
-        ),
-    ] = None,
-    server_container: Annotated[
-        str | None, _option("server-container", "The cluster's container for it. [default: its type's name]")
-    ] = None,
-    server_replicas: Annotated[int | None, _option("server-replicas", "Servers on each node.", min=1)] = None,
-    tensor_parallel: Annotated[int | None, _option("tensor-parallel", "GPUs that share a layer.", min=1)] = None,
-    pipeline_parallel: Annotated[int | None, _option("pipeline-parallel", "Stages of layers.", min=1)] = None,
-    data_parallel: Annotated[
-        int | None, _option("data-parallel", "The engine's own data-parallel mode: one server, one address.", min=1)
-    ] = None,
-    server_restarts: Annotated[
-        int, _option("server-restarts", "How often a server that dies is started again.", min=0)
-    ] = 3,
-    server_ready_path: Annotated[
-        str | None, _option("server-ready-path", "Path that answers 200 when it is ready.")
-    ] = None,
-    server_ready_timeout_s: Annotated[
-        float, _option("server-ready-timeout", "Seconds it may take to be ready.", min=0)
-    ] = 3600.0,
-    trust_remote_code: Annotated[
-        bool, _option("trust-remote-code", "Let the server run code that comes with the model.")
-    ] = False,
-    policy_api_key: Annotated[str, _option("policy-api-key", "Key of the policy server.")] = "dummy",
+    expname: Annotated[str, option("expname", "Name of the jobs.")] = "nemo-gym-rollouts",
+    model: Annotated[str | None, option("model", "The policy: a name or a folder.")] = None,
+    server_address: server.ServerAddress = None,
+    server_type: server.ServerType = None,
+    server_gpus: server.ServerGpus = None,
+    server_nodes: server.ServerNodes = 1,
+    server_args: server.ServerArgs = "",
+    server_entrypoint: server.ServerEntrypoint = None,
+    server_container: server.ServerContainer = None,
+    server_replicas: server.ServerReplicas = None,
+    tensor_parallel: server.TensorParallel = None,
+    pipeline_parallel: server.PipelineParallel = None,
+    data_parallel: server.DataParallel = None,
+    server_restarts: server.ServerRestarts = 3,
+    server_ready_path: server.ServerReadyPath = None,
+    server_ready_timeout_s: server.ServerReadyTimeout = 3600.0,
+    trust_remote_code: server.TrustRemoteCode = False,
+    policy_api_key: Annotated[str, option("policy-api-key", "Key of the policy server.")] = "dummy",
     policy_model_name: Annotated[
-        str | None, _option("policy-model-name", "What requests call the model. [default: --model]")
+        str | None, option("policy-model-name", "What requests call the model. [default: --model]")
     ] = None,
-    with_sandbox: Annotated[bool, _option("with-sandbox", "A sandbox service in each job.")] = False,
-    sandbox_container: Annotated[str, _option("sandbox-container", "The cluster's container for it.")] = "sandbox",
-    sandbox_command: Annotated[str | None, _option("sandbox-command", "What starts it.")] = None,
+    with_sandbox: server.WithSandbox = False,
+    sandbox_container: server.SandboxContainer = "sandbox",
+    sandbox_command: server.SandboxCommand = None,
     gym_path: Annotated[
-        str | None, _option("gym-path", "A folder to look up configs, servers and data in first.")
+        str | None, option("gym-path", "A folder to look up configs, servers and data in first.")
     ] = None,
-    num_random_seeds: Annotated[int | None, _option("num-random-seeds", "How many seeds, a job each.", min=1)] = None,
-    random_seeds: Annotated[str | None, _option("random-seeds", "Which seeds: 0,2,5 or 0..3.")] = None,
-    starting_seed: Annotated[int, _option("starting-seed", "The first seed.", min=0)] = 0,
-    rerun_done: Annotated[bool, _option("rerun-done", "Collect seeds again that are done.")] = False,
+    num_random_seeds: Annotated[int | None, option("num-random-seeds", "How many seeds, a job each.", min=1)] = None,
+    random_seeds: Annotated[str | None, option("random-seeds", "Which seeds: 0,2,5 or 0..3.")] = None,
+    starting_seed: Annotated[int, option("starting-seed", "The first seed.", min=0)] = 0,
+    rerun_done: Annotated[bool, option("rerun-done", "Collect seeds again that are done.")] = False,
     run_after: Annotated[
-        list[str] | None, _option("run-after", "Jobs that must have ended well before: name or number. Repeatable.")
+        list[str] | None, option("run-after", "Jobs that must have ended well before: name or number. Repeatable.")
     ] = None,
     before: Annotated[
-        list[str] | None, _option("before", "A command of ours to run first, e.g. 'data download …'. Repeatable.")
+        list[str] | None, option("before", "A command of ours to run first, e.g. 'data download …'. Repeatable.")
     ] = None,
-    partition: Annotated[str | None, _option("partition", "Of the cluster.")] = None,
-    account: Annotated[str | None, _option("account", "Of the cluster.")] = None,
-    qos: Annotated[str | None, _option("qos", "Of the cluster.")] = None,
-    time: Annotated[str | None, _option("time", "How long a job may take: 04:00:00.")] = None,
-    time_min: Annotated[str | None, _option("time-min", "The least time worth a start.")] = None,
-    exclusive: Annotated[bool, _option("exclusive", "Whole nodes.")] = False,
-    sbatch_kwargs: Annotated[str, _option("sbatch-kwargs", "Further options of sbatch: a=1,b=2 or --a=1.")] = "",
-    container: Annotated[str | None, _option("container", "The cluster's container for collecting.")] = None,
-    mount_paths: Annotated[str | None, _option("mount-paths", "Further mounts: /a:/b,/c:/d.")] = None,
-    config_dir: Annotated[str | None, _option("config-dir", "Folder with the clusters' files.")] = None,
-    log_dir: Annotated[
-        str | None, _option("log-dir", "Folder for scripts and logs. [default: OUTPUT_DIR/jobs]")
-    ] = None,
+    partition: Annotated[str | None, option("partition", "Of the cluster.")] = None,
+    account: Annotated[str | None, option("account", "Of the cluster.")] = None,
+    qos: Annotated[str | None, option("qos", "Of the cluster.")] = None,
+    time: Annotated[str | None, option("time", "How long a job may take: 04:00:00.")] = None,
+    time_min: Annotated[str | None, option("time-min", "The least time worth a start.")] = None,
+    exclusive: Annotated[bool, option("exclusive", "Whole nodes.")] = False,
+    sbatch_kwargs: Annotated[str, option("sbatch-kwargs", "Further options of sbatch: a=1,b=2 or --a=1.")] = "",
+    container: Annotated[str | None, option("container", "The cluster's container for collecting.")] = None,
+    mount_paths: Annotated[str | None, option("mount-paths", "Further mounts: /a:/b,/c:/d.")] = None,
+    config_dir: Annotated[str | None, option("config-dir", "Folder with the clusters' files.")] = None,
+    log_dir: Annotated[str | None, option("log-dir", "Folder for scripts and logs. [default: OUTPUT_DIR/jobs]")] = None,
     installation_command: Annotated[
-        str | None, _option("installation-command", "A line of shell at the start of every job.")
+        str | None, option("installation-command", "A line of shell at the start of every job.")
     ] = None,
-    serve_args: Annotated[str, _option("serve-args", "Overrides for the environments' servers.")] = "",
-    collect_args: Annotated[str, _option("collect-args", "Overrides for the collection.")] = "",
-    dry_run: Annotated[bool, _option("dry-run", "Print what would be submitted.")] = False,
+    serve_args: Annotated[str, option("serve-args", "Overrides for the environments' servers.")] = "",
+    collect_args: Annotated[str, option("collect-args", "Overrides for the collection.")] = "",
+    dry_run: Annotated[bool, option("dry-run", "Print what would be submitted.")] = False,
     summary_only: Annotated[
-        bool, _option("summary-only", "Submit nothing: put the seeds that are there together.")
+        bool, option("summary-only", "Submit nothing: put the seeds that are there together.")
     ] = False,
-    answer_key: Annotated[str, _option("answer-key", "Field with the answer, for maj@k.")] = "extracted_answer",
+    answer_key: Annotated[str, option("answer-key", "Field with the answer, for maj@k.")] = "extracted_answer",
     as_json: shared.JsonOutput = False,
 ) -> int:
     """Collect rollouts, one job for each seed, each with its own policy server or all with one that is there already.

@@ -63,11 +63,12 @@ def command(
     The run that is started from is never changed, unless --append adds what its judge could not score. What is started
     for this is stopped at the end.
     """
-    from gymnast.cli import collect
+    from gymnast.cli.collect import run_and_report
     from gymnast.config import read_environ
     from gymnast.rollouts.engine import EngineOptions
+    from gymnast.rollouts.options import RunOptions
     from gymnast.rollouts.reverify import reverify
-    from gymnast.rollouts.reverify_plan import ReverifyRequest
+    from gymnast.rollouts.reverify_plan import ReverifySource
     from gymnast.rollouts.verdict import parse_allowance
     from gymnast.store.paths import RunPaths
 
@@ -86,19 +87,21 @@ def command(
         search_dirs=search_dirs,
         stub_policy=True,
     ).checked()
-    request = ReverifyRequest(
+    source = ReverifySource(
         rollouts=rollouts,
         inputs=inputs or RunPaths(rollouts).materialized_inputs,
-        output=output,
         judge_failed_only=judge_failed_only,
         limit=limit,
+        force=force,
+    )
+    options = RunOptions(
+        output=output or rollouts,
         engine=EngineOptions(concurrency, verify_timeout_s),
         existing="resume" if resume else "overwrite" if overwrite else "refuse",
-        force=force,
         aggregate=not no_aggregate,
     )
-    return collect.conducted(
-        lambda audience: reverify(request, config, read_environ(), audience),
+    return run_and_report(
+        lambda observer: reverify(source, options, config, read_environ(), observer),
         parse_allowance(max_failed),
         as_json=as_json,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -39,7 +39,10 @@ def run(head: str | None, config: Config | None, *, as_json: bool) -> int:
     """Print the status; 0 if everything that should run does."""
     import asyncio
 
-    looked = asyncio.run(_look(find_heads(head, config)))
+    from gymnast.config import read_environ
+    from gymnast.runtime.heads import find_heads
+
+    looked = asyncio.run(_look(find_heads(head, config, read_environ())))
     health = [entry for _, found in looked for entry in found]
     healthy = sum(entry.healthy for entry in health)
     if as_json:
@@ -53,53 +56,6 @@ def run(head: str | None, config: Config | None, *, as_json: bool) -> int:
             _print(remote, found)
         print(f"{healthy} healthy, {len(health) - healthy} unhealthy")
     return 0 if health and healthy == len(health) else 1
-
-
-def find_head(head: str | None, config: Any) -> tuple[str, str | None]:
-    """The one head server that is meant, and the token for it."""
-    from gymnast.config import read_environ
-    from gymnast.config.load import DEFAULT_HEAD_PORT, DEFAULT_HOST
-    from gymnast.runtime.registry import Registry
-
-    named = _named(head, config)
-    if named is not None:
-        return named
-    environ = read_environ()
-    registry = Registry(environ.runtime_dir)
-    entry = registry.find(cwd=str(Path.cwd()), default_head=f"http://{DEFAULT_HOST}:{DEFAULT_HEAD_PORT}")
-    return entry.head_url, environ.token or entry.token
-
-
-def find_heads(head: str | None, config: Any) -> list[tuple[str, str | None]]:
-    """The head servers to look at, and their tokens."""
-    from gymnast.config import read_environ
-    from gymnast.runtime.registry import NO_SERVE, Registry
-
-    named = _named(head, config)
-    if named is not None:
-        return [named]
-    environ = read_environ()
-    entries = Registry(environ.runtime_dir).nearby(str(Path.cwd()))
-    if not entries:
-        raise NO_SERVE
-    return [(entry.head_url, environ.token or entry.token) for entry in entries]
-
-
-def _named(head: str | None, config: Any) -> tuple[str, str | None] | None:
-    """The head server that an option or the configuration names; the registry may know its token."""
-    from gymnast.config import read_environ
-    from gymnast.config.load import DEFAULT_HEAD_PORT, DEFAULT_HOST
-    from gymnast.runtime.registry import Registry
-
-    configured = config.values.get("head_server") if config is not None else None
-    if head is None and configured:
-        head = f"http://{configured.get('host') or DEFAULT_HOST}:{configured.get('port') or DEFAULT_HEAD_PORT}"
-    if head is None:
-        return None
-    environ = read_environ()
-    head = head.rstrip("/")
-    known = next((entry for entry in Registry(environ.runtime_dir).entries() if entry.head_url == head), None)
-    return head, environ.token or (known.token if known else None)
 
 
 async def _look(heads: list[tuple[str, str | None]]) -> list[tuple[RemoteHead, list[InstanceHealth]]]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from gymnast.cli import collect, nemo_gym_rollouts
+from gymnast.cli import collect
 from gymnast.cli import options as shared
-from gymnast.cli.borrowing import borrowing
+from gymnast.cli import server_options as server
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,36 +28,64 @@ _CONFIG: Final = (
     "search_dirs",
     "unsafe_no_sandbox",
 )
-_REQUEST: Final = (
+_RUN: Final = (
     *("source", "split", "output", "agent", "num_repeats", "concurrency", "limit", "temperature", "top_p"),
     *("max_output_tokens", "prompt_config", "add_seed", "skip_bad_rows", "rollout_timeout_s", "max_attempts"),
     *("give_up_after_s", "resume", "retry_failed", "overwrite"),
 )
-_SERVER: Final = (
-    *("server_address", "server_type", "server_gpus", "server_nodes", "server_args", "server_entrypoint"),
-    *("server_container", "server_replicas", "tensor_parallel", "pipeline_parallel", "data_parallel"),
-    *("server_restarts", "server_ready_path", "server_ready_timeout_s", "trust_remote_code"),
-)
-_SANDBOX: Final = ("with_sandbox", "sandbox_container", "sandbox_command")
 _RESOURCES: Final = (
     *("partition", "account", "qos", "time", "nodes", "exclusive", "gres", "gpus_per_node", "cpus_per_task"),
     *("memory", "comment", "mail_user", "mail_type", "extra_sbatch"),
 )
 
 
-@borrowing(
-    configured=(collect.command, _CONFIG),
-    asked=(collect.command, _REQUEST),
-    served=(nemo_gym_rollouts.command, _SERVER),
-    walled=(nemo_gym_rollouts.command, _SANDBOX),
-)
 def command(
     overrides: shared.Overrides = None,
     *,
-    configured: dict[str, Any],
-    asked: dict[str, Any],
-    served: dict[str, Any],
-    walled: dict[str, Any],
+    output: collect.Output,
+    source: collect.Input = None,
+    split: collect.Split = None,
+    config_files: shared.ConfigFiles = None,
+    environments: shared.Environments = None,
+    model_type: shared.ModelType = None,
+    model: shared.ModelName = None,
+    model_url: shared.ModelUrl = None,
+    search_dirs: shared.SearchDirs = None,
+    unsafe_no_sandbox: shared.UnsafeNoSandbox = False,
+    agent: collect.Agent = None,
+    num_repeats: collect.Repeats = 1,
+    concurrency: collect.Concurrency = None,
+    limit: collect.Limit = None,
+    temperature: collect.Temperature = None,
+    top_p: collect.TopP = None,
+    max_output_tokens: collect.MaxOutputTokens = None,
+    prompt_config: collect.PromptConfig = None,
+    add_seed: collect.AddSeed = False,
+    skip_bad_rows: collect.SkipBadRows = False,
+    rollout_timeout_s: collect.RolloutTimeout = 7200.0,
+    max_attempts: collect.MaxAttempts = 3,
+    give_up_after_s: collect.GiveUpAfter = 600.0,
+    resume: collect.Resume = False,
+    retry_failed: collect.RetryFailed = False,
+    overwrite: collect.Overwrite = False,
+    server_address: server.ServerAddress = None,
+    server_type: server.ServerType = None,
+    server_gpus: server.ServerGpus = None,
+    server_nodes: server.ServerNodes = 1,
+    server_args: server.ServerArgs = "",
+    server_entrypoint: server.ServerEntrypoint = None,
+    server_container: server.ServerContainer = None,
+    server_replicas: server.ServerReplicas = None,
+    tensor_parallel: server.TensorParallel = None,
+    pipeline_parallel: server.PipelineParallel = None,
+    data_parallel: server.DataParallel = None,
+    server_restarts: server.ServerRestarts = 3,
+    server_ready_path: server.ServerReadyPath = None,
+    server_ready_timeout_s: server.ServerReadyTimeout = 3600.0,
+    trust_remote_code: server.TrustRemoteCode = False,
+    with_sandbox: server.WithSandbox = False,
+    sandbox_container: server.SandboxContainer = "sandbox",
+    sandbox_command: server.SandboxCommand = None,
     workers: Annotated[int, typer.Option("--workers", "--jobs", min=1, help="Workers that should work on it.")] = 8,
     at_once: Annotated[
         int | None, typer.Option("--at-once", min=1, help="Of these, how many may run at the same time.")
@@ -131,8 +159,10 @@ def command(
     from gymnast.cli.submitted import show_dry_run, submit
     from gymnast.cluster.submit_run import SubmitRequest, chosen_code, chosen_site
     from gymnast.config import read_environ
+    from gymnast.rollouts.options import run_options
 
     given = dict(locals())
+    configured = {key: given[key] for key in _CONFIG}
     resources = {key: given[key] for key in _RESOURCES} | {"extra_sbatch": tuple(extra_sbatch or ())}
     site = chosen_site(
         _site(cluster, executor, read_environ().cluster_dirs),
@@ -141,12 +171,12 @@ def command(
         changes={"host": host, "requeue": requeue, "drain_s": drain_s},
         resources=resources,
     )
-    server = _server(served, configured)
+    policy_server = _policy_server(given, configured)
     config = shared.load(overrides, **configured).checked()
     if merge is None:
         merge = wait or site.executor == "slurm"
     request = SubmitRequest(
-        collect=collect.requested(config, **asked),
+        collect=run_options(config, **{key: given[key] for key in _RUN}),
         config=config,
         names=_names(overrides or [], configured),
         site=site,
@@ -155,11 +185,11 @@ def command(
         chunk_rows=chunk_rows,
         speculate=speculate,
         code=chosen_code(code),
-        server=server,
-        sandbox=_sandbox(**walled),
+        server=policy_server,
+        sandbox=_sandbox(with_sandbox=with_sandbox, container=sandbox_container, command=sandbox_command),
         run_after=tuple(run_after or ()),
         finish=(*(("merge",) if merge else ()), *(("profile",) if merge and profile else ())),
-        name=name or f"gymnast-{asked['output'].stem}",
+        name=name or f"gymnast-{output.stem}",
     )
     if dry_run:
         return show_dry_run(request, as_json=as_json)
@@ -174,47 +204,47 @@ def _site(cluster: str | None, executor: str | None, folders: Iterable[Path]) ->
     return Site() if executor == "slurm" else HERE
 
 
-def _server(served: dict[str, Any], configured: dict[str, Any]) -> ServerOptions:
+def _policy_server(given: dict[str, Any], configured: dict[str, Any]) -> ServerOptions:
     """The policy server of each job, if there is to be one; the configuration then names what it serves."""
     from gymnast.cluster.components.servers import served_name, split_arguments
     from gymnast.cluster.pipeline_jobs import base_url
     from gymnast.cluster.pipeline_options import ServerOptions
     from gymnast.cluster.submit_run import TO_BE_PUBLISHED
 
-    if served["server_address"] is not None:
-        configured["model_url"] = configured["model_url"] or base_url(served["server_address"])
-    server = ServerOptions(
+    if given["server_address"] is not None:
+        configured["model_url"] = configured["model_url"] or base_url(given["server_address"])
+    hosted = ServerOptions(
         model=configured["model"],
         address=configured["model_url"],
-        type=served["server_type"],
-        gpus=served["server_gpus"],
-        nodes=served["server_nodes"],
-        arguments=split_arguments(served["server_args"]),
-        entrypoint=split_arguments(served["server_entrypoint"]),
-        container=served["server_container"],
-        trust_remote_code=served["trust_remote_code"],
-        replicas=served["server_replicas"],
-        tensor_parallel=served["tensor_parallel"],
-        pipeline_parallel=served["pipeline_parallel"],
-        data_parallel=served["data_parallel"],
-        restarts=served["server_restarts"],
-        ready_path=served["server_ready_path"],
-        ready_deadline_s=served["server_ready_timeout_s"],
+        type=given["server_type"],
+        gpus=given["server_gpus"],
+        nodes=given["server_nodes"],
+        arguments=split_arguments(given["server_args"]),
+        entrypoint=split_arguments(given["server_entrypoint"]),
+        container=given["server_container"],
+        trust_remote_code=given["trust_remote_code"],
+        replicas=given["server_replicas"],
+        tensor_parallel=given["tensor_parallel"],
+        pipeline_parallel=given["pipeline_parallel"],
+        data_parallel=given["data_parallel"],
+        restarts=given["server_restarts"],
+        ready_path=given["server_ready_path"],
+        ready_deadline_s=given["server_ready_timeout_s"],
     ).checked()
-    if server.is_self_hosted:
-        configured["model"] = served_name(server.wanted(None, None))
+    if hosted.is_self_hosted:
+        configured["model"] = served_name(hosted.wanted(None, None))
         configured["model_url"] = TO_BE_PUBLISHED
-    return server
+    return hosted
 
 
-def _sandbox(*, with_sandbox: bool, sandbox_container: str, sandbox_command: str | None) -> SandboxWanted | None:
+def _sandbox(*, with_sandbox: bool, container: str, command: str | None) -> SandboxWanted | None:
     from gymnast.cluster.components.sandbox import SandboxWanted
     from gymnast.cluster.components.servers import split_arguments
     from gymnast.errors import UserError
 
     if with_sandbox:
-        return SandboxWanted(sandbox_container, split_arguments(sandbox_command))
-    if sandbox_command is not None:
+        return SandboxWanted(container, split_arguments(command))
+    if command is not None:
         raise UserError("--sandbox-command is for a sandbox service in each job", next="give --with-sandbox, too")
     return None
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from gymnast.cluster.order import WorkOrder
     from gymnast.cluster.work import Worked
-    from gymnast.rollouts.conduct import Audience
+    from gymnast.rollouts.observer import RunObserver
 
 
 def command(
@@ -46,7 +46,7 @@ def command(
     """
     import signal
 
-    from gymnast.cli.collect import attended
+    from gymnast.cli.collect import run_with_live_view
     from gymnast.cli.interrupt import Interrupts
     from gymnast.cluster.order import read_order
     from gymnast.cluster.work import WorkEnd, work
@@ -68,11 +68,11 @@ def command(
     config = compose_for(order, environ)
     place = open_workplace(paths, order, worker=worker, job=job or job_id())
 
-    def start(audience: Audience) -> Coroutine[Any, Any, Worked]:
-        return work(place, config, environ, audience, token_form=order.token_form)
+    def start(observer: RunObserver) -> Coroutine[Any, Any, Worked]:
+        return work(place, config, environ, observer)
 
     drained_by = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    worked, _ = attended(start, Interrupts(drained_by, place.options.grace_s), as_json=as_json)
+    worked, _ = run_with_live_view(start, Interrupts(drained_by, place.options.grace_s), as_json=as_json)
     if worked.end is not WorkEnd.NOTHING_LEFT and worked.finished.note:
         shared.say(f"{worked.end}: {worked.finished.note}")
     shared.say(f"worker {place.holder.worker}: {worked.finished.scored} scored, {worked.end}")

@@ -22,13 +22,12 @@ from gymnast.cluster.reopening import reopen_failed
 from gymnast.cluster.turns import leased, one_writer
 from gymnast.config.secrets import is_secret_key
 from gymnast.errors import UserError
-from gymnast.rollouts.conduct import bad_row_records
-from gymnast.rollouts.prepare import in_the_way, prepare, remove_prepared
-from gymnast.rollouts.run import CollectRequest, preparation, reachable
+from gymnast.rollouts.prepare import in_the_way, prepare_run, remove_prepared
+from gymnast.rollouts.run import bad_row_records
+from gymnast.rollouts.servers import reachable
 from gymnast.store.chunk_files import ChunkPlan
 from gymnast.store.chunk_layout import ChunkFolder, ChunkLayout
 from gymnast.store.chunk_look import read_chunk_plan
-from gymnast.store.paths import RunPaths
 from gymnast.store.replacing import create_once, replacing
 
 if TYPE_CHECKING:
@@ -36,8 +35,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.config import Config
+    from gymnast.rollouts.options import RunOptions
     from gymnast.rollouts.prepare import Prepared
     from gymnast.store.chunk_files import Lease
+    from gymnast.store.paths import RunPaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,33 +68,33 @@ class PlannedRun:
     warnings: list[str]
 
 
-def plan_run(request: CollectRequest, config: Config, names: ConfigNames, how: InChunks | None = None) -> PlannedRun:
+def plan_run(options: RunOptions, config: Config, names: ConfigNames, how: InChunks | None = None) -> PlannedRun:
     """Plan a new run in chunks, or check one that is gone on with (`existing="resume"`) as `collect --resume` does.
 
     `config` is what `names` compose to. Raises UserError where another submit holds the run, or what stands there is
     in the way or has changed.
     """
     how = how or InChunks()
-    _refuse_what_many_cannot_do(request, names)
-    paths = RunPaths(request.output)
+    _refuse_what_many_cannot_do(options, names)
+    paths = options.paths
     layout = ChunkLayout.of(paths)
-    if request.existing == "refuse" and paths.existing() and not _is_half_planned(paths, layout):
+    if options.existing == "refuse" and paths.existing() and not _is_half_planned(paths, layout):
         raise in_the_way(paths)
     _make(layout.folder)
     with _planning(layout, how.lease_s) as turn, one_writer(paths.lock, layout.writing):
-        if turn.was_too_late and request.existing != "resume":
+        if turn.was_too_late and options.existing != "resume":
             raise UserError("another submit planned this run just now", where=str(layout.plan), next="use --resume")
         if turn.after_a_dead_one and not layout.is_planned and not paths.output.exists():
-            request = replace(request, existing="overwrite")  # what it has left behind
-        if layout.is_planned and request.existing == "resume":
-            return _gone_on_with(request, config, names, how, layout)
-        if paths.output.exists() and request.existing == "resume":
+            options = replace(options, existing="overwrite")  # what it has left behind
+        if layout.is_planned and options.existing == "resume":
+            return _gone_on_with(options, config, names, how, layout)
+        if paths.output.exists() and options.existing == "resume":
             raise UserError(
                 "this run was begun by collect, not in chunks",
                 where=str(paths.output),
                 next="finish it with gymnast collect --resume, or choose another --output",
             )
-        return _planned(request, config, names, how, layout, turn.lease)
+        return _planned(options, config, names, how, layout, turn.lease)
 
 
 def _make(folder: Path) -> None:
@@ -109,12 +110,12 @@ def _is_half_planned(paths: RunPaths, layout: ChunkLayout) -> bool:
 
 
 def _planned(
-    request: CollectRequest, config: Config, names: ConfigNames, how: InChunks, layout: ChunkLayout, lease: Lease
+    options: RunOptions, config: Config, names: ConfigNames, how: InChunks, layout: ChunkLayout, lease: Lease
 ) -> PlannedRun:
     _remove_chunks(layout)
-    prepared = _prepared(request, config)
+    prepared = _prepared(options, config)
     try:
-        order = _order(prepared, request, names, how)
+        order = _order(prepared, options, names, how)
         plan = _cut(prepared, how)
         layout.chunks.mkdir()
         with replacing(layout.bad_rows) as out:
@@ -131,9 +132,9 @@ def _planned(
 
 
 def _gone_on_with(
-    request: CollectRequest, config: Config, names: ConfigNames, how: InChunks, layout: ChunkLayout
+    options: RunOptions, config: Config, names: ConfigNames, how: InChunks, layout: ChunkLayout
 ) -> PlannedRun:
-    prepared = _prepared(request, config)
+    prepared = _prepared(options, config)
     plan = read_chunk_plan(layout)
     if plan.run_id != prepared.manifest.run_id:
         raise UserError(
@@ -141,10 +142,10 @@ def _gone_on_with(
             where=str(layout.folder),
             next="bring the run's files together again, or start over with --overwrite",
         )
-    order = _order(prepared, request, names, how)
+    order = _order(prepared, options, names, how)
     write_order(layout, order)
     warnings = list(prepared.warnings)
-    if request.retry_failed:
+    if options.retry_failed:
         reopened = reopen_failed(layout, plan)
         if reopened:
             warnings.append(f"{reopened} rollouts that failed for good are tried again")
@@ -152,9 +153,8 @@ def _gone_on_with(
     return PlannedRun(prepared.paths, layout, plan, order, is_new=False, warnings=warnings)
 
 
-def _prepared(request: CollectRequest, config: Config) -> Prepared:
-    wanted = preparation(request, config.agents, lambda agents: reachable(config, agents), in_chunks=True)
-    return prepare(RunPaths(request.output), wanted)
+def _prepared(options: RunOptions, config: Config) -> Prepared:
+    return prepare_run(options, config.agents, lambda agents: reachable(config, agents), in_chunks=True)
 
 
 def _cut(prepared: Prepared, how: InChunks) -> ChunkPlan:
@@ -171,14 +171,14 @@ def _cut(prepared: Prepared, how: InChunks) -> ChunkPlan:
     )
 
 
-def _order(prepared: Prepared, request: CollectRequest, names: ConfigNames, how: InChunks) -> WorkOrder:
-    engine = request.engine
+def _order(prepared: Prepared, options: RunOptions, names: ConfigNames, how: InChunks) -> WorkOrder:
+    engine = options.engine
     return WorkOrder(
         run_id=prepared.manifest.run_id,
         config=names,
         work=WorkOptions(
             concurrency=engine.concurrency,
-            processes=request.workers,
+            processes=options.workers,
             rollout_timeout_s=engine.rollout_timeout_s,
             max_attempts=engine.retry.max_attempts,
             give_up_after_s=engine.give_up_after_s,
@@ -188,17 +188,17 @@ def _order(prepared: Prepared, request: CollectRequest, names: ConfigNames, how:
             grace_s=how.grace_s,
             speculates=how.speculates,
         ),
-        token_form=request.token_form,
+        token_form=options.token_form,
         details=how.details,
     )
 
 
-def _refuse_what_many_cannot_do(request: CollectRequest, names: ConfigNames) -> None:
-    if request.on_change in {"fork", "extend"}:
+def _refuse_what_many_cannot_do(options: RunOptions, names: ConfigNames) -> None:
+    if options.on_change in {"fork", "extend"}:
         raise UserError(
-            f"a run in chunks cannot be changed with --{request.on_change}", next="choose another --output for it"
+            f"a run in chunks cannot be changed with --{options.on_change}", next="choose another --output for it"
         )
-    if request.engine.budget.max_cost is not None or request.engine.budget.max_tokens is not None:
+    if options.engine.budget.max_cost is not None or options.engine.budget.max_tokens is not None:
         raise UserError(
             "a budget cannot be kept by workers that do not know of each other", next="use gymnast collect for it"
         )

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gymnast.cluster.order import ConfigNames
     from gymnast.cluster.pipeline_options import ServerOptions
     from gymnast.config import Config
-    from gymnast.rollouts.run import CollectRequest
+    from gymnast.rollouts.options import RunOptions
     from gymnast.store.chunk_files import ChunkPlan
 
 TO_BE_PUBLISHED: Final = "addresses:///of-each-job"
@@ -52,7 +52,7 @@ TO_BE_PUBLISHED: Final = "addresses:///of-each-job"
 class SubmitRequest:
     """What is to be run, where, and by how many."""
 
-    collect: CollectRequest
+    collect: RunOptions
     config: Config
     names: ConfigNames
     site: Site = HERE
@@ -79,7 +79,7 @@ class SubmitRequest:
 
     @property
     def run(self) -> Path:
-        return self.collect.output.absolute()
+        return self.collect.paths.output.absolute()
 
     @property
     def paths(self) -> RunPaths:

@@ -7,9 +7,8 @@ settled is owed, and others see to it.
 from __future__ import annotations
 
 import asyncio
-import time
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -20,28 +19,22 @@ from gymnast.cluster.lease import Watch
 from gymnast.cluster.tending import Tending
 from gymnast.cluster.workplace import needed_instances
 from gymnast.errors import UserError
-from gymnast.rollouts.conduct import ending_note, finished_event, keep_feeling, looking
-from gymnast.rollouts.engine import Engine, EngineOptions
-from gymnast.rollouts.limits import agent_limits, host_cap
-from gymnast.rollouts.reproducible import SETTING as REPRODUCIBLE
+from gymnast.rollouts.engine import EngineOptions
+from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.retry import RetryPolicy
-from gymnast.rollouts.run import feel
-from gymnast.rollouts.starting import start_executor
-from gymnast.runtime.cell import options_from
+from gymnast.rollouts.run_engine import ending_note, run_engine
+from gymnast.rollouts.servers import start_servers
 from gymnast.runtime.garbage import rare_garbage_collection
-from gymnast.types.events import InstanceDied, RunStarted
 
 if TYPE_CHECKING:
     from gymnast.cluster.finder import Clock
     from gymnast.cluster.workplace import Workplace
-    from gymnast.config import Config, Environ, Instance
-    from gymnast.rollouts.conduct import Audience, Feel
-    from gymnast.rollouts.executor import Executor
-    from gymnast.runtime.cell import Cell
-    from gymnast.runtime.children import Child
+    from gymnast.config import Config, Environ
+    from gymnast.rollouts.engine import Engine
+    from gymnast.rollouts.observer import RunObserver, TakeSnapshot
+    from gymnast.rollouts.servers import Servers
     from gymnast.store.manifest import RunState
     from gymnast.types.events import RunFinished
-    from gymnast.types.tokens import TokenForm
 
 _READ_AHEAD: Final = 256
 """Rows that wait for their agents here: others could begin them."""
@@ -74,44 +67,59 @@ class Worked:
     finished: RunFinished
 
 
-async def work(
-    place: Workplace, config: Config, environ: Environ, audience: Audience, *, token_form: TokenForm | None = None
-) -> Worked:
+async def work(place: Workplace, config: Config, environ: Environ, observer: RunObserver) -> Worked:
     """Work on chunks of the run until there is nothing left for this worker, or until it is told to end."""
     instances = needed_instances(place, config)
-    async with AsyncExitStack() as stack:
-        executor, cell = await _start(stack, place, instances, config, environ, audience, token_form)
-        stack.enter_context(rare_garbage_collection())
-        engine = _engine_options(place, config, instances)
-        return await work_with(place, executor, engine, feel(cell.http, instances), audience)
+    log_dir = place.paths.logs / place.holder.worker  # workers share the run's folder, not their logs
+    options = worker_options(place)
+    async with start_servers(instances, config, environ, options, observer, log_dir=log_dir) as servers:
+        with rare_garbage_collection():
+            return await work_with(place, servers, options, observer)
 
 
-async def work_with(
-    place: Workplace, executor: Executor, options: EngineOptions, feeling: Feel | None, audience: Audience
-) -> Worked:
+def worker_options(place: Workplace) -> RunOptions:
+    """The run's options as its order says them to workers."""
+    options = place.options
+    return RunOptions(
+        output=place.paths.output,
+        engine=EngineOptions(
+            options.concurrency,
+            options.rollout_timeout_s,
+            RetryPolicy(max_attempts=options.max_attempts),
+            options.give_up_after_s,
+            read_ahead=_READ_AHEAD,
+        ),
+        workers=options.processes,
+        token_form=place.token_form,
+    )
+
+
+async def work_with(place: Workplace, servers: Servers, options: RunOptions, observer: RunObserver) -> Worked:
     """The same with servers that are up."""
-    began = time.monotonic()
     watch = Watch(place.options.lease_s, is_gone)
     rows, speculates = place.paths.materialized_inputs, place.options.speculates
     finder = Finder(place.layout, place.plan, rows, place.holder, watch, place.clock, speculates=speculates)
-    book = ChunkBook(place.plan.run_id, str(place.paths.output), place.plan.requested, audience.take)
-    engine = Engine(book, executor, options, audience.listen, place.agents)
-    tending = Tending(place.layout, book, engine, finder, place.options, place.clock, audience.say)
+    store = ChunkBook(place.plan.run_id, str(place.paths.output), place.plan.requested, observer.take)
+    end = WorkEnd.NOTHING_LEFT
+
+    async def drive(engine: Engine, _: TakeSnapshot) -> RunState:
+        nonlocal end
+        tending = Tending(place.layout, store, engine, finder, place.options, place.clock, observer.say)
+        state = await _run(engine, tending)
+        await _hand_back(tending, ending_note(engine, state), place.clock)
+        if engine.draining:
+            end = WorkEnd.DRAINED
+        elif finder.given_up or engine.prospects.reasons():
+            end = WorkEnd.GAVE_UP
+        return state
+
     tasks = int(place.manifest.plan.get("tasks") or 0)
-    audience.listen(RunStarted(place.plan.requested, tasks, book.name, time.time()))
-    with audience.watch(engine, looking(engine, executor, began)):
-        state = await _run(engine, tending, feeling)
-        why = ending_note(engine, state)
-        await _hand_back(tending, why, place.clock)
-    finished = finished_event(engine, executor, state, why, began)
-    audience.listen(finished)
-    if engine.draining:
-        return Worked(WorkEnd.DRAINED, finished)
-    gave_up = bool(finder.given_up or engine.prospects.reasons())
-    return Worked(WorkEnd.GAVE_UP if gave_up else WorkEnd.NOTHING_LEFT, finished)
+    finished = await run_engine(store, servers, options, observer, agents=place.agents, tasks=tasks, drive=drive)
+    observer.listen(finished)
+    return Worked(end, finished)
 
 
-async def _run(engine: Engine, tending: Tending, feeling: Feel | None) -> RunState:
+async def _run(engine: Engine, tending: Tending) -> RunState:
     """Run the engine while its chunks are tended. If they cannot be, it ends, and what is on disk stays."""
     tended = asyncio.create_task(tending.run())
 
@@ -119,7 +127,6 @@ async def _run(engine: Engine, tending: Tending, feeling: Feel | None) -> RunSta
         engine.stop_now("its chunks are not tended any more")
 
     tended.add_done_callback(untended)
-    felt = asyncio.create_task(keep_feeling(engine, feeling)) if feeling is not None else None
     try:
         state = await engine.run()
     except BaseException:
@@ -128,9 +135,6 @@ async def _run(engine: Engine, tending: Tending, feeling: Feel | None) -> RunSta
         raise
     finally:
         tended.remove_done_callback(untended)
-        if felt is not None:
-            felt.cancel()
-            await asyncio.gather(felt, return_exceptions=True)
     ended = await _untend(tending, tended)
     if isinstance(ended, Exception):
         if not isinstance(ended, PlannedAnewError):
@@ -168,47 +172,3 @@ async def _hand_back(tending: Tending, why: str | None, clock: Clock) -> None:
                     f"the last records cannot be written: {error}", next="they are owed; start workers again"
                 ) from error
             await asyncio.sleep(_AGAIN_S)
-
-
-def _engine_options(place: Workplace, config: Config, instances: list[Instance]) -> EngineOptions:
-    options = place.options
-    return EngineOptions(
-        options.concurrency,
-        options.rollout_timeout_s,
-        RetryPolicy(max_attempts=options.max_attempts),
-        options.give_up_after_s,
-        agent_limits=agent_limits(instances),
-        cap=host_cap(),
-        read_ahead=_READ_AHEAD,
-        reproducible=bool(config.values.get(REPRODUCIBLE)),
-    )
-
-
-async def _start(
-    stack: AsyncExitStack,
-    place: Workplace,
-    instances: list[Instance],
-    config: Config,
-    environ: Environ,
-    audience: Audience,
-    token_form: TokenForm | None,
-) -> tuple[Executor, Cell]:
-    def child_died(child: Child) -> None:
-        audience.listen(InstanceDied(child.instance.name, child.process.death_note()))
-
-    def process_died(note: str) -> None:
-        audience.listen(InstanceDied(note.split(" ", 1)[0], note))
-
-    logs = place.paths.logs / place.holder.worker  # workers share the run's folder, not their logs
-    options = options_from(config, environ, log_dir=logs, on_child_death=child_died)
-    if token_form is not None:
-        options = replace(options, token_form=token_form)
-    return await start_executor(
-        stack,
-        instances,
-        config,
-        options,
-        workers=place.options.processes,
-        on_worker_death=process_died,
-        say=audience.say,
-    )

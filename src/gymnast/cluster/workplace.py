@@ -13,7 +13,7 @@ from gymnast.config import compose
 from gymnast.errors import DataError, UserError
 from gymnast.rollouts.identity import instance_settings
 from gymnast.rollouts.prepare import changes_since
-from gymnast.rollouts.run import reachable
+from gymnast.rollouts.servers import reachable
 from gymnast.runtime.unsandboxed import without_sandbox
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.chunk_look import read_chunk_plan
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gymnast.store.chunk_files import ChunkPlan, Holder
     from gymnast.store.manifest import Manifest
     from gymnast.store.paths import RunPaths
+    from gymnast.types.tokens import TokenForm
 
 SYSTEM_CLOCK: Final = Clock(time.monotonic, time.time)
 _MOST_NAMED: Final = 10
@@ -39,6 +40,7 @@ class Workplace:
     manifest: Manifest
     options: WorkOptions
     holder: Holder
+    token_form: TokenForm | None = None
     clock: Clock = SYSTEM_CLOCK
 
     @property
@@ -58,7 +60,7 @@ def open_workplace(
     manifest = read_manifest(paths.manifest)
     if manifest is None or not manifest.run_id == plan.run_id == order.run_id:
         raise DataError("the run's manifest, plan and work order are not of one run", where=str(paths.chunks))
-    return Workplace(paths, plan, manifest, order.work, this_holder(worker, job))
+    return Workplace(paths, plan, manifest, order.work, this_holder(worker, job), order.token_form)
 
 
 def compose_for(order: WorkOrder, environ: Environ) -> Config:

@@ -134,7 +134,7 @@ async def _write_metrics(paths: RunPaths, config: Config, agents: set[str]) -> N
     """As the agents sum up: those of the configuration, else those of a running serve, else the usual way."""
     from gymnast.config import read_environ
     from gymnast.rollouts.aggregate import write_aggregate_metrics, write_summed_metrics
-    from gymnast.rollouts.run import reachable
+    from gymnast.rollouts.servers import reachable
     from gymnast.runtime.cell import Cell, options_from
     from gymnast.runtime.remote import read_head, remote_calls
     from gymnast.wire.http_client import HttpClient
@@ -145,11 +145,12 @@ async def _write_metrics(paths: RunPaths, config: Config, agents: set[str]) -> N
         async with Cell(instances, options_from(config, read_environ(), log_dir=paths.logs)) as cell:
             await write_aggregate_metrics(paths, ask, instances, cell.calls)
         return
-    from gymnast.cli.status import find_head
+    from gymnast.config import read_environ
+    from gymnast.runtime.heads import find_head
 
     try:
         async with HttpClient() as client:
-            head = await read_head(client, *find_head(None, config))
+            head = await read_head(client, *find_head(None, config, read_environ()))
             if agents <= set(head.agents()):
                 await write_aggregate_metrics(paths, ask, [], remote_calls(client, head))
                 return

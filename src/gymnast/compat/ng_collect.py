@@ -9,9 +9,8 @@ from gymnast.compat.ng_asked import Asked, FieldError, Fields, is_positive
 
 if TYPE_CHECKING:
     from gymnast.config import Config
-    from gymnast.rollouts.engine import EngineOptions
-    from gymnast.rollouts.plan import PlanOptions
-    from gymnast.rollouts.reverify_plan import ReverifyRequest
+    from gymnast.rollouts.options import RunOptions
+    from gymnast.rollouts.reverify_plan import ReverifySource
 
 
 def collect_rollouts(asked: Asked) -> int:
@@ -19,7 +18,7 @@ def collect_rollouts(asked: Asked) -> int:
     via_serve = asked.values.get("no_serve") is True
     config = asked.config(stub_policy=via_serve or not asked.names_configs).checked()
     source = config.roots.require(Fields(config).text("input_jsonl_fpath"), "input_jsonl_fpath")
-    return _collect(config, source, remote=via_serve or not config.agents)
+    return _collect(config, source, through_serve=via_serve or not config.agents)
 
 
 def e2e_collect_rollouts(asked: Asked) -> int:
@@ -33,7 +32,7 @@ def e2e_collect_rollouts(asked: Asked) -> int:
     target = RunPaths(Path(fields.text("output_jsonl_fpath"))).split(split)
     if not (fields.flag("reuse_existing_data_preparation") and target.exists()):
         write_split(config, split, target)
-    return _collect(config, target, remote=False)
+    return _collect(config, target, through_serve=False)
 
 
 def eval_run(asked: Asked) -> int:
@@ -42,44 +41,38 @@ def eval_run(asked: Asked) -> int:
     return e2e_collect_rollouts(asked) if "split" in given else collect_rollouts(asked)
 
 
-def _collect(config: Config, source: Path, *, remote: bool) -> int:
-    from gymnast.cli import collect
-    from gymnast.rollouts.run import CollectRequest
+def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
+    from gymnast.cli.collect import collect
+    from gymnast.config import read_environ
+    from gymnast.rollouts.options import run_options
+    from gymnast.rollouts.skills import skills_ref
     from gymnast.rollouts.verdict import Allowance
     from gymnast.runtime.cell import token_form_of
 
     fields = Fields(config)
-    request = CollectRequest(
-        source=source,
-        output=Path(fields.text("output_jsonl_fpath")),
-        plan=_plan(config, fields),
-        engine=_engine(fields),
-        existing="resume" if fields.flag("resume_from_cache") else "set_aside",
-        aggregate=not fields.flag("disable_aggregation"),
-        request_debug=bool(config.values.get("global_aiohttp_client_request_debug")),
-        token_form=token_form_of(config, "items"),  # what readers of NeMo Gym's records expect
-    )
-    as_json = fields.flag("json")
-    return collect.run(request, config, Allowance(), remote=remote, head=None, as_json=as_json)
-
-
-def _plan(config: Config, fields: Fields) -> PlanOptions:
-    from gymnast.rollouts.plan import PlanOptions
-    from gymnast.rollouts.prompt import read_template
-    from gymnast.rollouts.skills import skills_ref
-
-    roots, template = config.roots, fields.optional("prompt_config")
     skills = fields.mapping("skills").get("path")
-    return PlanOptions(
+    options = run_options(
+        config,
+        source=source,
+        output=fields.text("output_jsonl_fpath"),
         agent=fields.optional("agent_name"),
-        repeats=_repeats(config, fields),
+        num_repeats=_repeats(config, fields),
         limit=fields.positive("limit"),
         add_seed=fields.flag("num_repeats_add_seed"),
         params=fields.mapping("responses_create_params"),
         deep_merge=False,
-        template=read_template(roots.require(template, "prompt_config")) if template else None,
-        skills=skills_ref(roots.require(skills, "skills.path"), skills) if skills else None,
+        prompt_config=fields.optional("prompt_config"),
+        skills=skills_ref(config.roots.require(skills, "skills.path"), skills) if skills else None,
+        concurrency=fields.positive("num_samples_in_parallel"),
+        max_attempts=read_environ().max_attempts,
+        max_cost=fields.amount("max_cost"),
+        max_tokens=fields.positive("max_tokens"),
+        existing="set_aside",
+        resume=fields.flag("resume_from_cache"),
+        aggregate=not fields.flag("disable_aggregation"),
+        token_form=token_form_of(config, "items"),  # what readers of NeMo Gym's records expect
     )
+    return collect(options, config, Allowance(), through_serve=through_serve, as_json=fields.flag("json"))
 
 
 def _repeats(config: Config, fields: Fields) -> int | dict[str, int]:
@@ -90,17 +83,6 @@ def _repeats(config: Config, fields: Fields) -> int | dict[str, int]:
         if not is_positive(count):
             raise FieldError(f"num_repeats.{name} must be a whole number from 1, not {count!r}")
     return value
-
-
-def _engine(fields: Fields) -> EngineOptions:
-    from gymnast.config import read_environ
-    from gymnast.rollouts.budget import Budget
-    from gymnast.rollouts.engine import EngineOptions
-    from gymnast.rollouts.retry import RetryPolicy
-
-    retry = RetryPolicy(max_attempts=read_environ().max_attempts)
-    budget = Budget(fields.amount("max_cost"), fields.positive("max_tokens"))
-    return EngineOptions(fields.positive("num_samples_in_parallel"), retry=retry, budget=budget)
 
 
 def reward_profile(asked: Asked) -> int:
@@ -118,23 +100,24 @@ def reward_profile(asked: Asked) -> int:
 
 def reverify(asked: Asked) -> int:
     """`gym eval reverify`: score stored rollouts again, without inference."""
-    from gymnast.cli import collect
+    from gymnast.cli.collect import run_and_report
     from gymnast.config import read_environ
     from gymnast.rollouts.reverify import reverify as score_again
     from gymnast.rollouts.verdict import Allowance
 
     config = asked.config(stub_policy=True).checked()
-    request = _reverify_request(config, Fields(config))
-    return collect.conducted(
-        lambda audience: score_again(request, config, read_environ(), audience),
+    source, options = _reverify_options(config, Fields(config))
+    return run_and_report(
+        lambda observer: score_again(source, options, config, read_environ(), observer),
         Allowance(),
         as_json=Fields(config).flag("json"),
     )
 
 
-def _reverify_request(config: Config, fields: Fields) -> ReverifyRequest:
+def _reverify_options(config: Config, fields: Fields) -> tuple[ReverifySource, RunOptions]:
     from gymnast.rollouts.engine import EngineOptions
-    from gymnast.rollouts.reverify_plan import ReverifyRequest
+    from gymnast.rollouts.options import RunOptions
+    from gymnast.rollouts.reverify_plan import ReverifySource
     from gymnast.store.paths import RunPaths
 
     rollouts = config.roots.require(fields.text("rollouts_jsonl_fpath"), "rollouts_jsonl_fpath")
@@ -144,14 +127,17 @@ def _reverify_request(config: Config, fields: Fields) -> ReverifyRequest:
     resume, overwrite = fields.flag("resume_from_cache"), fields.flag("overwrite")
     if resume and overwrite:
         raise FieldError("resume_from_cache and overwrite exclude each other")
-    return ReverifyRequest(
+    source = ReverifySource(
         rollouts=rollouts,
         inputs=config.roots.require(inputs, "inputs") if inputs else RunPaths(rollouts).materialized_inputs,
-        output=None if append else Path(fields.text("output_jsonl_fpath")),
         judge_failed_only=fields.flag("judge_failed_only"),
         limit=fields.positive("limit"),
+        force=fields.flag("force"),
+    )
+    options = RunOptions(
+        output=rollouts if append else Path(fields.text("output_jsonl_fpath")),
         engine=EngineOptions(fields.positive("num_samples_in_parallel"), 600.0),
         existing="resume" if resume else "overwrite" if overwrite else "refuse",
-        force=fields.flag("force"),
         aggregate=not fields.flag("disable_aggregation"),
     )
+    return source, options

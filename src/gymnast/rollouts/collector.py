@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,33 +19,29 @@ from gymnast.config import compose, read_environ
 from gymnast.errors import DataError, suggest
 from gymnast.rollouts.book import MemoryBook
 from gymnast.rollouts.budget import Budget, require_prices
-from gymnast.rollouts.conduct import ending_note, finished_event
-from gymnast.rollouts.engine import Engine, EngineOptions
-from gymnast.rollouts.executor import Executor, HereExecutor
+from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.feed import Feed
-from gymnast.rollouts.limits import agent_limits, host_cap
-from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
-from gymnast.rollouts.run import only_agent
-from gymnast.rollouts.starting import start_executor
+from gymnast.rollouts.observer import RunObserver
+from gymnast.rollouts.options import RunOptions, only_agent
+from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
+from gymnast.rollouts.run_engine import run_engine
+from gymnast.rollouts.servers import connect_servers, start_servers
 from gymnast.rollouts.verdict import parse_allowance
-from gymnast.runtime.cell import options_from
 from gymnast.runtime.logs import log_folder
-from gymnast.runtime.remote import read_head, remote_calls
+from gymnast.types.events import InstanceDied
 from gymnast.types.failure import Stage
 from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, TASK_INDEX, RolloutKey, agent_name_of
-from gymnast.wire.http_client import HttpClient, raise_fd_limit
-from gymnast.wire.trail import Signals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from gymnast.config import Config, Instance
+    from gymnast.config import Config
     from gymnast.rollouts.engine import Listen
     from gymnast.rollouts.record import Record
-    from gymnast.types.events import RunFinished
+    from gymnast.rollouts.servers import Servers
+    from gymnast.types.events import Event
     from gymnast.types.json import JsonObject
-    from gymnast.wire.calls import Calls
 
 _MOST_NAMED = 20
 
@@ -87,16 +82,21 @@ class Collector:
         self._log_dir = Path(log_dir) if log_dir is not None else None
         self._say = on_note or (lambda _: None)
         self._stack = AsyncExitStack()
-        self._executor: Executor | None = None
-        self._calls: Calls | None = None
-        self._limits: dict[str, int] = {}
-        self._instances: list[Instance] = []
-        self.agents: list[str] = []
+        self._running: Servers | None = None
+
+    @property
+    def agents(self) -> list[str]:
         """The agents that rows can name."""
+        return self._servers.agents
+
+    @property
+    def _servers(self) -> Servers:
+        assert self._running is not None, "use the collector as `async with`"
+        return self._running
 
     async def __aenter__(self) -> Self:
         try:
-            await (self._connect(self._head) if self._head is not None else self._start())
+            self._running = await (self._connect(self._head) if self._head is not None else self._start())
         except BaseException:
             await self._stack.aclose()
             raise
@@ -112,10 +112,10 @@ class Collector:
         rows: Iterable[Mapping[str, Any]],
         *,
         concurrency: int | None = None,
-        max_attempts: int = 3,
+        max_attempts: int = DEFAULT_ATTEMPTS,
         max_failed: int | str = 0,
         rollout_timeout_s: float = DEFAULT_ROLLOUT_TIMEOUT_S,
-        give_up_after_s: float = 600.0,
+        give_up_after_s: float = DEFAULT_GIVE_UP_AFTER_S,
         max_cost: float | None = None,
         max_tokens: int | None = None,
         on_event: Listen | None = None,
@@ -127,27 +127,20 @@ class Collector:
         A row without a task index belongs to the task of the first row that is equal to it. `max_cost` (which needs
         `prices`) and `max_tokens` limit what these rows may use.
         """
-        assert self._executor is not None, "use the collector as `async with`"
         budget = Budget(max_cost, max_tokens)
-        require_prices(budget, self._instances)
+        require_prices(budget, self._servers.instances)
         stamped = stamp_rows([dict(row) for row in rows], self.agents)
         # Copies of the right size: beside each line as orjson returns it there is a hole of 3 KB that nothing fits in.
         lines = [bytes(memoryview(orjson.dumps(row))) for row in stamped]
-        options = EngineOptions(
-            concurrency,
-            rollout_timeout_s,
-            RetryPolicy(max_attempts=max_attempts),
-            give_up_after_s,
-            self._limits,
-            host_cap(),
-            budget,
+        retry = RetryPolicy(max_attempts=max_attempts)
+        options = RunOptions(
+            engine=EngineOptions(concurrency, rollout_timeout_s, retry, give_up_after_s, budget=budget)
         )
         feed = Feed()
-        book = MemoryBook(secrets.token_hex(8), lines, feed.put)
+        store = MemoryBook(secrets.token_hex(8), lines, feed.put)
+        observer = RunObserver(on_event or (lambda _: None), self._say, feed.watch)
         names = sorted({agent_name_of(row) or "" for row in stamped})
-        engine = Engine(book, self._executor, options, on_event or (lambda _: None), names)
-        feed.watch(engine)
-        running = asyncio.create_task(_to_the_end(engine, self._executor))
+        running = asyncio.create_task(run_engine(store, self._servers, options, observer, agents=names))
         try:
             async for record in feed.records(running, parse_allowance(str(max_failed))):
                 row = stamped[record.key.task]
@@ -161,44 +154,26 @@ class Collector:
         Raises CallError when it does not answer, or not well. With `workers` only those instances can be asked that
         all of them share.
         """
-        assert self._calls is not None, "use the collector as `async with`"
-        return await self._calls.expect(instance, path, body, stage=Stage.AGENT, timeout_s=timeout_s)
+        return await self._servers.calls.expect(instance, path, body, stage=Stage.AGENT, timeout_s=timeout_s)
 
     # --- starting ----------------------------------------------------------------------------------------------------
 
-    async def _connect(self, head_url: str) -> None:
-        raise_fd_limit()
-        client = await self._stack.enter_async_context(HttpClient())
-        head = await read_head(client, head_url, self._token)
-        self.agents = list(head.agents())
-        self._calls = remote_calls(client, head, None)
-        self._executor = HereExecutor(self._calls, Signals())
+    async def _connect(self, head_url: str) -> Servers:
+        return await self._stack.enter_async_context(connect_servers(head_url, self._token, RunOptions()))
 
-    async def _start(self) -> None:
+    async def _start(self) -> Servers:
         environ = read_environ()
         config = self._config or compose(environ, **self._names)
         config.checked()
-        instances = self._instances = list(config.instances.values())
-        self.agents = config.agents
-        self._limits = agent_limits(instances)
         log_dir = self._log_dir or self._stack.enter_context(log_folder())
-        options = options_from(config, environ, log_dir=log_dir)
-        self._executor, cell = await start_executor(
-            self._stack,
-            instances,
-            config,
-            options,
-            workers=self._workers,
-            on_worker_death=self._say,
-            say=self._say,
-        )
-        self._calls = cell.calls
+        options, observer = RunOptions(workers=self._workers), RunObserver(self._note, self._say)
+        instances = list(config.instances.values())
+        starting = start_servers(instances, config, environ, options, observer, log_dir=log_dir)
+        return await self._stack.enter_async_context(starting)
 
-
-async def _to_the_end(engine: Engine, executor: Executor) -> RunFinished:
-    began = time.monotonic()
-    state = await engine.run()
-    return finished_event(engine, executor, state, ending_note(engine, state), began)
+    def _note(self, event: Event) -> None:
+        if isinstance(event, InstanceDied):
+            self._say(event.note)
 
 
 def stamp_rows(rows: list[JsonObject], agents: Sequence[str]) -> list[JsonObject]:

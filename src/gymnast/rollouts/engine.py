@@ -25,7 +25,7 @@ from gymnast.rollouts.concurrency import ConcurrencyLimit
 from gymnast.rollouts.executor import Executor, Job
 from gymnast.rollouts.prospects import Prospects
 from gymnast.rollouts.reproducible import reproducible
-from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
+from gymnast.rollouts.retry import DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.rollouts.stacks import stack_of
 from gymnast.rollouts.tally import Tally
 from gymnast.store.manifest import RunState
@@ -57,7 +57,7 @@ class EngineOptions:
     """Rollouts in flight at most; None lets the engine find its level."""
     rollout_timeout_s: float = DEFAULT_ROLLOUT_TIMEOUT_S
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    give_up_after_s: float = 600.0
+    give_up_after_s: float = DEFAULT_GIVE_UP_AFTER_S
     """How long something may be out of reach before its rollouts are given up."""
     agent_limits: Mapping[str, int] = field(default_factory=dict)
     cap: int = DEFAULT_CAP

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnast.config import compose, read_environ
-from gymnast.rollouts.budget import Budget
-from gymnast.rollouts.conduct import Audience
-from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.feed import Feed
-from gymnast.rollouts.plan import PlanOptions
+from gymnast.rollouts.observer import RunObserver
+from gymnast.rollouts.options import run_options
 from gymnast.rollouts.record import Record
-from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
-from gymnast.rollouts.run import CollectRequest, collect_here, only_agent
+from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S
+from gymnast.rollouts.run import collect_run, collect_through_serve
 from gymnast.rollouts.verdict import parse_allowance
+from gymnast.runtime.heads import find_head
+from gymnast.runtime.unsandboxed import without_sandbox
 from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
 from gymnast.types.events import Event, RunStarted
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 
     from gymnast.config import Config
+    from gymnast.rollouts.options import OnChange
 
 
 async def collect(
-    source: str | Path,
+    source: str | Path | None,
     output: str | Path,
     *,
     environments: Sequence[str] = (),
@@ -38,18 +39,32 @@ async def collect(
     model_url: str | None = None,
     search_dirs: Sequence[Path] = (),
     config: Config | None = None,
+    unsafe_no_sandbox: bool = False,
+    head: str | None = None,
+    split: str | None = None,
     agent: str | None = None,
     num_repeats: int | Mapping[str, int] = 1,
-    params: Mapping[str, Any] | None = None,
     limit: int | None = None,
+    params: Mapping[str, Any] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    max_output_tokens: int | None = None,
+    prompt_config: str | Path | None = None,
+    add_seed: bool = False,
+    skip_bad_rows: bool = False,
     concurrency: int | None = None,
-    workers: int = 0,
-    resume: bool = False,
-    max_attempts: int = 3,
-    max_failed: int | str = 0,
     rollout_timeout_s: float = DEFAULT_ROLLOUT_TIMEOUT_S,
+    max_attempts: int = DEFAULT_ATTEMPTS,
+    max_failed: int | str = 0,
+    give_up_after_s: float = DEFAULT_GIVE_UP_AFTER_S,
     max_cost: float | None = None,
     max_tokens: int | None = None,
+    workers: int = 0,
+    resume: bool = False,
+    on_change: OnChange = "refuse",
+    retry_failed: bool = False,
+    overwrite: bool = False,
+    aggregate: bool = True,
     on_event: Callable[[Event], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Record]:
@@ -65,35 +80,57 @@ async def collect(
 
     Servers are named as on the command line (`environments=["mcqa"], model_url=…`), or given as a loaded `config`.
     """
-    found = config or compose(
-        read_environ(),
-        overrides=overrides,
-        config_paths=config_paths,
-        environments=environments,
-        model_type=model_type,
-        model=model,
-        model_url=model_url,
-        search_dirs=search_dirs,
-    )
-    found.checked()
-    request = CollectRequest(
-        source=found.roots.find(str(source)) or Path(source),
-        output=Path(output),
-        plan=PlanOptions(
-            agent=agent or only_agent(found.agents), repeats=num_repeats, limit=limit, params=params or {}
-        ),
-        engine=EngineOptions(
-            concurrency,
-            rollout_timeout_s,
-            RetryPolicy(max_attempts=max_attempts),
-            budget=Budget(max_cost, max_tokens),
-        ),
-        existing="resume" if resume else "refuse",
+    environ = read_environ()
+    if config is None:
+        config = compose(
+            environ,
+            overrides=overrides,
+            config_paths=config_paths,
+            environments=environments,
+            model_type=model_type,
+            model=model,
+            model_url=model_url,
+            search_dirs=search_dirs,
+            stub_policy=head is not None,
+        )
+    config.checked()
+    if unsafe_no_sandbox:
+        config, _ = without_sandbox(config)
+    options = run_options(
+        config,
+        output=output,
+        source=source,
+        split=split,
+        agent=agent,
+        num_repeats=num_repeats,
+        limit=limit,
+        params=params,
+        temperature=temperature,
+        top_p=top_p,
+        max_output_tokens=max_output_tokens,
+        prompt_config=prompt_config,
+        add_seed=add_seed,
+        skip_bad_rows=skip_bad_rows,
+        concurrency=concurrency,
+        rollout_timeout_s=rollout_timeout_s,
+        max_attempts=max_attempts,
+        give_up_after_s=give_up_after_s,
+        max_cost=max_cost,
+        max_tokens=max_tokens,
         workers=workers,
+        resume=resume,
+        on_change=on_change,
+        retry_failed=retry_failed,
+        overwrite=overwrite,
+        aggregate=aggregate,
     )
     feed, before = Feed(), _Before(on_event)
-    audience = Audience(before.listen, on_note or (lambda _: None), feed.watch, feed.put)
-    run = asyncio.create_task(collect_here(request, found, read_environ(), audience))
+    observer = RunObserver(before.listen, on_note or (lambda _: None), feed.watch, feed.put)
+    if head is None:
+        work = collect_run(options, config, environ, observer)
+    else:
+        work = collect_through_serve(options, *find_head(head, config, environ), observer)
+    run = asyncio.create_task(work)
     try:
         if resume:
             either: list[asyncio.Future[Any]] = [run, before.began]

@@ -14,16 +14,16 @@ import socket
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import orjson
 
 from gymnast import __version__
-from gymnast.errors import DataError, UserError
+from gymnast.errors import DataError, NotFoundError, UserError, suggest
 from gymnast.rollouts.changes import PlanChange, compare_plan, differences, plan_difference
 from gymnast.rollouts.identity import code_digests, settings_that_matter
-from gymnast.rollouts.plan import Planner, PlanOptions, PlanSummary, write_plan
+from gymnast.rollouts.plan import Planner, PlanSummary, write_plan
 from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Invocation, Manifest, RunState, read_manifest, write_manifest
@@ -35,26 +35,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.config import Instance
+    from gymnast.rollouts.options import Existing, RunOptions
     from gymnast.rollouts.plan import BadRow
     from gymnast.types.task import RolloutKey
 
-OnChange = Literal["refuse", "fork", "extend", "force"]
-Existing = Literal["refuse", "overwrite", "set_aside", "resume"]
-
 
 @dataclass(frozen=True, slots=True)
-class Preparation:
-    """What is needed to get a run ready."""
+class _Wanted:
+    """A run that is to be prepared, and where its agents and instances are known."""
 
-    source: Path
-    plan: PlanOptions
-    known_agents: Collection[str] | None
+    options: RunOptions
+    agents: Collection[str]
     instances_for: Callable[[Iterable[str]], list[Instance]]
-    """The instances that these agents need."""
-    existing: Existing = "refuse"
-    on_change: OnChange = "refuse"
-    in_chunks: bool = False
-    """Many will work on it, each on chunks of it."""
+    in_chunks: bool
+
+    @property
+    def source(self) -> Path:
+        assert self.options.source is not None, "a run in memory is not prepared"
+        return self.options.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +70,28 @@ class Prepared:
     is_new: bool = False
 
 
-def prepare(paths: RunPaths, wanted: Preparation) -> Prepared:
-    """Plan a new run, or check an old one. The run's lock must be held."""
-    there = paths.existing()
-    if there and wanted.existing == "resume" and paths.materialized_inputs.exists():
-        if paths.chunks in there and not wanted.in_chunks:
+def prepare_run(
+    options: RunOptions,
+    agents: Collection[str],
+    instances_for: Callable[[Iterable[str]], list[Instance]],
+    *,
+    in_chunks: bool = False,
+) -> Prepared:
+    """Plan a new run, or check an earlier one. The run's lock must be held.
+
+    `agents` are those that rows can name, `instances_for` gives the instances that some of them need; `in_chunks`: many
+    workers will share it.
+    """
+    agent, paths = options.plan.agent, options.paths
+    if agent is not None and agent not in agents:
+        raise NotFoundError(f"there is no agent '{agent}'", next=suggest(agent, agents))
+    wanted = _Wanted(options, agents, instances_for, in_chunks)
+    earlier = paths.existing()
+    if earlier and options.existing == "resume" and paths.materialized_inputs.exists():
+        if paths.chunks in earlier and not in_chunks:
             raise _worked_on_by_many(paths)
         return _resumed(paths, wanted)
-    if there and wanted.existing == "refuse":
+    if earlier and options.existing == "refuse":
         raise in_the_way(paths)
     return _planned(paths, wanted)
 
@@ -105,15 +117,15 @@ def _worked_on_by_many(paths: RunPaths) -> UserError:
 # --- new runs --------------------------------------------------------------------------------------------------------
 
 
-def _planned(paths: RunPaths, wanted: Preparation) -> Prepared:
+def _planned(paths: RunPaths, wanted: _Wanted) -> Prepared:
     """A new run. What stood under its name gives way only when the new plan is there."""
     target = paths.materialized_inputs
     temporary = target.with_name(target.name + ".planned")
     try:
-        summary = write_plan(wanted.source, temporary, wanted.plan, wanted.known_agents)
+        summary = write_plan(wanted.source, temporary, wanted.options.plan, wanted.agents)
         agents = dict(summary.rollouts_by_agent)
         instances = wanted.instances_for(agents)
-        warnings = _make_room(paths, wanted.existing)
+        warnings = _make_room(paths, wanted.options.existing)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
@@ -121,7 +133,7 @@ def _planned(paths: RunPaths, wanted: Preparation) -> Prepared:
         paths,
         source=_source(wanted.source, summary),
         plan=_plan(summary),
-        settings=settings_that_matter(instances, wanted.plan),
+        settings=settings_that_matter(instances, wanted.options.plan),
         instances=instances,
         requested=summary.requested,
     )
@@ -201,28 +213,28 @@ def _make_room(paths: RunPaths, existing: Existing) -> list[str]:
 # --- resumed runs ----------------------------------------------------------------------------------------------------
 
 
-def _resumed(paths: RunPaths, wanted: Preparation) -> Prepared:
+def _resumed(paths: RunPaths, wanted: _Wanted) -> Prepared:
     known = read_manifest(paths.manifest)
     old = known or adopted(paths)
     agents = {str(name): int(number) for name, number in old.plan["agents"].items()}
     instances = wanted.instances_for(agents)
     if known is None:  # what it was begun with is not known: from now on it is what it is now
-        settings, code = settings_that_matter(instances, wanted.plan), code_digests(instances)
+        settings, code = settings_that_matter(instances, wanted.options.plan), code_digests(instances)
         old = msgspec.structs.replace(old, settings=settings, code=code)
-    if wanted.on_change == "force":  # the old plan as it is, even if its source is gone
+    if wanted.options.on_change == "force":  # the old plan as it is, even if its source is gone
         return _continued(paths, old, agents, instances, None, forced=True)
-    planner = Planner(wanted.source, wanted.plan, wanted.known_agents)
+    planner = Planner(wanted.source, wanted.options.plan, wanted.agents)
     rows = compare_plan(paths.materialized_inputs, planner)
     if not rows.is_none:
-        planner = Planner(wanted.source, wanted.plan, wanted.known_agents)
+        planner = Planner(wanted.source, wanted.options.plan, wanted.agents)
         rows = plan_difference(paths.materialized_inputs, planner)
     other = _other_differences(old, wanted, instances)
     summary = planner.summary
     if rows.is_none and not other:
         return _continued(paths, old, agents, instances, summary)
-    if wanted.on_change == "fork":
+    if wanted.options.on_change == "fork":
         return _forked(paths, wanted, carry_over=not other)
-    if wanted.on_change == "extend" and rows.is_extension and not other:
+    if wanted.options.on_change == "extend" and rows.is_extension and not other:
         return _extended(paths, wanted, old)
     raise _refusal(paths, rows, other, wanted)
 
@@ -246,15 +258,15 @@ def _continued(
     return Prepared(paths, manifest, agents, instances, summary.bad_rows, summary.warnings)
 
 
-def _extended(paths: RunPaths, wanted: Preparation, old: Manifest) -> Prepared:
+def _extended(paths: RunPaths, wanted: _Wanted, old: Manifest) -> Prepared:
     """A larger plan in the place of the smaller one. What is settled stays settled."""
-    summary = write_plan(wanted.source, paths.materialized_inputs, wanted.plan, wanted.known_agents)
+    summary = write_plan(wanted.source, paths.materialized_inputs, wanted.options.plan, wanted.agents)
     agents = dict(summary.rollouts_by_agent)
     instances = wanted.instances_for(agents)
     grown = msgspec.structs.replace(
         old,
         source=_source(wanted.source, summary),
-        settings=settings_that_matter(instances, wanted.plan),
+        settings=settings_that_matter(instances, wanted.options.plan),
         code=code_digests(instances),
     )
     return _continued(paths, grown, agents, instances, summary)
@@ -265,7 +277,7 @@ def _recounted(counts: Counts, requested: int) -> Counts:
     return msgspec.structs.replace(counts, requested=requested, owed=owed)
 
 
-def _forked(paths: RunPaths, wanted: Preparation, *, carry_over: bool) -> Prepared:
+def _forked(paths: RunPaths, wanted: _Wanted, *, carry_over: bool) -> Prepared:
     """A run of its own beside the old one. Where only rows changed, scored rollouts of the others are taken along."""
     number = 1
     while (fork := RunPaths(paths.output.with_name(f"{paths.output.stem}_fork_{number}.jsonl"))).existing():
@@ -332,9 +344,9 @@ def _refuse_strangers(paths: RunPaths, planned: Container[RolloutKey]) -> None:
         )
 
 
-def _other_differences(old: Manifest, wanted: Preparation, instances: list[Instance]) -> list[str]:
+def _other_differences(old: Manifest, wanted: _Wanted, instances: list[Instance]) -> list[str]:
     """Settings and code that are not what the run was begun with."""
-    return changes_since(old, old.settings, settings_that_matter(instances, wanted.plan), instances)
+    return changes_since(old, old.settings, settings_that_matter(instances, wanted.options.plan), instances)
 
 
 def changes_since(
@@ -347,7 +359,7 @@ def changes_since(
     return found
 
 
-def _refusal(paths: RunPaths, rows: PlanChange, other: list[str], wanted: Preparation) -> UserError:
+def _refusal(paths: RunPaths, rows: PlanChange, other: list[str], wanted: _Wanted) -> UserError:
     said = [*rows.words(), *other[:10]] + ([f"… and {len(other) - 10} more"] if len(other) > 10 else [])
     listed = "\n".join(f"  {line}" for line in said)
     ways = "--fork runs the changed plan beside the old one, --force goes on with the old plan as it is"
@@ -357,7 +369,7 @@ def _refusal(paths: RunPaths, rows: PlanChange, other: list[str], wanted: Prepar
         ways = "submit it as it was, start over with --overwrite, or choose another --output"
     refused = (
         "--extend only adds rollouts, but more than that changed"
-        if wanted.on_change == "extend"
+        if wanted.options.on_change == "extend"
         else "the run is not what it was"
     )
     return UserError(f"{refused}:\n{listed}", where=str(paths.output), next=ways)

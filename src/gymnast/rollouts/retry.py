@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ATTEMPTS: Final = 3
 DEFAULT_ROLLOUT_TIMEOUT_S: Final = 7200.0
+DEFAULT_GIVE_UP_AFTER_S: Final = 600.0
 """How long an attempt may take."""
 _SMALLEST_BUDGET: Final = 100
 

@@ -7,7 +7,7 @@ asked for by name: rollouts whose judge had failed can be added to the run they 
 from __future__ import annotations
 
 import time
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +15,12 @@ import orjson
 
 from gymnast.errors import CallError, UserError
 from gymnast.kit.verify_call import checked_verdict
-from gymnast.rollouts.aggregate import write_aggregate_metrics
 from gymnast.rollouts.attempt import Outcome, ended_by, outcome_of
-from gymnast.rollouts.conduct import Conduct, conduct
-from gymnast.rollouts.limits import host_cap
-from gymnast.rollouts.reverify_plan import JUDGE_FAILED, environment_of, prepared_reverify
-from gymnast.rollouts.run import reachable
+from gymnast.rollouts.reverify_plan import JUDGE_FAILED, appends, environment_of, prepared_reverify
+from gymnast.rollouts.run import run_prepared
+from gymnast.rollouts.servers import Servers, reachable
 from gymnast.runtime.cell import Cell, options_from
 from gymnast.store.lines import numbered_lines
-from gymnast.store.paths import RunPaths
 from gymnast.types.failure import Stage
 from gymnast.types.task import ATTEMPT_INDEX, FAILURE_CLASS, agent_name_of, correlation_id
 from gymnast.types.tokens import LEDGER
@@ -35,40 +32,34 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.config import Config, Environ
-    from gymnast.rollouts.conduct import Audience
     from gymnast.rollouts.executor import Job
-    from gymnast.rollouts.reverify_plan import ReverifyRequest
+    from gymnast.rollouts.observer import RunObserver
+    from gymnast.rollouts.options import RunOptions
+    from gymnast.rollouts.reverify_plan import ReverifySource
     from gymnast.rollouts.stored import StoredResponses
     from gymnast.types.events import RunFinished
     from gymnast.wire.calls import Calls
 
 
-async def reverify(request: ReverifyRequest, config: Config, environ: Environ, audience: Audience) -> RunFinished:
+async def reverify(
+    source: ReverifySource, options: RunOptions, config: Config, environ: Environ, observer: RunObserver
+) -> RunFinished:
     """Score stored rollouts again. Everything that is started for it is stopped."""
-    agents = _agents_of(request.inputs)
+    agents = _agents_of(source.inputs)
     environments = {name: environment_of(config, name) for name in agents}
     instances = reachable(config, environments.values())
-    log_dir = RunPaths(request.output or request.rollouts).logs
     async with AsyncExitStack() as stack:
-        cell = Cell(instances, options_from(config, environ, log_dir=log_dir))
+        cell = Cell(instances, options_from(config, environ, log_dir=options.paths.logs))
         await stack.enter_async_context(cell)
-        if not request.judge_failed_only:
-            request = _named(request, await _doubtful(cell.calls, sorted(set(environments.values()))), audience)
-        stored = stack.enter_context(request.stored())
-        prepared = stack.enter_context(prepared_reverify(request, stored, agents, instances))
-
-        async def aggregate(finished: RunFinished) -> None:
-            if request.aggregate and finished.scored:
-                with suppress(OSError):
-                    await write_aggregate_metrics(prepared.paths, environments, instances, cell.calls)
-
-        how = Conduct(
-            replace(request.engine, cap=host_cap()),
-            retry_failed={JUDGE_FAILED} if request.output is None else False,
-            only=stored,
-            after=aggregate,
-        )
-        return await conduct(prepared, VerifyExecutor(cell.calls, stored, environments), how, audience)
+        if not source.judge_failed_only:
+            doubtful = await _doubtful(cell.calls, sorted(set(environments.values())))
+            options = _marked(source, options, doubtful, observer)
+        stored = stack.enter_context(source.responses())
+        prepared = stack.enter_context(prepared_reverify(source, options, stored, agents, instances))
+        retried = {JUDGE_FAILED} if appends(source, options) else False
+        options = replace(options, retry_failed=retried, only=stored)
+        servers = Servers(VerifyExecutor(cell.calls, stored, environments), cell.calls, list(agents), [])
+        return await run_prepared(prepared, servers, options, observer, verifiers=environments)
 
 
 class VerifyExecutor:
@@ -123,17 +114,20 @@ async def _doubtful(calls: Calls, environments: Iterable[str]) -> dict[str, str]
     return found
 
 
-def _named(request: ReverifyRequest, doubtful: Mapping[str, str], audience: Audience) -> ReverifyRequest:
+def _marked(
+    source: ReverifySource, options: RunOptions, doubtful: Mapping[str, str], observer: RunObserver
+) -> RunOptions:
     """Refuse doubtful environments, or mark what comes of them by its name."""
     if not doubtful:
-        return request
+        return options
     said = ", ".join(f"{name} ({mode})" for name, mode in doubtful.items())
-    if not request.force or request.output is None:
+    if not source.force:
         raise UserError(
             f"stored rollouts cannot be scored again safely by {said}",
             where="GET /reverify_mode, which must say stateless",
             next="--force does it anyway; the files are then named unsafe_…",
         )
-    marked = request.output.with_name(f"unsafe_{request.output.name}")
-    audience.say(f"warning: {said} may score stored rollouts otherwise than fresh ones; writing {marked}")
-    return replace(request, output=marked)
+    output = options.paths.output
+    marked = output.with_name(f"unsafe_{output.name}")
+    observer.say(f"warning: {said} may score stored rollouts otherwise than fresh ones; writing {marked}")
+    return replace(options, output=marked)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.errors import DataError, NotFoundError, UserError, suggest
 from gymnast.rollouts.changes import differences
-from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.identity import instance_settings
 from gymnast.rollouts.prepare import Prepared, adopted, gone_on, in_the_way, new_manifest
 from gymnast.rollouts.stored import StoredResponses
@@ -25,29 +24,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.config import Config, Instance
+    from gymnast.rollouts.options import RunOptions
     from gymnast.store.manifest import Manifest
 
 JUDGE_FAILED: Final = "judge_failed"
 
 
 @dataclass(frozen=True, slots=True)
-class ReverifyRequest:
-    """What is to be scored again, and where that goes."""
+class ReverifySource:
+    """The rollouts that are scored again. Where the new scores go is the output of the run's options."""
 
     rollouts: Path
     inputs: Path
-    output: Path | None
-    """None adds to the run itself, which only judge-failed rollouts can be."""
     judge_failed_only: bool = False
     limit: int | None = None
-    engine: EngineOptions = field(default_factory=EngineOptions)
-    existing: Literal["refuse", "overwrite", "resume"] = "refuse"
     force: bool = False
-    """Score again even where the environment does not say that this gives the same result."""
-    aggregate: bool = True
+    """Score again even where the environment does not promise the same result."""
 
-    def stored(self) -> StoredResponses:
-        """Where the responses are that are scored again."""
+    def responses(self) -> StoredResponses:
+        """The responses that are scored again."""
         if self.judge_failed_only:
             return StoredResponses(RunPaths(self.rollouts).failures, failure_class=JUDGE_FAILED)
         return StoredResponses(self.rollouts)
@@ -68,28 +63,38 @@ def environment_of(config: Config, agent: str) -> str:
     )
 
 
+def appends(source: ReverifySource, options: RunOptions) -> bool:
+    """Whether the new scores are added to the run itself, which only judge-failed rollouts can be."""
+    return options.output == source.rollouts and source.judge_failed_only
+
+
 @contextmanager
 def prepared_reverify(
-    request: ReverifyRequest, stored: StoredResponses, agents: dict[str, int], instances: list[Instance]
+    source: ReverifySource,
+    options: RunOptions,
+    stored: StoredResponses,
+    agents: dict[str, int],
+    instances: list[Instance],
 ) -> Iterator[Prepared]:
     """The run that the new scores go to, locked."""
-    source = RunPaths(request.rollouts)
-    paths = source if request.output is None else RunPaths(request.output)
-    if request.output is not None:
-        _refuse_to_touch(source, request.inputs, paths)
+    paths, is_appended = options.paths, appends(source, options)
+    if not is_appended:
+        _refuse_to_touch(RunPaths(source.rollouts), source.inputs, paths)
     if not len(stored):
-        what = f"no {JUDGE_FAILED} record with a response" if request.judge_failed_only else "no record"
+        what = f"no {JUDGE_FAILED} record with a response" if source.judge_failed_only else "no record"
         raise DataError(f"there is {what} to score again", where=str(stored.path))
     with RunLock(paths.lock), ExitStack() as stack:
-        if request.output is None:
+        if is_appended:
             manifest = gone_on(read_manifest(paths.manifest) or adopted(paths))
         else:
-            stack.enter_context(RunLock(source.lock))  # a run that is still being written is not scored again
-            is_resumed = request.existing == "resume" and paths.materialized_inputs.exists()
+            stack.enter_context(
+                RunLock(RunPaths(source.rollouts).lock)
+            )  # a run that is still being written is not scored again
+            is_resumed = options.existing == "resume" and paths.materialized_inputs.exists()
             manifest = (
-                _resumed(request, paths, instances)
+                _resumed(source, paths, instances)
                 if is_resumed
-                else _planned(request, stored, paths, agents, instances)
+                else _planned(source, options, stored, agents, instances)
             )
         paths.done.unlink(missing_ok=True)
         write_manifest(paths.manifest, manifest)
@@ -107,62 +112,63 @@ def _refuse_to_touch(source: RunPaths, inputs: Path, target: RunPaths) -> None:
 
 
 def _planned(
-    request: ReverifyRequest,
+    source: ReverifySource,
+    options: RunOptions,
     stored: StoredResponses,
-    paths: RunPaths,
     agents: dict[str, int],
     instances: list[Instance],
 ) -> Manifest:
     """Write the inputs of what is scored again; with it, in judge-failed mode, what was scored already."""
-    if paths.existing() and request.existing != "overwrite":
+    paths = options.paths
+    if paths.existing() and options.existing != "overwrite":
         raise in_the_way(paths)
     paths.remove()
-    rows = _write_inputs(request, stored, paths)
+    rows = _write_inputs(source, stored, paths)
     if not rows:
-        raise DataError("no record belongs to a row of the inputs", where=f"{stored.path} and {request.inputs}")
-    if request.judge_failed_only:
-        shutil.copyfile(request.rollouts, paths.output)
+        raise DataError("no record belongs to a row of the inputs", where=f"{stored.path} and {source.inputs}")
+    if source.judge_failed_only:
+        shutil.copyfile(source.rollouts, paths.output)
     return new_manifest(
         paths,
-        source=_source(request),
+        source=_source_of(source),
         plan={"rows": rows, "agents": agents},
-        settings=_settings(request, instances),
+        settings=_settings(source, instances),
         instances=instances,
         requested=rows,
     )
 
 
-def _write_inputs(request: ReverifyRequest, stored: StoredResponses, paths: RunPaths) -> int:
+def _write_inputs(source: ReverifySource, stored: StoredResponses, paths: RunPaths) -> int:
     """The rows to be scored again, and those that are scored and only copied."""
-    scored = StoredResponses(request.rollouts) if request.judge_failed_only else None
+    scored = StoredResponses(source.rollouts) if source.judge_failed_only else None
     rows = chosen = 0
     with ExitStack() as stack:
         copied = stack.enter_context(scored) if scored is not None else ()
         out = stack.enter_context(replaced(paths.materialized_inputs))
-        for number, line in numbered_lines(request.inputs):
+        for number, line in numbered_lines(source.inputs):
             key = key_of_line(line)
             if key is None:
-                where = f"{request.inputs} line {number}"
+                where = f"{source.inputs} line {number}"
                 raise DataError("a materialized input has no task and rollout index", where=where)
             if key.packed in copied:
                 out.write(line + b"\n")
                 rows += 1
-            elif key.packed in stored and (request.limit is None or chosen < request.limit):
+            elif key.packed in stored and (source.limit is None or chosen < source.limit):
                 out.write(line + b"\n")
                 rows += 1
                 chosen += 1
     return rows
 
 
-def _resumed(request: ReverifyRequest, paths: RunPaths, instances: list[Instance]) -> Manifest:
+def _resumed(source: ReverifySource, paths: RunPaths, instances: list[Instance]) -> Manifest:
     old = read_manifest(paths.manifest)
     if old is None:
         raise DataError("there is no manifest to resume from", where=str(paths.manifest), next="use --overwrite")
     changed = differences(
         {"source": old.source, "settings": old.settings},
-        {"source": _source(request), "settings": _settings(request, instances)},
+        {"source": _source_of(source), "settings": _settings(source, instances)},
     )
-    if changed and not request.force:
+    if changed and not source.force:
         listed = "\n".join(f"  {line}" for line in changed[:10])
         raise UserError(
             f"the run is not what it was:\n{listed}",
@@ -172,11 +178,11 @@ def _resumed(request: ReverifyRequest, paths: RunPaths, instances: list[Instance
     return gone_on(old, forced=bool(changed))
 
 
-def _source(request: ReverifyRequest) -> dict[str, Any]:
-    files = {"inputs": request.inputs, "rollouts": request.rollouts}
+def _source_of(source: ReverifySource) -> dict[str, Any]:
+    files = {"inputs": source.inputs, "rollouts": source.rollouts}
     return {"reverify": {name: {"path": str(path), "bytes": path.stat().st_size} for name, path in files.items()}}
 
 
-def _settings(request: ReverifyRequest, instances: list[Instance]) -> dict[str, Any]:
-    chosen = {"judge_failed_only": request.judge_failed_only, "limit": request.limit}
+def _settings(source: ReverifySource, instances: list[Instance]) -> dict[str, Any]:
+    chosen = {"judge_failed_only": source.judge_failed_only, "limit": source.limit}
     return {"reverify": chosen, **instance_settings(instances)}

@@ -22,12 +22,13 @@ from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.compat.nemo_gym.trajectories import attach_trajectory
 from gymnast.config import read_environ
 from gymnast.rollouts.aggregate import metrics_entry, stripped_row
-from gymnast.rollouts.conduct import Audience
 from gymnast.rollouts.engine import EngineOptions
+from gymnast.rollouts.observer import RunObserver
+from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.plan import Planner, PlanOptions
 from gymnast.rollouts.prompt import read_template
 from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
-from gymnast.rollouts.run import CollectRequest, collect_remote
+from gymnast.rollouts.run import collect_through_serve
 from gymnast.rollouts.skills import skills_ref
 from gymnast.store.lines import numbered_lines
 from gymnast.store.paths import RunPaths
@@ -144,7 +145,7 @@ class RolloutCollectionHelper(BaseModel):
         """A whole run with its files; returns the rows of its output."""
         head = ServerClient.load_head_server_config()
         url = f"http://{head.host}:{head.port}"
-        request = CollectRequest(
+        options = RunOptions(
             source=Path(config.input_jsonl_fpath),
             output=Path(config.output_jsonl_fpath),
             plan=config.plan(),
@@ -157,7 +158,7 @@ class RolloutCollectionHelper(BaseModel):
             aggregate=not config.disable_aggregation,
             token_form="items",
         )
-        await collect_remote(request, url, token_for(url), Audience(lambda _: None, lambda _: None))
+        await collect_through_serve(options, url, token_for(url), RunObserver())
         return (_rows(Path(config.output_jsonl_fpath)),)
 
     def _preprocess_rows_from_config(self, config: RolloutCollectionConfig) -> list[dict[str, Any]]:

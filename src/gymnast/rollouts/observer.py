@@ -1,0 +1,39 @@
+"""Who is told what happens in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gymnast.rollouts.book import Take
+    from gymnast.rollouts.engine import Engine, Listen
+    from gymnast.rollouts.snapshot import Snapshot
+
+Say = Callable[[str], None]
+TakeSnapshot = Callable[[], "Snapshot"]
+Watch = Callable[["Engine", TakeSnapshot], AbstractContextManager[object]]
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class RunObserver:
+    """Receives a run's events, messages and outcomes."""
+
+    listen: Listen = _ignore
+    """Every event."""
+    say: Say = _ignore
+    """Warnings and notes for a person."""
+    watch: Watch = lambda *_: nullcontext()
+    """Given the engine when it starts; the context it returns is open while the engine runs."""
+    take: Take | None = None
+    """Every outcome that is kept for good."""
+
+    def warn(self, warnings: list[str]) -> None:
+        for warning in warnings:
+            self.say(f"warning: {warning}")

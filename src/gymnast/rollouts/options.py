@@ -1,0 +1,151 @@
+"""The options of a run, in one object: what is collected, where it goes and how it is worked on.
+
+Every way to start a run makes a `RunOptions` and hands it on: the command line, `gymnast.collect`, `Collector`, the
+`ng_` commands, workers of a run in chunks and re-verification. `run_options` makes one from the flat options that
+people write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gymnast.errors import UserError
+from gymnast.rollouts.budget import Budget
+from gymnast.rollouts.engine import EngineOptions
+from gymnast.rollouts.plan import PlanOptions
+from gymnast.rollouts.prompt import read_template
+from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
+from gymnast.rollouts.splits import write_split
+from gymnast.store.paths import RunPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Mapping
+
+    from gymnast.config import Config
+    from gymnast.types.json import JsonObject
+    from gymnast.types.tokens import TokenForm
+
+OnChange = Literal["refuse", "fork", "extend", "force"]
+"""What a resume does when inputs or settings changed since the run started."""
+Existing = Literal["refuse", "overwrite", "set_aside", "resume"]
+"""What happens to an earlier run under the same name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """A run. Everything has a default but the files, which a run in memory does not have."""
+
+    source: Path | None = None
+    output: Path | None = None
+    plan: PlanOptions = field(default_factory=PlanOptions)
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    existing: Existing = "refuse"
+    on_change: OnChange = "refuse"
+    retry_failed: bool | Container[str] = False
+    """Retry rollouts that failed for good: all, or those of some failure kinds."""
+    only: Container[int] | None = None
+    """Packed keys of the rollouts to run; None runs everything that is owed."""
+    workers: int = 0
+    """Worker processes; 0 runs everything in this one."""
+    aggregate: bool = True
+    request_debug: bool = False
+    token_form: TokenForm | None = None
+    """How records store the tokens of model calls; None: as the configuration says."""
+
+    @property
+    def paths(self) -> RunPaths:
+        assert self.output is not None, "a run in memory has no files"
+        return RunPaths(self.output)
+
+
+def run_options(
+    config: Config | None,
+    *,
+    output: str | Path,
+    source: str | Path | None = None,
+    split: str | None = None,
+    agent: str | None = None,
+    num_repeats: int | Mapping[str, int] = 1,
+    limit: int | None = None,
+    params: Mapping[str, Any] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    max_output_tokens: int | None = None,
+    deep_merge: bool = True,
+    prompt_config: str | Path | None = None,
+    skills: JsonObject | None = None,
+    add_seed: bool = False,
+    skip_bad_rows: bool = False,
+    concurrency: int | None = None,
+    rollout_timeout_s: float = DEFAULT_ROLLOUT_TIMEOUT_S,
+    max_attempts: int = DEFAULT_ATTEMPTS,
+    give_up_after_s: float = DEFAULT_GIVE_UP_AFTER_S,
+    max_cost: float | None = None,
+    max_tokens: int | None = None,
+    workers: int = 0,
+    existing: Existing = "refuse",
+    resume: bool = False,
+    overwrite: bool = False,
+    on_change: OnChange = "refuse",
+    retry_failed: bool = False,
+    aggregate: bool = True,
+    token_form: TokenForm | None = None,
+) -> RunOptions:
+    """Options as people write them, checked and completed by the configuration (None where a serve has it)."""
+    values = config.values if config is not None else {}
+    given = {"temperature": temperature, "top_p": top_p, "max_output_tokens": max_output_tokens}
+    overrides = {**(values.get("responses_create_params") or {}), **(params or {})}
+    overrides |= {name: value for name, value in given.items() if value is not None}
+    return RunOptions(
+        source=_source(config, source, split, Path(output), resume=resume),
+        output=Path(output),
+        plan=PlanOptions(
+            agent=agent or (only_agent(config.agents) if config is not None else None),
+            repeats=num_repeats,
+            limit=limit,
+            add_seed=add_seed,
+            params=overrides,
+            deep_merge=deep_merge,
+            template=read_template(_find(config, prompt_config, "the prompt template")) if prompt_config else None,
+            skills=skills,
+            skip_bad_rows=skip_bad_rows,
+        ),
+        engine=EngineOptions(
+            concurrency,
+            rollout_timeout_s,
+            RetryPolicy(max_attempts=max_attempts),
+            give_up_after_s,
+            budget=Budget(max_cost, max_tokens),
+        ),
+        existing="resume" if resume else "overwrite" if overwrite else existing,
+        on_change=on_change,
+        retry_failed=retry_failed,
+        workers=workers,
+        aggregate=aggregate,
+        request_debug=bool(values.get("global_aiohttp_client_request_debug")),
+        token_form=token_form,
+    )
+
+
+def only_agent(agents: Iterable[str]) -> str | None:
+    """The agent for rows that name none: the only one there is."""
+    names = list(agents)
+    return names[0] if len(names) == 1 else None
+
+
+def _source(config: Config | None, source: str | Path | None, split: str | None, output: Path, *, resume: bool) -> Path:
+    if (source is None) == (split is None):
+        raise UserError("a run needs either an input file or a split", next="give --input FILE or --split TYPE")
+    if split is not None:
+        assert config is not None, "splits are configured"
+        return write_split(config, split, RunPaths(output).split(split))
+    assert source is not None
+    if resume and config is not None:  # a resumed run has its plan, even if its source is gone
+        return config.roots.find(str(source)) or Path(source)
+    return _find(config, source, "the input file")
+
+
+def _find(config: Config | None, path: str | Path, what: str) -> Path:
+    return config.roots.require(str(path), what) if config is not None else Path(path)
