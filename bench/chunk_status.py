@@ -18,18 +18,18 @@ from pathlib import Path
 from chunked import planned, worked_on
 
 from gymnast.store.chunk_layout import ChunkLayout
-from gymnast.store.chunk_look import read_chunk_plan
+from gymnast.store.chunk_state import read_chunk_plan
 from gymnast.store.paths import RunPaths
 
 STATUS = """
 import json, sys, time
 from pathlib import Path
-from gymnast.cluster.account import run_account
+from gymnast.chunks.status import read_run_status
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.paths import RunPaths
 layout = ChunkLayout.of(RunPaths(Path(sys.argv[1])))
 started = time.perf_counter()
-account = run_account(layout)
+account = read_run_status(layout)
 print(json.dumps([time.perf_counter() - started, account.requested, account.scored, account.unsettled]))
 """
 

@@ -51,17 +51,17 @@ def measured(kind: str, port: int, source: Path, chunk_rows: int) -> tuple[float
     """Seconds of CPU and of the tail of one way, in this process."""
     import uvloop
 
-    from gymnast.cluster.order import ConfigNames
-    from gymnast.cluster.planning import InChunks, plan_run
-    from gymnast.cluster.work import work
-    from gymnast.cluster.workplace import compose_for, open_workplace
+    from gymnast.chunks.worker_spec import ConfigArguments
+    from gymnast.chunks.planning import ChunkingOptions, plan_run
+    from gymnast.chunks.worker import run_worker
+    from gymnast.chunks.worker_context import compose_config, open_worker_context
     from gymnast.config import read_environ
     from gymnast.rollouts.conduct import Audience
     from gymnast.rollouts.engine import EngineOptions
     from gymnast.rollouts.plan import PlanOptions
     from gymnast.rollouts.run import CollectRequest, collect_here
 
-    names = ConfigNames(
+    names = ConfigArguments(
         environments=("mcqa",),
         overrides=("+model_endpoint_readiness_timeout_seconds=0",),
         model="mock",
@@ -77,9 +77,9 @@ def measured(kind: str, port: int, source: Path, chunk_rows: int) -> tuple[float
     if kind == "collect":
         uvloop.run(collect_here(request, config, environ, audience))
     else:
-        planned = plan_run(request, config, names, InChunks(chunk_rows=chunk_rows))
-        place = open_workplace(planned.paths, planned.order)
-        uvloop.run(work(place, compose_for(planned.order, environ), environ, audience))
+        planned = plan_run(request, config, names, ChunkingOptions(chunk_rows=chunk_rows))
+        context = open_worker_context(planned.paths, planned.spec)
+        uvloop.run(run_worker(context, compose_config(planned.spec, environ), environ, audience))
     return clock.cpu_s, clock.tail_s
 
 
@@ -92,7 +92,7 @@ def _composed(names: Any) -> Any:
         overrides=names.overrides,
         model=names.model,
         model_url=names.model_url,
-    ).checked()
+    ).require_valid()
 
 
 def side_by_side(port: int, source: Path, chunk_rows: int) -> list[tuple[float, float]]:

@@ -11,14 +11,14 @@ from unittest.mock import patch
 import msgspec
 from running import row
 
-from gymnast.cluster.chunks import cut, plan_rows
-from gymnast.cluster.held_chunk import HeldChunk, read_rows
-from gymnast.cluster.lease import claim, write_beat, write_end
-from gymnast.cluster.order import ConfigNames, WorkOrder, write_order
+from gymnast.chunks.partition import cut_chunks, read_plan_rows
+from gymnast.chunks.held_chunk import HeldChunk, read_rows
+from gymnast.chunks.lease import claim, write_heartbeat, write_end
+from gymnast.chunks.worker_spec import ConfigArguments, WorkerSpec, write_worker_spec
 from gymnast.rollouts.prepare import new_manifest
 from gymnast.store.chunk_files import ChunkPlan, Holder
 from gymnast.store.chunk_layout import ChunkLayout
-from gymnast.store.chunk_look import look_at_chunk
+from gymnast.store.chunk_state import read_folder_state
 from gymnast.store.manifest import write_manifest
 from gymnast.store.paths import RunPaths
 
@@ -39,40 +39,40 @@ def planned(folder: Path, tasks: int, repeats: int, chunk_rows: int, row_bytes: 
     write_manifest(paths.manifest, manifest)
     layout = ChunkLayout.of(paths)
     layout.chunks.mkdir(parents=True)
-    chunks = tuple(cut(plan_rows(paths.materialized_inputs), chunk_rows))
+    chunks = tuple(cut_chunks(read_plan_rows(paths.materialized_inputs), chunk_rows))
     found = ChunkPlan(run_id=manifest.run_id, rows=rows, size_bytes=size, crc32=0, requested=rows, chunks=chunks)
     layout.plan.write_bytes(msgspec.json.encode(found))
-    write_order(layout, WorkOrder(run_id=manifest.run_id, config=ConfigNames()))
+    write_worker_spec(layout, WorkerSpec(run_id=manifest.run_id, config=ConfigArguments()))
     return paths
 
 
 def worked_on(paths: RunPaths, plan: ChunkPlan, *, done: float = 1.0, answer_bytes: int = 600) -> None:
     """Records in the order in which concurrent rollouts end; a share of the chunks is still held."""
-    chance, layout = random.Random(0), ChunkLayout.of(paths)
+    rng, layout = random.Random(0), ChunkLayout.of(paths)
     with patch.object(os, "fsync"):  # it is the reading that is measured
         for number, chunk in enumerate(plan.chunks):
-            look = look_at_chunk(layout.chunk(chunk.id), plan.run_id)
-            won = claim(look, holder=Holder(worker=f"w{number % 300}", host=f"node{number % 75}"), token=f"t{number}")
+            folder_state = read_folder_state(layout.chunk(chunk.id), plan.run_id)
+            won = claim(folder_state, holder=Holder(worker=f"w{number % 300}", host=f"node{number % 75}"), token=f"t{number}")
             assert won is not None
-            held = HeldChunk(chunk, won, look.folder, read_rows(paths.materialized_inputs, chunk))
+            held = HeldChunk(chunk, won, folder_state.folder, read_rows(paths.materialized_inputs, chunk))
             is_done = number < done * len(plan.chunks)
-            _write(held, chance, answer_bytes, share=1.0 if is_done else 0.5)
+            _write(held, rng, answer_bytes, share=1.0 if is_done else 0.5)
             if is_done:
                 write_end(held.folder, held.lease, held.end(0.0))
             else:
-                write_beat(held.folder, held.lease, held.next_beat(0.0, in_flight=32, is_draining=False))
-                _write(held, chance, answer_bytes, share=0.1)
+                write_heartbeat(held.folder, held.lease, held.next_heartbeat(0.0, in_flight=32, is_draining=False))
+                _write(held, rng, answer_bytes, share=0.1)
             held.close()
 
 
-def _write(held: HeldChunk, chance: random.Random, answer_bytes: int, *, share: float) -> None:
+def _write(held: HeldChunk, rng: random.Random, answer_bytes: int, *, share: float) -> None:
     rows = [row for _ in range(int(len(held.unstarted) * share)) if (row := held.next_row()) is not None]
-    rows.sort(key=lambda row: row.number + 64 * chance.random())
+    rows.sort(key=lambda row: row.number + 64 * rng.random())
     for one in rows:
-        held.keep_scored(one.key, _record(one.line, one.key.task, one.key.rollout, answer_bytes))
-    waiting = held.waiting()
-    waiting.write()
-    held.committed(waiting)
+        held.record_scored(one.key, _record(one.line, one.key.task, one.key.rollout, answer_bytes))
+    write = held.take_pending()
+    write.write()
+    held.confirm(write)
 
 
 def _record(line: bytes, task: int, rollout: int, answer_bytes: int) -> bytes:

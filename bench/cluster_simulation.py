@@ -23,10 +23,10 @@ from running import row
 from simulated_cluster import Clock, Ground, Job, Operations, durations, ideal_makespan
 from simulated_worker import Losses, Worker, World, here_and_now
 
-from gymnast.cluster.lease import DEFAULT_HEARTBEAT_S, DEFAULT_LEASE_S
-from gymnast.cluster.merge import merge
-from gymnast.cluster.order import ConfigNames
-from gymnast.cluster.planning import InChunks, PlannedRun, plan_run
+from gymnast.chunks.lease import DEFAULT_HEARTBEAT_S, DEFAULT_LEASE_S
+from gymnast.chunks.merge import merge
+from gymnast.chunks.worker_spec import ConfigArguments
+from gymnast.chunks.planning import ChunkingOptions, PlannedRun, plan_run
 from gymnast.config import compose, read_environ
 from gymnast.rollouts.plan import PlanOptions
 from gymnast.rollouts.run import CollectRequest
@@ -51,7 +51,7 @@ def main() -> None:
         parser.add_argument(f"--{one.name.replace('_', '-')}", type=type(one.default), default=one.default)
     given = parser.parse_args()
     ground = Ground(**{one.name: getattr(given, one.name) for one in fields(Ground)})
-    how = InChunks(
+    how = ChunkingOptions(
         workers=ground.jobs,
         chunk_rows=given.chunk_rows,
         lease_s=given.lease_s,
@@ -67,7 +67,7 @@ def main() -> None:
         sys.exit(1)
 
 
-def simulated(ground: Ground, how: InChunks, tasks: int, repeats: int, seed: int) -> dict[str, Any]:
+def simulated(ground: Ground, how: ChunkingOptions, tasks: int, repeats: int, seed: int) -> dict[str, Any]:
     """One run, from its plan to its merge."""
     began = time.monotonic()
     memory = Path("/dev/shm")
@@ -75,7 +75,7 @@ def simulated(ground: Ground, how: InChunks, tasks: int, repeats: int, seed: int
         planned = plan(Path(folder), how, tasks, repeats)
         clock, losses = Clock(), Losses()
         lengths = durations(ground, tasks * repeats, seed)
-        world = World(clock, planned, lengths, repeats, ground.slots, planned.order.work, losses)
+        world = World(clock, planned, lengths, repeats, ground.slots, planned.spec.options, losses)
         operations = Operations(clock, folder)
 
         def start(name: str, job: Job) -> Worker:
@@ -107,12 +107,12 @@ def simulated(ground: Ground, how: InChunks, tasks: int, repeats: int, seed: int
         }
 
 
-def plan(folder: Path, how: InChunks, tasks: int, repeats: int) -> PlannedRun:
+def plan(folder: Path, how: ChunkingOptions, tasks: int, repeats: int) -> PlannedRun:
     """The run, planned as `gymnast submit` does."""
     source = folder / "tasks.jsonl"
     source.write_text("".join(json.dumps(row(number)) + "\n" for number in range(tasks)))
     config = compose(read_environ(), environments=["mcqa"], config_paths=[DEMO])
-    names = ConfigNames(environments=("mcqa",), config_paths=(DEMO,), folder=str(folder))
+    names = ConfigArguments(environments=("mcqa",), config_paths=(DEMO,), folder=str(folder))
     plan_options = PlanOptions(agent="mcqa_simple_agent", repeats=repeats)
     return plan_run(CollectRequest(source, folder / "x.jsonl", plan_options), config, names, how)
 

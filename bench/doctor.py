@@ -82,24 +82,24 @@ def _failure(task: int, rollout: int) -> dict[str, Any]:
 
 def write_logs(folder: Path, size_bytes: int) -> None:
     """Talk of a server, much of it alike and some of it not, with a traceback now and then."""
-    chance = random.Random(0)
+    rng = random.Random(0)
     folder.mkdir()
     with (folder / "mcqa.log").open("w") as stream:
         written = 0
         while written < size_bytes:
-            lines = [_line(chance) for _ in range(2000)]
+            lines = [_line(rng) for _ in range(2000)]
             lines.append(
                 "Traceback (most recent call last):\n  File \"app.py\", line 7, in verify\nKeyError: 'grader'\n"
             )
             written += stream.write("".join(lines))
 
 
-def _line(chance: random.Random) -> str:
-    stamp = f"2026-01-01 10:{chance.randrange(60):02d}:{chance.randrange(60):02d}"
-    if chance.random() < 0.1:
-        return f"{stamp} INFO reply id={chance.getrandbits(64):016x} text={'words and words ' * 8}\n"
+def _line(rng: random.Random) -> str:
+    stamp = f"2026-01-01 10:{rng.randrange(60):02d}:{rng.randrange(60):02d}"
+    if rng.random() < 0.1:
+        return f"{stamp} INFO reply id={rng.getrandbits(64):016x} text={'words and words ' * 8}\n"
     return (
-        f"{stamp} INFO rollout {chance.randrange(10**6)} verified in {chance.randrange(900)} ms, {'more talk ' * 6}\n"
+        f"{stamp} INFO rollout {rng.randrange(10**6)} verified in {rng.randrange(900)} ms, {'more talk ' * 6}\n"
     )
 
 

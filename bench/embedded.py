@@ -17,11 +17,11 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 
-from gymnast.hub.responses_api_models.embedded_model.batching import Batch, Generation
-from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
-from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors
-from gymnast.hub.responses_api_models.embedded_model.transformer import Shape, Transformer
-from gymnast.tokens.engine import Sampling
+from gymnast.builtin.responses_api_models.embedded_model.batching import Batch, Generation
+from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
+from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors
+from gymnast.builtin.responses_api_models.embedded_model.transformer import Shape, Transformer
+from gymnast.tokens.backend import Sampling
 
 
 def products_per_s(shape: Shape, batch: int, steps: int) -> float:
@@ -44,9 +44,9 @@ def products_per_s(shape: Shape, batch: int, steps: int) -> float:
 
 def decoded_per_s(transformer: Transformer, batch: int, prompt: int, tokens: int) -> tuple[float, float]:
     """Prompt tokens and sampled tokens per second, with sampling at temperature 1."""
-    core, chance = Batch(transformer, max_batch=batch), np.random.default_rng(0)
+    core, rng = Batch(transformer, max_batch=batch), np.random.default_rng(0)
     for seed in range(batch):
-        ids = chance.integers(0, transformer.shape.vocabulary, prompt).tolist()
+        ids = rng.integers(0, transformer.shape.vocabulary, prompt).tolist()
         core.add(Generation(ids, Sampling(), seed, tokens))
     started, prefilled = time.process_time(), 0.0
     for _ in range(-(-batch * prompt // 512)):
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     os.sched_setaffinity(0, {0})
-    shape = Shape.of_config(json.loads((SHIPPED / "config.json").read_text()))
+    shape = Shape.from_config(json.loads((SHIPPED / "config.json").read_text()))
     transformer = Transformer(shape, read_tensors(SHIPPED / "model.safetensors"))
     yardstick = max(products_per_s(shape, asked.batch, 20) for _ in range(5))
     runs = [decoded_per_s(transformer, asked.batch, asked.prompt, asked.tokens) for _ in range(3)]

@@ -82,7 +82,7 @@ from gymnast.runtime.cell import Cell, options_from
 from gymnast.runtime.listener import loop_factory
 
 async def main():
-    config = load_config(environ=read_environ(), initial=INITIAL, search_dirs=[Path(sys.argv[1])]).checked()
+    config = load_config(environ=read_environ(), initial=INITIAL, search_dirs=[Path(sys.argv[1])]).require_valid()
     async with Cell(list(config.instances.values()), options_from(config, read_environ())) as cell:
         print(len(cell.instances), flush=True)
         sys.stdin.readline()
@@ -129,15 +129,15 @@ def checkout(folder: Path, names: list[str], text: str) -> None:
 async def call_costs(folder: Path) -> dict[str, float]:
     """CPU seconds of a verify call, the best of many rounds, by environment."""
     from gymnast.config import load_config, read_environ
-    from gymnast.runtime.cell import Cell, options_from
+    from gymnast.runtime.cell import Cell, make_cell_options
     from gymnast.wire.calls import Scope
 
     checkout(folder, ["native"], NATIVE)
     checkout(folder, ["foreign"], FOREIGN)
     initial = {name: block(name) for name in ("native", "foreign")}
-    config = load_config(environ=read_environ(), initial=initial, search_dirs=[folder]).checked()
+    config = load_config(environ=read_environ(), initial=initial, search_dirs=[folder]).require_valid()
     best = dict.fromkeys(initial, 1.0)
-    async with Cell(list(config.instances.values()), options_from(config, read_environ())) as cell:
+    async with Cell(list(config.instances.values()), make_cell_options(config, read_environ())) as cell:
         for _ in range(60):
             for name in initial:
                 assert (await cell.calls.call(name, "/verify", BODY, Scope())).body["reward"] == 1.0
@@ -168,10 +168,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        costs = asyncio.run(call_costs(Path(place)))
-        starting(Path(place), 1)  # warm the file cache
-        ready_s, size_mb = min(starting(Path(place), 20) for _ in range(3))
+    with tempfile.TemporaryDirectory() as folder:
+        costs = asyncio.run(call_costs(Path(folder)))
+        starting(Path(folder), 1)  # warm the file cache
+        ready_s, size_mb = min(starting(Path(folder), 20) for _ in range(3))
     ratio = costs["foreign"] / costs["native"]
     rows = [
         ("verify, native", costs["native"] * 1e6, "µs", "yardstick", True),

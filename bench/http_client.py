@@ -19,7 +19,7 @@ import uvloop
 from rollout_cost import WORKLOADS, _bodies
 from running import OUR_CORE, policy
 
-from gymnast.wire.http_client import HttpClient, header_items, target_of
+from gymnast.wire.http_client import HttpClient, header_items, parse_target
 
 HEADERS = {"content-type": "application/json", "authorization": "Bearer key"}
 
@@ -28,7 +28,7 @@ async def rounds(port: int, calls: int, concurrency: int) -> dict[str, float]:
     """CPU seconds per call of each client."""
     body = _bodies(WORKLOADS[0])[0]
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
-    target, headers = target_of(url), header_items(HEADERS)
+    target, headers = parse_target(url), header_items(HEADERS)
     connector = aiohttp.TCPConnector(limit=0)
     async with (
         HttpClient() as ours,

@@ -20,14 +20,14 @@ from pathlib import Path
 from chunked import planned, worked_on
 
 from gymnast.store.chunk_layout import ChunkLayout
-from gymnast.store.chunk_look import read_chunk_plan
-from gymnast.store.chunk_records import pieces_of_run
+from gymnast.store.chunk_state import read_chunk_plan
+from gymnast.store.chunk_records import run_record_files
 from gymnast.store.paths import RunPaths
 
 MERGE = """
 import resource, sys, time
 from pathlib import Path
-from gymnast.cluster.merge import merge
+from gymnast.chunks.merge import merge
 from gymnast.store.paths import RunPaths
 started = time.perf_counter()
 merge(RunPaths(Path(sys.argv[1])))
@@ -37,7 +37,7 @@ print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru
 
 def copied(paths: RunPaths) -> float:
     """Seconds of copying every shard into one file."""
-    pieces = pieces_of_run(ChunkLayout.of(paths)).scored
+    pieces = run_record_files(ChunkLayout.of(paths)).scored
     target = paths.output.with_name("copy")
     started = time.perf_counter()
     with target.open("wb", buffering=1 << 20) as out:
@@ -77,7 +77,7 @@ def main() -> None:
             took, size_mb = merged(paths)
             merges.append(took)
             most_mb = max(most_mb, size_mb)
-        size = sum(piece.size_bytes for piece in pieces_of_run(ChunkLayout.of(paths)).scored)
+        size = sum(piece.size_bytes for piece in run_record_files(ChunkLayout.of(paths)).scored)
     found = {
         "rows": given.tasks * given.repeats,
         "gb": size / 1e9,

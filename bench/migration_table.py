@@ -24,7 +24,7 @@ from typing import Any
 
 from running import memory_mb, policy, row, write_into
 
-from gymnast.config.roots import HUB
+from gymnast.config.roots import BUILTIN
 
 HERE = Path(__file__).parent
 COLLECT = [sys.executable, "-m", "gymnast.cli.main", "collect", "--json"]
@@ -85,7 +85,7 @@ class Measuring:
         return Ours(f"{found.said} (one model call each; how many there is not known)")
 
     def _rollouts(self, environment: str, rollouts: int, concurrency: int, tool_calls: int = 0) -> Ours:
-        source = HUB / "resources_servers" / environment / "data" / "example.jsonl"
+        source = BUILTIN / "resources_servers" / environment / "data" / "example.jsonl"
         repeats = rollouts // sum(1 for _ in source.open("rb"))
         with policy("--tool-calls", str(tool_calls)) as port:
             words = ["-e", environment, "-m", "mock", "--model-url", f"http://127.0.0.1:{port}/v1"]
@@ -99,7 +99,7 @@ class Measuring:
         )
 
     def one_rollout(self) -> Ours:
-        source = HUB / "resources_servers" / "mcqa" / "data" / "example.jsonl"
+        source = BUILTIN / "resources_servers" / "mcqa" / "data" / "example.jsonl"
         cost = timed([*COLLECT, "-e", "mcqa", *DEMO, "-i", str(source), "--limit", "1", "-o", str(self._output())])
         self._finished(cost)
         return Ours(f"{cost.wall_s:.1f} s for the whole command", cost.wall_s)

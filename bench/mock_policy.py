@@ -87,7 +87,7 @@ class Policy(asyncio.Protocol):
     tool_calls = 0
     faults = 0.0
     capacity: Capacity | None = None
-    chance = random.Random(0)
+    rng = random.Random(0)
     requests: Counter[int] = Counter()
     rejected: Counter[int] = Counter()
 
@@ -120,7 +120,7 @@ class Policy(asyncio.Protocol):
     def _answer(self, good: bytes) -> None:
         second = int(time.time())
         self.requests[second] += 1
-        if self.faults and self.chance.random() < self.faults:
+        if self.faults and self.rng.random() < self.faults:
             self._fail(good)
         elif self.capacity is None:
             self.write(good)
@@ -130,7 +130,7 @@ class Policy(asyncio.Protocol):
 
     def _fail(self, good: bytes) -> None:
         assert self._transport is not None
-        way = self.chance.randrange(4)
+        way = self.rng.randrange(4)
         if way < 2:
             self.write(ERROR if way else BUSY)
         else:

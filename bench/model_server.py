@@ -35,8 +35,8 @@ TEXT = "What a long question this is, and it goes on and on. " * 38  # about 2 K
 
 def conversion_ms(rounds: int) -> float:
     """CPU milliseconds of converting one call there and back; the best of the rounds."""
-    from gymnast.wire.dialects.chat_reply import response_of_completion
-    from gymnast.wire.dialects.chat_request import chat_request
+    from gymnast.wire.dialects.chat_replies import completion_to_response
+    from gymnast.wire.dialects.chat_requests import params_to_chat
     from gymnast.wire.validate import validate_params
 
     tool = {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}, "strict": True}
@@ -73,8 +73,8 @@ def conversion_ms(rounds: int) -> float:
         began = time.process_time()
         for _ in range(1000):
             params = validate_params(asked)
-            chat_request(params)
-            response_of_completion(cast("Any", completion), params, model="m", new_id=str, parse_thinking=True)
+            params_to_chat(params)
+            completion_to_response(cast("Any", completion), params, model="m", new_id=str, parse_thinking=True)
         best = min(best, time.process_time() - began)
     return best  # a thousand calls: seconds of all are milliseconds of one
 

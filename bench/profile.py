@@ -34,15 +34,15 @@ print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru
 def write_run(folder: Path, tasks: int, repeats: int) -> tuple[Path, Path]:
     """The files of a finished run: rewards differ, texts are as long as they are in practice."""
     inputs, rollouts = folder / f"{tasks}_materialized_inputs.jsonl", folder / f"{tasks}.jsonl"
-    chance = random.Random(0)
+    rng = random.Random(0)
     with inputs.open("w") as planned, rollouts.open("w") as scored:
         for task in range(tasks):
             params = row(task, 3500)
-            rate = chance.random()
+            rate = rng.random()
             for rollout in range(repeats):
                 identity = {"_ng_task_index": task, "_ng_rollout_index": rollout}
                 planned.write(compact({**params, "agent_ref": {"name": "mcqa_simple_agent"}, **identity}) + "\n")
-                scored.write(compact(_record(params, identity, chance, rate)) + "\n")
+                scored.write(compact(_record(params, identity, rng, rate)) + "\n")
     return inputs, rollouts
 
 
@@ -51,8 +51,8 @@ def compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _record(params: dict[str, Any], identity: dict[str, int], chance: random.Random, rate: float) -> dict[str, Any]:
-    tokens, right = chance.randrange(20, 400), chance.random() < rate
+def _record(params: dict[str, Any], identity: dict[str, int], rng: random.Random, rate: float) -> dict[str, Any]:
+    tokens, right = rng.randrange(20, 400), rng.random() < rate
     text = "so it goes, " * (tokens // 4) + "\\boxed{B}"
     message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
     usage = {"input_tokens": 200, "output_tokens": tokens, "total_tokens": 200 + tokens}
@@ -60,7 +60,7 @@ def _record(params: dict[str, Any], identity: dict[str, int], chance: random.Ran
         "responses_create_params": params["responses_create_params"],
         "response": {"id": "r", "output": [message], "usage": usage},
         "reward": float(right),
-        "extracted_answer": "B" if right else chance.choice("AC"),
+        "extracted_answer": "B" if right else rng.choice("AC"),
         **identity,
         "agent_ref": {"name": "mcqa_simple_agent"},
     }

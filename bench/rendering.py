@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from gymnast.tokens.chat_template import ChatTemplate
-from gymnast.tokens.engine import Generated, Sampling
+from gymnast.tokens.backend import GeneratedTokens, Sampling
 from gymnast.tokens.hf_tokenizer import read_model_files
 from gymnast.tokens.load import load_renderer
 from gymnast.tokens.rendering import Extension, ForkReason
-from gymnast.tokens.session import TokenSession
+from gymnast.tokens.conversation import TokenConversation
 from gymnast.tokens.template import TemplateRenderer
 
 WORDS = [
@@ -79,7 +79,7 @@ def trained(folder: Path) -> TemplateRenderer:
     """A byte-level vocabulary of a few thousand tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    chance = random.Random(0)
+    rng = random.Random(0)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -90,27 +90,27 @@ def trained(folder: Path) -> TemplateRenderer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([text(chance, 400) for _ in range(200)], trainer)
+    tokenizer.train_from_iterator([text(rng, 400) for _ in range(200)], trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
     return load_renderer(folder, chat_template=TEMPLATE, family="qwen2_5")
 
 
-def text(chance: random.Random, words: int) -> str:
+def text(rng: random.Random, words: int) -> str:
     """So many words."""
-    return " ".join(chance.choice(WORDS) for _ in range(words))
+    return " ".join(rng.choice(WORDS) for _ in range(words))
 
 
 def conversation(renderer: TemplateRenderer, turns: int, tokens: int) -> list[dict[str, Any]]:
     """A tool loop of so many turns and, all in all, about so many tokens."""
-    chance = random.Random(1)
+    rng = random.Random(1)
     messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Go."}]
-    size = len(renderer.tokenizer.encode(text(chance, 1000))) / 1000
+    size = len(renderer.tokenizer.encode(text(rng, 1000))) / 1000
     words = max(1, int(tokens / turns / size) - 40)
     for turn in range(turns):
-        function = {"name": f"tool_{turn % 8}", "arguments": json.dumps({"query": text(chance, 4)})}
+        function = {"name": f"tool_{turn % 8}", "arguments": json.dumps({"query": text(rng, 4)})}
         call = {"id": f"call{turn:05d}", "type": "function", "function": function}
-        messages.append({"role": "assistant", "content": text(chance, words // 3), "tool_calls": [call]})
-        result = text(chance, words - words // 3)
+        messages.append({"role": "assistant", "content": text(rng, words // 3), "tool_calls": [call]})
+        result = text(rng, words - words // 3)
         messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
     return messages
 
@@ -128,13 +128,13 @@ def seconds(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, fl
 
 def last_turn(renderer: TemplateRenderer, messages: list[dict[str, Any]]) -> Callable[[], object]:
     """A whole turn of the ledger, at the end of the conversation: history matched, bridge, what was sampled kept."""
-    session = TokenSession(renderer, "model")
+    session = TokenConversation(renderer, "model")
 
-    def sampled(answer: dict[str, Any]) -> Generated:
+    def sampled(answer: dict[str, Any]) -> GeneratedTokens:
         ids = [*renderer.tokenizer.encode(answer["content"]), renderer.stop_token_ids[0]]
-        return Generated(ids, [-1.0] * len(ids), "stop")
+        return GeneratedTokens(ids, [-1.0] * len(ids), "stop")
 
-    def turn(end: int, answer: dict[str, Any], made: Generated) -> None:
+    def turn(end: int, answer: dict[str, Any], made: GeneratedTokens) -> None:
         session.finish(session.begin(messages[:end], TOOLS, {}), Sampling(), made, answer)
 
     for end in range(2, len(messages), 2):
@@ -155,7 +155,7 @@ def measure(renderer: TemplateRenderer, folder: Path, source: str, turns: int, t
     assert isinstance(renderer.bridge(history, sampled, new, TOOLS, {}), Extension)
     backend, template = Tokenizer.from_file(str(folder / "tokenizer.json")), ChatTemplate(source)
     works: dict[str, Callable[[], object]] = {
-        "yardstick": lambda: backend.encode(template.render(messages, TOOLS, {}, to_generate=True)).ids,
+        "yardstick": lambda: backend.encode(template.render(messages, TOOLS, {}, add_generation_prompt=True)).ids,
         "prompt": lambda: renderer.prompt(messages, TOOLS, {}),
         "bridge": lambda: renderer.bridge(history, sampled, new, TOOLS, {}),
         "ledger": last_turn(renderer, messages),

@@ -52,7 +52,7 @@ def main() -> None:
 
 def write_run(folder: Path, tasks: int, repeats: int) -> Path:
     """A run of mcqa rollouts: rewards by a task's difficulty, lengths that vary, a few failures."""
-    chance = random.Random(0)
+    rng = random.Random(0)
     words = [f"word{number}" for number in range(2000)]
     began, total = time.perf_counter(), 0
     output = folder / "large.jsonl"
@@ -62,14 +62,14 @@ def write_run(folder: Path, tasks: int, repeats: int) -> Path:
         (folder / "large_failures.jsonl").open("w") as failed,
     ):
         for task in range(tasks):
-            given, skill = row(task), chance.betavariate(0.6, 0.6)
+            given, skill = row(task), rng.betavariate(0.6, 0.6)
             for rollout in range(repeats):
                 key = {"_ng_task_index": task, "_ng_rollout_index": rollout}
                 asked.write(json.dumps({**given, "agent_ref": {"name": "mcqa_simple_agent"}, **key}) + "\n")
-                if chance.random() < 0.002:
+                if rng.random() < 0.002:
                     failed.write(json.dumps(failure(key)) + "\n")
                     continue
-                line = json.dumps(record(given, key, skill, chance, words)) + "\n"
+                line = json.dumps(record(given, key, skill, rng, words)) + "\n"
                 total += len(line)
                 scored.write(line)
     count, took_s = tasks * repeats, time.perf_counter() - began
@@ -78,12 +78,12 @@ def write_run(folder: Path, tasks: int, repeats: int) -> Path:
 
 
 def record(
-    given: dict[str, Any], key: dict[str, int], skill: float, chance: random.Random, words: list[str]
+    given: dict[str, Any], key: dict[str, int], skill: float, rng: random.Random, words: list[str]
 ) -> dict[str, Any]:
     """A scored rollout of about 4 KB."""
-    said = " ".join(chance.choices(words, k=chance.randint(200, 620)))
+    said = " ".join(rng.choices(words, k=rng.randint(200, 620)))
     text = {"type": "output_text", "text": said, "annotations": []}
-    tokens = max(8, int(chance.lognormvariate(6.0, 0.8)))
+    tokens = max(8, int(rng.lognormvariate(6.0, 0.8)))
     return {
         "responses_create_params": given["responses_create_params"],
         "response": {
@@ -96,8 +96,8 @@ def record(
             ],
             "usage": {"input_tokens": 40, "output_tokens": tokens, "total_tokens": 40 + tokens},
         },
-        "reward": float(chance.random() < skill),
-        "extracted_answer": chance.choice("ABC"),
+        "reward": float(rng.random() < skill),
+        "extracted_answer": rng.choice("ABC"),
         **key,
         "agent_ref": {"name": "mcqa_simple_agent"},
     }

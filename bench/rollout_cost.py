@@ -104,7 +104,7 @@ def in_process(port: int, workload: Workload, tasks: Path, rollouts: int, concur
     from gymnast.rollouts.conduct import Audience
     from gymnast.rollouts.run import collect_here
 
-    config = load_config(_overrides(workload, port), environ=read_environ()).checked()
+    config = load_config(_overrides(workload, port), environ=read_environ()).require_valid()
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder:
         request = _request(tasks, Path(folder) / "x.jsonl", workload, rollouts, concurrency)
@@ -167,22 +167,22 @@ def _overrides(workload: Workload, port: int) -> list[str]:
 
 def _bodies(workload: Workload) -> list[dict[str, Any]]:
     """The chat bodies of one rollout, as the engine makes them."""
-    from gymnast.wire.dialects.chat_request import chat_request
+    from gymnast.wire.dialects.chat_requests import params_to_chat
 
     row = json.loads(_example(workload).read_text().splitlines()[0])
     params: Any = row["responses_create_params"]
     call = {"type": "function_call", "call_id": "call_1", "name": "increment_counter", "arguments": '{"count": 3}'}
     result = {"type": "function_call_output", "call_id": "call_1", "output": '{"success":true}'}
     return [
-        {**chat_request(cast("Any", {**params, "input": params["input"] + [call, result] * turn}))[0], "model": "mock"}
+        {**params_to_chat(cast("Any", {**params, "input": params["input"] + [call, result] * turn}))[0], "model": "mock"}
         for turn in range(workload.model_calls)
     ]
 
 
 def _example(workload: Workload) -> Path:
-    from gymnast.config.roots import HUB
+    from gymnast.config.roots import BUILTIN
 
-    return HUB / "resources_servers" / workload.environment / "data" / "example.jsonl"
+    return BUILTIN / "resources_servers" / workload.environment / "data" / "example.jsonl"
 
 
 def _quiet(_: str) -> None:
@@ -300,7 +300,7 @@ def measure_workload(index: int, workload: Workload, tasks: Path, rollouts: int,
                 beside = {"kind": "a", "port": port, **common, "rollouts": times * rollouts}
                 own = {"kind": kind, **extra[kind], **common, "rollouts": rollouts}
                 pairs = [measure(beside, own) for _ in range(rounds)]
-                bare_ms, cpu_ms[kind] = (_cpu_ms([pair[place] for pair in pairs]) for place in (0, 1))
+                bare_ms, cpu_ms[kind] = (_cpu_ms([pair[position] for pair in pairs]) for position in (0, 1))
                 cpu_ms.setdefault("a", bare_ms)
                 ratios[kind] = bare_ms / cpu_ms[kind]
             rows += [_row(workload, concurrency, kind, cpu_ms[kind], ratios[kind]) for kind in NAMES]

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from gymnast.kit.sandbox import Limits, Sandbox, SandboxSettings, open_sandbox
+from gymnast.sandbox import Limits, Sandbox, SandboxSettings, open_sandbox
 
 CODE = "print(1)"
 ROUNDS = 5

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from gymnast.cluster.site import Site
+from gymnast.executors.site import Site
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,15 @@ class Clock:
 
 def durations(ground: Ground, rollouts: int, seed: int) -> array[float]:
     """How long each rollout takes, whoever runs it."""
-    chance = random.Random(f"durations/{seed}")
+    rng = random.Random(f"durations/{seed}")
     middle = math.log(ground.mean_s) - ground.spread**2 / 2
-    return array("d", (min(chance.lognormvariate(middle, ground.spread), ground.longest_s) for _ in range(rollouts)))
+    return array("d", (min(rng.lognormvariate(middle, ground.spread), ground.longest_s) for _ in range(rollouts)))
 
 
 def delay_s(ground: Ground, seed: int, job: int, start: int) -> float:
     """How long a job's n-th start takes: waiting for a place, then loading the weights."""
-    chance = random.Random(f"start/{seed}/{job}/{start}")
-    return chance.expovariate(1 / ground.queue_s) + ground.start_up_s * chance.uniform(2 / 3, 4 / 3)
+    rng = random.Random(f"start/{seed}/{job}/{start}")
+    return rng.expovariate(1 / ground.queue_s) + ground.start_up_s * rng.uniform(2 / 3, 4 / 3)
 
 
 def ideal_makespan(ground: Ground, lengths: array[float], seed: int) -> float:

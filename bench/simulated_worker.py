@@ -1,4 +1,4 @@
-"""A worker on the virtual clock: the package's own tending, finder, book and leases, over real files.
+"""A worker on the virtual clock: the package's own upkeep, finder, run store and leases, over real files.
 
 Only the engine is simulated: it starts a row where a slot is free and keeps a record when the row's time is over.
 """
@@ -13,16 +13,15 @@ from typing import Any
 
 from simulated_cluster import Clock, Job
 
-from gymnast.cluster import tending as tending_module
-from gymnast.cluster import visit as visit_module
-from gymnast.cluster.chunk_book import ChunkBook
-from gymnast.cluster.finder import Clock as WorkerClock
-from gymnast.cluster.finder import Finder
-from gymnast.cluster.lease import Watch
-from gymnast.cluster.order import WorkOptions
-from gymnast.cluster.planning import PlannedRun
-from gymnast.cluster.tending import Tending
-from gymnast.rollouts.book import LATER
+from gymnast.chunks import batched_writes, heartbeat, supplier, upkeep
+from gymnast.chunks.run_store import ChunkRunStore
+from gymnast.chunks.finder import Clock as WorkerClock
+from gymnast.chunks.finder import Finder
+from gymnast.chunks.lease import LeaseMonitor
+from gymnast.chunks.worker_spec import WorkerOptions
+from gymnast.chunks.planning import PlannedRun
+from gymnast.chunks.upkeep import ChunkUpkeep
+from gymnast.rollouts.run_store import NOT_YET
 from gymnast.store.chunk_files import Holder
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 
@@ -58,7 +57,7 @@ class World:
     lengths: array[float]
     repeats: int
     slots: int
-    options: WorkOptions
+    options: WorkerOptions
     losses: Losses
     last_kept: float = 0.0
     """When the last record was on disk."""
@@ -73,12 +72,12 @@ def here_and_now() -> None:
     async def inline(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return function(*arguments, **options)
 
-    for module in (tending_module, visit_module):
+    for module in (batched_writes, heartbeat, supplier, upkeep):
         module.asyncio = _Inline(inline)  # type: ignore[attr-defined]
 
 
 class _Inline:
-    """asyncio, as far as `tending` uses it outside `run`."""
+    """asyncio, as far as upkeep uses it outside `run`."""
 
     def __init__(self, to_thread: Callable[..., Any]) -> None:
         self.to_thread = to_thread
@@ -105,17 +104,17 @@ class _Tally:
 
 
 class Worker:
-    """The simulated engine and the real tending of one worker."""
+    """The simulated engine and the real upkeep of one worker."""
 
-    paused = False
+    is_paused = False
 
     def __init__(self, name: str, job: Job, world: World) -> None:
         self._world = world
         self._job = job
         options, planned, clock = world.options, world.planned, world.clock
         self.limit, self.tally = _Limit(world.slots), _Tally()
-        self.draining: str | None = None
-        self.held = False
+        self.drain_reason: str | None = None
+        self.is_held = False
         self.in_flight: dict[RolloutKey, float] = {}
         """When each was begun."""
         self._copies: set[RolloutKey] = set()
@@ -129,20 +128,20 @@ class Worker:
             planned.plan,
             planned.paths.materialized_inputs,
             Holder(worker=f"w{name}", host=f"n{name}", job=name),
-            Watch(options.lease_s),
+            LeaseMonitor(options.lease_s),
             worker_clock,
             speculates=options.speculates,
         )
-        self._book = ChunkBook(planned.plan.run_id, "run", planned.plan.requested)
-        self._owed = self._book.owed()
-        self._tending = Tending(planned.layout, self._book, self, finder, options, worker_clock, lambda _: None)  # type: ignore[arg-type]
+        self._store = ChunkRunStore(planned.plan.run_id, "run", planned.plan.requested)
+        self._owed = self._store.owed()
+        self._upkeep = ChunkUpkeep(planned.layout, self._store, self, finder, options, worker_clock, lambda _: None)  # type: ignore[arg-type]
         self._turn()
 
     # --- what the scheduler does to it -------------------------------------------------------------------------------
 
     def drain(self, grace_s: float) -> None:
         """Begin nothing more; give up what is still in flight when the grace is over."""
-        self.draining = "its time is nearly up"
+        self.drain_reason = "its time is nearly up"
         self._leave_if_done()
         self._world.clock.after(grace_s, self._give_up)
 
@@ -161,37 +160,37 @@ class Worker:
         self._is_dead = True
         losses = self._world.losses
         self._lose_in_flight()
-        for held in self._book.held.values():
-            lines = bytes(held.scored.waiting()).split(b"\n")[:-1]
+        for held in self._store.held.values():
+            lines = bytes(held.scored.take_pending()).split(b"\n")[:-1]
             losses.unsaved_s += sum(self._world.length_s(_key(line)) for line in lines)
             held.close()
 
-    # --- what tending asks of an engine ------------------------------------------------------------------------------
+    # --- what upkeep uses of an engine -------------------------------------------------------------------------------
 
     @property
-    def is_at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         return not self.in_flight
 
-    def nudge(self) -> None:
+    def refill(self) -> None:
         """Begin rows while slots are free."""
-        while len(self.in_flight) < self._world.slots and self.draining is None and not self.held:
+        while len(self.in_flight) < self._world.slots and self.drain_reason is None and not self.is_held:
             owed = next(self._owed, None)
-            if owed is None or owed is LATER:
+            if owed is None or owed is NOT_YET:
                 self._has_all = owed is None
                 return
             key, _ = owed
             self.in_flight[key] = self._world.clock.now
-            if self._book.is_copy(key):
+            if self._store.is_speculative(key):
                 self._copies.add(key)
             self._world.clock.after(self._world.length_s(key), lambda key=key: self._ended(key))  # type: ignore[misc]
 
     def hold(self, *, held: bool) -> None:
-        self.held = held
+        self.is_held = held
 
     def abandon(self, is_lost: Callable[[RolloutKey], bool]) -> None:
         for key in [key for key in self.in_flight if is_lost(key)]:
             self._lose(key, "abandoned_s")
-        self.nudge()
+        self.refill()
 
     def _lose(self, key: RolloutKey, how: str) -> None:
         how = "copied_s" if key in self._copies else how
@@ -204,21 +203,21 @@ class Worker:
     def _ended(self, key: RolloutKey) -> None:
         if self._is_dead or key not in self.in_flight:
             return
-        if self._book.is_copy(key):
+        if self._store.is_speculative(key):
             self._lose(key, "copied_s")
         else:
             del self.in_flight[key]
             self._copies.discard(key)
         line = b'{"reward":1.0,"%b":%d,"%b":%d}' % (TASK_INDEX.encode(), key.task, ROLLOUT_INDEX.encode(), key.rollout)
-        self._book.keep_scored(key, line)
+        self._store.record_scored(key, line)
         self.tally.done += 1
         self._look_what_is_kept()
-        self.nudge()
+        self.refill()
         self._turn_within(TURN_S)
 
     def _look_what_is_kept(self) -> None:
         """A copy that counts now is kept when its chunk is claimed, without anything having ended."""
-        if (kept := self._book.counts().scored) > self._kept:
+        if (kept := self._store.counts().scored) > self._kept:
             self._kept, self._world.last_kept = kept, self._world.clock.now + TURN_S
 
     def _turn_within(self, delay_s: float) -> None:
@@ -231,20 +230,19 @@ class Worker:
     def _turn(self) -> None:
         if self._is_dead or self.has_left:
             return
-        _finish(self._tending.turn())
-        _finish(self._tending.supply())
+        _finish(self._upkeep.step())
+        _finish(self._upkeep.supplier.supply())
         self._look_what_is_kept()
-        self.nudge()
+        self.refill()
         self._leave_if_done()
-        is_busy = self._book.pending_bytes or (self._book.hungry.is_set() and self.draining is None)
+        is_busy = self._store.pending_bytes or (self._store.needs_rows.is_set() and self.drain_reason is None)
         self._turn_within(TURN_S if is_busy else self._world.options.heartbeat_s / 4)
 
     def _leave_if_done(self) -> None:
-        if not self.in_flight and (self.draining is not None or self._has_all) and not self.has_left:
-            _finish(self._tending.commit())
-            _finish(self._tending.release_all(self.draining))
+        if not self.in_flight and (self.drain_reason is not None or self._has_all) and not self.has_left:
+            _finish(self._upkeep.hand_back(self.drain_reason))
             self.has_left = True
-            self._job.left(drained=self.draining is not None)
+            self._job.left(drained=self.drain_reason is not None)
 
 
 def _key(line: bytes) -> RolloutKey:

@@ -22,7 +22,7 @@ from typing import Any
 
 import gymnast
 from gymnast.config import compose, read_environ
-from gymnast.config.roots import HUB
+from gymnast.config.roots import BUILTIN
 from gymnast.runtime.garbage import rare_garbage_collection
 from gymnast.train import BatchOptions, Metrics, Sample, StreamOptions, collect_batch, stream
 from gymnast.types.task import RolloutKey
@@ -30,28 +30,28 @@ from gymnast.types.task import RolloutKey
 MODEL = '''
 import asyncio
 
-from gymnast.hub.responses_api_models.embedded_model.app import EmbeddedModel, EmbeddedModelSettings
+from gymnast.builtin.responses_api_models.embedded_model.app import EmbeddedModel, EmbeddedModelSettings
 
 
 class Remembering:
     """Gives the same answer to the same prompt."""
 
-    def __init__(self, engine):
-        self._engine, self._known = engine, {}
+    def __init__(self, backend):
+        self._backend, self._known = backend, {}
 
-    async def generate(self, prompt_ids, sampling, who):
+    async def generate(self, prompt_ids, sampling, caller):
         key = tuple(prompt_ids)
         if key not in self._known:
-            self._known[key] = asyncio.ensure_future(self._engine.generate(prompt_ids, sampling, who))
+            self._known[key] = asyncio.ensure_future(self._backend.generate(prompt_ids, sampling, caller))
         return await asyncio.shield(self._known[key])
 
 
 class RememberingModel(EmbeddedModel):
     settings: EmbeddedModelSettings
 
-    def __init__(self, name, settings, surroundings):
-        super().__init__(name, settings, surroundings)
-        self._tokens._engine = Remembering(self._tokens._engine)
+    def __init__(self, name, settings, context):
+        super().__init__(name, settings, context)
+        self._tokens._backend = Remembering(self._tokens._backend)
 '''
 CONFIG = {
     "policy_model": {
@@ -105,7 +105,7 @@ async def in_a_process(given: argparse.Namespace, tasks: int) -> dict[str, Any]:
 
 async def measured(given: argparse.Namespace) -> dict[str, Any]:
     """Collect once."""
-    rows = [json.loads(line) for line in (HUB / "resources_servers/shop_lookup/data/example.jsonl").open()]
+    rows = [json.loads(line) for line in (BUILTIN / "resources_servers/shop_lookup/data/example.jsonl").open()]
     tasks = ({**rows[number % len(rows)], "_ng_task_index": number} for number in range(given.tasks))
     metrics = Metrics()
     with tempfile.TemporaryDirectory() as folder, rare_garbage_collection():
@@ -148,11 +148,11 @@ class Replayed:
         self._lines = lines
 
     async def run(self, rows: Any, **_: Any) -> Any:
-        for place, row in enumerate(rows):
-            if place % 64 == 0:
+        for position, row in enumerate(rows):
+            if position % 64 == 0:
                 await asyncio.sleep(0)
             key = RolloutKey(row["_ng_task_index"], row["_ng_rollout_index"])
-            yield row, gymnast.Record(key, self._lines[place % len(self._lines)])
+            yield row, gymnast.Record(key, self._lines[position % len(self._lines)])
 
 
 async def replayed(collector: gymnast.Collector, rows: list[Any]) -> Replayed:

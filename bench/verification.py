@@ -24,10 +24,10 @@ from typing import Any
 
 import psutil
 
-from gymnast.authoring.check import find_environment, opened
-from gymnast.config.roots import HUB
+from gymnast.checks.environment import find_environment, open_subject
+from gymnast.config.roots import BUILTIN
 from gymnast.errors import UserError
-from gymnast.kit.conformance.subject import Subject, play
+from gymnast.checks.conformance.subject import Subject, play
 from gymnast.runtime.listener import loop_factory
 from gymnast.types.failure import Stage
 
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    every = sorted(path.parent.parent.name for path in HUB.glob("resources_servers/*/data/verifier_cases.jsonl"))
+    every = sorted(path.parent.parent.name for path in BUILTIN.glob("resources_servers/*/data/verifier_cases.jsonl"))
     names = asked.names or every
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         speeds = [runner.run(speed_of(name, asked.seconds, asked.concurrency)) for name in names]
@@ -76,8 +76,8 @@ def main() -> None:
 async def speed_of(name: str, seconds: float, concurrency: int) -> Speed:
     """Play the environment's good cases over and over."""
     try:
-        candidate = find_environment(name)
-        async with opened(candidate, None) as subject:
+        target = find_environment(name)
+        async with open_subject(target, None) as subject:
             requests = [case.request for case in subject.cases if case.expected_reward is not None]
             if not requests:
                 return Speed(name, problem="no cases with a reward")
@@ -122,10 +122,10 @@ def cpu_of_tree() -> float:
 async def math_ratio(concurrency: int) -> dict[str, float]:
     """Both score the same answers on all cores, in turns; medians over the rounds, each against its neighbour."""
     rounds = [[math_pair(random.Random(f"{number}/{k}")) for k in range(PAIRS)] for number in range(ROUNDS)]
-    candidate = find_environment(MATH)
+    target = find_environment(MATH)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         direct_rate(pool, rounds[0][:64])
-        async with opened(candidate, None) as subject:
+        async with open_subject(target, None) as subject:
             await our_rate(subject, rounds[0][:64], concurrency)
             found = [(await our_rate(subject, pairs, concurrency), direct_rate(pool, pairs)) for pairs in rounds]
     wall = statistics.median(ours[0] / direct[0] for ours, direct in found)
@@ -163,11 +163,11 @@ def math_request(expected: str, text: str) -> dict[str, Any]:
     }
 
 
-def math_pair(chance: random.Random) -> tuple[str, str]:
+def math_pair(rng: random.Random) -> tuple[str, str]:
     """A right answer of about a kilobyte, in one of several forms."""
-    a, b = chance.randint(2, 997), chance.randint(2, 997)
+    a, b = rng.randint(2, 997), rng.randint(2, 997)
     working = "\n".join(f"We have $x_{{{k}}} = {a} + {b * k}$, and so $y = {a * k}$." for k in range(20))
-    expected, end = chance.choice(
+    expected, end = rng.choice(
         [
             (f"{a}", f"Therefore $\\boxed{{{a}}}$."),
             (f"\\frac{{{a}}}{{{b}}}", f"Therefore $$\\boxed{{\\dfrac{{{a}}}{{{b}}}}}$$"),

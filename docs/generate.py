@@ -13,24 +13,12 @@ from typing import TYPE_CHECKING
 
 from gymnast.compat.ng import COMMANDS as NG_COMMANDS
 from gymnast.doctor.rules.registry import RULES
-from gymnast.types.failure import KINDS, Layer
+from gymnast.types.failure import KINDS, LAYERS
 
 if TYPE_CHECKING:
     from gymnast.doctor.rules.rule import Rule
 
 HERE = Path(__file__).parent
-
-LAYERS = {
-    Layer.INFRA: "processes, hosts, network, files",
-    Layer.MODEL_SERVING: "the policy endpoint: startup, readiness, throughput",
-    Layer.CONFIG: "names, keys and addresses in the configuration",
-    Layer.DATA_SCHEMA: "rows that do not fit what reads them",
-    Layer.VERIFIER: "environments: sessions, tools, scoring, judges",
-    Layer.CACHE_RESUME: "files of earlier runs",
-    Layer.THROUGHPUT: "deadlines and concurrency",
-    Layer.AGENT: "the agent's own code",
-    Layer.SANDBOX: "where model-written code runs",
-}
 
 
 def failures_page() -> str:
@@ -49,8 +37,8 @@ def failures_page() -> str:
         "",
     ]
     for kind in KINDS.values():
-        again = "trying again may help" if kind.retryable else "trying again cannot help"
-        lines += [f"### {kind.name}", "", f"Layer `{kind.layer.value}`; {again}. Next: {kind.hint}.", ""]
+        retry = "a retry may help" if kind.retryable else "a retry cannot help"
+        lines += [f"### {kind.name}", "", f"Layer `{kind.layer.value}`; {retry}. Next: {kind.hint}.", ""]
     return "\n".join(lines)
 
 
@@ -112,8 +100,8 @@ def rules_page() -> str:
     lines = [
         "# Doctor's rules",
         "",
-        "What `gymnast doctor` can find, by layer. Each rule looks at facts only (files, logs, the scheduler, what is",
-        "running) and is found at one of the eight steps of looking, which `gymnast doctor RUN --steps` shows.",
+        "What `gymnast doctor` can find, by layer. Each rule uses facts only (files, logs, the scheduler, what is running)",
+        "from one of the eight examination steps, which `gymnast doctor RUN --steps` shows.",
         "Generated from `gymnast/doctor/rules`; edit the rules there.",
         "",
     ]

@@ -30,10 +30,10 @@ from safetensors.torch import save_file
 from transformers import LlamaForCausalLM
 
 from gymnast import Collector
-from gymnast.hub.graded_tasks import Generator, rows
-from gymnast.hub.resources_servers.arithmetic.tasks import GENERATOR as ARITHMETIC
-from gymnast.hub.resources_servers.shop_lookup.tasks import GENERATOR as SHOP_LOOKUP
-from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
+from gymnast.builtin.graded_tasks import Generator, rows
+from gymnast.builtin.resources_servers.arithmetic.tasks import GENERATOR as ARITHMETIC
+from gymnast.builtin.resources_servers.shop_lookup.tasks import GENERATOR as SHOP_LOOKUP
+from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.report.learning import Curve, Point, write_learning_report
 from gymnast.train import Batch, Segment, advantages, collect_batch
 
@@ -89,14 +89,14 @@ def tasks(count: int, seed: int) -> list[dict[str, Any]]:
 # --- learning --------------------------------------------------------------------------------------------------------
 
 
-def examples(batch: Batch, chance: random.Random, *, shuffled: bool) -> list[Example]:
+def examples(batch: Batch, rng: random.Random, *, shuffled: bool) -> list[Example]:
     """Every segment of every group whose rewards differ."""
     found: list[Example] = []
     for group in batch.groups:
         rewards = group.rewards
         if shuffled:
             rewards = rewards.copy()
-            chance.shuffle(rewards)
+            rng.shuffle(rewards)
         for sample, advantage in zip(group.samples, advantages(rewards, group.trainable), strict=True):
             if advantage:
                 found += [Example(segment, advantage) for segment in sample.segments]
@@ -115,11 +115,11 @@ def padded(part: list[Example]) -> tuple[torch.Tensor, torch.Tensor, torch.Tenso
     return torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(sampled), weights
 
 
-def parts(found: list[Example], most: int = 8192) -> Iterator[list[Example]]:
-    """Examples of similar length together, `most` tokens with padding at a time."""
+def parts(found: list[Example], max_tokens: int = 8192) -> Iterator[list[Example]]:
+    """Examples of similar length together, at most `max_tokens` tokens with padding at a time."""
     part: list[Example] = []
     for example in sorted(found, key=lambda one: len(one.segment.ids)):
-        if part and (len(part) + 1) * len(example.segment.ids) > most:
+        if part and (len(part) + 1) * len(example.segment.ids) > max_tokens:
             yield part
             part = []
         part.append(example)
@@ -192,7 +192,7 @@ async def evaluate(collector: Collector, plan: Plan, step: int, began: float) ->
 
 async def train(plan: Plan) -> Curve:
     torch.manual_seed(plan.seed)
-    chance = random.Random(plan.seed)
+    rng = random.Random(plan.seed)
     learner = Learner(plan)
     folder = plan.out / "policy"
     folder.mkdir(parents=True, exist_ok=True)
@@ -204,9 +204,9 @@ async def train(plan: Plan) -> Curve:
     async with Collector(environments=list(LEVELS), model_type="embedded_model", overrides=overrides) as collector:
         points = [await evaluate(collector, plan, 0, began)]
         for step in range(1, plan.steps + 1):
-            asked = tasks(plan.tasks, 1000 * plan.seed + step)
-            batch = await collect_batch(collector, asked, generations=plan.generations)
-            found = examples(batch, chance, shuffled=plan.shuffle_rewards)
+            batch_tasks = tasks(plan.tasks, 1000 * plan.seed + step)
+            batch = await collect_batch(collector, batch_tasks, generations=plan.generations)
+            found = examples(batch, rng, shuffled=plan.shuffle_rewards)
             furthest = await asyncio.to_thread(learner.learn, found) if found else 0.0
             assert furthest < EXACT, (
                 f"sampled and computed logprobs differ: importance ratios are off by {furthest:.1e}"

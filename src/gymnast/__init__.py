@@ -1,16 +1,16 @@
-"""Gymnast: rollouts of language-model agents in RL environments, collected without losing one.
+"""Gymnast: collects rollouts of language-model agents in RL environments, and never drops one.
 
-Importing this package starts nothing, patches nothing and loads no heavy library: the names below load when used.
+Importing this package starts nothing, patches nothing and loads no heavy library: the names below load on first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gymnast.authoring.check import check_environment
-    from gymnast.cluster.pipeline import nemo_gym_rollouts
-    from gymnast.cluster.pipeline_options import wrap_arguments
-    from gymnast.cluster.run_cmd import run_cmd
+    from gymnast.checks.environment import check_environment
+    from gymnast.compat.nemo_skills.options import wrap_arguments
+    from gymnast.compat.nemo_skills.pipeline import nemo_gym_rollouts
+    from gymnast.compat.nemo_skills.run_cmd import run_cmd
     from gymnast.errors import GymnastError, MissingRolloutsError, UserError
     from gymnast.rollouts.collector import Collector
     from gymnast.rollouts.library import collect
@@ -31,26 +31,26 @@ __all__ = [
     "wrap_arguments",
 ]
 
-_HOMES = {
+_MODULES = {
     "Collector": "gymnast.rollouts.collector",
     "GymnastError": "gymnast.errors",
     "MissingRolloutsError": "gymnast.errors",
     "Record": "gymnast.rollouts.record",
     "UserError": "gymnast.errors",
-    "check_environment": "gymnast.authoring.check",
+    "check_environment": "gymnast.checks.environment",
     "collect": "gymnast.rollouts.library",
-    "nemo_gym_rollouts": "gymnast.cluster.pipeline",
-    "run_cmd": "gymnast.cluster.run_cmd",
-    "wrap_arguments": "gymnast.cluster.pipeline_options",
+    "nemo_gym_rollouts": "gymnast.compat.nemo_skills.pipeline",
+    "run_cmd": "gymnast.compat.nemo_skills.run_cmd",
+    "wrap_arguments": "gymnast.compat.nemo_skills.options",
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module 'gymnast' has no attribute '{name}'")
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_MODULES])

@@ -1,17 +1,17 @@
 """The error tree. Every message says what happened, where, and what to do next.
 
     GymnastError
-    ├── UserError            you can fix it: message only, exit code 2
-    │   ├── ConfigError      the configuration is wrong; carries every problem found
+    ├── UserError            the user can fix it: message only, exit code 2
+    │   ├── ConfigError      the configuration is wrong; carries all problems
     │   ├── DataError        an input file or row is wrong
-    │   ├── NotFoundError    a name, path or running server that is not there (with suggestions)
-    │   ├── PortTakenError   somebody else listens where we were told to
+    │   ├── NotFoundError    a name, path or running server does not exist (with suggestions)
+    │   ├── PortTakenError   another process listens on the port
     │   └── StartError       a server or an endpoint did not become ready
-    ├── CallError            an attempt failed: becomes a failure record, exit code 1 past the allowed share
-    ├── JudgeError           a judge gave no verdict: a failure record, too, which can be verified again
+    ├── CallError            an attempt failed: becomes a failure record, exit code 1 beyond the allowed share
+    ├── JudgeError           a judge gave no verdict: also a failure record, which can be re-verified
     └── MissingRolloutsError fewer rollouts were scored than requested (raised by the library)
 
-Anything else that escapes is our bug: the command line prints its traceback and exits 3.
+Any other exception is a bug: the command line prints its traceback and exits 3.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 
 class GymnastError(Exception):
-    """Base of everything Gymnast raises on purpose."""
+    """Base class of all errors that Gymnast raises deliberately."""
 
 
 class UserError(GymnastError):
-    """Something the user can fix. `what` happened, `where`, and the `next` step."""
+    """Something the user can fix: `what` happened, `where`, and the `next` step."""
 
     exit_code = 2
 
-    def __init__(self, what: str, *, where: str | None = None, next: str | None = None) -> None:  # noqa: A002 - the word of our messages
+    def __init__(self, what: str, *, where: str | None = None, next: str | None = None) -> None:  # noqa: A002 - as messages show it
         super().__init__(what)
         self.what = what
         self.where = where
@@ -55,11 +55,11 @@ class DataError(UserError):
 
 
 class NotFoundError(UserError):
-    """A name, path or running server that is not there."""
+    """A name, path or running server that does not exist."""
 
 
 class PortTakenError(UserError):
-    """Somebody else listens on the port we were told to use."""
+    """Another process listens on the requested port."""
 
 
 class StartError(UserError):
@@ -68,7 +68,7 @@ class StartError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a configuration."""
+    """One problem of a configuration."""
 
     what: str
     where: str | None = None
@@ -93,34 +93,34 @@ class ConfigError(UserError):
 
 
 class CallError(GymnastError):
-    """A call that an attempt depends on failed; `detail` is what the failure record will say."""
+    """A call that an attempt depends on failed; `detail` goes into the failure record."""
 
     def __init__(self, detail: FailureDetail) -> None:
         super().__init__(detail.message)
         self.detail = detail
 
     def __reduce__(self) -> tuple[type[CallError], tuple[FailureDetail]]:
-        return (type(self), (self.detail,))  # survives pickling across process borders
+        return (type(self), (self.detail,))  # to survive pickling between processes
 
 
 class JudgeError(GymnastError):
-    """A judge could not be asked, or said nothing that is a verdict. The attempt has no score, not a bad one."""
+    """A judge could not be called, or gave no verdict. The attempt has no score, rather than a bad one."""
 
     def __init__(self, message: str, *, cause: str = "JudgeError") -> None:
         super().__init__(message)
         self.cause = cause
-        """One word for what went wrong, e.g. a failure kind."""
+        """A short name of what went wrong, e.g. a failure kind."""
 
 
 class MissingRolloutsError(GymnastError):
-    """Fewer rollouts were scored than requested. Whoever trains on the rest anyway has to say so."""
+    """Fewer rollouts were scored than requested. To use the others anyway, catch it or raise `max_failed`."""
 
     def __init__(self, message: str, requested: int, scored: int, failed: dict[str, int], owed: int) -> None:
         super().__init__(message)
         self.requested = requested
         self.scored = scored
         self.failed = failed
-        """Rollouts that failed for good, by kind."""
+        """Permanently failed rollouts, by kind."""
         self.owed = owed
 
     def __reduce__(self) -> tuple[type[MissingRolloutsError], tuple[str, int, int, dict[str, int], int]]:
@@ -128,12 +128,12 @@ class MissingRolloutsError(GymnastError):
 
 
 def suggest(name: str, known: Iterable[str], *, limit: int = 3) -> str | None:
-    """A did-you-mean text for a misspelt name, or the list of what there is, or None when there is nothing."""
+    """A did-you-mean text for a misspelled name, else the list of valid ones, or None if there are none."""
     names = sorted(set(known))
     close = difflib.get_close_matches(name, names, n=limit, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(f"'{match}'" for match in close) + "?"
     if names:
         shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-        return f"there is: {shown}"
+        return f"available: {shown}"
     return None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from solutions import TEACHERS
 from transcript import write
 
-from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
+from gymnast.builtin.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
 
 MIX = {"arithmetic": 0.34, "word_tasks": 0.34, "shop_lookup": 0.18, "number_hunt": 0.14}
 LENGTHS = (40, 48, 56, 64, 80, 96, 128, 192, 256, 320, 448, 640)
@@ -28,12 +28,12 @@ Tokens = NDArray[np.uint16]
 
 def transcripts(tokenizer: ByteLevelTokenizer, seed: str, count: int) -> Iterator[Tokens]:
     """Solved tasks; harder levels a little more often than easy ones."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     names, weights = list(MIX), list(MIX.values())
-    for name in chance.choices(names, weights, k=count):
+    for name in rng.choices(names, weights, k=count):
         solve, generator = TEACHERS[name]
-        level = max(chance.randint(1, generator.levels), chance.randint(1, generator.levels))
-        talk = solve(chance, level)
+        level = max(rng.randint(1, generator.levels), rng.randint(1, generator.levels))
+        talk = solve(rng, level)
         writing = write(tokenizer, talk.messages, talk.tools)
         yield np.array(writing.ids, np.uint16) | (np.array(writing.sampled, np.uint16) * SAMPLED)
 

@@ -1,4 +1,4 @@
-"""Scores the policy as it ships, with the numpy engine, on fresh tasks of every environment and level.
+"""Scores the policy as it ships, with the numpy backend, on fresh tasks of every environment and level.
 
 PYTHONPATH=src python training/embedded/evaluate.py --tasks 48 --repeats 8
 """
@@ -19,16 +19,16 @@ from typing import Any
 from solutions import TEACHERS, conversation_of
 from transcript import write
 
-from gymnast.hub.graded_tasks import last_answer, last_number, rows
-from gymnast.hub.resources_servers.number_hunt.tasks import Hunt
-from gymnast.hub.resources_servers.shop_lookup.tasks import Shop
-from gymnast.hub.responses_api_models.embedded_model.batching import Batch, Generation
-from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors
-from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
-from gymnast.hub.responses_api_models.embedded_model.transformer import Shape, Transformer
-from gymnast.tokens.engine import Sampling
+from gymnast.builtin.graded_tasks import last_answer, last_number, rows
+from gymnast.builtin.resources_servers.number_hunt.tasks import Hunt
+from gymnast.builtin.resources_servers.shop_lookup.tasks import Shop
+from gymnast.builtin.responses_api_models.embedded_model.batching import Batch, Generation
+from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors
+from gymnast.builtin.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
+from gymnast.builtin.responses_api_models.embedded_model.transformer import Shape, Transformer
+from gymnast.tokens.backend import Sampling
 
-SHIPPED = Path(__file__).parents[2] / "src/gymnast/hub/responses_api_models/embedded_model/weights"
+SHIPPED = Path(__file__).parents[2] / "src/gymnast/builtin/responses_api_models/embedded_model/weights"
 SEED = 987_654_321
 CONTEXT = 1024
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
@@ -92,8 +92,8 @@ def advance(rollout: Rollout, sampled: list[int], tokenizer: ByteLevelTokenizer)
 
 def told(rollout: Rollout, call: str) -> str:
     try:
-        asked = json.loads(call)
-        return rollout.answer_tool(asked["name"], asked["arguments"])
+        request = json.loads(call)
+        return rollout.answer_tool(request["name"], request["arguments"])
     except (ValueError, KeyError, TypeError) as error:
         return json.dumps({"error": f"Invalid tool call arguments: {error}"})
 
@@ -102,7 +102,7 @@ def play(job: tuple[Path, str, int, int, int, int]) -> dict[str, Any]:
     """All rollouts of one environment and level."""
     weights, name, level, tasks, repeats, max_batch = job
     tokenizer = ByteLevelTokenizer.read(weights / "tokenizer.json")
-    shape = Shape.of_config(json.loads((weights / "config.json").read_text()))
+    shape = Shape.from_config(json.loads((weights / "config.json").read_text()))
     batch = Batch(Transformer(shape, read_tensors(weights / "model.safetensors")), max_batch=max_batch)
     sampling = Sampling(stop_token_ids=tuple(tokenizer.control_tokens[stop] for stop in _STOPS))
     given = list(rows(TEACHERS[name][1], count=tasks, seed=SEED, levels=[level]))
@@ -169,10 +169,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=8)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, help="where the scores go, as JSON")
-    asked = parser.parse_args()
-    scores = evaluate(asked.weights, tasks=asked.tasks, repeats=asked.repeats, workers=asked.workers)
-    if asked.out:
-        asked.out.write_text(json.dumps(scores, indent=2) + "\n")
+    options = parser.parse_args()
+    scores = evaluate(options.weights, tasks=options.tasks, repeats=options.repeats, workers=options.workers)
+    if options.out:
+        options.out.write_text(json.dumps(scores, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from gymnast.hub.resources_servers.arithmetic import tasks as arithmetic
-from gymnast.hub.resources_servers.number_hunt import tasks as number_hunt
-from gymnast.hub.resources_servers.shop_lookup import tasks as shop_lookup
-from gymnast.hub.resources_servers.word_tasks import tasks as word_tasks
+from gymnast.builtin.resources_servers.arithmetic import tasks as arithmetic
+from gymnast.builtin.resources_servers.number_hunt import tasks as number_hunt
+from gymnast.builtin.resources_servers.shop_lookup import tasks as shop_lookup
+from gymnast.builtin.resources_servers.word_tasks import tasks as word_tasks
 
 Message = dict[str, Any]
 HASTY_SLIPS, CAREFUL_SLIPS = 0.1, 0.03
@@ -48,12 +48,12 @@ def conversation_of(row: dict[str, Any]) -> Conversation:
     return Conversation([dict(message) for message in params["input"]], tools)
 
 
-def solved_arithmetic(chance: random.Random, level: int) -> Conversation:
-    term = arithmetic.term_of_level(chance, level)
-    talk = conversation_of(arithmetic.row_of(term, level))
-    style = pick(chance, direct=0.45, short=0.3, full=0.25)
+def solved_arithmetic(rng: random.Random, level: int) -> Conversation:
+    term = arithmetic.make_term(rng, level)
+    talk = conversation_of(arithmetic.make_row(term, level))
+    style = pick(rng, direct=0.45, short=0.3, full=0.25)
     lines = [] if style == "direct" else steps(term, full=style == "full")
-    answer = slipped(chance, str(arithmetic.value_of(term)), "0123456789", level, hasty=style == "direct")
+    answer = slipped(rng, str(arithmetic.value_of(term)), "0123456789", level, hasty=style == "direct")
     talk.say("\n".join([*lines, f"Answer: {answer}"]))
     return talk
 
@@ -109,12 +109,12 @@ def long_product(left: int, right: int, *, full: bool) -> list[str]:
     """By the digits of the right number, from the last; then their sum."""
     lines: list[str] = []
     total = 0
-    for place, figure in enumerate(reversed(str(right))):
+    for position, figure in enumerate(reversed(str(right))):
         part = left * int(figure)
         lines += operation(left, "*", int(figure), full=full)
-        if place:
-            lines += operation(total, "+", part * 10**place, full=full)
-        total += part * 10**place
+        if position:
+            lines += operation(total, "+", part * 10**position, full=full)
+        total += part * 10**position
     return lines
 
 
@@ -123,13 +123,13 @@ def digit_pairs(left: int, right: int) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in zip(str(left).zfill(width)[::-1], str(right).zfill(width)[::-1], strict=True)]
 
 
-def solved_words(chance: random.Random, level: int) -> Conversation:
-    question = word_tasks.question_of_level(chance, level)
-    talk = conversation_of(word_tasks.row_of(question, level))
-    lines = [] if chance.random() < 0.55 else spelled(question)
+def solved_words(rng: random.Random, level: int) -> Conversation:
+    question = word_tasks.make_question(rng, level)
+    talk = conversation_of(word_tasks.make_row(question, level))
+    lines = [] if rng.random() < 0.55 else spelled(question)
     answer = word_tasks.answer_of(question)
     kind = "0123456789" if answer.isdigit() else "abcdefghijklmnopqrstuvwxyz"
-    talk.say("\n".join([*lines, f"Answer: {slipped(chance, answer, kind, level, hasty=not lines)}"]))
+    talk.say("\n".join([*lines, f"Answer: {slipped(rng, answer, kind, level, hasty=not lines)}"]))
     return talk
 
 
@@ -137,10 +137,10 @@ def spelled(question: word_tasks.Question) -> list[str]:
     """The word letter by letter, and what becomes of it."""
     word, kind, answer = question.word, question.kind, word_tasks.answer_of(question)
     if kind in {"nth", "length", "second"}:
-        numbered = "-".join(f"{letter}{place}" for place, letter in enumerate(word, 1))
+        numbered = "-".join(f"{letter}{position}" for position, letter in enumerate(word, 1))
         return [numbered, "-".join(answer)] if kind == "second" else [numbered]
     if kind == "count":
-        return ["-".join(f"{letter}{word[:place].count(question.letter)}" for place, letter in enumerate(word, 1))]
+        return ["-".join(f"{letter}{word[:position].count(question.letter)}" for position, letter in enumerate(word, 1))]
     if kind in {"first", "last"}:
         return ["-".join(word)]
     if kind == "consonants_reversed":
@@ -148,25 +148,25 @@ def spelled(question: word_tasks.Question) -> list[str]:
     return ["-".join(word), "-".join(answer)]
 
 
-def solved_shop(chance: random.Random, level: int) -> Conversation:
-    shop = shop_lookup.shop_of_level(chance, level)
-    order = shop_lookup.order_of_level(chance, level, shop)
-    talk = conversation_of(shop_lookup.row_of(order, shop, level))
-    lookups = lookups_of(chance, order)
+def solved_shop(rng: random.Random, level: int) -> Conversation:
+    shop = shop_lookup.make_shop(rng, level)
+    order = shop_lookup.make_order(rng, level, shop)
+    talk = conversation_of(shop_lookup.make_row(order, shop, level))
+    lookups = lookups_of(rng, order)
     believed = {name: shop.look_up(*name) or 0 for name in lookups}
-    if chance.random() < 0.12:  # a hasty teacher does not ask for one of them and makes it up
-        forgotten = lookups.pop(chance.randrange(len(lookups)))
-        believed[forgotten] = chance.randint(1, 9)
-    look_up(chance, talk, shop, lookups)
-    style = pick(chance, direct=0.25, short=0.5, full=0.25)
+    if rng.random() < 0.12:  # a hasty teacher does not ask for one of them and makes it up
+        forgotten = lookups.pop(rng.randrange(len(lookups)))
+        believed[forgotten] = rng.randint(1, 9)
+    look_up(rng, talk, shop, lookups)
+    style = pick(rng, direct=0.25, short=0.5, full=0.25)
     lines, answer = reckoned(order, believed, full=style == "full")
     lines = [] if style == "direct" else lines
-    said = slipped(chance, str(answer), "0123456789", level, hasty=not lines)
+    said = slipped(rng, str(answer), "0123456789", level, hasty=not lines)
     talk.say("\n".join([*lines, f"Answer: {said}"]))
     return talk
 
 
-def lookups_of(chance: random.Random, order: shop_lookup.Order) -> list[tuple[str, str]]:
+def lookups_of(rng: random.Random, order: shop_lookup.Order) -> list[tuple[str, str]]:
     """What must be asked: item by item, or first all prices."""
     items = [item for item, _ in order.amounts]
     prices, stock = [("get_price", item) for item in items], [("get_stock", item) for item in items]
@@ -174,17 +174,17 @@ def lookups_of(chance: random.Random, order: shop_lookup.Order) -> list[tuple[st
         return stock
     if order.kind != "in_stock":
         return prices
-    if chance.random() < 0.5:
+    if rng.random() < 0.5:
         return [*prices, *stock]
     return [lookup for pair in zip(prices, stock, strict=True) for lookup in pair]
 
 
-def look_up(chance: random.Random, talk: Conversation, shop: shop_lookup.Shop, lookups: list[tuple[str, str]]) -> None:
-    at_once = max(1, len(lookups)) if chance.random() < 0.3 else 1
+def look_up(rng: random.Random, talk: Conversation, shop: shop_lookup.Shop, lookups: list[tuple[str, str]]) -> None:
+    at_once = max(1, len(lookups)) if rng.random() < 0.3 else 1
     for start in range(0, len(lookups), at_once):
-        asked = lookups[start : start + at_once]
-        talk.call("", *((name, {"item": item}) for name, item in asked))
-        for name, item in asked:
+        batch = lookups[start : start + at_once]
+        talk.call("", *((name, {"item": item}) for name, item in batch))
+        for name, item in batch:
             talk.told(str(shop.look_up(name, item)))
 
 
@@ -195,11 +195,11 @@ def reckoned(order: shop_lookup.Order, believed: dict[tuple[str, str], int], *, 
         return [], believed[f"get_{order.kind}", item]
     lines: list[str] = []
     total = 0
-    for place, (name, wanted) in enumerate(order.amounts):
+    for position, (name, wanted) in enumerate(order.amounts):
         amount = min(wanted, believed["get_stock", name]) if order.kind == "in_stock" else wanted
         price = believed["get_price", name]
         lines += operation(price, "*", amount, full=full)
-        lines += operation(total, "+", amount * price, full=full) if place else []
+        lines += operation(total, "+", amount * price, full=full) if position else []
         total += amount * price
     if order.kind != "change":
         return lines, total
@@ -208,15 +208,15 @@ def reckoned(order: shop_lookup.Order, believed: dict[tuple[str, str], int], *, 
     return [*lines, *operation(order.paid, "-", total, full=full)], order.paid - total
 
 
-def solved_hunt(chance: random.Random, level: int) -> Conversation:
-    hidden, highest, budget = number_hunt.game_of_level(chance, level)
-    talk = conversation_of(number_hunt.row_of(hidden, highest, budget, level))
+def solved_hunt(rng: random.Random, level: int) -> Conversation:
+    hidden, highest, budget = number_hunt.make_game(rng, level)
+    talk = conversation_of(number_hunt.make_row(hidden, highest, budget, level))
     game = number_hunt.Hunt(hidden, budget)
-    strategy = pick(chance, halves=0.25, near=0.25, anywhere=0.3, forgetful=0.2)
-    thinks = chance.random() < 0.6
+    strategy = pick(rng, halves=0.25, near=0.25, anywhere=0.3, forgetful=0.2)
+    thinks = rng.random() < 0.6
     low, high = 1, highest
     while True:
-        number = next_guess(chance, strategy, low, high, highest)
+        number = next_guess(rng, strategy, low, high, highest)
         talk.call(f"{low}-{high}" if thinks else "", ("guess", {"number": number}))
         told = game.guess(number)
         talk.told(told)
@@ -229,25 +229,25 @@ def solved_hunt(chance: random.Random, level: int) -> Conversation:
             return talk
 
 
-def next_guess(chance: random.Random, strategy: str, low: int, high: int, highest: int) -> int:
-    if strategy == "forgetful" and chance.random() < 0.35:
-        return chance.randint(1, highest)
+def next_guess(rng: random.Random, strategy: str, low: int, high: int, highest: int) -> int:
+    if strategy == "forgetful" and rng.random() < 0.35:
+        return rng.randint(1, highest)
     if strategy == "anywhere":
-        return chance.randint(low, high)
+        return rng.randint(low, high)
     quarter = (high - low) // 4 if strategy == "near" else 0
-    return chance.randint((low + high) // 2 - quarter, (low + high) // 2 + quarter)
+    return rng.randint((low + high) // 2 - quarter, (low + high) // 2 + quarter)
 
 
-def pick(chance: random.Random, **weights: float) -> str:
-    return chance.choices(list(weights), list(weights.values()))[0]
+def pick(rng: random.Random, **weights: float) -> str:
+    return rng.choices(list(weights), list(weights.values()))[0]
 
 
-def slipped(chance: random.Random, answer: str, alphabet: str, level: int, *, hasty: bool) -> str:
+def slipped(rng: random.Random, answer: str, alphabet: str, level: int, *, hasty: bool) -> str:
     """The answer, now and then with one sign that is wrong: more often on hard tasks, and without steps."""
-    if chance.random() >= level * (HASTY_SLIPS if hasty else CAREFUL_SLIPS):
+    if rng.random() >= level * (HASTY_SLIPS if hasty else CAREFUL_SLIPS):
         return answer
-    place = chance.randrange(len(answer))
-    return answer[:place] + chance.choice(alphabet) + answer[place + 1 :]
+    position = rng.randrange(len(answer))
+    return answer[:position] + rng.choice(alphabet) + answer[position + 1 :]
 
 
 TEACHERS = {

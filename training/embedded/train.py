@@ -22,8 +22,8 @@ from evaluate import SHIPPED, evaluate
 from model import CONFIG, Llama, half_weights, load
 from torch.nn import functional
 
-from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
-from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
+from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
+from gymnast.builtin.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
 
 
 def arguments() -> argparse.Namespace:
@@ -51,13 +51,13 @@ class Batches:
     """Random rows of one length at a time; lengths as often as they have tokens."""
 
     def __init__(self, buckets: dict[int, Tokens], tokens: int, device: str, seed: int) -> None:
-        self.chance, self.tokens, self.device = random.Random(seed), tokens, device
+        self.rng, self.tokens, self.device = random.Random(seed), tokens, device
         self.rows = {length: torch.from_numpy(rows.astype(np.int32)).to(device) for length, rows in buckets.items()}
         self.weights = [rows.numel() for rows in self.rows.values()]
         self.generator = torch.Generator(device=device).manual_seed(seed)
 
     def next(self) -> tuple[torch.Tensor, torch.Tensor]:
-        length = self.chance.choices(list(self.rows), self.weights)[0]
+        length = self.rng.choices(list(self.rows), self.weights)[0]
         rows = self.rows[length]
         chosen = torch.randint(
             len(rows), (max(1, self.tokens // length),), generator=self.generator, device=self.device
@@ -75,23 +75,23 @@ def optimizer_of(model: Llama, rate: float, device: str) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), eps=1e-9, fused=device == "cuda")
 
 
-def train(model: Llama, batches: Batches, asked: argparse.Namespace) -> int:
+def train(model: Llama, batches: Batches, options: argparse.Namespace) -> int:
     """Steps until time or steps are up."""
-    optimizer = optimizer_of(model, asked.rate, asked.device)
-    forward = torch.compile(model, dynamic=False) if asked.compile else model
-    started, shown, losses = time.monotonic(), 0.0, torch.zeros((), device=asked.device)
-    log = (asked.out / "train_log.txt").open("w")
+    optimizer = optimizer_of(model, options.rate, options.device)
+    forward = torch.compile(model, dynamic=False) if options.compile else model
+    started, shown, losses = time.monotonic(), 0.0, torch.zeros((), device=options.device)
+    log = (options.out / "train_log.txt").open("w")
     step = since = seen = 0
     while True:
         elapsed = time.monotonic() - started
-        progress = max(elapsed / asked.seconds, step / asked.steps)
+        progress = max(elapsed / options.seconds, step / options.steps)
         if progress >= 1:
             break
-        rate = asked.rate * min(1.0, (step + 1) / 200) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * progress)))
+        rate = options.rate * min(1.0, (step + 1) / 200) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * progress)))
         for group in optimizer.param_groups:
             group["lr"] = rate
         ids, targets = batches.next()
-        with torch.autocast(asked.device, torch.bfloat16, enabled=asked.device == "cuda"):
+        with torch.autocast(options.device, torch.bfloat16, enabled=options.device == "cuda"):
             logits = forward(ids)
         loss = functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100)
         loss.backward()
@@ -126,32 +126,32 @@ def write_golden(out: Path, tokenizer: ByteLevelTokenizer) -> None:
 
 
 def main() -> None:
-    asked = arguments()
-    torch.manual_seed(asked.seed)
+    options = arguments()
+    torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
-    asked.out.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     path = SHIPPED / "tokenizer.json"
     buckets = generate(
-        path, seed=asked.seed, examples=asked.examples, seconds=asked.data_seconds, workers=asked.workers
+        path, seed=options.seed, examples=options.examples, seconds=options.data_seconds, workers=options.workers
     )
     rows, size = sum(map(len, buckets.values())), sum(found.size for found in buckets.values())
     print(f"{rows:,} transcripts, {size:,} tokens with padding, {time.monotonic() - started:.0f} s", flush=True)
-    model = load(CONFIG, read_tensors(asked.init / "model.safetensors")) if asked.init else Llama(CONFIG)
-    model.train().to(asked.device)
+    model = load(CONFIG, read_tensors(options.init / "model.safetensors")) if options.init else Llama(CONFIG)
+    model.train().to(options.device)
     print(f"{sum(parameter.numel() for parameter in model.parameters()):,} parameters", flush=True)
-    batches = Batches(buckets, asked.tokens, asked.device, asked.seed)
-    train(model, batches, asked)
-    write_tensors(asked.out / "model.safetensors", half_weights(model))
-    (asked.out / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
+    batches = Batches(buckets, options.tokens, options.device, options.seed)
+    train(model, batches, options)
+    write_tensors(options.out / "model.safetensors", half_weights(model))
+    (options.out / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        if asked.out.resolve() != SHIPPED.resolve():
-            shutil.copy(SHIPPED / name, asked.out / name)
-    write_golden(asked.out, ByteLevelTokenizer.read(path))
+        if options.out.resolve() != SHIPPED.resolve():
+            shutil.copy(SHIPPED / name, options.out / name)
+    write_golden(options.out, ByteLevelTokenizer.read(path))
     print(f"trained and saved after {time.monotonic() - started:.0f} s", flush=True)
-    if asked.eval_tasks:
-        scores = evaluate(asked.out, tasks=asked.eval_tasks, repeats=asked.eval_repeats, workers=asked.workers)
-        (asked.out / "scores.json").write_text(json.dumps(scores, indent=2) + "\n")
+    if options.eval_tasks:
+        scores = evaluate(options.out, tasks=options.eval_tasks, repeats=options.eval_repeats, workers=options.workers)
+        (options.out / "scores.json").write_text(json.dumps(scores, indent=2) + "\n")
     print(f"done after {time.monotonic() - started:.0f} s", flush=True)
 
 

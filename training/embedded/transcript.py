@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
+from gymnast.builtin.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
 
 Message = dict[str, Any]
 

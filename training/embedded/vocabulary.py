@@ -1,6 +1,6 @@
 """Trains the byte-level BPE vocabulary on sample transcripts and writes `tokenizer.json` and `tokenizer_config.json`.
 
-PYTHONPATH=src python training/embedded/vocabulary.py --out src/gymnast/hub/responses_api_models/embedded_model/weights
+PYTHONPATH=src python training/embedded/vocabulary.py --out src/gymnast/builtin/responses_api_models/embedded_model/weights
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from solutions import TEACHERS
 from transcript import declared
 
-from gymnast.hub.responses_api_models.embedded_model.tokenizer import PATTERN, byte_characters
+from gymnast.builtin.responses_api_models.embedded_model.tokenizer import PATTERN, byte_characters
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>")
 SIZE = 768
@@ -27,10 +27,10 @@ Pair = tuple[str, str]
 
 def texts(count: int, seed: int) -> Iterator[str]:
     """The words of sample transcripts, without control tokens."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(count):
-        solve, generator = TEACHERS[chance.choice(list(TEACHERS))]
-        talk = solve(chance, chance.randint(1, generator.levels))
+        solve, generator = TEACHERS[rng.choice(list(TEACHERS))]
+        talk = solve(rng, rng.randint(1, generator.levels))
         yield "system\nTools:\n" + "\n".join(declared(tool) for tool in talk.tools)
         for message in talk.messages:
             yield f"{message['role']}\n{message.get('content') or ''}\n"
@@ -56,9 +56,9 @@ def learn_merges(pieces: Counter[str], count: int) -> list[Pair]:
 
 
 def join(parts: list[str], pair: Pair) -> None:
-    for place in range(len(parts) - 1):
-        if place + 1 < len(parts) and (parts[place], parts[place + 1]) == pair:
-            parts[place : place + 2] = ["".join(pair)]
+    for position in range(len(parts) - 1):
+        if position + 1 < len(parts) and (parts[position], parts[position + 1]) == pair:
+            parts[position : position + 2] = ["".join(pair)]
 
 
 def tokenizer_json(merges: list[Pair]) -> dict[str, Any]:
@@ -99,11 +99,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--samples", type=int, default=20_000)
-    asked = parser.parse_args()
-    pieces = Counter(piece for text in texts(asked.samples, 0) for piece in re.findall(PATTERN, text))
+    options = parser.parse_args()
+    pieces = Counter(piece for text in texts(options.samples, 0) for piece in re.findall(PATTERN, text))
     merges = learn_merges(pieces, SIZE - len(CONTROL) - 256)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    (asked.out / "tokenizer.json").write_text(json.dumps(tokenizer_json(merges), ensure_ascii=False, indent=0) + "\n")
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "tokenizer.json").write_text(json.dumps(tokenizer_json(merges), ensure_ascii=False, indent=0) + "\n")
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": "<|im_end|>",
@@ -112,7 +112,7 @@ def main() -> None:
         "clean_up_tokenization_spaces": False,
         "chat_template": Path(__file__).with_name("chat_template.jinja").read_text().rstrip("\n"),
     }
-    (asked.out / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (options.out / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
     print(f"{len(pieces)} distinct pieces, {len(merges)} merges")
 
 

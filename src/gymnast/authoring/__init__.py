@@ -1,1 +1,1 @@
-"""For those who write environments: check one, begin a new one."""
+"""For authors of environments: creates a new one from a template."""

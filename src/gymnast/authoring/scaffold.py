@@ -1,4 +1,4 @@
-"""A new environment from a template: files that work as they are, to be changed into what is wanted."""
+"""Creates a new environment from a template: working files to adapt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from gymnast.config.roots import HUB
+from gymnast.config.roots import BUILTIN
 from gymnast.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _FILES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Scaffold:
-    """The files of a new environment, by their place below its folder."""
+    """The files of a new environment, by path relative to its folder."""
 
     name: str
     kind: Kind
@@ -44,26 +44,26 @@ class Scaffold:
 
 
 def scaffold(name: str, kind: Kind) -> Scaffold:
-    """What a new environment of that name and kind begins with. Nothing is written."""
+    """The initial files of a new environment. Writes nothing."""
     _check_name(name)
     values = {"name": name, "Class": _class_name(name), **_VALUES[kind]}
-    made = {target.format(name=name): _filled(f"{kind}/{source}", values) for source, target in _FILES.items()}
-    made[f"configs/{name}.yaml"] = _filled("config.yaml.tmpl", values)
-    made["README.md"] = _filled(f"{kind}/README.md.tmpl", values) + _filled("commands.md.tmpl", values)
-    made["__init__.py"] = ""
-    return Scaffold(name, kind, made)
+    texts = {target.format(name=name): _fill(f"{kind}/{source}", values) for source, target in _FILES.items()}
+    texts[f"configs/{name}.yaml"] = _fill("config.yaml.tmpl", values)
+    texts["README.md"] = _fill(f"{kind}/README.md.tmpl", values) + _fill("commands.md.tmpl", values)
+    texts["__init__.py"] = ""
+    return Scaffold(name, kind, texts)
 
 
 def write_scaffold(new: Scaffold, folder: Path) -> list[Path]:
-    """Write the files to `folder/resources_servers/NAME`; refuses if there is something already."""
+    """Write the files to `folder/resources_servers/NAME`, which must not exist."""
     home = folder / "resources_servers" / new.name
     if home.exists():
         raise UserError(
-            f"there is already an environment '{new.name}'", where=str(home), next="choose another name, or remove it"
+            f"the environment '{new.name}' already exists", where=str(home), next="choose another name, or remove it"
         )
     written: list[Path] = []
-    for place, text in sorted(new.files.items()):
-        path = home / place
+    for name, text in sorted(new.files.items()):
+        path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         written.append(path)
@@ -73,13 +73,13 @@ def write_scaffold(new: Scaffold, folder: Path) -> list[Path]:
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise UserError(
-            f"'{name}' cannot be the name of an environment",
-            next="use small letters, digits and underscores, a letter first: my_environment",
+            f"invalid environment name '{name}'",
+            next="use lowercase letters, digits and underscores, starting with a letter: my_environment",
         )
-    if (HUB / "resources_servers" / name).exists():
+    if (BUILTIN / "resources_servers" / name).exists():
         raise UserError(
-            f"an environment '{name}' ships with Gymnast",
-            next="choose another name: yours would hide it wherever you work in this folder",
+            f"'{name}' is a builtin environment",
+            next="choose another name: yours would shadow it in this folder",
         )
 
 
@@ -87,6 +87,6 @@ def _class_name(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
-def _filled(template: str, values: Mapping[str, str]) -> str:
+def _fill(template: str, values: Mapping[str, str]) -> str:
     text = (files("gymnast.authoring") / "templates" / template).read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], text)

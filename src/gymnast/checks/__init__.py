@@ -1,1 +1,1 @@
-"""Checks before anything is spent: tools against constrained decoding, rows against a task model, an endpoint."""
+"""Everything that `gymnast check` does: checks endpoints, rows, tools and environments before a run."""

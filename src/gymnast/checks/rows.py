@@ -1,4 +1,4 @@
-"""`check rows`: every row against the task model of an environment, field by field, in one pass and flat memory."""
+"""`check rows`: validates every row against an environment's task model, in one pass and constant memory."""
 
 from __future__ import annotations
 
@@ -8,63 +8,50 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 from pydantic import ValidationError
 
-from gymnast.data.row import BadRow, Row, read_row
+from gymnast.checks.tally import Tally
+from gymnast.data.row import BadRow, Row, preview, read_row, truncate
 from gymnast.errors import UserError
 from gymnast.kit.task_server import TaskServer
-from gymnast.runtime.cell import placed
+from gymnast.runtime.cell import resolve_placement
 from gymnast.runtime.loader import is_server_class, load_entry
 from gymnast.store.lines import numbered_lines
 from gymnast.types.task import AGENT_REF, PARAMS, SKILLS_REF, agent_name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from gymnast.config import Config, Instance
+    from gymnast.config import Instance
     from gymnast.kit.attempt import Task
     from gymnast.rollouts.prompt import PromptTemplate
     from gymnast.types.json import JsonObject
 
-SHOWN: Final = 5
 _MODULES: Final = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
-_MOST_FIELDS: Final = 500
-_OURS: Final = frozenset({PARAMS, AGENT_REF, SKILLS_REF, "response", "reward"})
+_MAX_FIELDS: Final = 500
+_MAX_TEXT: Final = 80
+_OWN_FIELDS: Final = frozenset({PARAMS, AGENT_REF, SKILLS_REF, "response", "reward"})
 _LABELS: Final = frozenset({"id", "uuid", "dataset", "source", "license", "metadata"})
-"""What rows say of themselves and nobody expects a verifier to read."""
+"""Descriptive fields that no verifier is expected to read."""
 
 
 @dataclass(slots=True)
-class Tally:
-    """How many rows have something, and the first of them."""
-
-    rows: int = 0
-    first: list[JsonObject] = field(default_factory=list)
-
-    def add(self, line: int, shown: str | None = None) -> None:
-        self.rows += 1
-        if len(self.first) < SHOWN:
-            self.first.append({"line": line} if shown is None else {"line": line, "value": shown})
-
-
-@dataclass(slots=True)
-class RowReport:
-    """How the rows of a file fit the task of an environment."""
+class RowsResult:
+    """How the rows of a file match an environment's task model."""
 
     environment: str
     declared: dict[str, JsonObject]
-    """The fields of the task: type, required, in how many rows they are."""
+    """The fields of the task: type, whether required, number of rows that have it."""
     rows: int = 0
     bad_rows: int = 0
     missing: dict[str, Tally] = field(default_factory=dict)
     wrong: dict[str, Tally] = field(default_factory=dict)
-    """By place and what was expected there."""
+    """By path and expectation."""
     extra: dict[str, Tally] = field(default_factory=dict)
-    """Fields that the environment never reads; no fault by themselves."""
+    """Fields that the environment never reads; not an error."""
     other: dict[str, Tally] = field(default_factory=dict)
-    """Lines that are no rows, create params that are refused, agents that are not there."""
+    """Malformed lines, invalid create params, unknown agents."""
     not_counted: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -72,9 +59,9 @@ class RowReport:
         return not self.bad_rows
 
     def as_json(self) -> JsonObject:
-        found = {
-            name: {what: {"rows": tally.rows, "first": tally.first} for what, tally in tallies.items()}
-            for name, tallies in self._all().items()
+        tallies = {
+            kind: {what: tally.as_json() for what, tally in tallies.items()}
+            for kind, tallies in self._by_kind().items()
         }
         return {
             "ok": self.ok,
@@ -82,23 +69,41 @@ class RowReport:
             "rows": self.rows,
             "bad_rows": self.bad_rows,
             "declared": self.declared,
-            **found,
+            **tallies,
             "hints": self.hints(),
         }
 
-    def hints(self) -> list[str]:
-        """Fields that are missing although a field that looks like them is there."""
-        near = {name: get_close_matches(name, self.extra, 1) for name in self.missing}
-        return [f"'{name}' is missing; does '{found[0]}' hold it?" for name, found in near.items() if found]
+    def lines(self) -> Iterator[str]:
+        """The result as text."""
+        yield f"{self.environment} reads:"
+        for name, facts in self.declared.items():
+            need = "required" if facts["required"] else "optional"
+            yield f"  {name}: {facts['type']} ({need}; in {facts['present']} of {self.rows} rows)"
+        kinds = {"missing": self.missing, "wrong": self.wrong, "other": self.other, "never read": self.extra}
+        for kind, tallies in kinds.items():
+            for what, tally in sorted(tallies.items(), key=lambda entry: -entry[1].rows):
+                example = f", e.g. {tally.first[0]['value']}" if "value" in tally.first[0] else ""
+                numbers = ", ".join(str(row["line"]) for row in tally.first)
+                yield f"{kind}: {what} ({tally.rows} rows; lines {numbers}{example})"
+        for hint in self.hints():
+            yield f"hint: {hint}"
+        yield f"{self.rows - self.bad_rows} of {self.rows} rows fit {self.environment}"
 
-    def note(self, kind: str, what: str, line: int, shown: str | None = None) -> None:
-        tallies = self._all()[kind]
-        if what not in tallies and len(tallies) >= _MOST_FIELDS:  # keys of free mappings must not fill the memory
+    def hints(self) -> list[str]:
+        """Missing fields for which a similarly named field exists."""
+        similar = {name: get_close_matches(name, self.extra, 1) for name in self.missing}
+        return [f"'{name}' is missing; does '{names[0]}' hold it?" for name, names in similar.items() if names]
+
+    def count(self, kind: str, what: str, line: int, value: str | None = None) -> None:
+        tallies = self._by_kind()[kind]
+        if what not in tallies and len(tallies) >= _MAX_FIELDS:  # keys of free-form mappings must not fill the memory
             self.not_counted[kind] += 1
             return
-        tallies.setdefault(what, Tally()).add(line, shown)
+        tally = tallies.setdefault(what, Tally())
+        tally.rows += 1
+        tally.add_example({"line": line} if value is None else {"line": line, "value": value})
 
-    def _all(self) -> dict[str, dict[str, Tally]]:
+    def _by_kind(self) -> dict[str, dict[str, Tally]]:
         return {"missing": self.missing, "wrong": self.wrong, "extra": self.extra, "other": self.other}
 
 
@@ -108,29 +113,29 @@ def check_rows(
     environment: str,
     agents: Collection[str],
     template: PromptTemplate | None = None,
-) -> RowReport:
-    """Hold every row of a file, its prompt rendered, against a task model. `agents` are those of the environment."""
-    report = RowReport(environment, _declared(task))
+) -> RowsResult:
+    """Validate every row, with its prompt rendered, against a task model. `agents`: those of the environment."""
+    result = RowsResult(environment, _declared_fields(task))
     for number, line in numbered_lines(path):
-        report.rows += 1
+        result.rows += 1
         try:
             row = read_row(line, template)
         except BadRow as error:
-            report.note("other", f"{error.kind}: {_bounded(str(error))}", number)
-            report.bad_rows += 1
+            result.count("other", f"{error.kind}: {truncate(str(error), _MAX_TEXT)}", number)
+            result.bad_rows += 1
             continue
-        report.bad_rows += not _fits(row, number, task, agents, report)
-    return report
+        result.bad_rows += not _row_fits(row, number, task, agents, result)
+    return result
 
 
 def task_model(instance: Instance) -> type[Task]:
-    """The task model that an environment declares. Raises UserError where nobody can know it from outside."""
+    """The task model that an environment declares. Raises UserError if it does not declare one."""
     unknown = UserError(
-        f"the fields that '{instance.name}' reads are not known",
+        f"'{instance.name}' does not declare the fields that it reads",
         where=str(instance.directory),
-        next="only environments of our kit declare them; try a row: gymnast check env NAME, or collect with --limit 1",
+        next="only environments built with the kit do; use `gymnast check env NAME`, or collect with --limit 1",
     )
-    if instance.url is not None or instance.directory is None or placed(instance).runs_in == "venv":
+    if instance.url is not None or instance.directory is None or resolve_placement(instance).runs_in == "venv":
         raise unknown
     entry = load_entry(instance)
     if not is_server_class(entry) or not issubclass(entry, TaskServer):
@@ -138,37 +143,32 @@ def task_model(instance: Instance) -> type[Task]:
     return entry.task_type
 
 
-def agents_of(config: Config, instance: Instance) -> frozenset[str]:
-    """The agents that work in an environment."""
-    known = (config.instances[name] for name in config.agents)
-    return frozenset(agent.name for agent in known if any(ref.name == instance.name for ref in agent.refs.values()))
-
-
-def _fits(row: Row, number: int, task: type[Task], agents: Collection[str], report: RowReport) -> bool:
-    data, good = row.data, True
-    name = agent_name_of(data)
-    if name is not None and agents and name not in agents:
-        report.note("other", f"agent: '{name}' is no agent of {report.environment}", number)
-        good = False
-    for declared, facts in report.declared.items():
-        facts["present"] += declared in data
-    for extra in data.keys() - report.declared.keys() - _OURS - _LABELS:
-        if not extra.startswith("_ng_"):
-            report.note("extra", extra, number, _shown(data[extra]))
+def _row_fits(row: Row, number: int, task: type[Task], agents: Collection[str], result: RowsResult) -> bool:
+    data, fits = row.data, True
+    agent = agent_name_of(data)
+    if agent is not None and agents and agent not in agents:
+        result.count("other", f"agent: '{agent}' is not an agent of {result.environment}", number)
+        fits = False
+    for name, facts in result.declared.items():
+        facts["present"] += name in data
+    for name in data.keys() - result.declared.keys() - _OWN_FIELDS - _LABELS:
+        if not name.startswith("_ng_"):
+            result.count("extra", name, number, preview(data[name], _MAX_TEXT))
     try:
         task.model_validate(data)
     except ValidationError as error:
-        for found in error.errors(include_url=False):
-            place = _place(found["loc"])
-            if found["type"] == "missing":
-                report.note("missing", place, number)
+        for problem in error.errors(include_url=False):
+            path = _path(problem["loc"])
+            if problem["type"] == "missing":
+                result.count("missing", path, number)
             else:
-                report.note("wrong", f"{place}: {_bounded(found['msg'])}", number, _shown(found["input"]))
-        good = False
-    return good
+                what = f"{path}: {truncate(problem['msg'], _MAX_TEXT)}"
+                result.count("wrong", what, number, preview(problem["input"], _MAX_TEXT))
+        fits = False
+    return fits
 
 
-def _declared(task: type[Task]) -> dict[str, JsonObject]:
+def _declared_fields(task: type[Task]) -> dict[str, JsonObject]:
     return {
         info.alias or name: {"type": _type_name(info.annotation), "required": info.is_required(), "present": 0}
         for name, info in task.model_fields.items()
@@ -180,17 +180,9 @@ def _type_name(annotation: Any) -> str:
     return annotation.__name__ if plain else _MODULES.sub("", str(annotation))
 
 
-def _place(loc: tuple[int | str, ...]) -> str:
+def _path(loc: tuple[int | str, ...]) -> str:
     """`choices[*].text`: the same for every index."""
     text = ""
     for step in loc:
         text += "[*]" if isinstance(step, int) else f".{step}"
     return text.removeprefix(".") or "the row"
-
-
-def _shown(value: Any) -> str:
-    return _bounded(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
-
-
-def _bounded(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "…"

@@ -1,11 +1,11 @@
-"""The shape of a JSON Schema: which references lead back to themselves, how deep its values are nested."""
+"""The shape of a JSON Schema: its recursive references and its nesting depth."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from gymnast.data.tool_schema import schema_nodes
+from gymnast.data.tool_schema import resolve_ref, schema_nodes
 
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
@@ -14,30 +14,30 @@ _LEVEL: Final = re.compile(r"\.(?:properties\.|items\b|additionalProperties\b)")
 
 
 def cyclic_refs(root: JsonObject) -> set[str]:
-    """The references of a schema that lead, through others or not, back to themselves."""
-    leads: dict[str, set[str]] = {}
-    waiting = _refs_in(root)
-    while waiting:
-        ref = waiting.pop()
-        if ref not in leads:
-            leads[ref] = _refs_in(_target(ref, root))
-            waiting |= leads[ref]
-    return {ref for ref in leads if ref in _reached(ref, leads) or ref == "#"}
+    """The references of a schema that lead back to themselves, directly or through others."""
+    targets: dict[str, set[str]] = {}
+    pending = _refs_in(root)
+    while pending:
+        ref = pending.pop()
+        if ref not in targets:
+            targets[ref] = _refs_in(_resolve(ref, root))
+            pending |= targets[ref]
+    return {ref for ref in targets if ref in _reached(ref, targets) or ref == "#"}
 
 
-def _reached(start: str, leads: dict[str, set[str]]) -> set[str]:
+def _reached(start: str, targets: dict[str, set[str]]) -> set[str]:
     seen: set[str] = set()
-    waiting = set(leads[start])
-    while waiting:
-        ref = waiting.pop()
+    pending = set(targets[start])
+    while pending:
+        ref = pending.pop()
         if ref not in seen:
             seen.add(ref)
-            waiting |= leads.get(ref, set())
+            pending |= targets.get(ref, set())
     return seen
 
 
 def _refs_in(schema: Any) -> set[str]:
-    """Not those inside definitions: a definition counts where it is referred to."""
+    """The local references in a schema, except in definitions: those count where they are referenced."""
     if not isinstance(schema, dict):
         return set()
     body = {name: value for name, value in schema.items() if name not in {"$defs", "definitions"}}
@@ -45,15 +45,14 @@ def _refs_in(schema: Any) -> set[str]:
     return {node["$ref"] for node in nodes if isinstance(node.get("$ref"), str) and node["$ref"].startswith("#")}
 
 
-def _target(ref: str, root: JsonObject) -> Any:
-    found: Any = root
-    for step in ref[2:].split("/") if len(ref) > 1 else ():
-        name = step.replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+def _resolve(ref: str, root: JsonObject) -> Any:
+    try:
+        return resolve_ref(ref, root)
+    except LookupError:
+        return None
 
 
 def depth(root: JsonObject) -> int:
-    """How many levels of objects and lists the values have."""
-    places = (where for where, schema in schema_nodes(root) if isinstance(schema, dict))
-    return max((len(_LEVEL.findall(where)) for where in places), default=0)
+    """How many levels of objects and lists the values nest."""
+    paths = (where for where, schema in schema_nodes(root) if isinstance(schema, dict))
+    return max((len(_LEVEL.findall(where)) for where in paths), default=0)

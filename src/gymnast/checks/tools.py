@@ -1,4 +1,4 @@
-"""`check tools`: the tools of every row, once per different schema, in one pass and flat memory."""
+"""`check tools`: checks the tools of every row, each distinct schema once, in one pass and constant memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from gymnast.checks.compilers import compile_complaints, installed_compilers
-from gymnast.checks.tool_backends import BACKENDS, Backend, Complaint, schema_complaints
+from gymnast.checks.schema_compilers import compile_problems, installed_compilers
+from gymnast.checks.schema_rules import BACKENDS, Backend, BackendProblem, backend_problems
+from gymnast.checks.tally import Tally
 from gymnast.data.row import BadRow, parse_line
-from gymnast.data.spill import Scratch, SpillSet
+from gymnast.data.spill import ScratchFile, SpillSet
 from gymnast.data.tool_schema import is_tool_name
 from gymnast.store.lines import numbered_lines
 from gymnast.types.task import PARAMS
@@ -23,22 +24,21 @@ if TYPE_CHECKING:
 
     from gymnast.types.json import JsonObject
 
-SHOWN: Final = 5
-_REMEMBERED: Final = 4096
+_CACHED_TOOLS: Final = 4096
 _DIGEST: Final = 12
-_MOST_TOOLS: Final = 128
+_MAX_TOOLS: Final = 128
 
 
-class ToolFinding(NamedTuple):
+class ToolProblem(NamedTuple):
     """What a backend does with a tool of a row."""
 
     tool: str
     digest: str
-    complaint: Complaint
+    problem: BackendProblem
 
 
-class Key(NamedTuple):
-    """What findings are counted under."""
+class ProblemKey(NamedTuple):
+    """What problems are counted by."""
 
     backend: Backend
     rule: str
@@ -46,26 +46,18 @@ class Key(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
-    """How often something was found, and the first few."""
-
-    rows: int = 0
-    first: list[JsonObject] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class ToolReport:
-    """What was read and found."""
+class ToolsResult:
+    """The problems of a file's tools."""
 
     rows: int = 0
     rows_with_tools: int = 0
     tools: int = 0
     schemas: int = 0
-    """Different tools."""
+    """Distinct tools."""
     bad_rows: int = 0
-    """Rows that a backend refuses, or that are no rows."""
+    """Rows that a backend refuses, or that are malformed."""
     compiled_with: list[str] = field(default_factory=list)
-    found: dict[Key, Tally] = field(default_factory=dict)
+    tallies: dict[ProblemKey, Tally] = field(default_factory=dict)
     refused_rows: Counter[str] = field(default_factory=Counter)
     """By backend."""
 
@@ -74,7 +66,6 @@ class ToolReport:
         return not self.bad_rows
 
     def as_json(self) -> JsonObject:
-        problems = [{**key._asdict(), "rows": tally.rows, "first": tally.first} for key, tally in self.ranked()]
         return {
             "ok": self.ok,
             "rows": self.rows,
@@ -84,12 +75,26 @@ class ToolReport:
             "bad_rows": self.bad_rows,
             "refused_rows": dict(self.refused_rows),
             "compiled_with": self.compiled_with,
-            "problems": problems,
+            "problems": [{**key._asdict(), **tally.as_json()} for key, tally in self.ranked()],
         }
 
-    def ranked(self) -> list[tuple[Key, Tally]]:
-        """Refusals first, then by rows."""
-        return sorted(self.found.items(), key=lambda entry: (entry[0].effect != "refused", -entry[1].rows, entry[0]))
+    def lines(self) -> Iterator[str]:
+        """The result as text."""
+        for key, tally in self.ranked():
+            yield f"{key.effect}  {key.backend}: {key.rule} ({tally.rows} rows)"
+            for example in tally.first:
+                tool = f" tool '{example['tool']}'" if example["tool"] else ""
+                yield f"  line {example['line']}{tool} {example['where']}: {example['what']}".replace(" : ", ": ")
+            yield f"  next: {tally.first[0]['next']}"
+        compiled = f"; compiled with {', '.join(self.compiled_with)}" if self.compiled_with else ""
+        yield (
+            f"{self.rows} rows, {self.rows_with_tools} with tools, {self.schemas} distinct tools{compiled}: "
+            + (f"{self.bad_rows} rows would be refused" if self.bad_rows else "nothing would be refused")
+        )
+
+    def ranked(self) -> list[tuple[ProblemKey, Tally]]:
+        """Refusals first, then by number of rows."""
+        return sorted(self.tallies.items(), key=lambda entry: (entry[0].effect != "refused", -entry[1].rows, entry[0]))
 
 
 def check_tools(
@@ -98,157 +103,152 @@ def check_tools(
     backends: Collection[str] = BACKENDS,
     compile_too: bool = True,
     on_row: Callable[[JsonObject], object] | None = None,
-) -> ToolReport:
-    """Look at the tools of every row. `on_row` is told of each row about which there is something to say."""
-    compilers = {name: one for name, one in installed_compilers().items() if name in backends} if compile_too else {}
-    with Scratch() as scratch:
-        work = _Work(frozenset(backends) | {"any"}, compilers, SpillSet(scratch, _DIGEST))
+) -> ToolsResult:
+    """Check the tools of every row. Calls `on_row` with the problems of each row that has any."""
+    compilers = installed_compilers() if compile_too else {}
+    compilers = {backend: compiler for backend, compiler in compilers.items() if backend in backends}
+    with ScratchFile() as scratch:
+        checker = _ToolChecker(frozenset(backends) | {"any"}, compilers, SpillSet(scratch, _DIGEST))
         for number, line in numbered_lines(path):
-            said = work.read(number, line)
-            if said and on_row is not None:
-                on_row(_row_json(number, said))
-        work.report.schemas = work.digests.count()
-    return work.report
+            problems = checker.read(number, line)
+            if problems and on_row is not None:
+                on_row(_row_json(number, problems))
+        checker.result.schemas = checker.digests.count()
+    return checker.result
 
 
-class _Work:
-    """One pass over a file, with the complaints about the tools seen lately."""
+class _ToolChecker:
+    """Reads a file in one pass and caches the problems of recently seen tools."""
 
     def __init__(
         self, backends: frozenset[str], compilers: dict[Backend, Callable[[str], None]], digests: SpillSet
     ) -> None:
         self._backends = backends
         self._compilers = compilers
-        self._known: OrderedDict[bytes, tuple[Complaint, ...]] = OrderedDict()
+        self._cache: OrderedDict[bytes, tuple[BackendProblem, ...]] = OrderedDict()
         self.digests = digests
-        self.report = ToolReport(compiled_with=sorted(compilers))
+        self.result = ToolsResult(compiled_with=sorted(compilers))
 
-    def read(self, number: int, line: bytes) -> list[ToolFinding]:
-        report = self.report
-        report.rows += 1
+    def read(self, number: int, line: bytes) -> list[ToolProblem]:
+        result = self.result
+        result.rows += 1
         try:
-            row = parse_line(line)
-            found = list(self._row_findings(row))
+            problems = list(self._row_problems(parse_line(line)))
         except BadRow as error:
-            found = [_row_level("json", str(error), "correct the line: gymnast data validate")]
-        found = [one for one in found if one.complaint.backend in self._backends]
-        refusing = {one.complaint.backend for one in found if one.complaint.effect == "refused"}
-        report.bad_rows += bool(refusing)
-        report.refused_rows.update(refusing)
-        self._count(number, found)
-        return found
+            problems = [_row_level("json", str(error), "correct the line; see `gymnast data validate`")]
+        problems = [found for found in problems if found.problem.backend in self._backends]
+        refusing = {found.problem.backend for found in problems if found.problem.effect == "refused"}
+        result.bad_rows += bool(refusing)
+        result.refused_rows.update(refusing)
+        self._count(number, problems)
+        return problems
 
-    def _row_findings(self, row: JsonObject) -> Iterator[ToolFinding]:
+    def _row_problems(self, row: JsonObject) -> Iterator[ToolProblem]:
         params = row.get(PARAMS)
-        tools = params.get("tools") if isinstance(params, dict) else None
-        if params is None or not isinstance(params, dict):
+        if not isinstance(params, dict):
             return
-        yield from _choice_findings(params, tools)
+        tools = params.get("tools")
+        yield from _choice_problems(params, tools)
         if tools is None:
             return
         if not isinstance(tools, list):
-            yield _row_level("form", "'tools' is no list", "write a list of tools")
+            yield _row_level("form", "'tools' is not a list", "write a list of tools")
             return
-        self.report.rows_with_tools += bool(tools)
-        self.report.tools += len(tools)
+        self.result.rows_with_tools += bool(tools)
+        self.result.tools += len(tools)
         for tool in tools:
             digest = _digest(tool)
             name = str(tool.get("name")) if isinstance(tool, dict) else "?"
-            yield from (ToolFinding(name, digest.hex(), one) for one in self._complaints(digest, tool))
-        yield from _together([tool for tool in tools if isinstance(tool, dict)])
+            yield from (ToolProblem(name, digest.hex(), problem) for problem in self._tool_problems(digest, tool))
+        yield from _combination_problems([tool for tool in tools if isinstance(tool, dict)])
 
-    def _complaints(self, digest: bytes, tool: Any) -> tuple[Complaint, ...]:
-        known = self._known.get(digest)
-        if known is not None:
-            self._known.move_to_end(digest)
-            return known
+    def _tool_problems(self, digest: bytes, tool: Any) -> tuple[BackendProblem, ...]:
+        problems = self._cache.get(digest)
+        if problems is not None:
+            self._cache.move_to_end(digest)
+            return problems
         self.digests.add(digest)
-        known = tuple(_tool_complaints(tool))
+        problems = tuple(_tool_problems(tool))
         if isinstance(tool, dict) and isinstance(tool.get("parameters"), dict):
-            known += tuple(compile_complaints(tool["parameters"], self._compilers))
-        self._known[digest] = known
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
-        return known
+            problems += tuple(compile_problems(tool["parameters"], self._compilers))
+        self._cache[digest] = problems
+        if len(self._cache) > _CACHED_TOOLS:
+            self._cache.popitem(last=False)
+        return problems
 
-    def _count(self, number: int, found: list[ToolFinding]) -> None:
-        counted: set[Key] = set()
-        for one in found:
-            said = one.complaint
-            key = Key(said.backend, said.rule, said.effect)
-            tally = self.report.found.setdefault(key, Tally())
+    def _count(self, number: int, problems: list[ToolProblem]) -> None:
+        counted: set[ProblemKey] = set()
+        for tool, digest, problem in problems:
+            key = ProblemKey(problem.backend, problem.rule, problem.effect)
+            tally = self.result.tallies.setdefault(key, Tally())
             if key not in counted:
                 counted.add(key)
                 tally.rows += 1
-            example = {"tool": one.tool, "digest": one.digest, "where": said.where, "what": said.what}
-            if len(tally.first) < SHOWN and not any(_same(example, shown) for shown in tally.first):
-                tally.first.append({"line": number, **example, "next": said.next})
+            example = {"tool": tool, "digest": digest, "where": problem.where, "what": problem.what}
+            if not any(all(shown[name] == example[name] for name in example) for shown in tally.first):
+                tally.add_example({"line": number, **example, "next": problem.next})
 
 
-def _tool_complaints(tool: Any) -> Iterator[Complaint]:
-    """Everything about one tool by itself."""
+def _tool_problems(tool: Any) -> Iterator[BackendProblem]:
+    """The problems of one tool on its own."""
     if not isinstance(tool, dict):
-        yield _refusal("form", "the tool is no JSON object", "write {type, name, description, parameters}")
+        yield _refusal("form", "the tool is not a JSON object", "write {type, name, description, parameters}")
         return
     if isinstance(tool.get("function"), dict):
-        text = "the tool has the form of Chat Completions"
-        yield _refusal("form", text, "put name, description and parameters beside type: function")
+        text = "the tool is in Chat Completions form"
+        yield _refusal("form", text, "move name, description and parameters to the level of type: function")
         return
     if tool.get("type", "function") != "function":
-        return  # hosted tools are the endpoint's own
+        return  # hosted tools belong to the endpoint
     name = tool.get("name")
     if not isinstance(name, str) or not is_tool_name(name):
-        yield _refusal("name", f"the name {name!r} is not 1 to 64 of A-Z a-z 0-9 _ -", "rename the tool")
+        yield _refusal("name", f"the name {name!r} must be 1 to 64 characters of A-Z a-z 0-9 _ -", "rename the tool")
     if tool.get("parameters") is not None:
-        yield from schema_complaints(tool["parameters"])
+        yield from backend_problems(tool["parameters"])
 
 
-def _together(tools: list[JsonObject]) -> Iterator[ToolFinding]:
-    """What is wrong with the tools of a row only because of each other."""
+def _combination_problems(tools: list[JsonObject]) -> Iterator[ToolProblem]:
+    """Problems of a row's tools in combination."""
     names = Counter(str(tool.get("name")) for tool in tools if tool.get("type", "function") == "function")
     for name, count in names.items():
         if count > 1:
-            yield _row_level("duplicate", f"{count} tools are called '{name}'", "rename or remove one", name)
-    if len(tools) > _MOST_TOOLS:
-        text = f"{len(tools)} tools; many endpoints take {_MOST_TOOLS}"
-        yield _row_level("size", text, "offer fewer tools to a row")
+            yield _row_level("duplicate", f"{count} tools are named '{name}'", "rename or remove one", name)
+    if len(tools) > _MAX_TOOLS:
+        text = f"{len(tools)} tools; many endpoints accept at most {_MAX_TOOLS}"
+        yield _row_level("size", text, "give each row fewer tools")
     definitions: dict[str, str] = {}
     for tool in tools:
         schema = tool.get("parameters")
-        own = schema.get("$defs") if isinstance(schema, dict) else None
-        for name, body in own.items() if isinstance(own, dict) else ():
+        defs = schema.get("$defs") if isinstance(schema, dict) else None
+        for name, body in defs.items() if isinstance(defs, dict) else ():
             if definitions.setdefault(name, repr(body)) != repr(body):
-                text = f"two tools define '$defs/{name}' differently; vLLM refuses that where a call is forced"
-                yield _row_level("definitions", text, "give each its own name", str(tool.get("name")))
+                text = f"two tools define '$defs/{name}' differently; vLLM refuses that if a call is forced"
+                yield _row_level("definitions", text, "give each definition a unique name", str(tool.get("name")))
 
 
-def _choice_findings(params: JsonObject, tools: Any) -> Iterator[ToolFinding]:
+def _choice_problems(params: JsonObject, tools: Any) -> Iterator[ToolProblem]:
     choice = params.get("tool_choice")
-    listed = tools if isinstance(tools, list) else []
-    if choice == "required" and not listed:
+    tools = tools if isinstance(tools, list) else []
+    if choice == "required" and not tools:
         yield _row_level("choice", "a call is required, but there are no tools", "add tools or drop tool_choice")
     name = choice.get("name") if isinstance(choice, dict) else None
-    if name is not None and name not in [tool.get("name") for tool in listed if isinstance(tool, dict)]:
-        yield _row_level("choice", f"tool_choice names '{name}', which is no tool of the row", "correct the name")
+    if name is not None and name not in [tool.get("name") for tool in tools if isinstance(tool, dict)]:
+        yield _row_level("choice", f"tool_choice names '{name}', which is not a tool of the row", "correct the name")
 
 
-def _refusal(rule: str, what: str, next_step: str) -> Complaint:
-    return Complaint("any", rule, "refused", "", what, next_step)
+def _refusal(rule: str, what: str, next_step: str) -> BackendProblem:
+    return BackendProblem("any", rule, "refused", "", what, next_step)
 
 
-def _row_level(rule: str, what: str, next_step: str, tool: str = "") -> ToolFinding:
-    return ToolFinding(tool, "", _refusal(rule, what, next_step))
+def _row_level(rule: str, what: str, next_step: str, tool: str = "") -> ToolProblem:
+    return ToolProblem(tool, "", _refusal(rule, what, next_step))
 
 
-def _row_json(number: int, found: list[ToolFinding]) -> JsonObject:
+def _row_json(number: int, problems: list[ToolProblem]) -> JsonObject:
     return {
         "line": number,
-        "found": [{"tool": one.tool, "digest": one.digest, **asdict(one.complaint)} for one in found],
+        "found": [{"tool": tool, "digest": digest, **asdict(problem)} for tool, digest, problem in problems],
     }
-
-
-def _same(example: JsonObject, shown: JsonObject) -> bool:
-    return all(shown[name] == example[name] for name in ("digest", "tool", "where", "what"))
 
 
 def _digest(tool: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""`gymnast bundle`: one redacted archive of a run, to attach to a bug report."""
+"""`gymnast bundle`: a redacted archive of a run, for a bug report."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="The run: its output file.", show_default=False)],
+    run: shared.Run,
     *,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The archive; RUN_bundle.tar.gz beside the run if not given.")
+        Path | None, typer.Option("--output", "-o", help="Archive to write. [default: RUN_bundle.tar.gz]")
     ] = None,
     with_rollouts: Annotated[
-        int, typer.Option("--with-rollouts", min=0, help="Put this many rollouts in, with prompts and answers.")
+        int, typer.Option("--with-rollouts", min=0, help="Include this many rollouts, with prompts and responses.")
     ] = 0,
     config_files: Annotated[
         list[Path] | None,
-        typer.Option("--config", "-c", help="Config files to put in, secrets masked. Repeatable."),
+        typer.Option("--config", "-c", help="Config file to include, secrets masked. Repeatable."),
     ] = None,
     logs: Annotated[
-        list[Path] | None, typer.Option("--log", help="Further log files or folders, e.g. of vLLM. Repeatable.")
+        list[Path] | None, typer.Option("--logs", help="More logs, e.g. of vLLM: a file or a folder. Repeatable.")
     ] = None,
-    max_mb: Annotated[int, typer.Option("--max-mb", min=1, help="Most megabytes of content.")] = 20,
+    max_mb: Annotated[int, typer.Option("--max-mb", min=1, help="Maximum megabytes of content.")] = 20,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Make one redacted archive of a run to attach to a bug report.
+    """Pack a redacted archive of a run for a bug report.
 
-    Manifest, settings, bounded failures, heads and tails of logs, versions, status and doctor's answer. Secrets of the
-    environment, of env.yaml and of the config files are blanked out, and whatever looks like one. Prompts and answers
-    stay out unless --with-rollouts asks for them. Look through it before you send it.
+    Contains the manifest, settings, a sample of failures, heads and tails of logs, versions, status and doctor's
+    findings. Secrets from the environment, env.yaml and the config files are blanked out, and anything that looks like
+    one. Prompts and responses are left out unless you pass --with-rollouts. Look through the archive before sending it.
     """
     from gymnast.errors import NotFoundError
-    from gymnast.rollouts.inspect_run import run_paths
+    from gymnast.rollouts.inspect_run import resolve_run_paths
     from gymnast.store.bundle import BundleRequest, make_bundle, write_bundle
 
-    paths = run_paths(run)
+    paths = resolve_run_paths(run)
     if not paths.existing() and not paths.logs.is_dir():
-        raise NotFoundError(f"there is no run '{run}'", where=str(paths.output), next="name its output file")
+        raise NotFoundError(f"no run at '{run}'", where=str(paths.output), next="pass the run's output file")
     configs = {path.name: _read_yaml(path) for path in config_files or ()}
     documents = {**_documents(paths), **({"config": configs} if configs else {})}
     request = BundleRequest(paths, documents, logs or (), with_rollouts, max_mb << 20)
@@ -58,7 +58,7 @@ def command(
 
 
 def _documents(paths: RunPaths) -> dict[str, Any]:
-    """What is computed rather than copied. None of it may keep a bundle from being made."""
+    """What is computed rather than copied. A failure here must not prevent the bundle."""
     return {"versions": _versions(), "status": _status(paths), "doctor": _doctor(paths)}
 
 
@@ -68,17 +68,16 @@ def _status(paths: RunPaths) -> Any:
     import msgspec
 
     from gymnast.errors import UserError
-    from gymnast.rollouts.inspect_run import look_at
+    from gymnast.rollouts.inspect_run import inspect_run
 
     try:
-        return msgspec.to_builtins(asyncio.run(look_at(paths.output)))
+        return msgspec.to_builtins(asyncio.run(inspect_run(paths.output)))
     except (UserError, OSError, msgspec.MsgspecError) as error:
         return {"unknown": str(error)}
 
 
 def _doctor(paths: RunPaths) -> Any:
-    """Doctor's answer, from a process of its own: whatever it meets in a broken run must not keep a bundle from
-    being made."""
+    """Doctor's findings, from a separate process: whatever a broken run does to it must not prevent the bundle."""
     import subprocess
     import sys
 
@@ -86,10 +85,10 @@ def _doctor(paths: RunPaths) -> Any:
 
     shell = [sys.executable, "-m", "gymnast.cli.main", "doctor", str(paths.output), "--json"]
     try:
-        done = subprocess.run(shell, capture_output=True, timeout=120, check=False)  # noqa: S603 - our own command
-        return orjson.loads(done.stdout)
+        process = subprocess.run(shell, capture_output=True, timeout=120, check=False)  # noqa: S603 - our own command
+        return orjson.loads(process.stdout)
     except (OSError, subprocess.SubprocessError, orjson.JSONDecodeError) as error:
-        return {"unknown": f"doctor gave no answer: {error}"}
+        return {"unknown": f"doctor failed: {error}"}
 
 
 def _versions() -> dict[str, Any]:
@@ -103,22 +102,17 @@ def _versions() -> dict[str, Any]:
         *("orjson", "msgspec", "pydantic", "uvloop", "uvicorn", "httptools", "omegaconf", "hydra-core", "numpy"),
         *("typer", "fastapi", "aiohttp", "ray", "vllm", "torch", "transformers", "tokenizers", "xgrammar", "nemo-gym"),
     )
-    found = {}
+    packages = {}
     for name in names:
         try:
-            found[name] = metadata.version(name)
+            packages[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return {
-        "gymnast": __version__,
-        "python": sys.version,
-        "platform": platform.platform(),
-        "packages": found,
-    }
+    return {"gymnast": __version__, "python": sys.version, "platform": platform.platform(), "packages": packages}
 
 
 def _redactor(configs: dict[str, Any]) -> Redactor:
-    """Knows the secrets of the environment, of env.yaml here and of the given config files."""
+    """A redactor for the secrets of the environment, of ./env.yaml and of the config files."""
     from gymnast.config.environ import secret_environ
     from gymnast.config.secrets import Scrubber
     from gymnast.store.redact import Redactor, header_values
@@ -146,15 +140,14 @@ def _read_yaml(path: Path) -> Any:
 def _show(archive: Path, bundle: Bundle, *, as_json: bool) -> None:
     size = archive.stat().st_size
     if as_json:
-        import orjson
-
         entries = {name: len(data) for name, data in bundle.entries.items()}
-        body = {"archive": str(archive), "size_bytes": size, "entries": entries, "left_out": bundle.left_out}
-        print(orjson.dumps(body, option=orjson.OPT_INDENT_2).decode())
+        shared.print_json(
+            {"archive": str(archive), "size_bytes": size, "entries": entries, "left_out": bundle.left_out}
+        )
         return
     for name, data in bundle.entries.items():
         print(f"{len(data):>10}  {name}")
     for text in bundle.left_out:
         print(f"{'left out':>10}  {text}")
     print(f"{archive}  ({size} bytes)")
-    shared.say("secrets are blanked out as far as they can be known: look through it before you send it")
+    shared.say("known secrets are blanked out: look through the archive before you send it")

@@ -1,9 +1,8 @@
-"""`gymnast cancel RUN`: end the workers of a run. What they had settled stays; the rest is owed."""
+"""`gymnast cancel RUN`: end the workers of a run. Settled rollouts stay; the others are owed."""
 
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,26 +11,29 @@ from gymnast.cli import options as shared
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="The run: its output file.")],
+    run: shared.Run,
     jobs: Annotated[
         list[str] | None, typer.Option("--job", help="Only this job (123) or worker (123_4). Repeatable.")
     ] = None,
     *,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Cancel the workers of a run and what waits for their end. `gymnast submit --resume` goes on later."""
-    from gymnast.cluster.submitting import cancel_run
-    from gymnast.rollouts.inspect_run import run_paths
+    """Cancel the workers of a run.
+
+    Jobs that wait for them, such as the merge, are cancelled too. `gymnast submit --resume` continues the run later.
+    """
+    from gymnast.executors.worker_jobs import cancel_run
+    from gymnast.rollouts.inspect_run import resolve_run_paths
     from gymnast.store.chunk_layout import ChunkLayout
 
-    paths = run_paths(run)
+    paths = resolve_run_paths(run)
     ended = cancel_run(ChunkLayout.of(paths), jobs or ())
-    told = [view.job for _, views in ended for view in views]
+    cancelled = [view.job for _, views in ended for view in views]
     if as_json:
-        shared.print_json({"run": str(paths.output), "cancelled": told})
-    elif told:
-        print(f"{len(told)} workers were told to end: {', '.join(told[:8])}{', …' if len(told) > 8 else ''}")
-        print(f"next      gymnast status {shlex.quote(str(paths.output))}    (go on with gymnast submit --resume)")
+        shared.print_json({"run": str(paths.output), "cancelled": cancelled})
+    elif cancelled:
+        print(f"cancelled {len(cancelled)} workers: {', '.join(cancelled[:8])}{', …' if len(cancelled) > 8 else ''}")
+        print(f"next      gymnast status {shlex.quote(str(paths.output))}    (continue with gymnast submit --resume)")
     else:
-        print("no worker waits or runs")
+        print("no worker is waiting or running")
     return 0

@@ -1,4 +1,4 @@
-"""`gymnast status RUN` for a run in chunks: the account, who works on what, and what nobody can know."""
+"""`gymnast status RUN` for a submitted run: its counts, workers and jobs, and rollouts of unknown state."""
 
 from __future__ import annotations
 
@@ -9,103 +9,103 @@ from typing import TYPE_CHECKING, Final
 from gymnast.cli import options as shared
 
 if TYPE_CHECKING:
-    from gymnast.cluster.account import RunAccount
-    from gymnast.cluster.executor import JobView
+    from gymnast.chunks.status import RunStatus
     from gymnast.store.chunk_layout import ChunkLayout
     from gymnast.store.paths import RunPaths
+    from gymnast.types.job import JobView
 
-_MOST_CHUNKS: Final = 20
-_EVERY_S: Final = 2.0
+_MAX_ROWS: Final = 20
+_POLL_S: Final = 2.0
 
 
-def show_chunked(paths: RunPaths, *, as_json: bool, watch: bool = False) -> int:
-    """Print how a run in chunks stands. 0 if workers are at it, or will be, or nothing is owed."""
+def show_chunk_status(paths: RunPaths, *, as_json: bool, watch: bool = False) -> int:
+    """Print the state of a submitted run. 0 if workers are running or queued, or nothing is owed."""
     import msgspec
 
     from gymnast.store.chunk_layout import ChunkLayout
 
     layout = ChunkLayout.of(paths)
-    account = account_now(layout)
-    while watch and account.unsettled:
-        print(one_line(account), flush=True)
-        time.sleep(_EVERY_S)
-        account = account_now(layout)
+    status = read_status(layout)
+    while watch and status.unsettled:
+        print(status_line(status), flush=True)
+        time.sleep(_POLL_S)
+        status = read_status(layout)
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(account)).decode())
+        print(msgspec.json.format(msgspec.json.encode(status)).decode())
     else:
-        _print(paths, account)
-    return 1 if _state(account) == "interrupted" else 0
+        _print(paths, status)
+    return 1 if _state(status) == "interrupted" else 0
 
 
-def account_now(layout: ChunkLayout) -> RunAccount:
-    """The account, with what schedulers say of the jobs."""
-    from gymnast.cluster.account import Observer, run_account
-    from gymnast.cluster.order import read_order
+def read_status(layout: ChunkLayout) -> RunStatus:
+    """Read the status of the run, with the state of its jobs from the schedulers."""
+    from gymnast.chunks.status import LivenessCheck, read_run_status
+    from gymnast.chunks.worker_spec import read_worker_spec
     from gymnast.store.file_clock import file_clock
 
-    lease_s, jobs = read_order(layout).work.lease_s, tuple(_jobs(layout))
-    return run_account(layout, Observer(lease_s=lease_s, now=file_clock(layout.folder), jobs=jobs))
+    lease_s, jobs = read_worker_spec(layout).options.lease_s, tuple(_jobs(layout))
+    return read_run_status(layout, LivenessCheck(lease_s=lease_s, now=file_clock(layout.folder), jobs=jobs))
 
 
-def _state(account: RunAccount) -> str:
-    """The run in a word. Jobs that wait in a queue or are starting hold no chunk yet."""
-    if not account.unsettled:
+def _state(status: RunStatus) -> str:
+    """The state of the run. Jobs that are queued or starting hold no chunk yet."""
+    if not status.unsettled:
         return "complete"
-    if account.states["held"]:
+    if status.states["held"]:
         return "running"
-    return "interrupted" if all(job.state.is_over for job in account.jobs) else "waiting for jobs"
+    return "interrupted" if all(job.state.is_over for job in status.jobs) else "waiting for jobs"
 
 
-def one_line(account: RunAccount) -> str:
-    """The state of a run in one line."""
-    failed = sum(account.failed.values())
-    text = f"{account.scored + failed}/{account.requested} rollouts"
+def status_line(status: RunStatus) -> str:
+    """Describe the state of a run in one line."""
+    failed = sum(status.failed.values())
+    text = f"{status.scored + failed}/{status.requested} rollouts"
     text += f"  {failed} failed" if failed else ""
-    text += f"  {account.in_flight} in flight  {account.owed} owed"
-    text += f"  {account.unknown} unknown" if account.unknown else ""
-    return text + f"  {sum(worker.chunks_held > 0 for worker in account.workers)} workers at it"
+    text += f"  {status.in_flight} in flight  {status.owed} owed"
+    text += f"  {status.unknown} unknown" if status.unknown else ""
+    return text + f"  {sum(worker.chunks_held > 0 for worker in status.workers)} workers active"
 
 
 def _jobs(layout: ChunkLayout) -> list[JobView]:
-    from gymnast.cluster.executors import executor_for, located
-    from gymnast.cluster.submissions import read_submissions
     from gymnast.errors import UserError
+    from gymnast.executors.registry import executor_for, locate_submission
+    from gymnast.executors.submissions import read_submissions
 
-    found: list[JobView] = []
+    jobs: list[JobView] = []
     for submission in read_submissions(layout):
         try:
-            known = located(submission)
-            found += executor_for(known).states(known) if known is not None else []
+            known = locate_submission(submission)
+            jobs += executor_for(known).states(known) if known is not None else []
         except UserError as error:
-            shared.say(f"note: {submission.executor} does not say how its jobs stand: {error.what}")
-    return found
+            shared.say(f"note: {submission.executor} does not report the state of its jobs: {error.what}")
+    return jobs
 
 
 def merge_jobs(layout: ChunkLayout) -> list[JobView]:
-    """The jobs that were queued to merge, the newest last."""
-    from gymnast.cluster.executors import located
-    from gymnast.cluster.slurm.executor import SlurmExecutor
-    from gymnast.cluster.submissions import read_submissions
+    """The merge jobs of the run, the newest last."""
+    from gymnast.executors.registry import locate_submission
+    from gymnast.executors.slurm.executor import SlurmExecutor
+    from gymnast.executors.submissions import read_submissions
 
     slurm = SlurmExecutor()
-    begun = [one for one in map(located, read_submissions(layout)) if one is not None]
-    return [view for view in map(slurm.finish_state, begun) if view is not None]
+    submissions = [known for known in map(locate_submission, read_submissions(layout)) if known is not None]
+    return [view for view in map(slurm.finish_state, submissions) if view is not None]
 
 
 def _merge_job(paths: RunPaths) -> JobView | None:
-    """The one that merges or should have: of several, one that is not over, else the newest."""
+    """The merge job: of several, one that has not ended, or the newest."""
     from gymnast.errors import UserError
     from gymnast.store.chunk_layout import ChunkLayout
 
     try:
-        found = merge_jobs(ChunkLayout.of(paths))
+        views = merge_jobs(ChunkLayout.of(paths))
     except UserError as error:
-        shared.say(f"note: nobody says how the job stands that merges: {error.what}")
+        shared.say(f"note: the state of the merge job is unknown: {error.what}")
         return None
-    return next((view for view in reversed(found) if not view.state.is_over), found[-1] if found else None)
+    return next((view for view in reversed(views) if not view.state.is_over), views[-1] if views else None)
 
 
-def _merge_words(view: JobView, paths: RunPaths) -> str:
+def _describe_merge(view: JobView, paths: RunPaths) -> str:
     text = f"job {view.job} {view.state.value}"
     text += f", {view.reason}" if view.reason else ""
     if view.exit_code:
@@ -113,90 +113,92 @@ def _merge_words(view: JobView, paths: RunPaths) -> str:
     return text
 
 
-def _print(paths: RunPaths, account: RunAccount) -> None:
-    from gymnast.cli.spending import spending
+def _print(paths: RunPaths, status: RunStatus) -> None:
+    from gymnast.cli.usage import format_usage
 
-    state = _state(account)
-    print(f"{paths.output}: {state}, in {len(account.chunks)} chunks")
+    state = _state(status)
+    print(f"{paths.output}: {state}, in {len(status.chunks)} chunks")
     print(
-        f"  {account.requested} requested = {account.scored} scored + {sum(account.failed.values())} failed"
-        f" + {account.in_flight} in flight + {account.unknown} unknown + {account.owed} owed"
+        f"  {status.requested} requested = {status.scored} scored + {sum(status.failed.values())} failed"
+        f" + {status.in_flight} in flight + {status.unknown} unknown + {status.owed} owed"
     )
-    for kind, number in sorted(account.failed.items(), key=lambda pair: -pair[1]):
+    for kind, number in sorted(status.failed.items(), key=lambda pair: -pair[1]):
         print(f"  {number} × {kind}")
-    print("  chunks: " + ", ".join(f"{number} {name}" for name, number in account.states.items() if number))
-    if account.spent.calls:
-        print(f"  {spending(account.spent)}")
-    _print_chunks(account)
-    _print_workers(account)
-    merging = _merge_job(paths)
-    if merging is not None:
-        print(f"  merge: {_merge_words(merging, paths)}")
-    if not account.unsettled and not paths.done.exists():
-        is_coming = merging is not None and not merging.state.is_over
+    print("  chunks: " + ", ".join(f"{number} {name}" for name, number in status.states.items() if number))
+    if status.spent.calls:
+        print(f"  {format_usage(status.spent)}")
+    _print_chunks(status)
+    _print_workers(status)
+    merge = _merge_job(paths)
+    if merge is not None:
+        print(f"  merge: {_describe_merge(merge, paths)}")
+    if not status.unsettled and not paths.done.exists():
+        is_pending = merge is not None and not merge.state.is_over
         run = shlex.quote(str(paths.output))
-        shared.say("next: wait for the job that merges" if is_coming else f"next: gymnast merge {run}")
+        shared.say("next: wait for the merge job" if is_pending else f"next: gymnast merge {run}")
     elif state == "interrupted":
-        shared.say("next: gymnast submit --resume adds the workers that what is owed still needs")
+        shared.say("next: gymnast submit --resume adds workers for the rollouts that are still owed")
 
 
-def _print_chunks(account: RunAccount) -> None:
-    """Chunks that are begun and not done, the most silent first."""
+def _print_chunks(status: RunStatus) -> None:
+    """Chunks in progress, those with the oldest heartbeat first."""
     from rich.table import Table
 
-    from gymnast.cli.terminal import print_table
-    from gymnast.cluster.account import ChunkState
+    from gymnast.chunks.status import ChunkState
+    from gymnast.cli.progress import print_table
 
-    begun = [one for one in account.chunks if one.state not in {ChunkState.FREE, ChunkState.DONE}]
-    if not begun:
+    active = [chunk for chunk in status.chunks if chunk.state not in {ChunkState.FREE, ChunkState.DONE}]
+    if not active:
         return
-    begun.sort(key=lambda one: -(one.heard_s or 0.0))
-    more = f", {_MOST_CHUNKS} of {len(begun)}" if len(begun) > _MOST_CHUNKS else ""
-    table = Table(title=f"chunks under way{more}", title_justify="left", box=None, padding=(0, 2))
+    active.sort(key=lambda chunk: -(chunk.heard_s or 0.0))
+    more = f", {_MAX_ROWS} of {len(active)}" if len(active) > _MAX_ROWS else ""
+    table = Table(title=f"active chunks{more}", title_justify="left", box=None, padding=(0, 2))
     for heading in ("chunk", "state", "settled", "in flight", "unknown", "owed", "worker", "job", "heard"):
         table.add_column(heading)
-    for one in begun[:_MOST_CHUNKS]:
-        settled = f"{one.scored + sum(one.failed.values())}/{one.requested}"
-        heard = f"{one.heard_s:.0f} s ago" if one.heard_s is not None else one.why or ""
-        numbers = (str(one.in_flight or ""), str(one.unknown or ""), str(one.owed or ""))
-        table.add_row(one.chunk, one.state.value, settled, *numbers, one.worker or "", one.job or "", heard)
+    for chunk in active[:_MAX_ROWS]:
+        settled = f"{chunk.scored + sum(chunk.failed.values())}/{chunk.requested}"
+        heard = f"{chunk.heard_s:.0f} s ago" if chunk.heard_s is not None else chunk.why or ""
+        numbers = (str(chunk.in_flight or ""), str(chunk.unknown or ""), str(chunk.owed or ""))
+        table.add_row(chunk.chunk, chunk.state.value, settled, *numbers, chunk.worker or "", chunk.job or "", heard)
     print_table(table)
 
 
-def _print_workers(account: RunAccount) -> None:
-    """Workers that are at it or whose job ended badly, and how the jobs stand."""
+def _print_workers(status: RunStatus) -> None:
+    """Workers that hold chunks or whose job failed, and the states of all jobs."""
     from collections import Counter
 
     from rich.table import Table
 
-    from gymnast.cli.terminal import print_table
+    from gymnast.cli.progress import print_table
 
-    shown = [one for one in account.workers if one.chunks_held or one.state not in {"", "completed"}]
+    shown = [worker for worker in status.workers if worker.chunks_held or worker.state not in {"", "completed"}]
     if shown:
-        more = f", {_MOST_CHUNKS} of {len(shown)}" if len(shown) > _MOST_CHUNKS else ""
+        more = f", {_MAX_ROWS} of {len(shown)}" if len(shown) > _MAX_ROWS else ""
         table = Table(title=f"workers{more}", title_justify="left", box=None, padding=(0, 2))
         for heading in ("worker", "job", "state", "scored", "failed", "in flight", "unknown", "owed", "chunks"):
             table.add_column(heading)
-        for one in shown[:_MOST_CHUNKS]:
-            numbers = (one.scored, sum(one.failed.values()), one.in_flight, one.unknown, one.owed)
-            chunks = f"{one.chunks_done} done, {one.chunks_held} held"
-            table.add_row(one.worker, one.job or "", one.state, *(str(number or "") for number in numbers), chunks)
+        for worker in shown[:_MAX_ROWS]:
+            numbers = (worker.scored, sum(worker.failed.values()), worker.in_flight, worker.unknown, worker.owed)
+            chunks = f"{worker.chunks_done} done, {worker.chunks_held} held"
+            table.add_row(
+                worker.worker, worker.job or "", worker.state, *(str(number or "") for number in numbers), chunks
+            )
         print_table(table)
-    if account.jobs:
-        states = Counter(job.state.value for job in account.jobs)
+    if status.jobs:
+        states = Counter(job.state.value for job in status.jobs)
         print("  jobs: " + ", ".join(f"{number} {name}" for name, number in states.most_common()))
-        _print_bad_ends(account.jobs)
+        _print_failed_jobs(status.jobs)
 
 
-def _print_bad_ends(jobs: list[JobView]) -> None:
-    """What each kind of bad end means, and which jobs it was, with the scheduler's own words."""
-    from gymnast.cluster.job_failures import failure_of
+def _print_failed_jobs(jobs: list[JobView]) -> None:
+    """What each kind of job failure means, and which jobs failed that way, with the scheduler's reason."""
+    from gymnast.executors.job_failures import failure_of
 
-    ended = [(job, kind) for job in jobs if (kind := failure_of(job)) is not None]
-    for kind in dict.fromkeys(kind for _, kind in ended):
+    failed = [(job, kind) for job in jobs if (kind := failure_of(job)) is not None]
+    for kind in dict.fromkeys(kind for _, kind in failed):
         print(f"    {kind.name}: {kind.hint}")
-    for job, kind in ended[:_MOST_CHUNKS]:
-        said = f", {job.reason.splitlines()[-1]}" if job.reason else ""
-        print(f"    {job.job} {job.state.value}: {kind.name}{said}")
-    if len(ended) > _MOST_CHUNKS:
-        print(f"    … and {len(ended) - _MOST_CHUNKS} more")
+    for job, kind in failed[:_MAX_ROWS]:
+        reason = f", {job.reason.splitlines()[-1]}" if job.reason else ""
+        print(f"    {job.job} {job.state.value}: {kind.name}{reason}")
+    if len(failed) > _MAX_ROWS:
+        print(f"    … and {len(failed) - _MAX_ROWS} more")

@@ -1,4 +1,4 @@
-"""`gymnast collect`: rollouts of a dataset, with everything they need living in this process."""
+"""`gymnast collect`: rollouts of a dataset, with everything they need running in this process."""
 
 from __future__ import annotations
 
@@ -15,60 +15,58 @@ from gymnast.store.paths import RunPaths
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from gymnast.cli.interrupt import Interrupts
-    from gymnast.cli.terminal import Progress
+    from gymnast.cli.progress import Progress
+    from gymnast.cli.signals import Interrupts
     from gymnast.config import Config
     from gymnast.rollouts.engine import Engine
+    from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.observer import RunObserver
     from gymnast.rollouts.options import RunOptions
     from gymnast.rollouts.snapshot import Snapshot
-    from gymnast.rollouts.verdict import Allowance
     from gymnast.types.events import Event, RunFinished
 
-Ended = TypeVar("Ended")
+Result = TypeVar("Result")
 
 Input = Annotated[str | None, typer.Option("--input", "-i", help="JSONL file of tasks.")]
 Split = Annotated[
     str | None,
-    typer.Option("--split", help="Instead of --input: the configured datasets of this type (train, benchmark, …)."),
+    typer.Option("--split", help="Use the configured datasets of this type (train, benchmark, …) instead of --input."),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="JSONL file for the scored rollouts.")]
 Agent = Annotated[
-    str | None, typer.Option("--agent", "-a", help="Agent for rows that name none; needless if there is only one.")
+    str | None,
+    typer.Option("--agent", "-a", help="Agent for rows that name none; optional if only one is configured."),
 ]
-Repeats = Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts of each task.")]
+Repeats = Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts per task.")]
 Concurrency = Annotated[
     int | None,
     typer.Option(
         "--concurrency",
         min=1,
-        help="Rollouts in flight at most (num_samples_in_parallel). Without it the level is found by itself.",
+        help="Maximum rollouts in flight (num_samples_in_parallel). [default: tuned automatically]",
     ),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Read at most this many input lines.")]
-Temperature = Annotated[float | None, typer.Option("--temperature", help="Laid over each row's create params.")]
-TopP = Annotated[float | None, typer.Option("--top-p", help="Laid over each row's create params.")]
-MaxOutputTokens = Annotated[int | None, typer.Option("--max-output-tokens", help="Laid over each row's create params.")]
-PromptConfig = Annotated[
-    str | None, typer.Option("--prompt-config", help="YAML with `user` and `system` templates filled from each row.")
-]
-AddSeed = Annotated[bool, typer.Option("--add-seed", help="Give each repeat its index as sampling seed.")]
+Temperature = Annotated[float | None, typer.Option("--temperature", help="Overrides the value in each row.")]
+TopP = Annotated[float | None, typer.Option("--top-p", help="Overrides the value in each row.")]
+MaxOutputTokens = Annotated[int | None, typer.Option("--max-output-tokens", help="Overrides the value in each row.")]
+AddSeed = Annotated[bool, typer.Option("--add-seed", help="Use the index of each repeat as its sampling seed.")]
 SkipBadRows = Annotated[
-    bool, typer.Option("--skip-bad-rows", help="Run the good rows; record the bad ones as failures.")
+    bool, typer.Option("--skip-bad-rows", help="Run the valid rows; record the invalid ones as failures.")
 ]
 RolloutTimeout = Annotated[float, typer.Option("--rollout-timeout", help="Seconds a rollout may take.")]
-MaxAttempts = Annotated[int, typer.Option("--max-attempts", min=1, help="Attempts at a rollout, the first included.")]
+MaxAttempts = Annotated[int, typer.Option("--max-attempts", min=1, help="Attempts per rollout, including the first.")]
 MaxFailed = Annotated[
-    str, typer.Option("--max-failed", help="Failed rollouts (5) or share (1%) that still count as success.")
+    str, typer.Option("--max-failed", help="Failed rollouts, as a count (5) or share (1%), that still exit 0.")
 ]
 GiveUpAfter = Annotated[
-    float, typer.Option("--give-up-after", help="Seconds something may be out of reach before it is given up.")
+    float, typer.Option("--give-up-after", help="Seconds to wait for an unreachable server or endpoint.")
 ]
 MaxCost = Annotated[
     float | None,
     typer.Option(
         "--max-cost",
-        help="Start nothing more once all attempts cost this much (needs `prices`); what is in flight comes on top.",
+        help="Start no more rollouts at this cost of all attempts (needs `prices`). Those in flight may exceed it.",
     ),
 ]
 MaxTokens = Annotated[
@@ -76,22 +74,21 @@ MaxTokens = Annotated[
     typer.Option(
         "--max-tokens",
         min=1,
-        help="Start nothing more once all attempts used this many tokens, in and out; what is in flight comes on top.",
+        help="Start no more rollouts at this many tokens, in and out, of all attempts. Those in flight may exceed it.",
     ),
 ]
 Workers = Annotated[int, typer.Option("--workers", min=0, help="Worker processes; 0 runs everything in this one.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Finish what an earlier run of this command left owed.")]
-Fork = Annotated[bool, typer.Option("--fork", help="With --resume: if something changed, run that beside the old run.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Finish the rollouts that an earlier run still owes.")]
+Fork = Annotated[bool, typer.Option("--fork", help="With --resume: if something changed, start a new run next to it.")]
 Extend = Annotated[bool, typer.Option("--extend", help="With --resume: add repeats or rows to the run.")]
-Force = Annotated[bool, typer.Option("--force", help="With --resume: go on although something changed.")]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="With --resume: try again what failed for good.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run under the same name.")]
+Force = Annotated[bool, typer.Option("--force", help="With --resume: continue even if something changed.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="With --resume: retry permanently failed rollouts.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run with the same output.")]
 NoServe = Annotated[
-    bool, typer.Option("--no-serve", help="Start nothing: use the agents of a running `gymnast serve`.")
+    bool, typer.Option("--no-serve", help="Start no servers; use the agents of a running `gymnast serve`.")
 ]
-NoAggregate = Annotated[bool, typer.Option("--disable-aggregation", help="Do not write x_aggregate_metrics.json.")]
 MetricsPort = Annotated[
-    int | None, typer.Option("--metrics-port", min=0, help="Serve OpenMetrics on this local port (0 takes a free one).")
+    int | None, typer.Option("--metrics-port", min=0, help="Serve OpenMetrics on this local port; 0 picks a free one.")
 ]
 
 
@@ -113,7 +110,7 @@ def command(
     temperature: Temperature = None,
     top_p: TopP = None,
     max_output_tokens: MaxOutputTokens = None,
-    prompt_config: PromptConfig = None,
+    prompt_config: shared.PromptConfig = None,
     add_seed: AddSeed = False,
     skip_bad_rows: SkipBadRows = False,
     rollout_timeout_s: RolloutTimeout = 7200.0,
@@ -131,21 +128,21 @@ def command(
     overwrite: Overwrite = False,
     via_serve: NoServe = False,
     head: shared.Head = None,
-    no_aggregate: NoAggregate = False,
+    no_aggregate: shared.NoAggregate = False,
     metrics_port: MetricsPort = None,
     search_dirs: shared.SearchDirs = None,
     unsafe_no_sandbox: shared.UnsafeNoSandbox = False,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Collect rollouts: tasks in, scored rollouts and failures out.
+    """Collect scored rollouts for a dataset.
 
-    Nothing has to be running except the policy endpoint. Deadlines (seconds): seed 120, model call 1800, tool 300,
-    verify 600 (settings of the agent), whole rollout 7200. A failed attempt is tried again where that can help, at most
-    three times in all. Ctrl-C finishes what is in flight; a second one stops at once; --resume finishes the rest. A
-    run that its budget ends (--max-cost, --max-tokens) exits with 4; --resume with a larger budget goes on.
+    Only the policy endpoint has to be running. Timeouts in seconds: seed 120, model call 1800, tool 300, verify 600
+    (settings of the agent), whole rollout 7200. Failed attempts are retried where that can help, up to three attempts
+    in all. Ctrl-C finishes the rollouts in flight; a second one stops immediately; --resume finishes the rest. A run
+    that hits its budget (--max-cost, --max-tokens) exits with 4; --resume with a larger budget continues it.
     """
+    from gymnast.rollouts.exit_status import parse_allowance
     from gymnast.rollouts.options import run_options
-    from gymnast.rollouts.verdict import parse_allowance
 
     through_serve = via_serve or head is not None
     config = shared.load(
@@ -158,7 +155,7 @@ def command(
         search_dirs=search_dirs,
         stub_policy=through_serve,
         unsafe_no_sandbox=unsafe_no_sandbox,
-    ).checked()
+    ).require_valid()
     options = run_options(
         config,
         output=output,
@@ -205,7 +202,7 @@ def collect(
     """Collect, show progress, print the result. Returns the exit code."""
     from gymnast.config import read_environ
     from gymnast.rollouts.run import collect_run, collect_through_serve
-    from gymnast.runtime.heads import find_head
+    from gymnast.runtime.find_head import find_head
 
     environ = read_environ()
 
@@ -224,10 +221,10 @@ def run_and_report(
     as_json: bool,
     metrics_port: int | None = None,
 ) -> int:
-    """Run an engine with the live view and signal handling, print how it ended. Returns the exit code."""
-    from gymnast.cli.interrupt import Interrupts
+    """Run an engine with the live view and signal handling, and print the summary. Returns the exit code."""
     from gymnast.cli.main import INTERRUPTED
-    from gymnast.rollouts.verdict import exit_code
+    from gymnast.cli.signals import Interrupts
+    from gymnast.rollouts.exit_status import exit_code
 
     interrupts = Interrupts()
     finished, progress = run_with_live_view(work, interrupts, as_json=as_json, metrics_port=metrics_port)
@@ -237,36 +234,36 @@ def run_and_report(
 
 
 def run_with_live_view(
-    work: Callable[[RunObserver], Coroutine[Any, Any, Ended]],
+    work: Callable[[RunObserver], Coroutine[Any, Any, Result]],
     interrupts: Interrupts,
     *,
     as_json: bool,
     metrics_port: int | None = None,
-) -> tuple[Ended, Progress]:
+) -> tuple[Result, Progress]:
     """Run an engine with the live view and signal handling."""
     import asyncio
 
-    from gymnast.cli.terminal import Progress
+    from gymnast.cli.progress import Progress
     from gymnast.rollouts.observer import RunObserver
     from gymnast.runtime.listener import loop_factory
 
     progress = Progress()
     listen = _json_listener(progress) if as_json else progress
 
-    def watch(engine: Engine, look: Callable[[], Snapshot]) -> ExitStack:
-        return _watching(engine, look, interrupts, metrics_port)
+    def watch(engine: Engine, take_snapshot: Callable[[], Snapshot]) -> ExitStack:
+        return _watch(engine, take_snapshot, interrupts, metrics_port)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        ended = runner.run(work(RunObserver(listen, shared.say, watch)))
-    interrupts.rest()
-    return ended, progress
+        result = runner.run(work(RunObserver(listen, shared.say, watch)))
+    interrupts.ignore_further()
+    return result, progress
 
 
 def show(finished: RunFinished, progress: Progress) -> None:
-    """The summary table, where the files are, and what to do about failures."""
-    from gymnast.cli.spending import spending
-    from gymnast.cli.terminal import print_table, summary_table
-    from gymnast.rollouts.verdict import explanation
+    """Print the summary table, where the files are, and what to do about failures."""
+    from gymnast.cli.progress import print_table, summary_table
+    from gymnast.cli.usage import format_usage
+    from gymnast.rollouts.exit_status import explain_missing
 
     print_table(summary_table(progress.tally))
     paths = RunPaths(Path(finished.output))
@@ -275,40 +272,42 @@ def show(finished: RunFinished, progress: Progress) -> None:
     if finished.attempts > finished.scored:
         print(f"failures  {paths.failures}")
     if finished.spent.calls:
-        print(f"models    {spending(finished.spent)}")
-    for line in explanation(finished):
+        print(f"models    {format_usage(finished.spent)}")
+    for line in explain_missing(finished):
         print(line, file=sys.stderr)
     if finished.longest_lag_s > 0.5:
         shared.say(
-            f"note: the event loop was blocked for up to {finished.longest_lag_s:.1f} s; an environment computes in it "
-            "(use --workers, or runs_in: child)"
+            f"note: an environment blocked the event loop for up to {finished.longest_lag_s:.1f} s; move it out with "
+            "--workers or runs_in: child"
         )
 
 
-def _watching(engine: Engine, look: Callable[[], Snapshot], interrupts: Any, metrics_port: int | None) -> ExitStack:
-    from gymnast.cli.live import live_view
+def _watch(
+    engine: Engine, take_snapshot: Callable[[], Snapshot], interrupts: Interrupts, metrics_port: int | None
+) -> ExitStack:
+    from gymnast.cli.live_view import live_view
 
     stack = ExitStack()
-    stack.enter_context(interrupts.steering(engine))
-    stack.enter_context(live_view(look))
+    stack.enter_context(interrupts.control(engine))
+    stack.enter_context(live_view(take_snapshot))
     if metrics_port is not None:
         from gymnast.cli.metrics import metrics_endpoint
 
-        stack.enter_context(metrics_endpoint(metrics_port, look))
+        stack.enter_context(metrics_endpoint(metrics_port, take_snapshot))
     return stack
 
 
 def _on_change(*, resume: bool, fork: bool, extend: bool, force: bool) -> Any:
     chosen = [name for name, given in (("fork", fork), ("extend", extend), ("force", force)) if given]
     if len(chosen) > 1:
-        raise typer.BadParameter("--fork, --extend and --force exclude each other")
+        raise typer.BadParameter("--fork, --extend and --force are mutually exclusive")
     if chosen and not resume:
-        raise typer.BadParameter(f"--{chosen[0]} goes with --resume")
+        raise typer.BadParameter(f"--{chosen[0]} needs --resume")
     return chosen[0] if chosen else "refuse"
 
 
 def _json_listener(progress: Progress) -> Callable[[Event], None]:
-    """Events as JSON lines on standard output; nothing else goes there."""
+    """Print events to standard output as JSON lines; nothing else goes there."""
     import msgspec
 
     encoder = msgspec.json.Encoder()

@@ -1,4 +1,4 @@
-"""`gymnast compare A B`: is one run better than the other, and may a gate rely on it."""
+"""`gymnast compare A B`: whether one run is better than another, and a gate for CI."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ if TYPE_CHECKING:
 
     from gymnast.profile.compare import Comparison
 
-RunA = Annotated[Path, typer.Argument(help="The run to compare with: its output file.")]
-RunB = Annotated[Path, typer.Argument(help="The run in question.")]
-ByIndex = Annotated[bool, typer.Option("--by-index", help="Pair tasks by index instead of by what their rows say.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse runs with rollouts that have no result.")]
-FailIfWorse = Annotated[
-    bool, typer.Option("--fail-if-worse", help="Exit 1 if B is worse than A and chance does not explain it.")
+RunA = Annotated[Path, typer.Argument(help="Output file of the baseline run.", show_default=False)]
+RunB = Annotated[Path, typer.Argument(help="Output file of the run to compare with it.", show_default=False)]
+ByIndex = Annotated[
+    bool, typer.Option("--by-index", help="Pair tasks by index instead of by the content of their rows.")
 ]
+Strict = Annotated[bool, typer.Option("--strict", help="Reject runs with rollouts that have no result.")]
+FailIfWorse = Annotated[bool, typer.Option("--fail-if-worse", help="Exit 1 if B is worse than A beyond chance.")]
 FailIfBelow = Annotated[
     float | None,
-    typer.Option(
-        "--fail-if-below", help="Exit 1 unless B is shown to be above A by this (negative: not further below)."
-    ),
+    typer.Option("--fail-if-below", help="Exit 1 unless B beats A by more than this (negative: is not worse by more)."),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Of resampling.")]
+Seed = Annotated[int, typer.Option("--seed", help="Random seed of the resampling.")]
 
 
 def command(
@@ -41,61 +39,61 @@ def command(
     seed: Seed = 0,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Compare two runs of the same tasks, paired by task.
+    """Compare two runs, paired by task.
 
-    For every task that both have: mean reward of its rollouts in B less that in A. The interval and the p-value are
-    over tasks. Tasks that only one run has are counted and left out.
+    For every task in both runs: the mean reward of its rollouts in B minus that in A. The interval and the p-value are
+    over tasks. Tasks in only one run are counted and left out.
     """
     import msgspec
 
-    from gymnast.profile.compare import compare, match
+    from gymnast.profile.compare import compare, match_tasks
     from gymnast.profile.run_profile import load_run
     from gymnast.store.paths import RunPaths
 
     loaded = [
         load_run((RunPaths(run).materialized_inputs,), (run,), allow_partial=not strict) for run in (run_a, run_b)
     ]
-    changes, only, matched_by = match(*loaded, by_index=by_index)
-    found = compare(changes, only=only, matched_by=matched_by, seed=seed)
+    changes, unmatched, matched_by = match_tasks(*loaded, by_index=by_index)
+    comparison = compare(changes, unmatched=unmatched, matched_by=matched_by, seed=seed)
     if as_json:
-        print(msgspec.json.encode(found).decode())
+        print(msgspec.json.encode(comparison).decode())
     else:
-        for line in lines(found, str(run_a), str(run_b)):
+        for line in lines(comparison, str(run_a), str(run_b)):
             print(line)
-    is_worse = fail_if_worse and found.verdict == "worse"
-    is_below = fail_if_below is not None and not found.difference.low > fail_if_below
+    is_worse = fail_if_worse and comparison.verdict == "worse"
+    is_below = fail_if_below is not None and not comparison.difference.low > fail_if_below
     return 1 if is_worse or is_below else 0
 
 
-def lines(found: Comparison, name_a: str, name_b: str) -> Iterator[str]:
-    """A comparison for people."""
-    from gymnast.cli.profile import shown
+def lines(comparison: Comparison, name_a: str, name_b: str) -> Iterator[str]:
+    """Format a comparison as text."""
+    from gymnast.cli.profile import format_estimate
 
-    how = "by what their rows say" if found.matched_by == "content" else "by index"
     yield f"A {name_a}\nB {name_b}"
-    yield f"{found.tasks} tasks in both (paired {how}); {found.only_a} only in A, {found.only_b} only in B, left out"
-    yield f"mean of task means   A {shown(found.mean_a)}   B {shown(found.mean_b)}"
-    resampled = found.difference_bootstrap
+    paired = f"{comparison.tasks} tasks in both (paired by {comparison.matched_by})"
+    yield f"{paired}; left out: {comparison.only_a} only in A, {comparison.only_b} only in B"
+    yield f"mean of task means   A {format_estimate(comparison.mean_a)}   B {format_estimate(comparison.mean_b)}"
+    difference, resampled = comparison.difference, comparison.difference_bootstrap
     yield (
-        f"B − A   {found.difference.value:+.4f} [{found.difference.low:+.4f}, {found.difference.high:+.4f}]"
+        f"B − A   {difference.value:+.4f} [{difference.low:+.4f}, {difference.high:+.4f}]"
         f"   bootstrap [{resampled.low:+.4f}, {resampled.high:+.4f}]"
     )
-    yield f"p = {found.p_value:.4g} (sign flips), {found.p_value_t:.4g} (t)"
-    yield f"tasks won {found.wins}, lost {found.losses}, tied {found.ties}"
-    for change in found.most_moved[:10]:
+    yield f"p = {comparison.p_value:.4g} (sign flips), {comparison.p_value_t:.4g} (t)"
+    yield f"tasks won {comparison.wins}, lost {comparison.losses}, tied {comparison.ties}"
+    for change in comparison.most_moved[:10]:
         yield (
             f"  task {change.task_a:<6} {change.mean_a:.3f} ({change.rollouts_a}) → {change.mean_b:.3f} "
             f"({change.rollouts_b})   {change.difference:+.3f}"
         )
-    yield verdict(found)
+    yield verdict(comparison)
 
 
-def verdict(found: Comparison) -> str:
+def verdict(comparison: Comparison) -> str:
     """The comparison in one sentence."""
-    if found.ties == found.tasks:
-        return f"No task differs among {found.tasks}."
-    if found.verdict == "no difference shown":
-        reach = max(abs(found.difference.low), abs(found.difference.high))
-        return f"No difference shown: one of up to {reach:.3f} could hide in {found.tasks} tasks."
-    word = "better" if found.verdict == "better" else "worse"
-    return f"B is {word} than A by {abs(found.difference.value):.3f} on these tasks; chance alone does not explain it."
+    if comparison.ties == comparison.tasks:
+        return f"No task differs among {comparison.tasks}."
+    if comparison.verdict == "no difference shown":
+        reach = max(abs(comparison.difference.low), abs(comparison.difference.high))
+        return f"No difference shown: {comparison.tasks} tasks cannot rule out one of up to {reach:.3f}."
+    size = abs(comparison.difference.value)
+    return f"B is {comparison.verdict} than A by {size:.3f} on these tasks; chance alone does not explain it."

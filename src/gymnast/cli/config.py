@@ -1,4 +1,4 @@
-"""`gymnast config`: look at a configuration without starting anything."""
+"""`gymnast config`: show, explain or validate a configuration without starting anything."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ if TYPE_CHECKING:
     from gymnast.config import Config
     from gymnast.errors import Problem
 
-app = typer.Typer(
-    help="Look at a configuration without starting anything.", no_args_is_help=True, rich_markup_mode=None
-)
-
-AllowMissingModel = True  # these commands look; a policy is needed only to run
+app = typer.Typer(help="Show, explain or validate a configuration.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("show")
@@ -27,25 +23,23 @@ def show(
     environments: shared.Environments = None,
     model_type: shared.ModelType = None,
     search_dirs: shared.SearchDirs = None,
-    origins: Annotated[bool, typer.Option("--origins", help="Write beside each value where it comes from.")] = False,
+    origins: Annotated[bool, typer.Option("--origins", help="Show where each value comes from.")] = False,
     as_json: shared.JsonOutput = False,
 ) -> int:
     """Print the resolved configuration, secrets masked."""
     config = _load(overrides, config_files, environments, model_type, search_dirs)
     if as_json:
-        import orjson
-
-        print(orjson.dumps(config.masked(), option=orjson.OPT_INDENT_2).decode())
+        shared.print_json(config.masked_values())
     elif origins:
         _print_with_origins(config)
     else:
         print(masked_yaml(config), end="")
-    return _report(config.problems)
+    return _print_problems(config.problems)
 
 
 @app.command("explain")
 def explain(
-    key: Annotated[str, typer.Argument(help="A key such as policy_base_url or mcqa.resources_servers.mcqa.domain.")],
+    key: Annotated[str, typer.Argument(help="Key such as policy_base_url or mcqa.resources_servers.mcqa.domain.")],
     overrides: shared.Overrides = None,
     *,
     config_files: shared.ConfigFiles = None,
@@ -54,17 +48,15 @@ def explain(
     search_dirs: shared.SearchDirs = None,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Say where a value comes from and what it replaced."""
+    """Show where a value comes from and what it replaced."""
     from gymnast.config.explain import explain_key
 
     config = _load(overrides, config_files, environments, model_type, search_dirs)
-    found = explain_key(config, key, _defaults(config))
+    entries = explain_key(config, key, _defaults(config))
     if as_json:
-        import orjson
-
-        print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+        shared.print_json(entries)
         return 0
-    for entry in found:
+    for entry in entries:
         raw = f"  (written as {entry['written']})" if entry["written"] is not None else ""
         print(f"{entry['key']} = {entry['value']!r}{raw}")
         print(f"  from {entry['origin']}")
@@ -83,22 +75,20 @@ def validate(
     search_dirs: shared.SearchDirs = None,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Check a configuration and every server's settings; print all problems at once."""
+    """Check a configuration and the settings of every server."""
     config = _load(overrides, config_files, environments, model_type, search_dirs)
     return check(config, as_json=as_json)
 
 
 def check(config: Config, *, as_json: bool = False, bad_code: int = 2) -> int:
-    """Print what is wrong with a configuration, its servers' own settings included."""
+    """Print the problems of a configuration, including its servers' settings."""
     problems = all_problems(config)
     if as_json:
-        import orjson
-
-        listed = [{"what": found.what, "where": found.where, "next": found.next} for found in problems]
-        print(orjson.dumps({"valid": not problems, "problems": listed}, option=orjson.OPT_INDENT_2).decode())
+        rows = [{"what": problem.what, "where": problem.where, "next": problem.next} for problem in problems]
+        shared.print_json({"valid": not problems, "problems": rows})
         return bad_code if problems else 0
     if problems:
-        return _report(problems, bad_code)
+        return _print_problems(problems, bad_code)
     if config.lacks_policy:
         shared.say("note: no policy_model is configured; collect and serve need one")
     names = ", ".join(config.instances)
@@ -107,7 +97,7 @@ def check(config: Config, *, as_json: bool = False, bad_code: int = 2) -> int:
 
 
 def all_problems(config: Config) -> list[Problem]:
-    """Problems of the configuration and of every instance's own settings."""
+    """Problems of the configuration and of the settings of every instance."""
     from gymnast.errors import Problem
     from gymnast.runtime.loader import check_settings
 
@@ -123,7 +113,7 @@ def masked_yaml(config: Config) -> str:
     """The resolved configuration as YAML, secrets masked."""
     import yaml
 
-    return yaml.safe_dump(config.masked(), sort_keys=False, allow_unicode=True, width=120)
+    return yaml.safe_dump(config.masked_values(), sort_keys=False, allow_unicode=True, width=120)
 
 
 def _load(overrides: Any, config_files: Any, environments: Any, model_type: Any, search_dirs: Any) -> Config:
@@ -133,12 +123,12 @@ def _load(overrides: Any, config_files: Any, environments: Any, model_type: Any,
         environments=environments,
         model_type=model_type,
         search_dirs=search_dirs,
-        stub_policy=AllowMissingModel,
+        stub_policy=True,  # a policy is needed only to run
     )
 
 
 def _defaults(config: Config) -> dict[str, Any]:
-    """What servers' settings are where the configuration does not say, by full key."""
+    """The default of every server setting that the configuration leaves out, by full key."""
     from gymnast.runtime.loader import unset_settings
 
     return {
@@ -148,7 +138,7 @@ def _defaults(config: Config) -> dict[str, Any]:
     }
 
 
-def _report(problems: Any, bad_code: int = 2) -> int:
+def _print_problems(problems: Any, bad_code: int = 2) -> int:
     for problem in problems:
         shared.say(f"problem: {problem}")
     if problems:

@@ -1,4 +1,4 @@
-"""`gymnast demo`: a real job end to end on what ships with Gymnast, its policy included."""
+"""`gymnast demo`: a full run with the environments and the policy that ship with Gymnast."""
 
 from __future__ import annotations
 
@@ -15,33 +15,35 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from gymnast.hub.graded_tasks import Generator
+    from gymnast.builtin.graded_tasks import Generator
     from gymnast.profile.headline import Headline
 
 _POLICY = "policy_model.responses_api_models.embedded_model"
 _SEED = 1
-_CONCURRENCY = 64  # twice the policy's batch: the next turns are ready when a sequence ends
+_CONCURRENCY = 64  # twice the batch size of the policy: the next turns are ready when a sequence ends
 
 
 def command(
-    output_dir: Annotated[Path, typer.Option("--output-dir", help="Where the files go.")] = Path("demo"),
-    num_repeats: Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts of each task.")] = 8,
-    tasks_per_level: Annotated[int, typer.Option("--tasks", min=1, help="Tasks of each environment and level.")] = 3,
+    output_dir: Annotated[Path, typer.Option("--output-dir", help="Folder for the files.")] = Path("demo"),
+    num_repeats: Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts per task.")] = 8,
+    tasks_per_level: Annotated[
+        int, typer.Option("--tasks-per-level", min=1, help="Tasks per environment and level.")
+    ] = 3,
 ) -> int:
-    """Collect rollouts of graded tasks with the policy that ships, and show the result.
+    """Try a full run with the model and tasks that ship.
 
-    Four environments of six levels, from sums to multi-turn tool use. Every rollout has the ledger of its tokens.
+    Four environments of six levels, from sums to multi-turn tool use. Every rollout has a token ledger.
     """
     from gymnast.cli.collect import collect
+    from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.options import run_options
-    from gymnast.rollouts.verdict import Allowance
 
     generators = _generators()
     config = shared.load(
         [f"++{_POLICY}.return_token_id_information=true", f"++{_POLICY}.seed={_SEED}"],
         environments=[generator.name for generator in generators],
         model_type="embedded_model",
-    ).checked()
+    ).require_valid()
     tasks = _write_tasks(generators, tasks_per_level, output_dir / "tasks.jsonl")
     rollouts = output_dir / "rollouts.jsonl"
     options = run_options(
@@ -54,10 +56,10 @@ def command(
 
 
 def _generators() -> list[Generator]:
-    from gymnast.hub.resources_servers.arithmetic.tasks import GENERATOR as ARITHMETIC
-    from gymnast.hub.resources_servers.number_hunt.tasks import GENERATOR as NUMBER_HUNT
-    from gymnast.hub.resources_servers.shop_lookup.tasks import GENERATOR as SHOP_LOOKUP
-    from gymnast.hub.resources_servers.word_tasks.tasks import GENERATOR as WORD_TASKS
+    from gymnast.builtin.resources_servers.arithmetic.tasks import GENERATOR as ARITHMETIC
+    from gymnast.builtin.resources_servers.number_hunt.tasks import GENERATOR as NUMBER_HUNT
+    from gymnast.builtin.resources_servers.shop_lookup.tasks import GENERATOR as SHOP_LOOKUP
+    from gymnast.builtin.resources_servers.word_tasks.tasks import GENERATOR as WORD_TASKS
 
     return [ARITHMETIC, WORD_TASKS, SHOP_LOOKUP, NUMBER_HUNT]
 
@@ -65,11 +67,11 @@ def _generators() -> list[Generator]:
 def _write_tasks(generators: Iterable[Generator], per_level: int, path: Path) -> Path:
     import orjson
 
-    from gymnast.hub.graded_tasks import rows
-    from gymnast.store.replacing import replaced
+    from gymnast.builtin.graded_tasks import rows
+    from gymnast.store.atomic import atomic_output
     from gymnast.types.task import AGENT_REF
 
-    with replaced(path) as out:
+    with atomic_output(path) as out:
         for generator in generators:
             levels = range(1, generator.levels + 1)
             agent = {"type": "responses_api_agents", "name": f"{generator.name}_simple_agent"}
@@ -79,24 +81,24 @@ def _write_tasks(generators: Iterable[Generator], per_level: int, path: Path) ->
 
 
 def _show(rollouts: Path, tasks: Path) -> None:
-    """Profile and report of the run, the means by level, and where everything is."""
-    from gymnast.cli.terminal import print_table
+    """Profile the run, write its report, and print the means by level and where the files are."""
+    from gymnast.cli.progress import print_table
     from gymnast.profile.run_profile import ProfilePaths, ProfileRequest, profile
     from gymnast.report.build import write_report
     from gymnast.report.run_view import view_runs
     from gymnast.store.paths import RunPaths
 
-    found = profile(ProfileRequest((RunPaths(rollouts).materialized_inputs,), (rollouts,), rollouts))
-    written = write_report(view_runs([rollouts]), rollouts.with_name("report.html"))
-    print_table(_by_level(_rewards(rollouts), found))
+    headline = profile(ProfileRequest((RunPaths(rollouts).materialized_inputs,), (rollouts,), rollouts))
+    report = write_report(view_runs([rollouts]), rollouts.with_name("report.html"))
+    print_table(_level_table(_read_rewards(rollouts), headline))
     print(f"tasks     {tasks}")
     print(f"profile   {ProfilePaths(rollouts).tasks}")
-    print(f"report    {written.path}  (open it in a browser)")
+    print(f"report    {report.path}  (open it in a browser)")
     print(f"tokens    gymnast tokens audit {rollouts}")
-    print("next      read README.md: the same command with your own policy endpoint and tasks")
+    print("next      README.md shows the same with your own policy endpoint and tasks")
 
 
-def _rewards(rollouts: Path) -> Iterator[tuple[str, int, float]]:
+def _read_rewards(rollouts: Path) -> Iterator[tuple[str, int, float]]:
     import orjson
 
     from gymnast.store.lines import numbered_lines
@@ -107,19 +109,19 @@ def _rewards(rollouts: Path) -> Iterator[tuple[str, int, float]]:
         yield record[AGENT_REF]["name"], record["level"], record["reward"]
 
 
-def _by_level(rewards: Iterable[tuple[str, int, float]], found: Headline) -> Table:
-    """Mean rewards by agent and level; over all levels, the mean, and the share of tasks solved in any repeat."""
+def _level_table(rewards: Iterable[tuple[str, int, float]], headline: Headline) -> Table:
+    """Mean rewards by agent and level, and over all levels the mean and the share of tasks solved in any repeat."""
     from rich.table import Table
 
     levels: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name, level, reward in rewards:
         levels[name][level].append(reward)
     highest = max(max(graded) for graded in levels.values())
-    most = max(agent.pass_at[-1][0] for agent in found.agents)
+    max_k = max(agent.pass_at[-1][0] for agent in headline.agents)
     table = Table(title=None)
-    for heading in ("mean reward at level", *map(str, range(1, highest + 1)), "all", f"pass@{most}", "mixed tasks"):
+    for heading in ("mean reward at level", *map(str, range(1, highest + 1)), "all", f"pass@{max_k}", "mixed tasks"):
         table.add_column(heading, justify="right" if table.columns else "left")
-    for agent in sorted(found.agents, key=lambda agent: agent.agent):
+    for agent in sorted(headline.agents, key=lambda agent: agent.agent):
         graded = levels[agent.agent]
         means = [f"{sum(graded[level]) / len(graded[level]):.2f}" for level in range(1, highest + 1)]
         mixed = f"{agent.mixed_tasks} of {agent.tasks}"

@@ -1,4 +1,4 @@
-"""`gymnast doctor`: which layer failed, on what evidence, and what to do next. It only reads."""
+"""`gymnast doctor`: which layer failed, the evidence, and what to do next. It only reads."""
 
 from __future__ import annotations
 
@@ -13,71 +13,65 @@ from gymnast.cli import options as shared
 
 def command(
     run: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="A run (its output file), a log file, or a folder of logs.")
+        Path | None, typer.Argument(metavar="[RUN]", help="The run's output file, a log file, or a folder of logs.")
     ] = None,
     *,
     logs: Annotated[
         list[Path] | None, typer.Option("--logs", help="More logs: a file or a folder. Repeatable.")
     ] = None,
-    job: Annotated[str | None, typer.Option("--job", help="A Slurm job: its state and its logs.")] = None,
+    job: Annotated[str | None, typer.Option("--job", help="Examine the state and logs of this Slurm job.")] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", help="The input file, for runs that do not say where theirs is.")
+        Path | None, typer.Option("--input", "-i", help="The input file, if the run does not record it.")
     ] = None,
     task: Annotated[
         int | None,
-        typer.Option("--task", min=0, help="What happened to this task: every attempt, evidence, next step."),
+        typer.Option("--task", min=0, help="Show every attempt at this task, with evidence and next step."),
     ] = None,
     rollout: Annotated[int | None, typer.Option("--rollout", min=0, help="With --task: only this rollout.")] = None,
     head: shared.Head = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Ask what is running: the collection RUN, or else the serve.")
+        bool, typer.Option("--live", help="Query the running collection RUN, or the running `gymnast serve`.")
     ] = False,
     stuck_after_s: Annotated[
-        float, typer.Option("--stuck-after", min=0, help="With --live: seconds after which a wait is too long.")
+        float, typer.Option("--stuck-after", min=0, help="With --live: seconds after which a wait counts as stuck.")
     ] = 60.0,
-    probe: Annotated[bool, typer.Option("--probe", help="Ask the policy endpoints for /models.")] = False,
-    steps: Annotated[bool, typer.Option("--steps", help="Show what each step of looking saw.")] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="Query /models of the policy endpoints.")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="Show what each diagnostic step saw.")] = False,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Say which layer of a run failed, with evidence, cause and next step.
+    """Diagnose a run: failed layer, evidence, next step.
 
-    Exit code 0: healthy; 1: there are findings; 2: there was nothing to look at. Reads files only; --live, --head and
-    --probe also ask what is running.
+    Exit code 0: healthy; 1: there are findings; 2: nothing to examine. Reads files only; --live, --head and --probe
+    also query running processes.
     """
-    from gymnast.cli.doctor_live import with_what_runs
-    from gymnast.doctor.examine import examine, subject_of
+    from gymnast.cli.doctor_live import add_live_facts
+    from gymnast.doctor.examine import examine, find_target
 
     if run is None and not logs and job is None and not live and head is None:
-        raise typer.BadParameter("name a run, logs (--logs), a job (--job), or what is running (--live, --head)")
+        raise typer.BadParameter("pass a run, logs (--logs), a job (--job), or something running (--live, --head)")
     if task is None and rollout is not None:
-        raise typer.BadParameter("say of which task: --task N --rollout R", param_hint="--rollout")
-    subject = subject_of(run, logs or (), job=job, data=data, stuck_after_s=stuck_after_s)
-    subject = asyncio.run(with_what_runs(subject, head, live=live, probe=probe))
+        raise typer.BadParameter("needs a task: --task N --rollout R", param_hint="--rollout")
+    target = find_target(run, logs or (), job=job, data=data, stuck_after_s=stuck_after_s)
+    target = asyncio.run(add_live_facts(target, head, live=live, probe=probe))
     if task is not None:
-        return _show_task(subject, task, rollout, as_json=as_json)
-    report = examine(subject)
+        return _show_task(target, task, rollout, as_json=as_json)
+    report = examine(target)
     if as_json:
-        _print_json(report.as_json())
+        shared.print_json(report.as_json())
     else:
-        from gymnast.doctor.render import lines_of
+        from gymnast.doctor.render import render_diagnosis
 
-        print("\n".join(lines_of(report, with_steps=steps)))
+        print("\n".join(render_diagnosis(report, with_steps=steps)))
     return 0 if report.is_healthy else 1
 
 
-def _show_task(subject: Any, task: int, rollout: int | None, *, as_json: bool) -> int:
-    from gymnast.doctor.render_task import lines_of_task
-    from gymnast.doctor.task import examine_task
+def _show_task(target: Any, task: int, rollout: int | None, *, as_json: bool) -> int:
+    from gymnast.doctor.render_task import render_task_history
+    from gymnast.doctor.task_history import examine_task
 
-    story = examine_task(subject, task, rollout)
+    history = examine_task(target, task, rollout)
     if as_json:
-        _print_json(story.as_json())
+        shared.print_json(history.as_json())
     else:
-        print("\n".join(lines_of_task(story)))
-    return 0 if story.is_scored else 1
-
-
-def _print_json(value: Any) -> None:
-    import orjson
-
-    print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+        print("\n".join(render_task_history(history)))
+    return 0 if history.is_scored else 1

@@ -1,4 +1,4 @@
-"""What running processes say to doctor: a collection over its socket, a serve over its ports, endpoints at /models."""
+"""What doctor reads from running processes: a collection's socket, a serve's ports, /models of endpoints."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import TYPE_CHECKING, Any
 from gymnast.cli import options as shared
 
 if TYPE_CHECKING:
-    from gymnast.doctor.examine import Subject
+    from gymnast.doctor.examine import Target
     from gymnast.doctor.facts import ProbeFacts
     from gymnast.runtime.remote import RemoteHead
     from gymnast.wire.http_client import HttpClient
 
 
-async def with_what_runs(subject: Subject, head: str | None, *, live: bool, probe: bool) -> Subject:
-    """The subject, with what processes say of themselves."""
-    if subject.run is not None and (live or subject.run.socket.exists()):
-        status, stacks = await _ask_run(subject.run.socket, wants=live)
-        subject = replace(subject, live=status, stacks=tuple(stacks))
-    if head is not None or (live and subject.run is None):
-        subject = await _with_serves(subject, head, live=live)
-    if probe and subject.run is not None:
+async def add_live_facts(target: Target, head: str | None, *, live: bool, probe: bool) -> Target:
+    """The subject, with what running processes report."""
+    if target.run is not None and (live or target.run.socket.exists()):
+        status, stacks = await _query_run(target.run.socket, live=live)
+        target = replace(target, live=status, stacks=tuple(stacks))
+    if head is not None or (live and target.run is None):
+        target = await _add_serves(target, head, live=live)
+    if probe and target.run is not None:
         from gymnast.doctor.examine import endpoints_of
 
-        subject = replace(subject, probes=await _probe(endpoints_of(subject.run)))
-    return subject
+        target = replace(target, probes=await _probe(endpoints_of(target.run)))
+    return target
 
 
-async def _ask_run(socket: Path, *, wants: bool) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """What a running collection says. One that is gone says nothing, which is no error unless it was asked for."""
+async def _query_run(socket: Path, *, live: bool) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """The status and stacks of a running collection. One that has ended is worth a note only with `live`."""
     from gymnast.errors import NotFoundError, UserError
-    from gymnast.rollouts.control import ask
+    from gymnast.rollouts.control import send_request
 
     try:
-        status = await ask(socket, {"command": "status"})
-        stacks = await ask(socket, {"command": "stacks"}) if wants else []
+        status = await send_request(socket, {"command": "status"})
+        stacks = await send_request(socket, {"command": "stacks"}) if live else []
     except UserError as error:
-        if wants:
-            how = "not running" if isinstance(error, NotFoundError) else "running, and deaf"
-            shared.say(f"{how}: {error.what}; looking at its files")
+        if live:
+            state = "not running" if isinstance(error, NotFoundError) else "running, but not responding"
+            shared.say(f"{state}: {error.what}; reading its files")
         return None, []
     return status, stacks
 
@@ -48,64 +48,64 @@ async def _ask_run(socket: Path, *, wants: bool) -> tuple[dict[str, Any] | None,
 # --- serves ----------------------------------------------------------------------------------------------------------
 
 
-async def _with_serves(subject: Subject, head: str | None, *, live: bool) -> Subject:
-    """The health of the serves that are meant; with `live`, also their open requests and their logs."""
+async def _add_serves(target: Target, head: str | None, *, live: bool) -> Target:
+    """Add the health of the selected serves; with `live`, also their open requests and logs."""
     from gymnast.config import read_environ
     from gymnast.doctor.facts import ProbeFacts
     from gymnast.errors import UserError
-    from gymnast.runtime.heads import find_heads
-    from gymnast.runtime.remote import health_of, read_head
+    from gymnast.runtime.find_head import find_heads
+    from gymnast.runtime.remote import check_health, read_head
     from gymnast.wire.http_client import HttpClient
 
     servers: list[ProbeFacts] = []
     requests: list[dict[str, Any]] = []
-    logs = list(subject.logs)
+    logs = list(target.logs)
     async with HttpClient() as client:
         for url, token in find_heads(head, None, read_environ()):
             logs += _logs_of(url)
             try:
                 remote = await read_head(client, url, token)
             except UserError as error:
-                servers.append(ProbeFacts("head server", url, ok=False, said=error.what))
+                servers.append(ProbeFacts("head server", url, ok=False, detail=error.what))
                 continue
             servers += [
-                ProbeFacts(entry.name, entry.url, ok=entry.healthy, said=f"{entry.status} {entry.said}".strip())
-                for entry in await health_of(client, remote)
+                ProbeFacts(entry.name, entry.url, ok=entry.healthy, detail=f"{entry.status} {entry.said}".strip())
+                for entry in await check_health(client, remote)
             ]
             requests += await _open_requests(client, remote) if live else []
     return replace(
-        subject,
+        target,
         servers=tuple(servers),
         requests=tuple(sorted(requests, key=lambda row: -float(row["in_stage_s"]))),
         logs=tuple(dict.fromkeys(logs)),
-        name=subject.name or ", ".join(dict.fromkeys(url for url, _ in find_heads(head, None, read_environ()))),
+        name=target.name or ", ".join(dict.fromkeys(url for url, _ in find_heads(head, None, read_environ()))),
     )
 
 
 async def _open_requests(client: HttpClient, remote: RemoteHead) -> list[dict[str, Any]]:
-    """What each instance of a serve has not answered yet. Servers of others have no such page."""
+    """The requests in flight of each instance of a serve. Other implementations have no such page."""
     import asyncio
 
     from gymnast.runtime.probe import probe
     from gymnast.wire.in_flight import IN_FLIGHT_PATH
 
     urls = dict.fromkeys(str(row["url"]).rstrip("/") for row in remote.instances if row.get("url"))
-    found = await asyncio.gather(
+    replies = await asyncio.gather(
         *(probe(client, url + IN_FLIGHT_PATH, token=remote.token, timeout_s=5.0) for url in urls)
     )
-    bodies = [answer.body for answer in found if answer.ok and isinstance(answer.body, dict)]
+    bodies = [reply.body for reply in replies if reply.ok and isinstance(reply.body, dict)]
     return [row for body in bodies for row in body.get("requests") or ()]
 
 
 def _logs_of(head_url: str) -> list[Path]:
-    """Where a serve of this host logs."""
+    """The log files of a serve on this host."""
     from gymnast.config import read_environ
-    from gymnast.doctor.read_logs import logs_in
+    from gymnast.doctor.read_logs import find_logs
     from gymnast.runtime.registry import Registry
 
     entries = Registry(read_environ().runtime_dir).entries()
     folders = [Path(entry.log_dir) for entry in entries if entry.head_url == head_url and entry.log_dir]
-    return [path for folder in folders if folder.is_dir() for path in logs_in(folder)]
+    return [path for folder in folders if folder.is_dir() for path in find_logs(folder)]
 
 
 # --- endpoints -------------------------------------------------------------------------------------------------------
@@ -116,12 +116,12 @@ async def _probe(endpoints: list[str]) -> tuple[ProbeFacts, ...]:
     from gymnast.runtime.probe import probe
     from gymnast.wire.http_client import HttpClient
 
-    found: list[ProbeFacts] = []
+    probes: list[ProbeFacts] = []
     async with HttpClient() as client:
         for url in endpoints:
             page = f"{url.rstrip('/')}/models"
-            answer = await probe(client, page, timeout_s=5.0)
-            listed = answer.body.get("data") if isinstance(answer.body, dict) else None
+            reply = await probe(client, page, timeout_s=5.0)
+            listed = reply.body.get("data") if isinstance(reply.body, dict) else None
             models = tuple(str(entry.get("id")) for entry in listed or () if isinstance(entry, dict))
-            found.append(ProbeFacts("policy", page, answer.ok or answer.code is not None, answer.said, models))
-    return tuple(found)
+            probes.append(ProbeFacts("policy", page, reply.ok or reply.code is not None, reply.detail, models))
+    return tuple(probes)

@@ -1,4 +1,4 @@
-"""`gymnast env`: begin an environment of your own."""
+"""`gymnast env`: create a new environment."""
 
 from __future__ import annotations
 
@@ -7,33 +7,37 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Environments of your own.", no_args_is_help=True, rich_markup_mode=None)
+from gymnast.cli.click_classes import old_names
+
+app = typer.Typer(help="Create a new environment.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
 def group() -> None:
-    """Environments of your own."""
+    """Create a new environment."""
 
 
-@app.command("new")
+@app.command("new", cls=old_names(dir="output_dir"))
 def new(
     name: Annotated[str, typer.Argument(help="Name of the environment, e.g. crossword.", show_default=False)],
     *,
     kind: Annotated[
         str, typer.Option("--kind", help="single-turn (one answer), tools (with a session) or step (turn by turn).")
     ] = "single-turn",
-    folder: Annotated[Path, typer.Option("--dir", help="Where resources_servers/NAME goes.")] = Path(),
+    folder: Annotated[Path, typer.Option("--output-dir", help="Folder for resources_servers/NAME.")] = Path(),
 ) -> int:
-    """Write a new environment that works as it is: code, config, rows, verifier cases, README, tests."""
+    """Create a working environment to start from.
+
+    Writes code, a config, rows, verifier cases, a README and tests.
+    """
     from gymnast.authoring.scaffold import KINDS, scaffold, write_scaffold
     from gymnast.errors import suggest
 
     if kind not in KINDS:
-        raise typer.BadParameter(f"'{kind}' is no kind: {suggest(kind, KINDS)}", param_hint="--kind")
-    written = write_scaffold(scaffold(name, kind), folder)
-    for path in written:
+        raise typer.BadParameter(f"unknown kind '{kind}': {suggest(kind, KINDS)}", param_hint="--kind")
+    for path in write_scaffold(scaffold(name, kind), folder):
         print(path)
-    here = "" if folder == Path() else f" --search-dir {folder}"
-    print(f"\nnext  gymnast check env {name}{here}")
-    print(f"      read {folder / 'resources_servers' / name / 'README.md'}; change rules.py, app.py, data/")
+    search_dir = "" if folder == Path() else f" --search-dir {folder}"
+    print(f"\nnext  gymnast check env {name}{search_dir}")
+    print(f"      read {folder / 'resources_servers' / name / 'README.md'}; edit rules.py, app.py, data/")
     return 0

@@ -1,4 +1,4 @@
-"""`gymnast gym …`: command lines written for NeMo Gym's `gym`, with its words and options."""
+"""`gymnast gym …`: command lines written for NeMo Gym's `gym`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import typer
 
 
 def command(ctx: typer.Context) -> int:
-    """Take a command line of NeMo Gym's `gym`: gymnast gym eval run --resources-server mcqa --input … --output …
+    """Run a command line of NeMo Gym's `gym`.
 
-    Same words, same options, same Hydra-style settings; exit 1 on a wrong configuration, 2 on a wrong option.
-    `gymnast gym --help` lists the commands, `gymnast gym eval run --help` the options of one.
+    For example gymnast gym eval run --resources-server mcqa --input … --output … Takes the same commands, options and
+    Hydra-style settings; exits 1 on a wrong configuration and 2 on a wrong option. `gymnast gym --help` lists the
+    commands, `gymnast gym eval run --help` the options of one.
     """
     from gymnast.compat.gym_entry import run_gym
 

@@ -1,4 +1,4 @@
-"""`gymnast logs RUN`: what the workers of a run said, those first that ended badly."""
+"""`gymnast logs RUN`: the logs of a run's workers, failed ones first."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from gymnast.cluster.executor import JobView
     from gymnast.store.chunk_layout import ChunkLayout
-    from gymnast.types.failure import FailureKind
+    from gymnast.types.failure import KindInfo
+    from gymnast.types.job import JobView
 
 _POLL_S: Final = 0.5
-_SHOWN_AT_ONCE: Final = 8
+_MAX_LOGS: Final = 8
 _FINISH: Final = "finish"
-"""The job that merges, for --job; also the end of its log's name, where workers have numbers."""
+"""The merge job, for --job; also the end of its log's name, where workers have numbers."""
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="The run: its output file.")],
+    run: shared.Run,
     jobs: Annotated[
         list[str] | None,
         typer.Option("--job", help="Only this job (123), worker (123_4) or the merge (finish). Repeatable."),
     ] = None,
     *,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines of each log's end.")] = 20,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Lines to show from the end of each log.")] = 20,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what is added, until all are over.")
+        bool, typer.Option("--follow", "-f", help="Keep printing new lines until all workers have ended.")
     ] = False,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Show the ends of the workers' logs: of those that failed, then of those that run."""
-    from gymnast.rollouts.inspect_run import run_paths
+    """Show the logs of a run's workers, failed ones first."""
+    from gymnast.rollouts.inspect_run import resolve_run_paths
     from gymnast.store.chunk_layout import ChunkLayout
 
-    layout = ChunkLayout.of(run_paths(run))
-    views = _chosen(layout, jobs or [])
+    layout = ChunkLayout.of(resolve_run_paths(run))
+    views = _select_jobs(layout, jobs or [])
     if as_json:
-        shared.print_json([_told(view, lines) for view in views])
+        shared.print_json([_to_json(view, lines) for view in views])
         return 0
-    shown = views if jobs or follow else views[:_SHOWN_AT_ONCE]
+    shown = views if jobs or follow else views[:_MAX_LOGS]
     for view in shown:
         print(_headline(view))
-        print(_end_of(view, lines))
+        print(_log_tail(view, lines))
     if len(shown) < len(views):
         folder = shlex.quote(str(Path(views[-1].log or "").parent))
         shared.say(f"{len(views) - len(shown)} more: choose with --job, or see {folder}")
@@ -60,24 +60,26 @@ def command(
     return 0
 
 
-def _chosen(layout: ChunkLayout, jobs: list[str]) -> list[JobView]:
-    """Workers that were meant, those that failed first, then those that run."""
-    from gymnast.cluster.executor import JobState
-    from gymnast.cluster.submitting import is_meant, standing
+def _select_jobs(layout: ChunkLayout, jobs: list[str]) -> list[JobView]:
+    """The selected workers: failed ones first, then running ones."""
     from gymnast.errors import NotFoundError, suggest
+    from gymnast.executors.worker_jobs import matches_job, read_submission_status
+    from gymnast.types.job import JobState
 
-    every = [view for _, views in standing(layout).jobs for view in views]
-    found = [view for view in every if is_meant(view.job, jobs)]
-    found += _merges(layout, jobs) if jobs else []
-    if not found:
-        asked = jobs[0] if jobs else "any job"
-        raise NotFoundError(f"the run has no worker of {asked}", next=suggest(asked, [view.job for view in every]))
-    good = {JobState.PENDING: 2, JobState.RUNNING: 1, JobState.COMPLETED: 3}
-    return sorted(found, key=lambda view: good.get(view.state, 0))
+    workers = [view for _, views in read_submission_status(layout).jobs for view in views]
+    selected = [view for view in workers if matches_job(view.job, jobs)]
+    selected += _merges(layout, jobs) if jobs else []
+    if not selected:
+        if not jobs:
+            raise NotFoundError("the run has no workers", next="start some with gymnast submit")
+        known = [view.job for view in workers]
+        raise NotFoundError(f"the run has no job or worker '{jobs[0]}'", next=suggest(jobs[0], known))
+    ranks = {JobState.RUNNING: 1, JobState.PENDING: 2, JobState.COMPLETED: 3}
+    return sorted(selected, key=lambda view: ranks.get(view.state, 0))
 
 
 def _merges(layout: ChunkLayout, jobs: list[str]) -> list[JobView]:
-    """Jobs that merge and were meant: by number, or the newest as `finish`."""
+    """The selected merge jobs: by number, or the newest as `finish`."""
     from gymnast.cli.chunk_status import merge_jobs
 
     views = merge_jobs(layout)
@@ -85,9 +87,9 @@ def _merges(layout: ChunkLayout, jobs: list[str]) -> list[JobView]:
     return [view for view in views if view.job in jobs or view in newest]
 
 
-def _kind(view: JobView) -> FailureKind | None:
-    """The kind of a worker's bad end. What is said of kinds is of workers: a job that merges has only its log."""
-    from gymnast.cluster.job_failures import failure_of
+def _kind(view: JobView) -> KindInfo | None:
+    """Why a worker failed. The kinds describe workers only: a merge job has just its log."""
+    from gymnast.executors.job_failures import failure_of
 
     return None if (view.log or "").endswith(f"-{_FINISH}.log") else failure_of(view)
 
@@ -99,26 +101,26 @@ def _headline(view: JobView) -> str:
     return f"==> {view.job} {view.state}{code}{f' on {view.node}' if view.node else ''}{why}\n    {view.log}"
 
 
-def _end_of(view: JobView, lines: int) -> str:
-    from gymnast.runtime.venvs import tail
+def _log_tail(view: JobView, lines: int) -> str:
+    from gymnast.runtime.venvs import read_tail
 
     path = Path(view.log) if view.log else None
     if path is None or not path.exists():
-        return "(it has said nothing yet)"
-    return tail(path, lines)
+        return "(no output yet)"
+    return read_tail(path, lines)
 
 
-def _told(view: JobView, lines: int) -> dict[str, Any]:
+def _to_json(view: JobView, lines: int) -> dict[str, Any]:
     import msgspec
 
     kind = _kind(view)
-    told: dict[str, Any] = msgspec.to_builtins(view)
-    return {**told, "failure": kind.name if kind is not None else None, "end_of_log": _end_of(view, lines)}
+    body: dict[str, Any] = msgspec.to_builtins(view)
+    return {**body, "failure": kind.name if kind is not None else None, "end_of_log": _log_tail(view, lines)}
 
 
 def _follow(layout: ChunkLayout, views: list[JobView], jobs: list[str]) -> None:
-    """Print what is added to the logs, with the job's name, until every worker is over."""
-    files = {view.job: _Growing(view) for view in views}
+    """Print new lines of the logs, with the job's name, until every worker has ended."""
+    files = {view.job: _LogFollower(view) for view in views}
     while True:
         for growing in files.values():
             for line in growing.new_lines():
@@ -127,11 +129,11 @@ def _follow(layout: ChunkLayout, views: list[JobView], jobs: list[str]) -> None:
         if all(view.state.is_over for view in views):
             return
         time.sleep(_POLL_S)
-        views = _chosen(layout, jobs)
+        views = _select_jobs(layout, jobs)
 
 
-class _Growing:
-    """A log file, read from where it ended when we began."""
+class _LogFollower:
+    """A log file, read from where it ended when following started."""
 
     def __init__(self, view: JobView) -> None:
         self.job = view.job

@@ -1,8 +1,7 @@
-"""`gymnast merge RUN`: one run out of the chunks that many worked on."""
+"""`gymnast merge RUN`: merge the chunks of a submitted run into one run."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,32 +13,31 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="The run: its output file.")],
+    run: shared.Run,
     *,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Merge what there is, although rollouts are owed.")
+        bool, typer.Option("--allow-partial", help="Merge what is there even if rollouts are still owed.")
     ] = False,
     remove_chunks: Annotated[
-        bool, typer.Option("--remove-chunks", help="Afterwards delete the chunks: a run like any other is left.")
+        bool, typer.Option("--remove-chunks", help="Delete the chunks afterwards, which leaves an ordinary run.")
     ] = False,
-    no_aggregate: Annotated[
-        bool, typer.Option("--disable-aggregation", help="Do not write x_aggregate_metrics.json.")
-    ] = False,
+    no_aggregate: shared.NoAggregate = False,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Write x.jsonl and x_failures.jsonl out of the chunks of a run, in the order of its plan.
+    """Merge the chunks of a submitted run into one.
 
-    The same records give the same bytes, whoever wrote them and when. Rollouts that are not settled, or settled twice,
-    are named and nothing is merged; --partial leaves owed ones out. Exit code 0 if every rollout is settled.
+    Writes x.jsonl and x_failures.jsonl in the order of the plan. The same records always give the same bytes. Rollouts
+    that are not settled, or settled twice, are listed and nothing is merged; --allow-partial leaves owed ones out. Exit
+    code 0 if every rollout is settled.
     """
     import shutil
 
     import msgspec
 
-    from gymnast.cluster.merge import merge
-    from gymnast.rollouts.inspect_run import run_paths
+    from gymnast.chunks.merge import merge
+    from gymnast.rollouts.inspect_run import resolve_run_paths
 
-    paths = run_paths(run)
+    paths = resolve_run_paths(run)
     counts = merge(paths, partial=partial)
     if not no_aggregate and counts.scored:
         _aggregate(paths)
@@ -57,19 +55,19 @@ def command(
 
 
 def _aggregate(paths: RunPaths) -> None:
-    """The metrics of agents that are summed up the usual way. Others would have to be asked, and none runs here."""
-    from gymnast.cluster.order import read_order
-    from gymnast.cluster.workplace import compose_for
+    """Write the metrics of built-in agents. Other agents compute their own, and none is running here."""
+    from gymnast.chunks.worker_context import compose_config
+    from gymnast.chunks.worker_spec import read_worker_spec
     from gymnast.config import read_environ
     from gymnast.errors import UserError
-    from gymnast.rollouts.aggregate import write_summed_metrics
+    from gymnast.rollouts.aggregate import write_local_metrics
     from gymnast.runtime.loader import is_native
     from gymnast.store.chunk_layout import ChunkLayout
 
     try:
-        config = compose_for(read_order(ChunkLayout.of(paths)), read_environ())
+        config = compose_config(read_worker_spec(ChunkLayout.of(paths)), read_environ())
         ours = {name for name in config.agents if is_native(config.instance(name))}
     except UserError as error:
-        shared.say(f"note: no aggregate metrics, the configuration is not here: {error.what}")
+        shared.say(f"note: no aggregate metrics: the configuration cannot be loaded here: {error.what}")
         return
-    write_summed_metrics(paths, ours)
+    write_local_metrics(paths, ours)

@@ -1,4 +1,4 @@
-"""A running collection as OpenMetrics, for whoever scrapes."""
+"""A running collection as OpenMetrics."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def metrics_endpoint(port: int, look: Callable[[], Snapshot]) -> Iterator[None]:
+def metrics_endpoint(port: int, take_snapshot: Callable[[], Snapshot]) -> Iterator[None]:
     """Serve `/metrics` on loopback while the block is open."""
     from gymnast.runtime.listener import Listener
-    from gymnast.runtime.ports import bind
+    from gymnast.runtime.ports import bind_socket
     from gymnast.wire.asgi import AsgiScope, Receive, Send
 
     async def app(scope: AsgiScope, _: Receive, send: Send) -> None:
-        found = scope["type"] == "http" and scope["path"] == "/metrics"
-        body = open_metrics(look()).encode() if found else b"not found\n"
-        kind = b"application/openmetrics-text; version=1.0.0; charset=utf-8" if found else b"text/plain"
+        is_metrics = scope["type"] == "http" and scope["path"] == "/metrics"
+        body = open_metrics(take_snapshot()).encode() if is_metrics else b"not found\n"
+        kind = b"application/openmetrics-text; version=1.0.0; charset=utf-8" if is_metrics else b"text/plain"
         await send(
-            {"type": "http.response.start", "status": 200 if found else 404, "headers": [(b"content-type", kind)]}
+            {"type": "http.response.start", "status": 200 if is_metrics else 404, "headers": [(b"content-type", kind)]}
         )
         await send({"type": "http.response.body", "body": body})
 
-    sock = bind("127.0.0.1", port, what="metrics", way_on="choose another --metrics-port, or 0")
+    sock = bind_socket("127.0.0.1", port, what="metrics", hint="choose another --metrics-port, or 0")
     say(f"metrics at http://127.0.0.1:{sock.getsockname()[1]}/metrics")
 
     async def serve() -> None:
@@ -42,7 +42,7 @@ def metrics_endpoint(port: int, look: Callable[[], Snapshot]) -> Iterator[None]:
         yield
     finally:
         task.cancel()
-        task.add_done_callback(lambda _: sock.close())  # a task that never began closes nothing
+        task.add_done_callback(lambda _: sock.close())  # a task that never started closes nothing
 
 
 def open_metrics(now: Snapshot) -> str:
@@ -57,9 +57,9 @@ def open_metrics(now: Snapshot) -> str:
     gauge("rollouts_requested", "Rollouts of the run.", {"": now.requested})
     gauge("rollouts_scored", "Rollouts that have a reward.", {"": now.scored})
     gauge(
-        "rollouts_failed", "Rollouts that failed for good.", {_label("kind", kind): n for kind, n in now.failed.items()}
+        "rollouts_failed", "Permanently failed rollouts.", {_label("kind", kind): n for kind, n in now.failed.items()}
     )
-    gauge("rollouts_owed", "Rollouts that are neither scored nor failed for good.", {"": now.owed})
+    gauge("rollouts_owed", "Rollouts that are neither scored nor permanently failed.", {"": now.owed})
     gauge("rollouts_in_flight", "Attempts running.", {_label("stage", stage): n for stage, n in now.stages.items()})
     gauge("concurrency_limit", "Rollouts that may be in flight.", {"": now.limit})
     gauge("rollouts_per_second", "Settled rollouts per second of this invocation.", {"": now.per_second})
@@ -67,15 +67,15 @@ def open_metrics(now: Snapshot) -> str:
     gauge("mean_reward", "Mean reward of this invocation.", means)
     gauge("event_loop_lag_seconds", "How late the event loop runs.", {"": now.loop_lag_s})
     gauge("model_calls", "Calls to policy endpoints of this invocation.", {"": now.model_calls})
-    gauge("model_rejections", "Of those, turned away.", {"": now.rejections})
+    gauge("model_rejections", "Calls that the endpoints rejected.", {"": now.rejections})
     spent = now.spent
     tokens = {_label("kind", "input"): spent.input_tokens, _label("kind", "output"): spent.output_tokens}
     details = {"cached": spent.cached_tokens, "reasoning": spent.reasoning_tokens}
     tokens |= {_label("kind", kind): number for kind, number in details.items() if number is not None}
     if spent.calls:
-        gauge("model_tokens", "Tokens that the attempts of the run used.", {**tokens})
+        gauge("model_tokens", "Tokens used by all attempts.", {**tokens})
     if spent.calls and spent.cost is not None:
-        gauge("model_cost", "What they cost.", {"": spent.cost})
+        gauge("model_cost", "Cost of all attempts.", {"": spent.cost})
     oldest = now.oldest[0].seconds if now.oldest else 0.0
     gauge("oldest_rollout_seconds", "Age of the oldest attempt in flight.", {"": oldest})
     return "\n".join([*lines, "# EOF", ""])

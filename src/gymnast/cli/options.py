@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they become a configuration."""
+"""Arguments that several commands share, how they become a configuration, and how commands print."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from gymnast.config import Config
 
+Run = Annotated[Path, typer.Argument(help="The run's output file.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
@@ -20,7 +21,7 @@ Overrides = Annotated[
 ConfigFiles = Annotated[
     list[str] | None,
     typer.Option(
-        "--config", "-c", help="A config file; looked up in search dirs, here, then the shipped hub. Repeatable."
+        "--config", "-c", help="Config file, looked up in search dirs, here, then among the built-ins. Repeatable."
     ),
 ]
 Environments = Annotated[
@@ -28,21 +29,26 @@ Environments = Annotated[
     typer.Option(
         "--environment",
         "-e",
-        help="A shipped or own environment NAME[/FLAVOR]: resources_servers/NAME/configs/FLAVOR.yaml.",
+        help="Environment NAME[/FLAVOR], from resources_servers/NAME/configs/FLAVOR.yaml. Repeatable.",
     ),
 ]
-ModelType = Annotated[str | None, typer.Option("--model-type", help="A model server NAME[/FLAVOR], e.g. vllm_model.")]
+ModelType = Annotated[str | None, typer.Option("--model-type", help="Model server NAME[/FLAVOR], e.g. vllm_model.")]
 ModelName = Annotated[str | None, typer.Option("--model", "-m", help="Name of the policy model (policy_model_name).")]
 ModelUrl = Annotated[
-    str | None, typer.Option("--model-url", help="Base URL of the policy endpoint (policy_base_url), with its /v1.")
+    str | None, typer.Option("--model-url", help="Base URL of the policy endpoint (policy_base_url), including /v1.")
 ]
 SearchDirs = Annotated[
-    list[Path] | None, typer.Option("--search-dir", help="Look here first for configs, servers and data. Repeatable.")
+    list[Path] | None,
+    typer.Option("--search-dir", help="Search this folder first for configs, servers and data. Repeatable."),
 ]
 UnsafeNoSandbox = Annotated[
     bool,
-    typer.Option("--unsafe-no-sandbox", help="Run programs that a model wrote as you, without walls."),
+    typer.Option("--unsafe-no-sandbox", help="Run model-written code unsandboxed, as your user."),
 ]
+PromptConfig = Annotated[
+    str | None, typer.Option("--prompt-config", help="YAML with `user` and `system` templates filled from each row.")
+]
+NoAggregate = Annotated[bool, typer.Option("--disable-aggregation", help="Do not write x_aggregate_metrics.json.")]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Head = Annotated[str | None, typer.Option("--head", help="URL of a head server, e.g. http://127.0.0.1:11000.")]
 
@@ -59,7 +65,7 @@ def load(
     stub_policy: bool = False,
     unsafe_no_sandbox: bool = False,
 ) -> Config:
-    """The configuration that a command line describes; warnings go to standard error."""
+    """Compose the configuration that a command line describes; warnings go to standard error."""
     from gymnast.config import compose, read_environ
 
     config = compose(
@@ -75,20 +81,20 @@ def load(
     )
     for warning in config.warnings:
         say(f"warning: {warning}")
-    return _unsandboxed(config) if unsafe_no_sandbox else config
+    return _disable_sandbox(config) if unsafe_no_sandbox else config
 
 
-def _unsandboxed(config: Config) -> Config:
+def _disable_sandbox(config: Config) -> Config:
     from gymnast.runtime.unsandboxed import without_sandbox
 
     config, names = without_sandbox(config)
     if names:
-        say(f"warning: without a sandbox, as you asked: programs that a model wrote run as you ({', '.join(names)})")
+        say(f"warning: --unsafe-no-sandbox: model-written code runs as your user, unsandboxed ({', '.join(names)})")
     return config
 
 
 def say(text: str) -> None:
-    """Talk goes to standard error; results go to standard output. A log that cannot be written ends no work."""
+    """Print a message to standard error; results go to standard output. A failed write does not stop the command."""
     try:
         print(text, file=sys.stderr, flush=True)
     except BrokenPipeError:
@@ -98,7 +104,7 @@ def say(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """A result as JSON on standard output, indented."""
+    """Print a result to standard output as indented JSON."""
     import orjson
 
     print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())

@@ -1,4 +1,4 @@
-"""`gymnast profile`: per-task statistics over repeated rollouts, and the headline."""
+"""`gymnast profile`: statistics per task over repeated rollouts, and the headline."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ if TYPE_CHECKING:
     from gymnast.profile.run_profile import ProfileRequest
 
 Rollouts = Annotated[
-    list[str], typer.Argument(help="Scored rollouts: a run's output file, or several (shards), also as patterns.")
+    list[str],
+    typer.Argument(help="The run's output file, or several (shards); patterns are allowed.", show_default=False),
 ]
 Inputs = Annotated[
-    list[str] | None, typer.Option("--inputs", help="Materialized inputs; the files beside the rollouts if not given.")
+    list[str] | None, typer.Option("--inputs", help="Materialized inputs. [default: the files next to the rollouts]")
 ]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Name the files after this instead of after the rollouts.")
+    Path | None, typer.Option("--output", "-o", help="Name the files after this. [default: the run's output file]")
 ]
 AllowPartial = Annotated[
-    bool, typer.Option("--allow-partial", help="Profile what is there; tasks without any result are dropped.")
+    bool, typer.Option("--allow-partial", help="Profile what is there; drop tasks without any result.")
 ]
 AnswerKey = Annotated[
     str | None, typer.Option("--answer-key", help="Field with the extracted answer, for majority@k and no_answer.")
 ]
 SubsetKey = Annotated[str | None, typer.Option("--subset-key", help="Field that names a task's subset.")]
 RolloutTableFile = Annotated[
-    Path | None, typer.Option("--table", help="Also write a CSV with a row for each rollout: reward, tokens, length.")
+    Path | None, typer.Option("--table", help="Also write a CSV with a row per rollout: reward, tokens, length.")
 ]
-FailuresAs = Annotated[
+FailureTreatment = Annotated[
     str,
     typer.Option(
         "--failures-as",
-        help="Rollouts without a score: excluded (default), zero, or bounds. Only what is printed changes.",
+        help="How to count rollouts without a score: excluded, zero or bounds. Changes only the printed numbers.",
     ),
 ]
 
@@ -52,24 +53,25 @@ def command(
     allow_partial: AllowPartial = False,
     answer_key: AnswerKey = None,
     subset_key: SubsetKey = None,
-    failures_as: FailuresAs = "excluded",
+    failures_as: FailureTreatment = "excluded",
     table: RolloutTableFile = None,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Profile a run: statistics per task and agent, pass@k, intervals.
+    """Summarize rewards per task and agent, with pass@k.
 
-    Strict: every rollout asked for must have one result. Failures are never zeros; --failures-as shows what would be.
+    Every requested rollout must have exactly one result. Failures never count as zero; --failures-as shows the mean if
+    they did.
     """
     from gymnast.profile.run_profile import ProfileRequest, rollout_files
     from gymnast.store.paths import RunPaths
 
     if failures_as not in {"excluded", "zero", "bounds"}:
-        raise typer.BadParameter("--failures-as is excluded, zero or bounds")
+        raise typer.BadParameter("expected excluded, zero or bounds", param_hint="--failures-as")
     files = rollout_files(rollouts)
     if len(files) > 1 and output is None:
-        raise typer.BadParameter("give an --output to name the profile of several files")
+        raise typer.BadParameter("several files need an --output to name the profile")
     request = ProfileRequest(
-        inputs=tuple(map(Path, inputs or [])) or tuple(RunPaths(one).materialized_inputs for one in files),
+        inputs=tuple(map(Path, inputs or [])) or tuple(RunPaths(file).materialized_inputs for file in files),
         rollouts=files,
         output=output or files[0],
         allow_partial=allow_partial,
@@ -86,11 +88,11 @@ def run(request: ProfileRequest, *, failures_as: str = "excluded", as_json: bool
 
     from gymnast.profile.run_profile import ProfilePaths, profile
 
-    found = profile(request)
+    headline = profile(request)
     if as_json:
-        print(msgspec.json.encode(found).decode())
+        print(msgspec.json.encode(headline).decode())
         return 0
-    for line in lines(found, failures_as):
+    for line in lines(headline, failures_as):
         print(line)
     paths = ProfilePaths(request.output)
     for name, path in (("tasks", paths.tasks), ("agents", paths.agents), ("summary", paths.summary)):
@@ -98,54 +100,51 @@ def run(request: ProfileRequest, *, failures_as: str = "excluded", as_json: bool
     return 0
 
 
-def lines(found: Headline, failures_as: str = "excluded") -> Iterator[str]:
-    """The headline for people."""
-    percent = 100 * found.scored / found.requested if found.requested else 0.0
-    yield f"{found.scored}/{found.requested} rollout rows ({percent:.2f}%)"
+def lines(headline: Headline, failures_as: str = "excluded") -> Iterator[str]:
+    """Format the headline as text."""
+    percent = 100 * headline.scored / headline.requested if headline.requested else 0.0
+    yield f"{headline.scored}/{headline.requested} rollout rows ({percent:.2f}%)"
     yield (
-        f"input rows: {found.tasks} in all, {found.complete_tasks} complete, {found.partial_tasks} partial, "
-        f"{found.dropped_tasks} without rollouts"
+        f"input rows: {headline.tasks} in all, {headline.complete_tasks} complete, {headline.partial_tasks} partial, "
+        f"{headline.dropped_tasks} without rollouts"
     )
-    failed = ", ".join(f"{count} × {kind}" for kind, count in found.failed.items())
+    failed = ", ".join(f"{count} × {kind}" for kind, count in headline.failed.items())
     listed = f" ({failed})" if failed else ""
-    yield f"without a score: {sum(found.failed.values())} failed{listed}, {found.missing} missing"
-    if found.excluded:
-        yield f"excluded below, because masked by their agents or without a reward: {found.excluded}"
-    for agent in found.agents:
+    yield f"without a score: {sum(headline.failed.values())} failed{listed}, {headline.missing} missing"
+    if headline.excluded:
+        yield f"excluded below (masked by their agents, or without a reward): {headline.excluded}"
+    for agent in headline.agents:
         yield from _agent_lines(agent)
-    effect = found.failure_effect
+    effect = headline.failure_effect
     if failures_as == "zero":
-        yield f"with rollouts without a score as 0: mean reward {shown(effect.zero)}"
+        yield f"rollouts without a score counted as 0: mean reward {format_estimate(effect.zero)}"
     elif failures_as == "bounds":
-        yield (
-            f"whatever rollouts without a score would have had: mean reward between {effect.lowest:.4f} and "
-            f"{effect.highest:.4f}"
-        )
+        yield f"bounds over all rewards of rollouts without a score: {effect.lowest:.4f} to {effect.highest:.4f}"
 
 
 def _agent_lines(agent: AgentHeadline) -> Iterator[str]:
     yield f"{agent.agent or 'all'}: {agent.tasks} tasks, {agent.rollouts} rollouts"
     resampled = _range(agent.mean_reward_bootstrap)
-    yield f"  mean reward  {shown(agent.mean_reward)}  (clustered by task; bootstrap {resampled})"
+    yield f"  mean reward  {format_estimate(agent.mean_reward)}  (clustered by task; bootstrap {resampled})"
     yield from _curve_lines("pass@", agent.pass_at, agent.pass_at_bootstrap)
     yield from _curve_lines("majority@", agent.majority_at, agent.majority_at_bootstrap)
     for name, ranges in agent.reward_by.items():
         if len(ranges) > 1:
             listed = ", ".join(
-                f"{one.low:.0f}–{one.high:.0f}: {one.mean_reward:.3f} (n {one.rollouts})" for one in ranges
+                f"{group.low:.0f}–{group.high:.0f}: {group.mean_reward:.3f} (n {group.rollouts})" for group in ranges
             )
             yield f"  mean reward by {name}: {listed}"
     yield f"  tasks with different rewards among their rollouts: {agent.mixed_tasks} of {agent.tasks}"
 
 
 def _curve_lines(name: str, curve: list[tuple[int, Estimate]], resampled: list[tuple[int, Estimate]]) -> Iterator[str]:
-    """Powers of two and the largest."""
+    """The values at powers of two and at the largest k."""
     for (k, estimate), (_, again) in zip(curve, resampled, strict=True):
         if k & (k - 1) == 0 or k == curve[-1][0]:
-            yield f"  {f'{name}{k}':<12} {shown(estimate)}  ({estimate.method}; bootstrap {_range(again)})"
+            yield f"  {f'{name}{k}':<12} {format_estimate(estimate)}  ({estimate.method}; bootstrap {_range(again)})"
 
 
-def shown(estimate: Estimate) -> str:
+def format_estimate(estimate: Estimate) -> str:
     """0.4200 [0.3151, 0.5249]"""
     return f"{estimate.value:.4f} {_range(estimate)}"
 

@@ -1,4 +1,4 @@
-"""`gymnast report`: pictures of one or several runs, as one HTML file or in the terminal."""
+"""`gymnast report`: one or more runs as an HTML file or in the terminal."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ if TYPE_CHECKING:
     from gymnast.report.run_view import RunView
     from gymnast.types.task import RolloutKey
 
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs, each by its output file.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Output files of the runs.", show_default=False)]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="The HTML file; x_report.html beside the first run if not given.")
+    Path | None,
+    typer.Option("--output", "-o", help="HTML file to write. [default: x_report.html, after the first run]"),
 ]
 Transcripts = Annotated[
     int,
-    typer.Option("--transcripts", min=0, help="How many transcripts the file carries, the most telling ones first."),
+    typer.Option("--transcripts", min=0, help="Number of transcripts to include, the most informative first."),
 ]
-Terminal = Annotated[bool, typer.Option("--terminal", help="Print tables and plots here instead of writing a file.")]
+Terminal = Annotated[bool, typer.Option("--terminal", help="Print tables and plots instead of writing a file.")]
 Show = Annotated[
     str | None,
-    typer.Option("--show", metavar="TASK:ROLLOUT", help="Print the transcript of this rollout instead, in full."),
+    typer.Option("--show", metavar="TASK:ROLLOUT", help="Print the full transcript of this rollout instead."),
 ]
 
 
@@ -40,13 +41,14 @@ def command(
     show: Show = None,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Show runs: headline with intervals, plots, the tasks to look at first, and transcripts.
+    """Write an HTML report of one or more runs.
 
-    Writes one HTML file that opens offline, loads nothing and runs nothing that a model wrote. Several runs are drawn
-    into the same plots. Unfinished runs are fine: what is missing is said.
+    Shows the headline with intervals, plots, the tasks to look at first, and transcripts. The file opens offline, loads
+    nothing and executes nothing that a model wrote. Several runs share the same plots. Unfinished runs are fine: the
+    report states what is missing.
     """
     if terminal and (as_json or output is not None):
-        raise typer.BadParameter("--terminal prints; it goes with neither --json nor --output")
+        raise typer.BadParameter("--terminal cannot be combined with --json or --output")
     if show is not None:
         return _show(runs, show)
     from gymnast.report.run_view import view_runs
@@ -60,18 +62,18 @@ def command(
 def _write(views: list[RunView], output: Path | None, transcripts: int, *, as_json: bool) -> int:
     from gymnast.report.build import default_output, summary, write_report
 
-    written = write_report(views, output or default_output(views), limit=transcripts)
+    report = write_report(views, output or default_output(views), limit=transcripts)
     if as_json:
         import orjson
 
         runs = [summary(view) for view in views]
-        print(orjson.dumps({"report": str(written.path), "size_bytes": written.size_bytes, "runs": runs}).decode())
+        print(orjson.dumps({"report": str(report.path), "size_bytes": report.size_bytes, "runs": runs}).decode())
         return 0
     from gymnast.report.terminal import headline_lines
 
     _print_lines(line for view in views for line in headline_lines(view))
-    size = f"{written.size_bytes / 1e6:.1f} MB"
-    _print_lines([f"report  {written.path}  ({size}, {written.transcripts} transcripts)"])
+    size = f"{report.size_bytes / 1e6:.1f} MB"
+    _print_lines([f"report  {report.path}  ({size}, {report.transcripts} transcripts)"])
     return 0
 
 
@@ -90,13 +92,13 @@ def _show(runs: list[Path], show: str) -> int:
     from gymnast.store.paths import RunPaths
 
     if len(runs) != 1:
-        raise typer.BadParameter("--show goes with one run")
+        raise typer.BadParameter("--show takes exactly one run")
     _print_lines(transcript_lines(RunPaths(runs[0]), _key(show)))
     return 0
 
 
 def _print_lines(lines: Iterable[str]) -> None:
-    """Print what may hold any sign of Unicode, also where standard output cannot say all of them."""
+    """Print lines of any Unicode text; characters that standard output cannot encode are replaced."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     for line in lines:
@@ -108,5 +110,5 @@ def _key(text: str) -> RolloutKey:
 
     task, _, rollout = text.partition(":")
     if not task.isdecimal() or not rollout.isdecimal():
-        raise typer.BadParameter(f"--show takes TASK:ROLLOUT, for example 41:3, not '{text}'")
+        raise typer.BadParameter(f"expected TASK:ROLLOUT, for example 41:3, got '{text}'", param_hint="--show")
     return RolloutKey(int(task), int(rollout))

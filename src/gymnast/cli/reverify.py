@@ -9,32 +9,29 @@ import typer
 
 from gymnast.cli import options as shared
 
-Rollouts = Annotated[Path, typer.Option("--rollouts", help="JSONL file of scored rollouts: the run to start from.")]
+Rollouts = Annotated[Path, typer.Option("--rollouts", help="Output file of the run to score again.")]
 Inputs = Annotated[
-    Path | None, typer.Option("--inputs", help="Its materialized inputs; the file beside the rollouts if not given.")
+    Path | None, typer.Option("--inputs", help="Materialized inputs. [default: the file next to the rollouts]")
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="JSONL file for the new scores.")]
 JudgeFailedOnly = Annotated[
     bool,
-    typer.Option(
-        "--judge-failed-only", help="Only rollouts whose judge had failed; the others are copied as they are."
-    ),
+    typer.Option("--judge-failed-only", help="Score only rollouts whose judge failed; copy the others unchanged."),
 ]
 Append = Annotated[
     bool, typer.Option("--append", help="With --judge-failed-only: add the new scores to the run itself.")
 ]
-Concurrency = Annotated[int | None, typer.Option("--concurrency", min=1, help="Verifications in flight at most.")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Score at most this many rollouts again.")]
+Concurrency = Annotated[int | None, typer.Option("--concurrency", min=1, help="Maximum verifications in flight.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Score at most this many rollouts.")]
 VerifyTimeout = Annotated[float, typer.Option("--verify-timeout", help="Seconds a verification may take.")]
 MaxFailed = Annotated[
-    str, typer.Option("--max-failed", help="Failed verifications (5) or share (1%) that still count as success.")
+    str, typer.Option("--max-failed", help="Failed verifications, as a count (5) or share (1%), that still exit 0.")
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Also where an environment is not stateless; files are named unsafe_….")
+    bool, typer.Option("--force", help="Include environments that are not stateless; files are named unsafe_….")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output of this command.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Finish what an earlier call left owed.")]
-NoAggregate = Annotated[bool, typer.Option("--disable-aggregation", help="Do not write x_aggregate_metrics.json.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run with the same output.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Finish the rollouts that an earlier run still owes.")]
 
 
 def command(
@@ -54,39 +51,39 @@ def command(
     force: Force = False,
     overwrite: Overwrite = False,
     resume: Resume = False,
-    no_aggregate: NoAggregate = False,
+    no_aggregate: shared.NoAggregate = False,
     search_dirs: shared.SearchDirs = None,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Score stored rollouts again with the environments of a configuration. No policy is called.
+    """Score stored rollouts again, without inference.
 
-    The run that is started from is never changed, unless --append adds what its judge could not score. What is started
-    for this is stopped at the end.
+    Starts the configured environments, verifies the stored responses and stops the environments. The original run is
+    never changed, unless --append adds the scores that its judge failed to give.
     """
     from gymnast.cli.collect import run_and_report
     from gymnast.config import read_environ
     from gymnast.rollouts.engine import EngineOptions
+    from gymnast.rollouts.exit_status import parse_allowance
     from gymnast.rollouts.options import RunOptions
     from gymnast.rollouts.reverify import reverify
     from gymnast.rollouts.reverify_plan import ReverifySource
-    from gymnast.rollouts.verdict import parse_allowance
     from gymnast.store.paths import RunPaths
 
     if append and not judge_failed_only:
-        raise typer.BadParameter("--append goes with --judge-failed-only")
+        raise typer.BadParameter("--append needs --judge-failed-only")
     if append and (output is not None or limit is not None):
-        raise typer.BadParameter("--append adds to the run itself: it takes no --output and no --limit")
+        raise typer.BadParameter("--append writes to the run itself and cannot be combined with --output or --limit")
     if not append and output is None:
-        raise typer.BadParameter("give an --output")
+        raise typer.BadParameter("missing --output")
     if resume and overwrite:
-        raise typer.BadParameter("--resume and --overwrite exclude each other")
+        raise typer.BadParameter("--resume and --overwrite are mutually exclusive")
     config = shared.load(
         overrides,
         config_files=config_files,
         environments=environments,
         search_dirs=search_dirs,
         stub_policy=True,
-    ).checked()
+    ).require_valid()
     source = ReverifySource(
         rollouts=rollouts,
         inputs=inputs or RunPaths(rollouts).materialized_inputs,

@@ -1,4 +1,4 @@
-"""`gymnast serve`: instances on ports, for trainers and other clients."""
+"""`gymnast serve`: the configured instances on ports, for trainers and other clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gymnast.cli import options as shared
 
 if TYPE_CHECKING:
     from gymnast.config import Config
-    from gymnast.runtime.serving import Serving
+    from gymnast.runtime.server_group import ServerGroup
 
 
 def command(
@@ -25,23 +25,28 @@ def command(
     host: Annotated[
         str | None,
         typer.Option(
-            "--host", help="Address to listen on. Anything but loopback requires a token. [default: 127.0.0.1]"
+            "--host", help="Address to listen on; clients need a token unless it is loopback. [default: 127.0.0.1]"
         ),
     ] = None,
     head_port: Annotated[
         str | None,
         typer.Option("--head-port", help="Port of the head server, or 'auto' for a free one. [default: 11000]"),
     ] = None,
-    log_dir: Annotated[Path | None, typer.Option("--log-dir", help="Folder for one log file per instance.")] = None,
+    log_dir: Annotated[
+        Path | None, typer.Option("--log-dir", help="Folder for the log files, one per instance.")
+    ] = None,
     endpoint_timeout_s: Annotated[
-        float, typer.Option("--endpoint-timeout", help="Seconds to wait for policy endpoints; 0 does not check.")
+        float, typer.Option("--endpoint-timeout", help="Seconds to wait for policy endpoints; 0 skips the check.")
     ] = 600.0,
     search_dirs: shared.SearchDirs = None,
     unsafe_no_sandbox: shared.UnsafeNoSandbox = False,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Serve the configured instances and the head server until interrupted."""
-    from gymnast.runtime.serving import ServeOptions
+    """Serve the configured instances over HTTP.
+
+    Runs the instances and the head server until interrupted.
+    """
+    from gymnast.runtime.server_group import ServeOptions
 
     config = shared.load(
         overrides,
@@ -52,7 +57,7 @@ def command(
         model_url=model_url,
         search_dirs=search_dirs,
         unsafe_no_sandbox=unsafe_no_sandbox,
-    ).checked()
+    ).require_valid()
     options = ServeOptions(
         host=host,
         head_port=_port(head_port),
@@ -79,7 +84,7 @@ async def _serve(config: Config, options: Any, *, as_json: bool) -> None:
 
     from gymnast.config import read_environ
     from gymnast.runtime.garbage import rare_garbage_collection
-    from gymnast.runtime.serving import Serving
+    from gymnast.runtime.server_group import ServerGroup
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -96,7 +101,7 @@ async def _serve(config: Config, options: Any, *, as_json: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, interrupt)
     try:
-        async with Serving(config, read_environ(), options, shared.say) as serving:
+        async with ServerGroup(config, read_environ(), options, shared.say) as serving:
             serving_started = True
             _announce(serving, as_json=as_json)
             with rare_garbage_collection():
@@ -106,7 +111,7 @@ async def _serve(config: Config, options: Any, *, as_json: bool) -> None:
         shared.say("interrupted while starting")
 
 
-def _announce(serving: Serving, *, as_json: bool) -> None:
+def _announce(serving: ServerGroup, *, as_json: bool) -> None:
     rows = serving.state.instances()
     if as_json:
         import orjson
@@ -129,4 +134,4 @@ def _port(text: str | None) -> int | None:
     try:
         return int(text)
     except ValueError as error:
-        raise typer.BadParameter("a number or 'auto'", param_hint="--head-port") from error
+        raise typer.BadParameter(f"expected a number or 'auto', got '{text}'", param_hint="--head-port") from error

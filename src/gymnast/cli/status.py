@@ -1,4 +1,4 @@
-"""`gymnast status`: a collection, or the health of running serves."""
+"""`gymnast status`: the progress of a run, or the health of running servers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def command(
-    run_file: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A collection: its output file.")] = None,
+    run_file: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="The run's output file.")] = None,
     head: shared.Head = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="With RUN: a line every few seconds, until nothing is owed.")
+        bool, typer.Option("--watch", help="With RUN: print a line every few seconds until nothing is owed.")
     ] = False,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Show a collection, or the instances of running serves.
+    """Show the progress of a run, or the health of servers.
 
-    With RUN: how that collection stands, live if it is running. Without: the serve that is named, or those started in
-    this folder, or all of yours; the exit code is 0 only if every expected instance is healthy.
+    With RUN: the state of that collection, live while it runs. Without: the instances of the `gymnast serve` given by
+    --head, or of those started in this folder, or of all of yours; exit code 0 only if all of them are healthy.
     """
     if run_file is not None:
         from gymnast.cli.run_status import show
@@ -36,49 +36,46 @@ def command(
 
 
 def run(head: str | None, config: Config | None, *, as_json: bool) -> int:
-    """Print the status; 0 if everything that should run does."""
+    """Print the status; 0 if every instance is healthy."""
     import asyncio
 
     from gymnast.config import read_environ
-    from gymnast.runtime.heads import find_heads
+    from gymnast.runtime.find_head import find_heads
 
-    looked = asyncio.run(_look(find_heads(head, config, read_environ())))
-    health = [entry for _, found in looked for entry in found]
+    heads = asyncio.run(_read_health(find_heads(head, config, read_environ())))
+    health = [entry for _, entries in heads for entry in entries]
     healthy = sum(entry.healthy for entry in health)
     if as_json:
-        import orjson
-
-        serves = [{"head": remote.url, "instances": [asdict(entry) for entry in found]} for remote, found in looked]
-        body = {"healthy": healthy, "unhealthy": len(health) - healthy, "serves": serves}
-        print(orjson.dumps(body, option=orjson.OPT_INDENT_2).decode())
+        serves = [{"head": remote.url, "instances": [asdict(entry) for entry in entries]} for remote, entries in heads]
+        shared.print_json({"healthy": healthy, "unhealthy": len(health) - healthy, "serves": serves})
     else:
-        for remote, found in looked:
-            _print(remote, found)
+        for remote, entries in heads:
+            _print(remote, entries)
         print(f"{healthy} healthy, {len(health) - healthy} unhealthy")
     return 0 if health and healthy == len(health) else 1
 
 
-async def _look(heads: list[tuple[str, str | None]]) -> list[tuple[RemoteHead, list[InstanceHealth]]]:
-    from gymnast.runtime.remote import health_of, read_head
+async def _read_health(heads: list[tuple[str, str | None]]) -> list[tuple[RemoteHead, list[InstanceHealth]]]:
+    from gymnast.runtime.remote import check_health, read_head
     from gymnast.wire.http_client import HttpClient
 
-    found: list[tuple[RemoteHead, list[InstanceHealth]]] = []
+    health: list[tuple[RemoteHead, list[InstanceHealth]]] = []
     async with HttpClient() as client:
         for url, token in heads:
             remote = await read_head(client, url, token)
-            found.append((remote, await health_of(client, remote)))
-    return found
+            health.append((remote, await check_health(client, remote)))
+    return health
 
 
 def _print(remote: RemoteHead, health: list[InstanceHealth]) -> None:
     from rich.table import Table
 
-    from gymnast.cli.terminal import print_table
+    from gymnast.cli.progress import print_table
 
-    who = "another implementation"
+    server = "another implementation"
     if remote.identity:
-        who = f"gymnast {remote.identity['version']}, pid {remote.identity['pid']}"
-    table = Table(title=f"{remote.url} ({who})", title_justify="left")
+        server = f"gymnast {remote.identity['version']}, pid {remote.identity['pid']}"
+    table = Table(title=f"{remote.url} ({server})", title_justify="left")
     for heading in ("instance", "kind", "url", "pid", "status"):
         table.add_column(heading, overflow="fold")
     for entry in health:

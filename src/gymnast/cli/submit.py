@@ -1,4 +1,4 @@
-"""`gymnast submit`: the same run on many workers, started by Slurm, on Ray or here."""
+"""`gymnast submit`: the same run on many workers, started by Slurm, on Ray or on this machine."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gymnast.cli import server_options as server
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gymnast.cluster.components.sandbox import SandboxWanted
-    from gymnast.cluster.order import ConfigNames
-    from gymnast.cluster.pipeline_options import ServerOptions
-    from gymnast.cluster.site import Site
+    from gymnast.chunks.worker_spec import ConfigArguments
+    from gymnast.executors.site import Site
+    from gymnast.sidecars.sandbox import SandboxOptions
+    from gymnast.sidecars.server_options import ServerOptions
 
 _CONFIG: Final = (
     "config_files",
@@ -59,7 +59,7 @@ def command(
     temperature: collect.Temperature = None,
     top_p: collect.TopP = None,
     max_output_tokens: collect.MaxOutputTokens = None,
-    prompt_config: collect.PromptConfig = None,
+    prompt_config: shared.PromptConfig = None,
     add_seed: collect.AddSeed = False,
     skip_bad_rows: collect.SkipBadRows = False,
     rollout_timeout_s: collect.RolloutTimeout = 7200.0,
@@ -86,105 +86,107 @@ def command(
     with_sandbox: server.WithSandbox = False,
     sandbox_container: server.SandboxContainer = "sandbox",
     sandbox_command: server.SandboxCommand = None,
-    workers: Annotated[int, typer.Option("--workers", "--jobs", min=1, help="Workers that should work on it.")] = 8,
-    at_once: Annotated[
-        int | None, typer.Option("--at-once", min=1, help="Of these, how many may run at the same time.")
+    workers: Annotated[int, typer.Option("--workers", "--jobs", min=1, help="Number of workers.")] = 8,
+    max_running: Annotated[
+        int | None, typer.Option("--max-running", min=1, help="Workers that may run at the same time.")
     ] = None,
     speculate: Annotated[
         bool | None,
         typer.Option(
-            help="At the end, idle workers copy what others have in flight, in case those are lost. "
-            "[default: where jobs bring their own policy server]",
+            help="Near the end, let idle workers run copies of rollouts in flight elsewhere, in case those are lost. "
+            "[default: on if jobs start their own policy server]",
         ),
     ] = None,
     chunk_rows: Annotated[
-        int | None, typer.Option("--chunk-rows", min=1, help="Rollouts of a chunk. [default: fits the workers]")
+        int | None, typer.Option("--chunk-rows", min=1, help="Rollouts per chunk. [default: based on --workers]")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", help="The cluster: a name in ./cluster_configs and the like, or a file.")
+        str | None,
+        typer.Option("--cluster", help="Cluster: a file, or a name in ./cluster_configs and similar folders."),
     ] = None,
     executor: Annotated[
-        str | None, typer.Option("--executor", help="local, slurm or ray. [default: the cluster's, else local]")
+        str | None, typer.Option("--executor", help="local, slurm or ray. [default: the cluster's, or local]")
     ] = None,
     host: Annotated[
-        str | None, typer.Option("--host", help="Login node: the scheduler's commands run there, over your own ssh.")
+        str | None, typer.Option("--host", help="Login node on which to run the scheduler's commands, through ssh.")
     ] = None,
     code: Annotated[
         str | None,
-        typer.Option("--code", help="What jobs run: installed, snapshot (git), snapshot+dirty, container."),
+        typer.Option("--code", help="Code that jobs run: installed, snapshot (git), snapshot+dirty or container."),
     ] = None,
     container: Annotated[
-        str | None, typer.Option("--container", help="The workers' container, by the cluster's name for it.")
+        str | None, typer.Option("--container", help="Container of the workers, as named in the cluster file.")
     ] = None,
     run_after: Annotated[
         list[str] | None,
-        typer.Option("--run-after", help="Start after this job: number or name, also afterany:NUMBER. Repeatable."),
+        typer.Option("--run-after", help="Start after this job: number, name or afterany:NUMBER. Repeatable."),
     ] = None,
     merge: Annotated[
-        bool | None, typer.Option("--merge/--no-merge", help="Merge when all workers have ended. [default: on Slurm]")
+        bool | None, typer.Option("--merge/--no-merge", help="Merge once all workers have ended. [default: on Slurm]")
     ] = None,
     profile: Annotated[bool, typer.Option("--profile/--no-profile", help="Profile after merging.")] = True,
-    wait: Annotated[bool, typer.Option("--wait", help="Stay until all workers have ended.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all workers have ended.")] = False,
     requeue: Annotated[
-        int | None, typer.Option("--requeue", min=0, help="How often a job whose time is up queues itself again.")
+        int | None, typer.Option("--requeue", min=0, help="How often a job that hits its time limit is requeued.")
     ] = None,
     drain_s: Annotated[
-        int | None, typer.Option("--drain", min=0, help="Seconds before the end of its time that a job finishes in.")
+        int | None, typer.Option("--drain", min=0, help="Seconds before its time limit at which a job starts to drain.")
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Of the jobs. [default: gymnast-RUN]")] = None,
-    partition: Annotated[str | None, typer.Option("--partition")] = None,
-    account: Annotated[str | None, typer.Option("--account")] = None,
-    qos: Annotated[str | None, typer.Option("--qos")] = None,
-    time: Annotated[str | None, typer.Option("--time", help="Of each job: 04:00:00.")] = None,
-    nodes: Annotated[int | None, typer.Option("--nodes", min=1)] = None,
-    exclusive: Annotated[bool, typer.Option("--exclusive")] = False,
-    gres: Annotated[str | None, typer.Option("--gres")] = None,
-    gpus_per_node: Annotated[int | None, typer.Option("--gpus-per-node", min=1)] = None,
-    cpus_per_task: Annotated[int | None, typer.Option("--cpus-per-task", min=1)] = None,
-    memory: Annotated[str | None, typer.Option("--mem")] = None,
-    comment: Annotated[str | None, typer.Option("--comment")] = None,
-    mail_user: Annotated[str | None, typer.Option("--mail-user")] = None,
-    mail_type: Annotated[str | None, typer.Option("--mail-type")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the jobs. [default: gymnast-RUN]")] = None,
+    partition: Annotated[str | None, typer.Option("--partition", help="Slurm partition.")] = None,
+    account: Annotated[str | None, typer.Option("--account", help="Slurm account.")] = None,
+    qos: Annotated[str | None, typer.Option("--qos", help="Slurm QOS.")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="Time limit of each job: 04:00:00.")] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Nodes per job.")] = None,
+    exclusive: Annotated[bool, typer.Option("--exclusive", help="Reserve whole nodes.")] = False,
+    gres: Annotated[str | None, typer.Option("--gres", help="Slurm generic resources: gpu:8.")] = None,
+    gpus_per_node: Annotated[int | None, typer.Option("--gpus-per-node", min=1, help="GPUs per node.")] = None,
+    cpus_per_task: Annotated[int | None, typer.Option("--cpus-per-task", min=1, help="CPUs per task.")] = None,
+    memory: Annotated[str | None, typer.Option("--mem", help="Memory per node: 64G.")] = None,
+    comment: Annotated[str | None, typer.Option("--comment", help="Comment of the jobs.")] = None,
+    mail_user: Annotated[str | None, typer.Option("--mail-user", help="Address for Slurm's e-mails.")] = None,
+    mail_type: Annotated[str | None, typer.Option("--mail-type", help="Events that send an e-mail: END,FAIL.")] = None,
     extra_sbatch: Annotated[
-        list[str] | None, typer.Option("--sbatch", help="A further option of sbatch: --sbatch=--nice=5. Repeatable.")
+        list[str] | None, typer.Option("--sbatch", help="Extra sbatch option: --sbatch=--nice=5. Repeatable.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and the scripts; write nothing.")] = False,
     as_json: shared.JsonOutput = False,
 ) -> int:
-    """Submit a run: plan it once, start workers that take chunks of it, merge and profile when all have ended.
+    """Run a collection on many workers (Slurm, Ray or local).
 
-    Takes the options of `gymnast collect`. Workers may be preempted, time out or die: what they had not settled is
-    owed, and --resume starts as many workers as that still needs. `gymnast status`, `logs` and `cancel` take the run.
+    Plans the run once, starts workers that take chunks of it, and merges and profiles when all have ended. Takes the
+    options of `gymnast collect`. Workers may be preempted, time out or die: rollouts they did not settle are owed, and
+    --resume starts as many workers as those need. `gymnast status`, `logs` and `cancel` take the run.
     """
-    from gymnast.cli.submitted import show_dry_run, submit
-    from gymnast.cluster.submit_run import SubmitRequest, chosen_code, chosen_site
+    from gymnast.cli.submit_output import show_dry_run, submit
     from gymnast.config import read_environ
+    from gymnast.executors.submit_run import SubmitRequest, override_site, parse_code_choice
     from gymnast.rollouts.options import run_options
 
-    given = dict(locals())
-    configured = {key: given[key] for key in _CONFIG}
-    resources = {key: given[key] for key in _RESOURCES} | {"extra_sbatch": tuple(extra_sbatch or ())}
-    site = chosen_site(
+    arguments = dict(locals())
+    config_arguments = {key: arguments[key] for key in _CONFIG}
+    resources = {key: arguments[key] for key in _RESOURCES} | {"extra_sbatch": tuple(extra_sbatch or ())}
+    site = override_site(
         _site(cluster, executor, read_environ().cluster_dirs),
         executor=executor,
         container=container,
         changes={"host": host, "requeue": requeue, "drain_s": drain_s},
         resources=resources,
     )
-    policy_server = _policy_server(given, configured)
-    config = shared.load(overrides, **configured).checked()
+    policy_server = _policy_server(arguments, config_arguments)
+    config = shared.load(overrides, **config_arguments).require_valid()
     if merge is None:
         merge = wait or site.executor == "slurm"
     request = SubmitRequest(
-        collect=run_options(config, **{key: given[key] for key in _RUN}),
+        run_options=run_options(config, **{key: arguments[key] for key in _RUN}),
         config=config,
-        names=_names(overrides or [], configured),
+        config_arguments=_names(overrides or [], config_arguments),
         site=site,
         workers=workers,
-        at_once=at_once,
+        max_running=max_running,
         chunk_rows=chunk_rows,
         speculate=speculate,
-        code=chosen_code(code),
+        code=parse_code_choice(code),
         server=policy_server,
         sandbox=_sandbox(with_sandbox=with_sandbox, container=sandbox_container, command=sandbox_command),
         run_after=tuple(run_after or ()),
@@ -197,69 +199,68 @@ def command(
 
 
 def _site(cluster: str | None, executor: str | None, folders: Iterable[Path]) -> Site:
-    from gymnast.cluster.site import HERE, Site, find_site
+    from gymnast.executors.site import LOCAL_SITE, Site, find_site
 
     if cluster is not None:
         return find_site(cluster, folders)
-    return Site() if executor == "slurm" else HERE
+    return Site() if executor == "slurm" else LOCAL_SITE
 
 
-def _policy_server(given: dict[str, Any], configured: dict[str, Any]) -> ServerOptions:
-    """The policy server of each job, if there is to be one; the configuration then names what it serves."""
-    from gymnast.cluster.components.servers import served_name, split_arguments
-    from gymnast.cluster.pipeline_jobs import base_url
-    from gymnast.cluster.pipeline_options import ServerOptions
-    from gymnast.cluster.submit_run import TO_BE_PUBLISHED
+def _policy_server(arguments: dict[str, Any], config_arguments: dict[str, Any]) -> ServerOptions:
+    """The policy server of each job, if it starts one; `config_arguments` then name the model that it serves."""
+    from gymnast.executors.submit_run import PENDING_POLICY_URL
+    from gymnast.sidecars.policy_server import served_model_name, split_arguments
+    from gymnast.sidecars.server_options import ServerOptions, base_url
 
-    if given["server_address"] is not None:
-        configured["model_url"] = configured["model_url"] or base_url(given["server_address"])
+    if arguments["server_address"] is not None:
+        config_arguments["model_url"] = config_arguments["model_url"] or base_url(arguments["server_address"])
     hosted = ServerOptions(
-        model=configured["model"],
-        address=configured["model_url"],
-        type=given["server_type"],
-        gpus=given["server_gpus"],
-        nodes=given["server_nodes"],
-        arguments=split_arguments(given["server_args"]),
-        entrypoint=split_arguments(given["server_entrypoint"]),
-        container=given["server_container"],
-        trust_remote_code=given["trust_remote_code"],
-        replicas=given["server_replicas"],
-        tensor_parallel=given["tensor_parallel"],
-        pipeline_parallel=given["pipeline_parallel"],
-        data_parallel=given["data_parallel"],
-        restarts=given["server_restarts"],
-        ready_path=given["server_ready_path"],
-        ready_deadline_s=given["server_ready_timeout_s"],
-    ).checked()
+        model=config_arguments["model"],
+        address=config_arguments["model_url"],
+        type=arguments["server_type"],
+        gpus=arguments["server_gpus"],
+        nodes=arguments["server_nodes"],
+        arguments=split_arguments(arguments["server_args"]),
+        entrypoint=split_arguments(arguments["server_entrypoint"]),
+        container=arguments["server_container"],
+        trust_remote_code=arguments["trust_remote_code"],
+        replicas=arguments["server_replicas"],
+        tensor_parallel=arguments["tensor_parallel"],
+        pipeline_parallel=arguments["pipeline_parallel"],
+        data_parallel=arguments["data_parallel"],
+        restarts=arguments["server_restarts"],
+        ready_path=arguments["server_ready_path"],
+        ready_deadline_s=arguments["server_ready_timeout_s"],
+    ).require_valid()
     if hosted.is_self_hosted:
-        configured["model"] = served_name(hosted.wanted(None, None))
-        configured["model_url"] = TO_BE_PUBLISHED
+        config_arguments["model"] = served_model_name(hosted.to_spec(None, None))
+        config_arguments["model_url"] = PENDING_POLICY_URL
     return hosted
 
 
-def _sandbox(*, with_sandbox: bool, container: str, command: str | None) -> SandboxWanted | None:
-    from gymnast.cluster.components.sandbox import SandboxWanted
-    from gymnast.cluster.components.servers import split_arguments
+def _sandbox(*, with_sandbox: bool, container: str, command: str | None) -> SandboxOptions | None:
     from gymnast.errors import UserError
+    from gymnast.sidecars.policy_server import split_arguments
+    from gymnast.sidecars.sandbox import SandboxOptions
 
     if with_sandbox:
-        return SandboxWanted(container, split_arguments(command))
+        return SandboxOptions(container, split_arguments(command))
     if command is not None:
-        raise UserError("--sandbox-command is for a sandbox service in each job", next="give --with-sandbox, too")
+        raise UserError("--sandbox-command needs --with-sandbox", next="add --with-sandbox")
     return None
 
 
-def _names(overrides: list[str], configured: dict[str, Any]) -> ConfigNames:
-    from gymnast.cluster.order import ConfigNames
+def _names(overrides: list[str], config_arguments: dict[str, Any]) -> ConfigArguments:
+    from gymnast.chunks.worker_spec import ConfigArguments
 
-    return ConfigNames(
-        environments=tuple(configured["environments"] or ()),
-        config_paths=tuple(configured["config_files"] or ()),
+    return ConfigArguments(
+        environments=tuple(config_arguments["environments"] or ()),
+        config_paths=tuple(config_arguments["config_files"] or ()),
         overrides=tuple(overrides),
-        model_type=configured["model_type"],
-        model=configured["model"],
-        model_url=configured["model_url"],
-        search_dirs=tuple(str(folder.absolute()) for folder in configured["search_dirs"] or ()),
+        model_type=config_arguments["model_type"],
+        model=config_arguments["model"],
+        model_url=config_arguments["model_url"],
+        search_dirs=tuple(str(folder.absolute()) for folder in config_arguments["search_dirs"] or ()),
         folder=str(Path.cwd()),
-        unsafe_no_sandbox=configured["unsafe_no_sandbox"],
+        unsafe_no_sandbox=config_arguments["unsafe_no_sandbox"],
     )

@@ -1,4 +1,4 @@
-"""`gymnast tokens`: what can be proved of a run's tokens, and the form that other tools read."""
+"""`gymnast tokens`: audit the token ledgers of a run, and export them for other tools."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymnast.cli import options as shared
+from gymnast.cli.click_classes import old_names
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -17,45 +18,46 @@ if TYPE_CHECKING:
     from gymnast.tokens.run_audit import RunAudit
 
 app = typer.Typer(
-    help="The tokens of a run: audit, export.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
+    help="Audit or export the tokens of a run.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
 )
 
-Run = Annotated[Path, typer.Argument(help="The run: its output file.")]
-Each = Annotated[bool, typer.Option("--each", help="One line of JSON for every rollout instead of their sum.")]
-Output = Annotated[Path, typer.Option("--output", "-o", help="JSONL file to be written.")]
+PerRollout = Annotated[
+    bool, typer.Option("--per-rollout", help="Print one line of JSON per rollout instead of totals.")
+]
+Output = Annotated[Path, typer.Option("--output", "-o", help="JSONL file to write.")]
 
 
-@app.command("audit")
-def audit(run: Run, *, each: Each = False, as_json: shared.JsonOutput = False) -> int:
-    """Check the token ledger of every rollout: exact or not, and why.
+@app.command("audit", cls=old_names(each="per_rollout"))
+def audit(run: shared.Run, *, per_rollout: PerRollout = False, as_json: shared.JsonOutput = False) -> int:
+    """Check that the token ledger of every rollout is exact.
 
-    Exit 1 unless all rollouts have a ledger, every ledger holds together, and no prompt departs from what was sampled.
-    Forks are no fault: a harness that edits its history starts a new segment, and the reason is told.
+    Exit 1 unless all rollouts have a ledger, every ledger is consistent, and no prompt differs from what was sampled.
+    Forks are allowed: a harness that edits its history starts a new segment, and the audit gives the reason.
     """
-    from gymnast.tokens.run_audit import audit_run, rollout_lines
+    from gymnast.tokens.run_audit import audit_run, iter_audit_lines
 
-    if each:
-        exact = True
-        for line in rollout_lines(run):
-            exact = exact and b'"exact":true' in line
+    if per_rollout:
+        is_exact = True
+        for line in iter_audit_lines(run):
+            is_exact = is_exact and b'"exact":true' in line
             print(line.decode())
-        return 0 if exact else 1
-    found = audit_run(run)
+        return 0 if is_exact else 1
+    audit_result = audit_run(run)
     if as_json:
         import orjson
 
-        print(orjson.dumps(found.as_json()).decode())
+        print(orjson.dumps(audit_result.as_json()).decode())
     else:
-        for said in lines(found, str(run)):
-            print(said)
-    return 0 if found.is_exact else 1
+        print("\n".join(lines(audit_result, str(run))))
+    return 0 if audit_result.is_exact else 1
 
 
 @app.command("export")
-def export(run: Run, output: Output) -> int:
-    """Write the records with whole prompts on their items (prompt_token_ids and so on), as NeMo Gym's readers expect.
+def export(run: shared.Run, output: Output) -> int:
+    """Write the records with full prompt_token_ids on their items.
 
-    The size then grows with the square of the turns; the ledger in the run's own file is linear.
+    NeMo Gym's readers expect this form. Its size grows with the square of the turns; the ledger in the run's own file
+    grows linearly.
     """
     from gymnast.tokens.run_audit import export_run
 
@@ -64,25 +66,25 @@ def export(run: Run, output: Output) -> int:
     return 0
 
 
-def lines(found: RunAudit, name: str) -> Iterator[str]:
-    """An audit for people."""
-    yield f"{name}: {found.rollouts} rollouts, {found.calls} model calls, {found.tokens} tokens"
-    yield f"prompts sent as ids   {found.ids_sent} of {found.calls} calls"
-    yield f"drift                 {found.drift} tokens"
-    yield f"segments              {found.segments}{_listed(found.forks, ' of them forks: ')}"
-    masked = f"{sum(found.masked.values())} masked{_listed(found.masked, ': ')}"
-    yield f"sampled               {found.sampled}, of which {found.trained} trainable, {masked}"
-    yield f"logprobs              {_listed(found.logprob_modes, '') or 'none'}"
-    yield f"weights               {_listed(found.weight_versions, '') or 'none'}"
-    yield f"sources               {_listed(found.sources, '') or 'none'}"
-    if found.without_ledger:
-        yield f"{found.without_ledger} rollouts have no token ledger (set return_token_id_information: true)"
-    if found.drifting:
-        yield f"drifting: {', '.join(found.drifting)}"
-    yield from found.broken
-    yield "Exact: tokens trained on are tokens sampled." if found.is_exact else "Not exact."
+def lines(audit_result: RunAudit, name: str) -> Iterator[str]:
+    """Format an audit as text."""
+    yield f"{name}: {audit_result.rollouts} rollouts, {audit_result.calls} model calls, {audit_result.tokens} tokens"
+    yield f"prompts sent as ids   {audit_result.ids_sent} of {audit_result.calls} calls"
+    yield f"drift                 {audit_result.drift} tokens"
+    yield f"segments              {audit_result.segments}{_listed(audit_result.forks, ' of them forks: ')}"
+    masked = f"{sum(audit_result.masked.values())} masked{_listed(audit_result.masked, ': ')}"
+    yield f"sampled               {audit_result.sampled}, of which {audit_result.trained} trainable, {masked}"
+    yield f"logprobs              {_listed(audit_result.logprob_modes, '') or 'none'}"
+    yield f"weights               {_listed(audit_result.weight_versions, '') or 'none'}"
+    yield f"sources               {_listed(audit_result.sources, '') or 'none'}"
+    if audit_result.without_ledger:
+        yield f"{audit_result.without_ledger} rollouts have no token ledger (set return_token_id_information: true)"
+    if audit_result.drifting:
+        yield f"drifting: {', '.join(audit_result.drifting)}"
+    yield from audit_result.broken
+    yield "Exact: tokens trained on are tokens sampled." if audit_result.is_exact else "Not exact."
 
 
 def _listed(counts: Counter[str], prefix: str) -> str:
-    said = ", ".join(f"{name} {count}" for name, count in counts.most_common())
-    return prefix + said if said else ""
+    text = ", ".join(f"{name} {count}" for name, count in counts.most_common())
+    return prefix + text if text else ""

@@ -1,1 +1,1 @@
-"""The commands and the import surface that NeMo Gym's users know."""
+"""NeMo Gym's commands and import surface."""

@@ -11,7 +11,7 @@ def main() -> None:
     """Run the command that the first argument names."""
     name = sys.argv[1] if len(sys.argv) > 1 else "ng_help"
     if name not in ng.COMMANDS:
-        sys.stderr.write(f"there is no command {name}; there is: {', '.join(ng.COMMANDS)}\n")
+        sys.stderr.write(f"unknown command {name}; choose one of: {', '.join(ng.COMMANDS)}\n")
         sys.exit(2)
     sys.argv = [name, *sys.argv[2:]]
     getattr(ng, name.removeprefix("ng_"))()

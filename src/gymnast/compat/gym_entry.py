@@ -1,4 +1,4 @@
-"""Running a `gym` command line: help, version, or the work that it asks for; exit codes are those of `ng_` commands."""
+"""Run a `gym` command line: help, version or a command; exit codes are those of the `ng_` commands."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gymnast import __version__
-from gymnast.compat.gym_words import explained, overview, translate
-from gymnast.compat.ng import ended
+from gymnast.compat.gym_parser import describe_command, list_commands, translate
+from gymnast.compat.ng import run_work
 from gymnast.config import read_environ
 from gymnast.config.roots import Roots
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 def run_gym(words: Sequence[str]) -> int:
-    """Run it. Returns the exit code."""
+    """Run a command line. Returns the exit code."""
     if not words or words[0] in {"-h", "--help"}:
-        print("\n".join(overview()))
+        print("\n".join(list_commands()))
         return 0
     if words[0] == "--version":
         print(f"gymnast {__version__}")
         return 0
-    return ended(lambda: _run(words))
+    return run_work(lambda: _run(words))
 
 
 def _run(words: Sequence[str]) -> int:
     if any(word in {"-h", "--help"} for word in words):
-        print("\n".join(explained(words)))
+        print("\n".join(describe_command(words)))
         return 0
-    command, asked = translate(words, _roots)
-    return command.work(asked)
+    command, arguments = translate(words, _roots)
+    return command.work(arguments)
 
 
 def _roots(search_dirs: tuple[Path, ...]) -> Roots:

@@ -1,4 +1,4 @@
-"""The commands of the newer command line: options with the keys they stand for, and the work that is ours."""
+"""The commands of NeMo Gym's `gym`: their options with the keys they set, and the functions that run them."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ from gymnast.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gymnast.compat.ng_asked import Asked
+    from gymnast.compat.ng_arguments import NgArguments
 
 
 class Option(NamedTuple):
-    """What a long option stands for: a key; `@…` picks something instead; `!…` says why there is no such thing here.
+    """What a long option does: sets a key, selects a config (`@…`), or is unsupported with a reason (`!…`).
 
-    `bool` takes no value.
+    With `convert=bool` it takes no value.
     """
 
     key: str
     convert: Callable[[str], Any] = str
 
     @property
-    def shown(self) -> str:
-        """For people."""
+    def description(self) -> str:
+        """The help text."""
         if self.key.startswith("!"):
-            return f"not here: {self.key[1:]}"
+            return f"not supported: {self.key[1:]}"
         return _PICKS.get(self.key) or f"sets {self.key.replace(',', ' and ')}"
 
 
 _PICKS: Final = {
-    "@config": "a config file; repeatable",
+    "@config": "config file; repeatable",
     "@benchmark": "benchmarks/NAME/config.yaml",
     "@environment": "environments/NAME/config.yaml, or a resources server of that name",
     "@resources_server": "resources_servers/NAME/configs/NAME.yaml, NAME/FLAVOR for another",
     "@model_type": "responses_api_models/NAME/configs/NAME.yaml, NAME/FLAVOR for another",
-    "@search_dir": "look here first for configs, servers and data; repeatable",
+    "@search_dir": "search this folder first for configs, servers and data; repeatable",
     "@model": "sets policy_model_name",
-    "@model_url": "sets policy_base_url; vllm_model serves it unless --model-type says otherwise",
+    "@model_url": "sets policy_base_url; served by vllm_model unless --model-type is set",
 }
 
 
 class GymCommand(NamedTuple):
-    """A command: what it does, the work, its own options, what plain words are, what is set beforehand."""
+    """A command: its help, the function that runs it, its options, positional arguments and preset values."""
 
     about: str
-    work: Callable[[Asked], int]
+    work: Callable[[NgArguments], int]
     options: Mapping[str, Option]
-    places: tuple[str, ...] = ()
-    least: int = 0
-    """How many of the plain words must be there."""
+    positionals: tuple[str, ...] = ()
+    required: int = 0
+    """How many of the positional arguments are required."""
     preset: Mapping[str, Any] = {}
 
 
@@ -76,13 +76,13 @@ def _one_of(*known: str) -> Callable[[str], str]:
     return convert
 
 
-def _publish(_: Asked) -> int:
-    raise UserError("there is no registry to publish to", next="put the folder where others find it: --search-dir")
+def _publish(_: NgArguments) -> int:
+    raise UserError("publishing to a registry is not supported", next="share the folder and use it with --search-dir")
 
 
-def _submit(_: Asked) -> int:
+def _submit(_: NgArguments) -> int:
     raise UserError(
-        "files of `gym eval submit` are not read here", next="gymnast submit takes a cluster's file and a run's options"
+        "files of `gym eval submit` are not supported", next="use gymnast submit with a cluster file and run options"
     )
 
 
@@ -155,11 +155,11 @@ _DOWNLOAD: Final = {
     "--output-dir": Option("output_dirpath"),
     "--split": Option("split"),
 }
-_ONE_FORM: Final = "an environment is begun in one of our forms; choose it with --kind, and edit what it writes"
+_ONE_FORM: Final = "choose one of our templates with --kind, and edit the environment that it writes"
 _INIT: Final = {
     "--kind": Option("kind"),
     "--environment": Option("entrypoint", _server),
-    "--benchmark": Option("!a benchmark is a folder benchmarks/NAME with config.yaml and prepare.py; write these"),
+    "--benchmark": Option("!write config.yaml and prepare.py in a folder benchmarks/NAME"),
     **{
         f"--{name}": Option(f"!{_ONE_FORM}")
         for name in ("profile", "reuse-verifier", "reward-range", "higher-is-better", "lower-is-better")
@@ -172,11 +172,11 @@ _MANIFEST: Final = {
     "--lifecycle": Option("manifest.lifecycle", _one_of("active", "deprecated")),
     "--status": Option("status", _one_of("no-manifest")),
 }
-"""Of `manifest.yaml` beside a config."""
+"""Filters on the `manifest.yaml` next to a config."""
 _NO_CHECK: Final = Option("!manifests are not checked; gymnast check env NAME checks the environment itself")
 _CASES: Final = {
-    "--kind": Option("!NAME is looked for among all environments"),
-    "--update-expected": Option("!expected rewards are written by hand; gymnast check env NAME shows what differs"),
+    "--kind": Option("!NAME is searched among all environments"),
+    "--update-expected": Option("!edit the expected rewards by hand; gymnast check env NAME shows the differences"),
 }
 _RENDER: Final = {
     "--input": Option("input_jsonl_fpath"),
@@ -190,55 +190,55 @@ _COLLATE: Final = {
 }
 
 
-def _with_configs(about: str, work: Callable[[Asked], int], own: Mapping[str, Option] | None = None) -> GymCommand:
-    """A command that takes config files, and the options that pick them."""
+def _with_configs(
+    about: str, work: Callable[[NgArguments], int], own: Mapping[str, Option] | None = None
+) -> GymCommand:
+    """A command that takes config files and the options that select them."""
     return GymCommand(about, work, {**SHARED, **(own or {})})
 
 
 def _list(kind: str) -> GymCommand:
-    about = f"list {kind.replace('-', ' ')}, or the one named"
+    about = f"list {kind.replace('-', ' ')}, or the one called NAME"
     options = {**_LOOK, "--domain": Option("domain"), **_MANIFEST}
     return GymCommand(about, ng_listing.show, options, ("component_name",), preset={"kind": kind})
 
 
 def _search(kind: str) -> GymCommand:
-    about = f"{kind.replace('-', ' ')} that mention a word"
+    about = f"search {kind.replace('-', ' ')} for a word"
     return GymCommand(about, ng_listing.show, _LOOK, ("query",), 1, preset={"kind": kind})
 
 
 COMMANDS: Final[Mapping[tuple[str, ...], GymCommand]] = {
     **{("list", kind): _list(kind) for kind in ng_listing.KINDS},
     **{("search", kind): _search(kind) for kind in ng_listing.KINDS},
-    ("search",): GymCommand("what mentions a word", ng_listing.show, _LOOK, ("query",), 1),
+    ("search",): GymCommand("search everything for a word", ng_listing.show, _LOOK, ("query",), 1),
     ("env", "start"): _with_configs("serve instances and the head server until Ctrl-C", ng_servers.run),
-    ("env", "status"): GymCommand("health of running servers", ng_servers.status, _LOOK),
+    ("env", "status"): GymCommand("show the health of running servers", ng_servers.status, _LOOK),
     ("env", "resolve"): _with_configs("print the merged configuration, secrets masked", ng_config.dump_config),
     ("env", "validate"): GymCommand(
-        "check a configuration, or that of NAME; nothing is started",
+        "check a configuration, or that of NAME, without starting anything",
         ng_config.validate,
         {**SHARED, **dict.fromkeys(("--kind", "--manifest", "--sync"), _NO_CHECK)},
         ("@environment",),
     ),
     ("env", "test"): GymCommand(
-        "verifier cases of an environment (NAME), tests of one server, or of all",
+        "run the verifier cases of environment NAME, the tests of one server, or of all",
         ng_servers.env_test,
         {**_ENTRY, **_CASES},
         ("component_name",),
     ),
     ("env", "packages"): GymCommand(
-        "packages of a server", ng_servers.pip_list, {**_ENTRY, "--outdated": Option("outdated", bool)}
+        "list the packages of a server", ng_servers.pip_list, {**_ENTRY, "--outdated": Option("outdated", bool)}
     ),
-    ("env", "init"): GymCommand(
-        "begin an environment that works as it is", ng_servers.init_resources_server, {**_ENTRY, **_INIT}
-    ),
-    ("env", "prefetch"): _with_configs("make the packages of servers ready", ng_servers.prefetch),
-    ("env", "publish"): GymCommand("says what to do instead", _publish, _LOOK, ("component_name",)),
+    ("env", "init"): GymCommand("create a working environment", ng_servers.init_resources_server, {**_ENTRY, **_INIT}),
+    ("env", "prefetch"): _with_configs("install the packages of servers", ng_servers.prefetch),
+    ("env", "publish"): GymCommand("not supported", _publish, _LOOK, ("component_name",)),
     ("eval", "prepare"): _with_configs("run the prepare scripts of benchmarks", ng_benchmarks.prepare_benchmark),
     ("eval", "run"): _with_configs(
-        "collect rollouts, with servers of its own or --no-serve", ng_collect.eval_run, _RUN
+        "start servers and collect rollouts, or use running ones with --no-serve", ng_collect.eval_run, _RUN
     ),
     ("eval", "aggregate"): _with_configs(
-        "files of several jobs as one, with metrics",
+        "merge the files of several jobs and compute metrics",
         ng_aggregate.aggregate_rollouts,
         {
             "--input-glob": Option("input_glob"),
@@ -259,5 +259,5 @@ COMMANDS: Final[Mapping[tuple[str, ...], GymCommand]] = {
     ("dataset", "collate"): _with_configs("put configured datasets together", ng_data.prepare_data, _COLLATE),
     ("dataset", "rm"): _with_configs(ng_data.NO_GITLAB, ng_data.gitlab, _STORAGE),
     ("dataset", "migrate"): _with_configs(ng_data.NO_GITLAB, ng_data.gitlab, _UPLOAD),
-    ("dev", "test"): GymCommand("tests of the project in this folder", ng_servers.dev_test, _LOOK),
+    ("dev", "test"): GymCommand("run the tests of the project in this folder", ng_servers.dev_test, _LOOK),
 }

@@ -1,7 +1,7 @@
-"""The `ng_*` commands: Hydra-style arguments only, behaviour and exit codes as their users know them.
+"""The `ng_*` commands, with NeMo Gym's Hydra-style arguments and exit codes.
 
-A configuration that is wrong ends with exit code 1 and one message; a command field that is missing or invalid with 2.
-What they do is in the `ng_…` modules beside this one, which `gymnast gym` uses as well.
+A wrong configuration exits with 1 and one message, a missing or invalid command field with 2. The `ng_…` modules next
+to this one do the work, also for `gymnast gym`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gymnast import __version__
-from gymnast.cli.main import guarded, say_error
+from gymnast.cli.main import print_error, run_guarded
 from gymnast.compat import (
     ng_aggregate,
     ng_benchmarks,
@@ -23,7 +23,7 @@ from gymnast.compat import (
     ng_upload,
     ng_viewer,
 )
-from gymnast.compat.ng_asked import Asked, FieldError, from_words
+from gymnast.compat.ng_arguments import FieldError, NgArguments, parse_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,20 +33,20 @@ FIELD_ERROR: Final = 2
 
 
 class Command(NamedTuple):
-    """One command: what it does, the command of ours that does the same, and the work."""
+    """A command: its help, the equivalent `gymnast` command, and the function that runs it."""
 
     about: str
-    ours: str
-    work: Callable[[Asked], int]
+    equivalent: str
+    work: Callable[[NgArguments], int]
 
 
-def _help(_: Asked) -> int:
+def _help(_: NgArguments) -> int:
     for name, text in COMMANDS.items():
         print(f"{name:<32} {text}")
     return 0
 
 
-def _version(_: Asked) -> int:
+def _version(_: NgArguments) -> int:
     print(f"gymnast {__version__}")
     return 0
 
@@ -69,8 +69,8 @@ TABLE: Final[dict[str, Command]] = {
         ng_collect.e2e_collect_rollouts,
     ),
     "ng_aggregate_rollouts": Command(
-        "files of several jobs as one, with metrics: +input_glob='a-*.jsonl' +output_jsonl_fpath=O",
-        "gymnast merge (for runs with many workers)",
+        "merge the files of several jobs and compute metrics: +input_glob='a-*.jsonl' +output_jsonl_fpath=O",
+        "gymnast merge (for submitted runs)",
         ng_aggregate.aggregate_rollouts,
     ),
     "ng_reward_profile": Command(
@@ -79,17 +79,17 @@ TABLE: Final[dict[str, Command]] = {
         ng_collect.reward_profile,
     ),
     "ng_viewer": Command(
-        "show the report of a run in the browser: ng_viewer +jsonl_fpath=R, several with commas",
+        "show the report of one or more runs in the browser: ng_viewer +jsonl_fpath=R[,R2]",
         "gymnast report",
         ng_viewer.viewer,
     ),
     "ng_prepare_data": Command(
-        "put configured datasets together: +config_paths=[…] +mode=train_preparation +output_dirpath=D",
+        "combine the configured datasets: +config_paths=[…] +mode=train_preparation +output_dirpath=D",
         "gymnast data prepare",
         ng_data.prepare_data,
     ),
     "ng_list_benchmarks": Command(
-        "list the benchmarks of the checkout: ng_list_benchmarks [+json=true]",
+        "list the benchmarks in the checkout: ng_list_benchmarks [+json=true]",
         "gymnast gym list benchmarks",
         ng_listing.list_benchmarks,
     ),
@@ -118,7 +118,7 @@ TABLE: Final[dict[str, Command]] = {
     "ng_delete_dataset_from_gitlab": Command(ng_data.NO_GITLAB, _GITLAB, ng_data.gitlab),
     "ng_gitlab_to_hf_dataset": Command(ng_data.NO_GITLAB, _GITLAB, ng_data.gitlab),
     "ng_init_resources_server": Command(
-        "begin an environment: +entrypoint=resources_servers/NAME [+kind=single-turn|tools|step]",
+        "create an environment: +entrypoint=resources_servers/NAME [+kind=single-turn|tools|step]",
         "gymnast env new",
         ng_servers.init_resources_server,
     ),
@@ -133,7 +133,7 @@ TABLE: Final[dict[str, Command]] = {
         ng_servers.test_all,
     ),
     "ng_dev_test": Command(
-        "run the tests of the project in this folder, with coverage where pytest-cov is installed",
+        "run the tests of the project in this folder, with coverage if pytest-cov is installed",
         "pytest",
         ng_servers.dev_test,
     ),
@@ -143,7 +143,7 @@ TABLE: Final[dict[str, Command]] = {
         ng_servers.pip_list,
     ),
     "ng_reinstall": Command(
-        "install the project in this folder again, with what its development needs",
+        "reinstall the project in this folder with its development dependencies",
         "uv sync --extra dev",
         ng_servers.reinstall,
     ),
@@ -158,60 +158,60 @@ TABLE: Final[dict[str, Command]] = {
     "ng_help": Command("print this list", "gymnast --help", _help),
 }
 COMMANDS: Final = {name: command.about for name, command in TABLE.items()}
-"""What each command does, in a line."""
+"""The help line of each command."""
 
 
-def enter(name: str) -> None:
-    """Run the command of that name with the arguments of this process."""
+def run_command(name: str) -> None:
+    """Run a command with the arguments of this process."""
     words = sys.argv[1:]
     if any(word in {"-h", "--help"} for word in words):
         command = TABLE[name]
-        print(f"{name}: {command.about}\n\nThe same in Gymnast's own words: {command.ours}")
+        print(f"{name}: {command.about}\n\nEquivalent: {command.equivalent}")
         print(
-            "Arguments look like +key=value (Hydra); config files are looked up in NEMO_GYM_EXTRA_ROOTS, here, the hub."
+            "Arguments are +key=value (Hydra). Config files are searched in NEMO_GYM_EXTRA_ROOTS, here, the built-ins."
         )
         sys.exit(0)
-    sys.exit(ended(lambda: TABLE[name].work(from_words(words))))
+    sys.exit(run_work(lambda: TABLE[name].work(parse_words(words))))
 
 
-def ended(work: Callable[[], int]) -> int:
-    """Run work; the exit code is the one that its users know."""
+def run_work(work: Callable[[], int]) -> int:
+    """Run a command; return the exit code that NeMo Gym would."""
 
     def checked() -> int:
         try:
             return work()
         except FieldError as error:
-            say_error(str(error))
+            print_error(str(error))
             return FIELD_ERROR
 
-    return guarded(checked, user_error_code=CONFIG_ERROR)
+    return run_guarded(checked, user_error_code=CONFIG_ERROR)
 
 
-# What the scripts start.
-run = partial(enter, "ng_run")
-collect_rollouts = partial(enter, "ng_collect_rollouts")
-e2e_collect_rollouts = partial(enter, "ng_e2e_collect_rollouts")
-aggregate_rollouts = partial(enter, "ng_aggregate_rollouts")
-reward_profile = partial(enter, "ng_reward_profile")
-viewer = partial(enter, "ng_viewer")
-prepare_data = partial(enter, "ng_prepare_data")
-list_benchmarks = partial(enter, "ng_list_benchmarks")
-prepare_benchmark = partial(enter, "ng_prepare_benchmark")
-materialize_prompts = partial(enter, "ng_materialize_prompts")
-download_dataset_from_hf = partial(enter, "ng_download_dataset_from_hf")
-upload_dataset_to_hf = partial(enter, "ng_upload_dataset_to_hf")
-download_dataset_from_gitlab = partial(enter, "ng_download_dataset_from_gitlab")
-upload_dataset_to_gitlab = partial(enter, "ng_upload_dataset_to_gitlab")
-delete_dataset_from_gitlab = partial(enter, "ng_delete_dataset_from_gitlab")
-gitlab_to_hf_dataset = partial(enter, "ng_gitlab_to_hf_dataset")
-init_resources_server = partial(enter, "ng_init_resources_server")
-test = partial(enter, "ng_test")
-test_all = partial(enter, "ng_test_all")
-dev_test = partial(enter, "ng_dev_test")
-pip_list = partial(enter, "ng_pip_list")
-reinstall = partial(enter, "ng_reinstall")
-status = partial(enter, "ng_status")
-dump_config = partial(enter, "ng_dump_config")
-validate = partial(enter, "ng_validate")
-version = partial(enter, "ng_version")
-help = partial(enter, "ng_help")  # noqa: A001 - the command's name
+# The entry points of the scripts.
+run = partial(run_command, "ng_run")
+collect_rollouts = partial(run_command, "ng_collect_rollouts")
+e2e_collect_rollouts = partial(run_command, "ng_e2e_collect_rollouts")
+aggregate_rollouts = partial(run_command, "ng_aggregate_rollouts")
+reward_profile = partial(run_command, "ng_reward_profile")
+viewer = partial(run_command, "ng_viewer")
+prepare_data = partial(run_command, "ng_prepare_data")
+list_benchmarks = partial(run_command, "ng_list_benchmarks")
+prepare_benchmark = partial(run_command, "ng_prepare_benchmark")
+materialize_prompts = partial(run_command, "ng_materialize_prompts")
+download_dataset_from_hf = partial(run_command, "ng_download_dataset_from_hf")
+upload_dataset_to_hf = partial(run_command, "ng_upload_dataset_to_hf")
+download_dataset_from_gitlab = partial(run_command, "ng_download_dataset_from_gitlab")
+upload_dataset_to_gitlab = partial(run_command, "ng_upload_dataset_to_gitlab")
+delete_dataset_from_gitlab = partial(run_command, "ng_delete_dataset_from_gitlab")
+gitlab_to_hf_dataset = partial(run_command, "ng_gitlab_to_hf_dataset")
+init_resources_server = partial(run_command, "ng_init_resources_server")
+test = partial(run_command, "ng_test")
+test_all = partial(run_command, "ng_test_all")
+dev_test = partial(run_command, "ng_dev_test")
+pip_list = partial(run_command, "ng_pip_list")
+reinstall = partial(run_command, "ng_reinstall")
+status = partial(run_command, "ng_status")
+dump_config = partial(run_command, "ng_dump_config")
+validate = partial(run_command, "ng_validate")
+version = partial(run_command, "ng_version")
+help = partial(run_command, "ng_help")  # noqa: A001 - the command's name

@@ -1,4 +1,4 @@
-"""`ng_aggregate_rollouts`: files of rollouts that several jobs wrote, as one, and the metrics over all of them."""
+"""`ng_aggregate_rollouts`: merge the rollout files of several jobs, with metrics over all of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gymnast.cli.options import say
-from gymnast.compat.ng_asked import Asked, Fields
+from gymnast.compat.ng_arguments import Fields, NgArguments
 from gymnast.errors import DataError, NotFoundError, UserError
+from gymnast.store.atomic import atomic_output
 from gymnast.store.keys import key_of_line
 from gymnast.store.lines import LinesAt
 from gymnast.store.paths import RunPaths
-from gymnast.store.replacing import replaced
 from gymnast.types.task import RolloutKey, agent_name_of
 
 if TYPE_CHECKING:
@@ -24,29 +24,33 @@ if TYPE_CHECKING:
 
     from gymnast.config import Config
 
-Twice = Literal["refuse", "first", "all"]
+Duplicates = Literal["refuse", "first", "all"]
 
 
-def aggregate_rollouts(asked: Asked) -> int:
-    """Put shards together in the order of tasks and rollouts, and write the metrics of each agent."""
+def aggregate_rollouts(arguments: NgArguments) -> int:
+    """Merge shards in the order of tasks and rollouts, and write the metrics of each agent."""
     from gymnast.profile.run_profile import rollout_files
 
-    config = asked.config(stub_policy=True).checked()
+    config = arguments.config(stub_policy=True).require_valid()
     fields = Fields(config)
     patterns = [part.strip() for part in fields.text("input_glob").split(",") if part.strip()]
     target = RunPaths(Path(fields.text("output_jsonl_fpath")))
     shards = [path for path in rollout_files(patterns) if path.resolve() != target.output.resolve()]
     if not shards:
-        raise NotFoundError(f"only the output itself matches '{','.join(patterns)}'", next="name the shards")
+        raise NotFoundError(
+            f"'{','.join(patterns)}' matches only the output file", next="set input_glob to match the shards"
+        )
     keeps_rows = fields.flag("merge_shards", default=True)
     target.output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".aggregate-", dir=target.output.parent) as folder:  # moved, not copied
+    with tempfile.TemporaryDirectory(
+        prefix=".aggregate-", dir=target.output.parent
+    ) as folder:  # same file system: moved, not copied
         work = RunPaths(Path(folder) / target.output.name)
         rows = merge_shards(shards, work.output)
         agents = _agents(work.output)
         asyncio.run(_write_metrics(work, config, agents))
         if keeps_rows:
-            _move_in(work, target, shards)
+            _install(work, target, shards)
         shutil.move(work.aggregate_metrics, target.aggregate_metrics)
     if keeps_rows:
         print(f"rollouts  {target.output}  ({rows} from {len(shards)} files)")
@@ -54,25 +58,25 @@ def aggregate_rollouts(asked: Asked) -> int:
     return 0
 
 
-def merge_shards(shards: Sequence[Path], target: Path, twice: Twice = "refuse") -> int:
-    """Write the lines of all files to one, ordered by task and rollout. `twice`: what of a rollout's further lines."""
-    found: list[tuple[RolloutKey, int, int]] = []
-    for number, path in enumerate(shards):
-        found += [(key, number, offset) for key, offset in _places(path)]
-    found.sort()
-    if twice == "refuse":
-        _refuse_twice(found, shards)
-    elif twice == "first":
-        found = [next(lines) for _, lines in groupby(found, itemgetter(0))]
-    with LinesAt(shards) as lines, replaced(target) as out:
-        for _, number, offset in found:
-            out.write(lines.line(number, offset).rstrip(b"\r\n") + b"\n")
-    return len(found)
+def merge_shards(shards: Sequence[Path], target: Path, duplicates: Duplicates = "refuse") -> int:
+    """Write the lines of all files to one, ordered by task and rollout; `duplicates` says what to do with repeats."""
+    index: list[tuple[RolloutKey, int, int]] = []
+    for shard, path in enumerate(shards):
+        index += [(key, shard, offset) for key, offset in _index_lines(path)]
+    index.sort()
+    if duplicates == "refuse":
+        _reject_duplicates(index, shards)
+    elif duplicates == "first":
+        index = [next(entries) for _, entries in groupby(index, itemgetter(0))]
+    with LinesAt(shards) as lines, atomic_output(target) as out:
+        for _, shard, offset in index:
+            out.write(lines.line(shard, offset).rstrip(b"\r\n") + b"\n")
+    return len(index)
 
 
-def _places(path: Path) -> list[tuple[RolloutKey, int]]:
-    """Which rollout each line is of, and where it begins."""
-    found: list[tuple[RolloutKey, int]] = []
+def _index_lines(path: Path) -> list[tuple[RolloutKey, int]]:
+    """The rollout key and the offset of each line."""
+    index: list[tuple[RolloutKey, int]] = []
     offset = 0
     try:
         with path.open("rb") as stream:
@@ -81,25 +85,25 @@ def _places(path: Path) -> list[tuple[RolloutKey, int]]:
                     key = key_of_line(line.rstrip(b"\r\n"))
                     if key is None:
                         raise DataError(
-                            "a line is no record of a rollout: it is torn, or has no task and rollout index",
+                            "a line is not a rollout record: it is truncated, or has no task and rollout index",
                             where=f"{path} line {number}",
-                            next="finish that run with resume, which repairs torn lines",
+                            next="resume that run, which repairs truncated lines",
                         )
-                    found.append((key, offset))
+                    index.append((key, offset))
                 offset += len(line)
     except OSError as error:
         raise DataError(f"cannot read the rollouts: {error.strerror or error}", where=str(path)) from error
-    return found
+    return index
 
 
-def _refuse_twice(found: list[tuple[RolloutKey, int, int]], shards: Sequence[Path]) -> None:
-    twice = [(one, other) for one, other in pairwise(found) if one[0] == other[0]]
-    if twice:
-        first, second = twice[0]
+def _reject_duplicates(index: list[tuple[RolloutKey, int, int]], shards: Sequence[Path]) -> None:
+    duplicates = [(first, second) for first, second in pairwise(index) if first[0] == second[0]]
+    if duplicates:
+        first, second = duplicates[0]
         raise DataError(
-            f"{len(twice)} rollouts are there twice, for example {first[0]}",
+            f"{len(duplicates)} rollouts appear twice, for example {first[0]}",
             where=f"{shards[first[1]]} and {shards[second[1]]}",
-            next="leave one of the files out: counting a rollout twice would shift every metric",
+            next="leave one of the files out, or every metric would be wrong",
         )
 
 
@@ -111,8 +115,8 @@ def _agents(path: Path) -> set[str]:
     return {agent_name_of(orjson.loads(line)) or "" for _, line in numbered_lines(path)}
 
 
-def _move_in(work: RunPaths, target: RunPaths, shards: Sequence[Path]) -> None:
-    """The merged run in its place, with inputs and failures where every shard has them; an earlier one is kept."""
+def _install(work: RunPaths, target: RunPaths, shards: Sequence[Path]) -> None:
+    """Move the merged run to its target, with inputs and failures if every shard has them; keep an earlier run."""
     sources = [RunPaths(shard) for shard in shards]
     if all(source.materialized_inputs.exists() for source in sources):
         merge_shards([source.materialized_inputs for source in sources], work.materialized_inputs, "first")
@@ -120,33 +124,32 @@ def _move_in(work: RunPaths, target: RunPaths, shards: Sequence[Path]) -> None:
         merge_shards([source.failures for source in sources], work.failures, "all")
     aside = target.set_aside()
     if aside is not None:
-        say(f"an earlier run under this name was moved to {aside}")
-    for path, place in (
+        say(f"moved an earlier run with this name to {aside}")
+    for source, destination in (
         (work.output, target.output),
         (work.materialized_inputs, target.materialized_inputs),
         (work.failures, target.failures),
     ):
-        if path.exists():
-            shutil.move(path, place)
+        if source.exists():
+            shutil.move(source, destination)
 
 
 async def _write_metrics(paths: RunPaths, config: Config, agents: set[str]) -> None:
-    """As the agents sum up: those of the configuration, else those of a running serve, else the usual way."""
+    """Let the agents aggregate: configured ones, or those of a running serve; if there are none, do it here."""
     from gymnast.config import read_environ
-    from gymnast.rollouts.aggregate import write_aggregate_metrics, write_summed_metrics
-    from gymnast.rollouts.servers import reachable
-    from gymnast.runtime.cell import Cell, options_from
+    from gymnast.rollouts.aggregate import write_aggregate_metrics, write_local_metrics
+    from gymnast.rollouts.servers import reachable_instances
+    from gymnast.runtime.cell import Cell, make_cell_options
     from gymnast.runtime.remote import read_head, remote_calls
     from gymnast.wire.http_client import HttpClient
 
     ask = {name: name for name in agents}
     if agents <= set(config.agents):
-        instances = reachable(config, agents)
-        async with Cell(instances, options_from(config, read_environ(), log_dir=paths.logs)) as cell:
+        instances = reachable_instances(config, agents)
+        async with Cell(instances, make_cell_options(config, read_environ(), log_dir=paths.logs)) as cell:
             await write_aggregate_metrics(paths, ask, instances, cell.calls)
         return
-    from gymnast.config import read_environ
-    from gymnast.runtime.heads import find_head
+    from gymnast.runtime.find_head import find_head
 
     try:
         async with HttpClient() as client:
@@ -155,9 +158,9 @@ async def _write_metrics(paths: RunPaths, config: Config, agents: set[str]) -> N
                 await write_aggregate_metrics(paths, ask, [], remote_calls(client, head))
                 return
     except UserError:
-        pass  # no serve runs here; what is said below says what to do
+        pass  # no serve is running: the note below says what to do
     say(
-        "note: the agents are neither configured nor running, so metrics of their own are not among the metrics; "
-        "give +config_paths=[…] or start ng_run"
+        "note: the agents are neither configured nor running, so their custom metrics are missing; "
+        "pass +config_paths=[…] or start ng_run"
     )
-    write_summed_metrics(paths, agents)
+    write_local_metrics(paths, agents)

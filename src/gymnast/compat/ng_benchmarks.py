@@ -1,7 +1,7 @@
-"""`ng_prepare_benchmark`: the datasets of configured benchmarks, made by the scripts that their entries name.
+"""`ng_prepare_benchmark`: create the datasets of configured benchmarks with their prepare scripts.
 
-A script is `prepare(**arguments)` and says where it wrote. It runs in a process of its own, from the root of the
-checkout it belongs to.
+A script defines `prepare(**script_arguments)`, which returns the path it wrote. It runs in a separate process, from the
+root of its checkout.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from gymnast.cli.options import print_json, say
-from gymnast.compat.ng_asked import Asked, Fields
+from gymnast.compat.ng_arguments import Fields, NgArguments
 from gymnast.errors import DataError, NotFoundError, UserError
 
 if TYPE_CHECKING:
     from gymnast.config import Config
-    from gymnast.data.configured import Dataset
+    from gymnast.data.datasets import Dataset
 
 _PROGRAM: Final = """
 import contextlib, importlib.util, json, sys
@@ -39,87 +39,89 @@ with open(answer, "w") as out:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """The file of a benchmark."""
+class BenchmarkFile:
+    """The dataset file of a benchmark."""
 
     name: str
     path: Path
     made: bool
-    """False where it was there already and may be used as it is."""
+    """False if an existing file was used."""
 
 
-def prepare_benchmark(asked: Asked) -> int:
-    """Make what is missing; all that fails is named at the end."""
-    from gymnast.data.configured import BENCHMARK, configured_datasets
+def prepare_benchmark(arguments: NgArguments) -> int:
+    """Create the files that are missing; list all failures at the end."""
+    from gymnast.data.datasets import BENCHMARK, configured_datasets
 
-    config = asked.config(stub_policy=True).checked()
+    config = arguments.config(stub_policy=True).require_valid()
     fields = Fields(config)
-    datasets = list({one.jsonl_fpath: one for one in configured_datasets(config, [BENCHMARK])}.values())
-    arguments, cached = fields.mapping("prepare_script_args"), fields.flag("use_cached_prepared_benchmarks")
+    datasets = list({dataset.jsonl_fpath: dataset for dataset in configured_datasets(config, [BENCHMARK])}.values())
+    script_arguments, cached = fields.mapping("prepare_script_args"), fields.flag("use_cached_prepared_benchmarks")
     with ThreadPoolExecutor(fields.positive("num_prepare_benchmark_processes") or 1) as pool:
-        running = [pool.submit(prepared, config, one, arguments, use_cached=cached) for one in datasets]
-    problems = [error for one in running if isinstance(error := one.exception(), UserError)]
-    found = [one.result() for one in running if not isinstance(one.exception(), UserError)]
+        futures = [pool.submit(prepare, config, dataset, script_arguments, use_cached=cached) for dataset in datasets]
+    problems = [error for future in futures if isinstance(error := future.exception(), UserError)]
+    files = [future.result() for future in futures if not isinstance(future.exception(), UserError)]
     if fields.flag("json"):
-        print_json([{"name": one.name, "jsonl_fpath": str(one.path), "made": one.made} for one in found])
+        print_json([{"name": file.name, "jsonl_fpath": str(file.path), "made": file.made} for file in files])
     else:
-        for one in found:
-            print(f"{one.name:<30} {one.path}{'' if one.made else '  (was there)'}")
+        for file in files:
+            print(f"{file.name:<30} {file.path}{'' if file.made else '  (already there)'}")
     for problem in problems:
         say(str(problem))
     return 1 if problems else 0
 
 
-def prepared(config: Config, dataset: Dataset, arguments: dict[str, Any], *, use_cached: bool) -> Ready:
-    """The file of one benchmark, made by its script unless it is there and may be used."""
-    there = config.roots.find(dataset.jsonl_fpath)
-    if there is not None and (use_cached or dataset.prepare_script is None):
-        return Ready(dataset.name, there, made=False)
+def prepare(config: Config, dataset: Dataset, script_arguments: dict[str, Any], *, use_cached: bool) -> BenchmarkFile:
+    """Create the file of one benchmark with its script, or use the existing one if allowed."""
+    existing = config.roots.find(dataset.jsonl_fpath)
+    if existing is not None and (use_cached or dataset.prepare_script is None):
+        return BenchmarkFile(dataset.name, existing, made=False)
     if dataset.prepare_script is None:
         raise NotFoundError(
-            f"benchmark '{dataset.name}' has no prepare_script and its file is not there",
-            where=config.roots.searched(dataset.jsonl_fpath),
+            f"the file of benchmark '{dataset.name}' does not exist and it has no prepare_script",
+            where=config.roots.describe_search(dataset.jsonl_fpath),
             next=f"put it at {dataset.jsonl_fpath}",
         )
     script = _script(config, dataset.prepare_script).resolve()
-    home = _home(config, script)
-    written = _run(script, arguments, home, dataset.name)
-    wanted = (home / dataset.jsonl_fpath).resolve()
-    if (home / written).resolve() != wanted or not wanted.is_file():
-        what = "is not where its dataset is expected" if wanted != (home / written).resolve() else "is not there"
+    root = _script_root(config, script)
+    written = _run_script(script, script_arguments, root, dataset.name)
+    expected = (root / dataset.jsonl_fpath).resolve()
+    if (root / written).resolve() != expected or not expected.is_file():
+        problem = "is not the expected file" if expected != (root / written).resolve() else "does not exist"
         raise DataError(
-            f"what the script of benchmark '{dataset.name}' wrote {what}: {written}",
+            f"the path that the script of benchmark '{dataset.name}' returned {problem}: {written}",
             where=str(script),
-            next=f"prepare() has to write and return {dataset.jsonl_fpath}",
+            next=f"prepare() must write and return {dataset.jsonl_fpath}",
         )
-    return Ready(dataset.name, wanted, made=True)
+    return BenchmarkFile(dataset.name, expected, made=True)
 
 
 def _script(config: Config, name: str) -> Path:
-    """A file, or a module's name."""
+    """Find a script by its path or module name."""
     as_path = name if name.endswith(".py") else name.replace(".", "/") + ".py"
     return config.roots.require(as_path, "prepare_script")
 
 
-def _home(config: Config, script: Path) -> Path:
-    """The root that the script belongs to; for a shipped one, the current folder."""
-    own = (root.resolve() for root in (*config.roots.extra, config.roots.cwd))
-    return next((root for root in own if script.is_relative_to(root)), config.roots.cwd)
+def _script_root(config: Config, script: Path) -> Path:
+    """The root that the script belongs to; for a built-in one, the current folder."""
+    roots = (root.resolve() for root in (*config.roots.extra, config.roots.cwd))
+    return next((root for root in roots if script.is_relative_to(root)), config.roots.cwd)
 
 
-def _run(script: Path, arguments: dict[str, Any], home: Path, name: str) -> str:
+def _run_script(script: Path, script_arguments: dict[str, Any], root: Path, name: str) -> str:
     from gymnast.config.environ import child_environ
 
     with tempfile.TemporaryDirectory(prefix="gymnast-prepare-") as folder:
         answer = Path(folder) / "answer"
-        words = [sys.executable, "-c", _PROGRAM, str(script), orjson.dumps(arguments).decode(), str(answer)]
-        environ = child_environ({"PYTHONPATH": str(home)})
-        done = subprocess.run(words, cwd=home, env=environ, stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603 - what the configuration names
-        if done.stderr.strip():
-            say(f"{name}: " + f"\n{name}: ".join(done.stderr.strip().splitlines()[-20:]))
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        words = [sys.executable, "-c", _PROGRAM, str(script), orjson.dumps(script_arguments).decode(), str(answer)]
+        environ = child_environ({"PYTHONPATH": str(root)})
+        process = subprocess.run(words, cwd=root, env=environ, stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603 - from the configuration
+        lines = process.stderr.strip().splitlines()
+        if lines:
+            say(f"{name}: " + f"\n{name}: ".join(lines[-20:]))
+        if process.returncode:
             raise UserError(
-                f"the script of benchmark '{name}' ended with code {done.returncode}: {last}", where=str(script)
+                f"the script of benchmark '{name}' exited with code {process.returncode}: "
+                f"{lines[-1] if lines else 'no output'}",
+                where=str(script),
             )
         return str(orjson.loads(answer.read_bytes()))

@@ -1,11 +1,11 @@
-"""Collecting, profiling and scoring again, asked for with NeMo Gym's fields."""
+"""Collecting, profiling and reverifying, with NeMo Gym's fields."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gymnast.compat.ng_asked import Asked, FieldError, Fields, is_positive
+from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments, is_positive
 
 if TYPE_CHECKING:
     from gymnast.config import Config
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from gymnast.rollouts.reverify_plan import ReverifySource
 
 
-def collect_rollouts(asked: Asked) -> int:
-    """Through a running serve, or in this process where config files are given."""
-    via_serve = asked.values.get("no_serve") is True
-    config = asked.config(stub_policy=via_serve or not asked.names_configs).checked()
+def collect_rollouts(arguments: NgArguments) -> int:
+    """Collect through a running serve, or in this process if config files are given."""
+    via_serve = arguments.values.get("no_serve") is True
+    config = arguments.config(stub_policy=via_serve or not arguments.names_configs).require_valid()
     source = config.roots.require(Fields(config).text("input_jsonl_fpath"), "input_jsonl_fpath")
     return _collect(config, source, through_serve=via_serve or not config.agents)
 
 
-def e2e_collect_rollouts(asked: Asked) -> int:
-    """With servers of its own, the configured datasets of one split."""
+def e2e_collect_rollouts(arguments: NgArguments) -> int:
+    """Start servers and collect the configured datasets of one split."""
     from gymnast.rollouts.splits import write_split
     from gymnast.store.paths import RunPaths
 
-    config = asked.config().checked()
+    config = arguments.config().require_valid()
     fields = Fields(config)
     split = fields.text("split")
     target = RunPaths(Path(fields.text("output_jsonl_fpath"))).split(split)
@@ -35,19 +35,19 @@ def e2e_collect_rollouts(asked: Asked) -> int:
     return _collect(config, target, through_serve=False)
 
 
-def eval_run(asked: Asked) -> int:
+def eval_run(arguments: NgArguments) -> int:
     """`gym eval run`: a configured split, or the rows of a file; through a running serve with --no-serve."""
-    given = asked.values.keys() | {word.lstrip("+").partition("=")[0] for word in asked.words}
-    return e2e_collect_rollouts(asked) if "split" in given else collect_rollouts(asked)
+    keys = arguments.values.keys() | {word.lstrip("+").partition("=")[0] for word in arguments.words}
+    return e2e_collect_rollouts(arguments) if "split" in keys else collect_rollouts(arguments)
 
 
 def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
     from gymnast.cli.collect import collect
     from gymnast.config import read_environ
+    from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.options import run_options
     from gymnast.rollouts.skills import skills_ref
-    from gymnast.rollouts.verdict import Allowance
-    from gymnast.runtime.cell import token_form_of
+    from gymnast.runtime.cell import read_token_form
 
     fields = Fields(config)
     skills = fields.mapping("skills").get("path")
@@ -70,7 +70,7 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
         existing="set_aside",
         resume=fields.flag("resume_from_cache"),
         aggregate=not fields.flag("disable_aggregation"),
-        token_form=token_form_of(config, "items"),  # what readers of NeMo Gym's records expect
+        token_form=read_token_form(config, "items"),  # as readers of NeMo Gym's records expect
     )
     return collect(options, config, Allowance(), through_serve=through_serve, as_json=fields.flag("json"))
 
@@ -81,16 +81,16 @@ def _repeats(config: Config, fields: Fields) -> int | dict[str, int]:
         return fields.positive("num_repeats") or 1
     for name, count in value.items():
         if not is_positive(count):
-            raise FieldError(f"num_repeats.{name} must be a whole number from 1, not {count!r}")
+            raise FieldError(f"num_repeats.{name} must be a positive integer, not {count!r}")
     return value
 
 
-def reward_profile(asked: Asked) -> int:
-    """Per-task statistics of a finished collection."""
+def reward_profile(arguments: NgArguments) -> int:
+    """Profile a finished collection."""
     from gymnast.cli import profile
     from gymnast.profile.run_profile import ProfileRequest
 
-    config = asked.config(stub_policy=True)
+    config = arguments.config(stub_policy=True)
     fields = Fields(config)
     inputs = config.roots.require(fields.text("materialized_inputs_jsonl_fpath"), "materialized_inputs_jsonl_fpath")
     rollouts = config.roots.require(fields.text("rollouts_jsonl_fpath"), "rollouts_jsonl_fpath")
@@ -98,14 +98,14 @@ def reward_profile(asked: Asked) -> int:
     return profile.run(request, as_json=fields.flag("json"))
 
 
-def reverify(asked: Asked) -> int:
+def reverify(arguments: NgArguments) -> int:
     """`gym eval reverify`: score stored rollouts again, without inference."""
     from gymnast.cli.collect import run_and_report
     from gymnast.config import read_environ
+    from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.reverify import reverify as score_again
-    from gymnast.rollouts.verdict import Allowance
 
-    config = asked.config(stub_policy=True).checked()
+    config = arguments.config(stub_policy=True).require_valid()
     source, options = _reverify_options(config, Fields(config))
     return run_and_report(
         lambda observer: score_again(source, options, config, read_environ(), observer),
@@ -123,10 +123,10 @@ def _reverify_options(config: Config, fields: Fields) -> tuple[ReverifySource, R
     rollouts = config.roots.require(fields.text("rollouts_jsonl_fpath"), "rollouts_jsonl_fpath")
     inputs, append = fields.optional("materialized_inputs_jsonl_fpath"), fields.flag("append")
     if append and not fields.flag("judge_failed_only"):
-        raise FieldError("append goes with judge_failed_only", next="without it, give an output of its own")
+        raise FieldError("append needs judge_failed_only", next="or set output_jsonl_fpath instead of append")
     resume, overwrite = fields.flag("resume_from_cache"), fields.flag("overwrite")
     if resume and overwrite:
-        raise FieldError("resume_from_cache and overwrite exclude each other")
+        raise FieldError("resume_from_cache and overwrite are mutually exclusive")
     source = ReverifySource(
         rollouts=rollouts,
         inputs=config.roots.require(inputs, "inputs") if inputs else RunPaths(rollouts).materialized_inputs,

@@ -1,25 +1,25 @@
-"""Looking at a configuration: the merged YAML, and everything that is wrong with it."""
+"""Printing and validating a configuration."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from gymnast.compat.ng_asked import Asked, Fields
+from gymnast.compat.ng_arguments import Fields, NgArguments
 
-BAD: Final = 1
+INVALID: Final = 1
 
 
-def dump_config(asked: Asked) -> int:
-    """The merged YAML, secrets masked."""
+def dump_config(arguments: NgArguments) -> int:
+    """Print the merged YAML, secrets masked."""
     from gymnast.cli.config import masked_yaml
 
-    print(masked_yaml(asked.config(stub_policy=True).checked()), end="")
+    print(masked_yaml(arguments.config(stub_policy=True).require_valid()), end="")
     return 0
 
 
-def validate(asked: Asked) -> int:
-    """All problems at once; nothing is started."""
+def validate(arguments: NgArguments) -> int:
+    """Print all problems; nothing is started."""
     from gymnast.cli.config import check
 
-    config = asked.config(stub_policy=True)
-    return check(config, as_json=Fields(config).flag("json"), bad_code=BAD)
+    config = arguments.config(stub_policy=True)
+    return check(config, as_json=Fields(config).flag("json"), bad_code=INVALID)

@@ -1,4 +1,4 @@
-"""What there is: benchmarks, environments, servers of each kind, by their folders in a checkout and in the hub."""
+"""Lists of benchmarks, environments and servers, by their folders in a checkout and among the built-ins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.cli.options import print_json, say
-from gymnast.compat.ng_asked import Asked, Fields
+from gymnast.compat.ng_arguments import Fields, NgArguments
 from gymnast.errors import NotFoundError, suggest
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ KINDS: Final = {
     "agents": ("responses_api_agents", "*/app.py"),
     "models": ("responses_api_models", "*/configs/*.yaml"),
 }
-"""Where each kind of component lives, and what makes a folder one."""
+"""The folder of each kind of component, and the files that make up one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """Something that can be named on the command line."""
+    """A benchmark, environment or server that a command line can name."""
 
     kind: str
     name: str
@@ -37,95 +37,96 @@ class Component:
     description: str | None = None
 
 
-def components(roots: Roots, kind: str) -> list[Component]:
-    """Those of a kind, by name; the first root that has one wins, as everywhere."""
-    found: dict[str, Component] = {}
+def find_components(roots: Roots, kind: str) -> list[Component]:
+    """All components of a kind, by name; the first root that has one wins."""
+    by_name: dict[str, Component] = {}
     for root in roots:
         for path in sorted((root / KINDS[kind][0]).glob(KINDS[kind][1])):
             name = _name(path)
-            if name not in found:
-                found[name] = Component(kind, name, roots.shown(path), *_described(path))
-    return [found[name] for name in sorted(found)]
+            if name not in by_name:
+                by_name[name] = Component(kind, name, roots.relative(path), *_describe(path))
+    return [by_name[name] for name in sorted(by_name)]
 
 
-def config_of(roots: Roots, kind: str, name: str) -> str:
-    """The config file that NAME or NAME/FLAVOR means: also an environment that is only a resources server here."""
-    folder, _, flavor = name.partition("/")
-    home = KINDS[kind][0]
-    nested = f"configs/{flavor or folder}.yaml"
-    places = [f"{home}/{folder}/{flavor or 'config'}.yaml" if home == kind else f"{home}/{folder}/{nested}"]
+def find_config(roots: Roots, kind: str, name: str) -> str:
+    """Find the config file of NAME or NAME/FLAVOR; a resources server also counts as an environment."""
+    stem, _, flavor = name.partition("/")
+    folder = KINDS[kind][0]
+    nested = f"configs/{flavor or stem}.yaml"
+    paths = [f"{folder}/{stem}/{flavor or 'config'}.yaml" if folder == kind else f"{folder}/{stem}/{nested}"]
     if kind == "environments":
-        places.append(f"resources_servers/{folder}/{nested}")
-    for place in places:
-        if roots.find(place) is not None:
-            return place
-    known = [one.name for one in components(roots, kind)]
+        paths.append(f"resources_servers/{stem}/{nested}")
+    for path in paths:
+        if roots.find(path) is not None:
+            return path
+    known = [component.name for component in find_components(roots, kind)]
     raise NotFoundError(
-        f"there is no {kind.removesuffix('s').replace('-', ' ')} '{name}'",
-        where=roots.searched(places[0]),
+        f"unknown {kind.removesuffix('s').replace('-', ' ')} '{name}'",
+        where=roots.describe_search(paths[0]),
         next=suggest(name, known),
     )
 
 
-def show(asked: Asked) -> int:
+def show(arguments: NgArguments) -> int:
     """`gym list KIND [NAME]` and `gym search [KIND] QUERY`."""
-    config = asked.config(stub_policy=True)
-    kind, name, query = (asked.values.get(key) for key in ("kind", "component_name", "query"))
+    config = arguments.config(stub_policy=True)
+    kind, name, query = (arguments.values.get(key) for key in ("kind", "component_name", "query"))
     kinds = [str(kind)] if kind else list(KINDS)
-    found = [one for each in kinds for one in components(config.roots, each)]
+    every = [component for kind in kinds for component in find_components(config.roots, kind)]
+    selected = every
     if name is not None:
-        found = [one for one in found if one.name in {name, f"{name}/{name}"} or one.name.startswith(f"{name}/")]
-        if not found:
-            known = [one.name for each in kinds for one in components(config.roots, each)]
-            raise NotFoundError(f"there is no '{name}' among the {kinds[0]}", next=suggest(str(name), known))
+        selected = [component for component in every if f"{component.name}/".startswith(f"{name}/")]
+        if not selected:
+            known = [component.name for component in every]
+            raise NotFoundError(f"no '{name}' among the {kinds[0]}", next=suggest(str(name), known))
     if query is not None:
-        found = [one for one in found if _mentions(one, str(query).lower())]
-    found = [one for one in found if _fits(config.roots, one, asked.values)]
-    return _print(config, found, with_kind=len(kinds) > 1)
+        selected = [component for component in selected if _mentions(component, str(query).lower())]
+    selected = [component for component in selected if _matches(config.roots, component, arguments.values)]
+    return _print(config, selected, with_kind=len(kinds) > 1)
 
 
-def list_benchmarks(asked: Asked) -> int:
+def list_benchmarks(arguments: NgArguments) -> int:
     """`ng_list_benchmarks`."""
-    config = asked.config(stub_policy=True)
-    return _print(config, components(config.roots, "benchmarks"), with_kind=False)
+    config = arguments.config(stub_policy=True)
+    return _print(config, find_components(config.roots, "benchmarks"), with_kind=False)
 
 
-def _print(config: Config, found: list[Component], *, with_kind: bool) -> int:
+def _print(config: Config, matches: list[Component], *, with_kind: bool) -> int:
     if Fields(config).flag("json"):
-        print_json([asdict(one) for one in found])
+        print_json([asdict(component) for component in matches])
         return 0
-    if not found:
-        say(f"nothing is there; {config.roots.searched('benchmarks')} (NEMO_GYM_EXTRA_ROOTS adds folders)")
-    for one in found:
-        kind = f"{one.kind:<18} " if with_kind else ""
-        print(f"{kind}{one.name:<44} {one.domain or '':<22} {one.path}".rstrip())
+    if not matches:
+        say(f"none found; {config.roots.describe_search('benchmarks')} (NEMO_GYM_EXTRA_ROOTS adds folders)")
+    for component in matches:
+        kind = f"{component.kind:<18} " if with_kind else ""
+        print(f"{kind}{component.name:<44} {component.domain or '':<22} {component.path}".rstrip())
     return 0
 
 
-def _fits(roots: Roots, one: Component, wanted: Mapping[str, Any]) -> bool:
-    """Whether a component is what was asked for: by the domain of its config, and by its manifest."""
-    if wanted.get("domain") not in {None, one.domain}:
+def _matches(roots: Roots, component: Component, filters: Mapping[str, Any]) -> bool:
+    """Whether a component passes the filters on its domain and its manifest."""
+    if filters.get("domain") not in {None, component.domain}:
         return False
-    if "status" not in wanted and "manifest" not in wanted:
+    if "status" not in filters and "manifest" not in filters:
         return True
-    said = _manifest(roots, one)
-    if wanted.get("status") == "no-manifest":
-        return said is None
-    return all((said or {}).get(key) == value for key, value in wanted["manifest"].items())
+    manifest = _manifest(roots, component)
+    if filters.get("status") == "no-manifest":
+        return manifest is None
+    return all((manifest or {}).get(key) == value for key, value in filters["manifest"].items())
 
 
-def _manifest(roots: Roots, one: Component) -> dict[str, Any] | None:
-    """What an environment's `manifest.yaml` says; None where it has none."""
+def _manifest(roots: Roots, component: Component) -> dict[str, Any] | None:
+    """Read the `manifest.yaml` of a component; None if it has none."""
     from gymnast.config.tree import plain
     from gymnast.config.yaml_source import read_yaml
 
-    path = roots.find(f"{KINDS[one.kind][0]}/{one.name.partition('/')[0]}/manifest.yaml")
-    found = plain(read_yaml(path, shown=str(path))) if path is not None else None
-    return found if isinstance(found, dict) else None
+    path = roots.find(f"{KINDS[component.kind][0]}/{component.name.partition('/')[0]}/manifest.yaml")
+    values = plain(read_yaml(path, shown=str(path))) if path is not None else None
+    return values if isinstance(values, dict) else None
 
 
-def _mentions(one: Component, text: str) -> bool:
-    return any(text in (value or "").lower() for value in (one.name, one.domain, one.description))
+def _mentions(component: Component, text: str) -> bool:
+    return any(text in (value or "").lower() for value in (component.name, component.domain, component.description))
 
 
 def _name(path: Path) -> str:
@@ -136,8 +137,8 @@ def _name(path: Path) -> str:
     return folder if path.stem == folder else f"{folder}/{path.stem}"
 
 
-def _described(path: Path) -> tuple[str | None, str | None]:
-    """Domain and description, as the first resources server of a config says them."""
+def _describe(path: Path) -> tuple[str | None, str | None]:
+    """Domain and description of the first resources server in a config."""
     if path.suffix != ".yaml":
         return None, None
     from gymnast.config.tree import plain
@@ -146,16 +147,16 @@ def _described(path: Path) -> tuple[str | None, str | None]:
 
     try:
         blocks = list(_resources_servers(plain(read_yaml(path, shown=str(path)))))
-    except ConfigError:  # listing is no place to complain: using it is
+    except ConfigError:  # reported when the config is used
         return None, None
-    texts = [(block.get("domain"), block.get("description")) for block in blocks]
-    domain, description = next((one for one in texts if one[0]), (None, None))
-    return domain, description if isinstance(description, str) else None
+    block = next((block for block in blocks if block.get("domain")), {})
+    description = block.get("description")
+    return block.get("domain"), description if isinstance(description, str) else None
 
 
 def _resources_servers(config: Any) -> Iterator[dict[str, Any]]:
     for block in config.values() if isinstance(config, dict) else ():
         servers = block.get("resources_servers") if isinstance(block, dict) else None
-        for one in servers.values() if isinstance(servers, dict) else ():
-            if isinstance(one, dict):
-                yield one
+        for server in servers.values() if isinstance(servers, dict) else ():
+            if isinstance(server, dict):
+                yield server

@@ -1,4 +1,4 @@
-"""`ng_upload_dataset_to_hf`: a JSONL file into a private dataset of the Hub, named as its users name theirs."""
+"""`ng_upload_dataset_to_hf`: upload a JSONL file to a private Hub dataset with NeMo Gym's naming scheme."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gymnast.compat.ng_asked import Asked, FieldError, Fields
+from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
 from gymnast.errors import DataError
 
 if TYPE_CHECKING:
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 PREFIX: Final = "Nemotron-RL"
 
 
-def upload_dataset_to_hf(asked: Asked) -> int:
-    """Check the rows, publish the file, say where it is."""
-    from gymnast.cli.data import hub_of
+def upload_dataset_to_hf(arguments: NgArguments) -> int:
+    """Check the rows, publish the file, and print where it is."""
+    from gymnast.cli.data import make_hub
 
-    config = asked.config(stub_policy=True)
+    config = arguments.config(stub_policy=True)
     fields = Fields(config)
     source = config.roots.require(fields.text("input_jsonl_fpath"), "input_jsonl_fpath")
     repo, split = _repository(config, fields), fields.optional("split")
     check_rows(source, needs_params=split == "train")
-    where = hub_of(config).publish(
+    where = make_hub(config).publish(
         repo,
         source,
         f"{split}.jsonl" if split else source.name,
@@ -39,15 +39,15 @@ def upload_dataset_to_hf(asked: Asked) -> int:
     return 0
 
 
-def dataset_upload(asked: Asked) -> int:
-    """`gym dataset upload`: to the Hub, which is also what it means without --storage."""
+def dataset_upload(arguments: NgArguments) -> int:
+    """`gym dataset upload`: to the Hub, which is the default --storage."""
     from gymnast.compat.ng_data import gitlab
 
-    return gitlab(asked) if asked.values.get("storage") == "gitlab" else upload_dataset_to_hf(asked)
+    return gitlab(arguments) if arguments.values.get("storage") == "gitlab" else upload_dataset_to_hf(arguments)
 
 
 def check_rows(source: Path, *, needs_params: bool) -> None:
-    """A row that no reader could use is found before it is published."""
+    """Raise for a row that could not be used once it is published."""
     from gymnast.store.lines import numbered_lines
     from gymnast.types.task import PARAMS
 
@@ -61,11 +61,11 @@ def check_rows(source: Path, *, needs_params: bool) -> None:
 
 
 def _repository(config: Config, fields: Fields) -> str:
-    """`ORG/PREFIX-domain-NAME`; the domain and, without a name, the name come from the server's config."""
+    """`ORG/PREFIX-domain-NAME`; the domain and the default name come from the server's config."""
     server, domain = _server(config, fields.optional("resource_config_path"))
     name = fields.optional("dataset_name") or server
     if name is None:
-        raise FieldError("+dataset_name=… is required", next="or +resource_config_path=…, the config of its server")
+        raise FieldError("+dataset_name=… is required", next="or set +resource_config_path=… to its server's config")
     prefix = config.values.get("hf_dataset_prefix", PREFIX)
     return f"{fields.text('hf_organization')}/" + "-".join(str(part) for part in (prefix, domain, name) if part)
 
@@ -76,17 +76,19 @@ def _server(config: Config, path: str | None) -> tuple[str | None, str | None]:
     from gymnast.config.tree import plain
     from gymnast.config.yaml_source import read_yaml
 
-    found: Any = plain(read_yaml(config.roots.require(path, "resource_config_path"), shown=path))
-    for block in found.values():
+    blocks: Any = plain(read_yaml(config.roots.require(path, "resource_config_path"), shown=path))
+    for block in blocks.values():
         servers = block.get("resources_servers") if isinstance(block, dict) else None
         for name, settings in servers.items() if isinstance(servers, dict) else ():
             domain = settings.get("domain") if isinstance(settings, dict) else None
             return str(name), str(domain).lower() if domain else None
-    raise FieldError("resource_config_path names no resources server", next="give the config of the dataset's server")
+    raise FieldError(
+        "resource_config_path has no resources server", next="set it to the config of the dataset's server"
+    )
 
 
 def _collection(fields: Fields) -> str | None:
     name, slug = fields.optional("hf_collection_name"), fields.optional("hf_collection_slug")
     if (name is None) != (slug is None):
-        raise FieldError("hf_collection_name and hf_collection_slug go together")
+        raise FieldError("hf_collection_name and hf_collection_slug must be set together")
     return f"{fields.text('hf_organization')}/{name}-{slug}" if name else None

@@ -1,4 +1,4 @@
-"""The tests of a server's folder, run by pytest from the root of its checkout, with the packages that it asks for."""
+"""Runs the tests of a server with pytest, from the root of its checkout and with the packages that it requires."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from gymnast.config import read_environ
 from gymnast.config.environ import child_environ
 from gymnast.errors import UserError
-from gymnast.runtime.venvs import ensure_venv, requirement_lines, unmet
+from gymnast.runtime.venvs import ensure_venv, requirement_lines, unmet_requirements
 from gymnast.store.lines import numbered_lines
 
 if TYPE_CHECKING:
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 _RUNNERS: Final = ("pytest", "pytest-asyncio")
 EXAMPLES: Final = 5
-"""Rows that a server's example data has, and rollouts of them."""
+"""How many example rows a server must have, and rollouts of them."""
 
 
 def run_tests(folder: Path) -> int:
-    """Run them; the exit code is pytest's."""
+    """Run the tests; returns pytest's exit code."""
     if not (folder / "tests").is_dir():
         raise UserError("the server has no tests", where=str(folder), next="write tests/test_app.py")
     _refuse_without_pytest(folder)
     root = folder.resolve().parents[1]
     words = [python_for(folder), "-m", "pytest", str(folder.resolve() / "tests"), f"--rootdir={root}", "-q"]
-    words += ["-c", os.devnull, "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]  # no settings of somewhere above
+    words += ["-c", os.devnull, "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]  # no settings from parent folders
     words += ["-o", "asyncio_default_fixture_loop_scope=function"]
-    return subprocess.run(words, cwd=root, env=child_environ({}), check=False).returncode  # noqa: S603 - our own words
+    return subprocess.run(words, cwd=root, env=child_environ({}), check=False).returncode  # noqa: S603 - our own command
 
 
 def _refuse_without_pytest(folder: Path) -> None:
-    """Servers list `nemo-gym[dev]`, which brings it there; here it is asked for."""
+    """Require pytest: servers list `nemo-gym[dev]`, which installs it there but not here."""
     listed = " ".join(requirement_lines(folder))
     missing = [name for name in _RUNNERS if find_spec(name.replace("-", "_")) is None and name not in listed]
     if missing:
@@ -49,8 +49,8 @@ def _refuse_without_pytest(folder: Path) -> None:
 
 
 def python_for(folder: Path) -> str:
-    """An interpreter that has the packages which a server asks for: ours where that has them."""
-    if not unmet(folder):
+    """An interpreter with the packages that a server requires: ours if it has them, or a virtual environment's."""
+    if not unmet_requirements(folder):
         return sys.executable
     cache = read_environ().cache_dir
     log = cache / "logs" / f"{folder.parent.name}-{folder.name}.venv.log"
@@ -58,21 +58,21 @@ def python_for(folder: Path) -> str:
 
 
 def data_problems(folder: Path) -> list[str]:
-    """What is wrong with the example data that a resources server ships: five rows, their metrics, five rollouts."""
+    """Problems of a resources server's example data: it needs five rows, their metrics and five rollouts."""
     data = folder / "data"
-    found = [f"{path} is an unsettled metrics conflict" for path in sorted(data.glob("*conflict*"))]
+    problems = [f"{path} is an unresolved metrics conflict" for path in sorted(data.glob("*conflict*"))]
     for name in ("example.jsonl", "example_rollouts.jsonl"):
         count = _lines(data / name)
         if count != EXAMPLES:
-            found.append(f"{data / name} has {'no' if count is None else count} rows instead of {EXAMPLES}")
+            problems.append(f"{data / name}: expected {EXAMPLES} rows, found {count or 'none'}")
     metrics = data / "example_metrics.json"
     try:
-        said = json.loads(metrics.read_bytes()).get("Number of examples")
+        examples = json.loads(metrics.read_bytes()).get("Number of examples")
     except (OSError, ValueError, AttributeError):
-        said = None
-    if said != EXAMPLES:
-        found.append(f"{metrics} does not say that there are {EXAMPLES} examples")
-    return found
+        examples = None
+    if examples != EXAMPLES:
+        problems.append(f"{metrics}: expected 'Number of examples' to be {EXAMPLES}")
+    return problems
 
 
 def _lines(path: Path) -> int | None:

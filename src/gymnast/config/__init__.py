@@ -1,4 +1,4 @@
-"""YAML and overrides in, one typed configuration out, each value with its origin. Starts nothing."""
+"""Turns YAML and overrides into one typed configuration in which each value knows its origin. Starts nothing."""
 
 from gymnast.config.compose import compose
 from gymnast.config.environ import Environ, read_environ

@@ -1,4 +1,4 @@
-"""A configuration from names: environments, a model type, an endpoint. What commands and library calls are given."""
+"""A configuration from the arguments of commands and library calls: environments, a model type, an endpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def compose(
 ) -> Config:
     """Resolve names to config files and load them. An endpoint without a model server gets `vllm_model`.
 
-    `values` are settings that are no text: above files and env.yaml, below overrides.
+    `values` are settings that are not texts. They override files and env.yaml, and are overridden by overrides.
     """
     paths = [*config_paths, *(config_path("resources_servers", name) for name in environments)]
     if model_type:

@@ -1,4 +1,4 @@
-"""Datasets blocks of an instance: names, types, licenses and sources."""
+"""Checks the `datasets` of an instance: names, types, licenses and sources."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def _check_entry(entry: Any, where: str) -> list[Problem]:
     ]
     kind = entry.get("type")
     if kind is not None and kind not in TYPES:
-        problems.append(Problem(f"'{kind}' is no dataset type", where=where, next=suggest(str(kind), TYPES)))
+        problems.append(Problem(f"unknown dataset type '{kind}'", where=where, next=suggest(str(kind), TYPES)))
     known = _BENCHMARK if kind == "benchmark" else _REGULAR
     problems += [
-        Problem(f"a dataset has no key '{key}'", where=where, next=suggest(key, known))
+        Problem(f"unknown key '{key}' of a dataset", where=where, next=suggest(key, known))
         for key in entry
         if key not in known
     ]
@@ -61,13 +61,13 @@ def _check_entry(entry: Any, where: str) -> list[Problem]:
 
 
 def _check_license(entry: dict[str, Any], where: str) -> list[Problem]:
-    given = entry.get("license")
-    if given is None:
+    license_name = entry.get("license")
+    if license_name is None:
         if entry.get("type") in {"train", "validation"}:
             return [Problem("a train or validation dataset needs a 'license'", where=where, next=", ".join(LICENSES))]
         return []
-    if given not in LICENSES:
-        return [Problem(f"'{given}' is no known license", where=where, next=suggest(str(given), LICENSES))]
+    if license_name not in LICENSES:
+        return [Problem(f"unknown license '{license_name}'", where=where, next=suggest(str(license_name), LICENSES))]
     return []
 
 
@@ -75,7 +75,7 @@ def _check_source(entry: dict[str, Any], where: str) -> list[Problem]:
     source = entry.get("source")
     legacy = {name: entry.get(f"{name}_identifier") for name in _SOURCE_FIELDS if entry.get(f"{name}_identifier")}
     if source and legacy:
-        return [Problem("'source' and the older identifiers exclude each other", where=where)]
+        return [Problem("use either 'source' or the older identifiers, not both", where=where)]
     problems = [problem for name, ids in legacy.items() for problem in _check_ids(ids, name, where)]
     if source is not None:
         kind = source.get("type") if isinstance(source, dict) else None
@@ -92,6 +92,6 @@ def _check_ids(ids: Any, kind: str, where: str) -> list[Problem]:
     missing = [Problem(f"the {kind} source needs '{key}'", where=where) for key in sorted(required - set(ids))]
     unknown = sorted(set(ids) - required - optional)
     return missing + [
-        Problem(f"the {kind} source has no '{key}'", where=where, next=suggest(key, required | optional))
+        Problem(f"unknown key '{key}' of the {kind} source", where=where, next=suggest(key, required | optional))
         for key in unknown
     ]

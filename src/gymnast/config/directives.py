@@ -1,5 +1,5 @@
 """The inheritance directives: `_inherit_from`, `_copy`, `_delete_key` and `${inherit_from:…}`, `${copy:…}`,
-`${swap_key:…}`. Inheriting moves the source away from where it stood; copying leaves it."""
+`${swap_key:…}`. Inheriting moves the source; copying leaves it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _BLOCK_DIRECTIVES = {"_inherit_from": True, "_copy": False}
 
 
 def apply_directives(root: Node) -> tuple[Node, list[Problem]]:
-    """The tree with every directive carried out, and what could not be."""
+    """The tree with every directive applied, and the problems."""
     expansion = _Expansion(root)
     expanded = expansion.expand(root, ())
     for path in sorted(expansion.moved, key=len, reverse=True):
         try:
             expanded = tree.remove(expanded, path)
         except KeyError:
-            continue  # an ancestor of it was moved as well
+            continue  # an ancestor was moved as well
     return expanded, expansion.problems
 
 
 class _Expansion:
-    """One pass over a tree. Sources are read from the snapshot `root`, so order does not matter."""
+    """One pass over a tree. Sources are read from the unchanged `root`, so the sequence does not matter."""
 
     def __init__(self, root: Node) -> None:
         self.root = root
@@ -69,19 +69,19 @@ class _Expansion:
 
     def _source(self, text: str, origin: Origin, active: tuple[tree.Path, ...], *, move: bool) -> Node | None:
         path = tree.parse_path(text.strip())
-        found = tree.select(self.root, path) if path else None
-        if found is None:
+        source = tree.select(self.root, path) if path else None
+        if source is None:
             self.problems.append(
-                Problem(f"inherits from '{text}', which does not exist", where=str(origin), next=self._close(path))
+                Problem(f"inherits from '{text}', which does not exist", where=str(origin), next=self._suggest(path))
             )
             return None
         if path in active:
             cycle = " -> ".join(tree.show_path(step) for step in (*active, path))
-            self.problems.append(Problem(f"inheritance in a circle: {cycle}", where=str(origin)))
+            self.problems.append(Problem(f"circular inheritance: {cycle}", where=str(origin)))
             return None
         if move:
             self.moved.add(path)
-        return _marked(self.expand(found, (*active, path)), f"taken from '{text}' at {origin}")
+        return _add_via(self.expand(source, (*active, path)), f"taken from '{text}' at {origin}")
 
     def _delete(self, block: Node, names: Iterable[str], origin: Origin) -> Node:
         for name in sorted(names):
@@ -90,17 +90,17 @@ class _Expansion:
             else:
                 hint = suggest(name, block.value)
                 self.problems.append(
-                    Problem(f"_delete_key names '{name}', which is not there", where=str(origin), next=hint)
+                    Problem(f"_delete_key names '{name}', which does not exist", where=str(origin), next=hint)
                 )
         return block
 
-    def _close(self, path: tree.Path) -> str | None:
-        known = (tree.show_path(found) for found, node in tree.walk(self.root) if found and node.is_dict)
+    def _suggest(self, path: tree.Path) -> str | None:
+        known = (tree.show_path(other) for other, node in tree.walk(self.root) if other and node.is_dict)
         return suggest(tree.show_path(path), [name for name in known if name.count(".") < 4])
 
 
 def _names(node: Node | None) -> list[str]:
-    """Names in a comma separated text or a list of texts."""
+    """The names in a comma-separated text or a list of texts."""
     if node is None:
         return []
     if isinstance(node.value, list):
@@ -108,11 +108,11 @@ def _names(node: Node | None) -> list[str]:
     return [part.strip() for part in str(node.value).split(",") if part.strip()]
 
 
-def _marked(node: Node, via: str) -> Node:
+def _add_via(node: Node, via: str) -> Node:
     if isinstance(node.value, dict):
-        value: object = {key: _marked(child, via) for key, child in node.value.items()}
+        value: object = {key: _add_via(child, via) for key, child in node.value.items()}
     elif isinstance(node.value, list):
-        value = [_marked(child, via) for child in node.value]
+        value = [_add_via(child, via) for child in node.value]
     else:
         value = node.value
     return Node(value, replace(node.origin, via=node.origin.via or via), node.replaced)

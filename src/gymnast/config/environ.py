@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Environ:
-    """What Gymnast takes from the process environment."""
+    """What Gymnast reads from the process environment."""
 
     extra_roots: tuple[Path, ...] = ()
     """NEMO_GYM_EXTRA_ROOTS: folders searched before the current one."""
@@ -25,19 +25,19 @@ class Environ:
     token: str | None = None
     """GYMNAST_TOKEN: sent to servers that require one."""
     runtime_dir: Path = Path(tempfile.gettempdir()) / "gymnast"
-    """Where running serves register (GYMNAST_RUNTIME_DIR, else XDG_RUNTIME_DIR, else a private temporary folder)."""
+    """Where running serves register: GYMNAST_RUNTIME_DIR, else XDG_RUNTIME_DIR, else a private temporary folder."""
     state_dir: Path = Path(tempfile.gettempdir()) / "gymnast"
-    """Where logs go by default (GYMNAST_STATE_DIR, else XDG_STATE_HOME, else ~/.local/state)."""
+    """Where logs go by default: GYMNAST_STATE_DIR, else XDG_STATE_HOME, else ~/.local/state."""
     cache_dir: Path = Path(tempfile.gettempdir()) / "gymnast"
-    """Where built environments are kept (GYMNAST_CACHE_DIR, else XDG_CACHE_HOME, else ~/.cache)."""
+    """Where built environments are stored: GYMNAST_CACHE_DIR, else XDG_CACHE_HOME, else ~/.cache."""
     global_config: str | None = None
     """NEMO_GYM_CONFIG_DICT: the whole configuration as YAML, from a launcher that starts one server."""
     config_path: str | None = None
-    """NEMO_GYM_CONFIG_PATH: which instance of it this process is to be."""
+    """NEMO_GYM_CONFIG_PATH: the instance of it that this process serves."""
     web_entrypoint: str | None = None
     """IS_NEMO_GYM_FASTAPI_ENTRYPOINT: the file whose `app` a web server's worker imports."""
     cluster_dirs: tuple[Path, ...] = ()
-    """Where clusters are described: ./cluster_configs, GYMNAST_CLUSTERS (folders), ~/.config/gymnast/clusters."""
+    """Folders with cluster files: ./cluster_configs, GYMNAST_CLUSTERS, ~/.config/gymnast/clusters."""
 
 
 def read_environ(source: Mapping[str, str] | None = None) -> Environ:
@@ -65,7 +65,7 @@ def read_environ(source: Mapping[str, str] | None = None) -> Environ:
 
 
 def job_id() -> str | None:
-    """GYMNAST_JOB_ID: what the job that we are part of is called, if we are part of one."""
+    """GYMNAST_JOB_ID: the id of the job that this process is part of, if any."""
     return os.environ.get("GYMNAST_JOB_ID") or None
 
 
@@ -75,12 +75,12 @@ def child_environ(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def inherited_environ(names: Iterable[str]) -> dict[str, str]:
-    """The variables of our own environment that have one of these names, as far as they are set."""
+    """Those of these variables that are set in this process."""
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def secret_environ() -> dict[str, str]:
-    """The variables of our own environment whose names sound like secrets: what must not leave this machine."""
+    """The variables of this process whose names suggest secrets, which must not leave this machine."""
     return {name: value for name, value in os.environ.items() if is_secret_key(name)}
 
 

@@ -1,11 +1,11 @@
-"""Where values come from: every leaf under a key with its origin and what it replaced, secrets masked."""
+"""Explains where values come from: every leaf under a key with its origin and what it replaced, secrets masked."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from gymnast.config import tree
-from gymnast.config.secrets import masked
+from gymnast.config.secrets import mask_secrets
 from gymnast.errors import NotFoundError, suggest
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def explain_key(config: Config, key: str, defaults: Mapping[str, Any] | None = None) -> list[JsonObject]:
-    """One entry for each value under `key`: value, how it was written if interpolated, origin, what it replaced.
+    """One entry for each value under `key`: value, text if interpolated, origin, what it replaced.
 
-    `defaults` are values that the configuration does not give, by full key.
+    `defaults` are values that the configuration does not set, by full key.
     """
     path = tree.parse_path(key)
     node = tree.select(config.root, path)
@@ -28,23 +28,24 @@ def explain_key(config: Config, key: str, defaults: Mapping[str, Any] | None = N
     if node is None:
         parent = tree.select(config.root, path[:-1])
         known = [tree.show_path((*path[:-1], child)) for child in tree.known_keys(parent)]
-        raise NotFoundError(f"there is no '{key}' in the configuration", next=suggest(key, known or config.values))
+        raise NotFoundError(f"no '{key}' in the configuration", next=suggest(key, known or config.values))
     entries = []
-    for found, leaf in tree.walk(node, path):
+    for leaf_path, leaf in tree.walk(node, path):
         if leaf.is_dict or (leaf.is_list and leaf.value):
             continue
-        name = str(found[-1]) if found else ""
-        name = str(found[-2]) if name.isdigit() and len(found) > 1 else name
-        value = _value_at(config, found)
+        name = str(leaf_path[-1]) if leaf_path else ""
+        name = str(leaf_path[-2]) if name.isdigit() and len(leaf_path) > 1 else name
+        value = _value_at(config, leaf_path)
         interpolated = isinstance(leaf.value, str) and "${" in leaf.value
         entries.append(
             {
-                "key": tree.show_path(found),
-                "value": masked(value, name),
+                "key": tree.show_path(leaf_path),
+                "value": mask_secrets(value, name),
                 "written": leaf.value if interpolated else None,
                 "origin": str(leaf.origin),
                 "replaced": [
-                    {"origin": str(origin), "value": masked(older, name)} for origin, older in reversed(leaf.replaced)
+                    {"origin": str(origin), "value": mask_secrets(older, name)}
+                    for origin, older in reversed(leaf.replaced)
                 ],
             }
         )
@@ -52,8 +53,8 @@ def explain_key(config: Config, key: str, defaults: Mapping[str, Any] | None = N
 
 
 def _default(key: str, value: Any) -> JsonObject:
-    shown = masked(value, key.rsplit(".", 1)[-1])
-    return {"key": key, "value": shown, "written": None, "origin": "default", "replaced": []}
+    masked = mask_secrets(value, key.rsplit(".", 1)[-1])
+    return {"key": key, "value": masked, "written": None, "origin": "default", "replaced": []}
 
 
 def _value_at(config: Config, path: tree.Path) -> Any:

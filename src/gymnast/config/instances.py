@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gymnast.config.tree import Node
 
 ServerKind = Literal["responses_api_models", "resources_servers", "responses_api_agents"]
-KINDS: Final[tuple[ServerKind, ...]] = get_args(ServerKind)
+SERVER_KINDS: Final[tuple[ServerKind, ...]] = get_args(ServerKind)
 
 DOMAINS: Final = (
     "math", "coding", "agent", "knowledge", "instruction_following", "long_context", "safety", "games", "translation",
@@ -25,14 +25,14 @@ DOMAINS: Final = (
 )  # fmt: skip
 
 RunsIn = Literal["auto", "process", "child", "venv"]
-"""Where an instance lives: this process, a child process, a child process with its own requirements, or `auto`:
-this process unless its folder lists requirements that are not met here."""
+"""Where an instance runs: in this process, a child process, a child process with its own venv, or `auto`: in this
+process unless its folder lists requirements that are not met here."""
 
 COMMON_KEYS: Final = frozenset(
     {"entrypoint", "host", "port", "num_workers", "domain", "datasets", "url", "runs_in"}
     | {"verified", "verified_url", "description", "value", "name"}
 )
-"""Keys every server block may have; the rest belongs to the server's own settings."""
+"""Keys that every server block may have; the others are the server's own settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Instance:
     port: int | None
     runs_in: RunsIn
     settings: Mapping[str, Any]
-    """The block without the common keys: what the server's own model reads."""
+    """The block without the common keys: the server's own settings."""
     refs: Mapping[str, ServerRef]
     block: Mapping[str, Any]
     """The whole resolved block, as the head server shows it."""
@@ -69,20 +69,25 @@ class Instance:
     def config_path(self) -> str:
         return f"{self.name}.{self.kind}.{self.implementation}"
 
+    @property
+    def environments(self) -> list[str]:
+        """The resources servers it refers to."""
+        return [ref.name for ref in self.refs.values() if ref.kind == "resources_servers"]
 
-def looks_like_instance(node: Node) -> bool:
-    """A mapping with a kind and, below it, something that can be started or reached."""
-    return any(_startable(node.get(kind)) for kind in KINDS)
+
+def is_instance_block(node: Node) -> bool:
+    """Whether a block has a server kind and, below it, something that can be started or reached."""
+    return any(_is_startable(node.get(kind)) for kind in SERVER_KINDS)
 
 
 def parse_instance(name: str, node: Node, block: Any, roots: Roots, problems: list[Problem]) -> Instance | None:
     """The instance described by a top-level block. `block` holds the same data with interpolations resolved."""
     before = len(problems)
     where = f"{name} ({node.origin})"
-    kinds = [kind for kind in KINDS if kind in node.value]
+    kinds = [kind for kind in SERVER_KINDS if kind in node.value]
     if len(kinds) > 1 or len(node.value) > 1:
         extra = sorted(set(node.value) - {kinds[0]})
-        problems.append(Problem(f"an instance has one kind, this one also has: {', '.join(extra)}", where=where))
+        problems.append(Problem(f"an instance has one kind, but this one also has: {', '.join(extra)}", where=where))
         return None
     kind = kinds[0]
     implementations = node.value[kind].value
@@ -97,18 +102,18 @@ def parse_instance(name: str, node: Node, block: Any, roots: Roots, problems: li
     return instance if len(problems) == before else None
 
 
-def misspelt_kinds(root: Node) -> list[Problem]:
-    """Blocks that would be instances if their kind were spelt right."""
+def find_misspelt_kinds(root: Node) -> list[Problem]:
+    """Problems of blocks that would be instances if their kind were spelled right."""
     return [
-        Problem(f"'{key}' is no kind of server", where=f"{name} ({child.origin})", next=suggest(key, KINDS))
+        Problem(f"unknown kind of server '{key}'", where=f"{name} ({child.origin})", next=suggest(key, SERVER_KINDS))
         for name, node in tree.known_keys(root).items()
         for key, child in tree.known_keys(node).items()
-        if key not in KINDS and _startable(child) and not looks_like_instance(node)
+        if key not in SERVER_KINDS and _is_startable(child) and not is_instance_block(node)
     ]
 
 
 def check_references(instances: Mapping[str, Instance], problems: list[Problem]) -> None:
-    """Every reference must name an existing instance of the kind it says."""
+    """Check that every reference names an existing instance of its kind."""
     for instance in instances.values():
         for key, ref in instance.refs.items():
             target = instances.get(ref.name)
@@ -134,7 +139,7 @@ def _build(
     where = f"{name} ({inner.origin})"
     url, entrypoint = values.get("url"), values.get("entrypoint")
     if url is not None and not str(url).startswith(("http://", "https://")):
-        problems.append(Problem(f"'url' must begin with http:// or https://, not '{url}'", where=where))
+        problems.append(Problem(f"'url' must start with http:// or https://, got '{url}'", where=where))
     directory = None if url else _directory(kind, implementation, str(entrypoint), roots, where, problems)
     _check_domain(kind, values, where, problems)
     _check_scalars(values, where, problems)
@@ -163,15 +168,15 @@ def _directory(
     kind: str, implementation: str, entrypoint: str, roots: Roots, where: str, problems: list[Problem]
 ) -> Path | None:
     folder = Path(kind) / implementation
-    found = roots.find(folder / entrypoint)
-    if found is not None:
-        return found.parent
+    path = roots.find(folder / entrypoint)
+    if path is not None:
+        return path.parent
     if roots.find(folder) is not None:
-        problems.append(Problem(f"'{folder}' has no '{entrypoint}'", where=where, next="correct `entrypoint`"))
+        problems.append(Problem(f"'{folder}' has no '{entrypoint}'", where=where, next="fix `entrypoint`"))
         return None
     known = {path.name for root in roots for path in (root / kind).glob("*") if (path / "app.py").exists()}
     hint = suggest(implementation, known)
-    problems.append(Problem(f"there is no implementation '{folder}'", where=where, next=hint or roots.searched(folder)))
+    problems.append(Problem(f"no implementation '{folder}'", where=where, next=hint or roots.describe_search(folder)))
     return None
 
 
@@ -180,11 +185,9 @@ def _references(values: dict[str, Any], where: str, problems: list[Problem]) -> 
     for key, value in values.items():
         if not isinstance(value, dict) or set(value) != {"type", "name"}:
             continue
-        if value["type"] not in KINDS:
-            hint = suggest(str(value["type"]), KINDS)
-            problems.append(
-                Problem(f"'{key}' has the type '{value['type']}', which is no kind", where=where, next=hint)
-            )
+        if value["type"] not in SERVER_KINDS:
+            hint = suggest(str(value["type"]), SERVER_KINDS)
+            problems.append(Problem(f"'{key}' has the unknown type '{value['type']}'", where=where, next=hint))
             continue
         refs[key] = ServerRef(value["type"], str(value["name"]))
     return refs
@@ -199,25 +202,25 @@ def _check_domain(kind: str, values: dict[str, Any], where: str, problems: list[
             Problem("a resources server needs a 'domain'", where=where, next=f"one of {', '.join(DOMAINS)}")
         )
     elif domain not in DOMAINS:
-        problems.append(Problem(f"'{domain}' is no domain", where=where, next=suggest(str(domain), DOMAINS)))
+        problems.append(Problem(f"unknown domain '{domain}'", where=where, next=suggest(str(domain), DOMAINS)))
 
 
 def _check_scalars(values: dict[str, Any], where: str, problems: list[Problem]) -> None:
     port, host, runs_in = values.get("port"), values.get("host"), values.get("runs_in")
     if port is not None and (not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535):
-        problems.append(Problem(f"'port' must be a number from 0 to 65535, not {port!r}", where=where))
+        problems.append(Problem(f"'port' must be a number from 0 to 65535, got {port!r}", where=where))
     if host is not None and not isinstance(host, str):
-        problems.append(Problem(f"'host' must be a text, not {host!r}", where=where))
+        problems.append(Problem(f"'host' must be a text, got {host!r}", where=where))
     if runs_in is not None and runs_in not in get_args(RunsIn):
         problems.append(
             Problem(f"'runs_in' cannot be '{runs_in}'", where=where, next=suggest(str(runs_in), get_args(RunsIn)))
         )
     workers = values.get("num_workers")
     if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-        problems.append(Problem(f"'num_workers' must be a positive number, not {workers!r}", where=where))
+        problems.append(Problem(f"'num_workers' must be a positive number, got {workers!r}", where=where))
 
 
-def _startable(node: Node | None) -> bool:
+def _is_startable(node: Node | None) -> bool:
     return any(
         "entrypoint" in tree.known_keys(implementation) or "url" in tree.known_keys(implementation)
         for implementation in tree.known_keys(node).values()

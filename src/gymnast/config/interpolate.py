@@ -1,4 +1,4 @@
-"""`${…}` resolved by OmegaConf. Reports every value that cannot be resolved, with the key that holds it."""
+"""Resolves `${…}` with OmegaConf. Reports every value that cannot be resolved, with its key."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 MISSING = "???"
 
 
-def resolved(root: Node, keys: Iterable[str], problems: list[Problem]) -> dict[str, Any]:
-    """The plain values of the top-level `keys`, interpolations resolved against the whole tree."""
+def resolve_keys(root: Node, keys: Iterable[str], problems: list[Problem]) -> dict[str, Any]:
+    """The plain values of the top-level `keys`, with interpolations resolved against the whole tree."""
     from omegaconf import OmegaConf  # noqa: PLC0415 - 0.1 s that a command without a config does not pay
 
     config = OmegaConf.create(tree.plain(root))
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key in keys:
         try:
-            found[key] = _resolve(config, key, (key,), root, problems)
+            values[key] = _resolve(config, key, (key,), root, problems)
         except _Unresolved:
             continue
-    return found
+    return values
 
 
 def missing_values(root: Node) -> list[Problem]:
-    """One problem for each mandatory value (`???`) that nobody gave."""
+    """One problem for each mandatory value (`???`) that is not set."""
     return [
         Problem(
-            f"'{tree.show_path(path)}' must be given a value",
+            f"'{tree.show_path(path)}' needs a value",
             where=str(node.origin),
-            next=f"++{tree.show_path(path)}=VALUE, or set it in a config file or env.yaml",
+            next=f"set ++{tree.show_path(path)}=VALUE, or set it in a config file or env.yaml",
         )
         for path, node in tree.walk(root)
         if node.value == MISSING
@@ -60,14 +60,19 @@ def _resolve(container: Any, key: Any, path: tree.Path, root: Node, problems: li
         raise _Unresolved from error
     if isinstance(value, DictConfig):
         return {
-            str(child): kept for child in value for kept in _kept(value, child, (*path, str(child)), root, problems)
+            str(child): item
+            for child in value
+            for item in _resolve_item(value, child, (*path, str(child)), root, problems)
         }
     if isinstance(value, ListConfig):
-        return [kept for index in range(len(value)) for kept in _kept(value, index, (*path, index), root, problems)]
+        return [
+            item for index in range(len(value)) for item in _resolve_item(value, index, (*path, index), root, problems)
+        ]
     return value
 
 
-def _kept(container: Any, key: Any, path: tree.Path, root: Node, problems: list[Problem]) -> list[Any]:
+def _resolve_item(container: Any, key: Any, path: tree.Path, root: Node, problems: list[Problem]) -> list[Any]:
+    """The value in a list, or an empty list if it cannot be resolved."""
     try:
         return [_resolve(container, key, path, root, problems)]
     except _Unresolved:
@@ -76,26 +81,26 @@ def _kept(container: Any, key: Any, path: tree.Path, root: Node, problems: list[
 
 def _problem(node: Node | None, path: tree.Path, root: Node, error: Exception) -> Problem:
     text = str(node.value) if node is not None else ""
-    wanted = text.strip().removeprefix("${").removesuffix("}")
-    if wanted.startswith("oc.env:"):
-        name = wanted.removeprefix("oc.env:").split(",")[0]
+    reference = text.strip().removeprefix("${").removesuffix("}")
+    if reference.startswith("oc.env:"):
+        name = reference.removeprefix("oc.env:").split(",")[0]
         return Problem(
             f"'{tree.show_path(path)}' reads the environment variable {name}, which is not set",
             where=str(node.origin) if node else None,
-            next=f"export {name}=…, or give a default: ${{oc.env:{name},default}}",
+            next=f"export {name}=…, or add a default: ${{oc.env:{name},default}}",
         )
-    known = {tree.show_path(found) for found, _ in tree.walk(root) if 0 < len(found) <= 3}
+    known = {tree.show_path(other) for other, _ in tree.walk(root) if 0 < len(other) <= 3}
     first = str(error).strip().splitlines()[0]
     return Problem(
-        f"'{tree.show_path(path)}' refers to {text or 'a value'} which cannot be resolved ({first})",
+        f"'{tree.show_path(path)}' refers to {text or 'a value'}, which cannot be resolved ({first})",
         where=str(node.origin) if node else None,
-        next=_next(wanted, known),
+        next=_next_step(reference, known),
     )
 
 
-def _next(wanted: str, known: set[str]) -> str | None:
-    if not wanted.replace("_", "").replace(".", "").isalnum():
+def _next_step(reference: str, known: set[str]) -> str | None:
+    if not reference.replace("_", "").replace(".", "").isalnum():
         return None
-    hint = suggest(wanted, known)
+    hint = suggest(reference, known)
     hint = hint if hint and hint.startswith("did you mean") else None
-    return f"{hint} or set ++{wanted}=VALUE" if hint else f"set ++{wanted}=VALUE, or put it into env.yaml"
+    return f"{hint} or set ++{reference}=VALUE" if hint else f"set ++{reference}=VALUE, or add it to env.yaml"

@@ -1,7 +1,7 @@
-"""From config files, env.yaml and overrides to one checked configuration, each value with its origin.
+"""Loads config files, env.yaml and overrides into one checked configuration, each value with its origin.
 
-Precedence, low to high: files in `config_paths` (a file overrides what it pulls in; later siblings override earlier
-ones), env.yaml, an initial mapping given by a program, overrides; below them all, defaults. Nothing is started here.
+Precedence, low to high: defaults, files in `config_paths` (a file overrides what it includes; later files override
+earlier ones), env.yaml, an initial mapping from a program, overrides. Nothing is started here.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from gymnast.config.directives import apply_directives
 from gymnast.config.instances import (
     Instance,
     check_references,
-    looks_like_instance,
-    misspelt_kinds,
+    find_misspelt_kinds,
+    is_instance_block,
     parse_instance,
 )
 from gymnast.config.roots import Roots
-from gymnast.config.secrets import Scrubber, masked
+from gymnast.config.secrets import Scrubber, mask_secrets
 from gymnast.config.tree import Node, Origin
 from gymnast.config.yaml_source import read_yaml
 from gymnast.errors import ConfigError, NotFoundError, Problem, suggest
@@ -38,16 +38,16 @@ POLICY_STUB: Final[dict[str, Any]] = {
     "policy_api_key": "",
     "policy_model_name": "",
 }
-"""Merged below everything for commands that need no model, so that `${policy_…}` resolves."""
+"""The lowest layer for commands that need no model, so that `${policy_…}` resolves."""
 POLICY_STUB_INSTANCE: Final[dict[str, Any]] = {
     "policy_model": {"responses_api_models": {"scripted_model": {"entrypoint": "app.py", "replies": ["stub"]}}}
 }
-"""Stands in for the policy where a command needs none and none is configured."""
+"""The policy of commands that need none, if none is configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A loaded configuration. `problems` is empty exactly when it can be used."""
+    """A loaded configuration. It can be used if `problems` is empty."""
 
     root: Node
     roots: Roots
@@ -59,35 +59,33 @@ class Config:
     warnings: tuple[str, ...] = ()
     scrubber: Scrubber = field(default_factory=Scrubber)
 
-    def checked(self) -> Config:
+    def require_valid(self) -> Config:
         """Itself, or one ConfigError with all problems."""
         if self.problems:
             raise ConfigError(self.problems, next="gymnast config explain KEY shows where a value comes from")
         return self
 
-    def masked(self) -> dict[str, Any]:
-        """The resolved values, secrets masked: what may be shown."""
-        return {key: masked(value, key) for key, value in self.values.items()}
+    def masked_values(self) -> dict[str, Any]:
+        """The resolved values with secrets masked: what may be shown."""
+        return {key: mask_secrets(value, key) for key, value in self.values.items()}
 
     @property
     def agents(self) -> list[str]:
         """The names of the agents."""
-        return [name for name, found in self.instances.items() if found.kind == "responses_api_agents"]
+        return [name for name, instance in self.instances.items() if instance.kind == "responses_api_agents"]
 
     @property
     def lacks_policy(self) -> bool:
-        """The policy is only a stub: fine for looking, not for running."""
+        """Whether the policy is only a stub: good enough to inspect a configuration, not to run it."""
         policy = self.root.get("policy_model")
         return policy is not None and policy.origin == STUB
 
     def instance(self, name: str) -> Instance:
         """The instance of that name, or an error with suggestions."""
-        found = self.instances.get(name)
-        if found is None:
-            raise NotFoundError(
-                f"there is no instance '{name}' in the configuration", next=suggest(name, self.instances)
-            )
-        return found
+        instance = self.instances.get(name)
+        if instance is None:
+            raise NotFoundError(f"no instance '{name}' in the configuration", next=suggest(name, self.instances))
+        return instance
 
     @property
     def strict_settings(self) -> bool:
@@ -114,19 +112,19 @@ def load_config(
     cwd: Path | None = None,
     stub_policy: bool = False,
 ) -> Config:
-    """Read, merge, expand, resolve and check. Problems are collected in the result, not raised, so that
-    `config show` can show what there is; only text that cannot be parsed at all raises."""
+    """Read, merge, expand, resolve and check. Problems are collected in the result, not raised, so that `config show`
+    can show the rest; only text that cannot be parsed raises."""
     problems: list[Problem] = []
     roots = Roots((*search_dirs, *environ.extra_roots), cwd or Path.cwd())
     parsed = overrides.parse_overrides(override_texts)
-    env_node = _env_yaml(roots, problems)
+    env_node = _read_env_yaml(roots, problems)
     initial_node = tree.node_from(dict(initial or {}), Origin("initial configuration"))
     paths = [*config_paths, *_listed_paths(env_node, initial_node, overrides.additions(parsed), problems)]
     files, warnings = _Files(roots, problems), list[str]()
     root = tree.node_from(dict(defaults or {}), Origin("default"))
     if stub_policy:
         root = tree.merge(root, tree.node_from(POLICY_STUB, STUB))
-    root = files.merged(root, paths)
+    root = files.merge_into(root, paths)
     for layer in (env_node, initial_node):
         root = tree.merge(root, layer)
     root = overrides.apply_sets(root, parsed, problems)
@@ -139,26 +137,28 @@ def load_config(
     problems += directive_problems
     root = overrides.apply_deletes(root, parsed, problems)
     warnings += files.warnings
-    return _checked(root, roots, tuple(files.loaded), problems, warnings)
+    return _build_config(root, roots, tuple(files.loaded), problems, warnings)
 
 
-def _checked(root: Node, roots: Roots, files: tuple[str, ...], problems: list[Problem], warnings: list[str]) -> Config:
+def _build_config(
+    root: Node, roots: Roots, files: tuple[str, ...], problems: list[Problem], warnings: list[str]
+) -> Config:
     problems += interpolate.missing_values(root)
-    servers = {name: node for name, node in root.value.items() if looks_like_instance(node)}
-    values = interpolate.resolved(root, servers, problems)
-    unused: list[Problem] = []  # a broken interpolation in a block nobody uses is a warning
-    values |= interpolate.resolved(root, [key for key in root.value if key not in servers], unused)
+    servers = {name: node for name, node in root.value.items() if is_instance_block(node)}
+    values = interpolate.resolve_keys(root, servers, problems)
+    unused: list[Problem] = []  # a broken interpolation in an unused block is only a warning
+    values |= interpolate.resolve_keys(root, [key for key in root.value if key not in servers], unused)
     warnings += [str(problem) for problem in unused]
-    spoiled = _almost_servers_are_errors(values)
-    instance_problems: list[Problem] = misspelt_kinds(root)
+    is_strict = values.get("error_on_almost_servers", True) is not False
+    instance_problems: list[Problem] = find_misspelt_kinds(root)
     instances: dict[str, Instance] = {}
     for name, node in servers.items():
         instance = parse_instance(name, node, values.get(name) or {}, roots, instance_problems)
         if instance is not None:
             instances[name] = instance
             if (instance.block.get("num_workers") or 1) > 1:
-                warnings.append(f"num_workers of '{name}' has no effect: an instance is served by one process")
-    if spoiled:
+                warnings.append(f"num_workers of '{name}' has no effect: one process serves an instance")
+    if is_strict:
         check_references(instances, instance_problems)
         problems += instance_problems
     else:
@@ -167,11 +167,7 @@ def _checked(root: Node, roots: Roots, files: tuple[str, ...], problems: list[Pr
     return Config(root, roots, files, ordered, instances, tuple(problems), tuple(warnings), Scrubber(ordered))
 
 
-def _almost_servers_are_errors(values: Mapping[str, Any]) -> bool:
-    return values.get("error_on_almost_servers", True) is not False
-
-
-def _env_yaml(roots: Roots, problems: list[Problem]) -> Node:
+def _read_env_yaml(roots: Roots, problems: list[Problem]) -> Node:
     for folder in (*roots.extra, roots.cwd):
         path = folder / "env.yaml"
         if path.exists():
@@ -183,11 +179,11 @@ def _env_yaml(roots: Roots, problems: list[Problem]) -> Node:
 
 
 def _listed_paths(env_node: Node, initial: Node, cli: Node, problems: list[Problem]) -> list[str]:
-    """`config_paths` as the highest of env.yaml, initial mapping and overrides gives it, interpolations resolved."""
+    """`config_paths` from the highest of env.yaml, initial mapping and overrides, with interpolations resolved."""
     layers = tree.merge(tree.merge(env_node, initial), cli)
     if layers.get("config_paths") is None:
         return []
-    value = interpolate.resolved(layers, ["config_paths"], problems).get("config_paths")
+    value = interpolate.resolve_keys(layers, ["config_paths"], problems).get("config_paths")
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -200,7 +196,7 @@ def _listed_paths(env_node: Node, initial: Node, cli: Node, problems: list[Probl
 
 
 class _Files:
-    """Loads config files once each, what a file pulls in before the file itself."""
+    """Loads each config file once, after the files it includes."""
 
     def __init__(self, roots: Roots, problems: list[Problem]) -> None:
         self._roots = roots
@@ -209,26 +205,24 @@ class _Files:
         self.loaded: list[str] = []
         self.warnings: list[str] = []
 
-    def merged(self, base: Node, paths: Sequence[str], listed_in: str | None = None) -> Node:
-        for listed in paths:
-            base = self._merge_one(base, listed, listed_in)
+    def merge_into(self, base: Node, paths: Sequence[str], listed_in: str | None = None) -> Node:
+        for path in paths:
+            base = self._merge_file(base, path, listed_in)
         return base
 
-    def _merge_one(self, base: Node, listed: str, listed_in: str | None) -> Node:
+    def _merge_file(self, base: Node, listed: str, listed_in: str | None) -> Node:
         path = self._roots.find(listed)
         if path is None or path.is_dir():
             where = f"config_paths in {listed_in}" if listed_in else "config_paths"
-            what = (
-                f"there is no config file '{listed}'" if path is None else f"'{listed}' is a folder, not a config file"
-            )
-            hint = self._roots.close(listed) or self._roots.searched(listed)
+            what = f"no config file '{listed}'" if path is None else f"'{listed}' is a folder, not a config file"
+            hint = self._roots.suggest(listed) or self._roots.describe_search(listed)
             self._problems.append(Problem(what, where=where, next=hint))
             return base
         if path.resolve() in self._seen:
-            self.warnings.append(f"{listed} is listed twice; it is loaded once")
+            self.warnings.append(f"{listed} is listed twice; loaded once")
             return base
         self._seen.add(path.resolve())
-        shown = self._roots.shown(path)
+        shown = self._roots.relative(path)
         try:
             node = read_yaml(path, shown=shown)
         except ConfigError as error:
@@ -238,7 +232,7 @@ class _Files:
         if nested is not None:
             paths = tree.plain(nested)
             if isinstance(paths, list):
-                base = self.merged(base, [str(item) for item in paths], listed_in=shown)
+                base = self.merge_into(base, [str(item) for item in paths], listed_in=shown)
             else:
                 self._problems.append(Problem("'config_paths' must be a list of paths", where=str(nested.origin)))
             node = tree.remove(node, ("config_paths",))

@@ -32,10 +32,10 @@ class Override:
 
 
 def parse_overrides(texts: Sequence[str]) -> list[Override]:
-    """The overrides in the order given. All mistakes are reported at once."""
+    """The overrides, in order. One error lists all mistakes."""
     if not texts:
         return []
-    # Hydra's grammar costs 0.2 s to import (antlr); commands without overrides do not pay for it.
+    # Hydra's grammar takes 0.2 s to import (antlr), which commands without overrides save.
     from hydra.core.override_parser.overrides_parser import OverridesParser  # noqa: PLC0415
     from hydra.errors import HydraException  # noqa: PLC0415
 
@@ -46,19 +46,19 @@ def parse_overrides(texts: Sequence[str]) -> list[Override]:
         try:
             override = parser.parse_override(text)
             if override.is_sweep_override():
-                problems.append(Problem("a sweep is not a value", where=text, next=f"quote it: {_quoted(text)}"))
+                problems.append(Problem("sweeps are not supported", where=text, next=f"quote it: {_quote(text)}"))
                 continue
             parsed.append(_convert(override, text))
         except HydraException as error:
             first = str(error).strip().splitlines()[0]
-            problems.append(Problem(f"not a valid override: {first}", where=text, next=_spelling(text)))
+            problems.append(Problem(f"not a valid override: {first}", where=text, next=_syntax_hint(text)))
     if problems:
         raise ConfigError(problems)
     return parsed
 
 
 def additions(overrides: Sequence[Override]) -> Node:
-    """What the overrides set, as a tree of its own (for reading `config_paths` before files are known)."""
+    """What the overrides set, as a separate tree (to read `config_paths` before files are known)."""
     root = Node({}, Origin("overrides"))
     for override in overrides:
         if override.action == "set":
@@ -67,12 +67,12 @@ def additions(overrides: Sequence[Override]) -> Node:
 
 
 def apply_sets(root: Node, overrides: Sequence[Override], problems: list[Problem]) -> Node:
-    """`root` with every `set` laid over it."""
+    """`root` with everything that the overrides set."""
     for override in overrides:
         if override.action != "set":
             continue
         if not override.may_create and tree.select(root, override.path) is None:
-            problems.append(_missing(root, override, f"write '+{override.text}' to add it"))
+            problems.append(_missing_key(root, override, f"write '+{override.text}' to add it"))
             continue
         try:
             root = tree.assign(root, override.path, tree.node_from(override.value, override.origin))
@@ -89,7 +89,7 @@ def apply_deletes(root: Node, overrides: Sequence[Override], problems: list[Prob
         try:
             root = tree.remove(root, override.path)
         except KeyError:
-            problems.append(_missing(root, override, None))
+            problems.append(_missing_key(root, override, None))
     return root
 
 
@@ -104,25 +104,25 @@ def _convert(override: Any, text: str) -> Override:
     )
 
 
-def _missing(root: Node, override: Override, way_on: str | None) -> Problem:
+def _missing_key(root: Node, override: Override, advice: str | None) -> Problem:
     parent = override.path[:-1]
     known = tree.known_keys(tree.select(root, parent)) if parent else tree.known_keys(root)
     hint = suggest(str(override.path[-1]), known)
     return Problem(
-        f"there is no '{tree.show_path(override.path)}' in the configuration",
+        f"no '{tree.show_path(override.path)}' in the configuration",
         where=f"override '{override.text}'",
-        next=", or ".join(part for part in (way_on, hint) if part) or None,
+        next=", or ".join(part for part in (advice, hint) if part) or None,
     )
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     key, _, value = text.partition("=")
     return f"{key}='{value}'"
 
 
-def _spelling(text: str) -> str | None:
+def _syntax_hint(text: str) -> str | None:
     if text.startswith("--"):
         return "options come before overrides; overrides look like +key=value"
     if "=" not in text:
         return "overrides look like +key=value"
-    return f'quote values with special characters: "{_quoted(text)}"'
+    return f'quote values with special characters: "{_quote(text)}"'

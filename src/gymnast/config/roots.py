@@ -1,4 +1,4 @@
-"""Where relative paths are looked up: extra roots, the current folder, then the hub that ships with Gymnast."""
+"""The folders in which relative paths are looked up: extra roots, the current folder, then Gymnast's builtins."""
 
 from __future__ import annotations
 
@@ -13,64 +13,56 @@ from gymnast.errors import NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HUB = Path(str(files("gymnast"))) / "hub"
+_KINDS = ("resources_servers", "responses_api_agents", "responses_api_models", "environments", "benchmarks")
+BUILTIN = Path(str(files("gymnast"))) / "builtin"
 
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """An ordered list of folders; the first that has the path wins."""
+    """A sequence of folders; the first that has a path wins."""
 
     extra: tuple[Path, ...]
     cwd: Path
-    hub: Path = HUB
+    builtin: Path = BUILTIN
 
     def __iter__(self) -> Iterator[Path]:
         yield from self.extra
         yield self.cwd
-        yield self.hub
+        yield self.builtin
 
     def find(self, relative: str | Path) -> Path | None:
-        """The first existing match, or None. An absolute path is itself."""
+        """The first match, or None. An absolute path is its own match."""
         path = Path(relative).expanduser()
         if path.is_absolute():
             return path if path.exists() else None
         return next((root / path for root in self if (root / path).exists()), None)
 
     def require(self, relative: str | Path, what: str) -> Path:
-        """The first existing match, or an error that lists where we looked and what is close."""
-        found = self.find(relative)
-        if found is None:
-            raise NotFoundError(
-                f"{what} '{relative}' does not exist", where=self.searched(relative), next=self.close(relative)
-            )
-        return found
+        """The first match, or an error that lists the searched folders and similar paths."""
+        path = self.find(relative)
+        if path is None:
+            where, hint = self.describe_search(relative), self.suggest(relative)
+            raise NotFoundError(f"{what} '{relative}' does not exist", where=where, next=hint)
+        return path
 
-    def searched(self, relative: str | Path) -> str:
-        """Where a path would have been found."""
-        return (
-            "searched " + ", ".join(str(root) for root in self) if not Path(relative).is_absolute() else str(relative)
-        )
+    def describe_search(self, relative: str | Path) -> str:
+        """Where a path was searched for."""
+        return str(relative) if Path(relative).is_absolute() else "searched " + ", ".join(str(root) for root in self)
 
-    def close(self, relative: str | Path) -> str | None:
-        """A path that looks like the one asked for."""
+    def suggest(self, relative: str | Path) -> str | None:
+        """A did-you-mean text with similar paths."""
         suffix = Path(relative).suffix or ".yaml"
         known = {
             str(path.relative_to(root))
             for root in self
-            for kind in (
-                "resources_servers",
-                "responses_api_agents",
-                "responses_api_models",
-                "environments",
-                "benchmarks",
-            )
+            for kind in _KINDS
             for path in (root / kind).glob(f"**/*{suffix}")
         }
         matches = difflib.get_close_matches(str(relative), sorted(known), n=2, cutoff=0.7)
         return "did you mean " + " or ".join(f"'{match}'" for match in matches) + "?" if matches else None
 
-    def shown(self, path: Path) -> str:
-        """A path relative to the root it was found in, for messages."""
+    def relative(self, path: Path) -> str:
+        """A path relative to its root, for messages."""
         for root in self:
             if path.is_relative_to(root):
                 return str(path.relative_to(root))

@@ -1,4 +1,4 @@
-"""Keeping secrets out of what is printed, served or logged: masking of a configuration, scrubbing of text."""
+"""Keeps secrets out of what is printed, served or logged: masks configurations and scrubs texts."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ _SECRET_KEY = re.compile(r"token|key|secret|passw|credential|authorization|cooki
 _HARMLESS_KEY = re.compile(r"tokenizer|_tokens$|_key_name$|^key_metrics$", re.IGNORECASE)
 _USERINFO = re.compile(r"(?<=://)([^/@\s:]+):([^/@\s]+)(?=@)")
 _BEARER = re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]{4,}")
-_SHORTEST_SCRUBBED = 6  # shorter values ("key", "none") would blank out ordinary text
+_MIN_SCRUBBED = 6  # masking shorter values ("key", "none") would damage ordinary text
 
 
-def masked(value: Any, key: str = "", *, inside_secret: bool = False) -> Any:
-    """A copy in which every text under a secret-sounding key is masked, and passwords in URLs too."""
+def mask_secrets(value: Any, key: str = "", *, inside_secret: bool = False) -> Any:
+    """A copy with masked texts under keys that suggest a secret, and masked passwords in URLs."""
     secret = inside_secret or is_secret_key(key)
     if isinstance(value, dict):
         return {
-            name: masked(child, str(name), inside_secret=secret and not _holds_blocks(value))
+            name: mask_secrets(child, str(name), inside_secret=secret and not _holds_blocks(value))
             for name, child in value.items()
         }
     if isinstance(value, list):
-        return [masked(child, key, inside_secret=secret) for child in value]
+        return [mask_secrets(child, key, inside_secret=secret) for child in value]
     if isinstance(value, str) and value:
         return MASK if secret and not value.startswith("${") else _USERINFO.sub(rf"\1:{MASK}", value)
     return value
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether a key sounds like it holds a secret."""
+    """Whether a key suggests that its value is a secret."""
     return bool(_SECRET_KEY.search(key)) and not _HARMLESS_KEY.search(key)
 
 
 class Scrubber:
-    """Blanks the known secrets of a configuration out of any text."""
+    """Masks the known secrets of a configuration in any text."""
 
     def __init__(self, config: Any = None) -> None:
         values = sorted(set(_secret_values(config, "")), key=len, reverse=True)
@@ -49,15 +49,15 @@ class Scrubber:
 
 
 def _holds_blocks(value: dict[Any, Any]) -> bool:
-    """A mapping under a secret-sounding name that holds server blocks is an instance, not a secret."""
+    """A mapping with server blocks is an instance, not a secret, whatever its name suggests."""
     return any(isinstance(child, dict) for child in value.values())
 
 
 def _secret_values(value: Any, key: str) -> list[str]:
     if isinstance(value, dict):
-        return [found for name, child in value.items() for found in _secret_values(child, str(name))]
+        return [text for name, child in value.items() for text in _secret_values(child, str(name))]
     if isinstance(value, list):
-        return [found for child in value for found in _secret_values(child, key)]
-    if isinstance(value, str) and len(value) >= _SHORTEST_SCRUBBED and is_secret_key(key) and "${" not in value:
+        return [text for child in value for text in _secret_values(child, key)]
+    if isinstance(value, str) and len(value) >= _MIN_SCRUBBED and is_secret_key(key) and "${" not in value:
         return [value]
     return []

@@ -1,6 +1,6 @@
-"""A configuration tree in which every value remembers where it came from and what it replaced.
+"""A configuration tree in which every value knows its origin and what it replaced.
 
-Owns merging and paths. Refuses to know about files, overrides or servers: those build trees and hand them over.
+Owns merging and paths. Knows nothing of files, overrides or servers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Node:
 
 
 def node_from(value: Any, origin: Origin) -> Node:
-    """A tree for plain data, all of one origin."""
+    """A tree of plain data with a single origin."""
     if isinstance(value, dict):
         return Node({str(key): node_from(child, origin) for key, child in value.items()}, origin)
     if isinstance(value, (list, tuple)):
@@ -68,7 +68,7 @@ def plain(node: Node) -> Any:
 
 
 def merge(base: Node, over: Node) -> Node:
-    """`over` laid on `base`: mappings merge key by key, everything else is replaced and remembered."""
+    """`base` overridden by `over`: mappings merge key by key, everything else is replaced and remembered."""
     if isinstance(base.value, dict) and isinstance(over.value, dict):
         merged = dict(base.value)
         for key, child in over.value.items():
@@ -92,7 +92,7 @@ def select(root: Node, path: Path) -> Node | None:
 
 
 def assign(root: Node, path: Path, value: Node) -> Node:
-    """A tree in which `path` holds `value` merged over what was there; missing mappings on the way are made."""
+    """A tree in which `value` is merged into `path`; missing mappings on the way are created."""
     if not path:
         return merge(root, value)
     step, rest = path[0], path[1:]
@@ -111,12 +111,12 @@ def assign(root: Node, path: Path, value: Node) -> Node:
     else:
         child = assign(child, rest, value)
     mapping[key] = child
-    made = Node(mapping, root.origin, root.replaced)
-    return made if isinstance(root.value, dict) else replace(made, replaced=(*root.replaced, (root.origin, root.value)))
+    node = Node(mapping, root.origin, root.replaced)
+    return node if isinstance(root.value, dict) else replace(node, replaced=(*root.replaced, (root.origin, root.value)))
 
 
 def remove(root: Node, path: Path) -> Node:
-    """A tree without `path`. Raises KeyError where there is nothing to remove."""
+    """A tree without `path`. Raises KeyError if it does not exist."""
     step, rest = path[0], path[1:]
     if isinstance(root.value, list):
         index = _list_index(step, len(root.value))
@@ -161,12 +161,12 @@ def parse_path(text: str) -> Path:
 
 
 def show_path(path: Path) -> str:
-    """A path as users write it."""
+    """A path in the notation of users."""
     return ".".join(str(step) for step in path)
 
 
 def known_keys(root: Node | None) -> Mapping[str, Node]:
-    """The children of a mapping, or nothing."""
+    """The children of a mapping; empty for anything else."""
     return root.value if root is not None and isinstance(root.value, dict) else {}
 
 

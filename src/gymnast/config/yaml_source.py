@@ -1,5 +1,5 @@
-"""YAML files as trees with file and line. Reads YAML as OmegaConf does: `1e-3` is a number, dates stay text,
-a key written twice is an error."""
+"""Reads YAML files as trees with file and line. Scalars resolve as in OmegaConf: `1e-3` is a number, dates stay texts.
+A duplicate key is an error."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_yaml(path: Path, shown: str | None = None) -> Node:
     finally:
         loader.dispose()
     if not tree.is_dict:
-        raise ConfigError([Problem("a configuration file must hold a mapping at the top", where=name)])
+        raise ConfigError([Problem("a configuration file must be a mapping", where=name)])
     return tree
 
 
@@ -74,7 +74,7 @@ def _build(loader: _Loader, node: yaml.Node, name: str) -> Node:
         for key_node, value_node in node.value:
             key: Any = loader.construct_object(key_node, deep=True)
             child = _build(loader, value_node, name)
-            if not child.is_dict and not child.is_list:  # a scalar is where its key stands
+            if not child.is_dict and not child.is_list:  # the line of a scalar is that of its key
                 child = Node(child.value, Origin(name, key_node.start_mark.line + 1))
             children[str(key)] = child
         return Node(children, origin)
@@ -89,7 +89,7 @@ def _refuse_duplicates(node: yaml.MappingNode) -> None:
         if isinstance(key_node, yaml.ScalarNode) and key_node.tag != "tag:yaml.org,2002:merge":
             line = key_node.start_mark.line + 1
             if key_node.value in seen:
-                text = f"the key '{key_node.value}' is written twice (first on line {seen[key_node.value]})"
+                text = f"duplicate key '{key_node.value}' (first on line {seen[key_node.value]})"
                 raise yaml.MarkedYAMLError(problem=text, problem_mark=key_node.start_mark)
             seen[key_node.value] = line
 

@@ -1,1 +1,1 @@
-"""Datasets: checked, put together, rendered, fetched. Reads files and configurations; starts nothing."""
+"""Datasets: validate, prepare, render and download them. Reads files and configurations; starts nothing."""

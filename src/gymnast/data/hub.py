@@ -1,7 +1,7 @@
 """The Hugging Face Hub: files and listings of dataset repositories, through `huggingface_hub`.
 
-That library keeps the cache, resumes downloads that break off and reads HF_ENDPOINT, HF_HOME and HF_TOKEN. What goes
-wrong becomes a UserError here.
+That library caches, resumes interrupted downloads and reads HF_ENDPOINT, HF_HOME and HF_TOKEN. This module turns its
+errors into UserErrors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gymnast.types.json import JsonObject
 
-_LISTING_TIMEOUT_S: Final = 60.0  # the library waits for ever unless told
+_LISTING_TIMEOUT_S: Final = 60.0  # the library waits forever by default
 _TOKEN_HINT: Final = "if it is private, give a token: hf_token in env.yaml, HF_TOKEN, or `hf auth login`"
 
 
@@ -33,17 +33,17 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """How to reach the Hub. What is not given is the library's own setting."""
+    """How to reach the Hub. Unset fields use the library's own settings."""
 
     token: str | None = field(default=None, repr=False)
     endpoint: str | None = None
     cache_dir: Path | None = None
 
-    def file(self, repo_id: str, name: str, revision: str | None = None) -> Path:
-        """A file of a dataset, in the cache."""
+    def download_file(self, repo_id: str, name: str, revision: str | None = None) -> Path:
+        """Download a file of a dataset; returns its path in the cache."""
         library = _library()
-        with self._explaining(library, repo_id, name, revision):
-            found = library.hf_hub_download(
+        with self._translate_errors(library, repo_id, name, revision):
+            path = library.hf_hub_download(
                 repo_id,
                 name,
                 repo_type="dataset",
@@ -52,12 +52,12 @@ class Hub:
                 endpoint=self.endpoint,
                 cache_dir=self.cache_dir,
             )
-        return Path(found)
+        return Path(path)
 
-    def listing(self, repo_id: str, revision: str | None = None) -> Listing:
-        """What a dataset consists of."""
+    def list_files(self, repo_id: str, revision: str | None = None) -> Listing:
+        """The commit, files and card of a dataset."""
         library = _library()
-        with self._explaining(library, repo_id, None, revision):
+        with self._translate_errors(library, repo_id, None, revision):
             api = library.HfApi(endpoint=self.endpoint, token=self.token)
             info = api.dataset_info(repo_id, revision=revision, timeout=_LISTING_TIMEOUT_S)
         files = tuple(sibling.rfilename for sibling in info.siblings or ())
@@ -74,12 +74,12 @@ class Hub:
         message: tuple[str | None, str | None] = (None, None),
         collection: str | None = None,
     ) -> str:
-        """Put a file into a private dataset, made if it is not there, and that into a collection. URL of the commit."""
+        """Upload a file to a private dataset (created if missing), add it to a collection; returns the commit's URL."""
         library = _library()
-        with self._explaining(library, repo_id, name, revision, "upload"):
+        with self._translate_errors(library, repo_id, name, revision, "upload"):
             api = library.HfApi(endpoint=self.endpoint, token=self.token)
             api.create_repo(repo_id, repo_type="dataset", private=True, exist_ok=True)
-            done = api.upload_file(
+            commit = api.upload_file(
                 path_or_fileobj=path,
                 path_in_repo=name,
                 repo_id=repo_id,
@@ -91,36 +91,38 @@ class Hub:
             )
             if collection is not None:
                 api.add_collection_item(collection, repo_id, "dataset", exists_ok=True)
-        return str(done.pr_url or done.commit_url)
+        return str(commit.pr_url or commit.commit_url)
 
     @contextmanager
-    def _explaining(
-        self, library: Any, repo_id: str, name: str | None, revision: str | None, doing: str = "download"
+    def _translate_errors(
+        self, library: Any, repo_id: str, name: str | None, revision: str | None, action: str = "download"
     ) -> Iterator[None]:
-        """Turn the library's errors into what / where / next."""
+        """Turn the library's errors into UserErrors."""
         errors = library.errors
         where = f"{self.endpoint or library.constants.ENDPOINT}/datasets/{repo_id}"
         try:
             yield
         except errors.HFValidationError as error:
-            raise UserError(f"'{repo_id}' is no name of a dataset: {error}", next="it looks like org/name") from error
+            raise UserError(f"'{repo_id}' is not a dataset name: {error}", next="use the form org/name") from error
         except errors.GatedRepoError as error:
-            raise UserError(f"'{repo_id}' is gated", where=where, next="ask for access on its page") from error
+            raise UserError(f"'{repo_id}' is gated", where=where, next="request access on its page") from error
         except errors.RepositoryNotFoundError as error:
-            what = f"the Hub has no dataset '{repo_id}', or it is private and may not be read with this token"
+            what = f"the Hub has no dataset '{repo_id}', or it is private and this token cannot read it"
             raise NotFoundError(what, where=where, next=_TOKEN_HINT) from error
         except errors.RevisionNotFoundError as error:
             raise NotFoundError(f"'{repo_id}' has no revision '{revision}'", where=where) from error
         except errors.LocalEntryNotFoundError as error:
-            what = f"the Hub cannot be reached: {_first_line(error.__cause__ or error)}"
+            what = f"cannot reach the Hub: {_first_line(error.__cause__ or error)}"
             raise UserError(what, where=where, next="check the network and HF_ENDPOINT") from error
         except errors.EntryNotFoundError as error:
-            hint = suggest(name or "", self.listing(repo_id, revision).files)
+            hint = suggest(name or "", self.list_files(repo_id, revision).files)
             raise NotFoundError(f"'{repo_id}' has no file '{name}'", where=where, next=hint) from error
-        except errors.HfHubHTTPError.__bases__ as error:  # OSError, and the error class of its HTTP library
-            raise UserError(f"the {doing} failed: {_first_line(error)}", where=where, next="try again") from error
+        except errors.HfHubHTTPError.__bases__ as error:  # OSError and its HTTP library's error class
+            raise UserError(f"the {action} failed: {_first_line(error)}", where=where, next="try again") from error
         except ValueError as error:
-            raise UserError(f"what answers there is no Hub: {error}", where=where, next="check HF_ENDPOINT") from error
+            raise UserError(
+                f"the server did not answer like a Hub: {error}", where=where, next="check HF_ENDPOINT"
+            ) from error
 
 
 def _first_line(error: BaseException) -> str:
@@ -129,7 +131,7 @@ def _first_line(error: BaseException) -> str:
 
 def _library() -> Any:
     try:
-        import huggingface_hub  # noqa: PLC0415 - an extra: only those who download need it
+        import huggingface_hub  # noqa: PLC0415 - optional: only downloads need it
         import huggingface_hub.constants  # noqa: PLC0415
         import huggingface_hub.errors  # noqa: PLC0415
     except ImportError as error:

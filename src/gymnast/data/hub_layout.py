@@ -1,4 +1,4 @@
-"""Which files of a Hub repository make up which split: as its card says, else as its file names say."""
+"""Which files of a Hub repository belong to which split, from its card or else from its file names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 LINES: Final = (".jsonl", ".ndjson", ".json")
-"""Formats whose rows can be read here, also compressed with gzip."""
+"""Formats whose rows can be read, also gzip-compressed."""
 _DATA: Final = (*LINES, ".parquet", ".csv", ".tsv", ".arrow", ".txt", ".zst", ".bz2", ".xz", ".zip", ".tar")
 _WORDS: Final = {
     "train": ("train", "training"),
@@ -28,18 +28,18 @@ _METADATA: Final = frozenset({"dataset_infos.json", "dataset_info.json"})
 def split_files(files: Sequence[str], card: JsonObject) -> dict[str, list[str]]:
     """The data files of each split, sorted by name."""
     data = sorted(name for name in files if is_data(name))
-    named = _from_card(data, card) or _from_names(data)
-    return {split: found for split, found in named.items() if found}
+    splits = _from_card(data, card) or _from_names(data)
+    return {split: names for split, names in splits.items() if names}
 
 
 def is_data(name: str) -> bool:
-    """Whether a file holds rows, in whatever format."""
+    """True if a file holds rows, in any format."""
     base = name.rsplit("/", 1)[-1]
     return suffix_of(base) in _DATA and not base.startswith(".") and base not in _METADATA
 
 
 def suffix_of(name: str) -> str:
-    """The format of a file, compressed with gzip or not: `.jsonl` of `train.jsonl.gz`."""
+    """The format of a file, ignoring gzip compression: `.jsonl` of `train.jsonl.gz`."""
     return PurePosixPath(name.lower().removesuffix(".gz")).suffix
 
 
@@ -47,14 +47,16 @@ def _from_card(data: Sequence[str], card: JsonObject) -> dict[str, list[str]]:
     configs = [config for config in card.get("configs") or [] if isinstance(config, dict)]
     if not configs:
         return {}
-    chosen = next((one for one in configs if one.get("default") or one.get("config_name") == "default"), configs[0])
-    if len(configs) > 1 and not (chosen.get("default") or chosen.get("config_name") == "default"):
+    defaults = [config for config in configs if config.get("default") or config.get("config_name") == "default"]
+    if len(configs) > 1 and not defaults:
         names = ", ".join(str(config.get("config_name")) for config in configs)
-        raise DataError(f"the dataset has several configurations and no default: {names}", next="name a file of it")
-    found: dict[str, list[str]] = {}
-    for split, pattern in _patterns(chosen.get("data_files")):
-        found.setdefault(split, []).extend(name for name in data if fnmatchcase(name, pattern.removeprefix("./")))
-    return {split: sorted(set(names)) for split, names in found.items()}
+        raise DataError(
+            f"the dataset has several configurations and no default: {names}", next="name one of its files instead"
+        )
+    splits: dict[str, list[str]] = {}
+    for split, pattern in _patterns((defaults or configs)[0].get("data_files")):
+        splits.setdefault(split, []).extend(name for name in data if fnmatchcase(name, pattern.removeprefix("./")))
+    return {split: sorted(set(names)) for split, names in splits.items()}
 
 
 def _patterns(data_files: Any) -> Iterator[tuple[str, str]]:
@@ -69,9 +71,9 @@ def _patterns(data_files: Any) -> Iterator[tuple[str, str]]:
 
 
 def _from_names(data: Sequence[str]) -> dict[str, list[str]]:
-    """Files whose path has a split's name as a word; if no file has one, everything is `train`."""
-    found = {split: [name for name in data if _has_word(name, words)] for split, words in _WORDS.items()}
-    return found if any(found.values()) else {"train": list(data)}
+    """Files whose path contains a split's name as a word; if none does, all files are `train`."""
+    splits = {split: [name for name in data if _has_word(name, words)] for split, words in _WORDS.items()}
+    return splits if any(splits.values()) else {"train": list(data)}
 
 
 def _has_word(name: str, words: Sequence[str]) -> bool:

@@ -1,6 +1,6 @@
-"""What a dataset is made of, in numbers: the content of `<stem>_metrics.json`.
+"""Statistics of a dataset: the content of `<stem>_metrics.json`.
 
-One pass, weighted by repeats, in memory that does not grow with the rows; metrics of several datasets can be merged.
+One pass in constant memory, weighted by repeats. Metrics of several datasets can be merged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gymnast.types.task import PARAMS
 
 if TYPE_CHECKING:
     from gymnast.data.row import Row
-    from gymnast.data.spill import Scratch
+    from gymnast.data.spill import ScratchFile
     from gymnast.types.json import JsonObject
 
 EXAMPLES: Final = "Number of examples"
@@ -29,20 +29,20 @@ _DIGEST_BYTES: Final = 12
 
 
 @dataclass(slots=True)
-class Spread:
-    """Mean, extremes and standard deviation of values seen one at a time (Welford), mergeable (Chan)."""
+class RunningStats:
+    """Mean, extremes and standard deviation of a stream of values (Welford), mergeable (Chan)."""
 
     total: int = 0
     mean: float = 0.0
     squares: float = 0.0
-    """The sum of squared distances from the mean."""
+    """Sum of squared deviations from the mean."""
     low: float = math.inf
     high: float = -math.inf
 
     def observe(self, value: float, times: int = 1) -> None:
-        self.merge(Spread(times, value, 0.0, value, value))
+        self.merge(RunningStats(times, value, 0.0, value, value))
 
-    def merge(self, other: Spread) -> None:
+    def merge(self, other: RunningStats) -> None:
         total = self.total + other.total
         if not other.total:
             return
@@ -57,50 +57,50 @@ class Spread:
         deviation = math.sqrt(self.squares / (self.total - 1)) if self.total > 1 else 0.0
         return {
             "Total # non-null values": self.total,
-            "Average": _rounded(self.mean),
-            "Min": _rounded(self.low if self.total else 0.0),
-            "Max": _rounded(self.high if self.total else 0.0),
-            "Standard deviation": _rounded(deviation),
+            "Average": _round(self.mean),
+            "Min": _round(self.low if self.total else 0.0),
+            "Max": _round(self.high if self.total else 0.0),
+            "Standard deviation": _round(deviation),
         }
 
 
 class FieldValues:
-    """The numbers and texts that a field of the rows has."""
+    """The numbers and strings that a field holds across rows."""
 
-    def __init__(self, scratch: Scratch) -> None:
-        self.numbers = Spread()
-        self.texts = 0
-        self.different = SpillSet(scratch, _DIGEST_BYTES)
+    def __init__(self, scratch: ScratchFile) -> None:
+        self.numbers = RunningStats()
+        self.strings = 0
+        self.distinct = SpillSet(scratch, _DIGEST_BYTES)
 
     def observe(self, value: Any, times: int) -> None:
-        """A number, a truth value, a text, or a list of these; anything else says nothing."""
+        """Count a number, boolean, string, or list of these; ignores anything else."""
         for item in value if isinstance(value, list) else (value,):
             if isinstance(item, int | float):
                 self.numbers.observe(float(item), times)
             elif isinstance(item, str):
-                self.texts += times
-                self.different.add(hashlib.blake2b(item.encode(), digest_size=_DIGEST_BYTES).digest())
+                self.strings += times
+                self.distinct.add(hashlib.blake2b(item.encode(), digest_size=_DIGEST_BYTES).digest())
 
     def merge(self, other: FieldValues) -> None:
         self.numbers.merge(other.numbers)
-        self.texts += other.texts
-        self.different.update(other.different)
+        self.strings += other.strings
+        self.distinct.update(other.distinct)
 
     def as_json(self) -> JsonObject | None:
-        """None where there was nothing to count. A field with texts is counted as text, whatever else it holds."""
-        if self.texts:
-            return {"unique_count": self.different.count(), "total_count": self.texts}
+        """None if there was nothing to count. A field with any strings is reported as strings."""
+        if self.strings:
+            return {"unique_count": self.distinct.count(), "total_count": self.strings}
         return self.numbers.as_json() if self.numbers.total else None
 
 
 @dataclass(slots=True)
 class Metrics:
-    """The metrics of one dataset, or of several merged."""
+    """The metrics of one dataset, or of several merged datasets."""
 
-    scratch: Scratch
+    scratch: ScratchFile
     examples: int = 0
-    spreads: dict[str, Spread] = field(
-        default_factory=lambda: {name: Spread() for name in (_TOOLS, _WORDS, _TURNS, _TEMPERATURE)}
+    stats: dict[str, RunningStats] = field(
+        default_factory=lambda: {name: RunningStats() for name in (_TOOLS, _WORDS, _TURNS, _TEMPERATURE)}
     )
     fields: defaultdict[str, FieldValues] = field(init=False)
 
@@ -108,44 +108,44 @@ class Metrics:
         self.fields = defaultdict(lambda: FieldValues(self.scratch))
 
     def observe(self, row: Row, times: int) -> None:
-        """Count a row that stands `times` times in the result."""
+        """Count a row that appears `times` times in the result."""
         self.examples += times
         for name, value in _measures(row.params).items():
-            self.spreads[name].observe(value, times)
+            self.stats[name].observe(value, times)
         for key, value in row.data.items():
             if key != PARAMS:
                 self.fields[key].observe(value, times)
 
     def merge(self, other: Metrics) -> None:
         self.examples += other.examples
-        for name, spread in other.spreads.items():
-            self.spreads[name].merge(spread)
+        for name, measure in other.stats.items():
+            self.stats[name].merge(measure)
         for key, values in other.fields.items():
             self.fields[key].merge(values)
 
     def as_json(self) -> JsonObject:
-        """As the metrics file has them, after the dataset's own entry."""
+        """The content of the metrics file after the dataset's header."""
         fields = {key: values.as_json() for key, values in self.fields.items()}
         return {
             EXAMPLES: self.examples,
-            **{name: spread.as_json() for name, spread in self.spreads.items()},
+            **{name: measure.as_json() for name, measure in self.stats.items()},
             **{key: value for key, value in fields.items() if value is not None},
         }
 
 
 def _measures(params: JsonObject) -> dict[str, float]:
-    """The numbers of one row; those it does not have are left out."""
-    given = params["input"]
-    turns = 1 if isinstance(given, str) else sum(item.get("role") == "user" for item in given)
-    found: dict[str, float] = {_WORDS: len(json.dumps(params).split())}  # its spaces are what is counted
+    """The measures of one row, without those that do not apply."""
+    prompt = params["input"]
+    turns = 1 if isinstance(prompt, str) else sum(item.get("role") == "user" for item in prompt)
+    measures: dict[str, float] = {_WORDS: len(json.dumps(params).split())}  # relies on the spaces json.dumps writes
     if params.get("tools") is not None:
-        found[_TOOLS] = len(params["tools"])
+        measures[_TOOLS] = len(params["tools"])
     if turns:
-        found[_TURNS] = turns
+        measures[_TURNS] = turns
     if params.get("temperature") is not None:
-        found[_TEMPERATURE] = params["temperature"]
-    return found
+        measures[_TEMPERATURE] = params["temperature"]
+    return measures
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return round(float(value), 2 if abs(value) >= 1 else 3)

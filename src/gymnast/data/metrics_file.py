@@ -1,4 +1,4 @@
-"""Metrics files: compared with what is there before they are written, so that a change of a dataset is noticed."""
+"""Metrics files, compared with the existing file before writing, so that a changed dataset is noticed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gymnast.data.row import preview
 from gymnast.errors import DataError
 
 if TYPE_CHECKING:
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MetricsFile:
-    """A metrics file to be: where, what, and how it differs from the one that is there."""
+    """A metrics file to write, and how it differs from the existing one."""
 
     path: Path
     content: JsonObject
     differences: tuple[str, ...] = ()
     is_current: bool = False
-    """The file that is there says the same and can stay."""
+    """True if the existing file has the same content and can stay."""
 
     @property
     def conflict_path(self) -> Path:
@@ -36,8 +37,8 @@ class MetricsFile:
         return json.dumps(self.content, indent=4).encode() + b"\n"
 
 
-def compared(path: Path, content: JsonObject, *, existing: Path | None = None) -> MetricsFile:
-    """A metrics file, compared with the existing one (at `path`, or elsewhere for a dataset that is shipped)."""
+def compare_with_existing(path: Path, content: JsonObject, *, existing: Path | None = None) -> MetricsFile:
+    """The metrics file for `content`, compared with the one at `path`, else with `existing` (for builtin datasets)."""
     old_path = existing if existing is not None and not path.exists() else path
     try:
         old: Any = json.loads(old_path.read_bytes())
@@ -45,23 +46,23 @@ def compared(path: Path, content: JsonObject, *, existing: Path | None = None) -
         return MetricsFile(path, content)
     except (OSError, ValueError) as error:
         raise DataError(
-            f"the metrics file cannot be read: {error}", where=str(old_path), next="restore it, or delete it"
+            f"cannot read the metrics file: {error}", where=str(old_path), next="restore or delete it"
         ) from error
-    found = tuple(differences(old, content))
-    return MetricsFile(path, content, found, is_current=not found and old.keys() == content.keys())
+    changes = tuple(differences(old, content))
+    return MetricsFile(path, content, changes, is_current=not changes and old.keys() == content.keys())
 
 
 def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
-    """How new metrics differ from old ones. Keys may come anew, not go; numbers may differ by rounding."""
+    """How new metrics differ from old ones. Ignores added keys and rounding differences of numbers."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key, value in old.items():
             inner = f"{where}.{key}" if where else key
             if key not in new:
-                yield f"{inner} is gone"
+                yield f"{inner} is missing"
             else:
                 yield from differences(value, new[key], inner)
     elif not _same(old, new):
-        yield f"{where or 'the content'} was {_shown(old)} and is {_shown(new)}"
+        yield f"{where or 'the content'} was {preview(old)} and is {preview(new)}"
 
 
 def _same(old: Any, new: Any) -> bool:
@@ -78,8 +79,3 @@ def _is_number(value: Any) -> bool:
 
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "…"

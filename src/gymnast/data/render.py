@@ -1,4 +1,4 @@
-"""`data render`: a dataset with a prompt template applied, as a dataset of its own."""
+"""`data render`: applies a prompt template to a dataset and writes the result as a new dataset."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gymnast.data.findings import Finding, Findings
-from gymnast.data.pending import PendingFiles
+from gymnast.data.pending_files import PendingFiles
+from gymnast.data.problems import FileProblem, Problems
 from gymnast.data.row import BadRow, read_row
 from gymnast.errors import UserError
 from gymnast.rollouts.prompt import read_template
@@ -20,11 +20,13 @@ TEMPLATE_USED: Final = "prompt_config_used"
 
 
 def render(source: Path, template_path: Path, target: Path) -> int:
-    """Write every row with its input made from the template. Returns how many; bad rows are all named, then none is
-    written."""
+    """Write every row with its input rendered from the template; returns the count.
+
+    If any row is bad, raises a DataError that lists the bad rows, and writes nothing.
+    """
     if target.exists() and target.samefile(source):
-        raise UserError("the output is the input file", where=str(target), next="give the output another name")
-    template, findings, rows = read_template(template_path), Findings(), 0
+        raise UserError("the output would overwrite the input", where=str(target), next="choose another output file")
+    template, problems, rows = read_template(template_path), Problems(), 0
     used = str(template_path.resolve())
     with PendingFiles() as files:
         out = files.open(target)
@@ -32,10 +34,10 @@ def render(source: Path, template_path: Path, target: Path) -> int:
             try:
                 row = read_row(line, template).data
             except BadRow as error:
-                findings.add("row", Finding(str(source), number, str(error)))
+                problems.add("row", FileProblem(str(source), number, str(error)))
                 continue
             out.write(orjson.dumps({**row, TEMPLATE_USED: used}) + b"\n")
             rows += 1
-        findings.refuse("nothing was rendered")
+        problems.raise_if_any("nothing was rendered")
         files.commit()
     return rows

@@ -1,4 +1,4 @@
-"""A line of a dataset as a row that could be run, or the reason why it could not."""
+"""Parses a line of a dataset into a runnable row, or says why it is not one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 _MAX_DEPTH: Final = 254
-"""Deeper rows can be read but not written: the limit of the JSON encoder."""
+"""The JSON encoder's limit: deeper rows can be read but not written."""
 
 
 class BadRow(ValueError):  # noqa: N818 - collected and reported together, not raised to callers
-    """A line that is no row. `kind` is `json` or `schema`."""
+    """A line that is not a valid row. `kind` is `json` or `schema`."""
 
     def __init__(self, kind: str, what: str) -> None:
         super().__init__(what)
@@ -27,12 +27,23 @@ class BadRow(ValueError):  # noqa: N818 - collected and reported together, not r
 
 
 class Row(NamedTuple):
-    """A good row."""
+    """A valid row."""
 
     data: JsonObject
-    """As it stands in the file, its input made from the template where there is one."""
+    """The row as in the file, with its input rendered if there is a template."""
     params: JsonObject
-    """Its create params as a server would see them: validated, unknown keys of items dropped."""
+    """Its create params as a server sees them: validated, without unknown item keys."""
+
+
+def preview(value: Any, limit: int = 60) -> str:
+    """A value as JSON, cut to `limit` characters, for messages."""
+    text = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    return truncate(text, limit)
+
+
+def truncate(text: str, limit: int) -> str:
+    """The text, cut to `limit` characters."""
+    return text if len(text) <= limit else text[: limit - 3] + "…"
 
 
 def read_row(line: bytes, template: PromptTemplate | None = None) -> Row:
@@ -42,7 +53,7 @@ def read_row(line: bytes, template: PromptTemplate | None = None) -> Row:
         raise BadRow("schema", f"'{PARAMS}' is not an object")
     if template is not None:
         try:
-            data = template.applied(data)
+            data = template.apply(data)
         except ValueError as error:
             raise BadRow("schema", str(error)) from error
     if PARAMS not in data:
@@ -54,7 +65,7 @@ def read_row(line: bytes, template: PromptTemplate | None = None) -> Row:
 
 
 def parse_line(line: bytes) -> JsonObject:
-    """A line as the object it holds, whatever that says. Raises BadRow."""
+    """Parse a line into a JSON object without validating its content. Raises BadRow."""
     if not line.strip():
         raise BadRow("json", "the line is blank")
     try:
@@ -63,7 +74,7 @@ def parse_line(line: bytes) -> JsonObject:
         raise BadRow("json", f"not JSON: {error.msg} at column {error.colno}") from error
     if not isinstance(data, dict):
         raise BadRow("json", "the row is not a JSON object")
-    if line.count(b"{") + line.count(b"[") > _MAX_DEPTH:  # only then can it be deep
+    if line.count(b"{") + line.count(b"[") > _MAX_DEPTH:  # cheap test first: only then can it be too deep
         try:
             orjson.dumps(data)
         except TypeError as error:

@@ -1,4 +1,4 @@
-"""Sets that outgrow memory: fixed-size records, sorted and written to one temporary file when there are many."""
+"""Sets of fixed-size records that may outgrow memory: spilled in sorted runs to one temporary file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, Self
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_IN_MEMORY: Final = 1 << 17  # records of one set: about 10 MB
+_IN_MEMORY: Final = 1 << 17  # records per set: about 10 MB
 _READ_RECORDS: Final = 1 << 11
 
 
-class Scratch:
-    """The temporary file that all sets of one job share; made when the first of them outgrows memory."""
+class ScratchFile:
+    """A temporary file shared by several sets; created when the first of them outgrows memory."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -31,26 +31,26 @@ class Scratch:
         self._stack.close()
 
     def append(self, data: bytes) -> int:
-        """Keep some bytes; gives their place."""
+        """Append bytes; returns their offset."""
         if self._descriptor is None:
             self._descriptor = self._stack.enter_context(tempfile.TemporaryFile()).fileno()  # noqa: SIM115 - the stack closes it
-        place = self._end
+        offset = self._end
         while data:
             written = os.pwrite(self._descriptor, data, self._end)
             self._end += written
             data = data[written:]
-        return place
+        return offset
 
-    def read(self, place: int, size: int) -> bytes:
-        """Bytes that were kept."""
+    def read(self, offset: int, size: int) -> bytes:
+        """Read bytes back."""
         assert self._descriptor is not None
-        return os.pread(self._descriptor, size, place)
+        return os.pread(self._descriptor, size, offset)
 
 
 class SpillSet:
-    """A set of records of `width` bytes each. Iterating gives them sorted."""
+    """A set of records of `width` bytes each. Iterates in sorted order."""
 
-    def __init__(self, scratch: Scratch, width: int, *, in_memory: int = _IN_MEMORY) -> None:
+    def __init__(self, scratch: ScratchFile, width: int, *, in_memory: int = _IN_MEMORY) -> None:
         self._scratch = scratch
         self._width = width
         self._in_memory = in_memory
@@ -61,8 +61,8 @@ class SpillSet:
         self._recent.add(record)
         if len(self._recent) >= self._in_memory:
             data = b"".join(sorted(self._recent))
-            place = self._scratch.append(data)
-            self._runs.append(range(place, place + len(data), _READ_RECORDS * self._width))
+            offset = self._scratch.append(data)
+            self._runs.append(range(offset, offset + len(data), _READ_RECORDS * self._width))
             self._recent.clear()
 
     def update(self, records: Iterable[bytes]) -> None:
@@ -73,15 +73,15 @@ class SpillSet:
         if not self._runs:
             yield from sorted(self._recent)
             return
-        for record, _ in groupby(heapq.merge(sorted(self._recent), *(self._run(run) for run in self._runs))):
+        for record, _ in groupby(heapq.merge(sorted(self._recent), *(self._read_run(run) for run in self._runs))):
             yield record
 
     def count(self) -> int:
-        """How many different records there are. Reads them all if they outgrew memory."""
+        """The number of distinct records. Reads them all if they outgrew memory."""
         return sum(1 for _ in self) if self._runs else len(self._recent)
 
-    def _run(self, places: range) -> Iterator[bytes]:
-        for place in places:
-            data = self._scratch.read(place, min(places.step, places.stop - place))
+    def _read_run(self, offsets: range) -> Iterator[bytes]:
+        for offset in offsets:
+            data = self._scratch.read(offset, min(offsets.step, offsets.stop - offset))
             for start in range(0, len(data), self._width):
                 yield data[start : start + self._width]

@@ -1,6 +1,6 @@
-"""The tools of a row: names that can be called, parameters that are a JSON Schema.
+"""Validates the tools of a row: callable names, and parameters that are a JSON Schema.
 
-Checks what makes an endpoint refuse a request or a model guess; it is no full JSON Schema validator.
+Looks for what makes an endpoint reject a request or a model guess; not a full JSON Schema validator.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+
+from gymnast.data.row import preview
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,51 +28,51 @@ _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperti
 
 
 def tool_problems(tools: list[JsonObject]) -> Iterator[str]:
-    """Everything wrong with the tools of a row."""
+    """The problems of a row's tools."""
     seen: set[str] = set()
     for tool in tools:
         if tool.get("type", "function") != "function":
-            continue  # hosted tools are the endpoint's own
+            continue  # hosted tools belong to the endpoint
         name = tool["name"]
         if name in seen:
-            yield f"tool '{name}' is there twice"
+            yield f"tool '{name}' is defined twice"
         seen.add(name)
         yield from _function_problems(orjson.dumps(tool))
 
 
 def is_tool_name(name: str) -> bool:
-    """Whether endpoints take this as the name of a function."""
+    """True if endpoints accept this as a function name."""
     return _NAME.fullmatch(name) is not None
 
 
-@lru_cache(maxsize=1024)  # most rows of a dataset have the same few tools
+@lru_cache(maxsize=1024)  # most rows of a dataset share a few tools
 def _function_problems(text: bytes) -> tuple[str, ...]:
     tool = orjson.loads(text)
     name, parameters = tool["name"], tool.get("parameters")
-    found = []
+    problems = []
     if not is_tool_name(name):
-        found.append(f"tool '{name}': a name has 1 to 64 of A-Z a-z 0-9 _ -")
+        problems.append(f"tool '{name}': a name must be 1 to 64 characters of A-Z a-z 0-9 _ -")
     if parameters is not None:
         if parameters.get("type", "object") != "object":
-            found.append(f"tool '{name}': parameters must be of type object, not {parameters['type']!r}")
-        found += [f"tool '{name}': {problem}" for problem in schema_problems(parameters)]
-    return tuple(found)
+            problems.append(f"tool '{name}': parameters must be of type object, not {parameters['type']!r}")
+        problems += [f"tool '{name}': {problem}" for problem in schema_problems(parameters)]
+    return tuple(problems)
 
 
 def schema_problems(root: JsonObject) -> Iterator[str]:
-    """What is wrong with a JSON Schema, with the place of each problem."""
+    """The problems of a JSON Schema, each with its path."""
     for where, schema in schema_nodes(root):
         if isinstance(schema, bool):
             continue
         if not isinstance(schema, dict):
-            yield f"{where} is no schema but {_shown(schema)}"
+            yield f"{where} is not a schema but {preview(schema)}"
             continue
         for problem in _own_problems(schema, root):
             yield f"{where}{problem}"
 
 
 def schema_nodes(root: Any) -> Iterator[tuple[str, Any]]:
-    """Every schema in a schema, itself first, with its place. What stands where a schema should is given as it is."""
+    """Every subschema with its path, the root first. Yields also non-schemas found in a schema's position."""
     waiting: list[tuple[str, Any]] = [("parameters", root)]
     while waiting:  # not recursive: a schema may be nested deeper than Python's stack
         where, schema = waiting.pop()
@@ -92,72 +94,75 @@ def _inner_schemas(where: str, schema: JsonObject) -> Iterator[tuple[str, Any]]:
 
 
 def _own_problems(schema: JsonObject, root: JsonObject) -> Iterator[str]:
-    """What is wrong with a schema's own keywords."""
+    """The problems of a schema's own keywords."""
     yield from _type_problems(schema)
     for key in _SCHEMA_MAPS:
         if key in schema and not isinstance(schema[key], dict):
-            yield f".{key} must be an object, not {_shown(schema[key])}"
+            yield f".{key} must be an object, not {preview(schema[key])}"
     for key in _SCHEMA_LISTS:
         if key in schema and not (isinstance(schema[key], list) and schema[key]):
-            yield f".{key} must be a list of schemas, not {_shown(schema[key])}"
+            yield f".{key} must be a list of schemas, not {preview(schema[key])}"
     yield from _required_problems(schema)
     yield from _value_problems(schema)
     if "$ref" in schema and not _resolves(schema["$ref"], root):
-        yield f".$ref {_shown(schema['$ref'])} leads nowhere"
+        yield f".$ref {preview(schema['$ref'])} cannot be resolved"
 
 
 def _type_problems(schema: JsonObject) -> Iterator[str]:
     if "type" not in schema:
         return
-    given = schema["type"]
-    names = given if isinstance(given, list) and given else [given]
+    types = schema["type"]
+    names = types if isinstance(types, list) and types else [types]
     for name in names:
         if not isinstance(name, str) or name not in _TYPES:
-            yield f".type {_shown(name)} is no JSON type"
+            yield f".type {preview(name)} is not a JSON type"
 
 
 def _required_problems(schema: JsonObject) -> Iterator[str]:
     required = schema.get("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        yield f".required must be a list of names, not {_shown(required)}"
+        yield f".required must be a list of names, not {preview(required)}"
         return
     properties = schema.get("properties")
     if isinstance(properties, dict):
-        yield from (f".required names '{name}', which is no property" for name in required if name not in properties)
+        yield from (f".required names '{name}', which is not a property" for name in required if name not in properties)
 
 
 def _value_problems(schema: JsonObject) -> Iterator[str]:
     if "enum" in schema and not (isinstance(schema["enum"], list) and schema["enum"]):
-        yield f".enum must be a list of values, not {_shown(schema['enum'])}"
+        yield f".enum must be a list of values, not {preview(schema['enum'])}"
     for key in _NUMBERS:
         if key in schema and (not isinstance(schema[key], int | float) or isinstance(schema[key], bool)):
-            yield f".{key} must be a number, not {_shown(schema[key])}"
+            yield f".{key} must be a number, not {preview(schema[key])}"
     for key in _COUNTS:
         value = schema.get(key, 0)
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            yield f".{key} must be a whole number from 0, not {_shown(value)}"
+            yield f".{key} must be a non-negative integer, not {preview(value)}"
     if "pattern" in schema:
         try:
             re.compile(schema["pattern"])
         except (re.error, TypeError) as error:
-            yield f".pattern {_shown(schema['pattern'])} is no regular expression: {error}"
+            yield f".pattern {preview(schema['pattern'])} is not a regular expression: {error}"
 
 
 def _resolves(ref: Any, root: JsonObject) -> bool:
-    """A reference into the schema itself must lead somewhere; others are not followed."""
+    """True if a reference into the schema resolves; external references are not followed."""
     if not isinstance(ref, str):
         return False
-    if not ref.startswith("#/"):
-        return True
-    found: Any = root
-    for step in ref[2:].split("/"):
-        name = step.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, dict) or name not in found:
+    if ref.startswith("#/"):
+        try:
+            resolve_ref(ref, root)
+        except LookupError:
             return False
-        found = found[name]
     return True
 
 
-def _shown(value: Any) -> str:
-    text = orjson.dumps(value).decode()
-    return text if len(text) <= 60 else text[:57] + "…"
+def resolve_ref(ref: str, root: JsonObject) -> Any:
+    """The node that a local reference (`#` or `#/…`) points to. Raises LookupError."""
+    node: Any = root
+    for step in ref[2:].split("/") if len(ref) > 1 else ():
+        name = step.replace("~1", "/").replace("~0", "~")
+        if not isinstance(node, dict) or name not in node:
+            raise LookupError(ref)
+        node = node[name]
+    return node

@@ -1,1 +1,1 @@
-"""Debugging by classification: what was read of a run, its logs and its job, and which layer failed. It only reads."""
+"""Finds out which layer of a run failed, from its files, its logs and its job. Read-only."""

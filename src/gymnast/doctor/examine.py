@@ -1,4 +1,4 @@
-"""From what is to be looked at to the report: read, walk the steps, apply the rules, rank. It only reads."""
+"""Makes the diagnosis: reads facts, applies the rules, ranks the findings and lists the steps. Read-only."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.doctor.facts import Facts
-from gymnast.doctor.findings import Report
-from gymnast.doctor.kernel import killed_by_kernel
-from gymnast.doctor.ranking import ranked
+from gymnast.doctor.findings import Diagnosis
+from gymnast.doctor.kernel_log import find_kernel_kill
+from gymnast.doctor.ranking import rank
 from gymnast.doctor.read_failures import read_failures
-from gymnast.doctor.read_logs import LOG_SUFFIXES, logs_in, read_logs
+from gymnast.doctor.read_logs import LOG_NAME, find_logs, read_logs
 from gymnast.doctor.read_run import read_run
-from gymnast.doctor.rules.registry import findings_of, notes_of
+from gymnast.doctor.rules.registry import apply_rules, collect_notes
 from gymnast.doctor.scheduler import read_job
-from gymnast.doctor.steps import walk
+from gymnast.doctor.steps import make_steps
 from gymnast.errors import NotFoundError, UserError
 from gymnast.store.keyset import KeySet
 from gymnast.store.paths import RunPaths
@@ -28,18 +28,20 @@ if TYPE_CHECKING:
     from gymnast.doctor.facts import JobFacts, ProbeFacts, RunFacts
     from gymnast.doctor.findings import Finding
 
-_OTHERS = (
+_RUN_FILE_SUFFIXES = (
     *("_run.json", "_materialized_inputs.jsonl", "_failures.jsonl", "_aggregate_metrics.json", ".jsonl.done"),
     *("_reward_profiling.jsonl", "_agent_metrics.json", "_profile_summary.json", ".lock", ".sock"),
 )
-_FINISH: Final = re.compile(r"-\d+-finish\.log$")
-"""The log of the job that merges what workers left."""
-_AGAIN: Final = re.compile(r"(?:run )?the same (?:collect )?command (?:again )?with --resume|run again with --resume")
+_MERGE_LOG: Final = re.compile(r"-\d+-finish\.log$")
+"""The log of the job that merges the workers' output."""
+_RESUME_COMMAND: Final = re.compile(
+    r"(?:run )?the same (?:collect )?command (?:again )?with --resume|run again with --resume"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """What is to be looked at. Any of it may be missing."""
+class Target:
+    """What to examine. Every part is optional."""
 
     run: RunPaths | None = None
     logs: tuple[Path, ...] = ()
@@ -48,91 +50,91 @@ class Subject:
     live: dict[str, Any] | None = None
     stacks: tuple[dict[str, Any], ...] = ()
     requests: tuple[dict[str, Any], ...] = ()
-    """What a serve has not answered yet, the longest wait first."""
+    """Open requests of a `serve`, the longest wait first."""
     servers: tuple[ProbeFacts, ...] = ()
     probes: tuple[ProbeFacts, ...] = ()
     stuck_after_s: float = 60.0
     name: str = field(default="")
 
 
-def subject_of(given: Path | None, logs: Iterable[Path] = (), **more: Any) -> Subject:
-    """What a path means: a run by any of its files, one log file, or a folder with logs and perhaps one run."""
-    log_files = [path for named in logs for path in (logs_in(named) if named.is_dir() else [named])]
-    if given is None:
-        return Subject(logs=tuple(log_files), **more)
-    if given.is_dir():
-        run = _run_in(given)
-        return Subject(run, tuple(dict.fromkeys((*logs_in(given), *log_files))), name=str(given), **more)
-    paths = _run_of(given)
+def find_target(path: Path | None, logs: Iterable[Path] = (), **options: Any) -> Target:
+    """Resolve a path: a run by any of its files, a log file, or a folder with logs and at most one run."""
+    log_files = [path for named in logs for path in (find_logs(named) if named.is_dir() else [named])]
+    if path is None:
+        return Target(logs=tuple(log_files), **options)
+    if path.is_dir():
+        run = _run_in(path)
+        return Target(run, tuple(dict.fromkeys((*find_logs(path), *log_files))), name=str(path), **options)
+    paths = _run_of(path)
     if paths is not None:
-        return Subject(paths, tuple(dict.fromkeys((*_logs_of(paths), *log_files))), name=str(paths.output), **more)
-    if given.is_file():
-        _refuse_dataset(given)
-        return Subject(logs=(given, *log_files), name=str(given), **more)
-    beside = _logs_of(RunPaths(given))  # a command that refused to start leaves no run, but perhaps what it said
-    if beside or log_files:
-        return Subject(logs=tuple(dict.fromkeys((*beside, *log_files))), name=str(given), **more)
+        return Target(paths, tuple(dict.fromkeys((*_logs_of(paths), *log_files))), name=str(paths.output), **options)
+    if path.is_file():
+        _reject_dataset(path)
+        return Target(logs=(path, *log_files), name=str(path), **options)
+    siblings = _logs_of(RunPaths(path))  # a command that failed to start leaves no run, but perhaps its output
+    if siblings or log_files:
+        return Target(logs=tuple(dict.fromkeys((*siblings, *log_files))), name=str(path), **options)
     raise NotFoundError(
-        f"there is no run and no log '{given}'", next="name a run's output file, a log file, or a folder of logs"
+        f"no run and no log at '{path}'", next="name a run's output file, a log file, or a folder of logs"
     )
 
 
-def examine(subject: Subject) -> Report:
-    """Doctor's answer."""
-    facts = read(subject)
-    finish = tuple(path for path in _logs_to_read(subject, facts.job) if _is_finish(path))
-    if finish and all(finding.is_symptom for finding in findings_of(facts)):
-        facts = replace(facts, logs=read_logs(_logs_to_read(subject, facts.job)))
-    if facts.run is None and not finish and not facts.logs.files and not facts.servers and facts.job is None:
+def examine(target: Target) -> Diagnosis:
+    """Diagnose a target."""
+    facts = read(target)
+    merge_logs = tuple(path for path in _logs_to_read(target, facts.job) if _is_merge_log(path))
+    if merge_logs and all(finding.is_symptom for finding in apply_rules(facts)):
+        facts = replace(facts, logs=read_logs(_logs_to_read(target, facts.job)))
+    if facts.run is None and not merge_logs and not facts.logs.files and not facts.servers and facts.job is None:
         raise NotFoundError(
-            facts.job_problem or f"there is nothing to look at in '{subject.name}': no run and no logs",
+            facts.job_problem or f"nothing to examine in '{target.name}': no run and no logs",
             next="name a run's output file, a log file, or a folder of logs",
         )
-    findings = [_for_its_command(finding, facts.run) for finding in ranked(findings_of(facts), facts)]
-    return Report(
-        facts.subject,
+    findings = [_name_command(finding, facts.run) for finding in rank(apply_rules(facts), facts)]
+    return Diagnosis(
+        facts.target,
         tuple(findings),
-        tuple(notes_of(facts)),
-        walk(facts, findings),
+        tuple(collect_notes(facts)),
+        make_steps(facts, findings),
         _counts(facts.run),
-        subject.stacks or tuple(row for row in subject.requests if row["in_stage_s"] >= subject.stuck_after_s),
+        target.stacks or tuple(row for row in target.requests if row["in_stage_s"] >= target.stuck_after_s),
     )
 
 
-def read(subject: Subject) -> Facts:
-    """Everything that is to be known. What a merge job said is left out: it tells of what workers left undone."""
-    job = read_job(subject.job) if subject.job is not None else None
+def read(target: Target) -> Facts:
+    """Read all facts. Leaves out the logs of merge jobs, which only report what workers left undone."""
+    job = read_job(target.job) if target.job is not None else None
     problem = None
-    if subject.job is not None and job is None:
-        problem = f"job {subject.job}: neither scontrol, sacct nor squeue knows it here"
-    run = read_run(subject.run, subject.data) if subject.run is not None else None
+    if target.job is not None and job is None:
+        problem = f"job {target.job} is unknown to scontrol, sacct and squeue on this host"
+    run = read_run(target.run, target.data) if target.run is not None else None
     return Facts(
-        subject.name or (f"job {subject.job}" if subject.job else "what is running"),
+        target.name or (f"job {target.job}" if target.job else "what is running"),
         time.time(),
         run,
-        read_logs(path for path in _logs_to_read(subject, job) if not _is_finish(path)),
+        read_logs(path for path in _logs_to_read(target, job) if not _is_merge_log(path)),
         job,
         problem,
-        killed_by_kernel(run) if run is not None else None,
-        subject.probes,
-        subject.servers,
-        subject.live,
-        subject.stacks,
-        subject.requests,
-        subject.stuck_after_s,
+        find_kernel_kill(run) if run is not None else None,
+        target.probes,
+        target.servers,
+        target.live,
+        target.stacks,
+        target.requests,
+        target.stuck_after_s,
     )
 
 
-def _logs_to_read(subject: Subject, job: JobFacts | None) -> tuple[Path, ...]:
-    return tuple(dict.fromkeys((*subject.logs, *(job.log_files if job is not None else ()))))
+def _logs_to_read(target: Target, job: JobFacts | None) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys((*target.logs, *(job.log_files if job is not None else ()))))
 
 
-def _is_finish(log: Path) -> bool:
-    return _FINISH.search(log.name) is not None
+def _is_merge_log(log: Path) -> bool:
+    return _MERGE_LOG.search(log.name) is not None
 
 
 def endpoints_of(paths: RunPaths) -> list[str]:
-    """The policy endpoints that a run's failures name."""
+    """The policy endpoints named in a run's failures."""
     failures = read_failures(paths.failures, KeySet())
     models = (group for group in failures.groups if group.kind.startswith("model"))
     return list(dict.fromkeys(example.endpoint for group in models for example in group.examples if example.endpoint))
@@ -141,28 +143,30 @@ def endpoints_of(paths: RunPaths) -> list[str]:
 def _counts(run: RunFacts | None) -> dict[str, int]:
     if run is None:
         return {}
-    missing = {"lost": 0, "owed": run.lost} if run.is_going_on else {"lost": run.lost}
+    missing = {"lost": 0, "owed": run.lost} if run.is_active else {"lost": run.lost}
     return {"requested": run.requested, "scored": run.scored, **missing, "failed attempts": run.failure_lines}
 
 
-def _for_its_command(finding: Finding, run: RunFacts | None) -> Finding:
-    """A run in chunks is gone on with by the command that began it."""
+def _name_command(finding: Finding, run: RunFacts | None) -> Finding:
+    """A run in chunks is resumed with the command that started it."""
     if run is None or not run.is_chunked:
         return finding
-    return replace(finding, action=_AGAIN.sub("run the same gymnast submit command with --resume", finding.action))
+    return replace(
+        finding, action=_RESUME_COMMAND.sub("run the same gymnast submit command with --resume", finding.action)
+    )
 
 
-def _run_of(given: Path) -> RunPaths | None:
-    for suffix in _OTHERS:
-        if given.name.endswith(suffix):
-            return _existing(given.with_name(given.name.removesuffix(suffix) + ".jsonl"))
-    if given.suffix == ".jsonl":
-        return _existing(given) if not given.is_file() or _has_records(given) else None
-    return _existing(given.with_name(given.name + ".jsonl")) if not given.is_file() else None
+def _run_of(path: Path) -> RunPaths | None:
+    for suffix in _RUN_FILE_SUFFIXES:
+        if path.name.endswith(suffix):
+            return _existing(path.with_name(path.name.removesuffix(suffix) + ".jsonl"))
+    if path.suffix == ".jsonl":
+        return _existing(path) if not path.is_file() or _has_records(path) else None
+    return _existing(path.with_name(path.name + ".jsonl")) if not path.is_file() else None
 
 
 def _has_records(output: Path) -> bool:
-    """Whether a file is the output of a run: other files of one are beside it, or its first line has a reward."""
+    """True if a file is the output of a run: it has sibling files of a run, or its first line has a reward."""
     paths = RunPaths(output)
     if any(path != output for path in paths.existing()):
         return True
@@ -171,12 +175,12 @@ def _has_records(output: Path) -> bool:
     return not first.strip() or b'"reward"' in first
 
 
-def _refuse_dataset(given: Path) -> None:
-    if given.suffix == ".jsonl":
+def _reject_dataset(path: Path) -> None:
+    if path.suffix == ".jsonl":
         raise UserError(
-            "this is no run: its rows have no reward, and no other file of a run is beside it",
-            where=str(given),
-            next=f"name a run's output file; a dataset is checked with gymnast check rows {given} --against ENV",
+            "not a run: its rows have no reward, and there are no sibling files of a run",
+            where=str(path),
+            next=f"name a run's output file; to check a dataset: gymnast check rows {path} --against ENV",
         )
 
 
@@ -186,7 +190,7 @@ def _existing(output: Path) -> RunPaths | None:
 
 
 def _run_in(folder: Path) -> RunPaths | None:
-    """The one run of a folder, or None."""
+    """The only run in a folder, or None."""
     marks = ("_run.json", "_materialized_inputs.jsonl")
     stems = {path.name.removesuffix(mark) for mark in marks for path in folder.glob(f"*{mark}")}
     if len(stems) > 1:
@@ -199,17 +203,17 @@ def _run_in(folder: Path) -> RunPaths | None:
 
 
 def _logs_of(paths: RunPaths) -> list[Path]:
-    """The run's own log folder, and logs beside it that have its name."""
+    """The logs in the run's log folder, and sibling logs with its name."""
     stem = paths.output.stem
-    beside = [path for path in paths.output.parent.glob(f"{stem}*") if LOG_SUFFIXES.search(path.name)]
-    own = logs_in(paths.logs) if paths.logs.is_dir() else []
-    return [*own, *sorted(path for path in beside if path.is_file() and not _is_events(path))]
+    siblings = [path for path in paths.output.parent.glob(f"{stem}*") if LOG_NAME.search(path.name)]
+    own = find_logs(paths.logs) if paths.logs.is_dir() else []
+    return [*own, *sorted(path for path in siblings if path.is_file() and not _is_events(path))]
 
 
 def _is_events(path: Path) -> bool:
-    """What `collect --json` prints is no log: it says of every retried attempt that it failed."""
+    """True for the output of `collect --json`, which is not a log: it reports every retried attempt as failed."""
     try:
         with path.open("rb") as stream:
             return stream.read(16).startswith(b'{"type":"run_')
     except OSError:
-        return False  # reading it as a log will say why
+        return False  # reading it as a log will report why

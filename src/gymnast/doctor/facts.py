@@ -1,4 +1,4 @@
-"""What was read, as plain values: the run's files, its logs, its job, what is running now. Rules see nothing else."""
+"""Facts as plain values: the run's files, its logs, its job, what is running now. Rules see nothing else."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from gymnast.store.manifest import RunState
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gymnast.doctor.schema_diff import FieldDifference
+    from gymnast.doctor.schema_diff import FieldDiff
     from gymnast.store.manifest import Manifest
+    from gymnast.types.failure import FailureKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class FailureExample:
-    """One failed attempt, as its record tells it."""
+    """One failed attempt, from its record."""
 
     line: int
     key: str
@@ -46,14 +47,14 @@ class FailureExample:
 class FailureGroup:
     """Failed attempts of one kind and flavor."""
 
-    kind: str
+    kind: FailureKind
     flavor: str
     attempts: int = 0
     lost: int = 0
-    """Rollouts that are not scored and whose last attempt ended so."""
+    """Unscored rollouts whose last attempt is in this group."""
     examples: list[FailureExample] = field(default_factory=list)
     bodies: Counter[str] = field(default_factory=Counter)
-    """What was said, numbers left out, by how often; the most common ones only."""
+    """Counts of messages without numbers, for the most common ones."""
     instances: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -74,8 +75,8 @@ class PlanFacts:
     keyless: int = 0
     crc32: int = 0
     modified_at: float = 0.0
-    tools: bool = False
-    """Whether any row offers tools."""
+    has_tools: bool = False
+    """True if any row has tools."""
 
 
 @dataclass(slots=True)
@@ -84,32 +85,32 @@ class RecordFacts:
 
     lines: int = 0
     scored: int = 0
-    """Different rollouts."""
+    """Distinct rollouts."""
     duplicates: int = 0
     duplicate_keys: list[str] = field(default_factory=list)
     unplanned: int = 0
     missing_keys: list[str] = field(default_factory=list)
-    """The first planned rollouts that have neither a reward nor a failure."""
+    """The first planned rollouts without reward and failure."""
     missing: int = 0
     damaged: list[tuple[int, str]] = field(default_factory=list)
     is_torn: bool = False
-    """The last line has no end."""
+    """The last line is incomplete."""
     reward_min: float = 0.0
     reward_max: float = 0.0
     without_usage: int = 0
     overflowed: int = 0
-    """Ended without a word because the context was full."""
+    """Without any output because the context was full."""
     truncated: int = 0
-    """Cut off at the output limit."""
+    """Truncated at the output limit."""
     empty: int = 0
-    """Whole answers without a word and without a tool call."""
+    """Complete responses without text and tool call."""
     empty_keys: list[str] = field(default_factory=list)
     unextracted: int = 0
-    """Those in whose answer the verifier found no answer, where it says so."""
+    """Rollouts in whose response the verifier extracted no answer, if it reports that."""
     bad_arguments: int = 0
-    """Rollouts in which arguments of a tool call were no JSON."""
+    """Rollouts with a tool call whose arguments are not JSON."""
     unowned_tools: Counter[str] = field(default_factory=Counter)
-    """Tools that were offered to the model and that nobody has, by rollouts that called them."""
+    """Offered tools that no environment has, by number of rollouts that called them."""
     repaired: int = 0
     """Damaged lines that a resume moved aside."""
     modified_at: float = 0.0
@@ -117,12 +118,12 @@ class RecordFacts:
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """The file that the plan was made from, as it is now."""
+    """The file that the plan was made from, in its current state."""
 
     path: str
     exists: bool
     changed: bool | None = None
-    """None where that cannot be told."""
+    """None if unknown."""
     modified_at: float = 0.0
     detail: str = ""
 
@@ -142,13 +143,13 @@ class RunFacts:
     source: SourceFacts | None
     is_running: bool
     free_bytes: int | None = None
-    """On the file system of the output, now."""
+    """Currently, on the file system of the output."""
     first_failure_at: float | None = None
     last_failure_at: float | None = None
-    schema: list[FieldDifference] = field(default_factory=list)
-    """The first refused row, field by field."""
+    schema: list[FieldDiff] = field(default_factory=list)
+    """The first rejected row, field by field."""
     is_chunked: bool = False
-    """Planned for many workers: whoever planned it has ended, and nobody need hold its lock."""
+    """Planned for many workers: the planning process has ended, so the lock may be free."""
 
     @property
     def requested(self) -> int:
@@ -162,18 +163,18 @@ class RunFacts:
 
     @property
     def lost(self) -> int:
-        """Rollouts that were asked for and are not scored."""
+        """Requested rollouts that are not scored."""
         return max(0, self.requested - self.scored)
 
     @property
-    def is_going_on(self) -> bool:
-        """Somebody works on it, or workers may still come: what is not scored is owed, not lost."""
+    def is_active(self) -> bool:
+        """A process works on it, or workers may still start: unscored rollouts are owed, not lost."""
         is_open = self.manifest is not None and self.manifest.state is RunState.RUNNING
         return self.is_running or (self.is_chunked and is_open)
 
     @property
     def unexplained(self) -> int:
-        """Lost rollouts without a failure record of their own."""
+        """Lost rollouts without a failure record."""
         return max(0, self.lost - sum(group.lost for group in self.failures))
 
     @property
@@ -196,7 +197,7 @@ class Hit:
 
 @dataclass(slots=True)
 class LoggedException:
-    """Tracebacks that end alike."""
+    """Tracebacks that end with the same exception."""
 
     type: str
     message: str
@@ -204,12 +205,12 @@ class LoggedException:
     frame: str
     count: int = 1
     is_noise: bool = False
-    """Cancellations, and whatever came after the program was told to end."""
+    """Cancellations, and whatever follows a shutdown request."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedUserError:
-    """A message of ours with its where and next."""
+    """One of our own error messages, with its where and next."""
 
     what: Quote
     where: str
@@ -218,13 +219,13 @@ class LoggedUserError:
 
 @dataclass(slots=True)
 class ComponentDeath:
-    """A component of a job that ended before the work did, as its companion or the job's script says."""
+    """A component of a job that ended before the work, as reported by its sidecar or the job script."""
 
     component: str
-    said: Quote
+    message: Quote
     log: str = ""
     """Its own log."""
-    last_words: Quote | None = None
+    last_output: Quote | None = None
 
 
 @dataclass(slots=True)
@@ -242,12 +243,12 @@ class LogFacts:
 
     @property
     def real_exceptions(self) -> list[LoggedException]:
-        return [found for found in self.exceptions if not found.is_noise]
+        return [exception for exception in self.exceptions if not exception.is_noise]
 
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What the scheduler says of a job."""
+    """What the scheduler reports about a job."""
 
     id: str
     state: str
@@ -255,43 +256,43 @@ class JobFacts:
     exit_code: str
     fields: dict[str, str]
     source: str
-    """The command that told."""
+    """The command that reported it."""
     log_files: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeFacts:
-    """A page that was asked for."""
+    """The result of a request to a server or endpoint."""
 
     name: str
     url: str
     ok: bool
-    said: str
+    detail: str
     models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that was read."""
+    """All facts."""
 
-    subject: str
+    target: str
     now: float
     run: RunFacts | None = None
     logs: LogFacts = field(default_factory=LogFacts)
     job: JobFacts | None = None
     job_problem: str | None = None
     kernel: str | None = None
-    """The kernel's line about killing the collecting process."""
+    """The kernel's log line about killing the collecting process."""
     probes: tuple[ProbeFacts, ...] = ()
     servers: tuple[ProbeFacts, ...] = ()
-    """Instances of a serve."""
+    """Instances of a running `serve`."""
     live: dict[str, Any] | None = None
-    """What a running collection says of itself."""
+    """The status of a running collection."""
     stacks: tuple[dict[str, Any], ...] = ()
     requests: tuple[dict[str, Any], ...] = ()
-    """What a serve has not answered yet, the longest wait first."""
+    """Open requests of a `serve`, the longest wait first."""
     stuck_after_s: float = 60.0
-    """How long a wait of a running attempt may be."""
+    """How long a running attempt may wait before it counts as stuck."""
 
     @property
     def lost(self) -> int:
@@ -302,14 +303,14 @@ class Facts:
         return self.run.unexplained if self.run is not None else 0
 
     @property
-    def is_whole(self) -> bool:
-        """A run of which every rollout is scored: whatever its logs say did no harm."""
+    def is_complete(self) -> bool:
+        """True if every rollout is scored, so that nothing in the logs did harm."""
         return self.run is not None and self.run.requested > 0 and self.run.lost == 0
 
-    def groups(self, *kinds: str) -> list[FailureGroup]:
-        """Failed attempts of these kinds."""
+    def groups(self, *kinds: FailureKind) -> list[FailureGroup]:
+        """The failure groups of these kinds."""
         return [group for group in (self.run.failures if self.run is not None else ()) if group.kind in kinds]
 
     def hit(self, *signatures: str) -> Hit | None:
-        """The first of these signatures that the logs show."""
+        """The first of these signatures found in the logs."""
         return next((self.logs.hits[name] for name in signatures if name in self.logs.hits), None)

@@ -1,4 +1,4 @@
-"""What doctor says: findings with their evidence, notes that blame nobody, and the report that holds both."""
+"""What doctor reports: findings with their evidence, notes about harmless oddities, and the diagnosis with both."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from gymnast.types.failure import Layer
 
 QUOTE_LIMIT: Final = 300
-"""Characters of a quoted line."""
-_LONGEST_READ: Final = 20_000
+"""Maximum length of a quoted line."""
+_MAX_READ: Final = 20_000
 
 
 class Confidence(StrEnum):
-    """How sure a finding is."""
+    """How certain a finding is."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -27,7 +27,7 @@ class Confidence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One thing that was seen, and where: a line of a file, records by key, a count."""
+    """One observation and where it was made: a line of a file, records by key, a count."""
 
     what: str
     file: str | None = None
@@ -37,8 +37,8 @@ class Evidence:
     quote: str | None = None
 
     @property
-    def place(self) -> str:
-        """`file:line`, as far as that is known."""
+    def location(self) -> str:
+        """`file:line`, as far as known."""
         if self.file is None:
             return ""
         return self.file if self.line is None else f"{self.file}:{self.line}"
@@ -46,10 +46,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong."""
+    """One fault."""
 
     id: str
-    """The rule, and its anchor in docs/debugging/rules.md."""
+    """The rule's id, and its anchor in docs/debugging/rules.md."""
     layer: Layer
     symptom: str
     cause: str
@@ -57,18 +57,18 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     confidence: Confidence = Confidence.HIGH
     lost: int = 0
-    """Rollouts that are not scored because of this."""
+    """Rollouts not scored because of this."""
     affected: int = 0
-    """Rollouts that are scored, but perhaps not rightly."""
+    """Rollouts that are scored, but perhaps incorrectly."""
     is_symptom: bool = False
-    """Says what is missing, not why: any finding that says why goes first."""
+    """States what is missing, not why: ranked after any finding that explains it."""
     weight: int = 0
-    """Which goes first of findings that cost the same: the heavier."""
+    """Breaks ties between findings with the same cost: heavier first."""
     explains: frozenset[str] = frozenset()
-    """Findings that this one is the cause of."""
+    """Ids of findings that this one causes."""
     ruled_out: tuple[str, ...] = ()
     follows: str = ""
-    """The finding that is the cause of this one."""
+    """Id of the finding that causes this one."""
 
     @property
     def docs(self) -> str:
@@ -79,7 +79,7 @@ class Finding:
             "id": self.id,
             "layer": self.layer.value,
             "symptom": self.symptom,
-            "evidence": [_evidence_json(seen) for seen in self.evidence],
+            "evidence": [_evidence_json(evidence) for evidence in self.evidence],
             "cause": self.cause,
             "next": self.action,
             "confidence": self.confidence.value,
@@ -93,42 +93,42 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something odd that is no fault: said, so that nobody has to wonder, and nothing is to be changed."""
+    """An oddity that is not a fault, mentioned so that it does not raise questions."""
 
     id: str
     text: str
 
 
 class StepState(StrEnum):
-    """How a step of looking ended."""
+    """How an examination step ended."""
 
     OK = "ok"
     FOUND = "found"
     SKIPPED = "skipped"
-    """There was nothing to look at."""
+    """There was nothing to examine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One of the eight steps, and what it saw."""
+    """One of the eight examination steps and its observations."""
 
     number: int
     name: str
     state: StepState
-    saw: tuple[str, ...]
+    observations: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """Doctor's answer."""
+class Diagnosis:
+    """Doctor's result."""
 
-    subject: str
+    target: str
     findings: tuple[Finding, ...]
     notes: tuple[Note, ...]
     steps: tuple[Step, ...]
     counts: dict[str, int] = field(default_factory=dict)
     stuck: tuple[dict[str, Any], ...] = ()
-    """Attempts of a running collection, oldest first, with their stacks."""
+    """Stuck attempts of a running collection, oldest first, with their stacks."""
 
     @property
     def is_healthy(self) -> bool:
@@ -136,32 +136,32 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "subject": self.subject,
+            "subject": self.target,
             "healthy": self.is_healthy,
             "counts": self.counts,
             "findings": [finding.as_json() for finding in self.findings],
             "notes": [{"id": note.id, "text": note.text} for note in self.notes],
             "steps": [
-                {"number": step.number, "name": step.name, "state": step.state.value, "saw": list(step.saw)}
+                {"number": step.number, "name": step.name, "state": step.state.value, "saw": list(step.observations)}
                 for step in self.steps
             ],
             "stuck": list(self.stuck),
         }
 
 
-def _evidence_json(seen: Evidence) -> dict[str, Any]:
-    found = {
-        "what": seen.what,
-        "file": seen.file,
-        "line": seen.line,
-        "keys": list(seen.keys) or None,
-        "count": seen.count,
-        "quote": seen.quote,
+def _evidence_json(evidence: Evidence) -> dict[str, Any]:
+    fields = {
+        "what": evidence.what,
+        "file": evidence.file,
+        "line": evidence.line,
+        "keys": list(evidence.keys) or None,
+        "count": evidence.count,
+        "quote": evidence.quote,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def quoted(text: str, limit: int = QUOTE_LIMIT) -> str:
-    """`text` on one line, without keys and passwords, cut where it gets long."""
-    line = Redactor(Scrubber()).text(" ".join(text[:_LONGEST_READ].split()))
+def quote_line(text: str, limit: int = QUOTE_LIMIT) -> str:
+    """`text` on one line, with secrets redacted, cut to `limit` characters."""
+    line = Redactor(Scrubber()).text(" ".join(text[:_MAX_READ].split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,6 +1,6 @@
-"""Lines that are no fault and yet matter when logs are read: beginnings, ends, advice, load; and the needles.
+"""Log lines that are not faults but matter for reading logs: starts, shutdowns, advice, load; and the keywords.
 
-`NEEDLES` are the bytes without which no line can match a signature or a marker.
+Every line that matches a signature or a marker contains one of the `KEYWORDS`.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ SHUTDOWN: Final = re.compile(
     rb"received signal 15|got sigterm|sigterm received|shutting down|CANCELLED AT"
     rb"|Application shutdown complete|KeyboardInterrupt)"
 )
-"""What comes after this in a log may be the consequence of being told to end."""
+"""Later lines may be consequences of the shutdown."""
 STARTED: Final = re.compile(
     rb"Started server process|startup complete|API server version|collecting \d+ rollouts|Started a local Ray instance"
 )
-"""And this begins anew, in a log that several invocations wrote."""
+"""A new start, in a log shared by several invocations."""
 ADVICE: Final = re.compile(rb"(?i:common causes|can cause|\bconsider\b|potential root causes|this may be caused)")
-"""Lines that tell what might be are no evidence that it is."""
+"""Advice about possible causes is not evidence of them."""
 SATURATED: Final = re.compile(rb"Running: (\d+) reqs, Waiting: (\d+) reqs")
-"""vLLM under full load: no fault."""
+"""vLLM under full load: not a fault."""
 BOUNDARY: Final = re.compile(
     rb"\[request-boundary\] rollout=\S+ to=.{1,200}? at=.{1,300}? (?:status=[45]\d\d|failure=)"
 )
-"""A call that crossed a boundary and was answered badly, or not at all."""
+"""A call across a boundary that got an error reply or none."""
 REQUEUED: Final = re.compile(rb"CANCELLED AT \S+ DUE TO JOB REQUEUE")
-"""The job goes back into the queue: its steps end, and nobody cancelled it."""
+"""The job is requeued: its steps end, but it was not cancelled."""
 JOB_CANCELLED: Final = re.compile(rb"\*\*\* JOB \S+ ON \S+ CANCELLED AT (?!\S+ DUE TO JOB REQUEUE)")
-"""The job itself, not only a step of it."""
-NEEDLES: Final = (
+"""The job itself was cancelled, not only a step."""
+KEYWORDS: Final = (
     *(b"error", b"traceback", b"kill", b"cancelled", b"memory", b"fail", b"space left", b"quota", b"read-only"),
     *(b"too many open", b"already", b"refuse", b"not found", b"not_found", b"no such", b"inner server", b"missing"),
     *(b"unprocessable", b"unauthorized", b"grammar", b"outlines", b"denied", b"ready within", b"timed out"),
@@ -41,4 +41,4 @@ NEEDLES: Final = (
     *(b"boundary]", b"waiting:", b"started server", b"startup complete", b"api server version", b"collecting "),
     *(b"started a local", b"unsupported"),
 )
-"""In small letters and without digits."""
+"""In lower case and without digits."""

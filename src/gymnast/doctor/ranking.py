@@ -1,4 +1,4 @@
-"""Which finding goes first: causes before symptoms, then rollouts lost, confidence, weight. And what is ruled out."""
+"""Ranks findings: causes before symptoms, then by rollouts lost, confidence and weight. Lists what is ruled out."""
 
 from __future__ import annotations
 
@@ -6,46 +6,48 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence
-from gymnast.types.failure import Layer
+from gymnast.types.failure import FailureKind, Layer
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts
     from gymnast.doctor.findings import Evidence, Finding
 
-_CERTAINTY: Final = {Confidence.HIGH: 2, Confidence.MEDIUM: 1, Confidence.LOW: 0}
-_MOST_RULED_OUT: Final = 6
+_CONFIDENCE_RANK: Final = {Confidence.HIGH: 2, Confidence.MEDIUM: 1, Confidence.LOW: 0}
+_MAX_RULED_OUT: Final = 6
 
 
-def ranked(found: list[Finding], facts: Facts) -> list[Finding]:
-    """The findings in the order in which to look at them, the first being the answer."""
-    merged = _merged(found)
+def rank(findings: list[Finding], facts: Facts) -> list[Finding]:
+    """The findings, the most likely root cause first."""
+    merged = _merge(findings)
     ids = {finding.id for finding in merged}
     explained = {name for finding in merged for name in finding.explains if name in ids and name != finding.id}
-    credited = [_credited(finding, merged) for finding in merged]
-    order = sorted(credited, key=lambda finding: _place(finding, explained))
+    charged = [_add_consequences(finding, merged) for finding in merged]
+    order = sorted(charged, key=lambda finding: _sort_key(finding, explained))
     return [
         replace(finding, ruled_out=ruled_out(finding, facts), follows=_cause_of(finding, order)) for finding in order
     ]
 
 
 def _cause_of(finding: Finding, order: list[Finding]) -> str:
-    """The finding before this one that explains it, if there is one."""
+    """The id of an earlier finding that explains this one, if any."""
     before = order[: order.index(finding)]
     return next((other.id for other in before if finding.id in other.explains), "")
 
 
-def _merged(found: list[Finding]) -> list[Finding]:
-    """One finding for each id: what several rules say of one thing counts once, with all the evidence."""
+def _merge(findings: list[Finding]) -> list[Finding]:
+    """One finding per id, with the evidence of all rules that reported it."""
     by_id: dict[str, Finding] = {}
-    for finding in found:
+    for finding in findings:
         other = by_id.get(finding.id)
         if other is None:
             by_id[finding.id] = finding
             continue
-        first, second = sorted((finding, other), key=lambda one: (-one.lost, -_CERTAINTY[one.confidence], -one.weight))
+        first, second = sorted(
+            (finding, other), key=lambda same: (-same.lost, -_CONFIDENCE_RANK[same.confidence], -same.weight)
+        )
         by_id[finding.id] = replace(
             first,
-            evidence=_together(first.evidence, second.evidence),
+            evidence=_join_evidence(first.evidence, second.evidence),
             weight=max(first.weight, second.weight),
             affected=max(first.affected, second.affected),
             explains=first.explains | second.explains,
@@ -53,55 +55,63 @@ def _merged(found: list[Finding]) -> list[Finding]:
     return list(by_id.values())
 
 
-def _together(first: tuple[Evidence, ...], second: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
-    """Both, a line of a file only once."""
-    seen = {(shown.place, shown.quote) for shown in first if shown.line is not None}
-    return (*first, *(shown for shown in second if shown not in first and (shown.place, shown.quote) not in seen))
+def _join_evidence(first: tuple[Evidence, ...], second: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    """Both, without duplicate lines."""
+    known = {(evidence.location, evidence.quote) for evidence in first if evidence.line is not None}
+    new = (item for item in second if item not in first and (item.location, item.quote) not in known)
+    return (*first, *new)
 
 
-def _credited(finding: Finding, others: list[Finding]) -> Finding:
-    """A cause is charged with what its consequences cost. A symptom's loss may have several causes: it is nobody's."""
+def _add_consequences(finding: Finding, others: list[Finding]) -> Finding:
+    """Charge a cause with the losses of its consequences, except of symptoms, which may have several causes."""
     lost = max((other.lost for other in others if other.id in finding.explains and not other.is_symptom), default=0)
     return replace(finding, lost=max(finding.lost, lost))
 
 
-def _place(finding: Finding, explained: set[str]) -> tuple[bool, bool, int, int, int, int]:
+def _sort_key(finding: Finding, explained: set[str]) -> tuple[bool, bool, int, int, int, int]:
     return (
         finding.is_symptom,
         finding.id in explained,
         -finding.lost,
-        -_CERTAINTY[finding.confidence],
+        -_CONFIDENCE_RANK[finding.confidence],
         -finding.weight,
         -finding.affected,
     )
 
 
 def ruled_out(finding: Finding, facts: Facts) -> tuple[str, ...]:
-    """The other layers that the evidence speaks against."""
-    against = [(layer, said) for layer, said in _clear(facts) if layer is not finding.layer]
-    return tuple(f"{layer.value}: {said}" for layer, said in against)[:_MOST_RULED_OUT]
+    """The other layers that the evidence clears."""
+    cleared = [(layer, reason) for layer, reason in _cleared_layers(facts) if layer is not finding.layer]
+    return tuple(f"{layer.value}: {reason}" for layer, reason in cleared)[:_MAX_RULED_OUT]
 
 
-def _clear(facts: Facts) -> list[tuple[Layer, str]]:
-    """What can be said in favor of each layer."""
-    found: list[tuple[Layer, str]] = []
+def _cleared_layers(facts: Facts) -> list[tuple[Layer, str]]:
+    """Layers that appear healthy, with the reason."""
+    cleared: list[tuple[Layer, str]] = []
     run, logs = facts.run, facts.logs
     heavy = {"oom_kill", "time_limit", "disk_full", "fd_limit", "port_taken", "job_cancelled", "process_killed"}
     if logs.lines and not heavy & logs.hits.keys():
-        found.append((Layer.INFRA, f"no kill, disk, port or limit lines among {logs.lines} lines of logs"))
+        cleared.append((Layer.INFRA, f"no kill, disk, port or limit messages in {logs.lines} log lines"))
     if facts.job is not None and facts.job.state in {"RUNNING", "COMPLETED"}:
-        found.append((Layer.INFRA, f"job {facts.job.id} is {facts.job.state}"))
+        cleared.append((Layer.INFRA, f"job {facts.job.id} is {facts.job.state}"))
     if facts.probes and all(probe.ok for probe in facts.probes):
-        found.append((Layer.MODEL_SERVING, "the endpoint answers /models now"))
+        cleared.append((Layer.MODEL_SERVING, "the endpoint currently answers /models"))
     if run is None:
-        return found
+        return cleared
     kinds = {group.kind for group in run.failures if group.lost}
     if run.scored and not any(kind.startswith("model_") for kind in kinds):
-        found.append((Layer.MODEL_SERVING, f"{run.scored} rollouts are scored and no lost one failed on a model call"))
+        cleared.append(
+            (Layer.MODEL_SERVING, f"{run.scored} rollouts are scored, and no lost one failed in a model call")
+        )
     if run.scored and not any(kind.startswith(("verif", "judge", "seed", "tool")) for kind in kinds):
-        found.append((Layer.VERIFIER, f"{run.scored} rollouts were verified and none was lost on verifying"))
+        cleared.append((Layer.VERIFIER, f"{run.scored} rollouts were verified, and none was lost in verification"))
     if run.source is not None and run.source.changed is False:
-        found.append((Layer.CACHE_RESUME, "the input file is the one the run was planned from"))
-    if run.plan is not None and not kinds & {"bad_row", "verify_rejected", "seed_rejected", "agent_rejected"}:
-        found.append((Layer.DATA_SCHEMA, "no row was refused"))
-    return found
+        cleared.append((Layer.CACHE_RESUME, "the input file is the one the run was planned from"))
+    if run.plan is not None and not kinds & {
+        FailureKind.BAD_ROW,
+        FailureKind.VERIFY_REJECTED,
+        FailureKind.SEED_REJECTED,
+        FailureKind.AGENT_REJECTED,
+    }:
+        cleared.append((Layer.DATA_SCHEMA, "no row was rejected"))
+    return cleared

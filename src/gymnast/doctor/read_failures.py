@@ -1,6 +1,6 @@
-"""The failures file: attempts grouped by kind and flavor, with examples, and which rollouts each group cost.
+"""Reads the failures file: groups attempts by kind and flavor, with examples and the rollouts that each group cost.
 
-Records of NeMo Gym, which have a failure class and no `failure` object, are read as well.
+Also reads NeMo Gym's records, which have a failure class but no `failure` object.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 
 from gymnast.doctor.facts import FailureExample, FailureGroup
 from gymnast.store.records import record_file
-from gymnast.types.failure import KINDS
+from gymnast.types.failure import KINDS, FailureKind
 from gymnast.types.task import ATTEMPT_INDEX, FAILURE_CLASS, JUDGE_ERROR, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 
 if TYPE_CHECKING:
@@ -23,43 +23,50 @@ if TYPE_CHECKING:
 
     from gymnast.store.keyset import KeySet
 
-_MOST_EXAMPLES: Final = 5
-_MOST_BODIES: Final = 50
-_FOREIGN: Final = {
-    "judge_failed": "judge_failed",
-    "remote_agent_error": "agent_reported",
-    "kill_shaped": "worker_died",
-    "timeout_exceeded": "rollout_timeout",
-    "skipped": "cancelled",
-    "transient": "model_error",
-    "legitimate": "agent_reported",
+_MAX_EXAMPLES: Final = 5
+_MAX_BODIES: Final = 50
+_NEMO_GYM_KINDS: Final = {
+    "judge_failed": FailureKind.JUDGE_FAILED,
+    "remote_agent_error": FailureKind.AGENT_REPORTED,
+    "kill_shaped": FailureKind.WORKER_DIED,
+    "timeout_exceeded": FailureKind.ROLLOUT_TIMEOUT,
+    "skipped": FailureKind.CANCELLED,
+    "transient": FailureKind.MODEL_ERROR,
+    "legitimate": FailureKind.AGENT_REPORTED,
 }
-"""NeMo Gym's failure classes as kinds."""
+"""NeMo Gym's failure classes, as kinds."""
 _GRAMMAR: Final = re.compile(
     r"(?i)grammar|outlines|guidance|guided|json[ _]?schema|(?:tool|function).{0,60}schema"
     r"|schema.{0,60}(?:tool|function)"
 )
-_GRAMMAR_ENGINE: Final = re.compile(r"(?i)grammar|outlines|guidance")
-"""Where an endpoint calls a refused schema its own error, only the engines' names tell."""
+_GRAMMAR_BACKEND: Final = re.compile(r"(?i)grammar|outlines|guidance")
+"""If an endpoint reports a refused schema as a server error, only the backends' names identify it."""
 _OVERFLOW: Final = re.compile(
     r"(?i)context length|maximum model length|too many tokens|max_model_len|longer than the max"
 )
 _SIGKILL: Final = re.compile(r"SIGKILL|exit code -9\b|\b137\b|out of memory", re.IGNORECASE)
-_WORK_DIED: Final = re.compile(r"WorkCrashedError|worker process (?:ended|is gone)")
-_CUT: Final = re.compile(r"(?i)unexpected end of data|stream ended|broke off|EOF while parsing")
+_WORK_DIED: Final = re.compile(r"Work(?:er)?CrashedError|worker process (?:ended|is gone)")
+_TRUNCATED_REPLY: Final = re.compile(r"(?i)unexpected end of data|stream ended|broke off|EOF while parsing")
 _NO_SUCH_PATH: Final = re.compile(
     r"(?i)^\W*(?:detail\W+not found\W*|404 page not found|cannot post .*|not found\W*|<.*|)$"
 )
 _JUDGE_MODEL: Final = re.compile(
     r"\bmodel_(unreachable|timeout|overloaded|rate_limited|error|bad_reply|auth|not_found)\b"
 )
-_RAISING: Final = frozenset(
-    {"model_error", "model_bad_reply", "verifier_error", "agent_error", "tool_error", "seed_error"}
+_ERROR_KINDS: Final = frozenset(
+    {
+        FailureKind.MODEL_ERROR,
+        FailureKind.MODEL_BAD_REPLY,
+        FailureKind.VERIFIER_ERROR,
+        FailureKind.AGENT_ERROR,
+        FailureKind.TOOL_ERROR,
+        FailureKind.SEED_ERROR,
+    }
 )
 
 
 class FailedDetail(msgspec.Struct):
-    """What a record says of a failure."""
+    """The failure in a record."""
 
     kind: str
     stage: str = ""
@@ -90,12 +97,12 @@ class FailedAttempt(msgspec.Struct):
 
     @property
     def detail(self) -> FailedDetail:
-        return self.failure or _foreign(self)
+        return self.failure or _nemo_gym_detail(self)
 
 
 @dataclass(slots=True)
 class Failures:
-    """What the file holds."""
+    """The content of the failures file."""
 
     groups: list[FailureGroup] = field(default_factory=list)
     lines: int = 0
@@ -103,100 +110,100 @@ class Failures:
     first_at: float | None = None
     last_at: float | None = None
     settled: set[int] = field(default_factory=set)
-    """Packed keys of rollouts that are not scored and have a failure."""
+    """Packed keys of unscored rollouts that have a failure."""
     attempts: list[tuple[int, FailedAttempt]] = field(default_factory=list)
-    """With their lines, where only some rollouts were wanted."""
+    """The selected attempts with their line numbers, if a selection was given."""
 
 
-def read_failures(path: Path, scored: KeySet, wanted: Callable[[RolloutKey], bool] | None = None) -> Failures:
-    """The attempts that failed; if only some rollouts are wanted, theirs one by one."""
-    found = Failures()
-    groups: dict[tuple[str, str], FailureGroup] = {}
+def read_failures(path: Path, scored: KeySet, selects: Callable[[RolloutKey], bool] | None = None) -> Failures:
+    """Read the failed attempts; with `selects`, also list those of the selected rollouts."""
+    failures = Failures()
+    groups: dict[tuple[FailureKind, str], FailureGroup] = {}
     last: dict[int, FailureGroup] = {}
     decoder = msgspec.json.Decoder(FailedAttempt)
     records = record_file(path)
     if not records.exists():
-        return found
+        return failures
     with records.open() as stream:
         for number, raw in enumerate(stream, 1):
             if not raw.strip():
                 continue
-            found.lines += 1
+            failures.lines += 1
             try:
                 line = decoder.decode(raw)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                found.damaged.append((number, str(error))) if len(found.damaged) < _MOST_EXAMPLES else None
+                failures.damaged.append((number, str(error))) if len(failures.damaged) < _MAX_EXAMPLES else None
                 continue
-            if wanted is not None and not wanted(line.key):
+            if selects is not None and not selects(line.key):
                 continue
             detail, key = line.detail, line.key
             group = _group_of(detail, groups)
-            _add(group, detail, number, key)
-            _note_time(found, detail)
+            _add_attempt(group, detail, number, key)
+            _record_time(failures, detail)
             if key.packed not in scored:
                 last[key.packed] = group
-            if wanted is not None:
-                found.attempts.append((number, line))
+            if selects is not None:
+                failures.attempts.append((number, line))
     for group in last.values():
         group.lost += 1
-    found.settled = set(last)
-    found.groups = sorted(groups.values(), key=lambda group: (-group.lost, -group.attempts))
-    return found
+    failures.settled = set(last)
+    failures.groups = sorted(groups.values(), key=lambda group: (-group.lost, -group.attempts))
+    return failures
 
 
-def flavor_of(kind: str, message: str, body: str) -> str:
-    """What tells attempts of one kind apart where that leads to another cause."""
-    if kind in _RAISING:
-        return _how_it_raised(kind, message, body)
-    if kind == "model_rejected":
+def flavor_of(kind: FailureKind, message: str, body: str) -> str:
+    """Distinguishes attempts of one kind that have different causes."""
+    if kind in _ERROR_KINDS:
+        return _error_flavor(kind, message, body)
+    if kind == FailureKind.MODEL_REJECTED:
         return "overflow" if _OVERFLOW.search(body) else "grammar" if _GRAMMAR.search(body) else ""
-    if kind == "model_not_found":
+    if kind == FailureKind.MODEL_NOT_FOUND:
         return "path" if _NO_SUCH_PATH.match(body.strip()) else ""
-    if kind == "judge_failed":
-        asked = _JUDGE_MODEL.search(f"{message} {body}")
-        return "" if asked is None else "settings" if asked[1] in {"auth", "not_found"} else "endpoint"
-    if kind in {"worker_died", "instance_died"}:
+    if kind == FailureKind.JUDGE_FAILED:
+        match = _JUDGE_MODEL.search(f"{message} {body}")
+        return "" if match is None else "settings" if match[1] in {"auth", "not_found"} else "endpoint"
+    if kind in {FailureKind.WORKER_DIED, FailureKind.INSTANCE_DIED}:
         return "killed" if _SIGKILL.search(message) else ""
     return ""
 
 
-def _how_it_raised(kind: str, message: str, body: str) -> str:
-    if kind == "model_error" and _GRAMMAR_ENGINE.search(body):
+def _error_flavor(kind: FailureKind, message: str, body: str) -> str:
+    if kind == FailureKind.MODEL_ERROR and _GRAMMAR_BACKEND.search(body):
         return "grammar"
-    if kind == "model_bad_reply" and _CUT.search(message):
+    if kind == FailureKind.MODEL_BAD_REPLY and _TRUNCATED_REPLY.search(message):
         return "cut"
     if not kind.startswith("model") and _WORK_DIED.search(body):
         return "crashed"
-    return "empty" if "zero-length" in body[:200] else _emptiness(body)
+    return "empty" if "zero-length" in body[:200] else _body_flavor(body)
 
 
-def _emptiness(body: str) -> str:
+def _body_flavor(body: str) -> str:
     text = body.strip().strip("\"'")
     if text in {"", "b''", "null", "None", "Internal Server Error"}:
         return "empty"
     return "html" if text[:100].lstrip().startswith("<") else ""
 
 
-def _foreign(line: FailedAttempt) -> FailedDetail:
+def _nemo_gym_detail(line: FailedAttempt) -> FailedDetail:
     name = line.failure_class or ""
-    said = line.judge_error or (line.error if isinstance(line.error, str) else orjson.dumps(line.error).decode())
-    kind = name if name in KINDS else _FOREIGN.get(name, "agent_reported")
-    return FailedDetail(kind, message=f"{name}: {said}", body=said if said != "null" else "")
+    text = line.judge_error or (line.error if isinstance(line.error, str) else orjson.dumps(line.error).decode())
+    kind = name if name in KINDS else _NEMO_GYM_KINDS.get(name, FailureKind.AGENT_REPORTED)
+    return FailedDetail(kind, message=f"{name}: {text}", body=text if text != "null" else "")
 
 
-def _group_of(detail: FailedDetail, groups: dict[tuple[str, str], FailureGroup]) -> FailureGroup:
-    kind = detail.kind if detail.kind in KINDS else "unknown"  # of a newer Gymnast, perhaps
+def _group_of(detail: FailedDetail, groups: dict[tuple[FailureKind, str], FailureGroup]) -> FailureGroup:
+    kind = FailureKind(detail.kind)
     flavor = flavor_of(kind, detail.message, detail.body or "")
     return groups.setdefault((kind, flavor), FailureGroup(kind, flavor))
 
 
-def _add(group: FailureGroup, detail: FailedDetail, number: int, key: RolloutKey) -> None:
+def _add_attempt(group: FailureGroup, detail: FailedDetail, number: int, key: RolloutKey) -> None:
     group.attempts += 1
     group.instances[detail.instance or ""] += 1
-    said = re.sub(r"[0-9]+", "0", (detail.body or detail.message)[:200])
-    if said in group.bodies or len(group.bodies) < _MOST_BODIES:
-        group.bodies[said] += 1
-    if len(group.examples) < _MOST_EXAMPLES:
+    text = re.sub(r"[0-9]+", "0", (detail.body or detail.message)[:200])
+    if text in group.bodies or len(group.bodies) < _MAX_BODIES:
+        group.bodies[text] += 1
+    if len(group.examples) < _MAX_EXAMPLES:
         group.examples.append(
             FailureExample(
                 number,
@@ -212,7 +219,7 @@ def _add(group: FailureGroup, detail: FailedDetail, number: int, key: RolloutKey
         )
 
 
-def _note_time(found: Failures, detail: FailedDetail) -> None:
+def _record_time(failures: Failures, detail: FailedDetail) -> None:
     if detail.started_at:
-        found.first_at = min(found.first_at or detail.started_at, detail.started_at)
-        found.last_at = max(found.last_at or 0.0, detail.started_at)
+        failures.first_at = min(failures.first_at or detail.started_at, detail.started_at)
+        failures.last_at = max(failures.last_at or 0.0, detail.started_at)

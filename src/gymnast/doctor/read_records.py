@@ -1,4 +1,4 @@
-"""The plan and the scored records of a run, each in one pass: counts, keys, what is odd about rewards and replies."""
+"""Reads the plan and the scored records of a run in one pass each: counts, keys, odd rewards and responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-_FEW: Final = 5
+_MAX_EXAMPLES: Final = 5
 _NOT_FOUND: Final = re.compile(rb'\\"detail\\": ?\\"Not Found\\"')
 _BAD_ARGUMENTS: Final = b"Invalid tool call arguments"
 _NOT_EXTRACTED: Final = b'extracted_answer":null'
@@ -42,7 +42,7 @@ class _Response(msgspec.Struct):
     incomplete_details: _Incomplete | None = None
 
 
-class _Metered(msgspec.Struct):
+class _ModelUsage(msgspec.Struct):
     unmetered_calls: int = 0
     output_tokens: int = 0
 
@@ -52,26 +52,26 @@ class _Scored(msgspec.Struct):
     task: int = msgspec.field(name=TASK_INDEX)
     rollout: int = msgspec.field(name=ROLLOUT_INDEX)
     response: _Response | None = None
-    metered: _Metered | None = msgspec.field(name=MODEL_USAGE, default=None)
+    model_usage: _ModelUsage | None = msgspec.field(name=MODEL_USAGE, default=None)
 
 
 @dataclass(slots=True)
 class Records:
-    """The facts, and which rollouts they are about."""
+    """The facts about the records, and their rollouts."""
 
     facts: RecordFacts = field(default_factory=RecordFacts)
     keys: KeySet = field(default_factory=KeySet)
 
 
 def read_records(path: Path) -> Records | None:
-    """The scored records; None where the file is not there."""
-    records = record_file(path)
-    if not records.exists():
+    """Read the scored records; None if the file does not exist."""
+    file = record_file(path)
+    if not file.exists():
         return None
-    found = Records()
-    facts, decoder = found.facts, msgspec.json.Decoder(_Scored)
+    records = Records()
+    facts, decoder = records.facts, msgspec.json.Decoder(_Scored)
     raw = b"\n"
-    with records.open() as stream:
+    with file.open() as stream:
         for number, raw in enumerate(stream, 1):
             if not raw.strip():
                 continue
@@ -79,41 +79,41 @@ def read_records(path: Path) -> Records | None:
             try:
                 record = decoder.decode(raw)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                if len(facts.damaged) < _FEW:
+                if len(facts.damaged) < _MAX_EXAMPLES:
                     facts.damaged.append((number, str(error)))
                 continue
-            _count(found, record, raw)
+            _count(records, record, raw)
     facts.is_torn = not raw.endswith(b"\n")
-    facts.modified_at = records.modified_at()
+    facts.modified_at = file.modified_at()
     aside = path.with_name(path.name + ".damaged")
     facts.repaired = aside.read_bytes().count(b"\n") if aside.exists() else 0
-    return found
+    return records
 
 
-def _count(found: Records, record: _Scored, raw: bytes) -> None:
-    facts, key = found.facts, RolloutKey(record.task, record.rollout)
-    if key.packed in found.keys:
+def _count(records: Records, record: _Scored, raw: bytes) -> None:
+    facts, key = records.facts, RolloutKey(record.task, record.rollout)
+    if key.packed in records.keys:
         facts.duplicates += 1
-        if len(facts.duplicate_keys) < _FEW:
+        if len(facts.duplicate_keys) < _MAX_EXAMPLES:
             facts.duplicate_keys.append(str(key))
         return
-    found.keys.add(key.packed)
+    records.keys.add(key.packed)
     is_first = facts.scored == 0
     facts.scored += 1
     facts.reward_min = record.reward if is_first else min(facts.reward_min, record.reward)
     facts.reward_max = record.reward if is_first else max(facts.reward_max, record.reward)
-    _count_reply(facts, record)
+    _count_response(facts, record)
     facts.unextracted += _NOT_EXTRACTED in raw
-    if record.response is not None and record.response.incomplete_details is None and _is_wordless(raw):
+    if record.response is not None and record.response.incomplete_details is None and _is_empty(raw):
         facts.empty += 1
-        if len(facts.empty_keys) < _FEW:
+        if len(facts.empty_keys) < _MAX_EXAMPLES:
             facts.empty_keys.append(str(key))
     if b"function_call_output" in raw:
         _count_tools(facts, raw)
 
 
-def _is_wordless(raw: bytes) -> bool:
-    """Whether a trajectory has neither a word for the user nor a tool call. Most are seen to have at a glance."""
+def _is_empty(raw: bytes) -> bool:
+    """True if a trajectory has neither text for the user nor a tool call. A cheap test comes first."""
     if b'"output_text"' in raw and not any(empty in raw for empty in _NO_TEXT):
         return False
     output = orjson.loads(raw)["response"].get("output")
@@ -124,10 +124,10 @@ def _is_wordless(raw: bytes) -> bool:
     return not any(str(part.get("text") if isinstance(part, dict) else part).strip() for part in parts)
 
 
-def _count_reply(facts: RecordFacts, record: _Scored) -> None:
+def _count_response(facts: RecordFacts, record: _Scored) -> None:
     response = record.response
     usage = response.usage if response is not None else None
-    if usage is None or (record.metered is not None and record.metered.unmetered_calls):
+    if usage is None or (record.model_usage is not None and record.model_usage.unmetered_calls):
         facts.without_usage += 1
     if response is not None and response.incomplete_details is not None:
         if usage is None or not usage.output_tokens:
@@ -140,12 +140,12 @@ def _count_tools(facts: RecordFacts, raw: bytes) -> None:
     facts.bad_arguments += _BAD_ARGUMENTS in raw
     if not _NOT_FOUND.search(raw):
         return
-    for name in _unowned(orjson.loads(raw)):
+    for name in _unowned_tools(orjson.loads(raw)):
         facts.unowned_tools[name] += 1
 
 
-def _unowned(record: Any) -> set[str]:
-    """The tools of a trajectory that were answered with "Not Found"."""
+def _unowned_tools(record: Any) -> set[str]:
+    """The called tools of a trajectory whose reply was "Not Found"."""
     items = (record.get("response") or {}).get("output") or []
     names = {item.get("call_id"): item.get("name") for item in items if item.get("type") == "function_call"}
     missing = (
@@ -157,7 +157,7 @@ def _unowned(record: Any) -> set[str]:
 
 
 def read_plan(path: Path, records: Records | None, settled: Collection[int]) -> PlanFacts | None:
-    """The materialized inputs; what of them has no outcome, and what has one without being planned, is noted."""
+    """Read the materialized inputs. Adds to `records` the planned rollouts without outcome, and unplanned ones."""
     if not path.exists():
         return None
     facts, planned, tasks = PlanFacts(modified_at=path.stat().st_mtime), KeySet(), KeySet()
@@ -167,7 +167,7 @@ def read_plan(path: Path, records: Records | None, settled: Collection[int]) -> 
         for raw in stream:
             facts.rows += 1
             facts.crc32 = zlib.crc32(raw, facts.crc32)
-            facts.tools = facts.tools or (b'"tools":' in raw and _NO_TOOLS not in raw)
+            facts.has_tools = facts.has_tools or (b'"tools":' in raw and _NO_TOOLS not in raw)
             key = key_of_line(raw.rstrip(b"\r\n"))
             if key is None:
                 facts.keyless += 1
@@ -176,11 +176,11 @@ def read_plan(path: Path, records: Records | None, settled: Collection[int]) -> 
             tasks.add(key.task)
             if records is not None and key.packed not in records.keys and key.packed not in settled:
                 missing += 1
-                if len(missing_keys) < _FEW:
+                if len(missing_keys) < _MAX_EXAMPLES:
                     missing_keys.append(str(key))
     facts.tasks = len(tasks)
     if records is not None:
         records.facts.missing, records.facts.missing_keys = missing, missing_keys
-        both = facts.rows - facts.keyless - missing - sum(1 for packed in settled if packed in planned)
-        records.facts.unplanned = max(0, len(records.keys) - both)
+        matched = facts.rows - facts.keyless - missing - sum(1 for packed in settled if packed in planned)
+        records.facts.unplanned = max(0, len(records.keys) - matched)
     return facts

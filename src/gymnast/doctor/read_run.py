@@ -1,4 +1,4 @@
-"""A run from its files: ours, or one that NeMo Gym wrote, which has no manifest. Any of them may be missing."""
+"""Reads a run from its files: ours, or NeMo Gym's, which has no manifest. Any file may be missing."""
 
 from __future__ import annotations
 
@@ -11,30 +11,36 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gymnast.config.roots import HUB
+from gymnast.config.roots import BUILTIN
 from gymnast.doctor.facts import RunFacts, SourceFacts
 from gymnast.doctor.read_failures import Failures, read_failures
 from gymnast.doctor.read_records import Records, read_plan, read_records
-from gymnast.doctor.schema_diff import FieldDifference, compare, from_refusal
+from gymnast.doctor.schema_diff import FieldDiff, compare, parse_refusal
 from gymnast.errors import DataError
 from gymnast.store.chunk_layout import ChunkLayout
-from gymnast.store.chunk_look import is_worked_on
+from gymnast.store.chunk_state import has_recent_heartbeat
 from gymnast.store.keys import key_of_line
 from gymnast.store.keyset import KeySet
 from gymnast.store.lines import numbered_lines
 from gymnast.store.lock import is_locked
 from gymnast.store.manifest import Manifest, read_manifest
+from gymnast.types.failure import FailureKind
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import FailureGroup
     from gymnast.store.paths import RunPaths
 
-_REFUSED: Final = ("verify_rejected", "seed_rejected", "agent_rejected", "model_rejected")
+_REJECTED: Final = (
+    FailureKind.VERIFY_REJECTED,
+    FailureKind.SEED_REJECTED,
+    FailureKind.AGENT_REJECTED,
+    FailureKind.MODEL_REJECTED,
+)
 
 
 def read_run(paths: RunPaths, data: Path | None = None) -> RunFacts:
-    """What the files of a run say. `data` is the input file, where the run itself does not name it."""
-    manifest, problem = _manifest(paths)
+    """Read the files of a run. `data`: the input file, if the run does not name it."""
+    manifest, problem = _read_manifest(paths)
     records = read_records(paths.output)
     failures = read_failures(paths.failures, records.keys if records is not None else KeySet())
     plan = read_plan(paths.materialized_inputs, records, failures.settled)
@@ -47,34 +53,32 @@ def read_run(paths: RunPaths, data: Path | None = None) -> RunFacts:
         failures.groups,
         failures.lines,
         _profile_rows(paths),
-        _source(manifest, data, paths),
-        is_locked(paths.lock) or is_worked_on(ChunkLayout.of(paths), time.time()),
+        _read_source(manifest, data, paths),
+        is_locked(paths.lock) or has_recent_heartbeat(ChunkLayout.of(paths), time.time()),
         _free_bytes(paths.output.parent),
         failures.first_at,
         failures.last_at,
         is_chunked=ChunkLayout.of(paths).is_planned,
     )
-    _note_damage(failures, records)
-    run.schema = read_refusal(paths, failures.groups, manifest)
+    _add_damage(failures, records)
+    run.schema = read_rejection(paths, failures.groups, manifest)
     return run
 
 
-def read_refusal(
-    paths: RunPaths, groups: list[FailureGroup], manifest: Manifest | None = None
-) -> list[FieldDifference]:
-    """The row of the first refusal, field by field."""
-    refused = next((group for group in groups if group.kind in _REFUSED), None)
-    return _schema(paths, manifest or _manifest(paths)[0], refused) if refused is not None else []
+def read_rejection(paths: RunPaths, groups: list[FailureGroup], manifest: Manifest | None = None) -> list[FieldDiff]:
+    """The first rejected row, field by field."""
+    rejected = next((group for group in groups if group.kind in _REJECTED), None)
+    return _diff_row(paths, manifest or _read_manifest(paths)[0], rejected) if rejected is not None else []
 
 
-def _manifest(paths: RunPaths) -> tuple[Manifest | None, str | None]:
+def _read_manifest(paths: RunPaths) -> tuple[Manifest | None, str | None]:
     try:
         return read_manifest(paths.manifest), None
     except DataError as error:
         return None, error.what
 
 
-def _note_damage(failures: Failures, records: Records | None) -> None:
+def _add_damage(failures: Failures, records: Records | None) -> None:
     if records is not None:
         records.facts.damaged += failures.damaged
 
@@ -87,18 +91,18 @@ def _profile_rows(paths: RunPaths) -> int | None:
 
 
 def _free_bytes(folder: Path) -> int | None:
-    """What may still be written there; 0 also where no further file may be made."""
+    """The free space; 0 also if no more files can be created."""
     try:
-        found = os.statvfs(folder)
+        stats = os.statvfs(folder)
     except OSError:
         return None
-    return 0 if found.f_files and not found.f_favail else found.f_bavail * found.f_frsize
+    return 0 if stats.f_files and not stats.f_favail else stats.f_bavail * stats.f_frsize
 
 
 # --- the input file --------------------------------------------------------------------------------------------------
 
 
-def _source(manifest: Manifest | None, data: Path | None, paths: RunPaths) -> SourceFacts | None:
+def _read_source(manifest: Manifest | None, data: Path | None, paths: RunPaths) -> SourceFacts | None:
     if data is None and manifest is None:
         return None
     path = data if data is not None else Path(str(manifest.source.get("path", "")) if manifest is not None else "")
@@ -125,7 +129,7 @@ def _digest(path: Path) -> str:
 
 
 def _rows_not_in(source: Path, plan: Path) -> int:
-    """How many rows of a file no planned row was made from: planned rows have what theirs had, and more."""
+    """The number of rows that are not in the plan. Planned rows have the fields of their source row and more."""
     planned = {_identity(line) for _, line in numbered_lines(plan)}
     return sum(_identity(line) not in planned for _, line in numbered_lines(source) if line.strip())
 
@@ -136,26 +140,30 @@ def _identity(line: bytes) -> bytes:
     except orjson.JSONDecodeError:
         return b""
     params = row.get("responses_create_params") if isinstance(row, dict) else None
-    said = params.get("input") if isinstance(params, dict) else None
+    prompt = params.get("input") if isinstance(params, dict) else None
     own = {key: value for key, value in row.items() if not key.startswith("_ng_")} if isinstance(row, dict) else {}
     own.pop("agent_ref", None)
-    own["responses_create_params"] = said
+    own["responses_create_params"] = prompt
     return hashlib.blake2b(orjson.dumps(own, option=orjson.OPT_SORT_KEYS), digest_size=12).digest()
 
 
-# --- the refused row -------------------------------------------------------------------------------------------------
+# --- the rejected row ------------------------------------------------------------------------------------------------
 
 
-def _schema(paths: RunPaths, manifest: Manifest | None, refused: FailureGroup) -> list[FieldDifference]:
-    """The first refused row, field by field: against the environment's task, or else as the refusal tells it."""
-    example = refused.first
+def _diff_row(paths: RunPaths, manifest: Manifest | None, rejected: FailureGroup) -> list[FieldDiff]:
+    """The first rejected row, field by field: compared with the environment's task, or else from the error reply."""
+    example = rejected.first
     row = _planned_row(paths.materialized_inputs, example.key)
-    said = from_refusal(example.body, row)
-    model = _task_model(manifest, example.instance) if refused.kind in {"verify_rejected", "seed_rejected"} else None
+    reported = parse_refusal(example.body, row)
+    model = (
+        _task_model(manifest, example.instance)
+        if rejected.kind in {FailureKind.VERIFY_REJECTED, FailureKind.SEED_REJECTED}
+        else None
+    )
     if row is None or model is None:
-        return said
+        return reported
     fields = compare(row, model)
-    return fields if any(found.problem for found in fields) else said
+    return fields if any(field.problem for field in fields) else reported
 
 
 def _planned_row(plan: Path, key: str) -> dict[str, Any] | None:
@@ -163,21 +171,21 @@ def _planned_row(plan: Path, key: str) -> dict[str, Any] | None:
         return None
     for _, line in numbered_lines(plan):
         if str(key_of_line(line)) == key:
-            found: dict[str, Any] = orjson.loads(line)
-            return found
+            row: dict[str, Any] = orjson.loads(line)
+            return row
     return None
 
 
 def _task_model(manifest: Manifest | None, instance: str) -> Any:
-    """The task of a shipped environment. Code that did not ship with us is not run to look at a failure."""
+    """The task model of a builtin environment. Other code is not executed for a diagnosis."""
     settings = manifest.settings.get(instance) if manifest is not None else None
     implementation = settings.get("implementation") if isinstance(settings, dict) else None
-    if not isinstance(implementation, str) or not (HUB / implementation / "app.py").is_file():
+    if not isinstance(implementation, str) or not (BUILTIN / implementation / "app.py").is_file():
         return None
-    name = f"gymnast.hub.{implementation.replace('/', '.')}.app"
+    name = f"gymnast.builtin.{implementation.replace('/', '.')}.app"
     try:
         __import__(name)
-    except Exception:  # noqa: BLE001 - a diagnosis goes on without what cannot be loaded
+    except Exception:  # noqa: BLE001 - the diagnosis continues without it
         return None
     members = vars(sys.modules[name]).values()
     servers = [member for member in members if isinstance(member, type) and member.__module__ == name]

@@ -1,4 +1,4 @@
-"""The report as lines for people."""
+"""Renders the diagnosis as text."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gymnast.doctor.findings import Evidence, Finding, Report
+    from gymnast.doctor.findings import Diagnosis, Evidence, Finding
 
-_MOST_FINDINGS: Final = 5
-_MOST_EVIDENCE: Final = 8
-_MOST_SAW: Final = 8
-_MOST_KEYS: Final = 6
+_MAX_FINDINGS: Final = 5
+_MAX_EVIDENCE: Final = 8
+_MAX_OBSERVATIONS: Final = 8
+_MAX_KEYS: Final = 6
 
 
-def lines_of(report: Report, *, with_steps: bool = False) -> Iterator[str]:
-    """What is printed."""
+def render_diagnosis(diagnosis: Diagnosis, *, with_steps: bool = False) -> Iterator[str]:
+    """The lines to print."""
     if with_steps:
-        yield from _steps(report)
+        yield from _steps(diagnosis)
         yield ""
-    counts = ", ".join(f"{number} {name}" for name, number in report.counts.items())
-    yield f"{report.subject}: {counts}" if counts else report.subject
-    if report.is_healthy:
+    counts = ", ".join(f"{number} {name}" for name, number in diagnosis.counts.items())
+    yield f"{diagnosis.target}: {counts}" if counts else diagnosis.target
+    if diagnosis.is_healthy:
         yield "healthy: nothing to change"
-    causes = [finding for finding in report.findings if not finding.follows]
-    for number, finding in enumerate(causes[:_MOST_FINDINGS], 1):
+    causes = [finding for finding in diagnosis.findings if not finding.follows]
+    for number, finding in enumerate(causes[:_MAX_FINDINGS], 1):
         yield ""
         yield from _finding(number, finding)
         yield from (
-            f"   so also:    [{other.layer.value}] {other.symptom}"
-            for other in report.findings
+            f"   leads to:   [{other.layer.value}] {other.symptom}"
+            for other in diagnosis.findings
             if other.follows == finding.id
         )
-    if len(causes) > _MOST_FINDINGS:
+    if len(causes) > _MAX_FINDINGS:
         yield ""
-        yield f"… and {len(causes) - _MOST_FINDINGS} more: --json has them all"
-    for note in report.notes:
+        yield f"… and {len(causes) - _MAX_FINDINGS} more; --json lists them all"
+    for note in diagnosis.notes:
         yield f"note: {note.text}"
-    yield from _stacks(report)
+    yield from _stacks(diagnosis)
 
 
-def _stacks(report: Report) -> Iterator[str]:
-    """What stands at the same place in the code is shown once."""
-    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for entry in report.stuck:
-        alike.setdefault(tuple(entry.get("frames") or ()), []).append(entry)
-    for frames, entries in alike.items():
+def _stacks(diagnosis: Diagnosis) -> Iterator[str]:
+    """Attempts with the same stack are shown together."""
+    by_stack: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for entry in diagnosis.stuck:
+        by_stack.setdefault(tuple(entry.get("frames") or ()), []).append(entry)
+    for frames, entries in by_stack.items():
         first = entries[0]
-        keys = " ".join(str(entry["key"]) for entry in entries[:_MOST_KEYS])
-        more = f" and {len(entries) - _MOST_KEYS} more" if len(entries) > _MOST_KEYS else ""
+        keys = " ".join(str(entry["key"]) for entry in entries[:_MAX_KEYS])
+        more = f" and {len(entries) - _MAX_KEYS} more" if len(entries) > _MAX_KEYS else ""
         at = " ".join(str(first.get(part) or "") for part in ("stage", "instance", "endpoint")).strip()
         yield ""
         yield f"{keys}{more} ({at}, {first.get('in_stage_s', 0):.0f} s), stack, innermost last:"
-        yield from (f"    {frame}" for frame in frames or ["(no frame: its process has not told of it yet)"])
+        yield from (f"    {frame}" for frame in frames or ["(no frame: its process has not reported it yet)"])
 
 
-def _steps(report: Report) -> Iterator[str]:
-    for step in report.steps:
+def _steps(diagnosis: Diagnosis) -> Iterator[str]:
+    for step in diagnosis.steps:
         yield f"{step.number} {step.name}: {step.state.value}"
-        yield from (f"    {said}" for said in step.saw[:_MOST_SAW])
+        yield from (f"    {text}" for text in step.observations[:_MAX_OBSERVATIONS])
 
 
 def _finding(number: int, finding: Finding) -> Iterator[str]:
@@ -70,14 +70,14 @@ def _finding(number: int, finding: Finding) -> Iterator[str]:
     yield f"   cause:      {finding.cause}"
     yield f"   next:       {finding.action}"
     yield f"   confidence: {finding.confidence.value} ({cost}{finding.docs})"
-    yield from (f"   evidence:   {_evidence(seen)}" for seen in finding.evidence[:_MOST_EVIDENCE])
+    yield from (f"   evidence:   {_evidence(evidence)}" for evidence in finding.evidence[:_MAX_EVIDENCE])
     if number == 1:
-        yield from (f"   ruled out:  {said}" for said in finding.ruled_out)
+        yield from (f"   ruled out:  {reason}" for reason in finding.ruled_out)
 
 
-def _evidence(seen: Evidence) -> str:
-    parts = [seen.place, seen.what]
-    if seen.keys:
-        parts.append("rollouts " + " ".join(seen.keys))
+def _evidence(evidence: Evidence) -> str:
+    parts = [evidence.location, evidence.what]
+    if evidence.keys:
+        parts.append("rollouts " + " ".join(evidence.keys))
     text = " · ".join(part for part in parts if part)
-    return f"{text}\n                 > {seen.quote}" if seen.quote else text
+    return f"{text}\n                 > {evidence.quote}" if evidence.quote else text

@@ -1,4 +1,4 @@
-"""The story of a task as lines for people."""
+"""Renders the history of a task as text."""
 
 from __future__ import annotations
 
@@ -8,58 +8,64 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gymnast.doctor.task import RolloutStory, TaskStory
+    from gymnast.doctor.task_history import RolloutHistory, TaskHistory
 
 
-def lines_of_task(story: TaskStory) -> Iterator[str]:
-    """What is printed."""
-    yield f"{story.run}: task {story.task}"
-    if story.prompt:
-        yield f"  asked: {story.prompt}"
-    for rollout in story.rollouts:
+def render_task_history(history: TaskHistory) -> Iterator[str]:
+    """The lines to print."""
+    yield f"{history.run}: task {history.task}"
+    if history.prompt:
+        yield f"  prompt: {history.prompt}"
+    for rollout in history.rollouts:
         yield ""
         yield from _rollout(rollout)
     yield ""
-    for finding in story.findings[:1]:
+    for finding in history.findings[:1]:
         yield f"[{finding.layer.value}] {finding.symptom}"
         yield f"  cause:      {finding.cause}"
         yield f"  confidence: {finding.confidence.value} ({finding.docs})"
-        yield from (f"  evidence:   {seen.what}" for seen in finding.evidence if seen.what.startswith("schema of"))
-        logged = (seen for seen in finding.evidence if seen.file and seen.file.endswith(".log"))
-        yield from (f"  log:        {seen.place} {seen.what}\n                > {seen.quote}" for seen in logged)
-    yield f"next: {story.next}"
+        yield from (
+            f"  evidence:   {evidence.what}" for evidence in finding.evidence if evidence.what.startswith("schema of")
+        )
+        logged = (evidence for evidence in finding.evidence if evidence.file and evidence.file.endswith(".log"))
+        yield from (
+            f"  log:        {evidence.location} {evidence.what}\n                > {evidence.quote}"
+            for evidence in logged
+        )
+    yield f"next: {history.next}"
 
 
-def _rollout(rollout: RolloutStory) -> Iterator[str]:
-    number = len(rollout.attempts)
-    tries = f" after {number} failed attempt{'s' if number != 1 else ''}" if number else ""
+def _rollout(rollout: RolloutHistory) -> Iterator[str]:
+    count = len(rollout.attempts)
+    retries = f" after {count} failed attempt{'s' if count != 1 else ''}" if count else ""
     if rollout.reward is not None:
-        cut = f", cut off ({rollout.record_facts['incomplete']})" if rollout.record_facts.get("incomplete") else ""
-        yield f"{rollout.key} scored {rollout.reward:g}{tries}{cut} ({rollout.record})"
-        said = ", ".join(f"{name}={value!r}" for name, value in rollout.record_facts["verifier_said"].items())
-        if said:
-            yield f"  verifier: {said}"
+        reason = rollout.record_facts.get("incomplete")
+        truncated = f", truncated ({reason})" if reason else ""
+        yield f"{rollout.key} scored {rollout.reward:g}{retries}{truncated} ({rollout.record})"
+        fields = ", ".join(f"{name}={value!r}" for name, value in rollout.record_facts["verifier_said"].items())
+        if fields:
+            yield f"  verifier: {fields}"
     else:
-        yield f"{rollout.key} {rollout.state}{tries}"
+        yield f"{rollout.key} {rollout.state}{retries}"
     if rollout.running is not None and rollout.reward is None:
         now = rollout.running
-        waits = f"{now.get('instance') or now.get('agent', '')} {now.get('endpoint') or ''}".strip()
-        yield f"  now: at {now['stage']} for {waits}, since {now['in_stage_s']:.0f} s"
+        server = f"{now.get('instance') or now.get('agent', '')} {now.get('endpoint') or ''}".strip()
+        yield f"  now: in stage {now['stage']}, waiting for {server} for {now['in_stage_s']:.0f} s"
         yield from (f"    {frame}" for frame in now.get("frames") or ())
     for attempt in rollout.attempts:
         yield from _attempt(attempt)
 
 
 def _attempt(attempt: dict[str, Any]) -> Iterator[str]:
-    began = attempt.get("started_at")
-    when = time.strftime(" at %Y-%m-%d %H:%M:%S", time.localtime(began)) if began else ""
-    took = f", {attempt['seconds']:.1f} s" if attempt.get("seconds") else ""
-    places = (f"stage {attempt.get('stage', '?')}", attempt.get("instance"))
-    place = " · ".join(part for part in places if part)
-    yield f"  attempt {attempt['attempt'] + 1}{when}{took}: {attempt['kind']} · {place}"
+    started_at = attempt.get("started_at")
+    when = time.strftime(" at %Y-%m-%d %H:%M:%S", time.localtime(started_at)) if started_at else ""
+    duration = f", {attempt['seconds']:.1f} s" if attempt.get("seconds") else ""
+    parts = (f"stage {attempt.get('stage', '?')}", attempt.get("instance"))
+    location = " · ".join(part for part in parts if part)
+    yield f"  attempt {attempt['attempt'] + 1}{when}{duration}: {attempt['kind']} · {location}"
     yield f"    {attempt['at']}"
     yield f"    > {attempt['said']}"
     if attempt.get("body"):
-        yield f"    answered: {attempt['body']}"
+        yield f"    reply: {attempt['body']}"
     if attempt.get("chain"):
-        yield f"    through {' ← '.join(attempt['chain'])}"
+        yield f"    via {' ← '.join(attempt['chain'])}"

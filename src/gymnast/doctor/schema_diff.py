@@ -1,4 +1,4 @@
-"""A row against what an environment asks of it, field by field."""
+"""Compares a row with what an environment expects, field by field."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from pydantic import ValidationError
 
-from gymnast.doctor.findings import quoted
+from gymnast.doctor.findings import quote_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import BaseModel
 
-_MOST: Final = 30
+_MAX_FIELDS: Final = 30
 _ABSENT: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
-class FieldDifference:
-    """One field: what is asked, what the row has, and whether that fits."""
+class FieldDiff:
+    """One field: the expected type, the row's value, and the problem."""
 
     field: str
-    asked: str
-    has: str
+    expected: str
+    actual: str
     problem: str
-    """Empty if it fits."""
+    """Empty if the value is valid."""
 
     def __str__(self) -> str:
-        return f"{self.field}: asked {self.asked}, the row has {self.has}: {self.problem or 'fits'}"
+        return f"{self.field}: expected {self.expected}, the row has {self.actual}: {self.problem or 'fits'}"
 
 
-def compare(row: Mapping[str, Any], model: type[BaseModel]) -> list[FieldDifference]:
-    """The model's fields one by one, those that do not fit first."""
+def compare(row: Mapping[str, Any], model: type[BaseModel]) -> list[FieldDiff]:
+    """The model's fields, invalid ones first."""
     problems = _problems(row, model)
-    found = [
-        FieldDifference(name, _asked(model, name), _shown(row.get(name, _ABSENT)), problems.pop(name, ""))
+    fields = [
+        FieldDiff(name, _expected_type(model, name), _preview(row.get(name, _ABSENT)), problems.pop(name, ""))
         for name in model.model_fields
     ]
-    found += [FieldDifference(name, "?", _shown(_at(row, name)), said) for name, said in problems.items()]
-    return sorted(found, key=lambda difference: not difference.problem)[:_MOST]
+    fields += [FieldDiff(name, "?", _preview(_at(row, name)), problem) for name, problem in problems.items()]
+    return sorted(fields, key=lambda field: not field.problem)[:_MAX_FIELDS]
 
 
-def from_refusal(body: str, row: Mapping[str, Any] | None = None) -> list[FieldDifference]:
-    """What a 422 says itself: its `detail` names the fields. Also where only its text, as Python prints it, is left."""
-    found: list[FieldDifference] = []
-    for entry in _details(body)[:_MOST]:
-        place = [str(part) for part in entry.get("loc", ()) if part != "body"]
-        name = ".".join(place) or "(the body)"
+def parse_refusal(body: str, row: Mapping[str, Any] | None = None) -> list[FieldDiff]:
+    """Parse the `detail` of a 422 reply, which names the fields; also if only its Python repr is available."""
+    fields: list[FieldDiff] = []
+    for entry in _details(body)[:_MAX_FIELDS]:
+        location = [str(part) for part in entry.get("loc", ()) if part != "body"]
+        name = ".".join(location) or "(the body)"
         kind = str(entry.get("type", ""))
-        has = _ABSENT if kind == "missing" else entry.get("input", _at(row or {}, name))
-        asked = "a value" if kind == "missing" else kind.replace("_", " ")
-        found.append(FieldDifference(name, asked, _shown(has), str(entry.get("msg", "does not fit"))))
-    return found
+        actual = _ABSENT if kind == "missing" else entry.get("input", _at(row or {}, name))
+        expected = "a value" if kind == "missing" else kind.replace("_", " ")
+        fields.append(FieldDiff(name, expected, _preview(actual), str(entry.get("msg", "does not fit"))))
+    return fields
 
 
 def _details(body: str) -> list[dict[str, Any]]:
@@ -64,30 +64,32 @@ def _details(body: str) -> list[dict[str, Any]]:
         return []
     text = body[start : end + 1]
     try:
-        found = orjson.loads(text)
+        entries = orjson.loads(text)
     except orjson.JSONDecodeError:
         try:
-            found = ast.literal_eval(text)
+            entries = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return []
-    return [entry for entry in found if isinstance(entry, dict) and "loc" in entry] if isinstance(found, list) else []
+    if not isinstance(entries, list):
+        return []
+    return [entry for entry in entries if isinstance(entry, dict) and "loc" in entry]
 
 
 def _problems(row: Mapping[str, Any], model: type[BaseModel]) -> dict[str, str]:
     try:
         model.model_validate(row)
     except ValidationError as error:
-        found: dict[str, str] = {}
+        problems: dict[str, str] = {}
         for entry in error.errors(include_url=False, include_context=False):
-            place = entry["loc"]
-            name = str(place[0]) if place else "(the row)"
-            inner = ".".join(map(str, place[1:]))
-            found.setdefault(name, f"{entry['msg']}" + (f" (at {inner})" if inner else ""))
-        return found
+            location = entry["loc"]
+            name = str(location[0]) if location else "(the row)"
+            inner = ".".join(map(str, location[1:]))
+            problems.setdefault(name, f"{entry['msg']}" + (f" (at {inner})" if inner else ""))
+        return problems
     return {}
 
 
-def _asked(model: type[BaseModel], name: str) -> str:
+def _expected_type(model: type[BaseModel], name: str) -> str:
     field = model.model_fields[name]
     kind = getattr(field.annotation, "__name__", None)
     text = kind if kind and not getattr(field.annotation, "__args__", None) else str(field.annotation)
@@ -101,7 +103,7 @@ def _at(row: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _shown(value: Any) -> str:
+def _preview(value: Any) -> str:
     if value is _ABSENT:
         return "nothing"
-    return quoted(orjson.dumps(value, default=str).decode(), 60)
+    return quote_line(orjson.dumps(value, default=str).decode(), 60)

@@ -1,4 +1,4 @@
-"""What a verifier sees of an attempt: the task, the model's output in convenient forms, and the session."""
+"""What a verifier is given: the task, the model's output in convenient forms, and the session."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class Task(BaseModel):
-    """Base of an environment's task: the row fields it reads. Other fields of the row are ignored.
+    """Base class of an environment's task: the row fields it reads. Other fields are ignored.
 
-    What a field holds is shared with the record where its type is `Any`: read it, do not change it.
+    Values of fields typed `Any` are shared with the record: do not modify them.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Verdict(BaseModel):
-    """What `verify` returns: a finite reward and whatever else the environment reports of the attempt."""
+    """What `verify` returns: a finite reward, and whatever a subclass adds."""
 
     model_config = ConfigDict(extra="forbid")
     reward: FiniteFloat
@@ -37,7 +37,7 @@ SessionT = TypeVar("SessionT")
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the model made. `arguments` is None when the model's JSON could not be parsed into an object."""
+    """A tool call of the model. `arguments` is None if its JSON is not an object."""
 
     name: str
     arguments: dict[str, Any] | None
@@ -45,7 +45,7 @@ class ToolCall:
 
 
 class Attempt(Generic[TaskT, SessionT]):
-    """One attempt to be scored. The response is shared with the record: read it, do not change it."""
+    """One attempt to score. The response is shared with the record: do not modify it."""
 
     __slots__ = ("params", "response", "scope", "session", "task")
 
@@ -57,7 +57,7 @@ class Attempt(Generic[TaskT, SessionT]):
         self.response = response
         self.session = session
         self.scope = scope or Scope()
-        """What calls made for the attempt, e.g. of a judge, share: its identity, and the account of what they use."""
+        """Shared by calls made for the attempt, e.g. to a judge: its identity and its usage."""
 
     @property
     def output(self) -> list[JsonObject]:
@@ -67,17 +67,17 @@ class Attempt(Generic[TaskT, SessionT]):
 
     @property
     def text(self) -> str:
-        """All assistant text, concatenated. Reasoning is not part of it."""
-        return "".join(message_text(item) for item in self.output if _is_answer(item))
+        """All assistant text, concatenated, without reasoning."""
+        return "".join(message_text(item) for item in self.output if _is_assistant_message(item))
 
     @property
     def last_text(self) -> str:
-        """The text of the last assistant message, or nothing."""
-        return next((message_text(item) for item in reversed(self.output) if _is_answer(item)), "")
+        """The text of the last assistant message, or an empty string."""
+        return next((message_text(item) for item in reversed(self.output) if _is_assistant_message(item)), "")
 
     @property
     def tool_calls(self) -> list[ToolCall]:
-        """Every call the model made, in order."""
+        """All tool calls of the model, in order."""
         return [
             ToolCall(item["name"], parse_arguments(item["arguments"]), item["call_id"])
             for item in self.output
@@ -86,12 +86,12 @@ class Attempt(Generic[TaskT, SessionT]):
 
     @property
     def is_incomplete(self) -> bool:
-        """The model was cut off (length, content filter)."""
+        """Whether the response was truncated (length, content filter)."""
         return bool(self.response.get("incomplete_details"))
 
 
 def parse_arguments(text: str) -> dict[str, Any] | None:
-    """A call's JSON arguments, or None when they are not an object."""
+    """A call's JSON arguments, or None if they are not an object."""
     try:
         value = orjson.loads(text or "{}")
     except orjson.JSONDecodeError:
@@ -99,5 +99,5 @@ def parse_arguments(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _is_answer(item: JsonObject) -> bool:
+def _is_assistant_message(item: JsonObject) -> bool:
     return item.get("type", "message") == "message" and item.get("role") == "assistant"

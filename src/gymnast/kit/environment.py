@@ -20,10 +20,10 @@ from pydantic import ValidationError
 from gymnast.errors import JudgeError
 from gymnast.kit.attempt import Attempt, SessionT, TaskT, Verdict
 from gymnast.kit.mcp_server import PATH as MCP_PATH
-from gymnast.kit.mcp_server import McpServer, plain_tool_names
+from gymnast.kit.mcp_server import McpServer, strip_mcp_prefixes
 from gymnast.kit.task_server import EnvironmentSettings, TaskServer
-from gymnast.kit.tools import Tool, ToolError, result_body, tools_of
-from gymnast.types.failure import FailureDetail, Stage, bounded
+from gymnast.kit.tools import Tool, ToolError, collect_tools, result_body
+from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
 from gymnast.types.responses import with_defaults
 from gymnast.types.task import FAILURE_CLASS, JUDGE_ERROR, PARAMS, correlation_id
 from gymnast.wire.calls import Scope
@@ -33,74 +33,74 @@ from gymnast.wire.validate import require_field, require_object, validate_params
 
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
-    from gymnast.wire.server import Surroundings
+    from gymnast.wire.server import ServerContext
 
 ReverifyMode = Literal["stateless", "unsupported", "unknown"]
 
 
 class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
-    """A resources server: tools, a session for each rollout, a verifier."""
+    """A resources server: tools, a session per rollout, a verifier."""
 
     parallel_tools: ClassVar[bool] = False
-    """Whether calls of one turn may run at the same time. Otherwise a session's calls run one after the other."""
+    """Whether the calls of one turn may run concurrently. Otherwise a session's calls run one after another."""
     scores_without_session: ClassVar[bool] = False
-    """Whether `verify` reads the row and the response only: its attempt has no session, even where tools have one."""
+    """Whether `verify` reads only the row and the response: its attempt has no session, even if tools have one."""
 
-    def __init__(self, name: str, settings: EnvironmentSettings, surroundings: Surroundings) -> None:
-        super().__init__(name, settings, surroundings)
+    def __init__(self, name: str, settings: EnvironmentSettings, context: ServerContext) -> None:
+        super().__init__(name, settings, context)
         self.stateful = type(self).open is not Environment.open
-        self.tools = tools_of(self)
+        self.tools = collect_tools(self)
         self.route("POST", "/seed_session", self._seed_session)
         self.route("POST", "/close_session", self._close_session)
         self.route("POST", "/verify", self._verify)
         self.route("GET", "/reverify_mode", self._reverify_mode)
-        for found in self.tools.values():
-            self.route("POST", f"/{found.name}", partial(self._call_tool, found))
+        for tool in self.tools.values():
+            self.route("POST", f"/{tool.name}", partial(self._call_tool, tool))
         self.mcp = (
             McpServer(name, self.cookie_name, self.tools, self.handle) if settings.expose_tools_over_mcp else None
         )
         if self.mcp is not None:
             for path in (MCP_PATH, f"{MCP_PATH}/"):
-                self.route("POST", path, self.mcp.answer)
+                self.route("POST", path, self.mcp.handle)
 
     async def open(self, task: TaskT) -> SessionT:
-        """Open the session of a rollout. Environments without state leave this alone."""
-        raise NotImplementedError("an environment without sessions is never asked to open one")
+        """Open the session of a rollout. Environments without state do not override this."""
+        raise NotImplementedError("this environment has no sessions")
 
     @abstractmethod
     async def verify(self, attempt: Attempt[TaskT, SessionT]) -> float | Verdict:
-        """Score an attempt. An exception is a failure of the verifier, never a reward."""
+        """Score an attempt. An exception is a verifier failure, never a reward."""
 
     @property
     def reverify_mode(self) -> ReverifyMode:
-        """Whether stored rollouts can be scored again: where verify needs no session."""
+        """Whether stored rollouts can be scored again: only if `verify` needs no session."""
         return "unsupported" if self.stateful and not self.scores_without_session else "stateless"
 
     async def _seed_session(self, request: Request) -> JsonObject:
         row = require_object(request.body)
-        task = self.task_of(row)
-        offers: JsonObject = {}
+        task = self.parse_task(row)
+        reply: JsonObject = {}
         if self.stateful:
             await self.sessions.open(request.session_id, await self.open(task))
-            offers["supports_explicit_close"] = True
+            reply["supports_explicit_close"] = True
         if self.tools and self.parallel_tools:
-            offers["supports_parallel_tools"] = True
+            reply["supports_parallel_tools"] = True
         if self.mcp is not None:
-            offers["mcp"] = self.mcp.offer(request.session_id, row)
-        return offers
+            reply["mcp"] = self.mcp.connection(request.session_id, row)
+        return reply
 
     async def _close_session(self, request: Request) -> JsonObject:
         await self.sessions.close(request.session_id)
         return {}
 
-    async def _call_tool(self, called: Tool, request: Request) -> Any:
-        arguments = called.parse(request.body)
+    async def _call_tool(self, tool: Tool, request: Request) -> Any:
+        arguments = tool.parse(request.body)
         try:
-            if not called.takes_session:
-                return _as_reply(await called.function(**arguments))
-            with self.missing_session_is_a_failure(request):
+            if not tool.takes_session:
+                return _as_reply(await tool.function(**arguments))
+            with self.fail_without_session(request):
                 async with self.sessions.use(request.session_id, exclusive=not self.parallel_tools) as session:
-                    return _as_reply(await called.function(session=session, **arguments))
+                    return _as_reply(await tool.function(session=session, **arguments))
         except ToolError as error:
             return Reply(400, {"error": str(error)})
 
@@ -110,28 +110,28 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
         if not request.validated:
             validate_params(params, loc=("body", PARAMS))
             validate_response(response, loc=("body", "response"))
-        task, scope = self.task_of(row), Scope(request.rollout_id or correlation_id(row), request.trail)
-        scored = plain_tool_names(response) if self.mcp is not None else response
+        task, scope = self.parse_task(row), Scope(request.rollout_id or correlation_id(row), request.progress)
+        scored_response = strip_mcp_prefixes(response) if self.mcp is not None else response
         if not self.stateful or self.scores_without_session:
-            verdict = await self._judged(row, Attempt(task, params, scored, None, scope))  # type: ignore[arg-type]
+            verdict = await self._verify_attempt(row, Attempt(task, params, scored_response, None, scope))  # type: ignore[arg-type]
         else:
-            with self.missing_session_is_a_failure(request):
+            with self.fail_without_session(request):
                 async with self.sessions.use(request.session_id, exclusive=True) as session:
-                    verdict = await self._judged(row, Attempt(task, params, scored, session, scope))
+                    verdict = await self._verify_attempt(row, Attempt(task, params, scored_response, session, scope))
         if self.stateful:
             await self.sessions.close(request.session_id)
         return {PARAMS: with_defaults(params), "response": response, **verdict}
 
-    async def _judged(self, row: JsonObject, attempt: Attempt[TaskT, SessionT]) -> JsonObject:
-        """The verdict. Without a judge's there is none: the row goes back as it came, and says so."""
+    async def _verify_attempt(self, row: JsonObject, attempt: Attempt[TaskT, SessionT]) -> JsonObject:
+        """The verdict. If a judge failed there is none: the row is returned with the failure."""
         try:
-            return await self._scored(attempt)
+            return await self._score(attempt)
         except JudgeError as error:
-            asked = {name: value for name, value in row.items() if name not in {PARAMS, "response"}}
-            said = f"{error.cause}: {bounded(str(error), 2000)}"
-            return {**asked, "reward": 0.0, FAILURE_CLASS: "judge_failed", JUDGE_ERROR: said}
+            fields = {name: value for name, value in row.items() if name not in {PARAMS, "response"}}
+            text = f"{error.cause}: {bounded(str(error), 2000)}"
+            return {**fields, "reward": 0.0, FAILURE_CLASS: FailureKind.JUDGE_FAILED.value, JUDGE_ERROR: text}
 
-    async def _scored(self, attempt: Attempt[TaskT, SessionT]) -> JsonObject:
+    async def _score(self, attempt: Attempt[TaskT, SessionT]) -> JsonObject:
         verdict = await self.verify(attempt)
         if not isinstance(verdict, Verdict):
             try:
@@ -142,9 +142,11 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
         return {"reward": float(fields.pop("reward")), **fields}
 
     def _bad_verdict(self, verdict: Any) -> HttpError:
-        text = f"{self.name} scored an attempt with {verdict!r}, which is no finite number"
+        text = f"{self.name} scored an attempt with {verdict!r}: expected a finite number"
         return HttpError(
-            500, text, failure=FailureDetail("verifier_bad_reply", Stage.VERIFY, text, instance=self.name, status=500)
+            500,
+            text,
+            failure=FailureDetail(FailureKind.VERIFIER_BAD_REPLY, Stage.VERIFY, text, instance=self.name, status=500),
         )
 
     async def _reverify_mode(self, _: Request) -> ReverifyMode:

@@ -1,4 +1,4 @@
-r"""Finding an answer in a model's text: `\boxed{…}` with balanced braces, letters, options. Pure functions."""
+r"""Extracts answers from a model's text: `\boxed{…}` with balanced braces. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ _TEXT_BRACE = re.compile(r"\\[{}]|\\(?:text|textbf|textit|mathrm|mathbf)\s*\{|\{
 
 
 def boxed(text: str) -> list[str]:
-    r"""The content of every `\boxed{…}`, in order of their beginnings. An unbalanced one is left out.
+    r"""The content of every `\boxed{…}`, in order of their start. Unbalanced ones are omitted.
 
-    One pass with a stack: text of any size and any nesting costs linear time.
+    One pass with a stack: linear time for text of any size and nesting.
     """
-    found: list[tuple[int, str]] = []
+    boxes: list[tuple[int, str]] = []
     open_braces: list[int | None] = []
     for match in _BRACE.finditer(text):
         brace = match[0]
         if brace == "}":
             start = open_braces.pop() if open_braces else None
             if start is not None:
-                found.append((start, text[start : match.start()]))
+                boxes.append((start, text[start : match.start()]))
         elif brace[0] == "{" or brace.startswith("\\boxed"):
             open_braces.append(None if brace[0] == "{" else match.end())
-    return [content for _, content in sorted(found)]
+    return [content for _, content in sorted(boxes)]
 
 
 def last_boxed(text: str) -> str | None:
     r"""The content of the last complete `\boxed{…}`."""
-    text = text[: text.rfind("}") + 1]  # what is never closed is not worth a walk
+    text = text[: text.rfind("}") + 1]  # what follows is never closed
     start = text.rfind("\\boxed")
     if start < 0:
         return None
-    found = boxed(text[start:]) or boxed(text)  # the last one is nearly always complete
-    return found[-1] if found else None
+    boxes = boxed(text[start:]) or boxed(text)  # the last one is nearly always complete
+    return boxes[-1] if boxes else None
 
 
 def unwrap_text(content: str) -> str:
-    r"""`\text{B}` as `B`, however deep, in one pass. An unbalanced one stays as it is."""
+    r"""Replace `\text{B}` with `B`, at any depth, in one pass. Unbalanced ones are unchanged."""
     if "\\" not in content:
         return content.strip()
     cuts: list[tuple[int, int]] = []

@@ -1,6 +1,6 @@
-"""What a judge is asked and what its answer means: prompt templates, labels, the majority of votes. Pure.
+"""Judge prompts and verdicts: templates, labels, the majority of votes. Pure.
 
-A judge's word is a label. Text without a label is no verdict, whatever else it says.
+A verdict is a label in the judge's text. Text without a label is not a verdict.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from gymnast.config.roots import HUB
+from gymnast.config.roots import BUILTIN
 from gymnast.errors import UserError
 from gymnast.types.json import JsonObject
 
-LONGEST_SHOWN: Final = 16_384
-"""Characters of an answer that a judge is shown."""
+MAX_SHOWN_CHARS: Final = 16_384
+"""Characters of an answer to show to a judge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The words that are verdicts. `equal` means what an environment rewards."""
+    """The labels that are verdicts. `equal` is the one that environments reward."""
 
     equal: str = "[[A=B]]"
     not_equal: str = "[[A!=B]]"
 
-    def first_in(self, text: str) -> str | None:
-        """The label that comes first in an answer; of two that begin together, the longer."""
-        found = [(text.index(label), -len(label), label) for label in (self.equal, self.not_equal) if label in text]
-        return min(found)[2] if found else None
+    def find_first(self, text: str) -> str | None:
+        """The first label in a text; of two that start together, the longer."""
+        matches = [(text.index(label), -len(label), label) for label in (self.equal, self.not_equal) if label in text]
+        return min(matches)[2] if matches else None
 
-    def defused(self, text: str) -> str:
-        """Text for a judge to read, in which no label stands: an answer cannot bring its own verdict along."""
+    def defuse(self, text: str) -> str:
+        """The text with its labels broken up, so that an answer shown to a judge cannot contain a verdict."""
         for label in (self.equal, self.not_equal):
             if label in text and len(label) > 1:
                 text = text.replace(label, f"{label[0]} {label[1:]}")
         return text
 
 
-def shortened(text: str, limit: int = LONGEST_SHOWN) -> str:
-    """The end of a text that is too long for a judge: that is where answers are."""
+def truncate_start(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
+    """Drop the start of a text that is too long for a judge: answers are at the end."""
     return text if len(text) <= limit else f"[…]{text[-limit:]}"
 
 
 class JudgeEvaluation(BaseModel):
-    """One question to a judge and its answer, as records keep them."""
+    """One question to a judge and its response, as stored in records."""
 
     model_config = ConfigDict(frozen=True)
     responses_create_params: JsonObject
@@ -58,44 +58,44 @@ class JudgeEvaluation(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What the majority of a judge's votes says."""
+    """The majority of a judge's votes."""
 
     label: str
     evaluations: tuple[JudgeEvaluation, ...]
 
 
 def majority(votes: Sequence[str], of: int) -> str | None:
-    """The label that more than half of `of` votes have, however the missing ones would have gone."""
-    label, number = Counter(votes).most_common(1)[0] if votes else (None, 0)
-    return label if number * 2 > of else None
+    """The label of more than half of `of` votes, whatever the missing ones would have been."""
+    label, count = Counter(votes).most_common(1)[0] if votes else (None, 0)
+    return label if count * 2 > of else None
 
 
 class Template:
-    """A prompt with `{fields}`, `{{` and `}}` for braces."""
+    """A prompt with `{fields}`; `{{` and `}}` are braces."""
 
     def __init__(self, text: str, fields: Sequence[str], where: str = "the judge's prompt") -> None:
         known = ", ".join(f"{{{name}}}" for name in fields)
         try:
             used = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
         except ValueError as error:
-            raise UserError(f"{where} is no template: {error}", next="write {{ and }} for braces") from error
+            raise UserError(f"{where} is not a valid template: {error}", next="write {{ and }} for braces") from error
         if unknown := used - set(fields):
-            named = ", ".join(f"'{{{name}}}'" for name in sorted(unknown))
-            raise UserError(f"{where} has {named}, which nobody fills", next=f"use {known}; {{{{ and }}}} are braces")
+            names = ", ".join(f"'{{{name}}}'" for name in sorted(unknown))
+            raise UserError(f"{where} has unknown fields: {names}", next=f"use {known}; {{{{ and }}}} are braces")
         self._text = text
 
-    def filled(self, **values: str) -> str:
-        """The prompt. Values are put in as they are, braces included."""
+    def fill(self, **values: str) -> str:
+        """The prompt with its fields replaced. Braces in values are kept."""
         return self._text.format(**values)
 
 
 def load_template(path: str, fields: Sequence[str]) -> Template:
-    """A template from a file: as the path says, else of the hub."""
-    for found in (Path(path).expanduser(), HUB / path):
-        if found.is_file():
-            return Template(found.read_text(encoding="utf-8"), fields, str(found))
+    """A template from a file: the path itself, or the one under it among the built-ins."""
+    for file in (Path(path).expanduser(), BUILTIN / path):
+        if file.is_file():
+            return Template(file.read_text(encoding="utf-8"), fields, str(file))
     raise UserError(
         f"the judge's prompt '{path}' does not exist",
-        where=f"searched {Path.cwd()} and {HUB}",
+        where=f"searched {Path.cwd()} and {BUILTIN}",
         next="set judge_prompt_template_fpath to a text file",
     )

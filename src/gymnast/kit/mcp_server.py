@@ -1,7 +1,7 @@
-"""An environment's tools as an MCP server of its own (`expose_tools_over_mcp: true`), each call in a rollout's session.
+"""An environment's tools as an MCP server (`expose_tools_over_mcp: true`), each call in a rollout's session.
 
-Who opens a session gets a token for it; tools are called with that token. The token is as public as the session cookie
-it stands for: it tells sessions apart, it guards nothing.
+Seeding a session returns a token, with which its tools are called. Like the session cookie that it stands for, the
+token identifies a session; it does not protect it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.errors import UserError
-from gymnast.kit.mcp_tools import answer_mcp
 from gymnast.kit.tools import Tool
 from gymnast.types.task import PARAMS
+from gymnast.wire.mcp import answer_mcp
 from gymnast.wire.message import Reply, Request
 
 if TYPE_CHECKING:
@@ -30,20 +30,20 @@ Handle = Callable[[Request], Awaitable[Reply]]
 
 
 class McpServer:
-    """Answers MCP clients of one environment."""
+    """Serves the MCP clients of one environment."""
 
     def __init__(self, name: str, cookie_name: str, tools: Mapping[str, Tool], handle: Handle) -> None:
-        """`handle` answers a request as the environment would over HTTP."""
+        """`handle` answers a request as the environment does over HTTP."""
         self._name = name
         self._cookie_name = cookie_name
         self._tools = tools
         self._handle = handle
         self._tokens = _serializer(cookie_name)
 
-    def offer(self, session_id: str, row: JsonObject) -> JsonObject:
-        """What the reply of /seed_session says: where the tools are, and the token of the session.
+    def connection(self, session_id: str, row: JsonObject) -> JsonObject:
+        """How to connect, for the reply of /seed_session: the path and the session's token.
 
-        A row that declares tools of this environment limits the token to them.
+        If the row declares tools of this environment, the token is limited to them.
         """
         params = row.get(PARAMS)
         declared = (params.get("tools") if isinstance(params, dict) else None) or ()
@@ -51,7 +51,7 @@ class McpServer:
         token = str(self._tokens.dumps({"sid": session_id, "tools": names or None}))
         return {"server_name": self._name, "url_path": PATH, "transport": "http", "headers": {TOKEN_HEADER: token}}
 
-    async def answer(self, request: Request) -> Reply:
+    async def handle(self, request: Request) -> Reply:
         """Answer one message of a client."""
         claims = self._claims(request.headers.get(TOKEN_HEADER.lower()))
         allowed = claims.get("tools") if claims else None
@@ -59,7 +59,7 @@ class McpServer:
 
         async def call(name: str, arguments: Any) -> Reply:
             if claims is None:
-                return Reply(401, {"detail": f"a tool is called with the session's token in {TOKEN_HEADER}"})
+                return Reply(401, {"detail": f"missing or invalid session token in {TOKEN_HEADER}"})
             cookies = {self._cookie_name: claims["sid"]}
             return await self._handle(Request("POST", f"/{name}", arguments, cookies, rollout_id=request.rollout_id))
 
@@ -76,15 +76,15 @@ class McpServer:
         return claims if isinstance(claims, dict) and isinstance(claims.get("sid"), str) else None
 
 
-def plain_tool_names(response: JsonObject) -> JsonObject:
-    """A response whose calls of `mcp__SERVER__TOOL` are calls of `TOOL`: itself, or a copy."""
-    found = [_NAME.fullmatch(item.get("name", "")) for item in response["output"] if _is_call(item)]
-    if not any(found):
+def strip_mcp_prefixes(response: JsonObject) -> JsonObject:
+    """The response with calls of `mcp__SERVER__TOOL` renamed to `TOOL`; itself if there are none."""
+    matches = [_NAME.fullmatch(item.get("name", "")) for item in response["output"] if _is_call(item)]
+    if not any(matches):
         return response
-    return {**response, "output": [_plain(item) for item in response["output"]]}
+    return {**response, "output": [_strip_prefix(item) for item in response["output"]]}
 
 
-def _plain(item: JsonObject) -> JsonObject:
+def _strip_prefix(item: JsonObject) -> JsonObject:
     match = _NAME.fullmatch(item.get("name", "")) if _is_call(item) else None
     return {**item, "name": match[1]} if match else item
 

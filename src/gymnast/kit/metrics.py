@@ -1,4 +1,4 @@
-"""Statistics over verify rows: what `/aggregate_metrics` answers. Pure functions."""
+"""Statistics over verify rows, as returned by `/aggregate_metrics`. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _NOT_METRICS: Final = frozenset({TASK_INDEX, ROLLOUT_INDEX})
 
 
 def numeric_fields(row: JsonObject) -> dict[str, int | float]:
-    """The numbers of a verify row: top-level numbers and booleans, and the scalars of `response.usage`."""
-    found = {name: _number(value) for name, value in row.items() if name not in _NOT_METRICS and _is_number(value)}
+    """The numbers in a verify row: top-level numbers and booleans, and the scalars of `response.usage`."""
+    fields = {name: _number(value) for name, value in row.items() if name not in _NOT_METRICS and _is_number(value)}
     usage = (row.get("response") or {}).get("usage") or {}
-    found.update({name: _number(value) for name, value in usage.items() if _is_number(value)})
-    return found
+    fields.update({name: _number(value) for name, value in usage.items() if _is_number(value)})
+    return fields
 
 
 class Aggregation:
-    """Sums verify rows up one at a time. Keeps numbers in arrays, not rows: 100,000 rollouts are a few megabytes."""
+    """Aggregates verify rows one at a time. Keeps numbers, not rows: 100,000 rollouts are a few megabytes."""
 
     def __init__(self) -> None:
         self._tasks: array[int] = array("q")
@@ -34,7 +34,7 @@ class Aggregation:
         self._integers = True
 
     def add(self, row: JsonObject) -> None:
-        """Take a verify row."""
+        """Add a verify row."""
         count = len(self._tasks)
         task = row.get(TASK_INDEX, 0)
         self._tasks.append(task if isinstance(task, int) else 0)
@@ -51,7 +51,7 @@ class Aggregation:
                 self._integers = False
 
     def result(self) -> JsonObject:
-        """Group-level, agent-level and key metrics of all rows taken."""
+        """Group-level, agent-level and key metrics of all rows added."""
         if not self._tasks:
             return {"group_level_metrics": [], "agent_metrics": {}, "key_metrics": {}}
         members: dict[int, list[int]] = defaultdict(list)
@@ -76,35 +76,31 @@ class Aggregation:
 
 
 def describe(values: Mapping[str, Sequence[float]], size: int, *, integers: bool) -> dict[str, int | float]:
-    """`stat/column` of a group of `size` rows, given the values that are there. Undefined statistics are left out.
+    """`stat/column` of a group of `size` rows, from the values present. Undefined statistics are omitted.
 
-    A group whose every spread is undefined (one row) has a spread of 0 where its columns are complete. `integers`: all
-    numbers of the whole file are whole, so that extremes are too.
+    If every standard deviation is undefined (one row), complete columns have one of 0. `integers`: all numbers of the
+    whole file are integers, so that minima and maxima are, too.
     """
-    kept = {name: sorted(found) for name, found in values.items() if found}
-    means = {name: math.fsum(found) / len(found) for name, found in kept.items()}
-    spreads = {name: _std(found, means[name]) for name, found in kept.items() if len(found) > 1}
-    if not spreads:
-        spreads = {name: 0.0 for name, found in kept.items() if len(found) == size}
+    columns = {name: sorted(column) for name, column in values.items() if column}
+    means = {name: math.fsum(column) / len(column) for name, column in columns.items()}
+    deviations = {name: _std(column, means[name]) for name, column in columns.items() if len(column) > 1}
+    if not deviations:
+        deviations = {name: 0.0 for name, column in columns.items() if len(column) == size}
     number_type = int if integers else float
     result: dict[str, int | float] = {f"mean/{name}": mean for name, mean in means.items()}
-    for name, found in kept.items():
-        result[f"max/{name}"] = number_type(found[-1])
-    for name, found in kept.items():
-        result[f"min/{name}"] = number_type(found[0])
-    for name, found in kept.items():
-        result[f"median/{name}"] = _middle(found)
-    for name, spread in spreads.items():
-        result[f"std/{name}"] = spread
+    result |= {f"max/{name}": number_type(column[-1]) for name, column in columns.items()}
+    result |= {f"min/{name}": number_type(column[0]) for name, column in columns.items()}
+    result |= {f"median/{name}": _median(column) for name, column in columns.items()}
+    result |= {f"std/{name}": deviation for name, deviation in deviations.items()}
     return result
 
 
 def aggregate(verify_rows: Iterable[JsonObject]) -> JsonObject:
     """Group-level, agent-level and key metrics of verify rows."""
-    found = Aggregation()
+    aggregation = Aggregation()
     for row in verify_rows:
-        found.add(row)
-    return found.result()
+        aggregation.add(row)
+    return aggregation.result()
 
 
 def _is_number(value: Any) -> bool:
@@ -115,7 +111,7 @@ def _number(value: Any) -> int | float:
     return int(value) if isinstance(value, bool) else value
 
 
-def _middle(ordered: Sequence[float]) -> float:
+def _median(ordered: Sequence[float]) -> float:
     half = len(ordered) // 2
     return float(ordered[half]) if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 

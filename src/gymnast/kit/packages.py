@@ -1,4 +1,4 @@
-"""Packages that only some environments need: named, with what to install, before anything is started."""
+"""Optional packages that some environments need, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gymnast.errors import UserError
 
 
 def require_package(module: str, *, extra: str, where: str) -> None:
-    """Raises a UserError where a package of one of our extras cannot be imported."""
+    """Raise a UserError if a package of one of our extras is not installed."""
     if find_spec(module) is None:
         package = module.replace("_", "-")
         raise UserError(f"{where} needs the package '{package}'", next=f"pip install 'gymnast[{extra}]'")

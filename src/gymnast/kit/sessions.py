@@ -1,4 +1,4 @@
-"""Sessions: an environment's state for one rollout, opened by seed, closed by verify, expired when forgotten."""
+"""Sessions: an environment's state per rollout, opened by seed, closed by verify, expired when unused."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 
-_REMEMBERED_EXPIRED = 10_000
+_MAX_EXPIRED = 10_000
+"""Ids of expired sessions to remember, so that a late call gets the right error."""
 
 
-class NoSession(LookupError):  # noqa: N818 - what the caller must do is open one
-    """There is no open session under that id."""
+class NoSession(LookupError):  # noqa: N818 - names the state that the caller must fix
+    """No session is open under that id."""
 
     def __init__(self, *, expired: bool) -> None:
         super().__init__("the session expired" if expired else "no session is open: POST /seed_session first")
@@ -49,14 +50,14 @@ class Sessions(Generic[S]):
         return len(self._entries)
 
     async def open(self, session_id: str, state: S) -> None:
-        """Put `state` under the id. A session already open there is closed first."""
+        """Open a session with `state`. A session already open under the id is closed first."""
         await self.close(session_id)
         self._expired.pop(session_id, None)
         self._entries[session_id] = _Entry(state, self._clock())
 
     @asynccontextmanager
     async def use(self, session_id: str, *, exclusive: bool) -> AsyncIterator[S]:
-        """The state under the id, kept from expiring meanwhile; `exclusive` serialises its users in arrival order."""
+        """The session's state, which does not expire meanwhile. `exclusive` serialises its users in arrival order."""
         entry = self._entries.get(session_id)
         if entry is None:
             raise NoSession(expired=session_id in self._expired)
@@ -78,17 +79,17 @@ class Sessions(Generic[S]):
             await self._close(entry.state)
 
     async def sweep(self) -> int:
-        """Close what nobody used for `ttl_s`. Returns how many."""
+        """Close sessions unused for `ttl_s`. Returns how many."""
         limit = self._clock() - self._ttl_s
-        forgotten = [key for key, entry in self._entries.items() if not entry.users and entry.last_used < limit]
-        for session_id in forgotten:
+        unused = [key for key, entry in self._entries.items() if not entry.users and entry.last_used < limit]
+        for session_id in unused:
             self._expired[session_id] = None
             await self.close(session_id)
-        while len(self._expired) > _REMEMBERED_EXPIRED:
+        while len(self._expired) > _MAX_EXPIRED:
             self._expired.popitem(last=False)
-        return len(forgotten)
+        return len(unused)
 
     async def close_all(self) -> None:
-        """Close everything."""
+        """Close all sessions."""
         for session_id in list(self._entries):
             await self.close(session_id)

@@ -1,4 +1,4 @@
-"""The base class of environments that are stepped turn by turn (reset, step, close), for `gymnasium_agent`."""
+"""The base class of step environments (reset, step, close), played turn by turn by `gymnasium_agent`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gymnast.wire.validate import require_field, require_object, validate_params
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
     from gymnast.wire.message import Request
-    from gymnast.wire.server import Surroundings
+    from gymnast.wire.server import ServerContext
 
 
 class ToolOutput(BaseModel):
-    """The answer to one of the model's calls."""
+    """The output of one of the model's tool calls."""
 
     model_config = ConfigDict(frozen=True)
     call_id: str
@@ -28,7 +28,7 @@ class ToolOutput(BaseModel):
 
 
 class Step(BaseModel):
-    """What one step gives: the next observation, the reward of this step, and whether the episode is over."""
+    """The result of one step: the next observation, this step's reward, and whether the episode is over."""
 
     model_config = ConfigDict(extra="forbid")
     observation: str | None = None
@@ -40,30 +40,30 @@ class Step(BaseModel):
 
 
 class StepEnvironment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
-    """A resources server that is reset once and stepped with each model turn."""
+    """A resources server that is reset once per rollout and stepped with each model turn."""
 
-    def __init__(self, name: str, settings: EnvironmentSettings, surroundings: Surroundings) -> None:
-        super().__init__(name, settings, surroundings)
+    def __init__(self, name: str, settings: EnvironmentSettings, context: ServerContext) -> None:
+        super().__init__(name, settings, context)
         if settings.expose_tools_over_mcp:
-            raise ValueError("'expose_tools_over_mcp': an environment of steps has no tools to call; calls are steps")
+            raise ValueError("'expose_tools_over_mcp': a step environment has no tools to expose")
         self.route("POST", "/reset", self._reset)
         self.route("POST", "/step", self._step)
         self.route("POST", "/close", self._close)
 
     @abstractmethod
     async def reset(self, task: TaskT) -> tuple[SessionT, str | None]:
-        """Begin an episode: its state, and the first observation if the row's input is not enough."""
+        """Start an episode. Returns its state, and the first observation unless the row's input suffices."""
 
     @abstractmethod
     async def step(self, turn: Attempt[TaskT, SessionT]) -> Step:
-        """Take the model's turn. `turn.session` is the state that `reset` returned."""
+        """Apply the model's turn. `turn.session` is the state that `reset` returned."""
 
     async def _reset(self, request: Request) -> JsonObject:
         row = require_object(request.body)
         params = require_field(row, PARAMS)
         if not request.validated:
             validate_params(params, loc=("body", PARAMS))
-        state, observation = await self.reset(self.task_of(row))
+        state, observation = await self.reset(self.parse_task(row))
         await self.sessions.open(request.session_id, state)
         return {"observation": observation, "info": {"supports_explicit_close": True}}
 
@@ -72,27 +72,27 @@ class StepEnvironment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
         params, response = require_field(row, PARAMS), require_field(row, "response")
         if not request.validated:
             validate_response(response, loc=("body", "response"))
-        task, scope = self.task_of(row), Scope(request.rollout_id or correlation_id(row), request.trail)
-        with self.missing_session_is_a_failure(request):
+        task, scope = self.parse_task(row), Scope(request.rollout_id or correlation_id(row), request.progress)
+        with self.fail_without_session(request):
             async with self.sessions.use(request.session_id, exclusive=True) as session:
-                taken = await self.step(Attempt(task, params, response, session, scope))
-        if taken.terminated or taken.truncated:
+                step = await self.step(Attempt(task, params, response, session, scope))
+        if step.terminated or step.truncated:
             await self.sessions.close(request.session_id)
-        return _reply(taken)
+        return _reply(step)
 
     async def _close(self, request: Request) -> JsonObject:
         await self.sessions.close(request.session_id)
         return {}
 
 
-def _reply(taken: Step) -> JsonObject:
-    info = dict(taken.info)
-    if taken.tool_outputs:
-        info["tool_outputs"] = [output.model_dump() for output in taken.tool_outputs]
+def _reply(step: Step) -> JsonObject:
+    info = dict(step.info)
+    if step.tool_outputs:
+        info["tool_outputs"] = [output.model_dump() for output in step.tool_outputs]
     return {
-        "observation": taken.observation,
-        "reward": float(taken.reward),
-        "terminated": taken.terminated,
-        "truncated": taken.truncated,
+        "observation": step.observation,
+        "reward": float(step.reward),
+        "terminated": step.terminated,
+        "truncated": step.truncated,
         "info": info,
     }

@@ -1,4 +1,4 @@
-"""What every environment shares: the typed task, sessions with expiry, metrics, and names for its failures."""
+"""What all environments share: the typed task, sessions that expire, metrics, and classified failures."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, get_args, get_origin
 
 from pydantic import PositiveFloat, PositiveInt, ValidationError
 
+from gymnast.config.server_settings import Settings
 from gymnast.errors import JudgeError
 from gymnast.kit.attempt import SessionT, Task, TaskT
 from gymnast.kit.metrics import aggregate
 from gymnast.kit.sessions import NoSession, Sessions
-from gymnast.kit.settings import Settings
-from gymnast.types.failure import FailureDetail, Stage, bounded
-from gymnast.wire.server import HttpError, Server, Surroundings
-from gymnast.wire.validate import InvalidBody, detail_of, require_field, require_object
+from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
+from gymnast.wire.server import HttpError, Server, ServerContext
+from gymnast.wire.validate import InvalidBody, error_detail, require_field, require_object
 
 if TYPE_CHECKING:
     from gymnast.config.instances import ServerKind
@@ -23,22 +23,27 @@ if TYPE_CHECKING:
     from gymnast.wire.message import Request
 
 _STAGES = {"/seed_session": Stage.SEED, "/reset": Stage.SEED, "/verify": Stage.VERIFY, "/close_session": Stage.CLOSE}
-_KINDS = {Stage.SEED: "seed_error", Stage.VERIFY: "verifier_error", Stage.TOOL: "tool_error", Stage.CLOSE: "seed_error"}
+_KINDS = {
+    Stage.SEED: FailureKind.SEED_ERROR,
+    Stage.VERIFY: FailureKind.VERIFIER_ERROR,
+    Stage.TOOL: FailureKind.TOOL_ERROR,
+    Stage.CLOSE: FailureKind.SEED_ERROR,
+}
 
 
 class EnvironmentSettings(Settings):
-    """Settings every environment has."""
+    """Settings of every environment."""
 
     session_ttl_s: PositiveFloat = 3600.0
-    """A session that nobody used for this long is closed."""
+    """Close a session that was not used for this long."""
     max_sessions: PositiveInt | None = None
-    """Rollouts in flight in this environment at most; the collector keeps to it."""
+    """Maximum number of rollouts in flight in this environment; enforced by the collector."""
     expose_tools_over_mcp: bool = False
-    """Offer the tools to MCP clients too, at /mcp; the reply of /seed_session then says how."""
+    """Also expose the tools to MCP clients, at /mcp; the reply of /seed_session says how to connect."""
 
 
 class TaskServer(Server, Generic[TaskT, SessionT]):
-    """Base of `Environment` and `StepEnvironment`; authors subclass those."""
+    """Base class of `Environment` and `StepEnvironment`, which authors subclass."""
 
     kind: ClassVar[ServerKind] = "resources_servers"
     task_type: ClassVar[type[Task]] = Task
@@ -52,18 +57,18 @@ class TaskServer(Server, Generic[TaskT, SessionT]):
             if isinstance(origin, type) and issubclass(origin, TaskServer) and isinstance(arguments[0], type):
                 cls.task_type = arguments[0]
 
-    def __init__(self, name: str, settings: EnvironmentSettings, surroundings: Surroundings) -> None:
-        super().__init__(name, surroundings)
+    def __init__(self, name: str, settings: EnvironmentSettings, context: ServerContext) -> None:
+        super().__init__(name, context)
         self.settings = settings
         self.sessions: Sessions[SessionT] = Sessions(settings.session_ttl_s, self.close)
         self._sweeper: asyncio.Task[None] | None = None
         self.route("POST", "/aggregate_metrics", self._aggregate_metrics)
 
     async def close(self, session: SessionT) -> None:
-        """Release what a session holds. Called once for each session that was opened."""
+        """Release a session's resources. Called once for each session opened."""
 
     async def start(self) -> None:
-        self._sweeper = asyncio.create_task(self._sweep_for_ever())
+        self._sweeper = asyncio.create_task(self._sweep_forever())
 
     async def stop(self) -> None:
         if self._sweeper is not None:
@@ -71,21 +76,21 @@ class TaskServer(Server, Generic[TaskT, SessionT]):
             await asyncio.gather(self._sweeper, return_exceptions=True)
         await self.sessions.close_all()
 
-    def task_of(self, row: JsonObject) -> TaskT:
-        """The row's fields as the environment's task."""
+    def parse_task(self, row: JsonObject) -> TaskT:
+        """Parse a row into the environment's task."""
         try:
             return self.task_type.model_validate(row)  # type: ignore[return-value]
         except ValidationError as error:
-            raise InvalidBody(detail_of(error)) from error
+            raise InvalidBody(error_detail(error)) from error
 
     @contextlib.contextmanager
-    def missing_session_is_a_failure(self, request: Request) -> Any:
-        """A session that is not there fails the attempt; it is nothing the model could mend."""
+    def fail_without_session(self, request: Request) -> Any:
+        """Report a missing session as a failure of the attempt: the model cannot recover from it."""
         try:
             yield
         except NoSession as error:
             stage = _STAGES.get(request.path, Stage.TOOL)
-            kind = "session_expired" if error.expired else _KINDS[stage]
+            kind = FailureKind.SESSION_EXPIRED if error.expired else _KINDS[stage]
             text = f"{self.name}{request.path}: {error}"
             raise HttpError(
                 400, str(error), failure=FailureDetail(kind, stage, text, instance=self.name, status=400)
@@ -94,7 +99,7 @@ class TaskServer(Server, Generic[TaskT, SessionT]):
     def failure_for(self, request: Request, error: Exception) -> FailureDetail:
         stage = _STAGES.get(request.path, Stage.TOOL)
         return FailureDetail(
-            "judge_failed" if isinstance(error, JudgeError) else _KINDS[stage],
+            FailureKind.JUDGE_FAILED if isinstance(error, JudgeError) else _KINDS[stage],
             stage,
             f"{self.name} raised {type(error).__name__} at {request.path}: {bounded(str(error), 500)}",
             instance=self.name,
@@ -114,9 +119,9 @@ class TaskServer(Server, Generic[TaskT, SessionT]):
             raise InvalidBody([detail])
         return aggregate(rows)
 
-    async def _sweep_for_ever(self) -> None:
+    async def _sweep_forever(self) -> None:
         while True:
             await asyncio.sleep(min(30.0, self.settings.session_ttl_s / 2))
-            swept = await self.sessions.sweep()
-            if swept:
-                self.log.warning("closed %d sessions that nobody used for %g s", swept, self.settings.session_ttl_s)
+            closed = await self.sessions.sweep()
+            if closed:
+                self.log.warning("closed %d sessions that were unused for %g s", closed, self.settings.session_ttl_s)

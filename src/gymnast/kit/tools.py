@@ -1,4 +1,4 @@
-"""Tools as typed async methods: the signature gives the JSON schema, the docstring the description."""
+"""Tools as typed async methods: the signature becomes the JSON schema, the docstring the description."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from gymnast.wire.message import PlainText
-from gymnast.wire.validate import InvalidBody, detail_of
+from gymnast.wire.validate import InvalidBody, error_detail
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -29,12 +29,12 @@ _MARK: Final = "__gymnast_tool__"
 
 
 class ToolError(Exception):
-    """The tool cannot do what the model asked: the model is told, and the rollout goes on."""
+    """The tool cannot do what the model asked for. The model gets the message, and the rollout continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool of an environment, ready to be called."""
+    """A tool of an environment."""
 
     name: str
     description: str
@@ -43,16 +43,16 @@ class Tool:
     function: Callable[..., Awaitable[Any]]
 
     def parse(self, body: Any) -> dict[str, Any]:
-        """The model's arguments, typed. Raises InvalidBody, which the model gets to read."""
+        """The model's arguments, validated. Raises InvalidBody, which is sent to the model."""
         try:
             parsed = self.arguments.model_validate(body if body is not None else {})
         except ValidationError as error:
-            raise InvalidBody(detail_of(error)) from error
+            raise InvalidBody(error_detail(error)) from error
         return {name: getattr(parsed, name) for name in self.arguments.model_fields}
 
     def declaration(self) -> FunctionTool:
-        """The tool as it stands in `responses_create_params.tools`."""
-        schema = _tidy(self.arguments.model_json_schema())
+        """The tool as an entry of `responses_create_params.tools`."""
+        schema = _strip_titles(self.arguments.model_json_schema())
         schema["additionalProperties"] = False
         all_required = set(schema.get("required", ())) == set(schema.get("properties", {}))
         return {
@@ -65,7 +65,7 @@ class Tool:
 
 
 def tool(function: F) -> F:
-    """Marks an async method of an environment as a tool that the model may call.
+    """Mark an async method of an environment as a tool that the model may call.
 
     A parameter named `session` receives the rollout's session; all others are the tool's arguments.
     """
@@ -73,18 +73,18 @@ def tool(function: F) -> F:
     return function
 
 
-def tools_of(owner: object) -> dict[str, Tool]:
-    """The tools an object's class declares, bound to the object."""
-    found: dict[str, Tool] = {}
+def collect_tools(owner: object) -> dict[str, Tool]:
+    """The tools that an object's class declares, bound to the object."""
+    tools: dict[str, Tool] = {}
     for name in dir(type(owner)):
         function = inspect.getattr_static(type(owner), name)
         if getattr(function, _MARK, False):
-            found[name] = _bind(owner, name, function)
-    return found
+            tools[name] = _bind(owner, name, function)
+    return tools
 
 
 def result_body(result: Any) -> Any:
-    """What a tool returned, as a reply body: text stays text, models become JSON."""
+    """A tool's result as a reply body: text stays text, models become JSON."""
     if isinstance(result, str):
         return PlainText(result)
     if isinstance(result, BaseModel):
@@ -99,7 +99,7 @@ def _bind(owner: object, name: str, function: Any) -> Tool:
         raise TypeError(f"the tool {type(owner).__name__}.{name} must be an async method")
     hints = get_type_hints(function, include_extras=True)
     parameters = list(inspect.signature(function).parameters.values())[1:]
-    described = _argument_descriptions(function.__doc__ or "")
+    descriptions = _argument_descriptions(function.__doc__ or "")
     fields: dict[str, Any] = {}
     for parameter in parameters:
         if parameter.name == "session":
@@ -107,11 +107,11 @@ def _bind(owner: object, name: str, function: Any) -> Tool:
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
         fields[parameter.name] = (hints.get(parameter.name, Any), default)
     arguments: type[BaseModel] = create_model(f"{name}_arguments", __config__=ConfigDict(extra="ignore"), **fields)
-    for argument, text in described.items():
+    for argument, text in descriptions.items():
         field: FieldInfo | None = arguments.model_fields.get(argument)
         if field is not None and field.description is None:
             field.description = text
-    if described:
+    if descriptions:
         arguments.model_rebuild(force=True)
     return Tool(
         name=name,
@@ -131,14 +131,14 @@ _ARGUMENT = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 
 
 def _argument_descriptions(doc: str) -> dict[str, str]:
-    """`name: text` lines of an `Args:` section."""
+    """The `name: text` lines of an `Args:` section."""
     _, _, section = inspect.cleandoc(doc).partition("\nArgs:")
     section = re.split(r"\n(?:Returns|Raises):", section)[0]
     return {match[1]: match[2].strip() for line in section.splitlines() if (match := _ARGUMENT.match(line))}
 
 
-def _tidy(schema: JsonObject) -> JsonObject:
-    """A schema without the titles pydantic adds: they only cost tokens."""
+def _strip_titles(schema: JsonObject) -> JsonObject:
+    """The schema without the titles that pydantic adds: they only cost tokens."""
 
     def clean(value: Any, *, is_properties: bool = False) -> Any:
         if isinstance(value, dict):
@@ -149,6 +149,6 @@ def _tidy(schema: JsonObject) -> JsonObject:
             }
         return [clean(child) for child in value] if isinstance(value, list) else value
 
-    tidy: JsonObject = clean(schema)
-    tidy.setdefault("properties", {})
-    return tidy
+    stripped: JsonObject = clean(schema)
+    stripped.setdefault("properties", {})
+    return stripped

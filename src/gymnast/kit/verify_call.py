@@ -1,4 +1,4 @@
-"""Asking an environment for its verdict: the `/verify` call of an agent, and the check that the verdict is one."""
+"""The `/verify` call of an agent, and the check that the reply is a verdict."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gymnast.errors import CallError
-from gymnast.types.failure import FailureDetail, Stage, bounded
+from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
 from gymnast.types.responses import with_defaults
 from gymnast.types.task import PARAMS
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from gymnast.wire.calls import Calls, Scope
 
 
-async def verified(
+async def request_verdict(
     calls: Calls, environment: str, row: JsonObject, response: Any, scope: Scope, settings: AgentSettings
 ) -> JsonObject:
-    """The verify row for a response; without a call where verification is switched off."""
+    """The verify row for a response. Makes no call if verification is skipped."""
     if settings.skip_verification:
         reward = settings.skip_verification_reward
         return {
@@ -33,16 +33,18 @@ async def verified(
     verdict = await calls.expect(
         environment, "/verify", body, scope, stage=Stage.VERIFY, timeout_s=settings.verify_timeout_s, validated=True
     )
-    return checked_verdict(verdict, environment)
+    return check_verdict(verdict, environment)
 
 
-def checked_verdict(verdict: Any, environment: str) -> JsonObject:
-    """A verify row must be an object with a finite reward: a broken verifier never scores."""
+def check_verdict(verdict: Any, environment: str) -> JsonObject:
+    """Return a verify row. Raises CallError unless it is an object with a finite reward."""
     reward = verdict.get("reward") if isinstance(verdict, dict) else None
     if isinstance(verdict, dict) and isinstance(reward, (int, float)) and math.isfinite(reward):
         return verdict
-    said = f"no object ({type(verdict).__name__})" if not isinstance(verdict, dict) else f"reward {reward!r}"
-    text = f"{environment} answered /verify with {said}"
+    problem = f"reward {reward!r}" if isinstance(verdict, dict) else f"{type(verdict).__name__} instead of an object"
+    text = f"{environment} answered /verify with {problem}"
     raise CallError(
-        FailureDetail("verifier_bad_reply", Stage.VERIFY, text, instance=environment, body=bounded(str(verdict)))
+        FailureDetail(
+            FailureKind.VERIFIER_BAD_REPLY, Stage.VERIFY, text, instance=environment, body=bounded(str(verdict))
+        )
     )

@@ -1,1 +1,1 @@
-"""Reward profiles: statistics over stored rollouts. Reads records and nothing else."""
+"""Reward profiles: statistics over stored rollouts. Reads only records."""

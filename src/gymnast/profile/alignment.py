@@ -1,4 +1,4 @@
-"""Whether rollouts and inputs are of one run: every result was asked for, every one asked for is there, none twice."""
+"""Checks that rollouts and inputs belong to one run: no unrequested, missing or duplicate results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from gymnast.profile.plan_index import PlanIndex
     from gymnast.profile.table import Ints, RolloutTable
 
-_SHOWN: Final = 10
+_MAX_LISTED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """How much of what was asked for is there."""
+    """How much of a run has results."""
 
     requested: int
     scored: int
@@ -29,7 +29,7 @@ class Completeness:
     dropped_tasks: int
     """Tasks without any result."""
     missing: Ints
-    """Packed keys that were asked for and have no result."""
+    """Packed keys of requested rollouts without a result."""
 
     @property
     def percent(self) -> float:
@@ -37,33 +37,32 @@ class Completeness:
 
 
 def align(plan: PlanIndex, table: RolloutTable, *, allow_partial: bool) -> Completeness:
-    """Check a run. Anything but an exact match is an error with counts and the first keys."""
-    asked, found = plan.packed, table.packed
-    _refuse_duplicates(asked, "the materialized inputs", plan.paths[0])
-    _refuse_duplicates(found, "the rollouts", None)
-    extra = np.setdiff1d(found, asked, assume_unique=True)
+    """Check a run. A mismatch is an error with counts and the first keys."""
+    requested, scored = plan.packed, table.packed
+    _check_unique(requested, "the materialized inputs", plan.paths[0])
+    _check_unique(scored, "the rollouts", None)
+    extra = np.setdiff1d(scored, requested, assume_unique=True)
     if len(extra):
         raise DataError(
-            f"{len(extra)} rollouts were never asked for: {_listed(extra)}",
-            next="the two files are not of one run; give the materialized inputs that these rollouts belong to",
+            f"{len(extra)} rollouts were never requested: {_list_keys(extra)}",
+            next="the files belong to different runs; pass the materialized inputs of these rollouts",
         )
-    missing = np.setdiff1d(asked, found, assume_unique=True)
+    missing = np.setdiff1d(requested, scored, assume_unique=True)
     if len(missing) and not allow_partial:
         raise DataError(
-            f"{len(missing)} of {len(asked)} rollouts have no result: {_listed(missing)}",
-            next="finish the run with --resume, or profile what is there with --allow-partial",
+            f"{len(missing)} of {len(requested)} rollouts have no result: {_list_keys(missing)}",
+            next="finish the run with --resume, or profile the existing results with --allow-partial",
         )
-    return _completeness(asked, found, missing)
+    return _completeness(requested, scored, missing)
 
 
-def _completeness(asked: Ints, found: Ints, missing: Ints) -> Completeness:
-    tasks = np.unique(asked >> 32)
+def _completeness(requested: Ints, scored: Ints, missing: Ints) -> Completeness:
+    tasks = np.unique(requested >> 32)
     incomplete = np.unique(missing >> 32)
-    with_results = np.unique(found >> 32)
-    dropped = len(tasks) - len(with_results)
+    dropped = len(tasks) - len(np.unique(scored >> 32))
     return Completeness(
-        requested=len(asked),
-        scored=len(found),
+        requested=len(requested),
+        scored=len(scored),
         tasks=len(tasks),
         complete_tasks=len(tasks) - len(incomplete),
         partial_tasks=len(incomplete) - dropped,
@@ -72,21 +71,21 @@ def _completeness(asked: Ints, found: Ints, missing: Ints) -> Completeness:
     )
 
 
-def _refuse_duplicates(packed: Ints, what: str, where: object) -> None:
+def _check_unique(packed: Ints, source: str, where: object) -> None:
     keys, counts = np.unique(packed, return_counts=True)
-    twice = keys[counts > 1]
-    if len(twice):
+    duplicates = keys[counts > 1]
+    if len(duplicates):
         raise DataError(
-            f"{len(twice)} keys stand in {what} more than once: {_listed(twice)}",
+            f"{len(duplicates)} keys occur in {source} more than once: {_list_keys(duplicates)}",
             where=str(where) if where is not None else None,
         )
 
 
-def _listed(packed: Ints) -> str:
-    shown = ", ".join(str(unpacked(int(one))) for one in packed[:_SHOWN])
-    return shown + (", …" if len(packed) > _SHOWN else "")
+def _list_keys(packed: Ints) -> str:
+    keys = ", ".join(str(unpack_key(int(key))) for key in packed[:_MAX_LISTED])
+    return keys + (", …" if len(packed) > _MAX_LISTED else "")
 
 
-def unpacked(packed: int) -> RolloutKey:
-    """A key from its single number."""
+def unpack_key(packed: int) -> RolloutKey:
+    """Unpack a key."""
     return RolloutKey(packed >> 32, packed & 0xFFFFFFFF)

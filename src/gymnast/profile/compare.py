@@ -1,8 +1,7 @@
-"""Two runs of the same tasks: is one better? Paired by task, because tasks differ more than runs do. Pure.
+"""Compares two runs of the same tasks, paired by task because tasks differ more than runs. Pure.
 
-Definition: over the tasks that both runs have results for, a task's difference is the mean reward of its rollouts in B
-less that in A, however many each has; the runs' difference is the mean of those. Tasks that only one run has are
-counted and left out.
+A task's difference is the mean reward of its rollouts in B minus that in A, whatever their numbers; the runs'
+difference is the mean over the tasks that both have results for. Tasks that only one run has are counted and left out.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 Verdict = Literal["better", "worse", "no difference shown"]
-_ENUMERATED: Final = 14
-"""Up to this many tasks that differ, every assignment of signs is tried; beyond, many are drawn."""
-_DRAWN: Final = 20_000
-_SAME: Final = 1e-12
+_MAX_ENUMERATED: Final = 14
+"""Up to this many differing tasks, every assignment of signs is tried; beyond, a sample."""
+_SAMPLES: Final = 20_000
+_EPSILON: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class TaskChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """B against A."""
+    """B compared with A."""
 
     tasks: int
     only_a: int
@@ -61,7 +60,7 @@ class Comparison:
     difference: Estimate
     difference_bootstrap: Estimate
     p_value: float
-    """Of a sign-flip test: how often chance alone makes the mean difference as large."""
+    """Of a sign-flip test: the chance of a mean difference this large without a real one."""
     p_value_t: float
     wins: int
     losses: int
@@ -71,30 +70,30 @@ class Comparison:
     most_moved: list[TaskChange]
 
 
-def compare(changes: Sequence[TaskChange], *, only: tuple[int, int], matched_by: Any, seed: int = 0) -> Comparison:
+def compare(changes: Sequence[TaskChange], *, unmatched: tuple[int, int], matched_by: Any, seed: int = 0) -> Comparison:
     """Compare matched tasks."""
     if not changes:
         raise DataError("the two runs have no task in common", next="compare runs of the same dataset")
     differences = [change.difference for change in changes]
-    found = mean_of_tasks(differences)
+    difference = mean_of_tasks(differences)
     p_value = sign_flip_p(differences, seed=seed)
-    moved = sorted(changes, key=lambda change: (-abs(change.difference), change.task_a))
+    largest = sorted(changes, key=lambda change: (-abs(change.difference), change.task_a))[:20]
     return Comparison(
         tasks=len(changes),
-        only_a=only[0],
-        only_b=only[1],
+        only_a=unmatched[0],
+        only_b=unmatched[1],
         mean_a=mean_of_tasks([change.mean_a for change in changes]),
         mean_b=mean_of_tasks([change.mean_b for change in changes]),
-        difference=found,
+        difference=difference,
         difference_bootstrap=bootstrap(differences, seed=seed),
         p_value=p_value,
-        p_value_t=_t_p(differences),
-        wins=sum(value > _SAME for value in differences),
-        losses=sum(value < -_SAME for value in differences),
-        ties=sum(abs(value) <= _SAME for value in differences),
-        verdict=_verdict(found, p_value),
+        p_value_t=_t_test_p(differences),
+        wins=sum(value > _EPSILON for value in differences),
+        losses=sum(value < -_EPSILON for value in differences),
+        ties=sum(abs(value) <= _EPSILON for value in differences),
+        verdict=_verdict(difference, p_value),
         matched_by=matched_by,
-        most_moved=[change for change in moved[:20] if abs(change.difference) > _SAME],
+        most_moved=[change for change in largest if abs(change.difference) > _EPSILON],
     )
 
 
@@ -106,80 +105,75 @@ def _verdict(difference: Estimate, p_value: float) -> Verdict:
 
 def sign_flip_p(differences: Sequence[float], *, seed: int = 0) -> float:
     """The two-sided p-value of the mean difference if each task's sign were a coin toss. Exact for few tasks."""
-    moved = np.array([value for value in differences if abs(value) > _SAME])
-    if len(moved) == 0:
+    nonzero = np.array([value for value in differences if abs(value) > _EPSILON])
+    if len(nonzero) == 0:
         return 1.0
-    observed = abs(math.fsum(moved)) * (1 - 1e-9)
-    if len(moved) <= _ENUMERATED:
-        sums = np.array(list(product((-1.0, 1.0), repeat=len(moved)))) @ moved
+    observed = abs(math.fsum(nonzero)) * (1 - 1e-9)
+    if len(nonzero) <= _MAX_ENUMERATED:
+        sums = np.array(list(product((-1.0, 1.0), repeat=len(nonzero)))) @ nonzero
         return float((np.abs(sums) >= observed).mean())
     generator = np.random.default_rng(seed)
-    hits = drawn = 0
-    chunk = max(1, 4_000_000 // len(moved))
-    while drawn < _DRAWN:
-        count = min(chunk, _DRAWN - drawn)
-        signs = generator.integers(0, 2, (count, len(moved))) * 2.0 - 1.0
-        hits += int((np.abs(signs @ moved) >= observed).sum())
-        drawn += count
-    return (hits + 1) / (drawn + 1)
+    hits = sampled = 0
+    batch = max(1, 4_000_000 // len(nonzero))
+    while sampled < _SAMPLES:
+        count = min(batch, _SAMPLES - sampled)
+        signs = generator.integers(0, 2, (count, len(nonzero))) * 2.0 - 1.0
+        hits += int((np.abs(signs @ nonzero) >= observed).sum())
+        sampled += count
+    return (hits + 1) / (sampled + 1)
 
 
-def _t_p(differences: Sequence[float]) -> float:
+def _t_test_p(differences: Sequence[float]) -> float:
     n = len(differences)
     if n < 2:
         return 1.0
     spread = float(np.std(differences, ddof=1))
     if spread == 0:
-        return 1.0 if abs(differences[0]) <= _SAME else 0.0
+        return 1.0 if abs(differences[0]) <= _EPSILON else 0.0
     return t_tail(math.fsum(differences) / n / (spread / math.sqrt(n)), n - 1)
 
 
-# --- which tasks are the same ----------------------------------------------------------------------------------------
+# --- matching tasks --------------------------------------------------------------------------------------------------
 
 
-def match(
+def match_tasks(
     run_a: LoadedRun, run_b: LoadedRun, *, by_index: bool = False
 ) -> tuple[list[TaskChange], tuple[int, int], Literal["content", "index"]]:
-    """Pair the tasks of two runs: by what their rows say, or by their indexes if that is asked for."""
+    """Pair the tasks of two runs by the content of their rows, or by their indexes."""
     keys_a, keys_b = (_keys(run, by_index=by_index) for run in (run_a, run_b))
-    numbers_a, numbers_b = _means(run_a), _means(run_b)
-    both = [key for key in keys_a if key in keys_b]
-    changes = [
-        TaskChange(
-            keys_a[key],
-            keys_b[key],
-            numbers_a[keys_a[key]][0],
-            numbers_b[keys_b[key]][0],
-            numbers_a[keys_a[key]][1],
-            numbers_b[keys_b[key]][1],
-        )
-        for key in both
-    ]
-    only = (len(keys_a) - len(both), len(keys_b) - len(both))
-    return changes, only, "index" if by_index else "content"
+    means_a, means_b = _means(run_a), _means(run_b)
+    changes = []
+    for key, task_a in keys_a.items():
+        if key not in keys_b:
+            continue
+        task_b = keys_b[key]
+        (mean_a, rollouts_a), (mean_b, rollouts_b) = means_a[task_a], means_b[task_b]
+        changes.append(TaskChange(task_a, task_b, mean_a, mean_b, rollouts_a, rollouts_b))
+    unmatched = (len(keys_a) - len(changes), len(keys_b) - len(changes))
+    return changes, unmatched, "index" if by_index else "content"
 
 
 def _keys(run: LoadedRun, *, by_index: bool) -> dict[Any, int]:
-    """What identifies each task that has results, and its index. Equal rows are told apart by their order."""
+    """The tasks with results by their identity. Equal rows are distinguished by their order."""
     tasks = run.groups.tasks.tolist()
     if by_index:
         return {task: task for task in tasks}
-    found: dict[Any, int] = {}
-    seen: dict[bytes, int] = {}
+    keys: dict[Any, int] = {}
+    counts: dict[bytes, int] = {}
     with run.plan.samples() as samples:
         for task in tasks:
             content = task_content(samples.row(task))
-            number = seen[content] = seen.get(content, 0) + 1
-            found[content, number] = task
-    return found
+            number = counts[content] = counts.get(content, 0) + 1
+            keys[content, number] = task
+    return keys
 
 
 def task_content(row: JsonObject) -> bytes:
-    """What makes a task the same task in another run: its row without agent, skills and sampling parameters."""
+    """The identity of a task across runs: a digest of its row without agent, skills and sampling parameters."""
     params = row.get(PARAMS) or {}
-    kept = {key: value for key, value in row.items() if key not in {AGENT_REF, SKILLS_REF, PARAMS}}
-    kept[PARAMS] = {key: params[key] for key in ("input", "tools", "instructions") if key in params}
-    return hashlib.blake2b(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+    content = {key: value for key, value in row.items() if key not in {AGENT_REF, SKILLS_REF, PARAMS}}
+    content[PARAMS] = {key: params[key] for key in ("input", "tools", "instructions") if key in params}
+    return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
 def _means(run: LoadedRun) -> dict[int, tuple[float, int]]:

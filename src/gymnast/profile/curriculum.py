@@ -1,4 +1,4 @@
-"""From a profile to training data: tasks judged by difficulty, useless ones dropped, the rest filtered or scheduled."""
+"""Makes training data from profiles: tasks are rated by difficulty, then filtered or scheduled."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import orjson
 
 from gymnast.errors import DataError
 from gymnast.profile.difficulty import BUCKETS, Thresholds, difficulty
-from gymnast.profile.schedule import drawn
+from gymnast.profile.schedule import draw_schedule
+from gymnast.store.atomic import atomic_output
 from gymnast.store.lines import LinesAt
-from gymnast.store.replacing import replaced
 from gymnast.types.task import AGENT_REF, TASK_INDEX
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CurriculumRequest:
-    """What is made of a profile."""
+    """What to make from which profiles."""
 
     profiles: tuple[Path, ...]
     output: Path
@@ -43,8 +43,8 @@ class CurriculumRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedTask:
-    """A task of a profile: where its line is, and how hard it is."""
+class RatedTask:
+    """A task of a profile: the position of its line, and its difficulty."""
 
     source: int
     offset: int
@@ -57,7 +57,7 @@ class JudgedTask:
 
 @dataclass(frozen=True, slots=True)
 class CurriculumSummary:
-    """What came of it."""
+    """The result of writing a curriculum."""
 
     tasks: int
     kept: int
@@ -69,7 +69,7 @@ class CurriculumSummary:
     usable_signal_after: float
     rows: int
     steps: list[dict[str, float]]
-    """Of a schedule: the target, and the mean pass rate that was drawn."""
+    """For a schedule: the target and the mean pass rate of each step."""
 
 
 class _Line(msgspec.Struct):
@@ -82,47 +82,44 @@ _LINES = msgspec.json.Decoder(_Line)
 
 
 def write_curriculum(request: CurriculumRequest) -> CurriculumSummary:
-    """Judge every task of the profiles and write training rows, with what the profile says attached."""
-    judged = list(judged_tasks(request))
-    if not judged:
+    """Rate every task of the profiles and write training rows with their profiles."""
+    tasks = list(rate_tasks(request))
+    if not tasks:
         raise DataError("the profile has no tasks", where=str(request.profiles[0]))
-    kept = [task for task in judged if task.difficulty.bucket in request.keep]
-    if not kept:
-        raise DataError(f"no task is left of {len(judged)}: {_counted(judged)}", next="keep more buckets (--keep)")
-    steps = _steps(kept, request)
-    rows = 0
-    with replaced(request.output) as out, LinesAt(request.profiles) as lines:
-        for step, places in enumerate(steps):
-            for place in places:
-                number = step if request.schedule is not None else None
-                task = kept[place]
+    selected = [task for task in tasks if task.difficulty.bucket in request.keep]
+    if not selected:
+        counts = _count_buckets(tasks)
+        raise DataError(f"none of {len(tasks)} tasks is left: {counts}", next="keep more buckets (--keep)")
+    steps = _steps(selected, request)
+    with atomic_output(request.output) as out, LinesAt(request.profiles) as lines:
+        for step, indices in enumerate(steps):
+            for task in (selected[index] for index in indices):
                 sample = orjson.loads(lines.line(task.source, task.offset))["sample"]
-                out.write(orjson.dumps(training_row(sample, task, number)) + b"\n")
-                rows += 1
-    return _summary(judged, kept, steps, rows, request)
+                row = training_row(sample, task, step if request.schedule is not None else None)
+                out.write(orjson.dumps(row) + b"\n")
+    return _summary(tasks, selected, steps, request)
 
 
-def judged_tasks(request: CurriculumRequest) -> Iterator[JudgedTask]:
-    """Every task of the profiles, read once."""
+def rate_tasks(request: CurriculumRequest) -> Iterator[RatedTask]:
+    """Read and rate every task of the profiles."""
     for source, path in enumerate(request.profiles):
         offset = 0
         with path.open("rb") as stream:
             for number, line in enumerate(stream, 1):
                 try:
-                    found = _LINES.decode(line)
-                    rewards = [float(info["reward"]) for info in found.rollout_infos]
+                    profile = _LINES.decode(line)
+                    rewards = [float(info["reward"]) for info in profile.rollout_infos]
                 except (msgspec.MsgspecError, KeyError, ValueError) as error:
-                    where = f"{path} line {number}"
-                    raise DataError(f"this is no line of a profile: {error}", where=where) from error
-                yield _judged(found, rewards, source, offset, request)
+                    raise DataError(f"not a line of a profile: {error}", where=f"{path} line {number}") from error
+                yield _rate(profile, rewards, source, offset, request)
                 offset += len(line)
 
 
-def _judged(line: _Line, rewards: list[float], source: int, offset: int, request: CurriculumRequest) -> JudgedTask:
+def _rate(line: _Line, rewards: list[float], source: int, offset: int, request: CurriculumRequest) -> RatedTask:
     passed = sum(reward >= request.pass_at for reward in rewards)
     ref = line.sample.get(AGENT_REF)
     agent = str((orjson.loads(bytes(ref)) or {}).get("name", "")) if ref is not None else ""
-    return JudgedTask(
+    return RatedTask(
         source,
         offset,
         line.task,
@@ -133,26 +130,26 @@ def _judged(line: _Line, rewards: list[float], source: int, offset: int, request
     )
 
 
-def _steps(kept: Sequence[JudgedTask], request: CurriculumRequest) -> list[list[int]]:
+def _steps(tasks: Sequence[RatedTask], request: CurriculumRequest) -> list[list[int]]:
     if request.schedule is None:
-        return [list(range(len(kept)))]
-    rates = [task.difficulty.pass_rate for task in kept]
-    return drawn(rates, [task.agent for task in kept], request.schedule, request.blend, request.seed)
+        return [list(range(len(tasks)))]
+    rates = [task.difficulty.pass_rate for task in tasks]
+    return draw_schedule(rates, [task.agent for task in tasks], request.schedule, request.blend, request.seed)
 
 
-def training_row(sample: JsonObject, task: JudgedTask, step: int | None) -> JsonObject:
+def training_row(sample: JsonObject, task: RatedTask, step: int | None) -> JsonObject:
     """A task's row with its profile."""
-    found = task.difficulty
+    rating = task.difficulty
     profile: JsonObject = {
         "task_index": task.task,
-        "pass_rate": found.pass_rate,
-        "pass_rate_low": found.low,
-        "pass_rate_high": found.high,
-        "num_rollouts": found.rollouts,
+        "pass_rate": rating.pass_rate,
+        "pass_rate_low": rating.low,
+        "pass_rate_high": rating.high,
+        "num_rollouts": rating.rollouts,
         "mean_reward": task.mean_reward,
         "std_reward": task.std_reward,
-        "usable_signal": found.usable_signal,
-        "bucket": found.bucket,
+        "usable_signal": rating.usable_signal,
+        "bucket": rating.bucket,
     }
     if step is not None:
         profile["step"] = step
@@ -160,35 +157,34 @@ def training_row(sample: JsonObject, task: JudgedTask, step: int | None) -> Json
 
 
 def _summary(
-    judged: Sequence[JudgedTask],
-    kept: Sequence[JudgedTask],
+    tasks: Sequence[RatedTask],
+    selected: Sequence[RatedTask],
     steps: Sequence[Sequence[int]],
-    rows: int,
     request: CurriculumRequest,
 ) -> CurriculumSummary:
-    agents = sorted({task.agent for task in judged})
+    agents = sorted({task.agent for task in tasks})
     schedule = request.schedule
     return CurriculumSummary(
-        tasks=len(judged),
-        kept=len(kept),
-        buckets=_counted(judged),
-        buckets_by_agent={name: _counted([task for task in judged if task.agent == name]) for name in agents},
+        tasks=len(tasks),
+        kept=len(selected),
+        buckets=_count_buckets(tasks),
+        buckets_by_agent={name: _count_buckets([task for task in tasks if task.agent == name]) for name in agents},
         group_size=request.group_size,
-        usable_signal_before=float(np.mean([task.difficulty.usable_signal for task in judged])),
-        usable_signal_after=float(np.mean([task.difficulty.usable_signal for task in kept])),
-        rows=rows,
+        usable_signal_before=float(np.mean([task.difficulty.usable_signal for task in tasks])),
+        usable_signal_after=float(np.mean([task.difficulty.usable_signal for task in selected])),
+        rows=sum(map(len, steps)),
         steps=[
             {
                 "target": schedule.target(step),
-                "pass_rate": float(np.mean([kept[place].difficulty.pass_rate for place in places])),
+                "pass_rate": float(np.mean([selected[index].difficulty.pass_rate for index in indices])),
             }
-            for step, places in enumerate(steps)
+            for step, indices in enumerate(steps)
         ]
         if schedule is not None
         else [],
     )
 
 
-def _counted(tasks: Sequence[JudgedTask]) -> dict[str, int]:
-    found = Counter(task.difficulty.bucket for task in tasks)
-    return {bucket: found.get(bucket, 0) for bucket in BUCKETS}
+def _count_buckets(tasks: Sequence[RatedTask]) -> dict[str, int]:
+    counts = Counter(task.difficulty.bucket for task in tasks)
+    return {bucket: counts[bucket] for bucket in BUCKETS}

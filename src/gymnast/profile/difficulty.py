@@ -1,7 +1,7 @@
-"""How hard a task is, from a few rollouts, and what that is worth to a trainer. Pure.
+"""Estimates how hard a task is from a few rollouts, and how much signal it gives a trainer. Pure.
 
-A task's pass rate is not known but estimated: with c of n rollouts passed, it is taken as Beta(c + 1/2, n - c + 1/2)
-(Jeffreys). Whether a task is saturated or hopeless is a probability under that: four lucky rollouts do not drop it.
+With c of n rollouts passed, a task's pass rate is Beta(c + 1/2, n - c + 1/2) (Jeffreys). A task is saturated or
+hopeless only with enough probability under that distribution, so four lucky rollouts do not drop it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ BUCKETS: Final[tuple[Bucket, ...]] = ("hopeless", "hard", "medium", "easy", "sat
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Where buckets begin and end."""
+    """The boundaries of buckets."""
 
     hopeless_below: float = 0.05
     hard_below: float = 0.35
     easy_from: float = 0.75
     saturated_above: float = 0.95
     confidence: float = 0.5
-    """Probability from which a task counts as hopeless or saturated."""
+    """The probability from which a task counts as hopeless or saturated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difficulty:
-    """A task's pass rate and what it means."""
+    """A task's pass rate, its bucket and its signal."""
 
     passed: int
     rollouts: int
@@ -39,7 +39,7 @@ class Difficulty:
     high: float
     """80% interval of the pass rate."""
     usable_signal: float
-    """The chance that a group of rollouts holds both passes and failures."""
+    """The probability that a group of rollouts has both passes and failures."""
 
     @property
     def pass_rate(self) -> float:
@@ -47,7 +47,7 @@ class Difficulty:
 
 
 def difficulty(passed: int, rollouts: int, group_size: int, thresholds: Thresholds) -> Difficulty:
-    """Judge a task."""
+    """Rate a task."""
     a, b = passed + 0.5, rollouts - passed + 0.5
     return Difficulty(
         passed,
@@ -60,14 +60,13 @@ def difficulty(passed: int, rollouts: int, group_size: int, thresholds: Threshol
 
 
 def usable_signal(passed: int, rollouts: int, group_size: int) -> float:
-    """The chance that a group has both passes and failures.
+    """The probability that a group has both passes and failures.
 
-    Counted over all groups that can be drawn from the rollouts where there are enough, else expected.
+    Exact over all groups that can be drawn from the rollouts if there are enough, else the expectation.
     """
     if rollouts >= group_size:
-        ways = math.comb(rollouts, group_size)
-        alike = math.comb(passed, group_size) + math.comb(rollouts - passed, group_size)
-        return 1.0 - alike / ways
+        uniform = math.comb(passed, group_size) + math.comb(rollouts - passed, group_size)
+        return 1.0 - uniform / math.comb(rollouts, group_size)
     a, b = passed + 0.5, rollouts - passed + 0.5
     return 1.0 - _moment(a, b, group_size) - _moment(b, a, group_size)
 

@@ -1,4 +1,4 @@
-"""What failed in a run: attempts and rollouts by kind, from `x_failures.jsonl`. A failure is never a reward."""
+"""The failures of a run: attempts and rollouts by kind, from `x_failures.jsonl`. A failure is never a reward."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from gymnast.errors import DataError
 from gymnast.store.records import record_file
+from gymnast.types.failure import FailureKind
 from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 
 if TYPE_CHECKING:
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FailureSummary:
-    """The failures of a run, as far as its rollouts have no score."""
+    """The failures of a run."""
 
     attempts: Counter[str] = field(default_factory=Counter)
-    """Every failed attempt, also of rollouts that were scored later."""
+    """All failed attempts by kind, including those of rollouts scored later."""
     last_kind: dict[int, str] = field(default_factory=dict)
-    """Packed key -> kind of the last failure, of rollouts without a score."""
+    """Packed key -> kind of the last failure, for rollouts without a score."""
     final: set[int] = field(default_factory=set)
-    """Packed keys of those that failed for good."""
+    """Packed keys of rollouts that failed permanently."""
 
     def kinds(self) -> Counter[str]:
-        """Rollouts without a score that failed at least once, by the kind of their last failure."""
+        """Failed rollouts without a score, by the kind of their last failure."""
         return Counter(self.last_kind.values())
 
 
@@ -39,7 +40,7 @@ class _Failure(msgspec.Struct):
     task: int = msgspec.field(name=TASK_INDEX)
     rollout: int = msgspec.field(name=ROLLOUT_INDEX)
     failure: dict[str, Any] | None = None
-    named: str | None = msgspec.field(name=FAILURE_CLASS, default=None)
+    failure_class: str | None = msgspec.field(name=FAILURE_CLASS, default=None)
     terminal: bool = msgspec.field(name=FAILURE_TERMINAL, default=False)
 
 
@@ -47,27 +48,27 @@ _DECODER = msgspec.json.Decoder(_Failure)
 
 
 def read_failures(paths: Sequence[Path | RecordFile], scored: Container[int] = ()) -> FailureSummary:
-    """The failures in these files; a file that is not there has none. `scored`: packed keys of scored rollouts."""
-    found = FailureSummary()
+    """Read the failures in these files, which may not exist. `scored`: packed keys of scored rollouts."""
+    summary = FailureSummary()
     for records in map(record_file, paths):
         if not records.exists():
             continue
         with records.open() as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
-                    _take(found, line, scored, f"{records.path} line {number}")
-    return found
+                    _add_line(summary, line, scored, f"{records.path} line {number}")
+    return summary
 
 
-def _take(found: FailureSummary, line: bytes, scored: Container[int], where: str) -> None:
+def _add_line(summary: FailureSummary, line: bytes, scored: Container[int], where: str) -> None:
     try:
         record = _DECODER.decode(line)
     except msgspec.MsgspecError as error:
-        raise DataError(f"the record of a failure cannot be read: {error}", where=where) from error
-    kind = str((record.failure or {}).get("kind") or record.named or "unknown")
-    found.attempts[kind] += 1
+        raise DataError(f"cannot read a failure record: {error}", where=where) from error
+    kind = str((record.failure or {}).get("kind") or record.failure_class or FailureKind.UNKNOWN.value)
+    summary.attempts[kind] += 1
     packed = RolloutKey(record.task, record.rollout).packed
     if packed not in scored:
-        found.last_kind[packed] = kind
+        summary.last_kind[packed] = kind
         if record.terminal:
-            found.final.add(packed)
+            summary.final.add(packed)

@@ -1,4 +1,4 @@
-"""The profile's files: one line a task, one object an agent. Written to another name and moved."""
+"""Writes the profile's files: one line per task, one object per agent. Writes are atomic."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 
-from gymnast.profile.groups import described, rollout_infos
-from gymnast.store.replacing import replaced
+from gymnast.profile.groups import describe_rows, rollout_infos
+from gymnast.store.atomic import atomic_output
 from gymnast.types.task import TASK_INDEX
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def write_task_profiles(path: Path, groups: Groups, plan: PlanIndex) -> None:
-    """`x_reward_profiling.jsonl`."""
+    """Write `x_reward_profiling.jsonl`."""
     expected, integers = plan.expected(), groups.table.is_integer
-    with replaced(path) as out, plan.samples() as samples:
+    with atomic_output(path) as out, plan.samples() as samples:
         for task, rows in groups:
             line = task_profile(groups, task, rows, expected[task], samples.fragment(task), integers=integers)
             out.write(orjson.dumps(line) + b"\n")
@@ -35,7 +35,7 @@ def task_profile(
     count = rows.stop - rows.start
     return {
         TASK_INDEX: task,
-        **described(groups.table, rows, integers=integers),
+        **describe_rows(groups.table, rows, integers=integers),
         "sample": sample,
         "num_rollouts": count,
         "expected_num_rollouts": expected,
@@ -46,11 +46,12 @@ def task_profile(
 
 
 def write_agent_metrics(path: Path, groups: Groups) -> None:
-    """`x_agent_metrics.json`: the same statistics over all rollouts of each agent."""
+    """Write `x_agent_metrics.json`: the same statistics over all rollouts of each agent."""
     table = groups.table
     entries = []
     for number, name in enumerate(table.agent_names):
-        mine = table.chosen(np.flatnonzero(table.agents == number))
-        entries.append({**described(mine, slice(0, len(mine)), integers=table.is_integer), "agent_ref": {"name": name}})
-    with replaced(path) as out:
+        own = table.select(np.flatnonzero(table.agents == number))
+        statistics = describe_rows(own, slice(0, len(own)), integers=table.is_integer)
+        entries.append({**statistics, "agent_ref": {"name": name}})
+    with atomic_output(path) as out:
         out.write(orjson.dumps(entries))

@@ -1,4 +1,4 @@
-"""Rollouts grouped by task: sorted once, described group by group."""
+"""Rollouts grouped by task."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """A table sorted by task and rollout, and where each task begins and ends."""
+    """A table sorted by task and rollout, and the rows of each task."""
 
     table: RolloutTable
     tasks: Ints
     starts: Ints
-    """One more than there are tasks: the last is the end."""
+    """The first row of each task, and the end of the last."""
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -36,30 +36,26 @@ class Groups:
             yield task, slice(bounds[number], bounds[number + 1])
 
     def sizes(self) -> Ints:
-        found: Ints = np.diff(self.starts)
-        return found
+        sizes: Ints = np.diff(self.starts)
+        return sizes
 
 
 def by_task(table: RolloutTable) -> Groups:
     """Group a table."""
-    ordered = table.chosen(np.lexsort((table.rollouts, table.tasks)))
+    ordered = table.select(np.lexsort((table.rollouts, table.tasks)))
     tasks, starts = np.unique(ordered.tasks, return_index=True)
     return Groups(ordered, tasks, np.append(starts, len(ordered)).astype(np.int64))
 
 
-def described(table: RolloutTable, rows: slice, *, integers: bool) -> dict[str, int | float]:
-    """`stat/column` over some rows, as the contract has them."""
-    size = rows.stop - rows.start
-    values: dict[str, list[float]] = {}
-    for name, column in table.columns.items():
-        found = column.values[rows]
-        gaps = np.isnan(found)
-        values[name] = (found[~gaps] if gaps.any() else found).tolist()
-    return describe(values, size, integers=integers)
+def describe_rows(table: RolloutTable, rows: slice, *, integers: bool) -> dict[str, int | float]:
+    """`stat/column` over some rows, as the contract defines them."""
+    columns = {name: column.values[rows] for name, column in table.columns.items()}
+    values = {name: column[~np.isnan(column)].tolist() for name, column in columns.items()}
+    return describe(values, rows.stop - rows.start, integers=integers)
 
 
 def rollout_infos(table: RolloutTable, rows: slice) -> list[JsonObject]:
-    """The numbers of each rollout: reward first, then its usage, then the rest."""
+    """The numbers of each rollout: reward first, then usage, then the rest."""
     order = sorted(table.columns, key=lambda name: (name != "reward", not table.columns[name].from_usage))
     numbers = {
         name: (table.columns[name].values[rows].tolist(), table.columns[name].is_integer[rows].tolist())
@@ -67,11 +63,11 @@ def rollout_infos(table: RolloutTable, rows: slice) -> list[JsonObject]:
     }
     tasks, rollouts = table.tasks[rows].tolist(), table.rollouts[rows].tolist()
     infos: list[JsonObject] = []
-    for place, (task, rollout) in enumerate(zip(tasks, rollouts, strict=True)):
+    for index, (task, rollout) in enumerate(zip(tasks, rollouts, strict=True)):
         info: JsonObject = {"rollout_id": f"{task}:{rollout}", TASK_INDEX: task, ROLLOUT_INDEX: rollout}
         for name, (values, integers) in numbers.items():
-            value = values[place]
-            if value == value:  # noqa: PLR0124 - not NaN, ten times faster than math.isnan here
-                info[name] = int(value) if integers[place] else value
+            value = values[index]
+            if value == value:  # noqa: PLR0124 - not NaN; ten times faster than math.isnan here
+                info[name] = int(value) if integers[index] else value
         infos.append(info)
     return infos

@@ -1,7 +1,8 @@
-"""The numbers that people quote, each with what it is made of: tasks, rollouts, failures, what is missing."""
+"""The headline numbers of a run, with the tasks, rollouts, failures and missing results behind them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -10,13 +11,14 @@ import numpy as np
 from gymnast.profile.groups import by_task
 from gymnast.profile.intervals import Estimate, bootstrap_all, clustered_mean, mean_reward
 from gymnast.profile.pass_at_k import (
+    are_shares,
     curve,
     majority_values,
     pass_majority_metrics,
     pass_values,
-    shown_ks,
     subset_metrics,
     task_scores,
+    usable_ks,
 )
 from gymnast.profile.rollout_table import LENGTH, Range, reward_by
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from gymnast.profile.groups import Groups
     from gymnast.profile.table import RolloutTable
 
-FailuresAs = Literal["excluded", "zero", "bounds"]
+FailureTreatment = Literal["excluded", "zero", "bounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +45,27 @@ class AgentHeadline:
     mean_reward: Estimate
     mean_reward_bootstrap: Estimate
     pass_at: list[tuple[int, Estimate]]
-    """Exact where every task's value is 0 or 1, else Student's."""
+    """With exact intervals if every task's value is 0 or 1, else Student's t."""
     pass_at_bootstrap: list[tuple[int, Estimate]]
     majority_at: list[tuple[int, Estimate]]
     majority_at_bootstrap: list[tuple[int, Estimate]]
     mixed_tasks: int
-    """Tasks with more than one reward among their rollouts: those that a group-relative trainer learns from."""
+    """Tasks with different rewards among their rollouts, which a group-relative trainer learns from."""
     reward_by: dict[str, list[Range]]
-    """Mean reward over ranges of output tokens and of trajectory length."""
+    """Mean reward by output tokens and by trajectory length."""
     metrics: dict[str, object] = field(default_factory=dict)
-    """pass@k, majority@k and the rest, in percent, under the contract's names."""
+    """pass@k, majority@k and others in percent, under the contract's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureEffect:
-    """How the mean would change if rollouts without a score were not left out."""
+    """The mean without the rollouts that have no score, and with assumed rewards for them."""
 
     excluded: Estimate
     zero: Estimate
-    """As if each had a reward of 0."""
+    """With a reward of 0 for each."""
     lowest: float
-    """As if each had the lowest possible reward."""
+    """With the lowest possible reward for each."""
     highest: float
 
 
@@ -78,7 +80,7 @@ class Headline:
     missing: int
     """Rollouts without a score and without a failure."""
     excluded: int
-    """Records without a reward, or masked by their agent (`mask_sample`); no number below counts them."""
+    """Records without a reward, or masked by their agent (`mask_sample`); the numbers below do not count them."""
     tasks: int
     complete_tasks: int
     partial_tasks: int
@@ -95,17 +97,17 @@ def headline(
     answer_key: str | None = None,
     subset_key: str | None = None,
 ) -> Headline:
-    """Sum a run up."""
-    groups, excluded = _counted(groups)
+    """Summarise a run."""
+    rows = countable_rows(groups.table)
+    excluded = len(groups.table) - len(rows)
+    if excluded:
+        groups = by_task(groups.table.select(rows))
     missing = set(completeness.missing.tolist())
-    failed = {packed: kind for packed, kind in failures.last_kind.items() if packed in missing}
-    kinds: dict[str, int] = {}
-    for kind in failed.values():
-        kinds[kind] = kinds.get(kind, 0) + 1
+    failed = [kind for packed, kind in failures.last_kind.items() if packed in missing]
     return Headline(
         requested=completeness.requested,
         scored=completeness.scored,
-        failed=dict(sorted(kinds.items(), key=lambda pair: -pair[1])),
+        failed=dict(Counter(failed).most_common()),
         missing=len(missing) - len(failed),
         excluded=excluded,
         tasks=completeness.tasks,
@@ -117,14 +119,7 @@ def headline(
     )
 
 
-def _counted(groups: Groups) -> tuple[Groups, int]:
-    """Without rollouts that do not count, and how many those are."""
-    rows = counting_rows(groups.table)
-    excluded = len(groups.table) - len(rows)
-    return (by_task(groups.table.chosen(rows)), excluded) if excluded else (groups, 0)
-
-
-def counting_rows(table: RolloutTable) -> NDArray[np.int64]:
+def countable_rows(table: RolloutTable) -> NDArray[np.int64]:
     """The rows that a headline counts: with a reward, and not masked by their agent."""
     counts = ~np.isnan(table.rewards) if len(table.rewards) else np.zeros(len(table), dtype=np.bool_)
     masked = table.columns.get("mask_sample")
@@ -136,47 +131,47 @@ def counting_rows(table: RolloutTable) -> NDArray[np.int64]:
 def agent_headlines(
     groups: Groups, *, answer_key: str | None = None, subset_key: str | None = None
 ) -> list[AgentHeadline]:
-    """Each agent by itself."""
+    """The headline of each agent."""
     table = groups.table
-    found = []
+    headlines = []
     for number, name in enumerate(table.agent_names):
         rows = np.flatnonzero(table.agents == number)
         if len(rows):
-            found.append(_agent(name, by_task(table.chosen(rows)), answer_key, subset_key))
-    return found
+            headlines.append(_agent_headline(name, by_task(table.select(rows)), answer_key, subset_key))
+    return headlines
 
 
-def _agent(name: str, groups: Groups, answer_key: str | None, subset_key: str | None) -> AgentHeadline:
+def _agent_headline(name: str, groups: Groups, answer_key: str | None, subset_key: str | None) -> AgentHeadline:
     tasks = task_scores(groups)
     answers = _answers(groups, answer_key)
-    ks = shown_ks(tasks)
-    passed = pass_values(tasks, ks)
-    voted = majority_values(answers, tasks, ks) if answers is not None else {}
-    resampled = _bootstrapped(tasks, [*passed.values(), *voted.values()])
-    is_share = all(0 <= reward <= 1 for task in tasks for reward in task)
+    ks = usable_ks(tasks)
+    passes = pass_values(tasks, ks)
+    majorities = majority_values(answers, tasks, ks) if answers is not None else {}
+    bootstrapped = _bootstrap(tasks, [*passes.values(), *majorities.values()])
+    is_share = are_shares(tasks)
     return AgentHeadline(
         agent=name,
         tasks=len(groups),
         rollouts=len(groups.table),
         mean_reward=mean_reward(groups),
-        mean_reward_bootstrap=resampled[0],
-        pass_at=curve(passed, is_share=is_share),
-        pass_at_bootstrap=list(zip(passed, resampled[1:], strict=False)),
-        majority_at=curve(voted, is_share=is_share),
-        majority_at_bootstrap=list(zip(voted, resampled[1 + len(passed) :], strict=True)),
+        mean_reward_bootstrap=bootstrapped[0],
+        pass_at=curve(passes, is_share=is_share),
+        pass_at_bootstrap=list(zip(passes, bootstrapped[1:], strict=False)),
+        majority_at=curve(majorities, is_share=is_share),
+        majority_at_bootstrap=list(zip(majorities, bootstrapped[1 + len(passes) :], strict=True)),
         mixed_tasks=sum(len(set(task)) > 1 for task in tasks),
-        reward_by={name: reward_by(groups.table, name) for name in ("output_tokens", LENGTH)},
+        reward_by={column: reward_by(groups.table, column) for column in ("output_tokens", LENGTH)},
         metrics=_metrics(groups, tasks, answers, subset_key),
     )
 
 
 def _answers(groups: Groups, answer_key: str | None) -> list[list[str | None]] | None:
-    said = groups.table.texts.get(answer_key) if answer_key is not None else None
-    return [said[rows] for _, rows in groups] if said is not None and any(said) else None
+    answers = groups.table.texts.get(answer_key) if answer_key is not None else None
+    return [answers[rows] for _, rows in groups] if answers is not None and any(answers) else None
 
 
-def _bootstrapped(tasks: Sequence[list[float]], quantities: Sequence[Sequence[float]]) -> list[Estimate]:
-    """The mean reward, in which each task weighs as much as it has rollouts, and then the others."""
+def _bootstrap(tasks: Sequence[list[float]], quantities: Sequence[Sequence[float]]) -> list[Estimate]:
+    """The mean reward, weighted by each task's number of rollouts, then the other quantities."""
     means = [sum(task) / len(task) for task in tasks]
     values = np.array([means, *quantities], dtype=np.float64).T
     weights = (~np.isnan(values)).astype(np.float64)
@@ -190,18 +185,18 @@ def _metrics(
     answers: Sequence[Sequence[str | None]] | None,
     subset_key: str | None,
 ) -> dict[str, object]:
-    found = pass_majority_metrics({"accuracy": tasks}, answers)
+    metrics = pass_majority_metrics({"accuracy": tasks}, answers)
     if subset_key is not None:
-        named = groups.table.texts[subset_key]
-        subsets = [named[rows.start] or "none" for _, rows in groups]
-        found |= subset_metrics(subsets, {"accuracy": tasks}, answers)
-    return found
+        names = groups.table.texts[subset_key]
+        subsets = [names[rows.start] or "none" for _, rows in groups]
+        metrics |= subset_metrics(subsets, {"accuracy": tasks}, answers)
+    return metrics
 
 
 def failure_effect(groups: Groups, completeness: Completeness) -> FailureEffect:
-    """The mean with rollouts that have no score left out, counted as 0, and at the two extremes.
+    """The mean with unscored rollouts left out, counted as 0, and at the two extremes.
 
-    The extremes are those of the rewards that were seen, at least 0 and 1.
+    The extremes are those of the observed rewards, but at most 0 and at least 1.
     """
     excluded = mean_reward(groups)
     rewards = groups.table.rewards

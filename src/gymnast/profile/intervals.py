@@ -1,7 +1,7 @@
-"""How sure a number is: intervals that count tasks, not rollouts, because rollouts of one task are alike. Pure.
+"""Confidence intervals over tasks, not rollouts, because rollouts of one task are correlated. Pure.
 
-Three ways, each with its own assumptions: `t` (the mean of many tasks is nearly normal), `bootstrap` (tasks are a
-sample like this one), `exact` (each task is solved or not, Clopper and Pearson). Randomness is seeded.
+Three methods with different assumptions: `t` (the mean of many tasks is nearly normal), `bootstrap` (the tasks are
+representative), `exact` (each task is solved or not, Clopper and Pearson). Randomness is seeded.
 """
 
 from __future__ import annotations
@@ -23,66 +23,65 @@ if TYPE_CHECKING:
 
 LEVEL: Final = 0.95
 RESAMPLES: Final = 2000
-_MOST_DRAWN: Final = 10_000_000
-"""With so many tasks fewer resamples do: the interval's ends are hardly uncertain any more."""
+_MAX_DRAWS: Final = 10_000_000
+"""The limit of draws over all resamples: with many tasks, fewer resamples are enough."""
 
 Method = Literal["t", "bootstrap", "exact", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number and where it may lie with 95% confidence."""
+    """A number and its 95% confidence interval."""
 
     value: float
     low: float
     high: float
     n: int
-    """Tasks that it is made of."""
+    """The number of tasks."""
     method: Method = "t"
 
     @property
     def std_err(self) -> float:
-        """As far as the interval tells."""
+        """The standard error that the interval implies."""
         return (self.high - self.low) / (2 * t_quantile(0.5 + LEVEL / 2, max(1, self.n - 1)))
 
 
 def share_of_tasks(values: Sequence[float]) -> Estimate:
-    """The mean over tasks of values between 0 and 1: exact where each is one of the two, else never beyond them.
+    """The mean over tasks of values from 0 to 1: with an exact interval if all are 0 or 1, else one within bounds.
 
-    A t interval around a share of 1 would have no width, as if five tasks were as good as five thousand.
+    A t interval around a share of 1 would have no width, whether for five tasks or five thousand.
     """
-    found = exact_mean(values)
-    return found if found is not None else _within(mean_of_tasks(values), 0.0, 1.0)
+    estimate = exact_mean(values)
+    return estimate if estimate is not None else _clip(mean_of_tasks(values), 0.0, 1.0)
 
 
 def mean_of_tasks(values: Sequence[float]) -> Estimate:
     """The mean over tasks, each counting once."""
-    found = np.asarray(values, dtype=np.float64)
-    n = len(found)
+    n = len(values)
     if n == 0:
         return Estimate(math.nan, math.nan, math.nan, 0, "none")
     mean = math.fsum(values) / n
     if n == 1:
         return Estimate(mean, -math.inf, math.inf, 1, "none")
-    return _t_interval(mean, float(found.std(ddof=1)) / math.sqrt(n), n)
+    return _t_interval(mean, float(np.std(np.asarray(values, dtype=np.float64), ddof=1)) / math.sqrt(n), n)
 
 
 def mean_reward(groups: Groups) -> Estimate:
-    """The mean over rollouts, with an error that is clustered by task."""
+    """The mean over rollouts, with standard errors clustered by task."""
     sizes = groups.sizes().astype(np.float64)
     rewards = groups.table.rewards
     if not len(rewards):
         return Estimate(math.nan, math.nan, math.nan, 0, "none")
     sums = np.add.reduceat(rewards, groups.starts[:-1])
-    found = clustered_mean(sums, sizes)
+    clustered = clustered_mean(sums, sizes)
     if rewards.min() < 0 or rewards.max() > 1:
-        return found
-    certain = exact_mean((sums / sizes).tolist()) if len(set(sizes.tolist())) == 1 else None
-    return certain if certain is not None else _within(found, 0.0, 1.0)
+        return clustered
+    estimate = exact_mean((sums / sizes).tolist()) if len(set(sizes.tolist())) == 1 else None
+    return estimate if estimate is not None else _clip(clustered, 0.0, 1.0)
 
 
 def clustered_mean(sums: Floats, sizes: Floats) -> Estimate:
-    """A mean of all members of clusters, from each cluster's sum and size."""
+    """The mean over all members of clusters, from each cluster's sum and size."""
     n, total = len(sums), float(sizes.sum())
     mean = math.fsum(sums.tolist()) / total
     if n == 1:
@@ -95,16 +94,16 @@ def clustered_mean(sums: Floats, sizes: Floats) -> Estimate:
 def bootstrap(
     values: Sequence[float], *, seed: int = 0, weights: Sequence[float] | None = None, resamples: int = RESAMPLES
 ) -> Estimate:
-    """The mean over tasks (or, with weights, the weighted mean), resampling tasks."""
+    """The mean over tasks, weighted if there are weights, by resampling tasks."""
     column = np.asarray(values, dtype=np.float64).reshape(-1, 1)
-    heavy = np.ones_like(column) if weights is None else np.asarray(weights, dtype=np.float64).reshape(-1, 1)
-    return bootstrap_all(column, heavy, seed=seed, resamples=resamples)[0]
+    weight_column = np.ones_like(column) if weights is None else np.asarray(weights, dtype=np.float64).reshape(-1, 1)
+    return bootstrap_all(column, weight_column, seed=seed, resamples=resamples)[0]
 
 
 def bootstrap_all(values: Floats, weights: Floats, *, seed: int = 0, resamples: int = RESAMPLES) -> list[Estimate]:
-    """The weighted mean over tasks (rows) of several quantities (columns), resampling tasks for all at once.
+    """The weighted means over tasks (rows) of several quantities (columns), with the same resamples for all.
 
-    A weight of 0 leaves a task out of a quantity. Without two tasks there is no interval.
+    A weight of 0 leaves a task out of a quantity. An interval needs at least two tasks.
     """
     n = len(values)
     sizes = (weights > 0).sum(axis=0)
@@ -112,8 +111,8 @@ def bootstrap_all(values: Floats, weights: Floats, *, seed: int = 0, resamples: 
     with np.errstate(invalid="ignore"):
         centres = products.sum(axis=0) / weights.sum(axis=0)
     if n < 2:
-        return [Estimate(float(one), -math.inf, math.inf, n, "none") for one in centres]
-    resamples = min(resamples, max(500, _MOST_DRAWN // n))
+        return [Estimate(float(centre), -math.inf, math.inf, n, "none") for centre in centres]
+    resamples = min(resamples, max(500, _MAX_DRAWS // n))
     generator = np.random.default_rng(seed)
     means = np.empty((resamples, values.shape[1]))
     for trial in range(resamples):
@@ -122,8 +121,8 @@ def bootstrap_all(values: Floats, weights: Floats, *, seed: int = 0, resamples: 
             means[trial] = (counts @ products) / (counts @ weights)
     low, high = np.nanquantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return [
-        Estimate(float(centres[place]), float(low[place]), float(high[place]), int(sizes[place]), "bootstrap")
-        for place in range(values.shape[1])
+        Estimate(float(centres[column]), float(low[column]), float(high[column]), int(sizes[column]), "bootstrap")
+        for column in range(values.shape[1])
     ]
 
 
@@ -138,26 +137,26 @@ def exact(solved: int, n: int) -> Estimate:
 
 
 def exact_mean(values: Sequence[float]) -> Estimate | None:
-    """The exact interval where every task's value is 0 or 1; None elsewhere, where there is none."""
+    """The mean with an exact interval if every task's value is 0 or 1, else None."""
     if not all(value in {0, 1} for value in values):
         return None
     return exact(int(sum(values)), len(values))
 
 
-def _within(estimate: Estimate, lowest: float, highest: float) -> Estimate:
+def _clip(estimate: Estimate, lowest: float, highest: float) -> Estimate:
     return replace(estimate, low=max(estimate.low, lowest), high=min(estimate.high, highest))
 
 
 def _t_interval(mean: float, std_err: float, n: int) -> Estimate:
-    reach = t_quantile(0.5 + LEVEL / 2, n - 1) * std_err
-    return Estimate(mean, mean - reach, mean + reach, n)
+    margin = t_quantile(0.5 + LEVEL / 2, n - 1) * std_err
+    return Estimate(mean, mean - margin, mean + margin, n)
 
 
 # --- distributions ---------------------------------------------------------------------------------------------------
 
 
 def t_quantile(p: float, df: int) -> float:
-    """The quantile of Student's distribution, p above a half."""
+    """The quantile of Student's t distribution, for p above 0.5."""
     share = _solve(lambda x: 1 - 0.5 * beta_cdf(1 - x, df / 2, 0.5), p)  # x = t² / (df + t²)
     return math.sqrt(df * share / max(1 - share, 1e-300))
 
@@ -168,18 +167,18 @@ def t_tail(t: float, df: int) -> float:
 
 
 def beta_quantile(p: float, a: float, b: float) -> float:
-    """Where the distribution function of Beta(a, b) reaches p."""
+    """The p-quantile of Beta(a, b)."""
     return _solve(lambda x: beta_cdf(x, a, b), p)
 
 
-def _solve(rising: Callable[[float], float], target: float) -> float:
-    """Where a rising function on [0, 1] reaches a value."""
+def _solve(increasing: Callable[[float], float], target: float) -> float:
+    """Where an increasing function on [0, 1] reaches a value, by bisection."""
     low, high = 0.0, 1.0
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        low, high = (middle, high) if rising(middle) < target else (low, middle)
+        low, high = (middle, high) if increasing(middle) < target else (low, middle)
     return (low + high) / 2
 
 

@@ -1,7 +1,7 @@
 """pass@k, pass^k and majority@k over repeated rollouts. Pure.
 
-Where all scores are 0 or 1 the estimators do not depend on the order of rollouts. Elsewhere the contract's definitions
-look at the first k; beside each of those stands an estimate over all subsets of k, with `/unordered` in its name.
+If all scores are 0 or 1, the estimators do not depend on the order of rollouts. Otherwise the contract's definitions
+use the first k; an estimate over all subsets of k is added to each, with `/unordered` in its name.
 """
 
 from __future__ import annotations
@@ -26,33 +26,27 @@ if TYPE_CHECKING:
 Scores = list[float]
 Answer = str | None
 Pattern = tuple[tuple[tuple[int, float], ...], int]
-_MOST_PATTERNS: Final = 3000
-"""Of votes; each costs about a millisecond."""
+_MAX_PATTERNS: Final = 3000
+"""Of votes; each takes about a millisecond."""
 
 
 @lru_cache(maxsize=65536)
 def pass_at_k(n: int, correct: int, k: int) -> float:
-    """The chance that at least one of k rollouts, drawn from n of which some are correct, is."""
+    """The probability that at least one of k rollouts, drawn from n, is correct."""
     wrong = n - correct
     return 1.0 if wrong < k else 1.0 - math.comb(wrong, k) / math.comb(n, k)
 
 
 @lru_cache(maxsize=65536)
 def pass_hat_k(n: int, correct: int, k: int) -> float:
-    """The chance that all of k rollouts, drawn from n of which some are correct, are: pass^k."""
+    """pass^k: the probability that all of k rollouts, drawn from n, are correct."""
     return math.comb(correct, k) / math.comb(n, k)
 
 
 def best_of_k(scores: Sequence[float], k: int) -> float:
-    """The expected best of k scores drawn from these. For scores of 0 and 1 that is pass@k."""
-    n = len(scores)
-    ways = math.comb(n, k)
-    return math.fsum(score * math.comb(place, k - 1) / ways for place, score in enumerate(sorted(scores)))
-
-
-def is_binary(scores: Iterable[float]) -> bool:
-    """Whether every score is 0 or 1."""
-    return all(score in {0, 1} for score in scores)
+    """The expected best of k scores drawn from these; for scores of 0 and 1 that is pass@k."""
+    ways = math.comb(len(scores), k)
+    return math.fsum(score * math.comb(rank, k - 1) / ways for rank, score in enumerate(sorted(scores)))
 
 
 def majority_of_first(answers: Sequence[Answer], scores: Sequence[float], k: int) -> float:
@@ -62,8 +56,8 @@ def majority_of_first(answers: Sequence[Answer], scores: Sequence[float], k: int
     )
     if not pairs:
         return 0.0
-    most = max(pairs.values())
-    return fmean(score for (_, score), count in pairs.items() if count == most)
+    largest = max(pairs.values())
+    return fmean(score for (_, score), count in pairs.items() if count == largest)
 
 
 def majority_of_any(answers: Sequence[Answer], scores: Sequence[float], k: int) -> float:
@@ -72,7 +66,7 @@ def majority_of_any(answers: Sequence[Answer], scores: Sequence[float], k: int) 
 
 
 def _vote_pattern(answers: Sequence[Answer], scores: Sequence[float]) -> Pattern:
-    """How often each (answer, score) was given, and how many gave no answer: all that the expectation depends on."""
+    """What the expectation depends on: the counts of each (answer, score), and the number without an answer."""
     pairs = Counter(zip(answers, scores, strict=True))
     counts = tuple(sorted((count, score) for (answer, score), count in pairs.items() if answer is not None))
     return counts, len(answers) - sum(count for count, _ in counts)
@@ -84,35 +78,35 @@ def _pattern_size(pattern: Pattern) -> int:
 
 @lru_cache(maxsize=65536)
 def _expected_majority(groups: tuple[tuple[int, float], ...], without: int, k: int) -> float:
-    """By the largest count m: the subsets in which a group has m, others at most m, and how many share first place."""
+    """A sum over majority sizes: the subsets in which a group has that size and no group is larger, ties shared."""
     total = without + sum(count for count, _ in groups)
     ways = math.comb(total, k)
-    found = 0.0
-    for most in range(1, k + 1):
-        for place, (count, score) in enumerate(groups):
-            if score and count >= most:
-                others = groups[:place] + groups[place + 1 :]
-                for shared, number in _completions(others, without, k - most, most).items():
-                    found += score * math.comb(count, most) * number / ((shared + 1) * ways)
-    return found
+    expected = 0.0
+    for size in range(1, k + 1):
+        for index, (count, score) in enumerate(groups):
+            if score and count >= size:
+                others = groups[:index] + groups[index + 1 :]
+                for ties, number in _completions(others, without, k - size, size).items():
+                    expected += score * math.comb(count, size) * number / ((ties + 1) * ways)
+    return expected
 
 
-def _completions(groups: Sequence[tuple[int, float]], without: int, size: int, most: int) -> dict[int, int]:
-    """In how many ways `size` more can be drawn with no group above `most`, by how many groups reach it."""
+def _completions(groups: Sequence[tuple[int, float]], without: int, rest: int, limit: int) -> dict[int, int]:
+    """The number of ways to draw the rest with no group above the limit, by the number of groups that reach it."""
     ways: Counter[tuple[int, int]] = Counter(
-        {(drawn, 0): math.comb(without, drawn) for drawn in range(min(without, size) + 1)}
+        {(total, 0): math.comb(without, total) for total in range(min(without, rest) + 1)}
     )
     for count, _ in groups:
-        longer: Counter[tuple[int, int]] = Counter()
-        for (drawn, shared), number in ways.items():
-            for more in range(min(count, most, size - drawn) + 1):
-                longer[drawn + more, shared + (more == most)] += number * math.comb(count, more)
-        ways = longer
-    found: dict[int, int] = {}
-    for (drawn, shared), number in ways.items():
-        if drawn == size:
-            found[shared] = found.get(shared, 0) + number
-    return found
+        extended: Counter[tuple[int, int]] = Counter()
+        for (total, ties), number in ways.items():
+            for more in range(min(count, limit, rest - total) + 1):
+                extended[total + more, ties + (more == limit)] += number * math.comb(count, more)
+        ways = extended
+    by_ties: Counter[int] = Counter()
+    for (total, ties), number in ways.items():
+        if total == rest:
+            by_ties[ties] += number
+    return by_ties
 
 
 # --- metrics by name -------------------------------------------------------------------------------------------------
@@ -121,178 +115,175 @@ def _completions(groups: Sequence[tuple[int, float]], without: int, size: int, m
 def pass_majority_metrics(
     scores: Mapping[str, Sequence[Scores]], answers: Sequence[Sequence[Answer]] | None = None
 ) -> dict[str, object]:
-    """The contract's metrics, in percent. `scores`: by name, for each task its rollouts' scores in order.
+    """The contract's metrics in percent. `scores`: by name, the scores of each task's rollouts in order.
 
-    With `answers`, `majority@k` and the score `no_answer` come on top.
+    With `answers`, also `majority@k` and the score `no_answer`.
     """
-    named = {name: _Scored(tasks) for name, tasks in scores.items()}
+    matrices = {name: _ScoreMatrix(tasks) for name, tasks in scores.items()}
     votes = {name: _Votes(answers, tasks) for name, tasks in scores.items()} if answers is not None else {}
     if answers is not None:
-        named["no_answer"] = _Scored([[float(answer is None) for answer in task] for task in answers])
-    found: dict[str, object] = {}
-    for k in range(1, max((one.most for one in named.values()), default=0) + 1):
-        for name, one in named.items():
-            found |= {f"{metric}/{name}{more}": value for metric, more, value in one.at(k)}
+        matrices["no_answer"] = _ScoreMatrix([[float(answer is None) for answer in task] for task in answers])
+    metrics: dict[str, object] = {}
+    for k in range(1, max((matrix.max_k for matrix in matrices.values()), default=0) + 1):
+        for name, matrix in matrices.items():
+            metrics |= {f"{metric}/{name}{suffix}": value for metric, suffix, value in matrix.metrics_at(k)}
         for name, vote in votes.items():
-            found |= {f"majority@{k}/{name}{more}": value for more, value in vote.at(k)}
-    found["per_sample_aggregate"] = {name: one.across_runs() for name, one in named.items()}
-    for name, one in named.items():
-        found |= _spread_across_runs(name, one.across_runs())
-    return found
+            metrics |= {f"majority@{k}/{name}{suffix}": value for suffix, value in vote.metrics_at(k)}
+    metrics["per_sample_aggregate"] = {name: matrix.across_runs() for name, matrix in matrices.items()}
+    for name, matrix in matrices.items():
+        metrics |= _spread_across_runs(name, matrix.across_runs())
+    return metrics
 
 
-class _Scored:
+class _ScoreMatrix:
     """The scores of many tasks, as a matrix with gaps at the end of shorter rows."""
 
     def __init__(self, tasks: Sequence[Scores]) -> None:
         self.sizes = np.array([len(task) for task in tasks], dtype=np.int64)
-        self.most = int(self.sizes.max(initial=0))
-        self._scores = np.full((len(tasks), self.most), np.nan)
-        for place, task in enumerate(tasks):
-            self._scores[place, : len(task)] = task
+        self.max_k = int(self.sizes.max(initial=0))
+        self._scores = np.full((len(tasks), self.max_k), np.nan)
+        for row, task in enumerate(tasks):
+            self._scores[row, : len(task)] = task
         self._sums = np.nancumsum(self._scores, axis=1)
-        self._best = np.fmax.accumulate(self._scores, axis=1) if self.most else self._scores
+        self._best = np.fmax.accumulate(self._scores, axis=1) if self.max_k else self._scores
         self._is_binary = (np.isnan(self._scores) | (self._scores == 0) | (self._scores == 1)).all(axis=1)
         self._patterns = Counter(tuple(sorted(task)) for task in tasks)
 
-    def at(self, k: int) -> Iterator[tuple[str, str, float]]:
-        """Metrics at k, over the tasks that have as many rollouts."""
-        enough = self.sizes >= k
-        yield f"pass@{k}", "", 100 * self._pass_at(k, enough)
-        yield f"pass@1[avg-of-{k}]", "", 100 * float((self._sums[enough, k - 1] / k).mean())
-        if not self._is_binary[enough].all():
+    def metrics_at(self, k: int) -> Iterator[tuple[str, str, float]]:
+        """Metrics at k, over the tasks with at least k rollouts."""
+        has_k = self.sizes >= k
+        yield f"pass@{k}", "", 100 * self._pass_at(k, has_k)
+        yield f"pass@1[avg-of-{k}]", "", 100 * float((self._sums[has_k, k - 1] / k).mean())
+        if not self._is_binary[has_k].all():
             yield f"pass@{k}", "/unordered", 100 * self._over_patterns(lambda task: best_of_k(task, k), k)
         yield f"pass@1[avg-of-{k}]", "/unordered", 100 * self._over_patterns(fmean, k)
 
-    def _pass_at(self, k: int, enough: NDArray[np.bool_]) -> float:
-        """The contract's definition: the estimator where scores are 0 and 1, else the best of the first k."""
+    def _pass_at(self, k: int, has_k: NDArray[np.bool_]) -> float:
+        """The contract's definition: the estimator for binary scores, else the best of the first k."""
         values = self._best[:, k - 1].copy()
         for size, solved in set(zip(self.sizes[self._is_binary].tolist(), self._solved().tolist(), strict=True)):
             if size >= k:
-                alike = self._is_binary & (self.sizes == size)
-                alike[self._is_binary] &= self._solved() == solved
-                values[alike] = pass_at_k(size, int(solved), k)
-        return float(values[enough].mean())
+                same = self._is_binary & (self.sizes == size)
+                same[self._is_binary] &= self._solved() == solved
+                values[same] = pass_at_k(size, int(solved), k)
+        return float(values[has_k].mean())
 
     def _solved(self) -> NDArray[np.float64]:
         solved: NDArray[np.float64] = self._sums[self._is_binary, -1]
         return solved
 
     def _over_patterns(self, value: Callable[[Scores], float], k: int) -> float:
-        """A mean over tasks of something that does not depend on the order of rollouts."""
-        chosen = {task: count for task, count in self._patterns.items() if len(task) >= k}
-        return math.fsum(count * value(list(task)) for task, count in chosen.items()) / sum(chosen.values())
+        """The mean over tasks of a value that does not depend on the order of rollouts."""
+        patterns = {task: count for task, count in self._patterns.items() if len(task) >= k}
+        return math.fsum(count * value(list(task)) for task, count in patterns.items()) / sum(patterns.values())
 
     def across_runs(self) -> list[float]:
-        """Percent over tasks of the first rollouts, of the second ones, and so on."""
+        """The percentage over the tasks' first rollouts, over their second ones, and so on."""
         return [100 * float(np.nanmean(column)) for column in self._scores.T]
 
 
 class _Votes:
-    """The answers of many tasks and what each answer scored."""
+    """The answers of many tasks with their scores."""
 
     def __init__(self, answers: Sequence[Sequence[Answer]], tasks: Sequence[Scores]) -> None:
-        self._running = [running_majority(said, scores) for said, scores in zip(answers, tasks, strict=True)]
-        self._patterns = Counter(
-            _vote_pattern(said, scores) for said, scores in zip(answers, tasks, strict=True) if said
-        )
+        pairs = list(zip(answers, tasks, strict=True))
+        self._running = [running_majority(own, scores) for own, scores in pairs]
+        self._patterns = Counter(_vote_pattern(own, scores) for own, scores in pairs if own)
 
-    def at(self, k: int) -> Iterator[tuple[str, float]]:
-        """The majority among the first k; for powers of two also over all subsets, if patterns are not too many."""
-        enough = [scores[k - 1] for scores in self._running if len(scores) >= k]
-        yield "", 100 * math.fsum(enough) / len(enough)
-        if k & (k - 1) == 0 and len(self._patterns) <= _MOST_PATTERNS:
-            chosen = {pattern: count for pattern, count in self._patterns.items() if _pattern_size(pattern) >= k}
-            total = math.fsum(count * _expected_majority(*pattern, k) for pattern, count in chosen.items())
-            yield "/unordered", 100 * total / sum(chosen.values())
+    def metrics_at(self, k: int) -> Iterator[tuple[str, float]]:
+        """The majority among the first k; for powers of two also over all subsets, if there are not too many."""
+        majorities = [scores[k - 1] for scores in self._running if len(scores) >= k]
+        yield "", 100 * math.fsum(majorities) / len(majorities)
+        if k & (k - 1) == 0 and len(self._patterns) <= _MAX_PATTERNS:
+            patterns = {pattern: count for pattern, count in self._patterns.items() if _pattern_size(pattern) >= k}
+            total = math.fsum(count * _expected_majority(*pattern, k) for pattern, count in patterns.items())
+            yield "/unordered", 100 * total / sum(patterns.values())
 
 
 def running_majority(answers: Sequence[Answer], scores: Sequence[float]) -> list[float]:
     """`majority_of_first` for every k, in one pass."""
     counts: dict[tuple[str, float], int] = {}
-    most = shared = 0
+    largest = ties = 0
     total = 0.0
-    found: list[float] = []
+    majorities: list[float] = []
     for answer, score in zip(answers, scores, strict=True):
         if answer is not None:
             count = counts[answer, score] = counts.get((answer, score), 0) + 1
-            if count > most:
-                most, shared, total = count, 1, score
-            elif count == most:
-                shared, total = shared + 1, total + score
-        found.append(total / shared if shared else 0.0)
-    return found
+            if count > largest:
+                largest, ties, total = count, 1, score
+            elif count == largest:
+                ties, total = ties + 1, total + score
+        majorities.append(total / ties if ties else 0.0)
+    return majorities
 
 
 def _spread_across_runs(name: str, runs: Sequence[float]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    metrics: dict[str, object] = {}
     for k in range(2, len(runs) + 1):
         spread = stdev(runs[:k])
-        found[f"pass@1[avg-of-{k}]/{name}/std_dev_across_runs"] = spread
-        found[f"pass@1[avg-of-{k}]/{name}/std_err_across_runs"] = spread / math.sqrt(k)
-    return found
+        metrics[f"pass@1[avg-of-{k}]/{name}/std_dev_across_runs"] = spread
+        metrics[f"pass@1[avg-of-{k}]/{name}/std_err_across_runs"] = spread / math.sqrt(k)
+    return metrics
 
 
 def subset_metrics(
     subsets: Sequence[str], scores: Mapping[str, Sequence[Scores]], answers: Sequence[Sequence[Answer]] | None = None
 ) -> dict[str, object]:
-    """The same for each subset of the tasks, as `subset/metric`."""
-    found: dict[str, object] = {}
+    """The metrics of each subset of the tasks, as `subset/metric`."""
+    all_metrics: dict[str, object] = {}
     for subset in sorted(set(subsets)):
-        places = [place for place, name in enumerate(subsets) if name == subset]
-        chosen = {name: [tasks[place] for place in places] for name, tasks in scores.items()}
-        said = [answers[place] for place in places] if answers is not None else None
-        metrics = pass_majority_metrics(chosen, said)
-        found |= {f"{subset}/{name}": value for name, value in metrics.items() if name != "per_sample_aggregate"}
-    return found
+        indices = [index for index, name in enumerate(subsets) if name == subset]
+        subset_scores = {name: [tasks[index] for index in indices] for name, tasks in scores.items()}
+        subset_answers = [answers[index] for index in indices] if answers is not None else None
+        metrics = pass_majority_metrics(subset_scores, subset_answers)
+        all_metrics |= {f"{subset}/{name}": value for name, value in metrics.items() if name != "per_sample_aggregate"}
+    return all_metrics
 
 
 # --- with intervals --------------------------------------------------------------------------------------------------
 
 
 def pass_curve(groups: Groups) -> list[tuple[int, Estimate]]:
-    """pass@k (for fractional rewards the expected best of k) with intervals, as far as half of the tasks go."""
+    """pass@k (the expected best of k for fractional rewards) with intervals, for the ks of `usable_ks`."""
     tasks = task_scores(groups)
-    return curve(pass_values(tasks, shown_ks(tasks)), is_share=_are_shares(tasks))
+    return curve(pass_values(tasks, usable_ks(tasks)), is_share=are_shares(tasks))
 
 
 def curve(values: Mapping[int, Sequence[float]], *, is_share: bool) -> list[tuple[int, Estimate]]:
-    """A mean over tasks for each k; tasks with fewer rollouts have NaN there."""
+    """The mean over tasks for each k, without NaN: tasks with fewer rollouts."""
     interval = share_of_tasks if is_share else mean_of_tasks
-    return [(k, interval([value for value in found if not math.isnan(value)])) for k, found in values.items()]
+    return [(k, interval([value for value in own if not math.isnan(value)])) for k, own in values.items()]
 
 
 def pass_values(tasks: Sequence[Scores], ks: Sequence[int]) -> dict[int, list[float]]:
-    """For each k, each task's expected best of k; NaN where it has fewer rollouts."""
+    """For each k, each task's expected best of k; NaN for tasks with fewer rollouts."""
     patterns = [tuple(sorted(task)) for task in tasks]
-    found: dict[int, list[float]] = {}
+    values: dict[int, list[float]] = {}
     for k in ks:
         best = {task: best_of_k(task, k) if len(task) >= k else math.nan for task in set(patterns)}
-        found[k] = [best[task] for task in patterns]
-    return found
+        values[k] = [best[task] for task in patterns]
+    return values
 
 
 def majority_values(
     answers: Sequence[Sequence[Answer]], tasks: Sequence[Scores], ks: Sequence[int]
 ) -> dict[int, list[float]]:
-    """For each k, each task's majority score among the first k; NaN where it has fewer rollouts."""
-    running = [running_majority(said, scores) for said, scores in zip(answers, tasks, strict=True)]
+    """For each k, each task's majority score among the first k; NaN for tasks with fewer rollouts."""
+    running = [running_majority(own, scores) for own, scores in zip(answers, tasks, strict=True)]
     return {k: [scores[k - 1] if len(scores) >= k else math.nan for scores in running] for k in ks}
 
 
-def shown_ks(tasks: Sequence[Scores]) -> list[int]:
-    """The ks that half of the tasks have rollouts for."""
+def usable_ks(tasks: Sequence[Scores]) -> list[int]:
+    """The ks that half of the tasks have rollouts for: all up to 16, then powers of two, and the largest."""
     sizes = sorted(map(len, tasks))
-    return _shown(sizes[len(sizes) // 2] if sizes else 0)
+    max_k = sizes[len(sizes) // 2] if sizes else 0
+    powers = (2**power for power in range(5, 20) if 2**power < max_k)
+    return sorted({*range(1, min(max_k, 16) + 1), *powers, max_k} - {0})
 
 
-def _are_shares(tasks: Iterable[Scores]) -> bool:
+def are_shares(tasks: Iterable[Scores]) -> bool:
+    """Whether all scores are from 0 to 1."""
     return all(0 <= score <= 1 for task in tasks for score in task)
-
-
-def _shown(most: int) -> list[int]:
-    """Every k up to 16, then powers of two, and the largest."""
-    return sorted({*range(1, min(most, 16) + 1), *(2**power for power in range(5, 20) if 2**power < most), most} - {0})
 
 
 def task_scores(groups: Groups) -> list[Scores]:

@@ -1,4 +1,4 @@
-"""What was asked for: the materialized inputs, as keys, expected rollouts per task, and where each task's row is."""
+"""An index of the materialized inputs: keys, expected rollouts per task, and the position of each task's row."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanIndex:
-    """The materialized inputs of a run, read once."""
+    """The index of a run's materialized inputs."""
 
     paths: tuple[Path, ...]
     packed: Ints
-    """Keys as single numbers, in file order."""
-    places: dict[int, tuple[int, int]]
+    """Packed keys, in file order."""
+    positions: dict[int, tuple[int, int]]
     """File and offset of the first row of each task."""
 
     def expected(self) -> dict[int, int]:
-        """Rollouts asked for, by task."""
+        """The number of requested rollouts, by task."""
         tasks, counts = np.unique(self.packed >> 32, return_counts=True)
         return dict(zip(tasks.tolist(), counts.tolist(), strict=True))
 
@@ -43,10 +43,10 @@ class PlanIndex:
 
 
 class Samples:
-    """The first row of each task, read when asked for. Use as `with plan.samples() as samples`."""
+    """The first row of each task, read on demand. Use as `with plan.samples() as samples`."""
 
     def __init__(self, plan: PlanIndex) -> None:
-        self._places = plan.places
+        self._positions = plan.positions
         self._lines = LinesAt(plan.paths)
 
     def __enter__(self) -> Self:
@@ -57,23 +57,23 @@ class Samples:
         self._lines.__exit__()
 
     def fragment(self, task: int) -> orjson.Fragment:
-        """A task's row without its two indexes, ready to be put into a line. As written, it is cut, not parsed."""
-        line = self._lines.line(*self._places[task])
+        """A task's row without its two indexes, as a JSON fragment: cut from the line, parsed only if necessary."""
+        line = self._lines.line(*self._positions[task])
         end = INDEXES_AT_END.search(line)
         return orjson.Fragment(line[: end.start()] + b"}" if end is not None else orjson.dumps(self.row(task)))
 
     def row(self, task: int) -> JsonObject:
         """A task's row without its two indexes."""
-        row: dict[str, Any] = orjson.loads(self._lines.line(*self._places[task]))
+        row: dict[str, Any] = orjson.loads(self._lines.line(*self._positions[task]))
         row.pop(TASK_INDEX, None)
         row.pop(ROLLOUT_INDEX, None)
         return row
 
 
 def read_plan(paths: Sequence[Path]) -> PlanIndex:
-    """Read materialized inputs. Only the end of each line is looked at."""
+    """Index materialized inputs. Reads only the end of each line."""
     packed = array("q")
-    places: dict[int, tuple[int, int]] = {}
+    positions: dict[int, tuple[int, int]] = {}
     for source, path in enumerate(paths):
         offset = 0
         try:
@@ -84,10 +84,10 @@ def read_plan(paths: Sequence[Path]) -> PlanIndex:
                         where = f"{path} line {number}"
                         raise DataError("a materialized input has no task and rollout index", where=where)
                     packed.append(key.packed)
-                    if key.task not in places:
-                        places[key.task] = (source, offset)
+                    if key.task not in positions:
+                        positions[key.task] = (source, offset)
                     offset += len(line)
         except OSError as error:
             raise DataError(f"cannot read the inputs: {error.strerror or error}", where=str(path)) from error
     keys = np.frombuffer(packed, dtype=np.int64) if packed else np.empty(0, np.int64)
-    return PlanIndex(tuple(paths), keys, places)
+    return PlanIndex(tuple(paths), keys, positions)

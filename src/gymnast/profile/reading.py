@@ -1,7 +1,7 @@
-"""Reading rollouts into columns: one pass, every numeric field whatever it is called, nothing else decoded.
+"""Reads rollouts into columns in one pass: every numeric field, whatever its name; nothing else is decoded.
 
-Records of a run have the same fields, so they are decoded into a structure made for those fields; a record with a
-field that was not there before is decoded the slow way, once, and the structure grows.
+Records of a run have the same fields, so they are decoded into a struct made for those fields. A record with a new
+field is decoded the slow way once, and the struct is extended.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _AgentRef(msgspec.Struct):
 
 
 class _Object(msgspec.Struct):
-    """Any object; nothing of it is kept."""
+    """Any object; its content is skipped."""
 
 
 _TYPED: Final[dict[str, Any]] = {
@@ -45,26 +45,26 @@ _TYPED: Final[dict[str, Any]] = {
     TASK_INDEX: int,
     ROLLOUT_INDEX: int,
 }
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_RAW_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder()
 _BATCH: Final = 4096
 
 
 def read_rollouts(paths: Sequence[Path | RecordFile], *, texts: Iterable[str] = ()) -> RolloutTable:
-    """All records of these files. `texts`: fields to keep as texts besides the numbers."""
+    """Read all records of these files. `texts`: fields to read as texts, besides the numbers."""
     reader = _Reader(tuple(texts))
     for source, path in enumerate(paths):
         reader.read(record_file(path), source)
-    return reader.builder.table()
+    return reader.builder.build()
 
 
 class _Reader:
-    """Decodes records and hands them on in batches of one shape."""
+    """Decodes records and adds them to a table in batches with the same fields."""
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         self.builder = TableBuilder(texts)
         self._texts = texts
-        self._known: dict[str, Any] = {}
+        self._fields: dict[str, Any] = {}
         self._decoder: msgspec.json.Decoder[Any] | None = None
         self._batch: list[Any] = []
         self._offsets: list[int] = []
@@ -75,7 +75,7 @@ class _Reader:
             with records.open() as stream:
                 for number, line in enumerate(stream, 1):
                     if not line.isspace():
-                        self._take(line, source, path, number)
+                        self._decode(line, source, path, number)
                         self._offsets.append(offset)
                         if len(self._offsets) == _BATCH:
                             self._flush(source)
@@ -84,98 +84,96 @@ class _Reader:
             raise DataError(f"cannot read the rollouts: {error.strerror or error}", where=str(path)) from error
         self._flush(source)
 
-    def _take(self, line: bytes, source: int, path: Path, number: int) -> None:
+    def _decode(self, line: bytes, source: int, path: Path, number: int) -> None:
         try:
             if self._decoder is not None:
                 self._batch.append(self._decoder.decode(line))
                 return
         except msgspec.ValidationError:
-            pass  # a field or a form that was not there before
+            pass  # a new field, or a field with a new type
         except (msgspec.DecodeError, RecursionError) as error:
-            raise _damaged(str(error), f"{path} line {number}") from error
+            raise _bad_record(str(error), f"{path} line {number}") from error
         where = f"{path} line {number}"
         self._flush(source)
-        self._learn(line, where)
+        self._extend_struct(line, where)
         assert self._decoder is not None
         try:
             self._batch.append(self._decoder.decode(line))
         except msgspec.MsgspecError as error:
-            raise _damaged(str(error), where) from error
+            raise _bad_record(str(error), where) from error
 
-    def _learn(self, line: bytes, where: str) -> None:
-        """Make a structure that fits this record and all before it."""
+    def _extend_struct(self, line: bytes, where: str) -> None:
+        """Make a struct that fits this record and all before it."""
         try:
-            fields = _FIELDS.decode(line)
+            fields = _RAW_FIELDS.decode(line)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise _damaged(str(error), where) from error
+            raise _bad_record(str(error), where) from error
         for name in _INDEXES:
             if name not in fields:
-                raise _damaged(f"it has no {name}", where)
+                raise _bad_record(f"it has no {name}", where)
         for name, raw in fields.items():
-            if name in _TYPED:
-                self._known[name] = _TYPED[name]
-            else:
-                self._known[name] = _kind(raw, self._known.get(name))
-        names = [f"f{number}" for number in range(len(self._known))]  # field names of records may be anything
-        shape = msgspec.defstruct(
+            self._fields[name] = _TYPED[name] if name in _TYPED else _field_type(raw, self._fields.get(name))
+        names = [f"f{number}" for number in range(len(self._fields))]  # records' field names may be anything
+        struct = msgspec.defstruct(
             "Record",
             [
                 (field, kind) if name in _INDEXES else (field, kind, msgspec.UNSET)
-                for field, (name, kind) in zip(names, self._known.items(), strict=True)
+                for field, (name, kind) in zip(names, self._fields.items(), strict=True)
             ],
             kw_only=True,
-            rename=dict(zip(names, self._known, strict=True)),
+            rename=dict(zip(names, self._fields, strict=True)),
             forbid_unknown_fields=True,
             gc=False,
         )
-        self._decoder = msgspec.json.Decoder(shape)
+        self._decoder = msgspec.json.Decoder(struct)
 
     def _flush(self, source: int) -> None:
-        """Hand the batch on, column by column."""
+        """Add the batch to the table, column by column."""
         if not self._batch:
             return
-        columns = dict(zip(self._known, zip(*map(msgspec.structs.astuple, self._batch), strict=True), strict=True))
+        columns = dict(zip(self._fields, zip(*map(msgspec.structs.astuple, self._batch), strict=True), strict=True))
         size = len(self._batch)
         responses = columns.get("response", [None] * size)
         builder = self.builder
         for name, values in columns.items():
-            if name not in _TYPED and self._known[name] is not _Object:
-                numbers = [_number(raw) for raw in values] if self._known[name] is msgspec.Raw else values
-                builder.numbers(name, numbers, from_usage=False)
-        self._put_usage([one.usage if isinstance(one, _Response) else None for one in responses])
+            if name not in _TYPED and self._fields[name] is not _Object:
+                numbers = [_number(raw) for raw in values] if self._fields[name] is msgspec.Raw else values
+                builder.add_numbers(name, numbers, from_usage=False)
+        self._add_usage([response.usage if isinstance(response, _Response) else None for response in responses])
         for name in self._texts:
-            builder.texts(name, [_text(value) for value in columns.get(name, [None] * size)])
+            builder.add_texts(name, [_text(value) for value in columns.get(name, [None] * size)])
         refs = columns.get(AGENT_REF, [None] * size)
-        builder.agents([ref.name if isinstance(ref, _AgentRef) else "" for ref in refs])
-        builder.add(
+        builder.add_agents([ref.name if isinstance(ref, _AgentRef) else "" for ref in refs])
+        outputs = [response.output if isinstance(response, _Response) else b"" for response in responses]
+        builder.finish_batch(
             size,
             tasks=columns[TASK_INDEX],
             rollouts=columns[ROLLOUT_INDEX],
             offsets=self._offsets,
             sources=[source] * size,
-            output_bytes=[memoryview(one.output).nbytes if isinstance(one, _Response) else 0 for one in responses],
+            output_bytes=[memoryview(output).nbytes for output in outputs],
         )
         self._batch, self._offsets = [], []
 
-    def _put_usage(self, usages: list[dict[str, Any] | None]) -> None:
+    def _add_usage(self, usages: list[dict[str, Any] | None]) -> None:
         for name in dict.fromkeys(name for usage in usages if usage for name in usage):
             values = [usage.get(name) if usage else None for usage in usages]
-            self.builder.numbers(name, values, from_usage=True)
+            self.builder.add_numbers(name, values, from_usage=True)
 
 
-def _kind(raw: msgspec.Raw, before: Any) -> Any:
-    """A type for a field that fits its value here and before. What is only skipped is not decoded."""
-    starts = bytes(memoryview(raw)[:1])
-    found: Any = _Object if starts == b"{" else msgspec.Raw if starts == b"[" else int | float | bool | str | None
-    return found if before is None or before == found else msgspec.Raw
+def _field_type(raw: msgspec.Raw, previous: Any) -> Any:
+    """A type that fits a field's value here and before. Skipped values are not decoded."""
+    first = bytes(memoryview(raw)[:1])
+    kind: Any = _Object if first == b"{" else msgspec.Raw if first == b"[" else int | float | bool | str | None
+    return kind if previous is None or previous == kind else msgspec.Raw
 
 
 def _number(raw: Any) -> float | None:
-    """The number in an undecoded value, which may also be something else."""
+    """The number in a raw value, if it is one."""
     if raw is msgspec.UNSET or memoryview(raw)[0] not in _NUMBER_STARTS:
         return None
-    found: float = _ANY.decode(raw)
-    return found
+    number: float = _ANY.decode(raw)
+    return number
 
 
 def _text(value: Any) -> str | None:
@@ -186,7 +184,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else str(value)
 
 
-def _damaged(what: str, where: str) -> DataError:
+def _bad_record(reason: str, where: str) -> DataError:
     return DataError(
-        f"a record cannot be read: {what}", where=where, next="gymnast collect --resume repairs what a crash tore"
+        f"cannot read a record: {reason}", where=where, next="gymnast collect --resume repairs truncated records"
     )

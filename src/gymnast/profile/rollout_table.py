@@ -1,30 +1,30 @@
-"""One row a rollout, keyed by both indexes: reward, tokens, length. As CSV, and summed up over ranges of a column."""
+"""Rollouts as CSV, one row per rollout, and mean rewards over ranges of a column."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gymnast.store.replacing import replaced
+from gymnast.store.atomic import atomic_output
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gymnast.profile.table import Floats, RolloutTable
+    from gymnast.profile.table import Floats, Ints, RolloutTable
 
 LENGTH = "output_bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The rollouts whose value lies in a range."""
+    """The rollouts with a value in a range."""
 
     low: float
     high: float
@@ -33,37 +33,36 @@ class Range:
 
 
 def reward_by(table: RolloutTable, column: str, ranges: int = 8) -> list[Range]:
-    """Mean reward over ranges of a column that hold about as many rollouts each."""
-    values = values_of(table, column)
-    if values is None:
+    """Mean reward over ranges of a column, each with about the same number of rollouts."""
+    values = column_values(table, column)
+    if values is None or not np.isfinite(values).any():
         return []
-    there = ~np.isnan(values)
-    values, rewards = values[there], table.rewards[there]
-    if not len(values):
-        return []
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, ranges + 1)))
-    places = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, max(0, len(edges) - 2))
-    found = []
-    for place in range(max(1, len(edges) - 1)):
-        mine = places == place
-        if mine.any():
-            low, high = float(values[mine].min()), float(values[mine].max())
-            found.append(Range(low, high, int(mine.sum()), math.fsum(rewards[mine].tolist()) / int(mine.sum())))
-    return found
+    return [
+        Range(float(values[rows].min()), float(values[rows].max()), len(rows), fmean(table.rewards[rows].tolist()))
+        for rows in quantile_groups(values, ranges)
+    ]
 
 
-def values_of(table: RolloutTable, column: str) -> Floats | None:
-    """A column by name, the trajectory's length included."""
+def quantile_groups(values: Floats, count: int) -> list[Ints]:
+    """The rows of known values, in up to `count` groups of similar values and about the same size."""
+    known = np.flatnonzero(np.isfinite(values))
+    edges = np.unique(np.quantile(values[known], np.linspace(0, 1, count + 1)))
+    bins = np.clip(np.searchsorted(edges, values[known], side="right") - 1, 0, max(0, len(edges) - 2))
+    return [known[bins == index] for index in np.unique(bins).tolist()]
+
+
+def column_values(table: RolloutTable, column: str) -> Floats | None:
+    """A column by name, or the length of trajectories."""
     if column == LENGTH:
         return table.output_bytes.astype(np.float64)
-    found = table.columns.get(column)
-    return found.values if found is not None else None
+    numbers = table.columns.get(column)
+    return numbers.values if numbers is not None else None
 
 
 def write_rollout_table(path: Path, table: RolloutTable) -> None:
-    """Every rollout with its numbers."""
+    """Write every rollout with its numbers."""
     columns = list(table.columns)
-    with replaced(path) as out:
+    with atomic_output(path) as out:
         text = io.TextIOWrapper(out, encoding="utf-8", newline="")
         writer = csv.writer(text)
         writer.writerow([TASK_INDEX, ROLLOUT_INDEX, "agent", *columns, LENGTH])

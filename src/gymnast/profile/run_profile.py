@@ -1,4 +1,4 @@
-"""Profiling a run: read inputs and rollouts once, check that they belong together, write the profile, sum it up."""
+"""Profiles a run: reads inputs and rollouts, checks that they belong together, writes the profile and its headline."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gymnast.profile.headline import headline
 from gymnast.profile.plan_index import read_plan
 from gymnast.profile.reading import read_rollouts
 from gymnast.profile.rollout_table import write_rollout_table
+from gymnast.store.atomic import atomic_output
 from gymnast.store.paths import RunPaths
 from gymnast.store.records import is_in_chunks
-from gymnast.store.replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,17 +36,17 @@ _OTHER_FILES: Final = ("_materialized_inputs", "_failures", "_reward_profiling")
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """What is to be profiled, and where that goes."""
+    """What to profile, and where to write it."""
 
     inputs: tuple[Path, ...]
     rollouts: tuple[Path, ...]
     output: Path
-    """Files are named after it: x.jsonl gives x_reward_profiling.jsonl."""
+    """The files are named after it: x_reward_profiling.jsonl for x.jsonl."""
     allow_partial: bool = False
     answer_key: str | None = None
     subset_key: str | None = None
     table: Path | None = None
-    """Where a CSV of all rollouts goes."""
+    """Where to write a CSV of all rollouts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class LoadedRun:
 def load_run(
     inputs: tuple[Path, ...], rollouts: tuple[Path, ...], *, allow_partial: bool, texts: Iterable[str] = ()
 ) -> LoadedRun:
-    """Read a run; refuse it if inputs and rollouts do not belong together."""
+    """Load a run. Raises DataError if inputs and rollouts do not belong together."""
     plan = read_plan(inputs)
     table = read_rollouts(rollouts, texts=texts)
     completeness = align(plan, table, allow_partial=allow_partial)
@@ -82,15 +82,15 @@ def profile(request: ProfileRequest) -> Headline:
     write_agent_metrics(paths.agents, run.groups)
     if request.table is not None:
         write_rollout_table(request.table, run.groups.table)
-    found = run.headline(answer_key=request.answer_key, subset_key=request.subset_key)
-    with replaced(paths.summary) as out:
-        out.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    return found
+    summary = run.headline(answer_key=request.answer_key, subset_key=request.subset_key)
+    with atomic_output(paths.summary) as out:
+        out.write(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+    return summary
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilePaths:
-    """Names of a profile's files."""
+    """The paths of a profile's files."""
 
     rollouts: Path
 
@@ -108,16 +108,16 @@ class ProfilePaths:
 
 
 def rollout_files(patterns: Iterable[str]) -> tuple[Path, ...]:
-    """The rollouts that are meant: names, or patterns with `*` and `?`, which leave a run's other files out."""
-    found: list[Path] = []
+    """The rollout files for names, or for patterns with `*` and `?`, which do not match a run's other files."""
+    files: list[Path] = []
     for pattern in patterns:
         path = Path(pattern)
         if path.exists() or is_in_chunks(path):
-            found.append(path)
+            files.append(path)
             continue
         matches = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor) if path.anchor else path)))
         matches = [match for match in matches if not match.stem.endswith(_OTHER_FILES)]
         if not matches:
             raise NotFoundError(f"there is no file '{pattern}'")
-        found += matches
-    return tuple(found)
+        files += matches
+    return tuple(files)

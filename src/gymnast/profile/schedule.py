@@ -1,4 +1,4 @@
-"""Which tasks are trained on when: batches drawn around a pass rate that moves from easy to hard. Pure and seeded."""
+"""Schedules training tasks: batches are drawn around a pass rate that moves from easy to hard. Pure and seeded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A target pass rate that moves over steps, and how wide tasks are drawn around it."""
+    """A target pass rate that moves over steps, and the width of the distribution around it."""
 
     steps: int
     batch: int
@@ -26,75 +26,73 @@ class Schedule:
     width: float = 0.15
 
     def target(self, step: int) -> float:
-        """The pass rate that a step aims at."""
+        """The target pass rate of a step."""
         share = step / (self.steps - 1) if self.steps > 1 else 0.0
         return self.start + (self.end - self.start) * share
 
 
-def drawn(
+def draw_schedule(
     rates: Sequence[float], agents: Sequence[str], schedule: Schedule, blend: Mapping[str, float] | None, seed: int
 ) -> list[list[int]]:
-    """For each step, the places of its tasks. A task comes again only when the others (of its agent) have come, too."""
+    """The indices of each step's tasks. A task repeats only after all others (of its agent) were drawn."""
     generator = np.random.default_rng(seed)
     owners = agents if blend is not None else ["" for _ in agents]
     shares = batch_shares(owners, schedule.batch, blend)
-    pools = {name: _Pool([place for place, owner in enumerate(owners) if owner == name], rates) for name in shares}
+    pools = {name: _Pool([index for index, owner in enumerate(owners) if owner == name], rates) for name in shares}
     steps: list[list[int]] = []
     for step in range(schedule.steps):
         target = schedule.target(step)
-        chosen = [
-            place
+        tasks = [
+            index
             for name, count in shares.items()
-            for place in pools[name].draw(count, target, schedule.width, generator)
+            for index in pools[name].draw(count, target, schedule.width, generator)
         ]
-        generator.shuffle(chosen)
-        steps.append(chosen)
+        generator.shuffle(tasks)
+        steps.append(tasks)
     return steps
 
 
 class _Pool:
     """The tasks of one agent."""
 
-    def __init__(self, places: list[int], rates: Sequence[float]) -> None:
-        self._places = np.array(places)
-        self._rates = np.array([rates[place] for place in places])
-        self._left = np.ones(len(places), dtype=bool)
+    def __init__(self, tasks: list[int], rates: Sequence[float]) -> None:
+        self._tasks = np.array(tasks)
+        self._rates = np.array([rates[index] for index in tasks])
+        self._is_left = np.ones(len(tasks), dtype=bool)
 
     def draw(self, count: int, target: float, width: float, generator: np.random.Generator) -> list[int]:
-        found: list[int] = []
-        while len(found) < count:
-            if not self._left.any():
-                self._left[:] = True
-            candidates = np.flatnonzero(self._left)
-            chosen = candidates[self._order(candidates, target, width, generator)[: count - len(found)]]
-            self._left[chosen] = False
-            found += self._places[chosen].tolist()
-        return found
+        tasks: list[int] = []
+        while len(tasks) < count:
+            if not self._is_left.any():
+                self._is_left[:] = True
+            candidates = np.flatnonzero(self._is_left)
+            selected = candidates[self._order(candidates, target, width, generator)[: count - len(tasks)]]
+            self._is_left[selected] = False
+            tasks += self._tasks[selected].tolist()
+        return tasks
 
     def _order(
         self, candidates: NDArray[np.int64], target: float, width: float, generator: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Candidates in random order, the likelier the nearer to the target (weights as Gumbel keys)."""
+        """Candidates in random order, weighted by their distance to the target (Gumbel trick)."""
         weights = -0.5 * ((self._rates[candidates] - target) / width) ** 2
         order: NDArray[np.int64] = np.argsort(-(weights + generator.gumbel(size=len(candidates))), kind="stable")
         return order
 
 
 def batch_shares(agents: Sequence[str], batch: int, blend: Mapping[str, float] | None) -> dict[str, int]:
-    """How many tasks of a batch each agent has: as blended, else as they occur. Largest remainders get the rest."""
+    """The number of tasks per agent in a batch, by the blend or else by frequency, with largest remainders."""
     known = sorted(set(agents))
     if blend is None:
         weights = {name: float(sum(agent == name for agent in agents)) for name in known}
     else:
         unknown = [name for name in blend if name not in known]
         if unknown:
-            raise UserError(
-                f"the blend names '{unknown[0]}', of which there are no tasks", next=suggest(unknown[0], known)
-            )
+            raise UserError(f"the blend names '{unknown[0]}', which has no tasks", next=suggest(unknown[0], known))
         weights = {name: share for name, share in blend.items() if share > 0}
     total = sum(weights.values())
     exact = {name: batch * weight / total for name, weight in weights.items()}
-    found = {name: int(value) for name, value in exact.items()}
-    for name in sorted(exact, key=lambda name: found[name] - exact[name])[: batch - sum(found.values())]:
-        found[name] += 1
-    return {name: count for name, count in found.items() if count}
+    counts = {name: int(value) for name, value in exact.items()}
+    for name in sorted(exact, key=lambda name: counts[name] - exact[name])[: batch - sum(counts.values())]:
+        counts[name] += 1
+    return {name: count for name, count in counts.items() if count}

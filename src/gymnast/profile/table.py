@@ -1,4 +1,4 @@
-"""The numbers of rollouts in columns: one value a rollout, gaps where a record has none. Flat: no record is kept."""
+"""The numbers of rollouts in columns: one value per rollout, NaN where a record has none. Records are not kept."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Column:
     """One numeric field over all rollouts."""
 
     values: Floats
-    """NaN where a record has no number there."""
+    """NaN where a record has no number."""
     is_integer: NDArray[np.bool_]
-    """Whether the record had a whole number (or a truth value)."""
+    """Whether the record had an integer or a boolean."""
     from_usage: bool
     """Whether it is a scalar of `response.usage`."""
 
     def at(self, row: int) -> int | float | None:
-        """The value as the record had it."""
+        """The value in the record."""
         value = float(self.values[row])
         if math.isnan(value):
             return None
@@ -40,35 +40,35 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class RolloutTable:
-    """Scored rollouts, in the order in which they were read."""
+    """Scored rollouts, in the order they were read."""
 
     tasks: Ints
     rollouts: Ints
     agents: NDArray[np.int32]
-    """Number of the agent in `agent_names`."""
+    """Indices into `agent_names`."""
     agent_names: list[str]
     columns: dict[str, Column]
-    """In the order in which fields first appeared."""
+    """In the order the fields first appeared."""
     texts: dict[str, list[str | None]]
-    """Fields that were asked for by name, as texts (answers, subsets)."""
+    """Fields requested as texts (answers, subsets)."""
     offsets: Ints
-    """Where each record begins."""
+    """The offset of each record in its file."""
     sources: NDArray[np.int32]
-    """Which of the files it is in."""
+    """The index of each record's file."""
     output_bytes: Ints
-    """How long each trajectory is, as JSON."""
+    """The length of each trajectory as JSON."""
 
     def __len__(self) -> int:
         return len(self.tasks)
 
     @property
     def packed(self) -> Ints:
-        """Keys as single numbers."""
+        """Packed keys."""
         return (self.tasks << 32) | self.rollouts
 
     @property
     def is_integer(self) -> bool:
-        """Whether every column is whole numbers without a gap."""
+        """Whether every column has only integers, without gaps."""
         return all(bool(column.is_integer.all()) for column in self.columns.values())
 
     @property
@@ -79,14 +79,14 @@ class RolloutTable:
     def key(self, row: int) -> RolloutKey:
         return RolloutKey(int(self.tasks[row]), int(self.rollouts[row]))
 
-    def chosen(self, rows: NDArray[Any]) -> RolloutTable:
+    def select(self, rows: NDArray[Any]) -> RolloutTable:
         """A table of some rows."""
         columns = {
             name: Column(column.values[rows], column.is_integer[rows], column.from_usage)
             for name, column in self.columns.items()
         }
-        numbers = np.arange(len(self))[rows]
-        texts = {name: [values[number] for number in numbers] for name, values in self.texts.items()}
+        indices = np.arange(len(self))[rows]
+        texts = {name: [values[index] for index in indices] for name, values in self.texts.items()}
         return RolloutTable(
             tasks=self.tasks[rows],
             rollouts=self.rollouts[rows],
@@ -101,49 +101,50 @@ class RolloutTable:
 
 
 class TableBuilder:
-    """Takes rollouts batch by batch, each batch as columns."""
+    """Builds a table batch by batch, each batch as columns, ended by `finish_batch`."""
 
     def __init__(self, text_fields: tuple[str, ...] = ()) -> None:
         self.count = 0
         self._fixed: dict[str, list[NDArray[Any]]] = {name: [] for name in _FIXED}
         self._agent_numbers: dict[str, int] = {}
-        self._columns: dict[str, _Growing] = {}
+        self._columns: dict[str, _ColumnBuilder] = {}
         self._texts: dict[str, list[str | None]] = {name: [] for name in text_fields}
-        self._seen_texts: dict[str, str] = {}
+        self._interned: dict[str, str] = {}
 
-    def add(self, size: int, **fixed: Sequence[int]) -> None:
-        """A batch of rollouts: `tasks`, `rollouts`, `offsets`, `sources`, `output_bytes`; their fields come before."""
+    def finish_batch(self, size: int, **fixed: Sequence[int]) -> None:
+        """Add `tasks`, `rollouts`, `offsets`, `sources` and `output_bytes` of a batch, after its fields."""
         for name, values in fixed.items():
             self._fixed[name].append(np.array(values, dtype=_FIXED[name]))
         self.count += size
 
-    def agents(self, names: Iterable[str]) -> None:
-        """The agents of the batch."""
+    def add_agents(self, names: Iterable[str]) -> None:
+        """Add the agents of the batch."""
         numbers = self._agent_numbers
         self._fixed["agents"].append(
             np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int32)
         )
 
-    def numbers(self, name: str, values: Sequence[object], *, from_usage: bool) -> None:
-        """A field of the batch; what is no number is a gap."""
+    def add_numbers(self, name: str, values: Sequence[object], *, from_usage: bool) -> None:
+        """Add a field of the batch; values that are not numbers become gaps."""
         column = self._columns.get(name)
         if column is None:
             if not any(isinstance(value, (int, float)) for value in values):
                 return
-            column = self._columns[name] = _Growing(from_usage)
-        column.put(self.count, values)
+            column = self._columns[name] = _ColumnBuilder(from_usage)
+        column.add(self.count, values)
 
-    def texts(self, name: str, values: Iterable[str | None]) -> None:
-        """A field of the batch as texts. Equal ones are kept once."""
-        seen = self._seen_texts
-        self._texts[name] += [seen.setdefault(value, value) if value is not None else None for value in values]
+    def add_texts(self, name: str, values: Iterable[str | None]) -> None:
+        """Add a field of the batch as texts. Equal texts are stored once."""
+        interned = self._interned
+        self._texts[name] += [interned.setdefault(value, value) if value is not None else None for value in values]
 
-    def table(self) -> RolloutTable:
-        """Everything that was added."""
+    def build(self) -> RolloutTable:
+        """The table of all batches."""
         fixed = {
-            name: np.concatenate(found) if found else np.empty(0, _FIXED[name]) for name, found in self._fixed.items()
+            name: np.concatenate(batches) if batches else np.empty(0, _FIXED[name])
+            for name, batches in self._fixed.items()
         }
-        columns = {name: column.finished(self.count) for name, column in self._columns.items()}
+        columns = {name: column.build(self.count) for name, column in self._columns.items()}
         return RolloutTable(agent_names=list(self._agent_numbers), columns=columns, texts=self._texts, **fixed)
 
 
@@ -157,8 +158,8 @@ _FIXED: Final[dict[str, type[np.generic]]] = {
 }
 
 
-class _Growing:
-    """A column under construction."""
+class _ColumnBuilder:
+    """Builds a column; rows that are skipped become gaps."""
 
     __slots__ = ("_filled", "_from_usage", "_integers", "_values")
 
@@ -168,8 +169,8 @@ class _Growing:
         self._values: list[Floats] = []
         self._integers: list[NDArray[np.bool_]] = []
 
-    def put(self, start: int, values: Sequence[object]) -> None:
-        """The values of a batch that begins at row `start`."""
+    def add(self, start: int, values: Sequence[object]) -> None:
+        """Add the values of a batch that starts at row `start`."""
         self._fill(start)
         kinds = set(map(type, values))
         if kinds == {float}:
@@ -179,20 +180,18 @@ class _Growing:
             self._values.append(np.array(values, dtype=np.float64))
             self._integers.append(np.ones(len(values), dtype=np.bool_))
         else:
-            is_number = [isinstance(value, (int, float)) for value in values]
-            self._values.append(
-                np.array([value if there else math.nan for value, there in zip(values, is_number, strict=True)], float)
-            )
+            numbers = [value if isinstance(value, (int, float)) else math.nan for value in values]
+            self._values.append(np.array(numbers, dtype=np.float64))
             self._integers.append(np.array([isinstance(value, int) for value in values], dtype=np.bool_))
         self._filled += len(values)
 
-    def finished(self, count: int) -> Column:
+    def build(self, count: int) -> Column:
         self._fill(count)
         return Column(np.concatenate(self._values), np.concatenate(self._integers), self._from_usage)
 
-    def _fill(self, until: int) -> None:
-        """Gaps up to a row."""
-        if until > self._filled:
-            self._values.append(np.full(until - self._filled, math.nan))
-            self._integers.append(np.zeros(until - self._filled, dtype=np.bool_))
-            self._filled = until
+    def _fill(self, end: int) -> None:
+        """Add gaps up to a row."""
+        if end > self._filled:
+            self._values.append(np.full(end - self._filled, math.nan))
+            self._integers.append(np.zeros(end - self._filled, dtype=np.bool_))
+            self._filled = end

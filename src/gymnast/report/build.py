@@ -1,4 +1,4 @@
-"""Building a report: read the runs, draw, write one file. Returns the numbers that it shows."""
+"""Builds a report: one HTML file, and the numbers it shows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.errors import UserError
-from gymnast.report.page import page
-from gymnast.report.payload import BUDGET_BYTES, columns, transcripts
-from gymnast.report.transcripts import Limits
-from gymnast.store.replacing import replaced
+from gymnast.report.html_page import render_page
+from gymnast.report.payload import MAX_TRANSCRIPT_BYTES, collect_transcripts, make_columns
+from gymnast.report.transcript_items import Limits
+from gymnast.store.atomic import atomic_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 TRANSCRIPTS: Final = 500
-"""How many transcripts a report carries, unless told."""
+"""The default number of transcripts in a report."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenReport:
     """A report on disk."""
 
     path: Path
@@ -31,27 +31,27 @@ class Written:
     transcripts: int
 
 
-def write_report(runs: Sequence[RunView], output: Path, *, limit: int = TRANSCRIPTS) -> Written:
-    """Write the page of these runs. `limit`: transcripts to carry, shared among the runs."""
-    _refuse_run_files(runs, output)
+def write_report(runs: Sequence[RunView], output: Path, *, limit: int = TRANSCRIPTS) -> WrittenReport:
+    """Write the report of these runs. `limit`: the number of transcripts to include, divided among the runs."""
+    _check_output(runs, output)
     share = max(1, limit // len(runs)) if limit else 0
-    room = BUDGET_BYTES // len(runs)
-    chosen = [transcripts(run, share, room, Limits()) for run in runs]
-    text = page(runs, [columns(run) for run in runs], chosen).encode()
-    with replaced(output) as out:
+    max_bytes = MAX_TRANSCRIPT_BYTES // len(runs)
+    transcripts = [collect_transcripts(run, share, max_bytes, Limits()) for run in runs]
+    text = render_page(runs, [make_columns(run) for run in runs], transcripts).encode()
+    with atomic_output(output) as out:
         out.write(text)
-    return Written(output, len(text), sum(map(len, chosen)))
+    return WrittenReport(output, len(text), sum(map(len, transcripts)))
 
 
 def default_output(runs: Sequence[RunView]) -> Path:
-    """Beside the first run, named after all of them."""
+    """A file next to the first run, named after all runs."""
     first = runs[0].paths.output
     names = "_and_".join(run.paths.output.stem for run in runs[:3]) + ("_and_more" if len(runs) > 3 else "")
     return first.with_name(f"{names}_report.html")
 
 
 def summary(run: RunView) -> JsonObject:
-    """A run's numbers: its headline as the profile has it, and what the report adds."""
+    """The numbers of a run: its headline from the profile, and what the report adds."""
     head: dict[str, Any] = asdict(run.headline)
     for agent in head["agents"]:
         del agent["metrics"]
@@ -63,16 +63,16 @@ def summary(run: RunView) -> JsonObject:
         **head,
         "excluded": run.excluded,
         "is_binary": run.is_binary,
-        "pass_at": [{"k": k, **asdict(found)} for k, found in run.curve],
+        "pass_at": [{"k": k, **asdict(estimate)} for k, estimate in run.curve],
         "failure_effect": {name: value for name, value in effect.items() if name != "excluded"},
         "failed_attempts": dict(run.loaded.failures.attempts),
-        "uncertain_tasks": [int(run.tasks.ids[row]) for row in run.tasks.uncertain(10)],
+        "uncertain_tasks": [int(run.tasks.ids[row]) for row in run.tasks.most_uncertain(10)],
         "slowest_tasks": [int(run.tasks.ids[row]) for row in run.tasks.slowest(10)],
     }
 
 
-def _refuse_run_files(runs: Sequence[RunView], output: Path) -> None:
-    taken = {path.resolve() for run in runs for path in run.paths.all()}
-    if output.resolve() in taken or output.is_dir():
-        what = "a folder" if output.is_dir() else "a file of the run"
-        raise UserError(f"the report can't be written there: it is {what}", where=str(output), next="give an --output")
+def _check_output(runs: Sequence[RunView], output: Path) -> None:
+    run_files = {path.resolve() for run in runs for path in run.paths.all()}
+    if output.resolve() in run_files or output.is_dir():
+        kind = "a folder" if output.is_dir() else "a file of the run"
+        raise UserError(f"cannot write the report here: this is {kind}", where=str(output), next="pass --output")

@@ -1,4 +1,4 @@
-"""The top of the page: for each run the mean reward with its interval, and what it is made of."""
+"""The top of the page: each run's mean reward with its interval, and the counts behind it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gymnast.report.charts import interval_text
-from gymnast.report.markup import Markup, joined, tag
+from gymnast.report.charts import format_interval
+from gymnast.report.markup import Markup, join_markup, tag
 from gymnast.report.notices import notices
-from gymnast.report.scales import Scale, count, percent, short, some, span
-from gymnast.report.visible import one_line
+from gymnast.report.safe_text import to_one_line
+from gymnast.report.scales import Scale, format_count, format_percent, format_short, pluralise, reward_range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gymnast.report.run_view import RunView
 
 _WIDTH: Final = 320
-_AGENTS: Final = 20
+_MAX_AGENTS: Final = 20
 _METHODS: Final = {
     "t": "rollouts clustered by task",
     "exact": "exact (Clopper and Pearson)",
@@ -30,16 +30,15 @@ _METHODS: Final = {
 }
 
 
-def headlines(runs: Sequence[RunView]) -> Markup:
-    """One card for each run, their intervals on one scale."""
-    rewards = [run.rewards for run in runs if len(run.rewards)]
-    everything = np.concatenate(rewards) if rewards else np.empty(0)
-    low, high = span(float(everything.min(initial=0.0)), float(everything.max(initial=1.0)))
-    return joined(_card(run, Scale(low, high, 8, _WIDTH - 8), is_alone=len(runs) == 1) for run in runs)
+def render_headlines(runs: Sequence[RunView]) -> Markup:
+    """One card per run, their intervals on the same scale."""
+    rewards = np.concatenate([np.empty(0), *(run.rewards for run in runs)])
+    low, high = reward_range(float(rewards.min(initial=0.0)), float(rewards.max(initial=1.0)))
+    return join_markup(_card(run, Scale(low, high, 8, _WIDTH - 8), is_alone=len(runs) == 1) for run in runs)
 
 
 def _card(run: RunView, scale: Scale, *, is_alone: bool) -> Markup:
-    """A run's card. The name of a run that is alone is the page's title."""
+    """A run's card. The name of a single run is the page's title instead."""
     name = None if is_alone else tag("h2", tag("span", class_=f"key run-{run.number % 6}"), run.name)
     return tag(
         "section",
@@ -54,7 +53,7 @@ def _card(run: RunView, scale: Scale, *, is_alone: bool) -> Markup:
 
 
 def _about(run: RunView) -> list[str]:
-    agents = [one_line(name, 60) for name in run.table.agent_names if name]
+    agents = [to_one_line(name, 60) for name in run.table.agent_names if name]
     about = [", ".join(agents[:3]) + (" …" if len(agents) > 3 else "")] if agents else []
     if run.manifest is not None:
         day = datetime.fromtimestamp(run.manifest.updated_at, UTC)
@@ -65,7 +64,7 @@ def _about(run: RunView) -> list[str]:
 def _mean(run: RunView, scale: Scale) -> Markup:
     mean = run.mean_reward
     if not len(run.rewards):
-        return tag("div", tag("p", "–", class_="big"), tag("p", "nothing is scored", class_="what"), class_="mean")
+        return tag("div", tag("p", "–", class_="big"), tag("p", "nothing was scored", class_="what"), class_="mean")
     range_text = f"95% interval {mean.low:.4f} to {mean.high:.4f}" if math.isfinite(mean.low) else "no interval"
     return tag(
         "div",
@@ -73,14 +72,14 @@ def _mean(run: RunView, scale: Scale) -> Markup:
         tag("p", f"{mean.value:.4f}", class_="big"),
         tag("p", range_text, class_="range"),
         _interval_plot(mean, scale, f"run-{run.number % 6}"),
-        tag("p", f"over {some(mean.n, 'task')}, {_METHODS[mean.method]}", class_="small"),
+        tag("p", f"over {pluralise(mean.n, 'task')}, {_METHODS[mean.method]}", class_="small"),
         class_="mean",
     )
 
 
 def _interval_plot(mean: Estimate, scale: Scale, colour: str) -> Markup:
     """The mean and its interval on the scale of rewards."""
-    at, shapes = scale(mean.value), []
+    x, shapes = scale(mean.value), []
     if math.isfinite(mean.low):
         low, high = scale(mean.low), scale(mean.high)
         shapes.append(tag("rect", x=low, y=8, width=max(1.0, high - low), height=10, class_=f"interval {colour}", rx=2))
@@ -88,47 +87,46 @@ def _interval_plot(mean: Estimate, scale: Scale, colour: str) -> Markup:
         "svg",
         tag("line", x1=scale.start, x2=scale.end, y1=13, y2=13, class_="axis"),
         *shapes,
-        tag("line", x1=at, x2=at, y1=3, y2=23, class_=f"point {colour}"),
-        *(tag("text", short(one), x=scale(one), y=36, class_="tick") for one in (scale.low, scale.high)),
+        tag("line", x1=x, x2=x, y1=3, y2=23, class_=f"point {colour}"),
+        *(tag("text", format_short(end), x=scale(end), y=36, class_="tick") for end in (scale.low, scale.high)),
         viewBox=f"0 0 {_WIDTH} 40",
         class_="forest",
         role="img",
-        aria_label=f"Mean reward {interval_text(mean, 4)}",
+        aria_label=f"Mean reward {format_interval(mean, 4)}",
     )
 
 
 def _facts(run: RunView) -> Markup:
     head = run.headline
-    asked = count(head.requested) if run.has_inputs else "not known"
-    pairs = [
-        ("tasks", count(head.tasks), None),
-        ("rollouts asked for", asked, None),
-        ("scored", count(head.scored), None),
-        ("failed", count(run.failed), "bad" if run.failed else None),
-        ("excluded", count(run.excluded), "bad" if run.excluded else None),
-        ("missing", count(head.missing) if run.has_inputs else "not known", "bad" if head.missing else None),
+    requested, missing = (
+        format_count(number) if run.has_inputs else "unknown" for number in (head.requested, head.missing)
+    )
+    facts = [
+        ("tasks", format_count(head.tasks), None),
+        ("rollouts requested", requested, None),
+        ("scored", format_count(head.scored), None),
+        ("failed", format_count(run.failed), "bad" if run.failed else None),
+        ("excluded", format_count(run.excluded), "bad" if run.excluded else None),
+        ("missing", missing, "bad" if head.missing else None),
         *_estimates(run),
     ]
-    return tag("dl", *(_fact(*pair) for pair in pairs), class_="facts")
+    rows = (tag("div", tag("dt", name), tag("dd", text), class_=class_) for name, text, class_ in facts)
+    return tag("dl", *rows, class_="facts")
 
 
 def _estimates(run: RunView) -> list[tuple[str, str, str | None]]:
     if not run.curve:
         return []
     name = "pass@{}" if run.is_binary else "best of {}"
-    shown = [run.curve[0], run.curve[-1]] if len(run.curve) > 1 and run.is_binary else run.curve[-1:]
-    found = [(name.format(k), interval_text(estimate), "wide") for k, estimate in shown]
+    points = [run.curve[0], run.curve[-1]] if len(run.curve) > 1 and run.is_binary else run.curve[-1:]
+    estimates = [(name.format(k), format_interval(estimate), "wide") for k, estimate in points]
     mixed = sum(agent.mixed_tasks for agent in run.headline.agents)
     share = mixed / max(1, sum(agent.tasks for agent in run.headline.agents))
-    return [*found, ("tasks with different rewards", f"{count(mixed)} ({percent(share)})", "wide")]
-
-
-def _fact(name: str, value: str, class_: str | None) -> Markup:
-    return tag("div", tag("dt", name), tag("dd", value), class_=class_)
+    return [*estimates, ("tasks with different rewards", f"{format_count(mixed)} ({format_percent(share)})", "wide")]
 
 
 def _composition(run: RunView) -> Markup | None:
-    """A bar of what became of the rollouts that were asked for."""
+    """A bar of the outcomes of the requested rollouts."""
     head = run.headline
     parts = [
         ("scored", head.scored),
@@ -139,14 +137,14 @@ def _composition(run: RunView) -> Markup | None:
     total = sum(number for _, number in parts)
     if not total or head.scored == total:
         return None
-    at, shapes = 0.0, []
+    x, shapes = 0.0, []
     for name, number in parts:
         width = 1000 * number / total
-        title = tag("title", f"{name}: {count(number)} ({percent(number / total)})")
-        shapes.append(tag("rect", title, x=at, y=0, width=max(width, 2.0 if number else 0.0), height=10, class_=name))
-        at += width
+        title = tag("title", f"{name}: {format_count(number)} ({format_percent(number / total)})")
+        shapes.append(tag("rect", title, x=x, y=0, width=max(width, 2.0 if number else 0.0), height=10, class_=name))
+        x += width
     legend = [
-        tag("span", tag("span", class_=f"swatch {name}"), f"{name} {percent(number / total)}")
+        tag("span", tag("span", class_=f"swatch {name}"), f"{name} {format_percent(number / total)}")
         for name, number in parts
         if number
     ]
@@ -155,20 +153,22 @@ def _composition(run: RunView) -> Markup | None:
 
 
 def _agents(run: RunView) -> Markup | None:
-    """Each agent by itself, where there are several."""
+    """A table of agents, if there are several."""
     if len(run.headline.agents) < 2:
         return None
     rows = [
         tag(
             "tr",
-            tag("th", one_line(one.agent or "(no name)", 60), scope="row"),
-            *(tag("td", text) for text in (count(one.tasks), count(one.rollouts), interval_text(one.mean_reward, 4))),
+            tag("th", to_one_line(agent.agent or "(no name)", 60), scope="row"),
+            tag("td", format_count(agent.tasks)),
+            tag("td", format_count(agent.rollouts)),
+            tag("td", format_interval(agent.mean_reward, 4)),
         )
-        for one in run.headline.agents[:_AGENTS]
+        for agent in run.headline.agents[:_MAX_AGENTS]
     ]
-    more = len(run.headline.agents) - _AGENTS
+    more = len(run.headline.agents) - _MAX_AGENTS
     if more > 0:
-        rows.append(tag("tr", tag("th", f"and {some(more, 'agent')} more", scope="row", colspan="4")))
+        rows.append(tag("tr", tag("th", f"and {pluralise(more, 'agent')} more", scope="row", colspan="4")))
     names = ("agent", "tasks", "rollouts", "mean reward")
     head = tag("tr", *(tag("th", name, scope="col") for name in names))
     return tag("table", tag("thead", head), tag("tbody", *rows), class_="numbers")

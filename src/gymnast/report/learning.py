@@ -1,4 +1,4 @@
-"""Learning curves as a page: held-out reward over the steps of one or several trainings, with their numbers."""
+"""A page of learning curves: held-out reward over the steps of one or several training runs, with their numbers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from gymnast import __version__
-from gymnast.report.figures import COLOURS, legend_of, table
-from gymnast.report.markup import Markup, joined, tag
-from gymnast.report.page import asset, assets, policy
-from gymnast.report.plot import Axis, across, drawing, line_path, upwards
-from gymnast.report.scales import short, span
-from gymnast.store.replacing import write_replacing
+from gymnast.report.figure_cards import COLOURS, render_legend, render_numbers, render_table
+from gymnast.report.html_page import read_asset, read_assets, security_policy
+from gymnast.report.markup import Markup, join_markup, tag
+from gymnast.report.plot import Axis, draw_plot, horizontal_scale, line_path, vertical_scale
+from gymnast.report.scales import format_short, reward_range
+from gymnast.store.atomic import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,79 +21,79 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The policy after so many steps."""
+    """The policy after a number of steps."""
 
     step: int
     seconds: float
     reward: float
     """The mean over held-out tasks."""
     parts: dict[str, float]
-    """The same by environment."""
+    """The mean by environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One training."""
+    """One training run."""
 
     name: str
     points: Sequence[Point]
 
 
 def write_learning_report(title: str, curves: Sequence[Curve], output: Path, *, note: str = "") -> None:
-    """One file that loads nothing, like the report of a run."""
-    style = assets(("page.css", "charts.css"))
+    """Write one self-contained file, like the report of a run."""
+    style = read_assets(("page.css", "charts.css"))
     parts = sorted({name for curve in curves for point in curve.points for name in point.parts})
     figures = [
         _figure("Held-out reward", curves, None),
         *(_figure(f"Held-out reward: {name}", curves, name) for name in parts),
     ]
     values = {
-        "title": joined([title]),
+        "title": join_markup([title]),
         "note": tag("p", note, class_="small") if note else Markup(""),
         "figures": tag("div", *figures, class_="figures"),
-        "version": joined([__version__]),
-        "policy": policy(style, ""),
+        "version": join_markup([__version__]),
+        "policy": security_policy(style, ""),
         "style": style,
     }
-    write_replacing(output, Template(asset("learning.html")).substitute(values).encode())
+    atomic_write(output, Template(read_asset("learning.html")).substitute(values).encode())
 
 
 def _figure(title: str, curves: Sequence[Curve], part: str | None) -> Markup:
     heads = ["step", "minutes", *(curve.name for curve in curves)]
-    unfolded = tag("details", tag("summary", "numbers"), table(heads, _rows(curves, part)), class_="data")
+    numbers = render_numbers(render_table(heads, _rows(curves, part)))
     caption = tag("figcaption", tag("h3", title), tag("p", "Mean reward on tasks that are never trained on."))
-    names = legend_of((place, curve.name) for place, curve in enumerate(curves))
-    return tag("figure", caption, names, _plot(title, curves, part), unfolded, class_="card")
+    legend = render_legend((number, curve.name) for number, curve in enumerate(curves))
+    return tag("figure", caption, legend, _plot(title, curves, part), numbers, class_="card")
 
 
 def _plot(title: str, curves: Sequence[Curve], part: str | None) -> Markup:
     last = max((curve.points[-1].step for curve in curves if curve.points), default=1) or 1
     values = [_value(point, part) for curve in curves for point in curve.points] or [0.0]
-    x_scale, y_scale = across(0.0, float(last)), upwards(*span(min(values), max(values)))
-    x = Axis(x_scale, "training steps", [(tick, short(tick)) for tick in x_scale.ticks(6)])
-    y = Axis(y_scale, "mean reward", [(tick, short(tick)) for tick in y_scale.ticks(5)])
-    shapes = [shape for place, curve in enumerate(curves) for shape in _shapes(place, curve, part, x, y)]
-    return drawing(x, y, shapes, label=f"{title} over training steps; numbers are in the table below it.")
+    x_scale, y_scale = horizontal_scale(0.0, float(last)), vertical_scale(*reward_range(min(values), max(values)))
+    x = Axis(x_scale, "training steps", [(tick, format_short(tick)) for tick in x_scale.ticks(6)])
+    y = Axis(y_scale, "mean reward", [(tick, format_short(tick)) for tick in y_scale.ticks(5)])
+    shapes = [shape for number, curve in enumerate(curves) for shape in _shapes(number, curve, part, x, y)]
+    return draw_plot(x, y, shapes, label=f"{title} over training steps; numbers are in the table below it.")
 
 
-def _shapes(place: int, curve: Curve, part: str | None, x: Axis, y: Axis) -> Iterator[Markup]:
-    colour = f"run-{place % COLOURS}"
+def _shapes(number: int, curve: Curve, part: str | None, x: Axis, y: Axis) -> Iterator[Markup]:
+    colour = f"run-{number % COLOURS}"
     points = [(x.scale(point.step), y.scale(_value(point, part))) for point in curve.points]
     if points:
         yield tag("path", d=line_path(points), class_=f"curve {colour}")
-    for (at, height), point in zip(points, curve.points, strict=True):
-        told = tag("title", f"{curve.name}, step {point.step}: {_value(point, part):.3f}")
-        yield tag("circle", told, cx=at, cy=height, r=3.5, class_=f"dot {colour}")
+    for (left, top), point in zip(points, curve.points, strict=True):
+        title = tag("title", f"{curve.name}, step {point.step}: {_value(point, part):.3f}")
+        yield tag("circle", title, cx=left, cy=top, r=3.5, class_=f"dot {colour}")
 
 
 def _rows(curves: Sequence[Curve], part: str | None) -> Iterator[list[str]]:
     by_step: dict[int, dict[int, Point]] = {}
-    for place, curve in enumerate(curves):
+    for number, curve in enumerate(curves):
         for point in curve.points:
-            by_step.setdefault(point.step, {})[place] = point
-    for step, found in sorted(by_step.items()):
-        minutes = max(point.seconds for point in found.values()) / 60
-        cells = (f"{_value(found[place], part):.3f}" if place in found else "" for place in range(len(curves)))
+            by_step.setdefault(point.step, {})[number] = point
+    for step, points in sorted(by_step.items()):
+        minutes = max(point.seconds for point in points.values()) / 60
+        cells = (f"{_value(points[number], part):.3f}" if number in points else "" for number in range(len(curves)))
         yield [str(step), f"{minutes:.1f}", *cells]
 
 

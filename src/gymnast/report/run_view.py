@@ -1,6 +1,6 @@
-"""A run as the report shows it: read through `profile`, so that its numbers are the ones `gymnast profile` prints.
+"""A run as the report shows it: loaded through `profile`, so its numbers match those of `gymnast profile`.
 
-What a run lacks is said, not guessed: without materialized inputs nobody knows what is missing.
+What cannot be known is not guessed: without materialized inputs, missing rollouts are unknown.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from gymnast.errors import NotFoundError
 from gymnast.profile.alignment import Completeness, align
 from gymnast.profile.failures import read_failures
 from gymnast.profile.groups import by_task
-from gymnast.profile.headline import counting_rows
+from gymnast.profile.headline import countable_rows
 from gymnast.profile.pass_at_k import pass_curve
 from gymnast.profile.plan_index import PlanIndex, read_plan
 from gymnast.profile.reading import read_rollouts
 from gymnast.profile.run_profile import LoadedRun
-from gymnast.report.tasks import TOKEN_FIELDS, first_column, is_binary, summarise
+from gymnast.report.tasks import TOKEN_FIELDS, first_column, is_binary, summarise_tasks
 from gymnast.store.manifest import read_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.store.records import record_file
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """Everything about one run that pages and plots read."""
+    """Everything that pages and plots read of one run: the loaded run, and what is derived from it once."""
 
     name: str
     number: int
-    """Its place in the report, which is also its colour."""
+    """Its index in the report, which also selects its colour."""
     paths: RunPaths
     loaded: LoadedRun
     headline: Headline
@@ -55,7 +55,7 @@ class RunView:
     has_inputs: bool
     has_failures_file: bool
     records: RecordFile
-    """Scored records, as they were read: the table's offsets are places in it."""
+    """The scored records, which the table's offsets refer to."""
     failed_records: RecordFile
 
     @property
@@ -96,18 +96,19 @@ class RunView:
 
 
 def view_runs(outputs: Sequence[Path]) -> list[RunView]:
-    """The runs with these output files, in this order."""
+    """Load the runs with these output files, in this order."""
     names = _names(outputs)
     return [
-        _view(RunPaths(output), name, number) for number, (output, name) in enumerate(zip(outputs, names, strict=True))
+        _view_run(RunPaths(output), name, number)
+        for number, (output, name) in enumerate(zip(outputs, names, strict=True))
     ]
 
 
-def _view(paths: RunPaths, name: str, number: int) -> RunView:
+def _view_run(paths: RunPaths, name: str, number: int) -> RunView:
     scored, failures = record_file(paths.output), record_file(paths.failures)
     if not scored.exists():
         raise NotFoundError(
-            f"there is no run '{paths.output}'", next="name the output file of a run, e.g. runs/a.jsonl"
+            f"there is no run '{paths.output}'", next="pass the output file of a run, e.g. runs/a.jsonl"
         )
     loaded, excluded = _load(paths, scored, failures)
     headline = loaded.headline()
@@ -118,7 +119,7 @@ def _view(paths: RunPaths, name: str, number: int) -> RunView:
         loaded=loaded,
         headline=headline,
         curve=headline.agents[0].pass_at if len(headline.agents) == 1 else pass_curve(loaded.groups),
-        tasks=summarise(loaded),
+        tasks=summarise_tasks(loaded),
         manifest=read_manifest(paths.manifest),
         excluded=excluded,
         has_inputs=paths.materialized_inputs.is_file(),
@@ -129,29 +130,29 @@ def _view(paths: RunPaths, name: str, number: int) -> RunView:
 
 
 def _load(paths: RunPaths, scored: RecordFile, failed: RecordFile) -> tuple[LoadedRun, int]:
-    """A run, finished or not, and how many of its records do not count."""
+    """Load a run, finished or not, and count its excluded records."""
     table = read_rollouts([scored])
     if paths.materialized_inputs.is_file():
         plan = read_plan([paths.materialized_inputs])
         completeness = align(plan, table, allow_partial=True)
     else:
         plan = PlanIndex((), np.empty(0, np.int64), {})
-        completeness = _as_found(table)
+        completeness = _assume_complete(table)
     failures = read_failures([failed], set(table.packed.tolist()))
-    rows = counting_rows(table)
+    rows = countable_rows(table)
     excluded = len(table) - len(rows)
     completeness = replace(completeness, scored=completeness.scored - excluded)
-    return LoadedRun(plan, by_task(table.chosen(rows)), completeness, failures), excluded
+    return LoadedRun(plan, by_task(table.select(rows)), completeness, failures), excluded
 
 
-def _as_found(table: RolloutTable) -> Completeness:
-    """Where nobody knows what was asked for, what is there is all there is."""
+def _assume_complete(table: RolloutTable) -> Completeness:
+    """Without materialized inputs, the records count as complete."""
     tasks = len(np.unique(table.tasks))
     return Completeness(len(table), len(table), tasks, tasks, 0, 0, np.empty(0, np.int64))
 
 
 def _names(outputs: Sequence[Path]) -> list[str]:
-    """What to call each run: its file's name, with its folder where that alone would be ambiguous."""
+    """The name of each run: its file's stem, with the folder if stems are ambiguous."""
     stems = [path.stem for path in outputs]
     if len(set(stems)) == len(stems):
         return stems

@@ -1,4 +1,4 @@
-"""A run's tasks in columns: how many rollouts, which rewards, how sure, how long. One row a task, scored or not."""
+"""A run's tasks in columns, one row per task: rollouts, rewards with intervals, tokens and durations."""
 
 from __future__ import annotations
 
@@ -33,39 +33,37 @@ DURATION_FIELDS: Final = (
     "wall_time_s",
     "latency_s",
 )
-"""Under which names records of environments and agents say how long a rollout took; the contract has no name for it."""
+"""Names that environments and agents use for the duration of a rollout; the contract defines none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Every task that was asked for or has a result, ascending. NaN where there is nothing to say."""
+    """Every task that was requested or has a result, ascending. NaN where a value is unknown."""
 
     ids: Ints
     expected: Ints
-    """Rollouts that were asked for."""
+    """Requested rollouts."""
     scored: Ints
     failed: Ints
     """Rollouts without a score that failed at least once."""
     mean: Floats
     low: Floats
     high: Floats
-    """Where the mean may lie with 95% confidence."""
+    """The bounds of the mean's 95% interval."""
     spread: Floats
     """Standard deviation of a task's rewards."""
-    least: Floats
-    most: Floats
     tokens: Floats
     seconds: Floats
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def uncertain(self, limit: int) -> list[int]:
-        """Rows of the tasks whose rewards differ most, most first."""
+    def most_uncertain(self, limit: int) -> list[int]:
+        """Rows of the tasks with the largest spread, largest first."""
         return _largest(self.spread, limit, above=0.0)
 
     def slowest(self, limit: int) -> list[int]:
-        """Rows of the tasks that took longest: in seconds where records say so, else in tokens."""
+        """Rows of the slowest tasks, by seconds if records have them, else by tokens."""
         return _largest(self.seconds if self.has_seconds else self.tokens, limit)
 
     @property
@@ -73,40 +71,38 @@ class Tasks:
         return bool(np.isfinite(self.seconds).any())
 
 
-def summarise(run: LoadedRun) -> Tasks:
-    """The columns of a run."""
+def summarise_tasks(run: LoadedRun) -> Tasks:
+    """Summarise the tasks of a run."""
     groups, table = run.groups, run.groups.table
-    asked, expected = np.unique(run.plan.packed >> 32, return_counts=True)
-    ids = np.union1d(asked, groups.tasks).astype(np.int64)
-    at, sizes = np.searchsorted(ids, groups.tasks), groups.sizes()
+    requested, expected = np.unique(run.plan.packed >> 32, return_counts=True)
+    ids = np.union1d(requested, groups.tasks).astype(np.int64)
+    rows, sizes = np.searchsorted(ids, groups.tasks), groups.sizes()
+    scored = _scatter_counts(ids, groups.tasks, sizes)
     spread = _spread(groups)
-    mean, least, most = (_reduced(groups, table.rewards, function) for function in (np.add, np.minimum, np.maximum))
-    mean = mean / sizes if len(mean) else mean
+    mean = _sum_groups(groups, table.rewards) / sizes
     low, high = _intervals(table.rewards, mean, spread, sizes)
 
-    def placed(values: Floats) -> Floats:
-        found = np.full(len(ids), math.nan)
-        found[at] = values
-        return found
+    def scatter(values: Floats) -> Floats:
+        column = np.full(len(ids), math.nan)
+        column[rows] = values
+        return column
 
     return Tasks(
         ids=ids,
-        expected=_counted(ids, asked, expected) if len(asked) else _counted(ids, groups.tasks, sizes),
-        scored=_counted(ids, groups.tasks, sizes),
-        failed=_failed(ids, run.failures.last_kind),
-        mean=placed(mean),
-        low=placed(low),
-        high=placed(high),
-        spread=placed(spread),
-        least=placed(least),
-        most=placed(most),
-        tokens=placed(_mean_present(groups, first_column(table, TOKEN_FIELDS))),
-        seconds=placed(_mean_present(groups, first_column(table, DURATION_FIELDS))),
+        expected=_scatter_counts(ids, requested, expected) if len(requested) else scored,
+        scored=scored,
+        failed=_count_failed(ids, run.failures.last_kind),
+        mean=scatter(mean),
+        low=scatter(low),
+        high=scatter(high),
+        spread=scatter(spread),
+        tokens=scatter(_group_means(groups, first_column(table, TOKEN_FIELDS))),
+        seconds=scatter(_group_means(groups, first_column(table, DURATION_FIELDS))),
     )
 
 
 def first_column(table: RolloutTable, names: Iterable[str]) -> Column | None:
-    """The first of these fields that records have."""
+    """The first of these columns that the table has."""
     return next((table.columns[name] for name in names if name in table.columns), None)
 
 
@@ -115,37 +111,37 @@ def is_binary(rewards: Floats) -> bool:
     return bool(np.isin(rewards, (0.0, 1.0)).all())
 
 
-def _reduced(groups: Groups, values: Floats, function: np.ufunc) -> Floats:
+def _sum_groups(groups: Groups, values: Floats) -> Floats:
     if not len(groups):
         return np.empty(0)
-    found: Floats = function.reduceat(values, groups.starts[:-1])
-    return found
+    sums: Floats = np.add.reduceat(values, groups.starts[:-1])
+    return sums
 
 
 def _spread(groups: Groups) -> Floats:
     sizes, rewards = groups.sizes(), groups.table.rewards
     if not len(groups):
         return np.empty(0)
-    centred = rewards - np.repeat(_reduced(groups, rewards, np.add) / sizes, sizes)
-    squares = _reduced(groups, centred * centred, np.add)
-    found: Floats = np.sqrt(np.divide(squares, sizes - 1, out=np.full(len(sizes), math.nan), where=sizes > 1))
-    return found
+    centred = rewards - np.repeat(_sum_groups(groups, rewards) / sizes, sizes)
+    squares = _sum_groups(groups, centred * centred)
+    spread: Floats = np.sqrt(np.divide(squares, sizes - 1, out=np.full(len(sizes), math.nan), where=sizes > 1))
+    return spread
 
 
 def _intervals(rewards: Floats, mean: Floats, spread: Floats, sizes: Ints) -> tuple[Floats, Floats]:
-    """Each task by itself: exact for rewards of 0 and 1, Student's t for others, none for a single other reward."""
+    """An interval for each task: exact for binary rewards, else Student's t (none for a single reward)."""
     if is_binary(rewards):
-        bounds = [_exact(round(share * n), n) for share, n in zip(mean.tolist(), sizes.tolist(), strict=True)]
-        both = np.asarray(bounds, dtype=np.float64).reshape(-1, 2)
-        return both[:, 0], both[:, 1]
-    reach = np.asarray([_t(n) for n in sizes.tolist()]) * spread / np.sqrt(sizes)
-    return mean - reach, mean + reach
+        pairs = [_exact(round(share * n), n) for share, n in zip(mean.tolist(), sizes.tolist(), strict=True)]
+        bounds = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
+        return bounds[:, 0], bounds[:, 1]
+    margin = np.asarray([_t(n) for n in sizes.tolist()]) * spread / np.sqrt(sizes)
+    return mean - margin, mean + margin
 
 
 @lru_cache(maxsize=4096)
 def _exact(solved: int, n: int) -> tuple[float, float]:
-    found = exact(solved, n)
-    return found.low, found.high
+    estimate = exact(solved, n)
+    return estimate.low, estimate.high
 
 
 @lru_cache(maxsize=1024)
@@ -153,30 +149,30 @@ def _t(n: int) -> float:
     return t_quantile(0.5 + LEVEL / 2, n - 1) if n > 1 else math.nan
 
 
-def _mean_present(groups: Groups, column: Column | None) -> Floats:
-    """The mean of each task's numbers, gaps left out."""
+def _group_means(groups: Groups, column: Column | None) -> Floats:
+    """The mean of each task's known values."""
     if column is None or not len(groups):
         return np.full(len(groups), math.nan)
-    there = np.isfinite(column.values)
-    sums = _reduced(groups, np.where(there, column.values, 0.0), np.add)
-    counts = _reduced(groups, there.astype(np.float64), np.add)
-    found: Floats = np.divide(sums, counts, out=np.full(len(sums), math.nan), where=counts > 0)
-    return found
+    is_known = np.isfinite(column.values)
+    sums = _sum_groups(groups, np.where(is_known, column.values, 0.0))
+    counts = _sum_groups(groups, is_known.astype(np.float64))
+    means: Floats = np.divide(sums, counts, out=np.full(len(sums), math.nan), where=counts > 0)
+    return means
 
 
-def _counted(ids: Ints, tasks: Ints, counts: Ints) -> Ints:
-    found = np.zeros(len(ids), np.int64)
-    found[np.searchsorted(ids, tasks)] = counts
-    return found
+def _scatter_counts(ids: Ints, tasks: Ints, counts: Ints) -> Ints:
+    column = np.zeros(len(ids), np.int64)
+    column[np.searchsorted(ids, tasks)] = counts
+    return column
 
 
-def _failed(ids: Ints, kinds: dict[int, str]) -> Ints:
+def _count_failed(ids: Ints, kinds: dict[int, str]) -> Ints:
     tasks, counts = np.unique(np.fromiter(kinds, np.int64, len(kinds)) >> 32, return_counts=True)
     known = np.isin(tasks, ids)
-    return _counted(ids, tasks[known], counts[known])
+    return _scatter_counts(ids, tasks[known], counts[known])
 
 
 def _largest(values: Floats, limit: int, above: float = -math.inf) -> list[int]:
-    found: NDArray[np.int64] = np.flatnonzero(np.isfinite(values) & (values > above))
-    order = np.lexsort((found, -values[found]))[:limit]
-    return [int(row) for row in found[order]]
+    rows: NDArray[np.int64] = np.flatnonzero(np.isfinite(values) & (values > above))
+    order = np.lexsort((rows, -values[rows]))[:limit]
+    return [int(row) for row in rows[order]]

@@ -1,4 +1,4 @@
-"""A transcript for the terminal: the same items as on the page, as plain lines in which nothing acts."""
+"""A transcript for the terminal: the same items as on the page, as safe plain text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from gymnast.errors import NotFoundError
 from gymnast.report.records import find_record
-from gymnast.report.transcripts import Limits, as_text, decoded, facts, prompt_items, reply_items
-from gymnast.report.visible import visible
+from gymnast.report.safe_text import make_visible
+from gymnast.report.transcript_items import Limits, as_text, decode_record, extract_facts, prompt_items, reply_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,20 +22,21 @@ def transcript_lines(paths: RunPaths, key: RolloutKey) -> Iterator[str]:
     """The transcript of one rollout."""
     line = find_record(paths, key)
     if line is None:
-        raise NotFoundError(f"rollout {key} has no result and no failure on record", where=str(paths.output))
-    record = decoded(line) or {}
-    limits = Limits(text=1 << 30, items=1 << 30, whole=1 << 40)
+        raise NotFoundError(f"rollout {key} has no recorded result or failure", where=str(paths.output))
+    record = decode_record(line) or {}
+    limits = Limits(text=1 << 30, items=1 << 30, total=1 << 40)
     failure = record.get("failure")
     yield f"task {key.task}, rollout {key.rollout}: " + (
-        f"failed ({visible(as_text(failure.get('kind')))})"
+        f"failed ({make_visible(as_text(failure.get('kind')))})"
         if isinstance(failure, dict)
-        else f"reward {visible(as_text(record.get('reward')))}"
+        else f"reward {make_visible(as_text(record.get('reward')))}"
     )
     if isinstance(failure, dict):
         yield from _section("failure", "\n".join(f"{name}: {as_text(value)}" for name, value in failure.items()))
     for item in [*prompt_items(record, limits), *reply_items(record, limits)]:
         yield from _item_lines(item)
-    yield from _section("fields of the record", "\n".join(f"{n}: {as_text(v)}" for n, v in facts(record).items()))
+    fields = (f"{name}: {as_text(value)}" for name, value in extract_facts(record).items())
+    yield from _section("fields of the record", "\n".join(fields))
 
 
 def _item_lines(item: JsonObject) -> Iterator[str]:
@@ -50,5 +51,5 @@ def _item_lines(item: JsonObject) -> Iterator[str]:
 
 def _section(title: Any, text: str) -> Iterator[str]:
     yield ""
-    yield f"── {visible(str(title))} ──"
-    yield textwrap.indent(visible(text.replace("\r\n", "\n")), "  ")
+    yield f"── {make_visible(str(title))} ──"
+    yield textwrap.indent(make_visible(text.replace("\r\n", "\n")), "  ")

@@ -1,4 +1,4 @@
-"""The metrics over a finished run, `x_aggregate_metrics.json`: one object for each agent."""
+"""The metrics of a finished run, `x_aggregate_metrics.json`: one object for each agent."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gymnast.errors import CallError
 from gymnast.kit.metrics import Aggregation
 from gymnast.runtime.cell import Cell, CellOptions
 from gymnast.runtime.loader import is_native
+from gymnast.store.atomic import atomic_write
 from gymnast.store.lines import numbered_lines
-from gymnast.store.replacing import write_replacing
 from gymnast.types.failure import Stage
 from gymnast.types.task import PARAMS, agent_name_of
 from gymnast.types.usage import CALL_CAPTURE, MODEL_USAGE
@@ -26,89 +26,87 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
     from gymnast.wire.calls import Calls
 
-_LEFT_OUT: Final = frozenset({PARAMS, "ng_agent_observations", CALL_CAPTURE, "ng_trajectory", MODEL_USAGE})
+_EXCLUDED: Final = frozenset({PARAMS, "ng_agent_observations", CALL_CAPTURE, "ng_trajectory", MODEL_USAGE})
 
 
 async def write_aggregate_metrics(
-    paths: RunPaths, ask: Mapping[str, str], instances: Iterable[Instance], calls: Calls
+    paths: RunPaths, aggregators: Mapping[str, str], instances: Iterable[Instance], calls: Calls
 ) -> None:
-    """Sum the scored rollouts up, agent by agent; `ask` says which instance does that for an agent.
+    """Aggregate the scored rollouts of each agent; `aggregators` names the instance that does it for an agent.
 
-    Instances of ours are not asked: their numbers are summed up here, one by one. Others are sent their rows.
+    Metrics of native instances are computed here, row by row. Other instances are sent their rows.
     """
-    ours = _summed_up_here(instances)
-    streaming = {name: Aggregation() for name, asked in ask.items() if asked in ours}
-    sent: dict[str, list[JsonObject]] = defaultdict(list)
+    local = _local_aggregators(instances)
+    streaming = {name: Aggregation() for name, aggregator in aggregators.items() if aggregator in local}
+    remote: dict[str, list[JsonObject]] = defaultdict(list)
     for _, line in numbered_lines(paths.output):
         row = orjson.loads(line)
         name = agent_name_of(row) or ""
         if name in streaming:
             streaming[name].add(row)
         else:
-            sent[name].append(stripped_row(row))
-    metrics: dict[str, Any] = {name: found.result() for name, found in streaming.items()}
-    async with _reaching({ask.get(name, name) for name in sent}, instances, calls) as reached:
-        for name, rows in sent.items():
+            remote[name].append(strip_row(row))
+    metrics: dict[str, Any] = {name: aggregation.result() for name, aggregation in streaming.items()}
+    names = {name: aggregators.get(name, name) for name in remote}
+    async with _connect(set(names.values()), instances, calls) as connected:
+        for name, rows in remote.items():
             try:
                 body = {"verify_responses": rows}
-                metrics[name] = await reached.expect(ask.get(name, name), "/aggregate_metrics", body, stage=Stage.AGENT)
+                metrics[name] = await connected.expect(names[name], "/aggregate_metrics", body, stage=Stage.AGENT)
             except CallError as error:
                 metrics[name] = {"error": error.detail.message}
     _write(paths, metrics)
 
 
-def write_summed_metrics(paths: RunPaths, agents: Container[str]) -> None:
-    """The same where nothing runs that could be asked: for these agents only, which are summed up here."""
+def write_local_metrics(paths: RunPaths, agents: Container[str]) -> None:
+    """The same without running instances: only for these agents, whose metrics can be computed here."""
     streaming: defaultdict[str, Aggregation] = defaultdict(Aggregation)
     for _, line in numbered_lines(paths.output):
         row = orjson.loads(line)
         name = agent_name_of(row) or ""
         if name in agents:
             streaming[name].add(row)
-    _write(paths, {name: found.result() for name, found in streaming.items()})
+    _write(paths, {name: aggregation.result() for name, aggregation in streaming.items()})
 
 
 def _write(paths: RunPaths, metrics: Mapping[str, JsonObject]) -> None:
     entries = [metrics_entry(name, metrics[name]) for name in sorted(metrics)]
-    write_replacing(paths.aggregate_metrics, orjson.dumps(entries, option=orjson.OPT_INDENT_2) + b"\n")
+    atomic_write(paths.aggregate_metrics, orjson.dumps(entries, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 @asynccontextmanager
-async def _reaching(names: set[str], instances: Iterable[Instance], calls: Calls) -> AsyncIterator[Calls]:
-    """Calls that reach these instances: those given, or, where they lived in workers, to a cell of their own."""
+async def _connect(names: set[str], instances: Iterable[Instance], calls: Calls) -> AsyncIterator[Calls]:
+    """Calls that reach these instances: `calls`, or those of a new cell if the instances ran in workers."""
     known = {instance.name: instance for instance in instances}
-    lost = [known[name] for name in names if name in known and not calls.knows(name)]
-    if not lost:
+    missing = {name: known[name] for name in names if name in known and not calls.knows(name)}
+    if not missing:
         yield calls
         return
-    refs = {ref.name for found in lost for ref in found.refs.values() if ref.kind == "resources_servers"}
-    wanted = [*lost, *(known[name] for name in refs - {found.name for found in lost} if name in known)]
-    blocks = {found.name: {found.kind: {found.implementation: dict(found.block)}} for found in known.values()}
-    async with Cell(wanted, CellOptions(config=blocks)) as cell:
+    environments = {name for instance in missing.values() for name in instance.environments}
+    started = {**missing, **{name: known[name] for name in environments - set(missing) if name in known}}
+    blocks = {name: {server.kind: {server.implementation: dict(server.block)}} for name, server in known.items()}
+    async with Cell(list(started.values()), CellOptions(config=blocks)) as cell:
         yield cell.calls
 
 
-def _summed_up_here(instances: Iterable[Instance]) -> set[str]:
-    """Instances of ours, but for agents whose environment may have metrics of its own."""
+def _local_aggregators(instances: Iterable[Instance]) -> set[str]:
+    """Native instances, except agents whose environment is not native and may have other metrics."""
     native = {instance.name: instance for instance in instances if instance.url is None and is_native(instance)}
     return {
-        name
-        for name, instance in native.items()
-        if all(ref.name in native for ref in instance.refs.values() if ref.kind == "resources_servers")
+        name for name, instance in native.items() if all(environment in native for environment in instance.environments)
     }
 
 
-def metrics_entry(name: str, found: JsonObject) -> JsonObject:
-    """What the file says of an agent."""
-    if "error" in found:
-        return {"agent_ref": {"name": name}, **found}
-    order = ("agent_metrics", "key_metrics", "group_level_metrics")
-    return {"agent_ref": {"name": name}, **{key: found.get(key) for key in order}}
+def metrics_entry(name: str, metrics: JsonObject) -> JsonObject:
+    """An agent's entry in the file."""
+    if "error" in metrics:
+        return {"agent_ref": {"name": name}, **metrics}
+    keys = ("agent_metrics", "key_metrics", "group_level_metrics")
+    return {"agent_ref": {"name": name}, **{key: metrics.get(key) for key in keys}}
 
 
-def stripped_row(row: JsonObject) -> JsonObject:
-    """What of a result is summed up."""
-    kept = {key: value for key, value in row.items() if key not in _LEFT_OUT}
-    usage = (row.get("response") or {}).get("usage")
-    kept["response"] = {"usage": usage}
-    return kept
+def strip_row(row: JsonObject) -> JsonObject:
+    """The part of a result that is aggregated."""
+    stripped = {key: value for key, value in row.items() if key not in _EXCLUDED}
+    stripped["response"] = {"usage": (row.get("response") or {}).get("usage")}
+    return stripped

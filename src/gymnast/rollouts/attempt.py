@@ -1,4 +1,4 @@
-"""One attempt at a rollout: call the agent, and say what became of it. Nothing here raises for a failed attempt."""
+"""One attempt at a rollout: call the agent and return the outcome. A failed attempt is an outcome, not an exception."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ import orjson
 
 from gymnast.errors import CallError
 from gymnast.rollouts.token_ledgers import AttemptLedgers
-from gymnast.types.failure import FailureDetail, Stage, bounded, kind_named
+from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded, kind_named
 from gymnast.types.task import (
     ATTEMPT_INDEX,
     FAILURE_CLASS,
     FAILURE_TERMINAL,
     IDENTITY_KEYS,
+    JUDGE_ERROR,
     NO_PERSIST,
     agent_name_of,
     correlation_id,
 )
-from gymnast.types.tokens import NO_TOKENS, TokenKeeping
-from gymnast.types.usage import CALL_CAPTURE, MODEL_USAGE, ModelUsage, capture_of, tokens_of
+from gymnast.types.tokens import NO_TOKENS, TokenOptions
+from gymnast.types.usage import CALL_CAPTURE, MODEL_USAGE, ModelUsage, make_capture, parse_tokens
 from gymnast.wire.calls import Scope
 from gymnast.wire.classify import kind_of_reply, reply_failure
-from gymnast.wire.trail import Trail
+from gymnast.wire.progress import AttemptProgress
 
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
-    from gymnast.types.usage import Account
+    from gymnast.types.usage import UsageCounter
     from gymnast.wire.calls import Calls
     from gymnast.wire.message import Reply
 
 
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
-    """The attempt has a reward; `line` is its record as it will be written."""
+    """The attempt has a reward; `line` is the record to write."""
 
     line: bytes
     reward: float
@@ -44,11 +45,11 @@ class Scored(msgspec.Struct, frozen=True, tag="scored"):
     output_tokens: int | None = None
     persisted: bool = True
     usage: ModelUsage | None = None
-    """What its model calls used, as far as that is known."""
+    """What its model calls used, as far as known."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The attempt has none; `partial` is what the agent returned anyway (e.g. the response a judge could not score)."""
+    """The attempt has no reward; `partial` is what the agent returned anyway, e.g. a response without a verdict."""
 
     detail: FailureDetail
     seconds: float
@@ -65,21 +66,21 @@ async def attempt(
     line: bytes,
     index: int,
     timeout_s: float,
-    trail: Trail | None = None,
+    progress: AttemptProgress | None = None,
     *,
-    tokens: TokenKeeping = NO_TOKENS,
+    tokens: TokenOptions = NO_TOKENS,
 ) -> Outcome:
     """Run a materialized input once. `index` is the number of attempts before this one.
 
-    `tokens` says whose tokens become part of the record, and how.
+    `tokens` says which models' tokens go into the record, and how.
     """
     row = orjson.loads(line)
     if index:
         row[ATTEMPT_INDEX] = index
     agent = agent_name_of(row) or ""
     started_at, started = time.time(), time.perf_counter()
-    trail = trail or Trail()
-    scope = Scope(correlation_id(row), trail)
+    progress = progress or AttemptProgress()
+    scope = Scope(correlation_id(row), progress)
     ledgers = AttemptLedgers(calls, tokens, scope) if tokens.models else None
     try:
         if ledgers is not None:
@@ -87,54 +88,54 @@ async def attempt(
         reply = await calls.call(agent, "/run", row, scope, stage=Stage.AGENT, timeout_s=timeout_s)
         result = _verify_row(reply, agent, calls.address(agent))
         if ledgers is not None:
-            await ledgers.take_into(result)
+            await ledgers.attach_to(result)
     except CallError as error:
         if ledgers is not None:
-            await ledgers.drop()
-        return ended_by(error, time.perf_counter() - started, started_at, trail)
-    if trail.account is None:
-        _account_unseen(result, trail)
-    return outcome_of(result, row, agent, time.perf_counter() - started, started_at, trail)
+            await ledgers.discard()
+        return failed_attempt(error.detail, time.perf_counter() - started, started_at, progress)
+    if progress.usage_counter is None:
+        _add_reported_usage(result, progress)
+    return make_outcome(result, row, agent, time.perf_counter() - started, started_at, progress)
 
 
-def outcome_of(
-    result: JsonObject, row: JsonObject, instance: str, seconds: float, started_at: float, trail: Trail
+def make_outcome(
+    result: JsonObject, row: JsonObject, instance: str, seconds: float, started_at: float, progress: AttemptProgress
 ) -> Outcome:
-    """A verify row as an outcome: scored, unless it says itself that it is a failure."""
-    usage = _accounted(result, row, trail.account)
+    """A verify row as an outcome: scored, unless it reports a failure."""
+    usage = _attach_usage(result, row, progress.usage_counter)
     reported = result.get(FAILURE_CLASS)
     if reported is not None:
-        return Failed(_reported(str(reported), result, instance), seconds, started_at, result, usage)
-    return _scored(_stamped(result, row), seconds, usage)
+        return Failed(_reported_failure(str(reported), result, instance), seconds, started_at, result, usage)
+    return _scored(_stamp(result, row), seconds, usage)
 
 
-def ended_by(error: CallError, seconds: float, started_at: float, trail: Trail) -> Failed:
-    """An attempt that ended with an error, and what it used until then."""
-    account = trail.account
-    return Failed(error.detail, seconds, started_at, None, account.usage() if account is not None else None)
+def failed_attempt(detail: FailureDetail, seconds: float, started_at: float, progress: AttemptProgress) -> Failed:
+    """The outcome of an attempt that a failure ended, with what it used until then."""
+    usage_counter = progress.usage_counter
+    return Failed(detail, seconds, started_at, None, usage_counter.usage() if usage_counter is not None else None)
 
 
-def failure_line(line: bytes, failed: Failed, *, index: int, final: bool, run_id: str) -> bytes:
+def make_failure_line(line: bytes, failed: Failed, *, index: int, final: bool, run_id: str) -> bytes:
     """The line of the failures file for a failed attempt at a materialized input."""
     detail = failed.detail
-    record = _stamped(dict(failed.partial or {}), orjson.loads(line))
+    record = _stamp(dict(failed.partial or {}), orjson.loads(line))
     record[ATTEMPT_INDEX] = index
-    record.setdefault(FAILURE_CLASS, detail.kind)
+    record.setdefault(FAILURE_CLASS, detail.kind.value)
     if failed.usage is not None and failed.usage.calls:
         record[MODEL_USAGE] = failed.usage.as_json()
     if final:
         record[FAILURE_TERMINAL] = True
-    record["failure"] = failure_object(detail, failed.seconds, failed.started_at, run_id)
-    # The identity goes last, where it is found without parsing the line.
+    record["failure"] = make_failure_object(detail, failed.seconds, failed.started_at, run_id)
+    # The identity goes last, where `key_of_line` reads it without parsing the line.
     for key in IDENTITY_KEYS[:2]:
         record[key] = record.pop(key)
     return orjson.dumps(record)
 
 
-def failure_object(detail: FailureDetail, seconds: float, started_at: float, run_id: str) -> JsonObject:
-    """The evidence of a failure as records carry it."""
+def make_failure_object(detail: FailureDetail, seconds: float, started_at: float, run_id: str) -> JsonObject:
+    """The `failure` object of a record."""
     return {
-        "kind": detail.kind,
+        "kind": detail.kind.value,
         "layer": kind_named(detail.kind).layer.value,
         "stage": detail.stage.value,
         "message": detail.message,
@@ -162,28 +163,28 @@ def _scored(record: JsonObject, seconds: float, used: ModelUsage | None) -> Scor
     )
 
 
-def _accounted(result: JsonObject, row: JsonObject, account: Account | None) -> ModelUsage | None:
-    """Write what was used onto the result, in front of its identity."""
-    if account is None:
+def _attach_usage(result: JsonObject, row: JsonObject, usage_counter: UsageCounter | None) -> ModelUsage | None:
+    """Add the usage to the result, before its identity."""
+    if usage_counter is None:
         return None
-    usage = account.usage()
+    usage = usage_counter.usage()
     if usage.calls:
         result[MODEL_USAGE] = usage.as_json()
-        if account.captured is not None:
-            result.setdefault(CALL_CAPTURE, capture_of(account, correlation_id(row)))  # an agent's own says more
+        if usage_counter.captured is not None:  # an agent's own capture has more detail
+            result.setdefault(CALL_CAPTURE, make_capture(usage_counter, correlation_id(row)))
     return usage
 
 
-def _account_unseen(result: JsonObject, trail: Trail) -> None:
-    """Agents that others wrote may call models behind our back: then the response's own usage is what is known."""
-    tokens = tokens_of((result.get("response") or {}).get("usage"))
+def _add_reported_usage(result: JsonObject, progress: AttemptProgress) -> None:
+    """Third-party agents may call models directly: then all that is known is the response's own usage."""
+    tokens = parse_tokens((result.get("response") or {}).get("usage"))
     if tokens is not None:
         known = ModelUsage(0, 0, 0, tokens.input, tokens.cached, tokens.output, tokens.reasoning, cost=None)
-        trail.open_account().merge(known)
+        progress.ensure_usage_counter().merge(known)
 
 
-def _stamped(result: JsonObject, row: JsonObject) -> JsonObject:
-    """The result with the row's identity."""
+def _stamp(result: JsonObject, row: JsonObject) -> JsonObject:
+    """Copy the row's identity to the result."""
     for key in IDENTITY_KEYS:
         if key in row:
             result[key] = row[key]
@@ -191,7 +192,7 @@ def _stamped(result: JsonObject, row: JsonObject) -> JsonObject:
 
 
 def _verify_row(reply: Reply, agent: str, address: str) -> JsonObject:
-    """A verify row: an object with a finite reward, or with a failure the agent reports itself."""
+    """A verify row: an object with a finite reward, or with a failure that the agent reports."""
     if not reply.ok:
         kind = kind_of_reply(Stage.AGENT, reply.status)
         raise CallError(reply_failure(reply, kind, Stage.AGENT, agent, "/run", address))
@@ -202,14 +203,16 @@ def _verify_row(reply: Reply, agent: str, address: str) -> JsonObject:
         reward = body.get("reward")
         if isinstance(reward, (int, float)) and math.isfinite(reward):
             return body
-    said = f"reward {body.get('reward')!r}" if isinstance(body, dict) else type(body).__name__
-    text = f"{agent} answered /run with {said} instead of a verify row"
-    raise CallError(FailureDetail("agent_bad_reply", Stage.AGENT, text, instance=agent, body=bounded(str(body))))
+    got = f"reward {body.get('reward')!r}" if isinstance(body, dict) else type(body).__name__
+    text = f"{agent} replied to /run with {got} instead of a verify row"
+    raise CallError(
+        FailureDetail(FailureKind.AGENT_BAD_REPLY, Stage.AGENT, text, instance=agent, body=bounded(str(body)))
+    )
 
 
-def _reported(name: str, result: JsonObject, agent: str) -> FailureDetail:
-    kind = "judge_failed" if name == "judge_failed" else "agent_reported"
-    said = result.get("_ng_failure_judge_error") or result.get("error") or name
-    stage = Stage.VERIFY if kind == "judge_failed" else Stage.AGENT
-    text = f"{agent} reported {name}: {bounded(str(said), 300)}"
-    return FailureDetail(kind, stage, text, instance=agent, body=bounded(str(said)))
+def _reported_failure(name: str, result: JsonObject, agent: str) -> FailureDetail:
+    is_judge = name == FailureKind.JUDGE_FAILED
+    kind, stage = (FailureKind.JUDGE_FAILED, Stage.VERIFY) if is_judge else (FailureKind.AGENT_REPORTED, Stage.AGENT)
+    error = str(result.get(JUDGE_ERROR) or result.get("error") or name)
+    text = f"{agent} reported {name}: {bounded(error, 300)}"
+    return FailureDetail(kind, stage, text, instance=agent, body=bounded(error))

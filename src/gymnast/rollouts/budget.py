@@ -1,8 +1,7 @@
-"""What a run may use: money and tokens. Pure: it is told what was spent and says whether that is enough.
+"""What a run may use: money and tokens. Pure.
 
-What counts is what all attempts used, failed ones and earlier invocations included. It is looked at when an attempt
-ends, so a run oversteps its budget by what was in flight at most. A budget that cannot be kept, because what was spent
-is not known, ends the run as well.
+All attempts count, including failed ones and earlier invocations. The budget is checked when an attempt ends, so a run
+exceeds it by at most what was in flight. A run whose usage is unknown ends as well: its budget cannot be enforced.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from gymnast.config import Instance
 
 
-class Spending(Protocol):
-    """What was spent so far."""
+class UsageTotals(Protocol):
+    """What a run has used so far."""
 
     @property
     def cost(self) -> float | None: ...
@@ -36,7 +35,7 @@ class Spending(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits; None is none."""
+    """The limits; None is unlimited."""
 
     max_cost: float | None = None
     """In the currency of the prices."""
@@ -44,36 +43,35 @@ class Budget:
     """Input and output together."""
 
     def __post_init__(self) -> None:
-        given = [limit for limit in (self.max_cost, self.max_tokens) if limit is not None]
-        if not all(limit > 0 for limit in given):
-            raise UserError("a budget is more than nothing", next="max_cost and max_tokens are numbers above 0")
+        if any(limit is not None and limit <= 0 for limit in (self.max_cost, self.max_tokens)):
+            raise UserError("a budget must be positive", next="set max_cost and max_tokens to numbers above 0")
 
-    def used_up(self, spent: Spending) -> str | None:
-        """Why nothing more may be started, in words, or None."""
+    def exhausted_reason(self, spent: UsageTotals) -> str | None:
+        """Why nothing more may be started, or None."""
         if self.max_cost is not None:
             if spent.cost is None:
-                return f"the budget of {self.max_cost:g} cannot be kept: what some model calls cost is not known"
+                return f"the budget of {self.max_cost:g} cannot be enforced: the cost of some model calls is unknown"
             if spent.cost >= self.max_cost:
                 return f"the budget of {self.max_cost:g} is used up: {spent.cost:.6g} was spent"
         if self.max_tokens is not None:
             if spent.unmetered_calls:
-                said = f"{spent.unmetered_calls} model calls were answered without usage"
-                return f"the budget of {self.max_tokens} tokens cannot be kept: {said}"
+                calls = f"{spent.unmetered_calls} model calls reported no usage"
+                return f"the budget of {self.max_tokens} tokens cannot be enforced: {calls}"
             if spent.tokens >= self.max_tokens:
                 return f"the budget of {self.max_tokens} tokens is used up: {spent.tokens} were used"
         return None
 
 
 def require_prices(budget: Budget, instances: Iterable[Instance]) -> None:
-    """A budget of money needs prices: refuse before anything is spent. Instances elsewhere have theirs there."""
+    """Raise if money is limited but a model has no prices. Remote instances have theirs elsewhere."""
     if budget.max_cost is None:
         return
-    models = [one for one in instances if one.kind == "responses_api_models" and one.url is None]
-    without = [model for model in models if not model.settings.get("prices")]
-    if without:
+    models = [model for model in instances if model.kind == "responses_api_models" and model.url is None]
+    unpriced = [model for model in models if not model.settings.get("prices")]
+    if unpriced:
         raise UserError(
-            f"a budget of money needs prices, and {' and '.join(model.name for model in without)} has none",
-            where=f"{without[0].config_path}.prices",
-            next=f"per million tokens, 0 where it is free: "
-            f"'++{without[0].config_path}.prices={{input: 0.4, output: 1.6}}'; or set --max-tokens",
+            f"a budget of money needs prices, but {' and '.join(model.name for model in unpriced)} has none",
+            where=f"{unpriced[0].config_path}.prices",
+            next=f"set prices per million tokens (0 if it is free): "
+            f"'++{unpriced[0].config_path}.prices={{input: 0.4, output: 1.6}}'; or use --max-tokens",
         )

@@ -1,7 +1,7 @@
-"""`gymnast.Collector`: servers that stay up while many batches of rows are run through them, e.g. by a trainer.
+"""`gymnast.Collector`: servers that stay up while many batches of rows run through them, e.g. for a trainer.
 
-Rows in, each with its outcome out, in the order in which they end; retries, deadlines and the account are the engine's.
-Nothing is written to disk but logs.
+Rows go in and come out with their records, in the order in which they finish. Retries and deadlines are the engine's.
+Only logs are written to disk.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import orjson
 
 from gymnast.config import compose, read_environ
 from gymnast.errors import DataError, suggest
-from gymnast.rollouts.book import MemoryBook
 from gymnast.rollouts.budget import Budget, require_prices
 from gymnast.rollouts.engine import EngineOptions
-from gymnast.rollouts.feed import Feed
+from gymnast.rollouts.exit_status import parse_allowance
 from gymnast.rollouts.observer import RunObserver
 from gymnast.rollouts.options import RunOptions, only_agent
+from gymnast.rollouts.record_stream import RecordStream
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.rollouts.run_engine import run_engine
+from gymnast.rollouts.run_store import MemoryRunStore
 from gymnast.rollouts.servers import connect_servers, start_servers
-from gymnast.rollouts.verdict import parse_allowance
 from gymnast.runtime.logs import log_folder
 from gymnast.types.events import InstanceDied
 from gymnast.types.failure import Stage
@@ -34,7 +34,6 @@ from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, TASK_INDEX, Rol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from gymnast.config import Config
     from gymnast.rollouts.engine import Listen
@@ -43,13 +42,13 @@ if TYPE_CHECKING:
     from gymnast.types.events import Event
     from gymnast.types.json import JsonObject
 
-_MOST_NAMED = 20
+_MAX_LISTED = 20
 
 
 class Collector:
     """Use as `async with Collector(environments=["mcqa"], model_url=…) as collector`, then `collector.run(rows)`.
 
-    With `head` nothing is started: the agents of a running `gymnast serve` (or of a NeMo Gym head server) are used.
+    With `head` nothing is started: it uses the agents of a running `gymnast serve` or of a NeMo Gym head server.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Collector:
 
     @property
     def agents(self) -> list[str]:
-        """The agents that rows can name."""
+        """The agents that rows may name."""
         return self._servers.agents
 
     @property
@@ -102,9 +101,7 @@ class Collector:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     async def run(
@@ -120,39 +117,38 @@ class Collector:
         max_tokens: int | None = None,
         on_event: Listen | None = None,
     ) -> AsyncGenerator[tuple[JsonObject, Record]]:
-        """Run rows and yield each with its outcome, in the order in which they end.
+        """Run rows and yield each with its record, in the order in which they finish.
 
-        Every row comes back once, scored or failed for good. A run that cannot succeed stops early with rows that do
-        not come back; whatever the reason, more than `max_failed` rows without a reward end in `MissingRolloutsError`.
-        A row without a task index belongs to the task of the first row that is equal to it. `max_cost` (which needs
-        `prices`) and `max_tokens` limit what these rows may use.
+        Every row is yielded once, scored or permanently failed. A run that cannot succeed stops early without yielding
+        the remaining rows. If more than `max_failed` rows have no reward, for whatever reason, it ends with
+        `MissingRolloutsError`. A row without a task index belongs to the task of the first row that is equal to it.
+        `max_cost` (which needs `prices`) and `max_tokens` limit what these rows may use.
         """
         budget = Budget(max_cost, max_tokens)
         require_prices(budget, self._servers.instances)
         stamped = stamp_rows([dict(row) for row in rows], self.agents)
-        # Copies of the right size: beside each line as orjson returns it there is a hole of 3 KB that nothing fits in.
+        # Exact copies: the allocation of each line that orjson returns has up to 3 KB of unused space.
         lines = [bytes(memoryview(orjson.dumps(row))) for row in stamped]
         retry = RetryPolicy(max_attempts=max_attempts)
         options = RunOptions(
             engine=EngineOptions(concurrency, rollout_timeout_s, retry, give_up_after_s, budget=budget)
         )
-        feed = Feed()
-        store = MemoryBook(secrets.token_hex(8), lines, feed.put)
-        observer = RunObserver(on_event or (lambda _: None), self._say, feed.watch)
+        stream = RecordStream()
+        store = MemoryRunStore(secrets.token_hex(8), lines, stream.put)
+        observer = RunObserver(on_event or (lambda _: None), self._say, stream.watch)
         names = sorted({agent_name_of(row) or "" for row in stamped})
         running = asyncio.create_task(run_engine(store, self._servers, options, observer, agents=names))
         try:
-            async for record in feed.records(running, parse_allowance(str(max_failed))):
+            async for record in stream.records(running, parse_allowance(str(max_failed))):
                 row = stamped[record.key.task]
                 yield row, replace(record, key=RolloutKey(row[TASK_INDEX], row[ROLLOUT_INDEX]))
         finally:
-            await feed.end(running)
+            await stream.end(running)
 
     async def ask(self, instance: str, path: str, body: Any = None, *, timeout_s: float = 600.0) -> Any:
-        """What an instance answers to a request beside the rollouts, e.g. a policy that is to load other weights.
+        """Call an instance outside of rollouts, e.g. to make a policy load other weights, and return its reply.
 
-        Raises CallError when it does not answer, or not well. With `workers` only those instances can be asked that
-        all of them share.
+        Raises CallError on failure. With `workers` only the instances that all of them share can be called.
         """
         return await self._servers.calls.expect(instance, path, body, stage=Stage.AGENT, timeout_s=timeout_s)
 
@@ -164,33 +160,33 @@ class Collector:
     async def _start(self) -> Servers:
         environ = read_environ()
         config = self._config or compose(environ, **self._names)
-        config.checked()
+        config.require_valid()
         log_dir = self._log_dir or self._stack.enter_context(log_folder())
-        options, observer = RunOptions(workers=self._workers), RunObserver(self._note, self._say)
+        options, observer = RunOptions(workers=self._workers), RunObserver(self._report_death, self._say)
         instances = list(config.instances.values())
         starting = start_servers(instances, config, environ, options, observer, log_dir=log_dir)
         return await self._stack.enter_async_context(starting)
 
-    def _note(self, event: Event) -> None:
+    def _report_death(self, event: Event) -> None:
         if isinstance(event, InstanceDied):
             self._say(event.note)
 
 
 def stamp_rows(rows: list[JsonObject], agents: Sequence[str]) -> list[JsonObject]:
-    """Rows with agent, task and rollout index. All that cannot be run are named at once, before anything is spent."""
+    """Rows with agent, task and rollout index. One error lists all bad rows, before anything is spent."""
     default = only_agent(agents)
     tasks: dict[bytes, int] = {}
     rollouts: dict[int, int] = {}
     taken = {row[TASK_INDEX] for row in rows if isinstance(row.get(TASK_INDEX), int)}
     free = (number for number in range(len(rows) + len(taken)) if number not in taken)
     problems: list[str] = []
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         text = orjson.dumps(row)
         if default is not None:
             row.setdefault(AGENT_REF, {"name": default})
-        problem = _problem(row, agents)
+        problem = _find_problem(row, agents)
         if problem is not None:
-            problems.append(f"row {place}: {problem}")
+            problems.append(f"row {position}: {problem}")
             continue
         if TASK_INDEX not in row:
             if text not in tasks:
@@ -200,19 +196,19 @@ def stamp_rows(rows: list[JsonObject], agents: Sequence[str]) -> list[JsonObject
         row.setdefault(ROLLOUT_INDEX, rollouts.get(task, 0))
         rollouts[task] = rollouts.get(task, 0) + 1
     if problems:
-        listed = "\n".join(f"  {problem}" for problem in problems[:_MOST_NAMED])
+        listed = "\n".join(f"  {problem}" for problem in problems[:_MAX_LISTED])
         raise DataError(f"{len(problems)} of {len(rows)} rows cannot be run:\n{listed}")
     return rows
 
 
-def _problem(row: JsonObject, agents: Sequence[str]) -> str | None:
+def _find_problem(row: JsonObject, agents: Sequence[str]) -> str | None:
     params, name = row.get(PARAMS), agent_name_of(row)
     if not isinstance(params, dict) or "input" not in params:
         return f"needs {PARAMS}.input"
     if name is None:
         return f"names no agent ({AGENT_REF}.name)"
     if name not in agents:
-        return f"there is no agent '{name}'; {suggest(name, agents)}"
+        return f"no agent '{name}'; {suggest(name, agents)}"
     if not all(isinstance(row.get(key, 0), int) for key in (TASK_INDEX, ROLLOUT_INDEX)):
         return f"{TASK_INDEX} and {ROLLOUT_INDEX} must be whole numbers"
     return None

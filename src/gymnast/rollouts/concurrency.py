@@ -1,7 +1,14 @@
-"""How many rollouts may be in flight: found by trying, not by guessing. Pure: it is told what happened and when.
+"""How many rollouts may be in flight, tuned from what happens. Pure: events and times are arguments.
 
-Slow start while throughput follows, a step back when the endpoint rejects or when more in flight gives no more per
-second, then small probes. A rejection is a 429, a 503 or a timeout; pressure is what an engine's own metrics say.
+Events are gathered in windows (at least 10 rollouts, as many as the limit, and 0.25 s) and evaluated at their end.
+
+- slow start: the limit doubles while throughput grows, then goes back to the last level that paid off.
+- steady: the limit recovers slowly towards a level that was rejected, and every 15 quiet windows starts a probe.
+- probing: a slightly higher limit for one window, kept if throughput grew.
+
+A rejection (429, 503, timeout) steps back to 80 % of what was in flight, except where that is useless: a flaky proxy
+rejects at any level, so a share of rejections is then tolerated. High pressure (metrics of inference servers) stops
+growth. Invariant: 1 <= current <= cap, and below any level that was rejected lately.
 """
 
 from __future__ import annotations
@@ -10,26 +17,26 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-START: Final = 16
+INITIAL_LIMIT: Final = 16
 _BACK_OFF: Final = 0.8
-_NEAR: Final = 0.95
+_REJECTED_MARGIN: Final = 0.95
 """Stay this far below a level that was rejected."""
-_BETTER: Final = 1.08
-"""Throughput that is worth another step."""
-_PROBE_EVERY: Final = 15
+_MIN_GAIN: Final = 1.08
+"""Growth of throughput that is worth another step."""
+_PROBE_EVERY_WINDOWS: Final = 15
 _PROBE_STEP: Final = 1.06
-_OVER: Final = 3
-"""Windows without a rejection after which an outage is taken to be over."""
-_PROBE_AGAIN: Final = 500
-"""Rollouts before a level is tried again that was rejected when it was tried last."""
+_OUTAGE_OVER_WINDOWS: Final = 3
+"""Windows without a rejection after which an outage counts as over."""
+_REPROBE_AFTER_ROLLOUTS: Final = 500
+"""Rollouts before a level is probed again after a rejected probe."""
 _WINDOW_S: Final = 0.25
-_FEW: Final = 3
-_FLOOD: Final = 0.1
-"""Where some rejections are put up with: a share of them that is answered at once."""
-_MOST_TOLERATED: Final = 0.1
-_LEAST_TOLERATED: Final = 0.002
-_FAR_BELOW: Final = 0.8
-"""A change of level that shows in the throughput, if the level is what holds it back."""
+_MIN_REJECTIONS: Final = 3
+_FLOOD_SHARE: Final = 0.1
+"""Where some rejections are tolerated: the share that still makes the limit step back."""
+_MAX_TOLERATED_SHARE: Final = 0.1
+_MIN_TOLERATED_SHARE: Final = 0.002
+_VISIBLE_STEP: Final = 0.8
+"""A change of level that is large enough to show in the throughput."""
 
 
 class _Phase(Enum):
@@ -40,7 +47,7 @@ class _Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """What an engine says of itself: requests waiting and running, share of its KV cache in use."""
+    """The load of inference servers: requests waiting and running, share of the KV cache in use."""
 
     waiting: float = 0.0
     running: float = 0.0
@@ -56,11 +63,11 @@ class Pressure:
 
 
 class ConcurrencyLimit:
-    """The limit. With `fixed_start` the search begins at the cap (somebody asked for that many) instead of small."""
+    """The limit. With `fixed_start` it starts at the cap, which the user chose, instead of small."""
 
     def __init__(self, cap: int, *, fixed_start: bool = False) -> None:
         self.cap = max(1, cap)
-        self._limit = float(self.cap if fixed_start else min(START, self.cap))
+        self._limit = float(self.cap if fixed_start else min(INITIAL_LIMIT, self.cap))
         self._phase = _Phase.STEADY if fixed_start else _Phase.SLOW_START
         self._rejected_at: float | None = None
         self._best_rate = 0.0
@@ -71,22 +78,22 @@ class ConcurrencyLimit:
         self._settling = False
         self._window_began = 0.0
         self._completions = 0
-        self._busy = 0
-        self._seconds = 0.0
+        self._in_flight_sum = 0
+        self._latency_sum_s = 0.0
         self._settled_rate = 0.0
         self._probe_step = _PROBE_STEP
         self._rejections = 0
         self._latency_s = 0.0
         self._tolerated = 0.0
-        """Share of rejections that is put up with because stepping back did not end them."""
+        """Share of rejections that is tolerated because stepping back did not end them."""
         self._known_good = 0.0
         """The highest level that was sustained."""
         self._is_stepping_back = False
         self._reference: tuple[float, float] | None = None
-        """Level and throughput after the first step of the present series of step-backs."""
+        """Level and throughput after the first step back of the current series."""
         self._series_rejected = self._series_completed = 0
         self._failed_probe: float | None = None
-        """The level that was rejected when it was tried last."""
+        """The level of the last probe that was rejected."""
         self._since_step = 0
         """Rollouts since the last step back."""
 
@@ -95,45 +102,47 @@ class ConcurrencyLimit:
         return max(1, int(self._limit))
 
     def set_cap(self, cap: int) -> None:
-        """Somebody chose another cap."""
+        """The user chose another cap."""
         self.cap = max(1, cap)
         self._limit = float(self.cap)
         self._phase = _Phase.STEADY
         self._rejected_at = None
 
-    def feel(self, pressure: Pressure) -> None:
-        """What the engine's metrics say now."""
+    def adjust_to_pressure(self, pressure: Pressure) -> None:
+        """The inference servers' current load."""
         self._pressure = pressure
         if pressure.is_too_high:
             self._limit = max(1.0, self._limit * 0.9)
 
-    def finished(self, now: float, seconds: float, in_flight: int) -> None:
-        """A rollout ended after `seconds`, `in_flight` others are running."""
+    def record_finished(self, now: float, seconds: float, in_flight: int) -> None:
+        """A rollout ended after `seconds`; `in_flight` others are running."""
         if self._completions == 0:
             self._window_began = now
         self._completions += 1
         self._series_completed += 1
         self._since_step += 1
-        self._busy += in_flight + 1
-        self._seconds += seconds
+        self._in_flight_sum += in_flight + 1
+        self._latency_sum_s += seconds
         if self._completions >= max(10, self.current) and now - self._window_began >= _WINDOW_S:
-            self._judge(now)
+            self._evaluate_window(now)
 
-    def rejected(self, now: float, latency_s: float = 0.0) -> None:
-        """The endpoint turned a request away. What was sent before a step back does not count against the new limit."""
+    def record_rejection(self, now: float, latency_s: float = 0.0) -> None:
+        """The endpoint rejected a request. Requests sent before a step back do not count against the new limit."""
         self._series_rejected += 1
         if now < self._ignore_until:
             return
         self._rejections += 1
         self._latency_s = latency_s
-        if not self._tolerated or self._rejections >= max(2 * _FEW, _FLOOD * max(self._completions, self.current)):
-            self._answer_rejections(now)
+        if not self._tolerated or self._rejections >= max(
+            2 * _MIN_REJECTIONS, _FLOOD_SHARE * max(self._completions, self.current)
+        ):
+            self._handle_rejections(now)
 
-    def _answer_rejections(self, now: float) -> None:
-        """Step back; or, if that costs throughput and does not end the rejections, put up with as many as there are."""
-        if self._is_in_vain():
+    def _handle_rejections(self, now: float) -> None:
+        """Step back; if that costs throughput without ending the rejections, tolerate them instead."""
+        if self._is_backing_off_useless():
             share = self._series_rejected / max(1, self._series_rejected + self._series_completed)
-            self._tolerated = min(_MOST_TOLERATED, 2 * max(share, self._tolerated))
+            self._tolerated = min(_MAX_TOLERATED_SHARE, 2 * max(share, self._tolerated))
             self._rejected_at, self._best_rate, self._phase = None, 0.0, _Phase.SLOW_START
             self._start_window(now)
             return
@@ -152,43 +161,42 @@ class ConcurrencyLimit:
         self._ignore_until = now + max(1.0, 2 * self._latency_s)
         self._start_window(now)
 
-    def _is_in_vain(self) -> bool:
-        """Whether the endpoint was never full.
-
-        A flaky proxy or a provider's hiccups reject at any level; below capacity, fewer in flight are fewer per second.
-        """
+    def _is_backing_off_useless(self) -> bool:
+        """Whether the endpoint was never full: below capacity, fewer in flight means fewer per second."""
         if self._reference is None:
             return False
         level, rate = min(self._limit, self._in_flight_level()), self._settled_rate
         level_then, rate_then = self._reference
-        if level > level_then * _FAR_BELOW or not rate or not rate_then:
+        if level > level_then * _VISIBLE_STEP or not rate or not rate_then:
             return False
         self._is_stepping_back, self._reference = False, None
-        if self._series_rejected > _MOST_TOLERATED * self._series_completed:
-            return False  # an outage is no noise
+        if self._series_rejected > _MAX_TOLERATED_SHARE * self._series_completed:
+            return False  # that many rejections are an outage, not noise
         return rate / rate_then < (1 + level / level_then) / 2
 
     def _in_flight_level(self) -> float:
-        return self._busy / self._completions if self._completions >= 10 else self._limit
+        return self._in_flight_sum / self._completions if self._completions >= 10 else self._limit
 
     def _start_window(self, now: float) -> None:
         self._window_began = now
         self._completions = 0
-        self._busy = 0
-        self._seconds = 0.0
+        self._in_flight_sum = 0
+        self._latency_sum_s = 0.0
         self._rejections = 0
 
-    def _judge(self, now: float) -> None:
+    def _evaluate_window(self, now: float) -> None:
         if self._rejections == 0:
-            self._forget_rejections()
-        elif self._rejections >= _FEW and self._rejections > self._tolerated * (self._rejections + self._completions):
-            self._answer_rejections(now)
+            self._note_quiet_window()
+        elif self._rejections >= _MIN_REJECTIONS and self._rejections > self._tolerated * (
+            self._rejections + self._completions
+        ):
+            self._handle_rejections(now)
             return
-        rate = self._busy / max(self._seconds, 1e-9)  # in flight / latency: bursts do not fool it
-        level, had_rejections = self._busy / self._completions, self._rejections > 0
+        rate = self._in_flight_sum / max(self._latency_sum_s, 1e-9)  # in flight / latency: not distorted by bursts
+        level, had_rejections = self._in_flight_sum / self._completions, self._rejections > 0
         used = level / max(self.current, 1)
         self._start_window(now)
-        if self._settling:  # these rollouts began under another limit; their latency says nothing about this one
+        if self._settling:  # these rollouts started under another limit; their latency says nothing about this one
             self._settling = False
             return
         self._settled_rate = rate
@@ -197,7 +205,7 @@ class ConcurrencyLimit:
         if self._is_stepping_back and self._reference is None:
             self._reference = (level, rate)
         if used < 0.8 or self._pressure.is_high:
-            return  # the limit is not what holds us back, or the engine asks for mercy
+            return  # the limit is not the bottleneck, or the inference server is overloaded
         if self._phase is _Phase.SLOW_START:
             self._slow_start(rate)
         elif self._phase is _Phase.PROBING:
@@ -205,42 +213,44 @@ class ConcurrencyLimit:
         else:
             self._steady(rate)
 
-    def _forget_rejections(self) -> None:
-        """A window without any."""
+    def _note_quiet_window(self) -> None:
+        """A window without rejections."""
         self._tolerated *= 0.98
-        if self._tolerated < _LEAST_TOLERATED:
+        if self._tolerated < _MIN_TOLERATED_SHARE:
             self._tolerated = 0.0
-        if self._quiet_windows > _PROBE_EVERY // 2:
+        if self._quiet_windows > _PROBE_EVERY_WINDOWS // 2:
             self._is_stepping_back, self._reference = False, None
 
     def _slow_start(self, rate: float) -> None:
-        if rate >= self._best_rate * _BETTER:
+        if rate >= self._best_rate * _MIN_GAIN:
             self._best_rate, self._before_probe = rate, self._limit
             self._grow_to(self._limit * 2)
-            if self._limit >= self._roof():
+            if self._limit >= self._ceiling():
                 self._phase = _Phase.STEADY
         else:
             self._limit, self._phase = self._before_probe, _Phase.STEADY
 
     def _steady(self, rate: float) -> None:
         self._best_rate = 0.7 * self._best_rate + 0.3 * rate if self._best_rate else rate
-        roof = self._roof()
-        if self._limit < roof * 0.98 and self._rejected_at is not None:
-            self._grow_to(self._limit + max(1.0, 0.3 * (roof - self._limit)))  # back up, slower the nearer it is
+        ceiling = self._ceiling()
+        if self._limit < ceiling * 0.98 and self._rejected_at is not None:
+            self._grow_to(self._limit + max(1.0, 0.3 * (ceiling - self._limit)))  # recover, slower the closer it gets
             return
         self._quiet_windows += 1
-        if self._quiet_windows >= _OVER and self._limit < self._known_good / 2:  # an outage, and it is over
+        if (
+            self._quiet_windows >= _OUTAGE_OVER_WINDOWS and self._limit < self._known_good / 2
+        ):  # there was an outage, and it is over
             self._rejected_at, self._best_rate, self._phase = None, 0.0, _Phase.SLOW_START
             return
         grown = max(self._limit + 1, self._limit * self._probe_step)
         is_known_bad = self._failed_probe is not None and grown >= 0.8 * self._failed_probe
-        if self._quiet_windows < _PROBE_EVERY or (is_known_bad and self._since_step < _PROBE_AGAIN):
+        if self._quiet_windows < _PROBE_EVERY_WINDOWS or (is_known_bad and self._since_step < _REPROBE_AFTER_ROLLOUTS):
             return
         if self._limit < self.cap:
             self._quiet_windows = 0
             self._before_probe, self._phase = self._limit, _Phase.PROBING
             if self._rejected_at is not None:
-                self._rejected_at = max(self._rejected_at, grown / _NEAR)  # perhaps there is more room by now
+                self._rejected_at = max(self._rejected_at, grown / _REJECTED_MARGIN)  # there may be more room by now
             self._grow_to(grown)
 
     def _end_probe(self, rate: float) -> None:
@@ -248,15 +258,15 @@ class ConcurrencyLimit:
         self._phase = _Phase.STEADY
         if rate >= self._best_rate * (1 + (grown - 1) / 2):
             self._best_rate = rate
-            self._quiet_windows = _PROBE_EVERY - 2  # it paid: look again soon, and further
+            self._quiet_windows = _PROBE_EVERY_WINDOWS - 2  # it paid off: probe again soon, with a larger step
             self._probe_step = min(2.0, 1 + 2 * (self._probe_step - 1))
             self._failed_probe = None
         else:
             self._limit, self._probe_step = self._before_probe, _PROBE_STEP
 
-    def _roof(self) -> float:
-        return self.cap if self._rejected_at is None else min(self.cap, max(1.0, self._rejected_at * _NEAR))
+    def _ceiling(self) -> float:
+        return self.cap if self._rejected_at is None else min(self.cap, max(1.0, self._rejected_at * _REJECTED_MARGIN))
 
     def _grow_to(self, limit: float) -> None:
         self._settling = True
-        self._limit = min(limit, self._roof())
+        self._limit = min(limit, self._ceiling())

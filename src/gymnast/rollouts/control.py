@@ -1,4 +1,4 @@
-"""Steering a running collection over a Unix socket in the run's folder: one JSON request a line, one JSON reply."""
+"""Controls a running collection over a Unix socket in the run's folder: one line of JSON in, one out."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from gymnast.errors import NotFoundError, UserError
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 Handle = Callable[[dict[str, Any]], Awaitable[Any]]
 
-_LONGEST_REQUEST = 64 * 1024
-
 
 class ControlServer:
-    """Answers requests while the block is open. Only this user can connect."""
+    """Serves requests while the block is open. Only this user can connect."""
 
     def __init__(self, path: Path, handle: Handle) -> None:
         self._path = path
@@ -39,9 +36,7 @@ class ControlServer:
             os.close(folder)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
         self._path.unlink(missing_ok=True)
@@ -50,30 +45,32 @@ class ControlServer:
         try:
             async with asyncio.timeout(10):
                 line = await reader.readline()
-                writer.write(await self._answer(line) + b"\n")
+                writer.write(await self._reply(line) + b"\n")
                 await writer.drain()
         except (OSError, TimeoutError, ValueError):
-            pass  # a client that went away or talks nonsense is no concern of the run's
+            pass  # a client that disconnected or sent garbage must not disturb the run
         finally:
             writer.close()
 
-    async def _answer(self, line: bytes) -> bytes:
+    async def _reply(self, line: bytes) -> bytes:
         try:
             request = orjson.loads(line)
             return orjson.dumps({"ok": True, "result": await self._handle(request)})
         except UserError as error:
             return orjson.dumps({"ok": False, "what": error.what, "next": error.next})
         except (ValueError, KeyError, TypeError) as error:
-            return orjson.dumps({"ok": False, "what": f"not understood: {error}"})
+            return orjson.dumps({"ok": False, "what": f"invalid request: {error}"})
 
 
-async def ask(path: Path, request: dict[str, Any]) -> Any:
+async def send_request(path: Path, request: dict[str, Any]) -> Any:
     """Send a request to a run and return its result."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{path.name}", limit=1 << 24)
     except OSError as error:
-        raise NotFoundError(f"the run is not running here: {error.strerror or error}", where=str(path)) from error
+        raise NotFoundError(
+            f"the run is not running on this host: {error.strerror or error}", where=str(path)
+        ) from error
     finally:
         os.close(folder)
     try:
@@ -82,7 +79,7 @@ async def ask(path: Path, request: dict[str, Any]) -> Any:
             await writer.drain()
             reply = orjson.loads(await reader.readline())
     except (TimeoutError, orjson.JSONDecodeError) as error:
-        raise UserError("the run does not answer: its event loop may be blocked", where=str(path)) from error
+        raise UserError("the run does not respond: its event loop may be blocked", where=str(path)) from error
     finally:
         writer.close()
     if not reply["ok"]:

@@ -1,7 +1,14 @@
-"""The engine: starts attempts while there is room, keeps each outcome, tries again what may succeed, and ends.
+"""The engine: starts attempts while there is room, records every outcome, retries, and ends.
 
-It owns the order of things; every decision is made by a pure part: how many (`concurrency`), again or not (`retry`), at
-all or not (`prospects`). It never waits without something that ends the wait.
+The engine owns the sequence; pure parts decide how many attempts run (`concurrency`), whether one is retried (`retry`)
+and whether an agent's rollouts start at all (`circuit_breaker`). Invariants:
+
+- A rollout is in one state at a time: unread in the store, parked (its agent is at its limit or paused), waiting for a
+  retry, or in flight. `in_flight` and `_tasks` have the same keys.
+- `_fill` is the only place that starts attempts, and runs after everything that may make room: an outcome, a change of
+  the limit, a pause that ends, a tick. So nothing waits without something that ends the wait.
+- An outcome is recorded before anything else reacts to it. An attempt that is abandoned stays owed.
+- The run ends once nothing is in flight and nothing may be started; an unexpected error (`_fatal`) ends it immediately.
 """
 
 from __future__ import annotations
@@ -18,33 +25,31 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gymnast.rollouts.attempt import Failed, Outcome, Scored, failure_line
-from gymnast.rollouts.book import LATER
+from gymnast.rollouts.attempt import Failed, Outcome, Scored, failed_attempt, make_failure_line
 from gymnast.rollouts.budget import Budget
+from gymnast.rollouts.circuit_breaker import CircuitBreaker
 from gymnast.rollouts.concurrency import ConcurrencyLimit
-from gymnast.rollouts.executor import Executor, Job
-from gymnast.rollouts.prospects import Prospects
-from gymnast.rollouts.reproducible import reproducible
+from gymnast.rollouts.reproducible import make_reproducible
 from gymnast.rollouts.retry import DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
-from gymnast.rollouts.stacks import stack_of
+from gymnast.rollouts.run_store import NOT_YET
+from gymnast.rollouts.runner import AttemptRunner, WorkItem
 from gymnast.rollouts.tally import Tally
 from gymnast.store.manifest import RunState
 from gymnast.types.events import Event, RolloutFailed, RolloutScored
-from gymnast.types.failure import FailureDetail, Stage, kind_named
+from gymnast.types.failure import FailureDetail, FailureKind, Stage, kind_named
 from gymnast.types.task import RolloutKey, agent_name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gymnast.rollouts.book import Book, Owed
+    from gymnast.rollouts.run_store import Owed, RunStore
     from gymnast.types.json import JsonObject
 
 DEFAULT_CAP: Final = 4096
 _TICK_S: Final = 0.25
 _SAVE_EVERY_S: Final = 5.0
-_MOST_PARKED: Final = 4096
-
-_MOST_STACKS: Final = 5
+_MAX_PARKED: Final = 4096
+_MAX_STACKS: Final = 5
 
 Listen = Callable[[Event], None]
 
@@ -54,51 +59,50 @@ class EngineOptions:
     """How a plan is run."""
 
     concurrency: int | None = None
-    """Rollouts in flight at most; None lets the engine find its level."""
+    """Maximum number of rollouts in flight; None tunes it automatically."""
     rollout_timeout_s: float = DEFAULT_ROLLOUT_TIMEOUT_S
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     give_up_after_s: float = DEFAULT_GIVE_UP_AFTER_S
-    """How long something may be out of reach before its rollouts are given up."""
+    """How long something may be unreachable before its agents are given up."""
     agent_limits: Mapping[str, int] = field(default_factory=dict)
     cap: int = DEFAULT_CAP
-    """What the host allows."""
+    """The most the host allows."""
     budget: Budget = field(default_factory=Budget)
-    """What may be spent."""
-    read_ahead: int = _MOST_PARKED
-    """Rows read ahead while their agents are at their limits."""
+    read_ahead: int = _MAX_PARKED
+    """Maximum number of rows read ahead while their agents are at their limits."""
     reproducible: bool = False
-    """Keep records without times and made-up ids (`rollouts.reproducible`)."""
+    """Store records without times and generated ids (`rollouts.reproducible`)."""
 
 
 class Engine:
-    """Runs the owed rollouts of a book."""
+    """Runs the owed rollouts of a store."""
 
     def __init__(
-        self, book: Book, executor: Executor, options: EngineOptions, listen: Listen, agents: list[str]
+        self, store: RunStore, runner: AttemptRunner, options: EngineOptions, listen: Listen, agents: list[str]
     ) -> None:
-        self.book = book
+        self.store = store
         self.options = options
         self.limit = ConcurrencyLimit(
             min(options.concurrency or options.cap, options.cap), fixed_start=options.concurrency is not None
         )
-        self.prospects = Prospects(give_up_after_s=options.give_up_after_s)
+        self.circuit_breaker = CircuitBreaker(give_up_after_s=options.give_up_after_s)
         self.tally = Tally()
-        self.in_flight: dict[RolloutKey, Job] = {}
-        self.paused = False
-        self.held = False
-        """Nothing is started because whoever takes the results has not caught up."""
-        self.draining: str | None = None
+        self.in_flight: dict[RolloutKey, WorkItem] = {}
+        self.is_paused = False
+        self.is_held = False
+        """Like paused, until the consumer of the records has caught up."""
+        self.drain_reason: str | None = None
         """Why no more attempts are started, or None."""
         self.is_out_of_budget = False
         self.loop_lag_s = 0.0
         self.longest_lag_s = 0.0
-        self._executor = executor
+        self._runner = runner
         self._listen = listen
         self._only_agent = agents[0] if len(agents) == 1 else None
-        self._fresh: Iterator[Owed] | None = book.owed()
-        self._parked: dict[str, deque[Job]] = defaultdict(deque)
-        self._retries: list[tuple[float, int, Job]] = []
-        self._retry_budget = options.retry.budget(book.requested) - book.retries_made
+        self._unread: Iterator[Owed] | None = store.owed()
+        self._parked: dict[str, deque[WorkItem]] = defaultdict(deque)
+        self._retries: list[tuple[float, int, WorkItem]] = []
+        self._retry_budget = options.retry.budget(store.requested) - store.retries_made
         self._sequence = count()
         self._running: Counter[str] = Counter()
         self._tasks: dict[RolloutKey, asyncio.Task[None]] = {}
@@ -109,12 +113,12 @@ class Engine:
     # --- the run -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> RunState:
-        """Run until nothing is left to do, or until told to stop."""
-        rejections = self._executor.signals.listeners
+        """Run until nothing is left to do or the engine is stopped."""
+        rejections = self._runner.signals.listeners
         rejections.append(self._rejected)
-        self._mind_budget()
+        self._check_budget()
         self._fill()
-        ticker = asyncio.create_task(self._tick_for_ever())
+        ticker = asyncio.create_task(self._tick_forever())
         try:
             await self._ended.wait()
         except asyncio.CancelledError:
@@ -129,19 +133,19 @@ class Engine:
         return self._state()
 
     def drain(self, why: str) -> None:
-        """Start nothing more; the run ends when what is in flight has ended."""
-        self.draining = self.draining or why
+        """Start nothing more; the run ends when nothing is in flight."""
+        self.drain_reason = self.drain_reason or why
         self._fill()
 
     def stop_now(self, why: str) -> None:
-        """End at once. What is in flight is abandoned and stays owed."""
-        self.draining = self.draining or why
+        """End immediately. What is in flight is abandoned and stays owed."""
+        self.drain_reason = self.drain_reason or why
         for task in self._tasks.values():
             task.cancel()
         self._ended.set()
 
     def cancel(self, key: RolloutKey) -> bool:
-        """Cancel one rollout for good. False if it is not in flight."""
+        """Cancel one rollout permanently. False if it is not in flight."""
         task = self._tasks.get(key)
         if task is None:
             return False
@@ -149,52 +153,52 @@ class Engine:
         task.cancel()
         return True
 
-    def abandon(self, unwanted: Callable[[RolloutKey], bool]) -> None:
-        """Forget rollouts that are somebody else's now: what is in flight of them ends without an outcome."""
-        self._retries = [entry for entry in self._retries if not unwanted(entry[2].key)]
+    def abandon(self, is_abandoned: Callable[[RolloutKey], bool]) -> None:
+        """Forget rollouts that another worker runs now. Their attempts in flight end without an outcome."""
+        self._retries = [entry for entry in self._retries if not is_abandoned(entry[2].key)]
         heapq.heapify(self._retries)
-        for agent, jobs in self._parked.items():
-            self._parked[agent] = deque(job for job in jobs if not unwanted(job.key))
+        for agent, items in self._parked.items():
+            self._parked[agent] = deque(item for item in items if not is_abandoned(item.key))
         for key, task in self._tasks.items():
-            if unwanted(key):
+            if is_abandoned(key):
                 task.cancel()
 
-    def nudge(self) -> None:
-        """The book may have more to give."""
+    def refill(self) -> None:
+        """The store may have more rows."""
         self._fill()
 
     def pause(self, *, paused: bool) -> None:
-        """Start nothing for the time being, or go on."""
-        self.paused = paused
+        """Pause starting attempts, or continue."""
+        self.is_paused = paused
         self._fill()
 
     def hold(self, *, held: bool) -> None:
-        """Like a pause, for a slow taker of results: theirs alone, so that neither ends the other's."""
-        if held != self.held:
-            self.held = held
+        """A pause for a slow consumer of records, separate from `pause` so that neither ends the other."""
+        if held != self.is_held:
+            self.is_held = held
             self._fill()
 
     def set_concurrency(self, number: int) -> None:
-        """Another limit from now on."""
+        """Change the concurrency limit."""
         self.limit.set_cap(min(number, self.options.cap))
         self._fill()
 
     def stacks(self) -> list[JsonObject]:
-        """Where the oldest attempts stand in the code, for whoever asks what is stuck."""
+        """Stacks of the oldest attempts, to see what is stuck."""
         now = time.monotonic()
-        oldest = sorted(self.in_flight.values(), key=lambda job: job.started)[:_MOST_STACKS]
-        return [stack_of(job, self._tasks.get(job.key), now) for job in oldest]
+        oldest = sorted(self.in_flight.values(), key=lambda item: item.started)[:_MAX_STACKS]
+        return [item.describe(self._tasks.get(item.key), now) for item in oldest]
 
     def waiting_retries(self) -> int:
         return len(self._retries)
 
     @property
-    def is_at_rest(self) -> bool:
-        """Nothing is in flight, and nothing that was begun waits to be tried again."""
+    def is_idle(self) -> bool:
+        """Nothing is in flight, parked or waiting for a retry."""
         return not (self.in_flight or self._retries or any(self._parked.values()))
 
     @property
-    def retry_budget_is_used_up(self) -> bool:
+    def is_out_of_retries(self) -> bool:
         return self._retry_budget <= 0
 
     # --- starting ----------------------------------------------------------------------------------------------------
@@ -203,113 +207,113 @@ class Engine:
         """Start as many attempts as there is room for. Called whenever something may have changed."""
         try:
             now = time.monotonic()
-            while not (self.draining or self.paused or self.held or self._ended.is_set()):
+            while not (self.drain_reason or self.is_paused or self.is_held or self._ended.is_set()):
                 if len(self.in_flight) >= self.limit.current:
                     break
-                job = self._next(now)
-                if job is None:
+                item = self._next(now)
+                if item is None:
                     break
-                self._start(job, now)
-            if not self.in_flight and (self.draining or self._nothing_left()):
+                self._start(item, now)
+            if not self.in_flight and (self.drain_reason or self._has_no_work()):
                 self._ended.set()
         except BaseException as error:  # noqa: BLE001 - runs in callbacks: the error must reach run()
             self._fail(error)
 
-    def _next(self, now: float) -> Job | None:
-        """A job that may start now: a retry that is due, a parked one, or the next of the plan."""
+    def _next(self, now: float) -> WorkItem | None:
+        """An item that may start now: a retry that is due, a parked one, or the next row of the store."""
         while self._retries and self._retries[0][0] <= now:
-            job = heapq.heappop(self._retries)[2]
-            if self._may_start(job.agent, now):
-                return job
-            self._park(job)
-        for jobs in self._parked.values():
-            if jobs and self._may_start(jobs[0].agent, now):
-                return jobs.popleft()
-        for agent in self.prospects.reasons():
+            item = heapq.heappop(self._retries)[2]
+            if self._may_start(item.agent, now):
+                return item
+            self._park(item)
+        for items in self._parked.values():
+            if items and self._may_start(items[0].agent, now):
+                return items.popleft()
+        for agent in self.circuit_breaker.reasons():
             self._parked.pop(agent, None)  # they stay owed, and make room for others
-        # What nobody takes out of the book yet can still be given to other workers.
-        return None if self._all_given_up() or self._is_full(self._only_agent or "") else self._next_of_plan(now)
+        # A row that stays in the store can still be ceded to another worker.
+        return None if self._all_given_up() or self._is_full(self._only_agent or "") else self._next_unread(now)
 
-    def _next_of_plan(self, now: float) -> Job | None:
-        while self._fresh is not None and sum(map(len, self._parked.values())) < self.options.read_ahead:
-            item = next(self._fresh, None)
-            if item is None:
-                self._fresh = None
+    def _next_unread(self, now: float) -> WorkItem | None:
+        while self._unread is not None and sum(map(len, self._parked.values())) < self.options.read_ahead:
+            row = next(self._unread, None)
+            if row is None:
+                self._unread = None
                 return None
-            if item is LATER:  # asked again whenever something may have changed, and at every tick
+            if row is NOT_YET:  # asked again whenever something may have changed, and at every tick
                 return None
-            job = self._job(*item)
-            if self._may_start(job.agent, now):
-                return job
-            self._park(job)
+            item = self._make_item(*row)
+            if self._may_start(item.agent, now):
+                return item
+            self._park(item)
         return None
 
-    def _job(self, key: RolloutKey, line: bytes) -> Job:
+    def _make_item(self, key: RolloutKey, line: bytes) -> WorkItem:
         agent = self._only_agent or agent_name_of(orjson.loads(line)) or ""
-        return Job(key, line, agent, self.book.attempts_of(key))
+        return WorkItem(key, line, agent, self.store.attempts_of(key))
 
     def _may_start(self, agent: str, now: float) -> bool:
-        return not self._is_full(agent) and self.prospects.may_start(agent, now)
+        return not self._is_full(agent) and self.circuit_breaker.may_start(agent, now)
 
     def _is_full(self, agent: str) -> bool:
         allowed = self.options.agent_limits.get(agent)
         return allowed is not None and self._running[agent] >= allowed
 
-    def _park(self, job: Job) -> None:
-        """Keep a job for later, unless its agent was given up: then it stays owed."""
-        if self.prospects.given_up(job.agent) is None:
-            self._parked[job.agent].append(job)
+    def _park(self, item: WorkItem) -> None:
+        """Keep an item for later, unless its agent was given up: then it stays owed."""
+        if self.circuit_breaker.given_up(item.agent) is None:
+            self._parked[item.agent].append(item)
 
-    def _start(self, job: Job, now: float) -> None:
-        job.started = now
-        self.in_flight[job.key] = job
-        self._running[job.agent] += 1
-        self._tasks[job.key] = asyncio.create_task(self._one(job))
+    def _start(self, item: WorkItem, now: float) -> None:
+        item.started = now
+        self.in_flight[item.key] = item
+        self._running[item.agent] += 1
+        self._tasks[item.key] = asyncio.create_task(self._run_attempt(item))
 
-    def _nothing_left(self) -> bool:
-        if self._fresh is not None and not self._all_given_up():
+    def _has_no_work(self) -> bool:
+        if self._unread is not None and not self._all_given_up():
             return False
         return not self._retries and not any(
-            jobs and self.prospects.given_up(agent) is None for agent, jobs in self._parked.items()
+            items and self.circuit_breaker.given_up(agent) is None for agent, items in self._parked.items()
         )
 
     def _all_given_up(self) -> bool:
-        reasons = self.prospects.reasons()
+        reasons = self.circuit_breaker.reasons()
         return bool(reasons) and self._only_agent in reasons
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
-    async def _one(self, job: Job) -> None:
+    async def _run_attempt(self, item: WorkItem) -> None:
         try:
-            outcome = await self._executor.attempt(job, self.options.rollout_timeout_s)
-            self._settle(job, outcome)
+            outcome = await self._runner.attempt(item, self.options.rollout_timeout_s)
+            self._settle(item, outcome)
         except asyncio.CancelledError:
-            if job.key in self._cancelled:
-                self._settle(job, _cancelled(job))
-            elif job.trail.account is not None:
-                self.book.spend(job.trail.account.usage())  # abandoned, and paid for
-        except BaseException as error:  # noqa: BLE001 - a bug or a full disk: the run cannot go on
+            if item.key in self._cancelled:
+                self._settle(item, _cancelled_outcome(item))
+            elif item.progress.usage_counter is not None:
+                self.store.add_usage(item.progress.usage_counter.usage())  # abandoned, but paid for
+        except BaseException as error:  # noqa: BLE001 - a bug or a full disk: the run cannot continue
             self._fail(error)
         finally:
-            del self.in_flight[job.key]
-            self._running[job.agent] -= 1
-            self._tasks.pop(job.key, None)
+            del self.in_flight[item.key]
+            self._running[item.agent] -= 1
+            self._tasks.pop(item.key, None)
             self._fill()
 
-    def _settle(self, job: Job, outcome: Outcome) -> None:
+    def _settle(self, item: WorkItem, outcome: Outcome) -> None:
         now = time.monotonic()
-        self.book.spend(outcome.usage)
-        self._mind_budget()
+        self.store.add_usage(outcome.usage)
+        self._check_budget()
         if isinstance(outcome, Scored):
-            line = reproducible(outcome.line) if self.options.reproducible else outcome.line
-            self.book.keep_scored(job.key, line, persisted=outcome.persisted)
-            self.prospects.scored(job.agent)
-            self.limit.finished(now, outcome.seconds, len(self.in_flight) - 1)
-            self._tell(
+            line = make_reproducible(outcome.line) if self.options.reproducible else outcome.line
+            self.store.record_scored(item.key, line, persisted=outcome.persisted)
+            self.circuit_breaker.record_scored(item.agent)
+            self.limit.record_finished(now, outcome.seconds, len(self.in_flight) - 1)
+            self._emit(
                 RolloutScored(
-                    job.key.task,
-                    job.key.rollout,
-                    job.agent,
+                    item.key.task,
+                    item.key.rollout,
+                    item.agent,
                     outcome.reward,
                     outcome.seconds,
                     outcome.input_tokens,
@@ -317,39 +321,39 @@ class Engine:
                 )
             )
         else:
-            self._settle_failure(job, outcome, now)
+            self._settle_failure(item, outcome, now)
 
-    def _settle_failure(self, job: Job, outcome: Failed, now: float) -> None:
+    def _settle_failure(self, item: WorkItem, outcome: Failed, now: float) -> None:
         detail, retry = outcome.detail, self.options.retry
-        final = retry.is_final(detail, job.attempts + 1)
-        line = failure_line(job.line, outcome, index=job.attempts, final=final, run_id=self.book.run_id)
-        self.book.keep_failed(job.key, line, detail.kind, final=final)
-        self.prospects.failed(job.agent, detail, now)
+        final = retry.is_final(detail, item.attempts + 1)
+        line = make_failure_line(item.line, outcome, index=item.attempts, final=final, run_id=self.store.run_id)
+        self.store.record_failed(item.key, line, detail.kind.value, final=final)
+        self.circuit_breaker.record_failure(item.agent, detail, now)
         if not final and self._retry_budget > 0:
-            self._retry_later(job, detail, now)
+            self._retry_later(item, detail, now)
         kind = kind_named(detail.kind)
-        what = (detail.kind, kind.layer.value, detail.stage.value, detail.message)
-        self._tell(RolloutFailed(job.key.task, job.key.rollout, job.agent, *what, outcome.seconds, final))
+        what = (detail.kind.value, kind.layer.value, detail.stage.value, detail.message)
+        self._emit(RolloutFailed(item.key.task, item.key.rollout, item.agent, *what, outcome.seconds, final))
 
-    def _mind_budget(self) -> None:
-        """Admit nothing more once the budget is used up; what is in flight may finish."""
-        if not self.is_out_of_budget and (why := self.options.budget.used_up(self.book.spent)) is not None:
+    def _check_budget(self) -> None:
+        """Start nothing more once the budget is used up; what is in flight may finish."""
+        if not self.is_out_of_budget and (why := self.options.budget.exhausted_reason(self.store.spent)) is not None:
             self.is_out_of_budget = True
-            self.draining = self.draining or why
+            self.drain_reason = self.drain_reason or why
 
-    def _retry_later(self, job: Job, detail: FailureDetail, now: float) -> None:
+    def _retry_later(self, item: WorkItem, detail: FailureDetail, now: float) -> None:
         self._retry_budget -= 1
-        self.book.retries_made += 1
-        again = Job(job.key, job.line, job.agent, job.attempts + 1)
+        self.store.retries_made += 1
+        again = WorkItem(item.key, item.line, item.agent, item.attempts + 1)
         delay = self.options.retry.delay_s(detail, again.attempts, random.random())  # noqa: S311 - jitter
         heapq.heappush(self._retries, (now + delay, next(self._sequence), again))
         if delay < _TICK_S:
             asyncio.get_running_loop().call_later(delay, self._fill)
 
     def _state(self) -> RunState:
-        if self.book.counts().owed == 0:
+        if self.store.counts().owed == 0:
             return RunState.COMPLETE
-        return RunState.INTERRUPTED if self.draining else RunState.INCOMPLETE
+        return RunState.INTERRUPTED if self.drain_reason else RunState.INCOMPLETE
 
     def _fail(self, error: BaseException) -> None:
         self._fatal = self._fatal or error
@@ -358,16 +362,16 @@ class Engine:
             task.cancel()
 
     def _rejected(self, latency_s: float) -> None:
-        self.limit.rejected(time.monotonic(), latency_s)
+        self.limit.record_rejection(time.monotonic(), latency_s)
 
-    def _tell(self, event: Event) -> None:
-        self.tally.take(event)
+    def _emit(self, event: Event) -> None:
+        self.tally.add(event)
         self._listen(event)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
-    async def _tick_for_ever(self) -> None:
-        """What happens by time alone: retries come due, pauses end, the manifest is kept fresh, lag is measured."""
+    async def _tick_forever(self) -> None:
+        """What happens by time alone: retries come due, pauses end, the manifest is saved, lag is measured."""
         saved = time.monotonic()
         while True:
             before = time.monotonic()
@@ -379,13 +383,12 @@ class Engine:
             if now - saved >= _SAVE_EVERY_S:
                 saved = now
                 try:
-                    await self.book.save(RunState.RUNNING)
+                    await self.store.save(RunState.RUNNING)
                 except Exception as error:  # noqa: BLE001 - must not end silently inside a task
                     self._fail(error)
 
 
-def _cancelled(job: Job) -> Failed:
-    seconds = time.monotonic() - job.started
-    detail = FailureDetail("cancelled", Stage.AGENT, f"rollout {job.key} was cancelled by hand")
-    account = job.trail.account
-    return Failed(detail, seconds, time.time() - seconds, None, account.usage() if account is not None else None)
+def _cancelled_outcome(item: WorkItem) -> Failed:
+    seconds = time.monotonic() - item.started
+    detail = FailureDetail(FailureKind.CANCELLED, Stage.AGENT, f"rollout {item.key} was cancelled by hand")
+    return failed_attempt(detail, seconds, time.time() - seconds, item.progress)

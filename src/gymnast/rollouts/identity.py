@@ -1,7 +1,7 @@
-"""What determines a run's results, apart from its rows: the settings that matter and the code of its instances.
+"""What determines a run's results besides its rows: certain settings, and the code of its instances.
 
-Where things run, how long they may take and how often they are tried again does not change what is right, so a run may
-be resumed at another endpoint or with other deadlines; with another model, environment or step limit it may not.
+Where things run, how long they may take and how often they are retried does not change results, so a run may be resumed
+at another endpoint or with other deadlines, but not with another model, environment or step limit.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from gymnast.rollouts.plan import PlanOptions
     from gymnast.types.json import JsonObject
 
-_CIRCUMSTANCE: Final = re.compile(
+_IRRELEVANT_KEY: Final = re.compile(
     r"(base_url|_timeout_s|^timeout_s|session_ttl_s|max_attempts|max_concurrent_requests|max_concurrent_requests_per_endpoint|max_rollouts|max_sessions|_headers|latency_s|^prices|^replica_choice|health_interval_s|^measure_ttft)$"
 )
 
 
-def settings_that_matter(instances: Iterable[Instance], plan: PlanOptions) -> JsonObject:
-    """The settings to compare on resume."""
+def comparable_settings(instances: Iterable[Instance], plan: PlanOptions) -> JsonObject:
+    """The settings that a resume compares."""
     planned: JsonObject = {
         "params": dict(plan.params),
         "add_seed": plan.add_seed,
@@ -38,36 +38,36 @@ def settings_that_matter(instances: Iterable[Instance], plan: PlanOptions) -> Js
 
 
 def instance_settings(instances: Iterable[Instance]) -> JsonObject:
-    """Each instance's implementation and those of its settings that matter."""
+    """Each instance's implementation and the settings that determine its results."""
     return {
         instance.name: {
             "implementation": f"{instance.kind}/{instance.implementation}",
-            "settings": _what_matters(instance.settings),
+            "settings": _relevant(instance.settings),
         }
         for instance in instances
     }
 
 
 def code_digests(instances: Iterable[Instance]) -> dict[str, str]:
-    """A digest of each instance's Python code, where it is ours to read."""
+    """A digest of each instance's Python code, where its folder is known."""
     return {
         instance.name: folder_digest(instance.directory) for instance in instances if instance.directory is not None
     }
 
 
-def _what_matters(value: Any) -> Any:
-    """The value without circumstances and secrets, at any depth. A number is no secret, whatever its key is called."""
+def _relevant(value: Any) -> Any:
+    """The value without irrelevant keys and secrets, at any depth. A number is never a secret, whatever its key."""
     if isinstance(value, Mapping):
         return {
-            key: _what_matters(inner)
+            key: _relevant(inner)
             for key, inner in value.items()
-            if not _CIRCUMSTANCE.search(str(key)) and not (isinstance(inner, str) and is_secret_key(str(key)))
+            if not _IRRELEVANT_KEY.search(str(key)) and not (isinstance(inner, str) and is_secret_key(str(key)))
         }
-    return [_what_matters(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+    return [_relevant(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def folder_digest(folder: Path) -> str:
-    """A digest of the Python code below a folder, tests excepted."""
+    """A digest of the Python code below a folder, without tests."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(folder.rglob("*.py")):
         relative = path.relative_to(folder)

@@ -1,4 +1,4 @@
-"""Looking at a run from another process: live over its socket, or what its manifest says when nobody works on it."""
+"""Inspects a run from another process: live over its socket, or from its manifest if it is not running."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gymnast.errors import NotFoundError
-from gymnast.rollouts.control import ask
+from gymnast.rollouts.control import send_request
 from gymnast.rollouts.snapshot import Snapshot
 from gymnast.store.lock import is_locked
 from gymnast.store.manifest import Manifest, RunState, read_manifest
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class RunLook(msgspec.Struct, frozen=True):
+class RunInspection(msgspec.Struct, frozen=True):
     """A run as seen from outside."""
 
     run: str
@@ -26,32 +26,32 @@ class RunLook(msgspec.Struct, frozen=True):
     live: Snapshot | None = None
 
 
-def run_paths(given: Path) -> RunPaths:
-    """The run meant by its output file, by one of its other files, or by its name without `.jsonl`."""
-    name = given.name
-    if given.suffix and RunPaths(given).manifest.exists():
-        return RunPaths(given)
+def resolve_run_paths(path: Path) -> RunPaths:
+    """The run named by its output file, by another of its files, or without `.jsonl`."""
+    name = path.name
+    if path.suffix and RunPaths(path).manifest.exists():
+        return RunPaths(path)
     others = ("_run.json", "_materialized_inputs.jsonl", "_failures.jsonl", "_aggregate_metrics.json", ".jsonl.done")
     for suffix in (*others, "_chunks"):
         if name.endswith(suffix):
-            return RunPaths(given.with_name(name.removesuffix(suffix) + ".jsonl"))
-    whole = RunPaths(given.with_name(name + ".jsonl"))
-    return RunPaths(given) if given.suffix in {".json", ".jsonl"} and not whole.manifest.exists() else whole
+            return RunPaths(path.with_name(name.removesuffix(suffix) + ".jsonl"))
+    whole = RunPaths(path.with_name(name + ".jsonl"))
+    return RunPaths(path) if path.suffix in {".json", ".jsonl"} and not whole.manifest.exists() else whole
 
 
-async def look_at(given: Path) -> RunLook:
-    """How a run stands right now."""
-    paths = run_paths(given)
+async def inspect_run(path: Path) -> RunInspection:
+    """The current state of a run."""
+    paths = resolve_run_paths(path)
     manifest = read_manifest(paths.manifest)
     if manifest is None:
-        raise NotFoundError(f"there is no run '{given}'", where=str(paths.manifest), next="name its output file")
+        raise NotFoundError(f"no run '{path}'", where=str(paths.manifest), next="pass its output file")
     if paths.socket.exists() and is_being_written(paths):
-        live = msgspec.convert(await ask(paths.socket, {"command": "status"}), Snapshot)
-        return RunLook(str(paths.output), live.state, manifest, live)
+        live = msgspec.convert(await send_request(paths.socket, {"command": "status"}), Snapshot)
+        return RunInspection(str(paths.output), live.state, manifest, live)
     state = manifest.state
     if state is RunState.RUNNING and not is_being_written(paths):
-        state = RunState.INTERRUPTED  # its process is gone without a word
-    return RunLook(str(paths.output), state.value, manifest)
+        state = RunState.INTERRUPTED  # its process died
+    return RunInspection(str(paths.output), state.value, manifest)
 
 
 def is_being_written(paths: RunPaths) -> bool:

@@ -1,4 +1,4 @@
-"""`gymnast.collect`: a run as an async iterator, with the files, the resume and the accounting of the command."""
+"""`gymnast.collect`: a run as an async iterator, with the files, resume and accounting of the command."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnast.config import compose, read_environ
-from gymnast.rollouts.feed import Feed
+from gymnast.rollouts.exit_status import parse_allowance
 from gymnast.rollouts.observer import RunObserver
 from gymnast.rollouts.options import run_options
 from gymnast.rollouts.record import Record
+from gymnast.rollouts.record_stream import RecordStream
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S
 from gymnast.rollouts.run import collect_run, collect_through_serve
-from gymnast.rollouts.verdict import parse_allowance
-from gymnast.runtime.heads import find_head
+from gymnast.runtime.find_head import find_head
 from gymnast.runtime.unsandboxed import without_sandbox
 from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
@@ -68,17 +68,17 @@ async def collect(
     on_event: Callable[[Event], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Record]:
-    """Collect rollouts of the tasks in `source` into `output`, and yield each record when it is kept.
+    """Collect rollouts of the tasks in `source` into `output`, and yield each record once it is stored.
 
     With `resume`, the records that an earlier run scored come first, so that every rollout is seen once. Ends with
-    `MissingRolloutsError` if more than `max_failed` (a number or a share such as "1%") have no reward. Closing the
-    iterator early ends the run (`async with contextlib.aclosing(gymnast.collect(…)) as records` does so at once); what
-    was kept stays on disk, and `resume` finishes the rest.
+    `MissingRolloutsError` if more than `max_failed` rollouts (a count, or a share such as "1%") have no reward. Closing
+    the iterator early ends the run (`async with contextlib.aclosing(gymnast.collect(…)) as records` does so
+    immediately); what was stored stays on disk, and `resume` finishes the rest.
 
-    When all attempts have used `max_cost` (which needs `prices`) or `max_tokens`, nothing more is started: what is
-    missing then is owed, and `resume` with a larger budget goes on.
+    Once all attempts together have used `max_cost` (which needs `prices`) or `max_tokens`, nothing more is started. The
+    missing rollouts stay owed; `resume` with a larger budget continues.
 
-    Servers are named as on the command line (`environments=["mcqa"], model_url=…`), or given as a loaded `config`.
+    Servers are named as on the command line (`environments=["mcqa"], model_url=…`), or passed as a loaded `config`.
     """
     environ = read_environ()
     if config is None:
@@ -93,7 +93,7 @@ async def collect(
             search_dirs=search_dirs,
             stub_policy=head is not None,
         )
-    config.checked()
+    config.require_valid()
     if unsafe_no_sandbox:
         config, _ = without_sandbox(config)
     options = run_options(
@@ -124,8 +124,8 @@ async def collect(
         overwrite=overwrite,
         aggregate=aggregate,
     )
-    feed, before = Feed(), _Before(on_event)
-    observer = RunObserver(before.listen, on_note or (lambda _: None), feed.watch, feed.put)
+    stream, earlier = RecordStream(), _EarlierRecords(on_event)
+    observer = RunObserver(earlier.listen, on_note or (lambda _: None), stream.watch, stream.put)
     if head is None:
         work = collect_run(options, config, environ, observer)
     else:
@@ -133,22 +133,22 @@ async def collect(
     run = asyncio.create_task(work)
     try:
         if resume:
-            either: list[asyncio.Future[Any]] = [run, before.began]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            for record in before.records():
+            futures: list[asyncio.Future[Any]] = [run, earlier.ready]
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+            for record in earlier.records():
                 yield record
-        async for record in feed.records(run, parse_allowance(str(max_failed))):
+        async for record in stream.records(run, parse_allowance(str(max_failed))):
             yield record
     finally:
-        await feed.end(run)
+        await stream.end(run)
 
 
-class _Before:
-    """What earlier runs had scored when this one began."""
+class _EarlierRecords:
+    """The records that were scored before this invocation started."""
 
-    def __init__(self, pass_on: Callable[[Event], None] | None) -> None:
-        self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pass_on = pass_on or (lambda _: None)
+    def __init__(self, on_event: Callable[[Event], None] | None) -> None:
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._on_event = on_event or (lambda _: None)
         self._output: Path | None = None
         self._size_bytes = 0
 
@@ -156,15 +156,15 @@ class _Before:
         if isinstance(event, RunStarted):
             self._output = Path(event.output)
             self._size_bytes = self._output.stat().st_size
-            self.began.set_result(None)
-        self._pass_on(event)
+            self.ready.set_result(None)
+        self._on_event(event)
 
     def records(self) -> Iterator[Record]:
-        left = self._size_bytes
-        for _, line in numbered_lines(self._output) if self._output is not None and left else ():
+        remaining = self._size_bytes
+        for _, line in numbered_lines(self._output) if self._output is not None and remaining else ():
             key = key_of_line(line)
             if key is not None:
                 yield Record(key, line)
-            left -= len(line) + 1
-            if left <= 0:
+            remaining -= len(line) + 1
+            if remaining <= 0:
                 return

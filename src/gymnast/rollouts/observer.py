@@ -1,4 +1,4 @@
-"""Who is told what happens in a run."""
+"""Callbacks that receive what happens in a run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gymnast.rollouts.book import Take
     from gymnast.rollouts.engine import Engine, Listen
+    from gymnast.rollouts.run_store import Take
     from gymnast.rollouts.snapshot import Snapshot
 
 Say = Callable[[str], None]
@@ -28,11 +28,11 @@ class RunObserver:
     listen: Listen = _ignore
     """Every event."""
     say: Say = _ignore
-    """Warnings and notes for a person."""
+    """Warnings and notes for people."""
     watch: Watch = lambda *_: nullcontext()
-    """Given the engine when it starts; the context it returns is open while the engine runs."""
+    """Called with the engine when it starts; the context it returns is open while the engine runs."""
     take: Take | None = None
-    """Every outcome that is kept for good."""
+    """Every final record: scored, or permanently failed."""
 
     def warn(self, warnings: list[str]) -> None:
         for warning in warnings:

@@ -1,8 +1,7 @@
-"""The options of a run, in one object: what is collected, where it goes and how it is worked on.
+"""The options of a run in one object: what is collected, where it goes and how it runs.
 
-Every way to start a run makes a `RunOptions` and hands it on: the command line, `gymnast.collect`, `Collector`, the
-`ng_` commands, workers of a run in chunks and re-verification. `run_options` makes one from the flat options that
-people write.
+Every way to start a run makes a `RunOptions`: the command line, `gymnast.collect`, `Collector`, the `ng_` commands,
+workers of a chunked run and re-verification. `run_options` makes one from flat options.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Existing = Literal["refuse", "overwrite", "set_aside", "resume"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """A run. Everything has a default but the files, which a run in memory does not have."""
+    """The options of a run. A run in memory has no files; everything else has a default."""
 
     source: Path | None = None
     output: Path | None = None
@@ -44,7 +43,7 @@ class RunOptions:
     existing: Existing = "refuse"
     on_change: OnChange = "refuse"
     retry_failed: bool | Container[str] = False
-    """Retry rollouts that failed for good: all, or those of some failure kinds."""
+    """Retry permanently failed rollouts: all, or those of some failure kinds."""
     only: Container[int] | None = None
     """Packed keys of the rollouts to run; None runs everything that is owed."""
     workers: int = 0
@@ -52,7 +51,7 @@ class RunOptions:
     aggregate: bool = True
     request_debug: bool = False
     token_form: TokenForm | None = None
-    """How records store the tokens of model calls; None: as the configuration says."""
+    """How records store the tokens of model calls; None uses the configuration."""
 
     @property
     def paths(self) -> RunPaths:
@@ -93,13 +92,13 @@ def run_options(
     aggregate: bool = True,
     token_form: TokenForm | None = None,
 ) -> RunOptions:
-    """Options as people write them, checked and completed by the configuration (None where a serve has it)."""
+    """Make the options of a run from flat ones and the configuration, which is None for a run through a serve."""
     values = config.values if config is not None else {}
-    given = {"temperature": temperature, "top_p": top_p, "max_output_tokens": max_output_tokens}
+    sampling = {"temperature": temperature, "top_p": top_p, "max_output_tokens": max_output_tokens}
     overrides = {**(values.get("responses_create_params") or {}), **(params or {})}
-    overrides |= {name: value for name, value in given.items() if value is not None}
+    overrides |= {name: value for name, value in sampling.items() if value is not None}
     return RunOptions(
-        source=_source(config, source, split, Path(output), resume=resume),
+        source=_resolve_source(config, source, split, Path(output), resume=resume),
         output=Path(output),
         plan=PlanOptions(
             agent=agent or (only_agent(config.agents) if config is not None else None),
@@ -130,16 +129,18 @@ def run_options(
 
 
 def only_agent(agents: Iterable[str]) -> str | None:
-    """The agent for rows that name none: the only one there is."""
+    """The agent for rows that name none, if there is only one."""
     names = list(agents)
     return names[0] if len(names) == 1 else None
 
 
-def _source(config: Config | None, source: str | Path | None, split: str | None, output: Path, *, resume: bool) -> Path:
+def _resolve_source(
+    config: Config | None, source: str | Path | None, split: str | None, output: Path, *, resume: bool
+) -> Path:
     if (source is None) == (split is None):
-        raise UserError("a run needs either an input file or a split", next="give --input FILE or --split TYPE")
+        raise UserError("a run needs either an input file or a split", next="pass --input FILE or --split TYPE")
     if split is not None:
-        assert config is not None, "splits are configured"
+        assert config is not None, "splits need a configuration"
         return write_split(config, split, RunPaths(output).split(split))
     assert source is not None
     if resume and config is not None:  # a resumed run has its plan, even if its source is gone

@@ -1,7 +1,7 @@
 """The plan of a run: input lines expanded into materialized inputs, one for each rollout, streamed to a file.
 
-All bad rows are found before anything is spent. A task is parsed, checked and serialised once; its repeats differ in
-two numbers and are written by splicing those in.
+All bad rows are found before anything is spent. A task is parsed, validated and serialized once; its repeats differ
+only in two numbers, which are spliced in.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gymnast.rollouts.prompt import PromptTemplate
     from gymnast.types.json import JsonObject
 
-_SHOWN: Final = 20
+_MAX_SHOWN: Final = 20
 DEFAULT_REPEATS: Final = "_default"
 
 
@@ -39,19 +39,19 @@ class PlanOptions:
     agent: str | None = None
     """Runs the rows that name no agent."""
     repeats: int | Mapping[str, int] = 1
-    """Rollouts per row, or for each agent with an optional `_default`."""
+    """Rollouts per row, or per row of each agent with an optional `_default`."""
     limit: int | None = None
-    """Input lines to read."""
+    """Maximum number of input lines to read."""
     add_seed: bool = False
     """Give each repeat its index as the sampling seed."""
     params: Mapping[str, Any] = field(default_factory=dict)
-    """Laid over each row's responses_create_params."""
+    """Override values in each row's responses_create_params."""
     deep_merge: bool = True
-    """Merge nested params instead of replacing them whole."""
+    """Merge nested params instead of replacing them."""
     template: PromptTemplate | None = None
     skills: JsonObject | None = None
     skip_bad_rows: bool = False
-    """Plan the good rows and report the bad ones as failures, instead of refusing the input."""
+    """Plan the good rows and record the bad ones as failures, instead of refusing the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,18 @@ class BadRow:
     rollouts: range
     what: str
 
-    def account_keys(self) -> list[RolloutKey]:
-        """Keys for the account. They cannot meet those of good rows, whatever indexes these bring along."""
+    def store_keys(self) -> list[RolloutKey]:
+        """Keys in the run store. Negative, so they never collide with those of good rows."""
         return [RolloutKey(-self.line, rollout) for rollout in self.rollouts]
 
 
 @dataclass(slots=True)
 class PlanSummary:
-    """What a plan holds."""
+    """The counts and digests of a plan."""
 
     tasks: int = 0
     rollouts: int = 0
-    """Rows of the plan; rollouts of skipped bad rows come on top."""
+    """Rows of the plan, without rollouts of skipped bad rows."""
     size_bytes: int = 0
     crc32: int = 0
     source_bytes: int = 0
@@ -91,9 +91,9 @@ class PlanSummary:
 
 
 def write_plan(source: Path, target: Path, options: PlanOptions, known_agents: Collection[str] | None) -> PlanSummary:
-    """Materialize `source` into `target`. With bad rows nothing is left behind and one error lists them.
+    """Materialize `source` into `target`. If rows are bad, nothing is left behind and one error lists them.
 
-    `known_agents` are the agents that can be called; None where only a remote side knows them.
+    `known_agents` are the agents that can be called; None if only a remote server knows them.
     """
     partial = target.with_name(target.name + ".partial")
     planner = Planner(source, options, known_agents)
@@ -118,7 +118,7 @@ class _BadRow(ValueError):  # noqa: N818 - collected, not raised to callers
 
 
 class Planner:
-    """One pass over the input, giving the plan piece by piece; `summary` is whole when the last piece was given."""
+    """One pass over the input that yields the plan in pieces; `summary` is complete after the last one."""
 
     def __init__(self, source: Path, options: PlanOptions, known_agents: Collection[str] | None) -> None:
         self._source = source
@@ -151,50 +151,50 @@ class Planner:
         summary.source_digest = digest.hexdigest()
         if not summary.rollouts and not summary.bad_rows:
             raise DataError("the input file has no rows", where=str(self._source))
-        self._refuse_if_bad()
+        self._raise_if_bad()
         summary.tasks = len(self._next_rollout)
         self._warn()
 
     def _note_bad_row(self, number: int, line: bytes, what: str) -> None:
-        """A bad row keeps its task index, so that the others do not change theirs when it is mended."""
-        task = self._tasks.setdefault(_digest(line), len(self._tasks))
+        """A bad row keeps its task index, so that others do not change theirs when it is fixed."""
+        task = self._tasks.setdefault(line_digest(line), len(self._tasks))
         repeats = self._options.repeats
         count = repeats if isinstance(repeats, int) else repeats.get(DEFAULT_REPEATS, 1)
         first = self._next_bad_rollout[task]
         self._next_bad_rollout[task] += count
         self.summary.bad_rows.append(BadRow(number, task, range(first, first + count), what))
 
-    def _refuse_if_bad(self) -> None:
+    def _raise_if_bad(self) -> None:
         bad = self.summary.bad_rows
         if not bad or (self._options.skip_bad_rows and self.summary.rollouts):
             return
-        shown = "\n".join(f"  line {row.line}: {row.what}" for row in bad[:_SHOWN])
-        more = f"\n  … and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+        shown = "\n".join(f"  line {row.line}: {row.what}" for row in bad[:_MAX_SHOWN])
+        more = f"\n  … and {len(bad) - _MAX_SHOWN} more" if len(bad) > _MAX_SHOWN else ""
         count = f"{len(bad)} bad row" + ("s" if len(bad) > 1 else "")
         raise DataError(
             f"the input has {count}; nothing was collected\n{shown}{more}",
             where=str(self._source),
-            next="fix them, or go on without them: --skip-bad-rows",
+            next="fix them, or continue without them: --skip-bad-rows",
         )
 
     def _plan_line(self, line: bytes) -> list[bytes]:
-        row = self._row(line)
-        agent = self._agent(row)
-        row[PARAMS] = self._params(row)
+        row = self._parse_row(line)
+        agent = self._route(row)
+        row[PARAMS] = self._merge_params(row)
         if self._options.skills is not None:
             row[SKILLS_REF] = self._options.skills
         task = row.pop(TASK_INDEX, None)
         if task is None:
-            task = self._tasks.setdefault(_digest(line), len(self._tasks))
+            task = self._tasks.setdefault(line_digest(line), len(self._tasks))
         elif not isinstance(task, int) or isinstance(task, bool):
             raise _BadRow(f"{TASK_INDEX} must be a whole number, not {task!r}")
         row.pop(ROLLOUT_INDEX, None)
         repeats = self._repeats(agent)
         first = self._next_rollout[task]
-        write = self._seeded if self._options.add_seed else _spliced
+        write = self._write_seeded_lines if self._options.add_seed else _write_lines
         try:
             lines = write(row, task, range(first, first + repeats))
-        except orjson.JSONEncodeError as error:  # what could be read but cannot be written: nested some 250 levels deep
+        except orjson.JSONEncodeError as error:  # readable but not writable: nested some 250 levels deep
             raise _BadRow(f"the row cannot be written: {error}") from error
         self._next_rollout[task] += repeats
         self.summary.rollouts += repeats
@@ -202,7 +202,7 @@ class Planner:
         self.summary.tasks_by_agent[agent] += first == 0
         return lines
 
-    def _row(self, line: bytes) -> JsonObject:
+    def _parse_row(self, line: bytes) -> JsonObject:
         if not line.strip():
             raise _BadRow("the line is blank")
         try:
@@ -215,34 +215,33 @@ class Planner:
             raise _BadRow(f"'{PARAMS}' is not an object")
         if self._options.template is not None:
             try:
-                return self._options.template.applied(row)
+                return self._options.template.apply(row)
             except ValueError as error:
                 raise _BadRow(str(error)) from error
         if PARAMS not in row:
             raise _BadRow(f"the row has no '{PARAMS}'")
         return row
 
-    def _agent(self, row: JsonObject) -> str:
+    def _route(self, row: JsonObject) -> str:
         if AGENT_REF not in row and self._options.agent is not None:
             row[AGENT_REF] = {"name": self._options.agent}
         name = agent_name_of(row)
         if name is None:
-            raise _BadRow(f"the row names no agent ('{AGENT_REF}'), and no agent was given (--agent)")
+            raise _BadRow(f"the row names no agent ('{AGENT_REF}'), and --agent was not set")
         if self._known is not None and name not in self._known:
             hint = suggest(name, self._known)
             raise _BadRow(f"the agent '{name}' is not configured" + (f"; {hint}" if hint else ""))
         return name
 
-    def _params(self, row: JsonObject) -> JsonObject:
-        given = row[PARAMS]
-        over = self._options.params
-        if not over:
-            merged: JsonObject = given
+    def _merge_params(self, row: JsonObject) -> JsonObject:
+        own, overrides = row[PARAMS], self._options.params
+        if not overrides:
+            merged: JsonObject = own
         elif self._options.deep_merge:
-            merged = _deep(given, over)
+            merged = _deep_merge(own, overrides)
         else:
-            merged = {**given, **over}
-            self._dropped.update(_lost(given, over))
+            merged = {**own, **overrides}
+            self._dropped.update(_dropped_keys(own, overrides))
         try:
             validate_params(merged, loc=(PARAMS,))
         except InvalidBody as error:
@@ -259,11 +258,13 @@ class Planner:
         self._repeats_used.add(name)
         return repeats[name]
 
-    def _seeded(self, row: JsonObject, task: int, rollouts: range) -> list[bytes]:
+    def _write_seeded_lines(self, row: JsonObject, task: int, rollouts: range) -> list[bytes]:
         return [
             line
             for rollout in rollouts
-            for line in _spliced({**row, PARAMS: _with_seed(row[PARAMS], rollout)}, task, range(rollout, rollout + 1))
+            for line in _write_lines(
+                {**row, PARAMS: _with_seed(row[PARAMS], rollout)}, task, range(rollout, rollout + 1)
+            )
         ]
 
     def _warn(self) -> None:
@@ -274,18 +275,18 @@ class Planner:
                 self.summary.warnings.append(f"num_repeats names agents that no row uses: {', '.join(unused)}")
         for key, count in self._dropped.most_common(10):
             self.summary.warnings.append(
-                f"the override of responses_create_params.{key.split('.')[0]} replaces it whole: "
+                f"the override of responses_create_params.{key.split('.')[0]} replaces the whole value: "
                 f"'{key}' was dropped from {count} rows"
             )
 
 
-def _digest(line: bytes) -> bytes:
-    """Identical lines are one task; their text need not stay in memory for that."""
+def line_digest(line: bytes) -> bytes:
+    """Identifies a line without keeping its text in memory: identical lines are one task."""
     return hashlib.blake2b(line, digest_size=16).digest()
 
 
-def _spliced(row: JsonObject, task: int, rollouts: range) -> list[bytes]:
-    """One line for each rollout; only the numbers at the end differ."""
+def _write_lines(row: JsonObject, task: int, rollouts: range) -> list[bytes]:
+    """One line per rollout; only the numbers at the end differ."""
     body = orjson.dumps(row)[:-1]
     tail = b',"%b":%d,"%b":%%d}\n' % (TASK_INDEX.encode(), task, ROLLOUT_INDEX.encode())
     return [b"%b%b" % (body, tail % rollout) for rollout in rollouts]
@@ -303,16 +304,16 @@ def _with_seed(params: JsonObject, seed: int) -> JsonObject:
     return {**params, "metadata": metadata}
 
 
-def _deep(base: Mapping[str, Any], over: Mapping[str, Any]) -> JsonObject:
+def _deep_merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> JsonObject:
     merged = dict(base)
     for key, value in over.items():
         known = merged.get(key)
-        merged[key] = _deep(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+        merged[key] = _deep_merge(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
     return merged
 
 
-def _lost(base: Mapping[str, Any], over: Mapping[str, Any]) -> list[str]:
-    """Nested keys that a shallow merge throws away."""
+def _dropped_keys(base: Mapping[str, Any], over: Mapping[str, Any]) -> list[str]:
+    """Nested keys that a shallow merge drops."""
     return [
         f"{key}.{inner}"
         for key, value in over.items()

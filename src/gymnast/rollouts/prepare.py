@@ -1,18 +1,18 @@
-"""Getting a run ready: a new plan, or an old one that is checked before it is gone on with.
+"""Prepares a run: plans a new one, or checks an earlier one before it is resumed.
 
-A resume plans again from the same source and compares with what is on disk, so that nobody continues a run with other
-rows, other settings or another environment without saying so.
+A resume plans again from the same source and compares with the plan on disk, so that a run never continues with other
+rows, settings or environments unless that was requested.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
 import socket
 import sys
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,9 @@ import orjson
 
 from gymnast import __version__
 from gymnast.errors import DataError, NotFoundError, UserError, suggest
-from gymnast.rollouts.changes import PlanChange, compare_plan, differences, plan_difference
-from gymnast.rollouts.identity import code_digests, settings_that_matter
-from gymnast.rollouts.plan import Planner, PlanSummary, write_plan
+from gymnast.rollouts.changes import PlanChange, compare_plan, diff_plan, diff_values
+from gymnast.rollouts.identity import code_digests, comparable_settings
+from gymnast.rollouts.plan import Planner, PlanSummary, line_digest, write_plan
 from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Invocation, Manifest, RunState, read_manifest, write_manifest
@@ -31,7 +31,7 @@ from gymnast.store.paths import RunPaths
 from gymnast.types.task import agent_name_of, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable
+    from collections.abc import Collection, Container
     from pathlib import Path
 
     from gymnast.config import Instance
@@ -40,13 +40,17 @@ if TYPE_CHECKING:
     from gymnast.types.task import RolloutKey
 
 
+InstancesFor = Callable[[Iterable[str]], "list[Instance]"]
+"""Finds the instances that some agents need."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A run that is to be prepared, and where its agents and instances are known."""
+class _RunRequest:
+    """A run to prepare, the agents that rows may name, and how to find the instances they need."""
 
     options: RunOptions
     agents: Collection[str]
-    instances_for: Callable[[Iterable[str]], list[Instance]]
+    instances_for: InstancesFor
     in_chunks: bool
 
     @property
@@ -56,16 +60,16 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A run that can be worked on."""
+class PreparedRun:
+    """A run that is ready to be worked on."""
 
     paths: RunPaths
     manifest: Manifest
     agents: dict[str, int]
-    """Rollouts of each agent."""
+    """The number of rollouts of each agent."""
     instances: list[Instance]
     bad_rows: list[BadRow] | None = None
-    """Rows that are skipped; None where they are what the run recorded."""
+    """Rows that are skipped; None if they are as recorded."""
     warnings: list[str] = field(default_factory=list)
     is_new: bool = False
 
@@ -73,31 +77,31 @@ class Prepared:
 def prepare_run(
     options: RunOptions,
     agents: Collection[str],
-    instances_for: Callable[[Iterable[str]], list[Instance]],
+    instances_for: InstancesFor,
     *,
     in_chunks: bool = False,
-) -> Prepared:
+) -> PreparedRun:
     """Plan a new run, or check an earlier one. The run's lock must be held.
 
-    `agents` are those that rows can name, `instances_for` gives the instances that some of them need; `in_chunks`: many
-    workers will share it.
+    `agents` are those that rows may name; `instances_for` returns the instances that some of them need. With
+    `in_chunks`, many workers will share the run.
     """
     agent, paths = options.plan.agent, options.paths
     if agent is not None and agent not in agents:
-        raise NotFoundError(f"there is no agent '{agent}'", next=suggest(agent, agents))
-    wanted = _Wanted(options, agents, instances_for, in_chunks)
+        raise NotFoundError(f"no agent '{agent}'", next=suggest(agent, agents))
+    request = _RunRequest(options, agents, instances_for, in_chunks)
     earlier = paths.existing()
     if earlier and options.existing == "resume" and paths.materialized_inputs.exists():
         if paths.chunks in earlier and not in_chunks:
-            raise _worked_on_by_many(paths)
-        return _resumed(paths, wanted)
+            raise _chunked_run_error(paths)
+        return _resume(paths, request)
     if earlier and options.existing == "refuse":
-        raise in_the_way(paths)
-    return _planned(paths, wanted)
+        raise existing_run_error(paths)
+    return _plan_new(paths, request)
 
 
-def in_the_way(paths: RunPaths) -> UserError:
-    """An earlier run under the same name that nobody said may go."""
+def existing_run_error(paths: RunPaths) -> UserError:
+    """The error for an earlier run under the same name."""
     return UserError(
         f"an earlier run is there: {', '.join(path.name for path in paths.existing())}",
         where=str(paths.output.parent),
@@ -105,41 +109,41 @@ def in_the_way(paths: RunPaths) -> UserError:
     )
 
 
-def _worked_on_by_many(paths: RunPaths) -> UserError:
-    """A run whose records are in chunks: here they would look owed."""
+def _chunked_run_error(paths: RunPaths) -> UserError:
+    """The error for a run whose records are in chunks: outside of them they would seem owed."""
     return UserError(
-        "this run is worked on in chunks",
+        "this run is split into chunks",
         where=str(paths.chunks),
-        next="add workers with gymnast submit --resume, or make one run of it: gymnast merge RUN --remove-chunks",
+        next="add workers with gymnast submit --resume, or merge it first: gymnast merge RUN --remove-chunks",
     )
 
 
 # --- new runs --------------------------------------------------------------------------------------------------------
 
 
-def _planned(paths: RunPaths, wanted: _Wanted) -> Prepared:
-    """A new run. What stood under its name gives way only when the new plan is there."""
+def _plan_new(paths: RunPaths, request: _RunRequest) -> PreparedRun:
+    """Plan a new run. An earlier one under its name is replaced only once the new plan is complete."""
     target = paths.materialized_inputs
     temporary = target.with_name(target.name + ".planned")
     try:
-        summary = write_plan(wanted.source, temporary, wanted.options.plan, wanted.agents)
+        summary = write_plan(request.source, temporary, request.options.plan, request.agents)
         agents = dict(summary.rollouts_by_agent)
-        instances = wanted.instances_for(agents)
-        warnings = _make_room(paths, wanted.options.existing)
+        instances = request.instances_for(agents)
+        warnings = _make_room(paths, request.options.existing)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
     manifest = new_manifest(
         paths,
-        source=_source(wanted.source, summary),
-        plan=_plan(summary),
-        settings=settings_that_matter(instances, wanted.options.plan),
+        source=_source_info(request.source, summary),
+        plan=_plan_info(summary),
+        settings=comparable_settings(instances, request.options.plan),
         instances=instances,
         requested=summary.requested,
     )
     write_manifest(paths.manifest, manifest)
-    said = [*warnings, *summary.warnings]
-    return Prepared(paths, manifest, agents, instances, summary.bad_rows, said, is_new=True)
+    warnings += summary.warnings
+    return PreparedRun(paths, manifest, agents, instances, summary.bad_rows, warnings, is_new=True)
 
 
 def new_manifest(
@@ -151,7 +155,7 @@ def new_manifest(
     instances: Iterable[Instance],
     requested: int,
 ) -> Manifest:
-    """The manifest of a run that begins now."""
+    """The manifest of a run that starts now."""
     now = time.time()
     return Manifest(
         run_id=secrets.token_hex(8),
@@ -165,18 +169,18 @@ def new_manifest(
         settings=settings,
         code=code_digests(instances),
         counts=Counts(requested=requested, owed=requested),
-        invocations=[invocation()],
+        invocations=[new_invocation()],
     )
 
 
-def gone_on(old: Manifest, *, forced: bool = False) -> Manifest:
-    """The manifest of a run that is worked on again from now on."""
+def resume_manifest(old: Manifest, *, forced: bool = False) -> Manifest:
+    """The manifest of a run that is resumed now."""
     return msgspec.structs.replace(
         old,
         state=RunState.RUNNING,
         updated_at=time.time(),
         versions=_versions(),
-        invocations=[*old.invocations, invocation(forced=forced)],
+        invocations=[*old.invocations, new_invocation(forced=forced)],
     )
 
 
@@ -184,11 +188,11 @@ def _versions() -> dict[str, str]:
     return {"gymnast": __version__, "python": sys.version.split()[0]}
 
 
-def _source(source: Path, summary: PlanSummary) -> dict[str, Any]:
+def _source_info(source: Path, summary: PlanSummary) -> dict[str, Any]:
     return {"path": str(source), "bytes": summary.source_bytes, "digest": summary.source_digest}
 
 
-def _plan(summary: PlanSummary) -> dict[str, Any]:
+def _plan_info(summary: PlanSummary) -> dict[str, Any]:
     return {
         "rows": summary.rollouts,
         "tasks": summary.tasks,
@@ -199,7 +203,7 @@ def _plan(summary: PlanSummary) -> dict[str, Any]:
     }
 
 
-def invocation(*, forced: bool = False) -> Invocation:
+def new_invocation(*, forced: bool = False) -> Invocation:
     return Invocation(time.time(), socket.gethostname(), os.getpid(), forced=forced)
 
 
@@ -213,33 +217,33 @@ def _make_room(paths: RunPaths, existing: Existing) -> list[str]:
 # --- resumed runs ----------------------------------------------------------------------------------------------------
 
 
-def _resumed(paths: RunPaths, wanted: _Wanted) -> Prepared:
+def _resume(paths: RunPaths, request: _RunRequest) -> PreparedRun:
     known = read_manifest(paths.manifest)
-    old = known or adopted(paths)
+    old = known or adopt_run(paths)
     agents = {str(name): int(number) for name, number in old.plan["agents"].items()}
-    instances = wanted.instances_for(agents)
-    if known is None:  # what it was begun with is not known: from now on it is what it is now
-        settings, code = settings_that_matter(instances, wanted.options.plan), code_digests(instances)
+    instances = request.instances_for(agents)
+    if known is None:  # what it started with is unknown: from now on, what it is resumed with counts
+        settings, code = comparable_settings(instances, request.options.plan), code_digests(instances)
         old = msgspec.structs.replace(old, settings=settings, code=code)
-    if wanted.options.on_change == "force":  # the old plan as it is, even if its source is gone
-        return _continued(paths, old, agents, instances, None, forced=True)
-    planner = Planner(wanted.source, wanted.options.plan, wanted.agents)
+    if request.options.on_change == "force":  # the old plan unchanged, even if its source is gone
+        return _continue(paths, old, agents, instances, None, forced=True)
+    planner = Planner(request.source, request.options.plan, request.agents)
     rows = compare_plan(paths.materialized_inputs, planner)
-    if not rows.is_none:
-        planner = Planner(wanted.source, wanted.options.plan, wanted.agents)
-        rows = plan_difference(paths.materialized_inputs, planner)
-    other = _other_differences(old, wanted, instances)
+    if not rows.is_empty:
+        planner = Planner(request.source, request.options.plan, request.agents)
+        rows = diff_plan(paths.materialized_inputs, planner)
+    other = _other_differences(old, request, instances)
     summary = planner.summary
-    if rows.is_none and not other:
-        return _continued(paths, old, agents, instances, summary)
-    if wanted.options.on_change == "fork":
-        return _forked(paths, wanted, carry_over=not other)
-    if wanted.options.on_change == "extend" and rows.is_extension and not other:
-        return _extended(paths, wanted, old)
-    raise _refusal(paths, rows, other, wanted)
+    if rows.is_empty and not other:
+        return _continue(paths, old, agents, instances, summary)
+    if request.options.on_change == "fork":
+        return _fork(paths, request, carry_over=not other)
+    if request.options.on_change == "extend" and rows.is_extension and not other:
+        return _extend(paths, request, old)
+    raise _changed_run_error(paths, rows, other, request)
 
 
-def _continued(
+def _continue(
     paths: RunPaths,
     old: Manifest,
     agents: dict[str, int],
@@ -247,72 +251,70 @@ def _continued(
     summary: PlanSummary | None,
     *,
     forced: bool = False,
-) -> Prepared:
+) -> PreparedRun:
     paths.done.unlink(missing_ok=True)
     if summary is not None:  # a crash between the two leaves a manifest that is older than its plan
-        old = msgspec.structs.replace(old, plan=_plan(summary), counts=_recounted(old.counts, summary.requested))
-    manifest = gone_on(old, forced=forced)
+        old = msgspec.structs.replace(
+            old, plan=_plan_info(summary), counts=_with_requested(old.counts, summary.requested)
+        )
+    manifest = resume_manifest(old, forced=forced)
     write_manifest(paths.manifest, manifest)
     if summary is None:
-        return Prepared(paths, manifest, agents, instances)
-    return Prepared(paths, manifest, agents, instances, summary.bad_rows, summary.warnings)
+        return PreparedRun(paths, manifest, agents, instances)
+    return PreparedRun(paths, manifest, agents, instances, summary.bad_rows, summary.warnings)
 
 
-def _extended(paths: RunPaths, wanted: _Wanted, old: Manifest) -> Prepared:
-    """A larger plan in the place of the smaller one. What is settled stays settled."""
-    summary = write_plan(wanted.source, paths.materialized_inputs, wanted.options.plan, wanted.agents)
+def _extend(paths: RunPaths, request: _RunRequest, old: Manifest) -> PreparedRun:
+    """Replace the plan by a larger one. What is settled stays settled."""
+    summary = write_plan(request.source, paths.materialized_inputs, request.options.plan, request.agents)
     agents = dict(summary.rollouts_by_agent)
-    instances = wanted.instances_for(agents)
+    instances = request.instances_for(agents)
     grown = msgspec.structs.replace(
         old,
-        source=_source(wanted.source, summary),
-        settings=settings_that_matter(instances, wanted.options.plan),
+        source=_source_info(request.source, summary),
+        settings=comparable_settings(instances, request.options.plan),
         code=code_digests(instances),
     )
-    return _continued(paths, grown, agents, instances, summary)
+    return _continue(paths, grown, agents, instances, summary)
 
 
-def _recounted(counts: Counts, requested: int) -> Counts:
+def _with_requested(counts: Counts, requested: int) -> Counts:
     owed = requested - counts.scored - sum(counts.failed.values())
     return msgspec.structs.replace(counts, requested=requested, owed=owed)
 
 
-def _forked(paths: RunPaths, wanted: _Wanted, *, carry_over: bool) -> Prepared:
-    """A run of its own beside the old one. Where only rows changed, scored rollouts of the others are taken along."""
+def _fork(paths: RunPaths, request: _RunRequest, *, carry_over: bool) -> PreparedRun:
+    """Plan a new run next to the old one. If only rows changed, scored rollouts of unchanged rows are carried over."""
     number = 1
     while (fork := RunPaths(paths.output.with_name(f"{paths.output.stem}_fork_{number}.jsonl"))).existing():
         number += 1
-    prepared = _planned(fork, wanted)
-    prepared.warnings.insert(0, f"the changed run goes on as {fork.output}")
+    prepared = _plan_new(fork, request)
+    prepared.warnings.insert(0, f"the changed run continues as {fork.output}")
     if carry_over:
-        taken = _carry_over(paths, fork)
-        prepared.warnings.append(f"{taken} scored rollouts of unchanged rows were taken along")
+        count = _carry_over(paths, fork)
+        prepared.warnings.append(f"{count} scored rollouts of unchanged rows were carried over")
     return prepared
 
 
 def _carry_over(old: RunPaths, new: RunPaths) -> int:
-    unchanged = {_digest(line) for _, line in numbered_lines(old.materialized_inputs)}
+    unchanged = {line_digest(line) for _, line in numbered_lines(old.materialized_inputs)}
     keys = {
         key
         for _, line in numbered_lines(new.materialized_inputs)
-        if _digest(line) in unchanged and (key := key_of_line(line))
+        if line_digest(line) in unchanged and (key := key_of_line(line))
     }
-    taken = 0
+    count = 0
     if old.output.exists():
         with new.output.open("wb") as out:
             for _, line in numbered_lines(old.output):
                 if key_of_line(line) in keys:
                     out.write(line + b"\n")
-                    taken += 1
-    return taken
+                    count += 1
+    return count
 
 
-def _digest(line: bytes) -> bytes:
-    return hashlib.blake2b(line, digest_size=16).digest()
-
-
-def adopted(paths: RunPaths) -> Manifest:
-    """A manifest for a run that was written without one, e.g. by NeMo Gym."""
+def adopt_run(paths: RunPaths) -> Manifest:
+    """Make a manifest for a run without one, e.g. of NeMo Gym."""
     agents: dict[str, int] = {}
     planned: set[RolloutKey] = set()
     for number, line in numbered_lines(paths.materialized_inputs):
@@ -325,58 +327,58 @@ def adopted(paths: RunPaths) -> Manifest:
         if key is not None:
             planned.add(key)
             agents[name] = agents.get(name, 0) + 1
-    _refuse_strangers(paths, planned)
+    _check_all_planned(paths, planned)
     plan = {"rows": len(planned), "agents": agents}
-    found = new_manifest(paths, source={}, plan=plan, settings={}, instances=(), requested=len(planned))
-    return msgspec.structs.replace(found, state=RunState.INTERRUPTED, versions={}, invocations=[])
+    manifest = new_manifest(paths, source={}, plan=plan, settings={}, instances=(), requested=len(planned))
+    return msgspec.structs.replace(manifest, state=RunState.INTERRUPTED, versions={}, invocations=[])
 
 
-def _refuse_strangers(paths: RunPaths, planned: Container[RolloutKey]) -> None:
-    """Records that belong to no planned rollout would make every count wrong."""
+def _check_all_planned(paths: RunPaths, planned: Container[RolloutKey]) -> None:
+    """Raise if records belong to rollouts that were never planned: every count would be wrong."""
     lines = numbered_lines(paths.output) if paths.output.exists() else ()
-    strangers = [key for _, line in lines if (key := key_of_line(line)) is not None and key not in planned]
-    if strangers:
-        shown = ", ".join(map(str, strangers[:5])) + (", …" if len(strangers) > 5 else "")
+    unplanned = [key for _, line in lines if (key := key_of_line(line)) is not None and key not in planned]
+    if unplanned:
+        shown = ", ".join(map(str, unplanned[:5])) + (", …" if len(unplanned) > 5 else "")
         raise DataError(
-            f"{len(strangers)} records are of rollouts that are not in the materialized inputs: {shown}",
+            f"{len(unplanned)} records are of rollouts that are not in the materialized inputs: {shown}",
             where=str(paths.output),
-            next="the two files are not of one run: bring them together again, or choose another --output",
+            next="the two files belong to different runs: restore the right ones, or choose another --output",
         )
 
 
-def _other_differences(old: Manifest, wanted: _Wanted, instances: list[Instance]) -> list[str]:
-    """Settings and code that are not what the run was begun with."""
-    return changes_since(old, old.settings, settings_that_matter(instances, wanted.options.plan), instances)
+def _other_differences(old: Manifest, request: _RunRequest, instances: list[Instance]) -> list[str]:
+    """Settings and code that changed since the run started."""
+    return changes_since(old, old.settings, comparable_settings(instances, request.options.plan), instances)
 
 
 def changes_since(
     old: Manifest, before: dict[str, Any], after: dict[str, Any], instances: Iterable[Instance]
 ) -> list[str]:
-    """What differs between settings, and in the instances' code, from what a run was begun with. In words."""
-    found = differences(before, orjson.loads(msgspec.json.encode(after)))  # JSON has no dates and no infinities
+    """How settings, and the code of instances, differ from what the run started with. Lines for people."""
+    changes = diff_values(before, orjson.loads(msgspec.json.encode(after)))  # JSON has no dates and no infinities
     now = code_digests(instances)
-    found += [f"the code of '{name}' changed" for name, digest in old.code.items() if now.get(name, digest) != digest]
-    return found
+    changes += [f"the code of '{name}' changed" for name, digest in old.code.items() if now.get(name, digest) != digest]
+    return changes
 
 
-def _refusal(paths: RunPaths, rows: PlanChange, other: list[str], wanted: _Wanted) -> UserError:
-    said = [*rows.words(), *other[:10]] + ([f"… and {len(other) - 10} more"] if len(other) > 10 else [])
-    listed = "\n".join(f"  {line}" for line in said)
-    ways = "--fork runs the changed plan beside the old one, --force goes on with the old plan as it is"
+def _changed_run_error(paths: RunPaths, rows: PlanChange, other: list[str], request: _RunRequest) -> UserError:
+    changes = [*rows.describe(), *other[:10]] + ([f"… and {len(other) - 10} more"] if len(other) > 10 else [])
+    listed = "\n".join(f"  {line}" for line in changes)
+    choices = "--fork runs the changed plan as a new run, --force continues with the old plan unchanged"
     if rows.is_extension and not other:
-        ways = f"--extend adds what is new to this run; {ways}"
-    if wanted.in_chunks:
-        ways = "submit it as it was, start over with --overwrite, or choose another --output"
-    refused = (
+        choices = f"--extend adds what is new to this run; {choices}"
+    if request.in_chunks:
+        choices = "submit it unchanged, start over with --overwrite, or choose another --output"
+    problem = (
         "--extend only adds rollouts, but more than that changed"
-        if wanted.options.on_change == "extend"
-        else "the run is not what it was"
+        if request.options.on_change == "extend"
+        else "inputs or settings changed since this run started"
     )
-    return UserError(f"{refused}:\n{listed}", where=str(paths.output), next=ways)
+    return UserError(f"{problem}:\n{listed}", where=str(paths.output), next=choices)
 
 
-def remove_prepared(prepared: Prepared) -> None:
-    """Take back a new run that could not begin, so that it does not stand in the way of the next try."""
+def remove_run(prepared: PreparedRun) -> None:
+    """Remove a new run that could not start, so that it does not block the next try."""
     if prepared.is_new:
         paths = prepared.paths
         for path in (paths.materialized_inputs, paths.manifest, paths.output):

@@ -1,4 +1,4 @@
-"""Prompt templates: a row's fields put into a user (and system) message by `str.format_map`."""
+"""Prompt templates: user and system messages filled with a row's fields by `str.format_map`."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class PromptTemplate:
     def messages(self, row: JsonObject) -> list[JsonObject]:
         """The input items for a row. Raises ValueError naming the field that is missing."""
         return [
-            {"role": role, "content": _filled(text, row)}
+            {"role": role, "content": _fill(text, row)}
             for role, text in (("system", self.system), ("user", self.user))
             if text is not None
         ]
 
-    def applied(self, row: JsonObject) -> JsonObject:
-        """The row with its input made from the template; a row that has an input already is refused."""
+    def apply(self, row: JsonObject) -> JsonObject:
+        """The row with its input made from the template. Raises ValueError if it has an input already."""
         params = row.get(PARAMS) or {}
         if params.get("input"):
-            raise ValueError("the row has an input of its own; a prompt template would replace it")
+            raise ValueError("the row already has an input, which a prompt template would replace")
         return {**row, PARAMS: {**params, "input": self.messages(row)}}
 
 
@@ -46,11 +46,11 @@ def read_template(path: Path) -> PromptTemplate:
     except (OSError, yaml.YAMLError) as error:
         raise DataError(f"cannot read the prompt template: {error}", where=str(path)) from error
     if not isinstance(data, dict) or not isinstance(data.get("user"), str) or set(data) - {"user", "system"}:
-        raise DataError("a prompt template has a text `user` and, optionally, a text `system`", where=str(path))
+        raise DataError("a prompt template needs a text `user` and may have a text `system`", where=str(path))
     return PromptTemplate(data["user"], data.get("system"))
 
 
-def _filled(text: str, row: JsonObject) -> str:
+def _fill(text: str, row: JsonObject) -> str:
     try:
         return text.format_map(row)
     except KeyError as error:

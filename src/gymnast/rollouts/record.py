@@ -1,4 +1,4 @@
-"""What became of a rollout, as it stands in the run's files and as callers of the library get it."""
+"""A record: the persisted outcome of a rollout, and what callers of the library receive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Record:
 
     key: RolloutKey
     line: bytes
-    """The record as it stands in the run's file."""
+    """The line of the run's file."""
     failure_kind: str | None = None
 
     @property
@@ -28,8 +28,8 @@ class Record:
     @property
     def data(self) -> JsonObject:
         """The record's fields."""
-        found: JsonObject = orjson.loads(self.line)
-        return found
+        data: JsonObject = orjson.loads(self.line)
+        return data
 
     @property
     def reward(self) -> float | None:

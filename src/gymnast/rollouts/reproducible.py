@@ -1,7 +1,7 @@
-"""Records without what no two runs have in common: times, and ids that a server made up.
+"""Records without what differs between any two runs: times, and ids that a server generated.
 
-Asked for with `reproducible_records: true`. A policy that says the same then leaves the same bytes, wherever a rollout
-was tried. Only what Gymnast and model servers write is touched; an author's own fields stay.
+Enabled with `reproducible_records: true`. The same responses then give the same bytes, wherever a rollout ran. Only
+fields that Gymnast and model servers write are changed, never an author's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 SETTING: Final = "reproducible_records"
-_OURS: Final = ("response", MODEL_USAGE, CALL_CAPTURE, "ng_trajectory", "ng_agent_observations")
+_CHANGED_FIELDS: Final = ("response", MODEL_USAGE, CALL_CAPTURE, "ng_trajectory", "ng_agent_observations")
 _TIMES: Final = re.compile(
     r"(?:.*_)?(?:created|started|completed|ended)_at|(?:.*_)?(?:latency|ttft)(?:_.*)?_ms|seconds"
 )
@@ -25,34 +25,34 @@ _IDS: Final = frozenset({"id", "call_id", "model_call_id", "response_id", "item_
 _PREFIX: Final = re.compile(r"[A-Za-z]+[_-]")
 
 
-def reproducible(line: bytes) -> bytes:
-    """The same record with times as 0 and ids numbered in the order in which they come."""
+def make_reproducible(line: bytes) -> bytes:
+    """The same record with times set to 0 and ids numbered in order of appearance."""
     record: JsonObject = orjson.loads(line)
     names: dict[str, str] = {}
-    for key in _OURS:
+    for key in _CHANGED_FIELDS:
         if key in record:
-            record[key] = _timeless(record[key], names)
-    return orjson.dumps(_renamed(record, names) if names else record)
+            record[key] = _clear_times(record[key], names)
+    return orjson.dumps(_rename(record, names) if names else record)
 
 
-def _timeless(value: Any, names: dict[str, str]) -> Any:
+def _clear_times(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, list):
-        return [_timeless(child, names) for child in value]
+        return [_clear_times(child, names) for child in value]
     if not isinstance(value, dict):
         return value
-    found: JsonObject = {}
+    cleared: JsonObject = {}
     for key, child in value.items():
         if key in _IDS and isinstance(child, str) and child not in names:
             prefix = _PREFIX.match(child)
             names[child] = f"{prefix[0] if prefix else 'id_'}{len(names)}"
         is_time = isinstance(child, (int, float)) and _TIMES.fullmatch(key) is not None
-        found[key] = 0 if is_time else _timeless(child, names)
-    return found
+        cleared[key] = 0 if is_time else _clear_times(child, names)
+    return cleared
 
 
-def _renamed(value: Any, names: dict[str, str]) -> Any:
+def _rename(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, dict):
-        return {key: _renamed(child, names) for key, child in value.items()}
+        return {key: _rename(child, names) for key, child in value.items()}
     if isinstance(value, list):
-        return [_renamed(child, names) for child in value]
+        return [_rename(child, names) for child in value]
     return names.get(value, value) if isinstance(value, str) else value

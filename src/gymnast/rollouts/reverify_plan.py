@@ -1,4 +1,4 @@
-"""Getting a re-verification ready: what is scored again, under which name, and that nothing else is touched."""
+"""Prepares a re-verification: what is scored again, under which name, without touching anything else."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.errors import DataError, NotFoundError, UserError, suggest
-from gymnast.rollouts.changes import differences
+from gymnast.rollouts.changes import diff_values
 from gymnast.rollouts.identity import instance_settings
-from gymnast.rollouts.prepare import Prepared, adopted, gone_on, in_the_way, new_manifest
-from gymnast.rollouts.stored import StoredResponses
-from gymnast.store.keys import key_of_line
+from gymnast.rollouts.prepare import PreparedRun, adopt_run, existing_run_error, new_manifest, resume_manifest
+from gymnast.rollouts.stored_responses import StoredResponses
+from gymnast.store.atomic import atomic_output
+from gymnast.store.keys import require_key
 from gymnast.store.lines import numbered_lines
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import read_manifest, write_manifest
 from gymnast.store.paths import RunPaths
-from gymnast.store.replacing import replaced
+from gymnast.types.failure import FailureKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,19 +28,19 @@ if TYPE_CHECKING:
     from gymnast.rollouts.options import RunOptions
     from gymnast.store.manifest import Manifest
 
-JUDGE_FAILED: Final = "judge_failed"
+JUDGE_FAILED: Final = FailureKind.JUDGE_FAILED.value
 
 
 @dataclass(frozen=True, slots=True)
 class ReverifySource:
-    """The rollouts that are scored again. Where the new scores go is the output of the run's options."""
+    """The rollouts that are scored again. The new scores go to the output in the run's options."""
 
     rollouts: Path
     inputs: Path
     judge_failed_only: bool = False
     limit: int | None = None
     force: bool = False
-    """Score again even where the environment does not promise the same result."""
+    """Score again even if the environment does not guarantee the same result."""
 
     def responses(self) -> StoredResponses:
         """The responses that are scored again."""
@@ -49,83 +50,79 @@ class ReverifySource:
 
 
 def environment_of(config: Config, agent: str) -> str:
-    """The environment whose verifier scored an agent's rollouts: the agent's own, else the only one there is."""
+    """The environment whose verifier scored an agent's rollouts: the agent's own, else the only one configured."""
     instance = config.instances.get(agent)
     if instance is not None:
-        names = [ref.name for ref in instance.refs.values() if ref.kind == "resources_servers"]
+        names = instance.environments
     else:
-        names = [name for name, found in config.instances.items() if found.kind == "resources_servers"]
+        names = [name for name, server in config.instances.items() if server.kind == "resources_servers"]
     if len(names) == 1:
         return names[0]
     raise NotFoundError(
-        f"which environment scores the rollouts of '{agent}' is not clear",
-        next=suggest(agent, config.instances) or "name its config: --environment or --config",
+        f"cannot tell which environment scores the rollouts of '{agent}'",
+        next=suggest(agent, config.instances) or "name its configuration: --environment or --config",
     )
 
 
 def appends(source: ReverifySource, options: RunOptions) -> bool:
-    """Whether the new scores are added to the run itself, which only judge-failed rollouts can be."""
+    """Whether the new scores are added to the run itself; only possible for judge-failed rollouts."""
     return options.output == source.rollouts and source.judge_failed_only
 
 
 @contextmanager
-def prepared_reverify(
+def prepare_reverify(
     source: ReverifySource,
     options: RunOptions,
     stored: StoredResponses,
     agents: dict[str, int],
     instances: list[Instance],
-) -> Iterator[Prepared]:
-    """The run that the new scores go to, locked."""
+) -> Iterator[PreparedRun]:
+    """Prepare the run that the new scores go to, and hold its lock."""
     paths, is_appended = options.paths, appends(source, options)
     if not is_appended:
-        _refuse_to_touch(RunPaths(source.rollouts), source.inputs, paths)
+        _check_untouched(RunPaths(source.rollouts), source.inputs, paths)
     if not len(stored):
-        what = f"no {JUDGE_FAILED} record with a response" if source.judge_failed_only else "no record"
-        raise DataError(f"there is {what} to score again", where=str(stored.path))
+        what = f"{JUDGE_FAILED} record with a response" if source.judge_failed_only else "record"
+        raise DataError(f"no {what} to score again", where=str(stored.path))
     with RunLock(paths.lock), ExitStack() as stack:
         if is_appended:
-            manifest = gone_on(read_manifest(paths.manifest) or adopted(paths))
+            manifest = resume_manifest(read_manifest(paths.manifest) or adopt_run(paths))
         else:
-            stack.enter_context(
-                RunLock(RunPaths(source.rollouts).lock)
-            )  # a run that is still being written is not scored again
+            stack.enter_context(RunLock(RunPaths(source.rollouts).lock))  # refuses a run that is still being written
             is_resumed = options.existing == "resume" and paths.materialized_inputs.exists()
             manifest = (
-                _resumed(source, paths, instances)
-                if is_resumed
-                else _planned(source, options, stored, agents, instances)
+                _resume(source, paths, instances) if is_resumed else _plan(source, options, stored, agents, instances)
             )
         paths.done.unlink(missing_ok=True)
         write_manifest(paths.manifest, manifest)
-        yield Prepared(paths, manifest, agents, instances)
+        yield PreparedRun(paths, manifest, agents, instances)
 
 
-def _refuse_to_touch(source: RunPaths, inputs: Path, target: RunPaths) -> None:
-    theirs = {path.resolve() for path in (*source.all(), inputs)}
-    if theirs & {path.resolve() for path in target.all()}:
+def _check_untouched(source: RunPaths, inputs: Path, target: RunPaths) -> None:
+    protected = {path.resolve() for path in (*source.all(), inputs)}
+    if protected & {path.resolve() for path in target.all()}:
         raise UserError(
-            "re-verifying never overwrites the rollouts it starts from",
+            "re-verification never overwrites the rollouts it reads",
             where=str(target.output),
             next="choose another --output, or add judge-failed ones with --judge-failed-only --append",
         )
 
 
-def _planned(
+def _plan(
     source: ReverifySource,
     options: RunOptions,
     stored: StoredResponses,
     agents: dict[str, int],
     instances: list[Instance],
 ) -> Manifest:
-    """Write the inputs of what is scored again; with it, in judge-failed mode, what was scored already."""
+    """Write the inputs to score again and, in judge-failed mode, copy what is scored already."""
     paths = options.paths
     if paths.existing() and options.existing != "overwrite":
-        raise in_the_way(paths)
+        raise existing_run_error(paths)
     paths.remove()
     rows = _write_inputs(source, stored, paths)
     if not rows:
-        raise DataError("no record belongs to a row of the inputs", where=f"{stored.path} and {source.inputs}")
+        raise DataError("no record matches a row of the inputs", where=f"{stored.path} and {source.inputs}")
     if source.judge_failed_only:
         shutil.copyfile(source.rollouts, paths.output)
     return new_manifest(
@@ -139,17 +136,14 @@ def _planned(
 
 
 def _write_inputs(source: ReverifySource, stored: StoredResponses, paths: RunPaths) -> int:
-    """The rows to be scored again, and those that are scored and only copied."""
+    """Write the rows to score again, and those that are scored already and only copied."""
     scored = StoredResponses(source.rollouts) if source.judge_failed_only else None
     rows = chosen = 0
     with ExitStack() as stack:
         copied = stack.enter_context(scored) if scored is not None else ()
-        out = stack.enter_context(replaced(paths.materialized_inputs))
+        out = stack.enter_context(atomic_output(paths.materialized_inputs))
         for number, line in numbered_lines(source.inputs):
-            key = key_of_line(line)
-            if key is None:
-                where = f"{source.inputs} line {number}"
-                raise DataError("a materialized input has no task and rollout index", where=where)
+            key = require_key(line, f"{source.inputs} line {number}")
             if key.packed in copied:
                 out.write(line + b"\n")
                 rows += 1
@@ -160,22 +154,22 @@ def _write_inputs(source: ReverifySource, stored: StoredResponses, paths: RunPat
     return rows
 
 
-def _resumed(source: ReverifySource, paths: RunPaths, instances: list[Instance]) -> Manifest:
+def _resume(source: ReverifySource, paths: RunPaths, instances: list[Instance]) -> Manifest:
     old = read_manifest(paths.manifest)
     if old is None:
-        raise DataError("there is no manifest to resume from", where=str(paths.manifest), next="use --overwrite")
-    changed = differences(
+        raise DataError("no manifest to resume from", where=str(paths.manifest), next="use --overwrite")
+    changed = diff_values(
         {"source": old.source, "settings": old.settings},
         {"source": _source_of(source), "settings": _settings(source, instances)},
     )
     if changed and not source.force:
         listed = "\n".join(f"  {line}" for line in changed[:10])
         raise UserError(
-            f"the run is not what it was:\n{listed}",
+            f"inputs or settings changed since this run started:\n{listed}",
             where=str(paths.output),
-            next="--overwrite starts again, or choose another --output",
+            next="start over with --overwrite, or choose another --output",
         )
-    return gone_on(old, forced=bool(changed))
+    return resume_manifest(old, forced=bool(changed))
 
 
 def _source_of(source: ReverifySource) -> dict[str, Any]:

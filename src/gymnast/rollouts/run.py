@@ -1,26 +1,26 @@
-"""A whole collection: plan the run or check an earlier one, start its servers, run the engine, write the aggregates."""
+"""A whole collection: prepare the run, start its servers, run the engine, write the aggregate metrics."""
 
 from __future__ import annotations
 
 import time
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import orjson
 
 from gymnast.errors import DataError
 from gymnast.rollouts.aggregate import write_aggregate_metrics
-from gymnast.rollouts.attempt import Failed, failure_line
-from gymnast.rollouts.book import RunBook
+from gymnast.rollouts.attempt import Failed, make_failure_line
 from gymnast.rollouts.budget import require_prices
 from gymnast.rollouts.control import ControlServer
-from gymnast.rollouts.prepare import prepare_run, remove_prepared
+from gymnast.rollouts.control_commands import ControlCommands
+from gymnast.rollouts.prepare import prepare_run, remove_run
 from gymnast.rollouts.run_engine import run_engine
-from gymnast.rollouts.servers import connect_servers, reachable, start_servers
-from gymnast.rollouts.steering import Steering
+from gymnast.rollouts.run_store import FileRunStore
+from gymnast.rollouts.servers import connect_servers, reachable_instances, start_servers
 from gymnast.runtime.garbage import rare_garbage_collection
 from gymnast.store.lock import RunLock
-from gymnast.types.failure import BAD_ROW, FailureDetail, Stage
+from gymnast.types.failure import FailureDetail, FailureKind, Stage
 from gymnast.types.task import INPUT_LINE, ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gymnast.rollouts.observer import RunObserver, TakeSnapshot
     from gymnast.rollouts.options import RunOptions
     from gymnast.rollouts.plan import BadRow
-    from gymnast.rollouts.prepare import Prepared
+    from gymnast.rollouts.prepare import InstancesFor, PreparedRun
     from gymnast.rollouts.servers import Servers
     from gymnast.store.manifest import RunState
     from gymnast.types.events import RunFinished
@@ -40,13 +40,8 @@ if TYPE_CHECKING:
 
 
 async def collect_run(options: RunOptions, config: Config, environ: Environ, observer: RunObserver) -> RunFinished:
-    """Collect with the instances of `config`, started in this process, in workers, or where they say they live."""
-    with ExitStack() as locks:
-        locks.enter_context(RunLock(options.paths.lock))
-        prepared = prepare_run(options, config.agents, lambda names: reachable(config, names))
-        if prepared.paths.output != options.output:
-            locks.enter_context(RunLock(prepared.paths.lock))
-        observer.warn(prepared.warnings)
+    """Collect with the instances of `config`, started in this process, in workers, or running elsewhere."""
+    with _prepare(options, config.agents, lambda names: reachable_instances(config, names), observer) as prepared:
         log_dir = prepared.paths.logs
         starting = start_servers(prepared.instances, config, environ, options, observer, log_dir=log_dir)
         async with AsyncExitStack() as stack:
@@ -54,7 +49,7 @@ async def collect_run(options: RunOptions, config: Config, environ: Environ, obs
                 require_prices(options.engine.budget, prepared.instances)
                 servers = await stack.enter_async_context(starting)
             except BaseException:
-                remove_prepared(prepared)  # a new run whose servers do not start leaves nothing behind
+                remove_run(prepared)  # a new run whose servers do not start must leave nothing behind
                 raise
             return await run_prepared(prepared, servers, options, observer)
 
@@ -62,30 +57,39 @@ async def collect_run(options: RunOptions, config: Config, environ: Environ, obs
 async def collect_through_serve(
     options: RunOptions, head_url: str, token: str | None, observer: RunObserver
 ) -> RunFinished:
-    """Collect through the agents of a running serve."""
+    """Collect with the agents of a running `gymnast serve`."""
     async with connect_servers(head_url, token, options) as servers:
-        with ExitStack() as locks:
-            locks.enter_context(RunLock(options.paths.lock))
-            prepared = prepare_run(options, servers.agents, lambda _: [])
-            if prepared.paths.output != options.output:
-                locks.enter_context(RunLock(prepared.paths.lock))
-            observer.warn(prepared.warnings)
+        with _prepare(options, servers.agents, lambda _: [], observer) as prepared:
             return await run_prepared(prepared, servers, options, observer)
 
 
+@contextmanager
+def _prepare(
+    options: RunOptions, agents: list[str], instances_for: InstancesFor, observer: RunObserver
+) -> Iterator[PreparedRun]:
+    """Prepare a run and hold its lock; a fork has its own."""
+    with ExitStack() as locks:
+        locks.enter_context(RunLock(options.paths.lock))
+        prepared = prepare_run(options, agents, instances_for)
+        if prepared.paths.output != options.output:
+            locks.enter_context(RunLock(prepared.paths.lock))
+        observer.warn(prepared.warnings)
+        yield prepared
+
+
 async def run_prepared(
-    prepared: Prepared,
+    prepared: PreparedRun,
     servers: Servers,
     options: RunOptions,
     observer: RunObserver,
     *,
     verifiers: Mapping[str, str] | None = None,
 ) -> RunFinished:
-    """Work on a prepared run, with its control socket open. Its lock must be held.
+    """Run a prepared run with its control socket open. Its lock must be held.
 
     `verifiers` names, for each agent, the instance that aggregates its metrics; by default the agent itself.
     """
-    async with RunBook(
+    async with FileRunStore(
         prepared.paths,
         prepared.manifest,
         max_attempts=options.engine.retry.max_attempts,
@@ -93,18 +97,18 @@ async def run_prepared(
         only=options.only,
         take=observer.take,
     ) as store:
-        for repaired in store.notes:
-            observer.say(f"repaired: {repaired}")
-        _keep_bad_rows(prepared, store)
+        for repair in store.notes:
+            observer.say(f"repaired: {repair}")
+        _record_bad_rows(prepared, store)
         if store.counts().owed < 0:
             raise DataError(
                 "the run has records of rollouts that were never planned",
                 where=str(prepared.paths.output),
-                next="bring its files together again, or choose another --output",
+                next="restore its files, or choose another --output",
             )
 
         async def drive(engine: Engine, take_snapshot: TakeSnapshot) -> RunState:
-            async with ControlServer(prepared.paths.socket, Steering(engine, take_snapshot).handle):
+            async with ControlServer(prepared.paths.socket, ControlCommands(engine, take_snapshot).handle):
                 return await engine.run()
 
         tasks = int(prepared.manifest.plan.get("tasks") or 0)
@@ -113,27 +117,27 @@ async def run_prepared(
             finished = await run_engine(store, servers, options, observer, agents=agents, tasks=tasks, drive=drive)
     if options.aggregate and finished.scored:
         with suppress(OSError):
-            ask = verifiers or {name: name for name in agents}
-            await write_aggregate_metrics(prepared.paths, ask, prepared.instances, servers.calls)
+            aggregators = verifiers or {name: name for name in agents}
+            await write_aggregate_metrics(prepared.paths, aggregators, prepared.instances, servers.calls)
     observer.listen(finished)
     return finished
 
 
 def bad_row_records(rows: Iterable[BadRow], now: float, run_id: str) -> Iterator[tuple[RolloutKey, bytes]]:
-    """The failure record of each rollout of rows that were skipped, with its key for the account."""
+    """The failure record of each rollout of skipped rows, with its key in the store."""
     for row in rows:
-        detail = FailureDetail(BAD_ROW, Stage.PLAN, f"input line {row.line}: {row.what}", body=row.what)
-        for key in row.account_keys():
+        detail = FailureDetail(FailureKind.BAD_ROW, Stage.PLAN, f"input line {row.line}: {row.what}", body=row.what)
+        for key in row.store_keys():
             identity: JsonObject = {INPUT_LINE: row.line, TASK_INDEX: row.task, ROLLOUT_INDEX: key.rollout}
             failed = Failed(detail, 0.0, now, {INPUT_LINE: row.line})
-            yield key, failure_line(orjson.dumps(identity), failed, index=0, final=True, run_id=run_id)
+            yield key, make_failure_line(orjson.dumps(identity), failed, index=0, final=True, run_id=run_id)
 
 
-def _keep_bad_rows(prepared: Prepared, store: RunBook) -> None:
-    """Record rows that were skipped as failures, once. One that was corrected since is a failure no more."""
+def _record_bad_rows(prepared: PreparedRun, store: FileRunStore) -> None:
+    """Record skipped rows as failures, once. Rows that were fixed since are no longer failures."""
     if prepared.bad_rows is None:
         return  # as recorded
-    store.settled.forget_bad_rows({key.packed for row in prepared.bad_rows for key in row.account_keys()})
+    store.settled.forget_bad_rows({key.packed for row in prepared.bad_rows for key in row.store_keys()})
     for key, line in bad_row_records(prepared.bad_rows, time.time(), store.run_id):
         if key not in store.settled:
-            store.keep_failed(key, line, BAD_ROW, final=True)
+            store.record_failed(key, line, FailureKind.BAD_ROW.value, final=True)

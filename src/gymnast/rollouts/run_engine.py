@@ -1,4 +1,4 @@
-"""Running the engine over a store of rollouts: events, live snapshots, pressure of inference servers, how it ended."""
+"""Runs the engine over a run store: events, live snapshots, the load of inference servers, how the run ended."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.errors import UserError
 from gymnast.rollouts.engine import Engine
-from gymnast.rollouts.snapshot import Snapshot, snapshot
+from gymnast.rollouts.snapshot import Snapshot, make_snapshot
 from gymnast.store.manifest import RunState
 from gymnast.types.events import RunFinished, RunStarted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gymnast.rollouts.book import Book
-    from gymnast.rollouts.executor import Executor
     from gymnast.rollouts.observer import RunObserver, TakeSnapshot
     from gymnast.rollouts.options import RunOptions
+    from gymnast.rollouts.run_store import RunStore
+    from gymnast.rollouts.runner import AttemptRunner
     from gymnast.rollouts.servers import PollPressure, Servers
 
 _POLL_EVERY_S: Final = 2.0
 
 Drive = Callable[[Engine, "TakeSnapshot"], Awaitable[RunState]]
-"""Runs an engine to its end, with whatever has to run beside it."""
+"""Runs an engine to its end, together with whatever has to run meanwhile."""
 
 
 async def _run_alone(engine: Engine, _: TakeSnapshot) -> RunState:
@@ -34,7 +34,7 @@ async def _run_alone(engine: Engine, _: TakeSnapshot) -> RunState:
 
 
 async def run_engine(
-    store: Book,
+    store: RunStore,
     servers: Servers,
     options: RunOptions,
     observer: RunObserver,
@@ -43,18 +43,21 @@ async def run_engine(
     tasks: int = 0,
     drive: Drive = _run_alone,
 ) -> RunFinished:
-    """Work on a store until nothing is left to do, or until told to stop. How it ended is returned, not announced."""
+    """Run a store's owed rollouts until nothing is left to do or the engine is stopped.
+
+    `RunFinished` is returned, not sent to the observer.
+    """
     started = time.monotonic()
-    engine = Engine(store, servers.executor, servers.engine_options(options.engine), observer.listen, agents)
+    engine = Engine(store, servers.runner, servers.engine_options(options.engine), observer.listen, agents)
     counts = store.counts()
     observer.listen(RunStarted(counts.requested, tasks, store.name, time.time(), counts.requested - counts.owed))
 
     def take_snapshot() -> Snapshot:
-        signals = servers.executor.signals
-        return snapshot(engine, started, model_calls=signals.model_calls, rejections=signals.rejections)
+        signals = servers.runner.signals
+        return make_snapshot(engine, started, model_calls=signals.model_calls, rejections=signals.rejections)
 
     try:
-        async with _watched_pressure(engine, servers.poll_pressure):
+        async with _adjusting_to_pressure(engine, servers.poll_pressure):
             with observer.watch(engine, take_snapshot):
                 state = await drive(engine, take_snapshot)
     except BaseException:
@@ -63,23 +66,25 @@ async def run_engine(
         raise
     note = ending_note(engine, state)
     await store.save(state, note)
-    return _finished(engine, servers.executor, state, note, started)
+    return _make_finished(engine, servers.runner, state, note, started)
 
 
 def ending_note(engine: Engine, state: RunState) -> str | None:
     """Why rollouts are still owed, for a person."""
     if state is RunState.COMPLETE:
         return None
-    reasons = list(engine.prospects.reasons().values())
-    if engine.draining:
-        reasons.insert(0, engine.draining)
-    if engine.retry_budget_is_used_up:
+    reasons = list(engine.circuit_breaker.reasons().values())
+    if engine.drain_reason:
+        reasons.insert(0, engine.drain_reason)
+    if engine.is_out_of_retries:
         reasons.append("the run's budget of retries is used up")
     return "; ".join(reasons) or None
 
 
-def _finished(engine: Engine, executor: Executor, state: RunState, note: str | None, started: float) -> RunFinished:
-    counts = engine.book.counts()
+def _make_finished(
+    engine: Engine, runner: AttemptRunner, state: RunState, note: str | None, started: float
+) -> RunFinished:
+    counts = engine.store.counts()
     return RunFinished(
         requested=counts.requested,
         scored=counts.scored,
@@ -87,20 +92,20 @@ def _finished(engine: Engine, executor: Executor, state: RunState, note: str | N
         owed=counts.owed,
         state=state.value,
         seconds=time.monotonic() - started,
-        output=engine.book.name,
+        output=engine.store.name,
         attempts=counts.attempts,
         retries=counts.retries,
         note=note,
         concurrency=engine.limit.current,
-        longest_lag_s=max(engine.longest_lag_s, executor.longest_lag_s),
-        spent=engine.book.spent.usage(),
+        longest_lag_s=max(engine.longest_lag_s, runner.longest_lag_s),
+        spent=engine.store.spent.usage(),
         is_out_of_budget=engine.is_out_of_budget and counts.owed > 0,
     )
 
 
 @asynccontextmanager
-async def _watched_pressure(engine: Engine, poll: PollPressure | None) -> AsyncIterator[None]:
-    task = asyncio.create_task(_keep_polling(engine, poll)) if poll is not None else None
+async def _adjusting_to_pressure(engine: Engine, poll: PollPressure | None) -> AsyncIterator[None]:
+    task = asyncio.create_task(_poll_forever(engine, poll)) if poll is not None else None
     try:
         yield
     finally:
@@ -109,13 +114,13 @@ async def _watched_pressure(engine: Engine, poll: PollPressure | None) -> AsyncI
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def _keep_polling(engine: Engine, poll: PollPressure) -> None:
-    """Tell the concurrency limit how loaded inference servers are. Endpoints without metrics are asked once."""
+async def _poll_forever(engine: Engine, poll: PollPressure) -> None:
+    """Report the load of inference servers to the concurrency limit. Endpoints without metrics are polled only once."""
     pressure = await poll()
     if pressure is None:
         return
     while True:
         if pressure is not None:  # a busy server may be late with its metrics
-            engine.limit.feel(pressure)
+            engine.limit.adjust_to_pressure(pressure)
         await asyncio.sleep(_POLL_EVERY_S)
         pressure = await poll()

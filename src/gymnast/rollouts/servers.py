@@ -1,4 +1,4 @@
-"""The servers of a run: instances started here or in workers, or those of a running `gymnast serve`, all answering."""
+"""The servers of a run: instances started here or in workers, or those of a running `gymnast serve`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.config.secrets import Scrubber
 from gymnast.rollouts.concurrency import Pressure
-from gymnast.rollouts.executor import HereExecutor
 from gymnast.rollouts.limits import agent_limits, host_cap
 from gymnast.rollouts.reproducible import SETTING as REPRODUCIBLE
-from gymnast.rollouts.workers import WorkerPool
-from gymnast.runtime.cell import Cell, options_from, stderr_boundary
+from gymnast.rollouts.runner import LocalRunner
+from gymnast.rollouts.worker_pool import WorkerPool
+from gymnast.runtime.cell import Cell, make_cell_options, stderr_boundary
 from gymnast.runtime.probe import endpoint_urls, wait_for_endpoints
 from gymnast.runtime.remote import read_head, remote_calls
 from gymnast.types.events import InstanceDied
-from gymnast.wire.engine_metrics import read_pressure
 from gymnast.wire.http_client import HttpClient, raise_fd_limit
-from gymnast.wire.trail import Signals
+from gymnast.wire.inference_metrics import read_pressure
+from gymnast.wire.progress import Signals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from gymnast.config import Config, Environ, Instance
     from gymnast.rollouts.engine import EngineOptions
-    from gymnast.rollouts.executor import Executor
     from gymnast.rollouts.observer import RunObserver
     from gymnast.rollouts.options import RunOptions
+    from gymnast.rollouts.runner import AttemptRunner
     from gymnast.runtime.cell import CellOptions
     from gymnast.runtime.children import Child
     from gymnast.wire.calls import Calls
@@ -43,20 +43,20 @@ PollPressure = Callable[[], Awaitable[Pressure | None]]
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What attempts need, up and answering."""
+    """What attempts need, up and ready."""
 
-    executor: Executor
+    runner: AttemptRunner
     calls: Calls
     agents: list[str]
-    """That rows can name."""
+    """The agents that rows may name."""
     instances: list[Instance]
-    """That were started for the run; none where it uses a running serve."""
+    """The instances started for the run; empty if it uses a running serve."""
     poll_pressure: PollPressure | None = None
-    """Asks inference servers how loaded they are, where they publish it."""
+    """Reads the load of inference servers, where they publish it."""
     reproducible: bool = False
 
     def engine_options(self, options: EngineOptions) -> EngineOptions:
-        """The run's options with what the host and these servers allow."""
+        """The run's options with the limits of the host and of these servers."""
         limits = agent_limits(self.instances)
         return replace(options, agent_limits=limits, cap=host_cap(), reproducible=self.reproducible)
 
@@ -71,36 +71,36 @@ async def start_servers(
     *,
     log_dir: Path,
 ) -> AsyncIterator[Servers]:
-    """Start instances in this process, or in each of its workers, and wait until their endpoints answer."""
+    """Start instances in this process, or in each of its workers, and wait until their endpoints respond."""
 
     def child_died(child: Child) -> None:
-        observer.listen(InstanceDied(child.instance.name, child.process.death_note()))
+        observer.listen(InstanceDied(child.instance.name, child.process.describe_death()))
 
     def worker_died(note: str) -> None:
         observer.listen(InstanceDied(note.split(" ", 1)[0], note))
 
-    cell_options = options_from(config, environ, log_dir=log_dir, on_child_death=child_died)
+    cell_options = make_cell_options(config, environ, log_dir=log_dir, on_child_death=child_died)
     if options.token_form is not None:
         cell_options = replace(cell_options, token_form=options.token_form)
     captures = bool(config.values.get("observability_enabled"))
     timeout_s = float(config.values.get("model_endpoint_readiness_timeout_seconds", _ENDPOINT_TIMEOUT_S))
     async with AsyncExitStack() as stack:
-        cell = await stack.enter_async_context(_cell(instances, cell_options, workers=options.workers))
-        executor: Executor = HereExecutor(
+        cell = await stack.enter_async_context(_make_cell(instances, cell_options, workers=options.workers))
+        runner: AttemptRunner = LocalRunner(
             cell.calls, cell.signals, explain=cell.explain, captures=captures, tokens=cell_options.tokens_of(instances)
         )
         if options.workers:
             pool = WorkerPool(
-                options.workers, _addressed(instances, cell), cell_options, on_death=worker_died, captures=captures
+                options.workers, _add_urls(instances, cell), cell_options, on_death=worker_died, captures=captures
             )
-            executor = await stack.enter_async_context(pool)
+            runner = await stack.enter_async_context(pool)
         await wait_for_endpoints(cell.http, instances, timeout_s, observer.say)
         yield Servers(
-            executor,
+            runner,
             cell.calls,
             config.agents,
             instances,
-            poll_pressure=_poll_pressure(cell.http, instances),
+            poll_pressure=_make_poll(cell.http, instances),
             reproducible=bool(config.values.get(REPRODUCIBLE)),
         )
 
@@ -113,43 +113,43 @@ async def connect_servers(head_url: str, token: str | None, options: RunOptions)
         head = await read_head(client, head_url, token)
         boundary = stderr_boundary(Scrubber()) if options.request_debug else None
         calls = remote_calls(client, head, boundary)
-        executor = HereExecutor(calls, Signals(), tokens=head.tokens(options.token_form))
-        yield Servers(executor, calls, list(head.agents()), [])
+        runner = LocalRunner(calls, Signals(), tokens=head.tokens(options.token_form))
+        yield Servers(runner, calls, list(head.agents()), [])
 
 
-def reachable(config: Config, agents: Iterable[str]) -> list[Instance]:
-    """The instances that these agents need, themselves included."""
+def reachable_instances(config: Config, agents: Iterable[str]) -> list[Instance]:
+    """The instances that these agents need, including themselves."""
     needed: dict[str, Instance] = {}
-    waiting = list(agents)
-    while waiting:
-        name = waiting.pop()
+    pending = list(agents)
+    while pending:
+        name = pending.pop()
         if name not in needed:
             needed[name] = config.instance(name)
-            waiting += [ref.name for ref in needed[name].refs.values()]
+            pending += [ref.name for ref in needed[name].refs.values()]
     return [instance for name, instance in config.instances.items() if name in needed]
 
 
-def _cell(instances: list[Instance], options: CellOptions, *, workers: int) -> Cell:
-    """The instances of this process: all, or with workers only those that the workers share."""
+def _make_cell(instances: list[Instance], options: CellOptions, *, workers: int) -> Cell:
+    """The instances of this process: all, or, with workers, those that the workers share."""
     if not workers:
         return Cell(instances, options)
-    shared = [one for one in instances if one.implementation in _SHARED_BY_WORKERS and not one.url]
+    shared = [server for server in instances if server.implementation in _SHARED_BY_WORKERS and not server.url]
     return Cell(shared, replace(options, exposed=True))
 
 
-def _addressed(instances: list[Instance], cell: Cell) -> list[Instance]:
-    """Instances for the workers, with the URLs of those that they share."""
+def _add_urls(instances: list[Instance], cell: Cell) -> list[Instance]:
+    """Instances for the workers, with the URLs of those they share."""
     return [
         replace(instance, url=cell.addresses[instance.name].url) if instance.name in cell.addresses else instance
         for instance in instances
     ]
 
 
-def _poll_pressure(client: HttpClient, instances: Iterable[Instance]) -> PollPressure | None:
+def _make_poll(client: HttpClient, instances: Iterable[Instance]) -> PollPressure | None:
     urls = list(endpoint_urls(instances))
 
     async def poll() -> Pressure | None:
-        found = await read_pressure(client, urls)
-        return Pressure(found["waiting"], found["running"], found["kv_usage"]) if found is not None else None
+        load = await read_pressure(client, urls)
+        return Pressure(load["waiting"], load["running"], load["kv_usage"]) if load is not None else None
 
     return poll if urls else None

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 def skills_ref(folder: Path, shown: str) -> JsonObject:
     """`{path, hash, skills}` of a folder of skills (each a folder with SKILL.md)."""
     if not folder.is_dir():
-        raise DataError(f"the skills folder '{shown}' is not there", where=str(folder))
+        raise DataError(f"the skills folder '{shown}' does not exist", where=str(folder))
     digest = hashlib.sha256()
     for path in sorted(file for file in folder.rglob("*") if file.is_file()):
         digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
-    found = [_described(path) for path in sorted(folder.glob("*/SKILL.md"))]
-    return {"path": shown, "hash": digest.hexdigest()[:12], "skills": found}
+    skills = [_describe(path) for path in sorted(folder.glob("*/SKILL.md"))]
+    return {"path": shown, "hash": digest.hexdigest()[:12], "skills": skills}
 
 
-def _described(path: Path) -> JsonObject:
+def _describe(path: Path) -> JsonObject:
     """Name, description and version from the front matter."""
     text = path.read_text(encoding="utf-8", errors="replace")
     front: Any = {}

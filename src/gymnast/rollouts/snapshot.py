@@ -1,4 +1,4 @@
-"""A running collection at one moment: what `gymnast status RUN`, the live view and the metrics endpoint show."""
+"""The state of a running collection: what `gymnast status RUN`, the live view and the metrics endpoint show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gymnast.types.usage import ModelUsage
 if TYPE_CHECKING:
     from gymnast.rollouts.engine import Engine
 
-_OLDEST = 10
+_MAX_OLDEST = 10
 
 
 class InFlight(msgspec.Struct, frozen=True):
@@ -25,12 +25,12 @@ class InFlight(msgspec.Struct, frozen=True):
     stage: str
     instance: str
     seconds: float
-    """Since the attempt began."""
+    """Since the attempt started."""
     in_stage_s: float
 
 
-class AgentNumbers(msgspec.Struct, frozen=True):
-    """One agent's rollouts, of this invocation."""
+class AgentStats(msgspec.Struct, frozen=True):
+    """One agent's rollouts in this invocation."""
 
     scored: int
     mean_reward: float | None
@@ -39,7 +39,7 @@ class AgentNumbers(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """How a collection stands."""
+    """The state of a collection at one moment."""
 
     run: str
     state: str
@@ -53,11 +53,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     limit: int
     per_second: float
     eta_s: float | None
-    agents: dict[str, AgentNumbers]
+    agents: dict[str, AgentStats]
     retried: dict[str, int]
     oldest: list[InFlight]
     out_of_reach_s: dict[str, float]
-    """Agents that wait for something that is down, and for how long it has been."""
+    """Agents that wait for something that is down, and how long it has been down."""
     given_up: dict[str, str]
     loop_lag_s: float
     longest_lag_s: float
@@ -65,52 +65,52 @@ class Snapshot(msgspec.Struct, frozen=True):
     rejections: int
     seconds: float
     spent: ModelUsage = ModelUsage()
-    """What the model calls of all attempts that ended used."""
+    """What the model calls of all finished attempts used."""
 
 
-def snapshot(engine: Engine, began: float, *, model_calls: int, rejections: int) -> Snapshot:
-    """What the engine is doing right now."""
+def make_snapshot(engine: Engine, started: float, *, model_calls: int, rejections: int) -> Snapshot:
+    """The current state of an engine."""
     now = time.monotonic()
-    counts, tally = engine.book.counts(), engine.tally
-    elapsed = max(now - began, 1e-9)
+    counts, tally = engine.store.counts(), engine.tally
+    elapsed = max(now - started, 1e-9)
     rate = tally.done / elapsed
-    jobs = sorted(engine.in_flight.values(), key=lambda job: job.started)
+    items = sorted(engine.in_flight.values(), key=lambda item: item.started)
     return Snapshot(
-        run=engine.book.name,
-        state="draining" if engine.draining else "paused" if engine.paused else "running",
+        run=engine.store.name,
+        state="draining" if engine.drain_reason else "paused" if engine.is_paused else "running",
         requested=counts.requested,
         scored=counts.scored,
         failed=counts.failed,
         owed=counts.owed,
-        in_flight=len(jobs),
+        in_flight=len(items),
         waiting_retries=engine.waiting_retries(),
-        stages=dict(Counter(job.trail.stage.value for job in jobs)),
+        stages=dict(Counter(item.progress.stage.value for item in items)),
         limit=engine.limit.current,
         per_second=rate,
         eta_s=counts.owed / rate if rate > 0 else None,
         agents={
-            name: AgentNumbers(agent.scored, agent.mean_reward, agent.failed.total(), agent.retried.total())
+            name: AgentStats(agent.scored, agent.mean_reward, agent.failed.total(), agent.retried.total())
             for name, agent in sorted(tally.agents.items())
         },
         retried=dict(sum((agent.retried for agent in tally.agents.values()), Counter())),
         oldest=[
             InFlight(
-                str(job.key),
-                job.agent,
-                job.attempts,
-                job.trail.stage.value,
-                job.trail.instance,
-                now - job.started,
-                now - job.trail.since,
+                str(item.key),
+                item.agent,
+                item.attempts,
+                item.progress.stage.value,
+                item.progress.instance,
+                now - item.started,
+                now - item.progress.since,
             )
-            for job in jobs[:_OLDEST]
+            for item in items[:_MAX_OLDEST]
         ],
-        out_of_reach_s=engine.prospects.paused(now),
-        given_up=engine.prospects.reasons(),
+        out_of_reach_s=engine.circuit_breaker.open_for_s(now),
+        given_up=engine.circuit_breaker.reasons(),
         loop_lag_s=engine.loop_lag_s,
         longest_lag_s=engine.longest_lag_s,
         model_calls=model_calls,
         rejections=rejections,
         seconds=elapsed,
-        spent=engine.book.spent.usage(),
+        spent=engine.store.spent.usage(),
     )

@@ -1,4 +1,4 @@
-"""The datasets that a configuration names, as one file of tasks: each row says which agent runs it."""
+"""The datasets of a configuration as one file of tasks, in which each row names its agent."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import orjson
 from gymnast.config.datasets import TYPES
 from gymnast.errors import DataError, NotFoundError, suggest
 from gymnast.rollouts.prompt import read_template
+from gymnast.store.atomic import atomic_output
 from gymnast.store.lines import numbered_lines
-from gymnast.store.replacing import replaced
 from gymnast.types.task import AGENT_REF
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def write_split(config: Config, split: str, target: Path) -> Path:
-    """The rows of every dataset of this type, in the order of the configuration; a dataset's repeats repeat them."""
+    """Write the rows of every dataset of this type, in the order of the configuration, repeated as it says."""
     if split not in TYPES:
-        raise NotFoundError(f"'{split}' is no split", next=suggest(split, TYPES))
+        raise NotFoundError(f"unknown split '{split}'", next=suggest(split, TYPES))
     chosen = [
         (instance, dataset)
         for instance in config.instances.values()
@@ -31,11 +31,13 @@ def write_split(config: Config, split: str, target: Path) -> Path:
         if dataset["type"] == split
     ]
     if not chosen:
-        named = sorted({str(dataset["type"]) for one in config.instances.values() for dataset in one.datasets})
-        raise NotFoundError(
-            f"no dataset of type '{split}' is configured", next=f"there is: {', '.join(named) or 'none'}"
+        types = sorted(
+            {str(dataset["type"]) for instance in config.instances.values() for dataset in instance.datasets}
         )
-    with replaced(target) as out:
+        raise NotFoundError(
+            f"no dataset of type '{split}' is configured", next=f"available: {', '.join(types) or 'none'}"
+        )
+    with atomic_output(target) as out:
         for instance, dataset in chosen:
             for line in _rows(config, instance, dataset):
                 out.write(line)
@@ -48,24 +50,22 @@ def _rows(config: Config, instance: Instance, dataset: Mapping[str, Any]) -> Ite
     for number, line in numbered_lines(path):
         try:
             row = orjson.loads(line)
-            row = prompt.applied(row) if prompt is not None else row
+            row = prompt.apply(row) if prompt is not None else row
         except ValueError as error:
-            raise DataError(
-                f"a row of dataset '{dataset['name']}' is bad: {error}", where=f"{path} line {number}"
-            ) from None
+            raise DataError(f"bad row in dataset '{dataset['name']}': {error}", where=f"{path} line {number}") from None
         routed = {**row, AGENT_REF: {"type": "responses_api_agents", "name": instance.name}}
         for _ in range(int(dataset.get("num_repeats") or 1)):
             yield orjson.dumps(routed) + b"\n"
 
 
 def _file(config: Config, dataset: Mapping[str, Any]) -> Path:
-    found = config.roots.find(dataset["jsonl_fpath"])
-    if found is not None:
-        return found
+    path = config.roots.find(dataset["jsonl_fpath"])
+    if path is not None:
+        return path
     origin = dataset.get("source") or dataset.get("huggingface_identifier") or dataset.get("gitlab_identifier")
     script = dataset.get("prepare_script")
     raise NotFoundError(
-        f"dataset '{dataset['name']}' is not there: {dataset['jsonl_fpath']}",
-        where=config.roots.searched(dataset["jsonl_fpath"]),
+        f"dataset '{dataset['name']}' does not exist: {dataset['jsonl_fpath']}",
+        where=config.roots.describe_search(dataset["jsonl_fpath"]),
         next=f"run {script}" if script else f"fetch it from {origin}" if origin else None,
     )

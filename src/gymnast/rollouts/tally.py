@@ -1,4 +1,4 @@
-"""Running numbers of a run, per agent and in all: what the progress line and the summary table show."""
+"""Running totals of a run, per agent and overall: what the progress line and the summary table show."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class AgentTally:
     seconds: float = 0.0
     output_tokens: int = 0
     failed: Counter[str] = field(default_factory=Counter)
-    """Failed for good, by kind."""
+    """Permanently failed, by kind."""
     retried: Counter[str] = field(default_factory=Counter)
-    """Failed attempts that will be tried again, by kind."""
+    """Failed attempts that will be retried, by kind."""
 
     @property
     def mean_reward(self) -> float | None:
@@ -36,7 +36,7 @@ class Tally:
 
     agents: dict[str, AgentTally] = field(default_factory=dict)
 
-    def take(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Count an event."""
         if isinstance(event, RolloutScored):
             agent = self.agents.setdefault(event.agent, AgentTally())

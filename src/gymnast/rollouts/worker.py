@@ -1,4 +1,4 @@
-"""The main program of a worker process: a cell of its own, attempts on request, an end when the engine ends."""
+"""The main program of a worker process: runs a cell, makes attempts on request, exits with the engine."""
 
 from __future__ import annotations
 
@@ -14,83 +14,85 @@ from pathlib import Path
 from typing import Final
 
 from gymnast.errors import UserError
-from gymnast.rollouts.executor import HereExecutor, Job
+from gymnast.rollouts.runner import LocalRunner, WorkItem
 from gymnast.rollouts.worker_messages import (
-    Abandon,
-    Beat,
-    Begin,
-    CannotStart,
-    Done,
-    End,
+    AttemptDone,
+    CancelAttempt,
+    Heartbeat,
+    MakeAttempt,
+    StartFailed,
+    StartWorker,
+    StopWorker,
     ToEngine,
-    Up,
-    Work,
-    frame,
+    WorkerReady,
+    encode_frame,
     read_frame,
-    to_worker,
+    worker_decoder,
 )
 from gymnast.runtime.cell import Cell, CellOptions
-from gymnast.runtime.control import CONTROL_FD_FLAG, instance_from
+from gymnast.runtime.control import CONTROL_FD_FLAG, parse_instance
 from gymnast.runtime.garbage import rare_garbage_collection
 from gymnast.runtime.listener import loop_factory
-from gymnast.runtime.spawn import end_with_parent
+from gymnast.runtime.spawn import die_with_parent
 from gymnast.types.task import RolloutKey
-from gymnast.wire.in_flight import frames_of
+from gymnast.wire.in_flight import coroutine_frames
 
-_BEAT_S: Final = 0.25
-_STANDING_S: Final = 1.0
-_MOST_STANDING: Final = 20
+_HEARTBEAT_S: Final = 0.25
+_STUCK_AFTER_S: Final = 1.0
+_MAX_STUCK: Final = 20
 
 
 def main() -> None:
-    """Be a worker of the engine at the other end of the control socket."""
+    """Run a worker for the engine at the other end of the control socket."""
     parser = argparse.ArgumentParser()
     parser.add_argument(CONTROL_FD_FLAG, type=int, required=True)
     sock = socket.socket(fileno=parser.parse_args().control_fd)
-    end_with_parent()
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: None)  # schedulers signal every process; the engine decides when we end
+    signal.signal(
+        signal.SIGTERM, lambda *_: None
+    )  # schedulers signal every process; the engine decides when workers exit
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_work(sock))
-    _end_group()
+        runner.run(_run_worker(sock))
+    _kill_group()
 
 
-async def _work(sock: socket.socket) -> None:
+async def _run_worker(sock: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 24)
     first = await read_frame(reader)
-    begin = to_worker.decode(first) if first is not None else None
-    if not isinstance(begin, Begin):
+    start_message = worker_decoder.decode(first) if first is not None else None
+    if not isinstance(start_message, StartWorker):
         return
     options = CellOptions(
-        log_dir=Path(begin.log_dir),
-        cache_dir=Path(begin.cache_dir),
-        request_debug=begin.request_debug,
-        strict_settings=begin.strict_settings,
-        token_form=begin.token_form,
-        config=begin.config,
+        log_dir=Path(start_message.log_dir),
+        cache_dir=Path(start_message.cache_dir),
+        request_debug=start_message.request_debug,
+        strict_settings=start_message.strict_settings,
+        token_form=start_message.token_form,
+        config=start_message.config,
     )
-    cell = Cell([instance_from(data) for data in begin.instances], options)
+    cell = Cell([parse_instance(data) for data in start_message.instances], options)
     try:
         await cell.__aenter__()
     except UserError as error:
-        writer.write(frame(CannotStart(error.what, error.where, error.next)))
+        writer.write(encode_frame(StartFailed(error.what, error.where, error.next)))
         await writer.drain()
         return
     try:
         with rare_garbage_collection():
-            await _Worker(cell, reader, writer, captures=begin.captures).run()
+            await _Worker(cell, reader, writer, captures=start_message.captures).run()
     finally:
         await cell.__aexit__(None, None, None)
 
 
 class _Worker:
-    """Makes the attempts it is sent."""
+    """Makes the attempts that the engine sends."""
 
     def __init__(
         self, cell: Cell, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, captures: bool
     ) -> None:
-        self._executor = HereExecutor(
+        self._runner = LocalRunner(
             cell.calls,
             cell.signals,
             explain=cell.explain,
@@ -100,67 +102,70 @@ class _Worker:
         self._cell = cell
         self._reader = reader
         self._writer = writer
-        self._tasks: dict[int, tuple[asyncio.Task[None], Job]] = {}
+        self._tasks: dict[int, tuple[asyncio.Task[None], WorkItem]] = {}
         self._latency_s = 0.0
         self._lag_s = 0.0
-        self._told_at = 0.0
+        self._reported_stuck_at = 0.0
         cell.signals.listeners.append(self._note_rejection)
 
     async def run(self) -> None:
-        self._send(Up())
-        beating = asyncio.create_task(self._beat_for_ever())
+        self._send(WorkerReady())
+        heartbeats = asyncio.create_task(self._send_heartbeats())
         while (data := await read_frame(self._reader)) is not None:
-            message = to_worker.decode(data)
-            if isinstance(message, Work):
-                job = Job(RolloutKey(0, message.number), message.line, "", message.attempts)
-                self._tasks[message.number] = (asyncio.create_task(self._one(message, job)), job)
-            elif isinstance(message, Abandon):
-                found = self._tasks.get(message.number)
-                if found is not None:
-                    found[0].cancel()
-            elif isinstance(message, End):
+            message = worker_decoder.decode(data)
+            if isinstance(message, MakeAttempt):
+                item = WorkItem(RolloutKey(0, message.number), message.line, "", message.attempts)
+                self._tasks[message.number] = (asyncio.create_task(self._run_attempt(message, item)), item)
+            elif isinstance(message, CancelAttempt):
+                entry = self._tasks.get(message.number)
+                if entry is not None:
+                    entry[0].cancel()
+            elif isinstance(message, StopWorker):
                 break
-        beating.cancel()
+        heartbeats.cancel()
         for task, _ in self._tasks.values():
             task.cancel()
-        await asyncio.gather(beating, *(task for task, _ in self._tasks.values()), return_exceptions=True)
+        await asyncio.gather(heartbeats, *(task for task, _ in self._tasks.values()), return_exceptions=True)
 
-    async def _one(self, work: Work, job: Job) -> None:
+    async def _run_attempt(self, work: MakeAttempt, item: WorkItem) -> None:
         try:
-            outcome = await self._executor.attempt(job, work.timeout_s)
-            self._send(Done(work.number, outcome))
+            outcome = await self._runner.attempt(item, work.timeout_s)
+            self._send(AttemptDone(work.number, outcome))
         finally:
             self._tasks.pop(work.number, None)
 
     def _send(self, message: ToEngine) -> None:
-        self._writer.write(frame(message))
+        self._writer.write(encode_frame(message))
 
     def _note_rejection(self, latency_s: float) -> None:
         self._latency_s = latency_s
 
-    async def _beat_for_ever(self) -> None:
+    async def _send_heartbeats(self) -> None:
         signals = self._cell.signals
         while True:
             before = time.monotonic()
-            await asyncio.sleep(_BEAT_S)
-            self._lag_s = max(0.0, time.monotonic() - before - _BEAT_S)
-            places = {number: (job.trail.stage.value, job.trail.instance) for number, (_, job) in self._tasks.items()}
-            standing = self._standing(time.monotonic())
-            self._send(Beat(places, signals.model_calls, signals.rejections, self._latency_s, self._lag_s, standing))
+            await asyncio.sleep(_HEARTBEAT_S)
+            self._lag_s = max(0.0, time.monotonic() - before - _HEARTBEAT_S)
+            stages = {
+                number: (item.progress.stage.value, item.progress.instance) for number, (_, item) in self._tasks.items()
+            }
+            stuck = self._find_stuck(time.monotonic())
+            self._send(Heartbeat(stages, signals.model_calls, signals.rejections, self._latency_s, self._lag_s, stuck))
 
-    def _standing(self, now: float) -> dict[int, tuple[str, list[str]]]:
-        """Where attempts stand in the code that have not moved for a while, each told about now and then."""
-        if now < self._told_at + _STANDING_S:
+    def _find_stuck(self, now: float) -> dict[int, tuple[str, list[str]]]:
+        """The endpoints and stacks of attempts that have not moved for a while; empty between two reports."""
+        if now < self._reported_stuck_at + _STUCK_AFTER_S:
             return {}
-        self._told_at = now
-        still = [entry for entry in self._tasks.items() if entry[1][1].trail.since < now - _STANDING_S]
+        self._reported_stuck_at = now
+        stuck = [entry for entry in self._tasks.items() if entry[1][1].progress.since < now - _STUCK_AFTER_S]
         return {
-            number: (job.trail.endpoint, frames_of(task.get_coro())) for number, (task, job) in still[:_MOST_STANDING]
+            number: (item.progress.endpoint, coroutine_frames(task.get_coro()))
+            for number, (task, item) in stuck[:_MAX_STUCK]
         }
 
 
-def _end_group() -> None:
-    """Nothing that was started here lives on."""
+def _kill_group() -> None:
+    """Kill everything this process started."""
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""What the engine and its worker processes say to each other: length-prefixed MessagePack over a private socket."""
+"""The messages between the engine and its worker processes: length-prefixed MessagePack over a private socket."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gymnast.types.tokens import TokenForm
 _LENGTH: Final = struct.Struct("!I")
 
 
-class Begin(msgspec.Struct, frozen=True, tag="begin"):
-    """To a worker: the instances to host and how."""
+class StartWorker(msgspec.Struct, frozen=True, tag="begin"):
+    """To a worker: the instances to run, and how."""
 
     instances: list[dict[str, Any]]
     log_dir: str
@@ -26,10 +26,10 @@ class Begin(msgspec.Struct, frozen=True, tag="begin"):
     """List every model call in the records."""
     token_form: TokenForm = "ledger"
     config: dict[str, Any] = {}
-    """The whole configuration, for guests."""
+    """The whole configuration, for hosted servers."""
 
 
-class Work(msgspec.Struct, frozen=True, tag="work"):
+class MakeAttempt(msgspec.Struct, frozen=True, tag="work"):
     """To a worker: make an attempt."""
 
     number: int
@@ -38,21 +38,21 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
     timeout_s: float
 
 
-class Abandon(msgspec.Struct, frozen=True, tag="abandon"):
-    """To a worker: give an attempt up."""
+class CancelAttempt(msgspec.Struct, frozen=True, tag="abandon"):
+    """To a worker: cancel an attempt."""
 
     number: int
 
 
-class End(msgspec.Struct, frozen=True, tag="end"):
-    """To a worker: finish."""
+class StopWorker(msgspec.Struct, frozen=True, tag="end"):
+    """To a worker: exit."""
 
 
-class Up(msgspec.Struct, frozen=True, tag="up"):
+class WorkerReady(msgspec.Struct, frozen=True, tag="up"):
     """From a worker: ready for work."""
 
 
-class CannotStart(msgspec.Struct, frozen=True, tag="cannot_start"):
+class StartFailed(msgspec.Struct, frozen=True, tag="cannot_start"):
     """From a worker: its instances cannot be started."""
 
     what: str
@@ -60,35 +60,35 @@ class CannotStart(msgspec.Struct, frozen=True, tag="cannot_start"):
     next: str | None = None
 
 
-class Done(msgspec.Struct, frozen=True, tag="done"):
-    """From a worker: what became of an attempt."""
+class AttemptDone(msgspec.Struct, frozen=True, tag="done"):
+    """From a worker: the outcome of an attempt."""
 
     number: int
     outcome: Outcome
 
 
-class Beat(msgspec.Struct, frozen=True, tag="beat"):
-    """From a worker, several times a second: where its attempts are, and what its endpoints said."""
+class Heartbeat(msgspec.Struct, frozen=True, tag="beat"):
+    """From a worker, several times a second: the stages of its attempts, and counts of its model calls."""
 
-    places: dict[int, tuple[str, str]]
+    stages: dict[int, tuple[str, str]]
     model_calls: int
     rejections: int
     rejection_latency_s: float
     lag_s: float
-    standing: dict[int, tuple[str, list[str]]] = {}
-    """Of attempts that have not moved for a while: the endpoint they wait for, and their stack."""
+    stuck: dict[int, tuple[str, list[str]]] = {}
+    """Attempts that have not moved for a while: the endpoint they wait for, and their stack."""
 
 
-ToWorker = Begin | Work | Abandon | End
-ToEngine = Up | CannotStart | Done | Beat
+ToWorker = StartWorker | MakeAttempt | CancelAttempt | StopWorker
+ToEngine = WorkerReady | StartFailed | AttemptDone | Heartbeat
 
 _encoder = msgspec.msgpack.Encoder()
-to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
-to_engine: Final = msgspec.msgpack.Decoder(ToEngine)
+worker_decoder: Final = msgspec.msgpack.Decoder(ToWorker)
+engine_decoder: Final = msgspec.msgpack.Decoder(ToEngine)
 
 
-def frame(message: ToWorker | ToEngine) -> bytes:
-    """A message with its length in front."""
+def encode_frame(message: ToWorker | ToEngine) -> bytes:
+    """A message, prefixed with its length."""
     data = _encoder.encode(message)
     return _LENGTH.pack(len(data)) + data
 

@@ -1,1 +1,1 @@
-"""Where instances live: in this process, in a child process, or at a URL; the head server; supervision."""
+"""Runs instances in this process, in child processes or at URLs; the head server; supervision."""

@@ -1,7 +1,10 @@
-"""A cell: the instances of one process, started together, stopped together, callable by name.
+"""A cell: one process with instances, started and stopped together and called by name.
 
-Each instance lives here, in a child process, or at a URL; callers see no difference. Instances of this cell are put on
-ports only where somebody outside needs them: a child process, or the clients of `gymnast serve`.
+Each instance runs in this process, in a child process, or at a URL; callers see no difference. Invariants: every wrong
+setting is reported before anything starts; every resource is on one exit stack, closed in reverse order of starting; an
+instance has a transport in `calls` once it is ready. Instances of this process listen on ports only if something
+outside needs them: a child process, a hosted server, or clients of `gymnast serve`. Startup: bind ports, launch
+children (which report their ports), start local instances, then send the children all addresses.
 """
 
 from __future__ import annotations
@@ -20,24 +23,25 @@ import msgspec
 from gymnast.config.secrets import Scrubber
 from gymnast.errors import ConfigError, StartError, UserError
 from gymnast.runtime.children import Child
-from gymnast.runtime.control import Launch, instance_data
-from gymnast.runtime.guests import is_guest_class, transport_of, with_addresses
+from gymnast.runtime.control import ChildSpec, encode_instance
+from gymnast.runtime.hosted_servers import is_hostable, transport_of, with_addresses
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.loader import check_settings, is_server_class, load_entry, make_server
 from gymnast.runtime.logs import InstanceLogs, log_folder
-from gymnast.runtime.loop_watch import LoopWatch, log_blocked
-from gymnast.runtime.ports import advertised, bind
-from gymnast.runtime.venvs import unmet
-from gymnast.types.tokens import TokenForm, TokenKeeping
-from gymnast.wire.asgi import Guarded, ServerApp
+from gymnast.runtime.loop_monitor import LoopMonitor, log_blocked
+from gymnast.runtime.ports import advertised_host, bind_socket
+from gymnast.runtime.venvs import unmet_requirements
+from gymnast.types.failure import FailureKind
+from gymnast.types.tokens import TokenForm, TokenOptions
+from gymnast.wire.asgi import AccessGuard, ServerApp
 from gymnast.wire.boundary import BoundaryLog
 from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.http_client import HttpClient, raise_fd_limit
 from gymnast.wire.http_connection import TransportError
-from gymnast.wire.in_flight import Watched
-from gymnast.wire.server import Surroundings
-from gymnast.wire.trail import Signals
-from gymnast.wire.transports import AsgiLifespan, Http, InMemoryAsgi, InProcess
+from gymnast.wire.in_flight import InFlightTracker
+from gymnast.wire.progress import Signals
+from gymnast.wire.server import ServerContext
+from gymnast.wire.transports import AsgiLifespan, AsgiTransport, HttpTransport, InProcessTransport
 
 if TYPE_CHECKING:
     import socket
@@ -45,43 +49,43 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gymnast.config import Config, Environ, Instance
-    from gymnast.runtime.guests import GuestClass
+    from gymnast.runtime.hosted_servers import HostableClass
     from gymnast.types.failure import FailureDetail
     from gymnast.wire.asgi import AsgiApp
 
 
 @dataclass(frozen=True, slots=True)
 class CellOptions:
-    """How a cell is run."""
+    """How to run a cell."""
 
     host: str = "127.0.0.1"
     token: str | None = None
     exposed: bool = False
     """Put every instance of this process on a port."""
     log_dir: Path | None = None
-    """Where instances log; None leaves logging as it is."""
+    """Directory of instance logs; None leaves logging unchanged."""
     cache_dir: Path = Path(".cache")
     request_debug: bool = False
     strict_settings: bool = True
-    """Settings that a server does not know are errors."""
+    """Whether unknown settings of a server are errors."""
     scrubber: Scrubber = field(default_factory=Scrubber)
     max_connections: int | None = None
     max_connections_per_host: int | None = None
     on_child_death: Callable[[Child], None] | None = None
     token_form: TokenForm = "ledger"
-    """How records hold the tokens of their model calls."""
+    """How records store the tokens of their model calls."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """The whole configuration, for guests, which may ask for any of it."""
+    """The whole configuration, for hosted servers, which may read any of it."""
 
-    def tokens_of(self, instances: Iterable[Instance]) -> TokenKeeping:
-        """Whose tokens are kept when a rollout ends, and how."""
+    def tokens_of(self, instances: Iterable[Instance]) -> TokenOptions:
+        """Which models' tokens are kept when a rollout ends, and how."""
         models = [instance for instance in instances if instance.kind == "responses_api_models"]
-        told = (model.name for model in models if model.settings.get("return_token_id_information") is True)
-        return TokenKeeping(tuple(told), self.token_form)
+        names = (model.name for model in models if model.settings.get("return_token_id_information") is True)
+        return TokenOptions(tuple(names), self.token_form)
 
 
-def options_from(config: Config, environ: Environ, **more: Any) -> CellOptions:
-    """How a configuration says its cell is to be run."""
+def make_cell_options(config: Config, environ: Environ, **more: Any) -> CellOptions:
+    """The cell options of a configuration."""
     values = config.values
     return CellOptions(
         cache_dir=environ.cache_dir,
@@ -90,25 +94,26 @@ def options_from(config: Config, environ: Environ, **more: Any) -> CellOptions:
         scrubber=config.scrubber,
         max_connections=values.get("global_aiohttp_connector_limit"),
         max_connections_per_host=values.get("global_aiohttp_connector_limit_per_host"),
-        token_form=token_form_of(config),
+        token_form=read_token_form(config),
         config=values,
         **more,
     )
 
 
-def token_form_of(config: Config, default: TokenForm = "ledger") -> TokenForm:
-    """How a configuration says records hold tokens."""
+def read_token_form(config: Config, default: TokenForm = "ledger") -> TokenForm:
+    """The configured `token_form`: how records store tokens."""
     form = config.values.get("token_form", default)
     if form not in {"ledger", "items"}:
         raise UserError(
-            f"token_form is {form!r}", next="choose 'ledger' (linear in tokens) or 'items' (whole prompts on items)"
+            f"invalid token_form {form!r}",
+            next="choose 'ledger' (linear in tokens) or 'items' (whole prompts on items)",
         )
     return cast("TokenForm", form)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an instance can be reached from outside."""
+    """Where an instance is reached from outside."""
 
     host: str
     port: int
@@ -130,7 +135,7 @@ class Cell:
         peers: Mapping[str, str] | None = None,
         sockets: Mapping[str, socket.socket] | None = None,
     ) -> None:
-        self.instances = [placed(instance) for instance in instances]
+        self.instances = [resolve_placement(instance) for instance in instances]
         self.options = options
         self.addresses: dict[str, Address] = {}
         self.children: dict[str, Child] = {}
@@ -156,7 +161,7 @@ class Cell:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for listener in self._listeners:
-            listener.begin_to_close()
+            listener.start_closing()
         await self._stack.aclose()
 
     async def _start(self) -> None:
@@ -167,28 +172,27 @@ class Cell:
         if options.log_dir is not None:
             self._stack.enter_context(InstanceLogs([instance.name for instance in self.instances], options.log_dir))
         for name, url in self._peers.items():
-            self._transports[name] = Http(url, self.http, token=options.token)
+            self._transports[name] = HttpTransport(url, self.http, token=options.token)
         in_children = [instance for instance in self.instances if instance.runs_in in {"child", "venv"}]
-        here = [instance for instance in self.instances if instance not in in_children and instance.url is None]
-        self._refuse_bad_settings(here)
+        local = [instance for instance in self.instances if instance not in in_children and instance.url is None]
+        self._check_settings(local)
         for instance in self.instances:
-            if instance.url is not None:  # somebody else's: our token is not for it
-                self._transports[instance.name] = Http(instance.url, self.http)
-        guests = any(is_guest_class(load_entry(instance)) for instance in here)
-        expose = options.exposed or bool(in_children) or guests
-        if expose:
-            self._bind(here)
+            if instance.url is not None:  # not ours: do not send it our token
+                self._transports[instance.name] = HttpTransport(instance.url, self.http)
+        has_hosted = any(is_hostable(load_entry(instance)) for instance in local)
+        if options.exposed or in_children or has_hosted:
+            self._bind(local)
         await self._launch_children(in_children)
-        surroundings = Surroundings(
+        context = ServerContext(
             self.calls, self.http, self._boundary, self.signals, options.log_dir, self._addressed_config()
         )
-        for instance in here:
-            await self._host(instance, surroundings)
-        await self._introduce_children()
-        self._stack.enter_context(LoopWatch(partial(log_blocked, here)))
+        for instance in local:
+            await self._start_local(instance, context)
+        await self._connect_children()
+        self._stack.enter_context(LoopMonitor(partial(log_blocked, local)))
 
-    def _refuse_bad_settings(self, instances: Iterable[Instance]) -> None:
-        """All wrong settings of all instances at once, before any is started."""
+    def _check_settings(self, instances: Iterable[Instance]) -> None:
+        """Report all wrong settings of all instances together, before any of them starts."""
         if self.options.strict_settings:
             problems = [problem for instance in instances for problem in check_settings(instance)]
             if problems:
@@ -197,36 +201,36 @@ class Cell:
     # --- instances in this process -----------------------------------------------------------------------------------
 
     def _bind(self, instances: Iterable[Instance]) -> None:
-        """Take ports for instances of this process, before anybody is told of them."""
+        """Bind ports for instances of this process, before their addresses are published."""
         for instance in instances:
             sock = self._sockets.get(instance.name)
             if sock is None:
-                way_on = f"choose another `port` for '{instance.name}', or none to take a free one"
+                hint = f"choose another `port` for '{instance.name}', or none to use a free one"
                 host, port = instance.host or self.options.host, instance.port or 0
-                sock = self._sockets[instance.name] = bind(host, port, what=instance.name, way_on=way_on)
+                sock = self._sockets[instance.name] = bind_socket(host, port, what=instance.name, hint=hint)
                 self._stack.callback(sock.close)
             host, port = sock.getsockname()[:2]
-            self.addresses[instance.name] = Address(advertised(host), port, os.getpid())
+            self.addresses[instance.name] = Address(advertised_host(host), port, os.getpid())
 
     def _addressed_config(self) -> Mapping[str, Any]:
         return with_addresses(self.options.config, self._urls())
 
     def _urls(self) -> dict[str, str]:
-        """Where every instance can be reached from outside, as far as it can."""
+        """The URLs of all instances that can be reached from outside."""
         urls = {name: address.url for name, address in self.addresses.items()} | self._peers
         return urls | {instance.name: instance.url for instance in self.instances if instance.url is not None}
 
-    async def _host(self, instance: Instance, surroundings: Surroundings) -> None:
+    async def _start_local(self, instance: Instance, context: ServerContext) -> None:
         entry = load_entry(instance)
         app: AsgiApp
         if is_server_class(entry):
-            server = make_server(entry, instance, surroundings, strict=self.options.strict_settings)
+            server = make_server(entry, instance, context, strict=self.options.strict_settings)
             await server.start()
             self._stack.push_async_callback(server.stop)
-            self._transports[instance.name] = InProcess(server)
+            self._transports[instance.name] = InProcessTransport(server)
             app = ServerApp(server)
-        elif is_guest_class(entry):
-            app = await self._host_guest(entry, instance, surroundings)
+        elif is_hostable(entry):
+            app = await self._start_hosted(entry, instance, context)
         else:
             app = entry
             lifespan = AsgiLifespan(app)
@@ -235,31 +239,31 @@ class Cell:
             except TransportError as error:
                 raise StartError(f"{instance.name}: {error}") from error
             self._stack.push_async_callback(lifespan.stop)
-            self._transports[instance.name] = InMemoryAsgi(app)
+            self._transports[instance.name] = AsgiTransport(app)
         sock = self._sockets.get(instance.name)
         if sock is not None:
-            guarded = Guarded(Watched(app, instance.name), self.options.token)
+            guarded = AccessGuard(InFlightTracker(app, instance.name), self.options.token)
             listener = await self._stack.enter_async_context(Listener(guarded, sock))
             self._listeners.append(listener)
-            self.addresses[instance.name] = Address(advertised(listener.host), listener.port, os.getpid())
+            self.addresses[instance.name] = Address(advertised_host(listener.host), listener.port, os.getpid())
 
-    async def _host_guest(self, entry: GuestClass, instance: Instance, surroundings: Surroundings) -> AsgiApp:
+    async def _start_hosted(self, entry: HostableClass, instance: Instance, context: ServerContext) -> AsgiApp:
         try:
-            guest = entry.gymnast_guest(instance, surroundings)
+            hosted = entry.gymnast_hosted(instance, context)
         except UserError:
             raise
         except Exception as error:
-            text = f"{instance.name} could not be made: {type(error).__name__}: {error}"
+            text = f"{instance.name} could not be created: {type(error).__name__}: {error}"
             raise StartError(text, where=f"{instance.directory}/{instance.entrypoint}") from error
-        await guest.start()
-        self._stack.push_async_callback(guest.stop)
-        self._transports[instance.name] = transport_of(guest)
-        return guest.app
+        await hosted.start()
+        self._stack.push_async_callback(hosted.stop)
+        self._transports[instance.name] = transport_of(hosted)
+        return hosted.app
 
     # --- instances in child processes --------------------------------------------------------------------------------
 
     async def _launch_children(self, instances: Sequence[Instance]) -> None:
-        """Start the processes, which take their ports."""
+        """Start the processes, which bind their ports."""
         if not instances:
             return
         folder = self.options.log_dir or self._stack.enter_context(log_folder())
@@ -272,28 +276,28 @@ class Cell:
             for child in self.children.values():
                 group.create_task(self._launch(child))
 
-    async def _introduce_children(self) -> None:
-        """Tell them where everybody is, and wait until they serve."""
+    async def _connect_children(self) -> None:
+        """Send the children the addresses of all instances, and wait until they serve."""
         urls = self._urls()
         async with _all_or_first_error() as group:
             for child in self.children.values():
-                group.create_task(child.introduce(urls))
+                group.create_task(child.connect(urls))
 
     async def _launch(self, child: Child) -> None:
         instance = child.instance
         host = instance.host or self.options.host
-        port = await child.launch(launch_of(instance, host, self.options), self.options.cache_dir)
+        port = await child.launch(make_child_spec(instance, host, self.options), self.options.cache_dir)
         assert child.pid is not None
-        address = Address(advertised(host), port, child.pid)
+        address = Address(advertised_host(host), port, child.pid)
         self.addresses[instance.name] = address
-        self._transports[instance.name] = Http(address.url, self.http, token=self.options.token)
+        self._transports[instance.name] = HttpTransport(address.url, self.http, token=self.options.token)
 
     def explain(self, detail: FailureDetail) -> FailureDetail:
-        """A failure to reach an instance whose process died is that death, and an out-of-memory kill is one by name."""
+        """Attribute a failure to reach an instance to the death of its process, if it died."""
         child = self.children.get(detail.instance or "")
         if child is None or child.last_death is None or not detail.kind.endswith("_unreachable"):
             return detail
-        kind = "out_of_memory" if child.died_of_memory else "instance_died"
+        kind = FailureKind.OUT_OF_MEMORY if child.was_oom_killed else FailureKind.INSTANCE_DIED
         return msgspec.structs.replace(detail, kind=kind, message=f"{child.last_death}; {detail.message}")
 
     def _child_restarted(self, child: Child) -> None:
@@ -305,17 +309,17 @@ class Cell:
             self.options.on_child_death(child)
 
 
-def placed(instance: Instance) -> Instance:
-    """The instance with `runs_in: auto` decided: this process, unless its folder asks for packages we do not have."""
+def resolve_placement(instance: Instance) -> Instance:
+    """Resolve `runs_in: auto`: this process, unless the instance requires packages that are not installed here."""
     if instance.runs_in != "auto" or instance.url is not None or instance.directory is None:
         return instance
-    return replace(instance, runs_in="venv" if unmet(instance.directory) else "process")
+    return replace(instance, runs_in="venv" if unmet_requirements(instance.directory) else "process")
 
 
-def launch_of(instance: Instance, host: str, options: CellOptions) -> Launch:
-    """What a child needs to know to be this instance."""
-    return Launch(
-        instance=instance_data(instance),
+def make_child_spec(instance: Instance, host: str, options: CellOptions) -> ChildSpec:
+    """The specification from which a child process runs this instance."""
+    return ChildSpec(
+        instance=encode_instance(instance),
         host=host,
         port=instance.port or 0,
         token=options.token,
@@ -327,7 +331,7 @@ def launch_of(instance: Instance, host: str, options: CellOptions) -> Launch:
 
 @asynccontextmanager
 async def _all_or_first_error() -> AsyncIterator[asyncio.TaskGroup]:
-    """A task group whose users see the first error itself, not a group of one."""
+    """A task group that raises its first error, not an exception group."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
@@ -336,5 +340,5 @@ async def _all_or_first_error() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 def stderr_boundary(scrubber: Scrubber) -> BoundaryLog:
-    """Request-boundary lines on standard error."""
-    return BoundaryLog(lambda text: print(text, file=sys.stderr, flush=True), scrubber)  # noqa: T201 - asked for by a flag
+    """A boundary log that writes to standard error."""
+    return BoundaryLog(lambda text: print(text, file=sys.stderr, flush=True), scrubber)  # noqa: T201 - enabled by a flag

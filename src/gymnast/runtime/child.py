@@ -1,4 +1,4 @@
-"""The main program of a child process: receive what to be, bind, serve, and end with the parent."""
+"""The main program of a child process: receive the instance, bind, serve, and exit with the parent."""
 
 from __future__ import annotations
 
@@ -17,86 +17,88 @@ from gymnast.config.secrets import Scrubber
 from gymnast.errors import UserError
 from gymnast.runtime.cell import Cell, CellOptions
 from gymnast.runtime.control import (
+    CHILD_DECODER,
     CONTROL_FD_FLAG,
     Bound,
+    ChildSpec,
     Failed,
-    Launch,
     Peers,
     Ready,
     Stop,
     ToParent,
-    instance_from,
-    line,
-    to_child,
+    encode_line,
+    parse_instance,
 )
 from gymnast.runtime.listener import loop_factory
-from gymnast.runtime.ports import bind
+from gymnast.runtime.ports import bind_socket
 
 
 class Control:
-    """The child's end of the control socket. A thread reads it, so that even a busy loop notices the parent's end."""
+    """The child's end of the control socket, read by a thread, so that even a busy loop notices the parent's death."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._stream = sock.makefile("rb")
 
-    def receive(self) -> Launch | Peers | Stop:
+    def receive(self) -> ChildSpec | Peers | Stop:
         text = b""
         with contextlib.suppress(ConnectionError):
             text = self._stream.readline()
         if not text:
-            _end_with_parent()
-        message: Launch | Peers | Stop = to_child.decode(text)
+            _kill_own_group()
+        message: ChildSpec | Peers | Stop = CHILD_DECODER.decode(text)
         return message
 
     def send(self, message: ToParent) -> None:
         try:
-            self._sock.sendall(line(message))
+            self._sock.sendall(encode_line(message))
         except ConnectionError:
-            _end_with_parent()
+            _kill_own_group()
 
     def watch(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-        """Wait, in a thread, for the parent to say stop or to be gone."""
+        """Wait in a thread for the parent to send Stop or to die."""
 
         def wait() -> None:
-            self.receive()  # Stop is the only message left; the end of the stream does not return
+            self.receive()  # only Stop can follow; at the end of the stream this does not return
             loop.call_soon_threadsafe(stop.set)
 
         threading.Thread(target=wait, name="control", daemon=True).start()
 
 
 def main() -> None:
-    """Be the server that the parent describes."""
+    """Run the instance that the parent sends."""
     parser = argparse.ArgumentParser()
     parser.add_argument(CONTROL_FD_FLAG, type=int, required=True)
     control = Control(socket.socket(fileno=parser.parse_args().control_fd))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: None)  # schedulers signal every process; the parent decides when we end
+    signal.signal(signal.SIGTERM, lambda *_: None)  # schedulers signal every process; the parent decides when we stop
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    launch = control.receive()
-    assert isinstance(launch, Launch)
+    spec = control.receive()
+    assert isinstance(spec, ChildSpec)
     try:
-        sock = bind(launch.host, launch.port, what=launch.instance["name"], way_on="choose another `port`, or none")
+        sock = bind_socket(
+            spec.host, spec.port, what=spec.instance["name"], hint="choose another `port`, or none to use a free one"
+        )
         control.send(Bound(sock.getsockname()[1]))
         peers = control.receive()
         assert isinstance(peers, Peers)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve(launch, peers, sock, control))
+            runner.run(_serve(spec, peers, sock, control))
     except UserError as error:
         control.send(Failed(error.what, error.where, error.next))
         sys.exit(1)
 
 
-async def _serve(launch: Launch, peers: Peers, sock: socket.socket, control: Control) -> None:
+async def _serve(spec: ChildSpec, peers: Peers, sock: socket.socket, control: Control) -> None:
     stop = asyncio.Event()
-    own = replace(instance_from(launch.instance), runs_in="process")
+    own = replace(parse_instance(spec.instance), runs_in="process")
     others = {name: url for name, url in peers.urls.items() if name != own.name}
     options = CellOptions(
-        token=launch.token,
-        request_debug=launch.request_debug,
-        strict_settings=launch.strict_settings,
+        token=spec.token,
+        request_debug=spec.request_debug,
+        strict_settings=spec.strict_settings,
         scrubber=Scrubber(own.block),
-        config=launch.config,
+        config=spec.config,
     )
     async with Cell([own], options, peers=others, sockets={own.name: sock}):
         control.watch(asyncio.get_running_loop(), stop)
@@ -104,8 +106,8 @@ async def _serve(launch: Launch, peers: Peers, sock: socket.socket, control: Con
         await stop.wait()
 
 
-def _end_with_parent() -> None:
-    """The parent is gone: nothing we started may outlive it."""
+def _kill_own_group() -> None:
+    """Kill this process and all it started, because the parent died."""
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 

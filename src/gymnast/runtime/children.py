@@ -1,4 +1,4 @@
-"""Instances in child processes: start, learn the port, hand over peers, start again when they die."""
+"""Instances in child processes: started, connected to their peers, and restarted when they die."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gymnast.errors import StartError
-from gymnast.runtime.control import Bound, Failed, Launch, Peers, Ready, Stop, ToParent, line, to_parent
-from gymnast.runtime.spawn import STOP_TIMEOUT_S, OwnProcess
+from gymnast.runtime.control import PARENT_DECODER, Bound, ChildSpec, Failed, Peers, Ready, Stop, ToParent, encode_line
+from gymnast.runtime.spawn import STOP_TIMEOUT_S, ControlledProcess
 from gymnast.runtime.venvs import ensure_venv
 
 if TYPE_CHECKING:
@@ -25,23 +25,23 @@ MAX_RESTARTS: Final = 3
 
 
 class Child:
-    """One instance in a process of its own. If it dies by itself it is started again, a few times, on the same port."""
+    """One instance in a child process. If it dies it is restarted on the same port, a few times."""
 
     def __init__(
         self, instance: Instance, log: Path, *, on_death: Callable[[Child], None], on_restart: Callable[[Child], None]
     ) -> None:
         self.instance = instance
-        self.process = OwnProcess(instance.name, log)
+        self.process = ControlledProcess(instance.name, log)
         self.port: int | None = None
         self.restarts = 0
         self.is_up = False
         self.last_death: str | None = None
         """How it last died, in one line; kept after a restart."""
-        self.died_of_memory = False
+        self.was_oom_killed = False
         self._stopping = False
         self._on_death = on_death
         self._on_restart = on_restart
-        self._launch: Launch | None = None
+        self._spec: ChildSpec | None = None
         self._python = sys.executable
         self._peers: dict[str, str] = {}
         self._reader: asyncio.StreamReader | None = None
@@ -52,50 +52,53 @@ class Child:
     def pid(self) -> int | None:
         return self.process.pid
 
-    async def launch(self, launch: Launch, cache_dir: Path) -> int:
-        """Start the process; it binds its port and tells us which."""
+    async def launch(self, spec: ChildSpec, cache_dir: Path) -> int:
+        """Start the process, which binds its port. Returns the port."""
         if self.instance.runs_in == "venv":
             assert self.instance.directory is not None
             self._python = str(await ensure_venv(self.instance.directory, cache_dir, self.process.log))
-        self._launch = launch
-        await self._begin(launch)
+        self._spec = spec
+        await self._start(spec)
         assert self.port is not None
         return self.port
 
-    async def introduce(self, peers: Mapping[str, str]) -> None:
-        """Tell the child where its peers are and wait until it serves."""
+    async def connect(self, peers: Mapping[str, str]) -> None:
+        """Send the child the addresses of its peers, and wait until it serves."""
         self._peers = dict(peers)
-        assert self._writer is not None
-        self._writer.write(line(Peers(self._peers)))
-        await self._expect(Ready)
+        await self._send_peers()
         self.is_up = True
         self._watch = asyncio.create_task(self._watch_for_death())
 
     async def stop(self) -> None:
-        """End it, and whatever it started."""
+        """Stop it and all it started."""
         self._stopping = True
         self.is_up = False
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
-        await self.process.stop(line(Stop()))
+        await self.process.stop(encode_line(Stop()))
 
-    async def _begin(self, launch: Launch) -> None:
+    async def _start(self, spec: ChildSpec) -> None:
         self._reader, self._writer = await self.process.start(
             "gymnast.runtime.child", python=self._python, cwd=self.instance.directory
         )
-        self._writer.write(line(launch))
+        self._writer.write(encode_line(spec))
         bound = await self._expect(Bound)
         assert isinstance(bound, Bound)
         self.port = bound.port
 
-    async def _expect(self, wanted: type[ToParent]) -> ToParent:
+    async def _send_peers(self) -> None:
+        assert self._writer is not None
+        self._writer.write(encode_line(Peers(self._peers)))
+        await self._expect(Ready)
+
+    async def _expect(self, expected: type[ToParent]) -> ToParent:
         assert self._reader is not None
         process = self.process
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 text = await self._reader.readline()
-        except ConnectionError:  # it died before it read what we sent
+        except ConnectionError:  # it died before it read the message
             text = b""
         except TimeoutError as error:
             what = f"{self.instance.name} was not ready within {READY_TIMEOUT_S:g} s"
@@ -106,11 +109,11 @@ class Child:
                     await process.wait()
             what = f"{self.instance.name} ended while starting (exit code {process.exit_code})"
             raise StartError(what, where=process.log_tail())
-        message = to_parent.decode(text)
+        message = PARENT_DECODER.decode(text)
         if isinstance(message, Failed):
             where = message.where or process.log_tail()
             raise StartError(f"{self.instance.name} could not start: {message.what}", where=where, next=message.next)
-        assert isinstance(message, wanted)
+        assert isinstance(message, expected)
         return message
 
     async def _watch_for_death(self) -> None:
@@ -119,26 +122,24 @@ class Child:
             if self._stopping:
                 return
             self.is_up = False
-            self.last_death = self.process.death_note().splitlines()[0]
-            self.died_of_memory = self.process.was_out_of_memory
+            self.last_death = self.process.describe_death().splitlines()[0]
+            self.was_oom_killed = self.process.was_oom_killed
             self._on_death(self)
-            if not await self._restarted():
+            if not await self._restart():
                 return
 
-    async def _restarted(self) -> bool:
-        """Start it again at its old address, so that nobody has to learn a new one."""
-        while self.restarts < MAX_RESTARTS and self._launch is not None and self.port is not None:
+    async def _restart(self) -> bool:
+        """Restart it at its old address, so that its peers need no new one."""
+        while self.restarts < MAX_RESTARTS and self._spec is not None and self.port is not None:
             self.restarts += 1
             await asyncio.sleep(0.2 * 2**self.restarts)
-            self.process.kill()  # what it had started must not live on beside its successor
-            self.process = OwnProcess(self.instance.name, self.process.log)
+            self.process.kill()  # processes it started must not outlive it
+            self.process = ControlledProcess(self.instance.name, self.process.log)
             try:
-                await self._begin(msgspec.structs.replace(self._launch, port=self.port))
-                assert self._writer is not None
-                self._writer.write(line(Peers(self._peers)))
-                await self._expect(Ready)
-            except StartError as error:  # it may have died once more: that is what further restarts are for
-                self.last_death = f"{self.instance.name} could not be started again: {error.what}"
+                await self._start(msgspec.structs.replace(self._spec, port=self.port))
+                await self._send_peers()
+            except StartError as error:  # it may have died again: that is what further restarts are for
+                self.last_death = f"{self.instance.name} could not be restarted: {error.what}"
                 continue
             self.is_up = True
             self._on_restart(self)

@@ -1,8 +1,8 @@
-"""Runs a command for somebody else: bounded in time and output, and ended with everything it started.
+"""Runs a command with limits on time and output, and kills it with everything it started.
 
-The command is the leader of a process group of its own. A watcher in that group, a shell that reads from a pipe only we
-hold, kills the group should we die without a word. Processes that left the group are found by a mark in their
-environment. This is no sandbox: a command sees what this user sees.
+The command leads its own process group. A watcher in that group, a shell that reads from a pipe that we hold, kills the
+group if we die. Processes that left the group are found by a marker in their environment. This is not a sandbox: a
+command can access whatever this user can.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MARK: Final = "GYMNAST_ROLLOUT_MARK"
-"""The variable whose value is unique to one run of a command."""
+"""The environment variable whose value identifies one run of a command."""
 _GRACE_S: Final = 2.0
 _DRAIN_S: Final = 1.0
 _CHUNK: Final = 1 << 16
-# $0 is what the command reads; standard input is the pipe whose end means that we are gone. The watcher is started from
-# a subshell, so that the command has no child it does not know of.
+# $0 is the command's standard input; our standard input is the pipe that ends when we die. The watcher is started from
+# a subshell, so that the command has no unexpected child.
 _WATCHED: Final = '(exec 3<&0; { read -r _ <&3; kill -9 0; } >/dev/null 2>&1 &) ; exec "$@" <"$0"'
 
 
@@ -39,9 +39,9 @@ class CommandSpec:
     environment: Mapping[str, str]
     cwd: Path
     mark: str
-    """Unique to this run: how processes that left the group are found."""
+    """Unique to this run, to find processes that left the group."""
     folders: tuple[Path, ...] = ()
-    """What it may write where it runs behind walls."""
+    """Folders it may write to, if it runs in a jail."""
     stdin: Path = Path(os.devnull)
     timeout_s: float = 1800.0
     max_output_bytes: int = 1 << 20
@@ -49,21 +49,21 @@ class CommandSpec:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How it ended."""
+    """How a command ended."""
 
     exit_code: int
-    """Negative: the signal that ended it."""
+    """Negative if a signal ended it."""
     seconds: float
     stdout: str
     stderr: str
     dropped_bytes: int = 0
-    """Output beyond the bound; what is kept is the end."""
+    """Output beyond the limit; the end is kept."""
     timed_out: bool = False
     out_of_memory: bool = False
 
     @property
     def ending(self) -> str:
-        """How it ended, in words."""
+        """How it ended, for messages."""
         if self.timed_out:
             return f"was still running after {self.seconds:.1f} s and was killed"
         if self.out_of_memory:
@@ -73,15 +73,15 @@ class CommandResult:
         return f"exited with code {self.exit_code}"
 
 
-class Runner(Protocol):
-    """Runs commands somewhere: here, or in a sandbox."""
+class CommandRunner(Protocol):
+    """Runs commands: locally, or in a sandbox."""
 
     async def __call__(self, spec: CommandSpec) -> CommandResult:
-        """Run it to its end. When cancelled, nothing of it may be left running."""
+        """Run a command to its end. When cancelled, all its processes must be killed."""
         ...
 
 
-async def run_here(spec: CommandSpec) -> CommandResult:
+async def run_locally(spec: CommandSpec) -> CommandResult:
     """Run a command on this machine as this user."""
     started, kills_before = time.perf_counter(), oom_kills()
     process = await asyncio.create_subprocess_exec(
@@ -126,7 +126,7 @@ async def run_here(spec: CommandSpec) -> CommandResult:
 
 
 async def _end(process: asyncio.subprocess.Process, readers: Sequence[asyncio.Future[None]], mark: str) -> None:
-    """Nothing of it is left: neither processes nor open pipes."""
+    """Kill its remaining processes and close its pipes."""
     await asyncio.to_thread(kill_marked, mark)
     await process.wait()
     _, unfinished = await asyncio.wait(readers, timeout=_DRAIN_S)
@@ -138,15 +138,15 @@ async def _end(process: asyncio.subprocess.Process, readers: Sequence[asyncio.Fu
 
 
 def kill_marked(mark: str) -> int:
-    """Kill the processes that carry a mark in their environment; how many there were. They may fork meanwhile."""
-    wanted, killed = f"{MARK}={mark}".encode(), 0
+    """Kill the processes with this mark in their environment, which may fork meanwhile. Returns how many."""
+    variable, killed = f"{MARK}={mark}".encode(), 0
     for _ in range(10):
-        found = [pid for pid in _processes() if wanted in _environment(pid).split(b"\0")]
-        for pid in found:
+        pids = [pid for pid in _processes() if variable in _environment(pid).split(b"\0")]
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
-        if not found:
+        if not pids:
             break
         time.sleep(0.01)
     return killed
@@ -157,7 +157,7 @@ def _processes() -> list[int]:
 
 
 def _environment(pid: int) -> bytes:
-    """A process's environment; nothing of a zombie or of somebody else's."""
+    """A process's environment; empty for zombies and other users' processes."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -165,32 +165,32 @@ def _environment(pid: int) -> bytes:
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
-    # The watcher keeps the group alive, so its number cannot have become somebody else's.
+    # The watcher keeps the group alive, so its id cannot have been reused.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
 class _Tail:
-    """The end of a stream, up to a number of bytes."""
+    """The last bytes of a stream, up to a limit."""
 
     def __init__(self, stream: asyncio.StreamReader, limit: int) -> None:
         self._stream = stream
         self._limit = limit
-        self._kept = bytearray()
+        self._data = bytearray()
         self.dropped = 0
 
     async def read(self) -> None:
         while chunk := await self._stream.read(_CHUNK):
-            self._kept += chunk
-            if len(self._kept) > 2 * self._limit:
+            self._data += chunk
+            if len(self._data) > 2 * self._limit:
                 self._cut()
 
     def text(self) -> str:
         self._cut()
-        return self._kept.decode("utf-8", errors="replace")
+        return self._data.decode("utf-8", errors="replace")
 
     def _cut(self) -> None:
-        over = len(self._kept) - self._limit
+        over = len(self._data) - self._limit
         if over > 0:
-            del self._kept[:over]
+            del self._data[:over]
             self.dropped += over

@@ -1,7 +1,7 @@
-"""What parent and child processes say to each other over a private socket: one JSON object a line.
+"""Messages between parent and child processes over a private socket, as JSON lines.
 
-The child binds first and reports its port; the parent then tells it where its peers are; the child starts and says so.
-Nothing of this is on a command line. The end of the stream is the end of the other side.
+The child binds and reports its port; the parent sends the addresses of its peers; the child starts and reports that it
+is ready. Nothing is passed on a command line. The end of the stream means that the other side has died.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from gymnast.config.instances import Instance, ServerRef
 CONTROL_FD_FLAG: Final = "--control-fd"
 
 
-class Launch(msgspec.Struct, frozen=True, tag="launch"):
-    """Parent to child: what to be."""
+class ChildSpec(msgspec.Struct, frozen=True, tag="launch"):
+    """Parent to child: the instance to run."""
 
     instance: dict[str, Any]
     host: str
@@ -26,21 +26,21 @@ class Launch(msgspec.Struct, frozen=True, tag="launch"):
     request_debug: bool
     strict_settings: bool
     config: dict[str, Any] = {}
-    """The whole configuration, for guests."""
+    """The whole configuration, for hosted servers."""
 
 
 class Peers(msgspec.Struct, frozen=True, tag="peers"):
-    """Parent to child: where the other instances are."""
+    """Parent to child: the addresses of the other instances."""
 
     urls: dict[str, str]
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Parent to child: finish."""
+    """Parent to child: stop."""
 
 
 class Bound(msgspec.Struct, frozen=True, tag="bound"):
-    """Child to parent: the port is mine."""
+    """Child to parent: the port is bound."""
 
     port: int
 
@@ -57,20 +57,20 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     next: str | None = None
 
 
-ToChild = Launch | Peers | Stop
+ToChild = ChildSpec | Peers | Stop
 ToParent = Bound | Ready | Failed
 
-to_child: Final = msgspec.json.Decoder(ToChild)
-to_parent: Final = msgspec.json.Decoder(ToParent)
+CHILD_DECODER: Final = msgspec.json.Decoder(ToChild)
+PARENT_DECODER: Final = msgspec.json.Decoder(ToParent)
 
 
-def line(message: ToChild | ToParent) -> bytes:
-    """A message as a line."""
+def encode_line(message: ToChild | ToParent) -> bytes:
+    """Encode a message as a line."""
     return msgspec.json.encode(message) + b"\n"
 
 
-def instance_data(instance: Instance) -> dict[str, Any]:
-    """An instance as data, for another process."""
+def encode_instance(instance: Instance) -> dict[str, Any]:
+    """An instance as JSON data, for another process."""
     return {
         "name": instance.name,
         "kind": instance.kind,
@@ -87,8 +87,8 @@ def instance_data(instance: Instance) -> dict[str, Any]:
     }
 
 
-def instance_from(data: dict[str, Any]) -> Instance:
-    """The instance that another process described."""
+def parse_instance(data: dict[str, Any]) -> Instance:
+    """An instance from another process's JSON data."""
     directory = data["directory"]
     refs = {key: ServerRef(kind, name) for key, (kind, name) in data["refs"].items()}
     return Instance(**{**data, "directory": Path(directory) if directory is not None else None, "refs": refs})

@@ -1,8 +1,8 @@
-"""Python's cyclic garbage collector, kept out of the way of a busy loop.
+"""Tunes Python's cyclic garbage collector for a busy event loop.
 
-A rollout allocates thousands of short-lived containers, which makes the collector run all the time and walk everything
-that is alive: measured at 20-25 % of the engine's CPU. Nothing on the hot path builds cycles, so collecting rarely, and
-not walking what was alive before the run, costs no memory.
+A rollout allocates thousands of short-lived containers, so that the collector runs all the time and walks all live
+objects: measured at 20-25 % of the engine's CPU. Nothing on the hot path creates cycles, so collecting rarely, and not
+walking objects from before the run, costs no memory.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_RARELY: Final = (50_000, 20, 20)
+_RARE_THRESHOLDS: Final = (50_000, 20, 20)
 
 
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
-    """Collect cycles rarely while the block runs, then as before."""
+    """Collect cycles rarely inside the block."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_RARELY)
+    gc.set_threshold(*_RARE_THRESHOLDS)
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""The main program of a guard: runs one foreign command and sees to it that nothing of it outlives anybody.
+"""The main program of a guard: runs one command and kills all its processes in the end.
 
-The command and all it starts end when the command itself ends, when the parent says so, and when the parent is gone,
-however it went. The guard then ends as the command did. Only the standard library: it has to start at once.
+The command and all it started are killed when the command ends, when the parent says so, and when the parent dies. The
+guard then exits as the command did. Standard library only: it must start fast, also in containers without Gymnast.
 """
 
 from __future__ import annotations
@@ -28,65 +28,67 @@ _SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
-    """Receive the command, run it, end with it."""
+    """Receive the command, run it, exit with it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--control-fd", type=int, required=True)
     control = socket.socket(fileno=parser.parse_args().control_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: None)  # schedulers signal every process; the parent decides when we end
-    _prctl(_SET_CHILD_SUBREAPER, 1)  # whatever the command starts and leaves behind becomes ours to end
+    signal.signal(signal.SIGTERM, lambda *_: None)  # schedulers signal every process; the parent decides when we stop
+    _prctl(_SET_CHILD_SUBREAPER, 1)  # orphans of the command become our children
     stream = control.makefile("rb")
-    told = stream.readline()
-    if not told:
+    message = stream.readline()
+    if not message:
         return
-    order = json.loads(told)
+    spec = json.loads(message)
     try:
-        command = subprocess.Popen(  # noqa: S603 - to run what we are told to run is what we are for
-            order["argv"],
-            env=order["env"],
+        command = subprocess.Popen(  # noqa: S603 - running the given command is the purpose
+            spec["argv"],
+            env=spec["env"],
             stdin=subprocess.DEVNULL,
             preexec_fn=_die_with_guard,  # noqa: PLW1509 - there is no other thread yet
         )
     except OSError as error:
-        sys.stderr.write(f"cannot run {order['argv'][0]}: {error.strerror or error}\n")
+        sys.stderr.write(f"cannot run {spec['argv'][0]}: {error.strerror or error}\n")
         sys.exit(127)
-    threading.Thread(target=_obey, args=(stream, command, order["stop_s"]), name="control", daemon=True).start()
+    threading.Thread(
+        target=_wait_for_parent, args=(stream, command, spec["stop_s"]), name="control", daemon=True
+    ).start()
     code = command.wait()
-    end_descendants()
-    _end_like(code)
+    kill_descendants()
+    _exit_like(code)
 
 
-def _end_like(code: int) -> None:
+def _exit_like(code: int) -> None:
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-    os._exit(code)  # at once: a thread of ours still waits for the parent
+    os._exit(code)  # without cleanup: our thread still waits for the parent
 
 
 def _die_with_guard() -> None:
-    """In the command's process, before it begins."""
+    """Runs in the command's process, before the command."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _obey(stream: BinaryIO, command: subprocess.Popen[bytes], stop_s: float) -> None:
-    """Wait for the parent to say stop, or to be gone."""
-    told = b""
+def _wait_for_parent(stream: BinaryIO, command: subprocess.Popen[bytes], stop_s: float) -> None:
+    """Wait for the parent to say stop, or to die; then kill everything."""
+    message = b""
     with contextlib.suppress(OSError):
-        told = stream.readline()
-    if told:
+        message = stream.readline()
+    if message:
         with contextlib.suppress(ProcessLookupError):
             command.terminate()
         time.sleep(stop_s)
-    end_descendants()
+    kill_descendants()
     os.killpg(0, signal.SIGKILL)
 
 
-def end_descendants() -> None:
-    """Kill everything that was started below us, including what such processes start while we look."""
-    while found := descendants(os.getpid()):
-        for pid in found:
+def kill_descendants() -> None:
+    """Kill all descendants of this process, including those that they start meanwhile."""
+    while pids := descendants(os.getpid()):
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -96,13 +98,13 @@ def end_descendants() -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Every living process below one, as /proc shows them."""
-    found: list[int] = []
+    """The living descendants of a process, from /proc."""
+    pids: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*"):
         with contextlib.suppress(OSError):
             for child in map(int, (task / "children").read_text().split()):
-                found += [child, *descendants(child)] if not _is_zombie(child) else descendants(child)
-    return found
+                pids += [child, *descendants(child)] if not _is_zombie(child) else descendants(child)
+    return pids
 
 
 def _is_zombie(pid: int) -> bool:
@@ -113,7 +115,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _prctl(option: int, value: int) -> None:
-    with contextlib.suppress(OSError, AttributeError):  # not on this system: the process group is still ended
+    with contextlib.suppress(OSError, AttributeError):  # not supported here: the process group is killed all the same
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""What the host allows: memory that can still be taken, counting the limit of the control group we are in."""
+"""The memory still available on this host, considering the limit of our control group."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LIMITS: Final = (
 
 
 def available_memory_bytes(proc: Path = Path("/proc"), cgroup: Path = _CGROUP) -> int | None:
-    """Memory that can be taken without swapping; None where the system does not say."""
-    found = [size for size in (_of_host(proc / "meminfo"), *(_of_group(cgroup, *pair) for pair in _LIMITS)) if size]
-    return min(found, default=None)
+    """Memory available without swapping; None if unknown."""
+    sizes = (_host_memory(proc / "meminfo"), *(_cgroup_memory(cgroup, *pair) for pair in _LIMITS))
+    return min((size for size in sizes if size), default=None)
 
 
-def _of_host(path: Path) -> int | None:
+def _host_memory(path: Path) -> int | None:
     match = re.search(r"^MemAvailable:\s+(\d+) kB", _text(path), re.MULTILINE)
     return int(match[1]) * 1024 if match else None
 
 
-def _of_group(folder: Path, limit_name: str, used_name: str) -> int | None:
+def _cgroup_memory(folder: Path, limit_name: str, used_name: str) -> int | None:
     limit, used = _text(folder / limit_name).strip(), _text(folder / used_name).strip()
     if not limit.isdecimal() or not used.isdecimal():
         return None

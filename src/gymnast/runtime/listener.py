@@ -1,4 +1,4 @@
-"""An ASGI application on a socket: uvicorn inside our event loop, without its signal handlers."""
+"""Serves an ASGI application on a socket: uvicorn in our event loop, without its signal handlers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _QuietServer(uvicorn.Server):
-    """uvicorn that leaves signals to the process that owns the loop."""
+    """uvicorn without signal handlers: the process that owns the loop handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -27,7 +27,7 @@ class _QuietServer(uvicorn.Server):
 
 
 class Listener:
-    """Serves `app` on an already bound socket while the block is open."""
+    """Serves `app` on an already bound socket inside the `async with` block."""
 
     def __init__(self, app: AsgiApp, sock: socket.socket, *, lifespan: bool = False) -> None:
         config = uvicorn.Config(
@@ -56,30 +56,30 @@ class Listener:
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._server.serve(sockets=[self._sock]))
         try:
-            await self._started(self._task)
-        except BaseException:  # what uvicorn has begun it has to end: only then does it know its servers
-            self.begin_to_close()
+            await self._wait_until_started(self._task)
+        except BaseException:  # uvicorn must finish starting before its servers can be closed
+            self.start_closing()
             self._task.add_done_callback(lambda _: self._drop())
             raise
         return self
 
-    async def _started(self, task: asyncio.Task[None]) -> None:
+    async def _wait_until_started(self, task: asyncio.Task[None]) -> None:
         while not self._server.started:
             if task.done():
                 error = task.exception() if not task.cancelled() else None
                 raise StartError(
-                    f"the server on {self.url} ended while starting: {error or 'no reason given'}"
+                    f"the server on {self.url} ended while starting: {error or 'unknown reason'}"
                 ) from error
             await asyncio.sleep(0.001)
 
-    def begin_to_close(self) -> None:
-        """Stop accepting; several listeners told so before they are closed end together, not one after the other."""
+    def start_closing(self) -> None:
+        """Stop accepting. Call this on several listeners before closing them, so that they close in parallel."""
         self._server.should_exit = True
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.begin_to_close()
+        self.start_closing()
         try:
             if self._task is not None:
                 await asyncio.gather(self._task, return_exceptions=True)
@@ -87,8 +87,8 @@ class Listener:
             self._drop()
 
     def _drop(self) -> None:
-        """Leave nothing open, even where closing was cancelled: uvicorn closes what it has only if it is waited for."""
-        for server in getattr(self._server, "servers", ()):  # uvicorn has none before it has started
+        """Close all sockets, even if closing was cancelled: uvicorn closes them only if awaited."""
+        for server in getattr(self._server, "servers", ()):  # absent before uvicorn has started
             server.close()
         for connection in list(self._server.server_state.connections):
             connection.transport.abort()
@@ -96,7 +96,7 @@ class Listener:
 
 
 def loop_factory() -> Any:
-    """uvloop where it is installed; asyncio's own loop otherwise."""
+    """uvloop's loop if it is installed, otherwise None for asyncio's default."""
     try:
         import uvloop  # noqa: PLC0415 - optional on some platforms
     except ImportError:

@@ -1,4 +1,4 @@
-"""From an instance's folder to its code: imports the entry file, finds the server in it, checks its settings."""
+"""Loads an instance's code: imports its entry file, finds the server in it, checks its settings."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from gymnast.config.instances import COMMON_KEYS, KINDS
-from gymnast.config.roots import HUB
+from gymnast.config.instances import COMMON_KEYS, SERVER_KINDS
+from gymnast.config.roots import BUILTIN
 from gymnast.errors import ConfigError, Problem, UserError, suggest
-from gymnast.runtime.guests import GuestClass, guest_class, is_guest_class
+from gymnast.runtime.hosted_servers import HostableClass, find_hostable_class, is_hostable
 from gymnast.wire.asgi import AsgiApp
-from gymnast.wire.server import Server, Surroundings
+from gymnast.wire.server import Server, ServerContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from gymnast.config import Instance
 
 
-HOSTED: Final = "gymnast_hosted"
-"""Begins the names of modules that are entry files outside of the hub."""
+HOSTED_PACKAGE: Final = "gymnast_hosted"
+"""The package in which entry files outside Gymnast are imported."""
 
 
 class LoadError(UserError):
     """The entry file of an instance cannot be used."""
 
 
-Entry = type[Server] | GuestClass | AsgiApp
+Entry = type[Server] | HostableClass | AsgiApp
 
 
 def load_entry(instance: Instance) -> Entry:
-    """The server class of the entry file, a class of another framework that can be hosted, or an ASGI application."""
+    """The server class of the entry file, a class to host, or an ASGI application."""
     module = _import(instance)
     classes = [
         member
@@ -52,28 +52,30 @@ def load_entry(instance: Instance) -> Entry:
         and not inspect.isabstract(member)
     ]
     if len(classes) == 1:
-        return _of_kind(classes[0], instance)
+        return _check_kind(classes[0], instance)
     if len(classes) > 1:
-        names = ", ".join(found.__name__ for found in classes)
+        names = ", ".join(member.__name__ for member in classes)
         raise LoadError(
-            f"the entry file defines several servers: {names}", where=_where(instance), next="keep one of them there"
+            f"the entry file defines several servers: {names}",
+            where=_where(instance),
+            next="keep only one of them there",
         )
-    guest = guest_class(module)
-    if guest is not None:
-        return guest
+    hosted = find_hostable_class(module)
+    if hosted is not None:
+        return hosted
     app = getattr(module, "app", None)
     if callable(app):
         return app  # type: ignore[no-any-return]
-    raise LoadError("the entry file defines no server", where=_where(instance), next=_to_define_one())
+    raise LoadError("the entry file defines no server", where=_where(instance), next=_server_hint())
 
 
 def is_server_class(entry: Entry) -> TypeIs[type[Server]]:
-    """A native server, as opposed to a guest or an ASGI application."""
+    """Whether it is a native server, not a hosted one or an ASGI application."""
     return inspect.isclass(entry) and issubclass(entry, Server)
 
 
 def is_native(instance: Instance) -> bool:
-    """Whether an instance is a server of our kit."""
+    """Whether an instance is a native server, built with `gymnast.kit`."""
     try:
         return is_server_class(load_entry(instance))
     except UserError:
@@ -81,9 +83,9 @@ def is_native(instance: Instance) -> bool:
 
 
 def make_server(
-    server_class: type[Server], instance: Instance, surroundings: Surroundings, *, strict: bool = True
+    server_class: type[Server], instance: Instance, context: ServerContext, *, strict: bool = True
 ) -> Server:
-    """A server of the instance, its settings checked. Not `strict`, settings nobody declared are left out."""
+    """Create the instance's server from its checked settings. Unless `strict`, undeclared settings are dropped."""
     problems: list[Problem] = []
     if not strict:
         known = settings_type(server_class).model_fields
@@ -93,30 +95,30 @@ def make_server(
         raise ConfigError(problems)
     try:
         build: Callable[..., Server] = server_class
-        return build(instance.name, settings, surroundings)
+        return build(instance.name, settings, context)
     except ValueError as error:
         raise ConfigError([Problem(str(error), where=_where(instance))]) from error
 
 
 def check_settings(instance: Instance) -> list[Problem]:
-    """What the instance's own settings model says of its block, without starting anything."""
+    """The problems of an instance's settings. Starts nothing."""
     if instance.url is not None or instance.directory is None:
         return []
     try:
         entry = load_entry(instance)
     except UserError as error:
         return [Problem(error.what, where=error.where, next=error.next)]
-    if is_guest_class(entry):
+    if is_hostable(entry):
         return entry.gymnast_problems(instance)
     if not is_server_class(entry):
-        return []  # a foreign application reads its own configuration
+        return []  # an ASGI application reads its own configuration
     problems: list[Problem] = []
     _settings(entry, instance, problems)
     return problems
 
 
 def unset_settings(instance: Instance) -> dict[str, Any]:
-    """The settings an instance does not give, with their defaults."""
+    """The settings that an instance does not set, with their defaults."""
     try:
         entry = load_entry(instance) if instance.url is None and instance.directory is not None else None
     except UserError:
@@ -136,10 +138,10 @@ def settings_type(server_class: type[Server]) -> type[BaseModel]:
         declared = inspect.get_annotations(owner).get("settings")
         if declared is None:
             continue
-        found: Any = vars(sys.modules[owner.__module__]).get(declared) if isinstance(declared, str) else declared
-        if isinstance(found, type) and issubclass(found, BaseModel):
-            return found
-    raise LoadError(f"{server_class.__name__} declares no `settings: <a Settings class of its module>`")
+        model: Any = vars(sys.modules[owner.__module__]).get(declared) if isinstance(declared, str) else declared
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            return model
+    raise LoadError(f"{server_class.__name__} does not declare `settings: <a Settings class of its module>`")
 
 
 def _settings(server_class: type[Server], instance: Instance, problems: list[Problem]) -> BaseModel | None:
@@ -147,29 +149,27 @@ def _settings(server_class: type[Server], instance: Instance, problems: list[Pro
     try:
         return model.model_validate(dict(instance.settings))
     except ValidationError as error:
-        problems += [_settings_problem(found, model, instance) for found in error.errors(include_url=False)]
+        problems += [_settings_problem(detail, model, instance) for detail in error.errors(include_url=False)]
         return None
 
 
-def _settings_problem(found: Any, model: type[BaseModel], instance: Instance) -> Problem:
-    path = ".".join(str(step) for step in found["loc"])
-    key = str(found["loc"][0]) if found["loc"] else ""
+def _settings_problem(detail: Any, model: type[BaseModel], instance: Instance) -> Problem:
+    path = ".".join(str(step) for step in detail["loc"])
+    key = str(detail["loc"][0]) if detail["loc"] else ""
     where = f"{instance.name} ({instance.origins[key]})" if key in instance.origins else instance.name
-    if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
+    if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
         known = [*model.model_fields, *COMMON_KEYS]
-        return Problem(f"'{key}' is no setting of {instance.implementation}", where=where, next=suggest(key, known))
-    if found["type"] == "missing":
-        return Problem(f"{instance.implementation} needs '{path}'", where=where)
-    return Problem(f"'{path}': {found['msg'].removeprefix('Value error, ')}", where=where)
+        return Problem(f"unknown setting '{key}' of {instance.implementation}", where=where, next=suggest(key, known))
+    if detail["type"] == "missing":
+        return Problem(f"{instance.implementation} requires '{path}'", where=where)
+    return Problem(f"'{path}': {detail['msg'].removeprefix('Value error, ')}", where=where)
 
 
-def _of_kind(found: type[Server], instance: Instance) -> type[Server]:
-    if found.kind != instance.kind:
-        raise LoadError(
-            f"{found.__name__} is one of {found.kind}, but '{instance.name}' is configured as one of {instance.kind}",
-            where=_where(instance),
-        )
-    return found
+def _check_kind(server_class: type[Server], instance: Instance) -> type[Server]:
+    if server_class.kind != instance.kind:
+        text = f"{server_class.__name__} belongs to {server_class.kind}, not to {instance.kind} as configured"
+        raise LoadError(text, where=_where(instance))
+    return server_class
 
 
 def _import(instance: Instance) -> ModuleType:
@@ -177,16 +177,18 @@ def _import(instance: Instance) -> ModuleType:
     assert instance.entrypoint is not None
     path = instance.directory / instance.entrypoint
     try:
-        if path.is_relative_to(HUB):
-            return importlib.import_module(".".join(("gymnast.hub", *path.relative_to(HUB).with_suffix("").parts)))
-        return _import_from(path, f"{HOSTED}.{instance.kind}.{instance.implementation}")
+        if path.is_relative_to(BUILTIN):
+            return importlib.import_module(
+                ".".join(("gymnast.builtin", *path.relative_to(BUILTIN).with_suffix("").parts))
+            )
+        return _import_from(path, f"{HOSTED_PACKAGE}.{instance.kind}.{instance.implementation}")
     except Exception as error:
         text = f"importing the entry file raised {type(error).__name__}: {error}"
-        raise LoadError(text, where=str(path), next=_way_on(error)) from error
+        raise LoadError(text, where=str(path), next=_import_hint(error)) from error
 
 
 def _import_from(path: Path, package: str) -> ModuleType:
-    """Import a file as a member of a package of its own, its folder importable meanwhile."""
+    """Import a file into its own package, with its directory on `sys.path` meanwhile."""
     name = f"{package}.{path.stem}"
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
@@ -198,7 +200,7 @@ def _import_from(path: Path, package: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        checkout = path.parents[2] if path.parents[1].name in KINDS else None
+        checkout = path.parents[2] if path.parents[1].name in SERVER_KINDS else None
         with _importable(path.parent, checkout):
             spec.loader.exec_module(module)
     except BaseException:
@@ -208,23 +210,24 @@ def _import_from(path: Path, package: str) -> ModuleType:
 
 
 def _ensure_package(name: str, folder: Path) -> None:
-    """Parent packages, so that `from . import sibling` works in the entry file."""
+    """Create parent packages, so that `from . import sibling` works in the entry file."""
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
         part = ".".join(parts[:depth])
         if part not in sys.modules:
             sys.modules[part] = ModuleType(part)
             sys.modules[part].__path__ = []
-    if sys.modules[name].__path__ not in ([], [str(folder)]):  # an instance of the same name, from another folder
-        for known in [known for known in sys.modules if known.startswith(f"{name}.")]:
-            del sys.modules[known]
+    if sys.modules[name].__path__ not in ([], [str(folder)]):  # an instance of the same name, from another directory
+        for member in [member for member in sys.modules if member.startswith(f"{name}.")]:
+            del sys.modules[member]
     sys.modules[name].__path__ = [str(folder)]
 
 
 @contextlib.contextmanager
 def _importable(folder: Path, checkout: Path | None) -> Iterator[None]:
-    """`import sibling` works while the entry file is imported; afterwards another server's sibling of the same name
-    must not find this one, so the names are forgotten again. What a whole checkout shares stays importable."""
+    """Make `import sibling` work while the entry file is imported. Afterwards siblings are removed from `sys.modules`,
+    so that another server's sibling of the same name is not confused with them. The checkout's root stays on the
+    path."""
     if checkout is not None and str(checkout) not in sys.path:
         sys.path.append(str(checkout))
     before = set(sys.modules)
@@ -239,24 +242,24 @@ def _importable(folder: Path, checkout: Path | None) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def _to_define_one() -> str:
+def _server_hint() -> str:
     if "nemo_gym" in sys.modules and "gymnast.compat.nemo_gym" not in sys.modules:
         return (
-            "`nemo_gym` is NVIDIA's own package here, whose servers only its launcher runs: use an environment without"
-            " it, with gymnast[nemo-gym] (docs/how-to/nemo-gym.md)"
+            "NVIDIA's own `nemo_gym` is installed, whose servers only its launcher runs: use an environment with"
+            " gymnast[nemo-gym] instead (docs/how-to/nemo-gym.md)"
         )
     return "subclass gymnast.kit.Environment, StepEnvironment, Agent or Model, or define an ASGI application `app`"
 
 
-def _way_on(error: Exception) -> str | None:
+def _import_hint(error: Exception) -> str | None:
     name = (error.name or "") if isinstance(error, ImportError) else ""
     if isinstance(error, ModuleNotFoundError) and name == "nemo_gym":
         return "install the import surface: pip install 'gymnast[nemo-gym]' (docs/how-to/nemo-gym.md)"
     if isinstance(error, ModuleNotFoundError) and not name.startswith("nemo_gym"):
-        return f"install the package that has '{name}', or list it in requirements.txt beside the entry file"
+        return f"install the package that has '{name}', or list it in requirements.txt next to the entry file"
     if not name.startswith("nemo_gym"):
         return None
-    return "what Gymnast provides of `nemo_gym` is listed in docs/how-to/nemo-gym.md"
+    return "docs/how-to/nemo-gym.md lists the parts of `nemo_gym` that Gymnast provides"
 
 
 def _where(instance: Instance) -> str:

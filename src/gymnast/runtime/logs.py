@@ -1,4 +1,4 @@
-"""Each instance's log in a file of its own: `<folder>/<instance>.log`, made when there is something to say."""
+"""A log file per instance, `<folder>/<instance>.log`, created with its first message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def log_folder() -> Iterator[Path]:
-    """A folder for logs of which nobody said where. It stays if there was something to say."""
+    """A temporary log directory. It is kept unless it is empty."""
     folder = Path(tempfile.mkdtemp(prefix="gymnast-logs-"))
     try:
         yield folder
@@ -25,7 +25,7 @@ def log_folder() -> Iterator[Path]:
 
 
 class InstanceLogs:
-    """Routes the loggers of instances to files while the block is open."""
+    """Sends the log messages of instances to files inside the `with` block."""
 
     def __init__(self, names: Sequence[str], folder: Path) -> None:
         self._names = names
@@ -53,7 +53,7 @@ class InstanceLogs:
 
 
 class _LazyFileHandler(logging.FileHandler):
-    """A file handler that makes its folder only when something is logged."""
+    """A file handler that creates its directory with the first message."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

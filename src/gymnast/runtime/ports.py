@@ -1,4 +1,4 @@
-"""Listening sockets that we bind ourselves; a port that we cannot have is an error that says who holds it."""
+"""Listening sockets. Binding a taken port is an error that names the process that holds it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import errno
 import socket
 
 from gymnast.errors import PortTakenError, UserError
-from gymnast.runtime.listening import holder_of
+from gymnast.runtime.listening_ports import port_holder
 
 
-def bind(host: str, port: int, *, what: str, way_on: str) -> socket.socket:
-    """A bound, listening socket. Port 0 takes a free one. A taken port is an error that says who holds it."""
+def bind_socket(host: str, port: int, *, what: str, hint: str) -> socket.socket:
+    """A bound, listening socket; port 0 chooses a free port. `hint` says what to do if the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -20,10 +20,10 @@ def bind(host: str, port: int, *, what: str, way_on: str) -> socket.socket:
     except OSError as error:
         sock.close()
         if error.errno == errno.EADDRINUSE:
-            holder = holder_of(port)
+            holder = port_holder(port)
             by = f" by {holder}" if holder else " by another process"
             raise PortTakenError(
-                f"port {port} is already used{by}", where=f"{what} on {host}:{port}", next=way_on
+                f"port {port} is already used{by}", where=f"{what} on {host}:{port}", next=hint
             ) from error
         raise UserError(
             f"cannot listen on {host}:{port}: {error.strerror or error}", where=what, next="check the host name"
@@ -32,15 +32,15 @@ def bind(host: str, port: int, *, what: str, way_on: str) -> socket.socket:
     return sock
 
 
-def advertised(host: str) -> str:
-    """The address others can use for a server bound to `host`: a wildcard is reached under this machine's own."""
+def advertised_host(host: str) -> str:
+    """The address at which others reach a server bound to `host`; for a wildcard, this machine's own."""
     if host not in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
         return host
-    return own_address()
+    return local_address()
 
 
-def own_address() -> str:
-    """This machine's address by its own name, or loopback where the name does not resolve."""
+def local_address() -> str:
+    """The address of this machine's host name, or loopback if it does not resolve."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:

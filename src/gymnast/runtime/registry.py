@@ -1,4 +1,4 @@
-"""The serves that run on this host for this user: a small file each, so that `status` and `collect` find them."""
+"""The registry of this user's running serves on this host, one file each, in which `status` and `collect` find them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 NO_SERVE = NotFoundError(
-    "no serve is running on this host", next="start one: gymnast serve --config CONFIG, or name it: --head URL"
+    "no gymnast serve is running on this host", next="start one: gymnast serve --config CONFIG, or give --head URL"
 )
 
 
@@ -23,7 +23,7 @@ class ServeEntry(msgspec.Struct, frozen=True):
 
     pid: int
     process_started: int
-    """The kernel's start time of the process, which tells a reused pid apart."""
+    """The kernel's start time of the process, to detect a reused pid."""
     head_url: str
     cwd: str
     started_at: float
@@ -33,13 +33,13 @@ class ServeEntry(msgspec.Struct, frozen=True):
 
 
 class Registry:
-    """A private folder with one file for each running serve."""
+    """A private directory with one file per running serve."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def add(self, entry: ServeEntry) -> None:
-        """Announce a serve. The file may hold a token, so nobody else may read it."""
+        """Register a serve. The file may contain a token, so only its owner can read it."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             path = self._path(entry.pid)
@@ -48,15 +48,15 @@ class Registry:
                 out.write(msgspec.json.encode(entry))
             temporary.replace(path)
         except OSError as error:
-            next_step = "set GYMNAST_RUNTIME_DIR to a folder you can write"
+            next_step = "set GYMNAST_RUNTIME_DIR to a writable directory"
             raise UserError(f"cannot register this serve: {error}", where=str(self._folder), next=next_step) from error
 
     def remove(self, pid: int) -> None:
-        """Take a serve off the list."""
+        """Unregister a serve."""
         self._path(pid).unlink(missing_ok=True)
 
     def entries(self) -> list[ServeEntry]:
-        """The serves that are alive, oldest first. Files of dead ones are cleared away."""
+        """The running serves, oldest first. Removes the files of dead ones."""
         alive: list[ServeEntry] = []
         for path in sorted(self._folder.glob("serve-*.json")):
             try:
@@ -70,12 +70,12 @@ class Registry:
         return sorted(alive, key=lambda entry: entry.started_at)
 
     def nearby(self, cwd: str) -> list[ServeEntry]:
-        """The serves started in this folder, or else all of them."""
+        """The serves started in this directory, or all of them if there are none."""
         entries = self.entries()
         return [entry for entry in entries if entry.cwd == cwd] or entries
 
     def find(self, *, cwd: str, default_head: str) -> ServeEntry:
-        """The serve that is meant where none is named: the only one, this folder's, or the one on the default port."""
+        """The default serve: the only one, the only one of this directory, or the one on the default port."""
         entries = self.nearby(cwd)
         if not entries:
             raise NO_SERVE
@@ -91,7 +91,7 @@ class Registry:
 
 
 def process_start(pid: int) -> int | None:
-    """The start time of a process in clock ticks since boot, or None if there is none."""
+    """The start time of a process in clock ticks since boot, or None if it is not running."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:  # noqa: PTH123 - /proc
             fields = stream.read().rsplit(b")", 1)[1].split()

@@ -1,4 +1,4 @@
-"""Processes of ours: started with a private socket and a log file, watched, and ended with everything they started."""
+"""Child processes with a control socket and a log file, killed together with everything they started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.config.environ import child_environ
 from gymnast.runtime.control import CONTROL_FD_FLAG
-from gymnast.runtime.venvs import tail
+from gymnast.runtime.venvs import read_tail
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,8 +23,8 @@ STOP_TIMEOUT_S: Final = 5.0
 _LOG_LINES: Final = 15
 
 
-class OwnProcess:
-    """A process that runs one of our modules with a control socket to us."""
+class ControlledProcess:
+    """A child process that runs one of our modules, connected by a control socket."""
 
     def __init__(self, name: str, log: Path) -> None:
         self.name = name
@@ -44,7 +44,7 @@ class OwnProcess:
     async def start(
         self, module: str, *, python: str = sys.executable, cwd: Path | None = None, limit: int = 1 << 20
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Start it; what is returned is our end of its control socket."""
+        """Start it. Returns our end of its control socket."""
         ours, theirs = socket.socketpair()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._oom_kills_before = oom_kills()
@@ -59,7 +59,7 @@ class OwnProcess:
                     stdout=out,
                     stderr=out,
                     pass_fds=(theirs.fileno(),),
-                    start_new_session=True,  # a terminal's Ctrl-C is for the parent, which then stops its children
+                    start_new_session=True,  # Ctrl-C is for the parent, which then stops its children
                     env=child_environ({"PYTHONUNBUFFERED": "1"}),
                     cwd=cwd,
                 )
@@ -69,18 +69,20 @@ class OwnProcess:
         return reader, self._writer
 
     async def wait(self) -> int:
-        """Wait for its end. Our end of its socket is closed then: a successor has another."""
+        """Wait until it has ended, then close our end of its socket."""
         assert self.process is not None
         code = await self.process.wait()
         if self._writer is not None:
             self._writer.close()
         return code
 
-    async def stop(self, farewell: bytes) -> None:
-        """Ask it to finish; kill it and whatever it started if it does not."""
+    async def stop(self, message: bytes) -> None:
+        """Send `message` to ask it to stop, then kill it and all it started."""
         if self._writer is not None:
-            with contextlib.suppress(ConnectionError, RuntimeError):  # the latter is uvloop's for a closed transport
-                self._writer.write(farewell)
+            with contextlib.suppress(
+                ConnectionError, RuntimeError
+            ):  # uvloop raises RuntimeError for a closed transport
+                self._writer.write(message)
                 await self._writer.drain()
         if self.process is not None:
             with contextlib.suppress(TimeoutError):
@@ -92,20 +94,20 @@ class OwnProcess:
             self._writer.close()
 
     def kill(self) -> None:
-        """End it and whatever it started, at once."""
+        """Kill it and all it started immediately."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     @property
-    def was_out_of_memory(self) -> bool:
-        """Killed by the kernel because memory ran out, as far as its counters tell."""
+    def was_oom_killed(self) -> bool:
+        """Whether the kernel killed it because memory ran out, according to its counters."""
         return self.exit_code == -signal.SIGKILL and oom_kills() > self._oom_kills_before
 
-    def death_note(self) -> str:
-        """How it ended, with the end of its log."""
+    def describe_death(self) -> str:
+        """How it ended, with the last lines of its log."""
         code = self.exit_code
-        if self.was_out_of_memory:
+        if self.was_oom_killed:
             how = "was killed because memory ran out (out of memory)"
         elif code is not None and code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
@@ -113,15 +115,16 @@ class OwnProcess:
             how = f"exited with code {code}"
         return f"{self.name} (pid {self.pid}) {how}\n{self.log_tail()}"
 
-    def log_tail(self) -> str:
-        lines = tail(self.log, _LOG_LINES).splitlines()
-        return f"last lines of {self.log}:\n" + "\n".join(f"  | {text}" for text in lines)
+    def log_tail(self, lines: int = _LOG_LINES, start: int = 0) -> str:
+        """The last lines of its log, for messages; only those after the offset `start`."""
+        tail = read_tail(self.log, lines, start).splitlines()
+        return f"last lines of {self.log}:\n" + "\n".join(f"  | {line}" for line in tail)
 
 
-def end_with_parent() -> None:
-    """From now on, whatever happens to the parent, this process and what it started end with it.
+def die_with_parent() -> None:
+    """From now on, kill this process and all it started when the parent dies, however it dies.
 
-    A thread looks, so that even a blocked event loop does not outlive its parent by more than a second.
+    A thread watches the parent, so that even a blocked event loop outlives it by less than a second.
     """
     parent = os.getppid()
 
@@ -134,7 +137,7 @@ def end_with_parent() -> None:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started."""
+    """How many processes the kernel has killed for lack of memory since boot."""
     try:
         with open("/proc/vmstat", encoding="ascii") as stream:  # noqa: PTH123 - /proc
             return next((int(line.split()[1]) for line in stream if line.startswith("oom_kill ")), 0)

@@ -1,4 +1,4 @@
-"""Running model-written programs as the user, without walls: only where somebody asked for exactly that."""
+"""Runs model-written code unsandboxed, as the user: only if explicitly requested."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from gymnast.config import Config, Instance
 
 _BLOCK: Final = "sandbox"
-_UNSAFE: Final[dict[str, Any]] = {"driver": "none", "unsafe_no_sandbox": True}
+_NO_SANDBOX: Final[dict[str, Any]] = {"driver": "none", "unsafe_no_sandbox": True}
 
 
 def without_sandbox(config: Config) -> tuple[Config, list[str]]:
-    """The configuration with every sandbox off, and the names of the environments that this concerns."""
-    concerned = [instance for instance in config.instances.values() if _runs_programs(instance)]
-    changed = {instance.name: _unsafe(instance) for instance in concerned}
+    """The configuration with every sandbox disabled, and the names of the environments affected."""
+    affected = [instance for instance in config.instances.values() if _runs_programs(instance)]
+    changed = {instance.name: _disable_sandbox(instance) for instance in affected}
     return replace(config, instances={**config.instances, **changed}), sorted(changed)
 
 
@@ -27,6 +27,6 @@ def _runs_programs(instance: Instance) -> bool:
     return _BLOCK in instance.settings or _BLOCK in unset_settings(instance)
 
 
-def _unsafe(instance: Instance) -> Instance:
-    given = instance.settings.get(_BLOCK) or {}
-    return replace(instance, settings={**instance.settings, _BLOCK: {**given, **_UNSAFE}})
+def _disable_sandbox(instance: Instance) -> Instance:
+    block = instance.settings.get(_BLOCK) or {}
+    return replace(instance, settings={**instance.settings, _BLOCK: {**block, **_NO_SANDBOX}})

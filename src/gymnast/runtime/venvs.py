@@ -1,7 +1,7 @@
-"""Virtual environments for instances that bring their own requirements.
+"""Virtual environments for instances with their own requirements.
 
-Built once for a given content of the requirements, interpreter and Gymnast; laid over the parent's packages, so that
-Gymnast itself need not be installed again; rebuilt when broken.
+Cached by the requirements, the interpreter and the version of Gymnast. They fall back to the parent's packages, so that
+Gymnast itself is not installed again. A broken one is rebuilt.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 BUILD_TIMEOUT_S: Final = 1800.0
-_OURS: Final = frozenset({"gymnast", "nemo-gym"})
+_FRAMEWORKS: Final = frozenset({"gymnast", "nemo-gym"})
 _COMMENT: Final = re.compile(r"(^|\s)#.*")
-"""As pip has it: a `#` inside of a URL is none."""
+"""As in pip: a `#` inside a URL does not start a comment."""
 _EDITABLE: Final = re.compile(r"^(-e|--editable)[ =]*")
 _INCLUDED: Final = re.compile(r"(?:-r|--requirement)[ =]*(.+)")
 _WITH_PATH: Final = frozenset({"-e", "--editable", "-c", "--constraint"})
@@ -38,52 +38,52 @@ _MARKER: Final = "gymnast-complete"
 
 
 def requirement_lines(folder: Path) -> list[str]:
-    """What a server's folder asks for, without the lines that stand for the framework itself."""
-    listed = folder / "requirements.txt"
+    """The requirements in a server's directory, without those for the framework itself."""
+    requirements = folder / "requirements.txt"
     project = folder / "pyproject.toml"
-    if listed.exists():
-        lines = _listed(listed)
+    if requirements.exists():
+        lines = _read_requirements(requirements)
     elif project.exists():
         lines = list(tomllib.loads(project.read_text()).get("project", {}).get("dependencies", []))
     else:
         return []
-    return [_standing_alone(line, folder) for line in lines if line and not _is_framework(line, folder)]
+    return [_resolve_paths(line, folder) for line in lines if line and not _is_framework(line, folder)]
 
 
-def _listed(file: Path) -> list[str]:
-    """The lines of a requirements file and of those that it includes."""
-    found: list[str] = []
-    for line in file.read_text().replace("\\\n", " ").splitlines():
-        asked = _COMMENT.sub("", line).strip()
-        included = _INCLUDED.match(asked)
-        found += _listed(file.parent / included[1]) if included else [asked]
-    return found
+def _read_requirements(file: Path) -> list[str]:
+    """The lines of a requirements file and of the files that it includes."""
+    lines: list[str] = []
+    for text in file.read_text().replace("\\\n", " ").splitlines():
+        line = _COMMENT.sub("", text).strip()
+        included = _INCLUDED.match(line)
+        lines += _read_requirements(file.parent / included[1]) if included else [line]
+    return lines
 
 
 def _is_framework(line: str, folder: Path) -> bool:
-    """A line such as `-e nemo-gym[dev] @ ../../`, or the checkout itself."""
-    asked = _EDITABLE.sub("", line)
-    is_checkout = asked.startswith("..") and (folder / asked.split("[")[0]).resolve() == folder.resolve().parent.parent
-    return is_checkout or _name(asked) in _OURS
+    """Whether a line is the framework, such as `-e nemo-gym[dev] @ ../../`, or the checkout itself."""
+    target = _EDITABLE.sub("", line)
+    is_checkout = target.startswith("..") and (folder / target.split("[")[0]).resolve() == folder.resolve().parents[1]
+    return is_checkout or _package_name(target) in _FRAMEWORKS
 
 
-def _standing_alone(line: str, folder: Path) -> str:
-    """A line without paths that are meant from the server's folder: the installer is not run there."""
-    option, space, asked = line.partition(" ")
-    if option in _WITH_PATH and (folder / asked.strip()).exists():
-        return f"{option}{space}{(folder / asked.strip()).resolve()}"
+def _resolve_paths(line: str, folder: Path) -> str:
+    """Make paths relative to the server's directory absolute: the installer runs elsewhere."""
+    option, space, target = line.partition(" ")
+    if option in _WITH_PATH and (folder / target.strip()).exists():
+        return f"{option}{space}{(folder / target.strip()).resolve()}"
     return str((folder / line).resolve()) if line.startswith(("./", "../")) else line
 
 
-def unmet(folder: Path) -> list[str]:
-    """The requirements of a folder that this interpreter's packages do not satisfy."""
+def unmet_requirements(folder: Path) -> list[str]:
+    """The requirements of a directory that are not installed here."""
     return [line for line in requirement_lines(folder) if not _is_met(line)]
 
 
 async def ensure_venv(folder: Path, cache_dir: Path, log: Path) -> Path:
-    """The python of a virtual environment with the folder's requirements. Builds it if it is not there or broken."""
+    """The Python of a virtual environment with the directory's requirements. Builds it if missing or broken."""
     lines = requirement_lines(folder)
-    home = cache_dir / "venvs" / _key(lines)
+    home = cache_dir / "venvs" / _cache_key(lines)
     python = home / "bin" / "python"
     home.parent.mkdir(parents=True, exist_ok=True)
     async with _locked(home.with_suffix(".lock")):
@@ -97,23 +97,23 @@ async def ensure_venv(folder: Path, cache_dir: Path, log: Path) -> Path:
 
 async def _build(home: Path, lines: list[str], log: Path) -> None:
     uv = shutil.which("uv")
-    wanted = home.with_suffix(".txt")
-    wanted.write_text("\n".join(lines) + "\n")
+    requirements = home.with_suffix(".txt")
+    requirements.write_text("\n".join(lines) + "\n")
     python = home / "bin" / "python"
     if uv:
         commands = [
             [uv, "venv", "--quiet", "--python", sys.executable, str(home)],
-            [uv, "pip", "install", "--quiet", "--python", str(python), "-r", str(wanted)],
+            [uv, "pip", "install", "--quiet", "--python", str(python), "-r", str(requirements)],
         ]
     else:
         commands = [
             [sys.executable, "-m", "venv", str(home)],
-            [str(python), "-m", "pip", "install", "--quiet", "-r", str(wanted)],
+            [str(python), "-m", "pip", "install", "--quiet", "-r", str(requirements)],
         ]
     for command in commands if lines else commands[:1]:
         await _run(command, log)
     packages = next((home / "lib").glob("python*/site-packages"))
-    # Processed after the venv's own packages, so those win; `addsitedir` also honours editable installs.
+    # Processed after the venv's own packages, which take precedence; `addsitedir` also handles editable installs.
     text = "".join(f"import site; site.addsitedir({parent!r})\n" for parent in _parent_packages())
     (packages / "gymnast_parent.pth").write_text(text)
 
@@ -133,23 +133,23 @@ async def _run(command: list[str], log: Path) -> None:
             raise
     if code != 0:
         raise StartError(
-            f"building a virtual environment failed: {Path(command[0]).name} ended with code {code}",
+            f"building a virtual environment failed: {Path(command[0]).name} exited with code {code}",
             where=str(log),
-            next="last lines: " + tail(log, 5),
+            next="last lines: " + read_tail(log, 5),
         )
 
 
-def tail(log: Path, lines: int) -> str:
-    """The last lines of a log, or a note that there are none."""
+def read_tail(log: Path, lines: int, start: int = 0) -> str:
+    """The last lines of a log after the offset `start`, or a note that there are none."""
     try:
         size = log.stat().st_size
         with log.open("rb") as stream:
-            stream.seek(max(0, size - 64 * 1024))
+            stream.seek(max(start, size - 64 * 1024))
             text = stream.read().decode("utf-8", errors="replace")
     except OSError:
         return "(no log)"
-    kept = [line for line in text.splitlines() if line.strip()][-lines:]
-    return "\n".join(kept) or "(the log is empty)"
+    last = [line for line in text.splitlines() if line.strip()][-lines:]
+    return "\n".join(last) or "(the log is empty)"
 
 
 async def _works(python: Path) -> bool:
@@ -162,7 +162,7 @@ async def _works(python: Path) -> bool:
     return await process.wait() == 0
 
 
-def _key(lines: list[str]) -> str:
+def _cache_key(lines: list[str]) -> str:
     content = "\n".join([sys.version, sys.prefix, metadata.version("gymnast"), *sorted(lines)])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -173,7 +173,7 @@ def _parent_packages() -> list[str]:
 
 @asynccontextmanager
 async def _locked(path: Path) -> AsyncIterator[None]:
-    """One builder at a time; others wait, without blocking the loop, and then find it built."""
+    """Allow one builder at a time. Others wait without blocking the loop, then find it built."""
     with path.open("w") as stream:
         async with asyncio.timeout(BUILD_TIMEOUT_S):
             while True:
@@ -185,19 +185,19 @@ async def _locked(path: Path) -> AsyncIterator[None]:
         yield
 
 
-def _name(line: str) -> str:
+def _package_name(line: str) -> str:
     match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line)
     return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""
 
 
 def _is_met(line: str) -> bool:
     try:
-        wanted = Requirement(line)
+        requirement = Requirement(line)
     except InvalidRequirement:
         return False  # an option or a URL: only an installer can tell
-    if wanted.marker is not None and not wanted.marker.evaluate():
+    if requirement.marker is not None and not requirement.marker.evaluate():
         return True
     try:
-        return wanted.specifier.contains(metadata.version(wanted.name), prereleases=True)
+        return requirement.specifier.contains(metadata.version(requirement.name), prereleases=True)
     except metadata.PackageNotFoundError:
         return False

@@ -1,4 +1,8 @@
-"""Appending lines so that a crash loses little and tears nothing we cannot mend: one writer, group commit, fsync."""
+"""Appends lines to a file: one writer, group commit, fsync. A crash loses little, and `repair` fixes what it tears.
+
+Invariants: a line that `append` accepted is either on disk after `commit` or `commit` raises. After a failed write
+nothing more is accepted. A failed write leaves no partial line.
+"""
 
 from __future__ import annotations
 
@@ -11,57 +15,54 @@ from gymnast.errors import UserError
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 COMMIT_INTERVAL_S: Final = 0.5
-"""After a power failure at most this much (and the commit itself) is missing."""
+"""A power failure loses at most this much time, plus that of the commit itself."""
 
 
 class AppendLog:
-    """Lines appended to a file. `append` only buffers; a background task writes and syncs."""
+    """Appends lines to a file. `append` only buffers; a background task writes and syncs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._pending = bytearray()  # not the lines themselves: those from an encoder may hold ten times their size
+        self._pending = bytearray()  # not a list of lines: those from an encoder may hold ten times their size
         self._fd = -1
         self._committer: asyncio.Task[None] | None = None
         self._committing = asyncio.Lock()
         self.error: OSError | None = None
-        self._told = False
+        self._reported = False
 
     async def __aenter__(self) -> Self:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._committer = asyncio.create_task(self._commit_for_ever())
+        self._committer = asyncio.create_task(self._commit_forever())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._committer is not None:
             self._committer.cancel()
             await asyncio.gather(self._committer, return_exceptions=True)
         try:
-            if not self._told:  # whoever was told that a write failed need not hear it again
+            if not self._reported:  # a failure is reported only once
                 await self.commit()
         finally:
             os.close(self._fd)
 
     def append(self, line: bytes) -> None:
-        """Take a line (without its newline). Raises if an earlier write failed: what is accepted is kept."""
+        """Add a line (without its newline). Raises if an earlier write failed."""
         if self.error is not None:
             raise self._failure(self.error)
         self._pending += line
         self._pending += b"\n"
 
     async def commit(self) -> None:
-        """Write and sync everything taken so far. Raises if that failed, now or earlier: then lines are missing."""
-        await self._committed()
+        """Write and sync everything added so far. Raises if that failed, now or earlier: then lines are missing."""
+        await self._commit_shielded()
         if self.error is not None:
             raise self._failure(self.error) from self.error
 
-    async def _committed(self) -> None:
-        """A waiter may be cancelled; lines that are on their way to the file arrive there all the same."""
+    async def _commit_shielded(self) -> None:
+        """The caller may be cancelled; lines on their way to the file are written anyway."""
         await asyncio.shield(asyncio.create_task(self._commit()))
 
     async def _commit(self) -> None:
@@ -83,18 +84,18 @@ class AppendLog:
             os.fsync(self._fd)
         except OSError:
             with suppress(OSError):
-                os.ftruncate(self._fd, size)  # half a line on a full disk is worth nothing
+                os.ftruncate(self._fd, size)  # half a line on a full disk is useless
             raise
 
-    async def _commit_for_ever(self) -> None:
+    async def _commit_forever(self) -> None:
         while self.error is None:
             await asyncio.sleep(COMMIT_INTERVAL_S)
-            await self._committed()  # a failure is kept in self.error: the next append or commit reports it
+            await self._commit_shielded()  # a failure is stored in self.error; the next append or commit reports it
 
     def _failure(self, error: OSError) -> UserError:
-        self._told = True
+        self._reported = True
         return UserError(
             f"cannot write {self.path.name}: {error.strerror or error}",
             where=str(self.path),
-            next="free space or fix the folder, then run again",
+            next="free some space or fix the folder, then run again",
         )

@@ -1,6 +1,6 @@
-"""One redacted archive of a run, to attach to a bug report: enough to see what happened, nothing that is secret.
+"""A redacted archive of a run for a bug report: enough to see what happened, without secrets.
 
-Prompts and answers stay out unless rollouts are asked for.
+Prompts and responses are left out unless rollouts are requested.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gymnast.store.excerpts import count_lines, first_and_last, head_and_tail, shortened
-from gymnast.store.replacing import replaced
+from gymnast.store.atomic import atomic_output
+from gymnast.store.excerpts import count_lines, first_and_last, head_and_tail, truncate_texts
 from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, IDENTITY_KEYS, JUDGE_ERROR
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from gymnast.store.redact import Redactor
     from gymnast.types.json import JsonObject
 
-_FAILURES: Final = 50
+_MAX_FAILURES: Final = 50
 _HEAD_BYTES: Final = 32 << 10
 _TAIL_BYTES: Final = 96 << 10
-_MOST_LOGS: Final = 60
-_LONGEST_TEXT: Final = 2000
+_MAX_LOGS: Final = 60
+_MAX_TEXT: Final = 2000
 _FAILURE_KEYS: Final = (
     *IDENTITY_KEYS,
     *(FAILURE_CLASS, FAILURE_TERMINAL, JUDGE_ERROR, "failure", "reward", "_ng_model_usage"),
@@ -38,29 +38,29 @@ _FAILURE_KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class BundleRequest:
-    """What goes in."""
+    """What to include."""
 
     paths: RunPaths
     documents: Mapping[str, Any]
-    """Further JSON documents by name: status, doctor's answer, versions, configuration."""
+    """Further JSON documents by name: status, findings, versions, configuration."""
     logs: Sequence[Path] = ()
     """Further log files."""
     rollouts: int = 0
-    """How many scored and failed rollouts go in whole."""
+    """How many scored and failed rollouts are included completely."""
     max_bytes: int = 20 << 20
-    """The archive's content at most, before it is compressed."""
+    """Maximum size of the content before compression."""
 
 
 @dataclass(slots=True)
 class Bundle:
-    """What went in, by name, and what did not."""
+    """What is included, by name, and what was left out."""
 
     entries: dict[str, bytes] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     room_bytes: int = 0
 
     def add(self, name: str, data: bytes) -> None:
-        """Put a file in, unless there is no room left."""
+        """Add a file if there is room."""
         if len(data) > self.room_bytes:
             self.left_out.append(f"{name}: {len(data)} bytes, no room left")
             return
@@ -73,7 +73,7 @@ class Bundle:
 
 
 def make_bundle(request: BundleRequest, redactor: Redactor) -> Bundle:
-    """Gather and redact. What cannot be read is named instead."""
+    """Collect and redact. Unreadable files are listed instead."""
     bundle = Bundle(room_bytes=request.max_bytes)
     for name, document in request.documents.items():
         bundle.add(f"{name}.json", redactor.json(document))
@@ -98,8 +98,8 @@ def make_bundle(request: BundleRequest, redactor: Redactor) -> Bundle:
 
 
 def write_bundle(path: Path, bundle: Bundle, folder: str) -> None:
-    """The archive, the same for the same content."""
-    with replaced(path) as out, gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as packed:  # noqa: SIM117 - one shape
+    """Write the archive. The same content gives the same bytes."""
+    with atomic_output(path) as out, gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as packed:  # noqa: SIM117 - one shape
         with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
             for name, data in bundle.entries.items():
                 entry = tarfile.TarInfo(f"{folder}/{name}")
@@ -108,14 +108,14 @@ def write_bundle(path: Path, bundle: Bundle, folder: str) -> None:
 
 
 def _files(paths: RunPaths) -> list[JsonObject]:
-    """The run's files with sizes, times and lines."""
-    known = [*paths.existing(), *sorted(paths.output.parent.glob(f"{paths.output.stem}_*.json*"))]
-    listed = []
-    for path in dict.fromkeys(known):
-        facts = path.stat()
+    """The run's files with sizes, times and numbers of lines."""
+    files = [*paths.existing(), *sorted(paths.output.parent.glob(f"{paths.output.stem}_*.json*"))]
+    entries = []
+    for path in dict.fromkeys(files):
+        stat = path.stat()
         lines = count_lines(path) if path.suffix == ".jsonl" else None
-        listed.append({"name": path.name, "size_bytes": facts.st_size, "changed_at": facts.st_mtime, "lines": lines})
-    return listed
+        entries.append({"name": path.name, "size_bytes": stat.st_size, "changed_at": stat.st_mtime, "lines": lines})
+    return entries
 
 
 def _add_document(bundle: Bundle, name: str, path: Path, redactor: Redactor) -> None:
@@ -126,29 +126,29 @@ def _add_document(bundle: Bundle, name: str, path: Path, redactor: Redactor) -> 
 
 
 def _add_failures(bundle: Bundle, path: Path, redactor: Redactor) -> None:
-    first, last, count = first_and_last(path, _FAILURES)
-    kept: list[JsonObject] = [{str(key): row[key] for key in _FAILURE_KEYS if key in row} for row in [*first, *last]]
-    bundle.add("failures.jsonl", _jsonl(kept, redactor))
-    if count > len(kept):
-        bundle.left_out.append(f"failures.jsonl: {count - len(kept)} of {count} failures, from the middle")
+    first, last, count = first_and_last(path, _MAX_FAILURES)
+    rows: list[JsonObject] = [{str(key): row[key] for key in _FAILURE_KEYS if key in row} for row in [*first, *last]]
+    bundle.add("failures.jsonl", _jsonl(rows, redactor))
+    if count > len(rows):
+        bundle.left_out.append(f"failures.jsonl: {count - len(rows)} of {count} failures, from the middle")
 
 
 def _jsonl(rows: Sequence[JsonObject], redactor: Redactor) -> bytes:
     return b"".join(
-        orjson.dumps(redactor.value(shortened(row, _LONGEST_TEXT)), option=orjson.OPT_NON_STR_KEYS) + b"\n"
+        orjson.dumps(redactor.value(truncate_texts(row, _MAX_TEXT)), option=orjson.OPT_NON_STR_KEYS) + b"\n"
         for row in rows
     )
 
 
 def _logs(paths: RunPaths, more: Sequence[Path], bundle: Bundle) -> list[Path]:
-    """The logs of the run and those named, the latest first where there are too many."""
-    found = [path for path in paths.logs.rglob("*") if path.is_file()] if paths.logs.is_dir() else []
-    for path in more:
-        found += [inner for inner in path.rglob("*") if inner.is_file()] if path.is_dir() else [path]
-    found = sorted(dict.fromkeys(found), key=lambda path: -path.stat().st_mtime)
-    if len(found) > _MOST_LOGS:
-        bundle.left_out.append(f"logs: the {len(found) - _MOST_LOGS} oldest of {len(found)}")
-    return found[:_MOST_LOGS]
+    """The logs of the run and those requested; only the latest if there are too many."""
+    logs: list[Path] = []
+    for path in (paths.logs, *more) if paths.logs.is_dir() else more:
+        logs += [inner for inner in path.rglob("*") if inner.is_file()] if path.is_dir() else [path]
+    logs = sorted(dict.fromkeys(logs), key=lambda path: -path.stat().st_mtime)
+    if len(logs) > _MAX_LOGS:
+        bundle.left_out.append(f"logs: the {len(logs) - _MAX_LOGS} oldest of {len(logs)}")
+    return logs[:_MAX_LOGS]
 
 
 def _log_name(path: Path, bundle: Bundle) -> str:

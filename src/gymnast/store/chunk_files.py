@@ -1,7 +1,7 @@
-"""What stands in the files of a chunked run: the plan, leases, heartbeats, ends, cessions. Frozen data, no files here.
+"""The contents of a chunked run's files: plan, leases, heartbeats, ends, ceded chunks. Frozen data, no I/O.
 
-A lease of epoch n seals every earlier epoch: how many bytes of what its holder wrote count. So whatever a holder that
-lost its lease writes later is never read, and nothing depends on its noticing.
+Invariant: a lease of epoch n seals every earlier epoch, i.e. fixes how many bytes of its holder's files count. What a
+holder writes after it lost its lease is therefore never read, whether it notices the loss or not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEMA_VERSION: Final = 1
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of the materialized inputs that are worked on together."""
+    """Rows of the materialized inputs that one worker holds together."""
 
     id: str
     first_row: int
@@ -31,13 +31,13 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     offset_bytes: int
     size_bytes: int
     spans: tuple[tuple[int, int], ...] = ()
-    """(first row, rows) of those that belong to it; none given: all. Planned chunks have all their rows."""
+    """(first row, rows) of those that belong to it; empty means all, as in planned chunks."""
     keys: tuple[tuple[int, int, int, int], ...] = ()
-    """Of planned chunks, the rollouts in plan order: (task, first rollout, rollouts, tasks that are alike)."""
+    """The rollouts of a planned chunk, in plan order: (task, first rollout, rollouts, number of such tasks)."""
 
     @property
     def requested(self) -> int:
-        """Rollouts that it stands for."""
+        """The number of its rollouts."""
         return sum(rows for _, rows in self.spans) if self.spans else self.rows
 
     def rollout_keys(self) -> list[RolloutKey]:
@@ -55,7 +55,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChunkPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`plan.json`: the materialized inputs, cut into chunks. Written once."""
+    """`plan.json`: the materialized inputs, split into chunks. Written once."""
 
     schema_version: int = SCHEMA_VERSION
     run_id: str
@@ -64,35 +64,35 @@ class ChunkPlan(msgspec.Struct, frozen=True, kw_only=True):
     crc32: int
     """Of the materialized inputs."""
     requested: int
-    """The rows, and rollouts of bad rows that were skipped."""
+    """The rows, plus rollouts of skipped bad rows."""
     chunks: tuple[Chunk, ...]
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds a lease."""
+    """The worker that holds a lease."""
 
     worker: str
-    """Unique among all workers there ever are."""
+    """Unique among all workers ever."""
     host: str = ""
     pid: int = 0
     started: int = 0
-    """The process's start, as its kernel counts."""
-    place: str = ""
-    """Processes with the same one see each other's pids."""
+    """The start time of the process, in its kernel's units."""
+    pid_namespace: str = msgspec.field(default="", name="place")
+    """Processes with the same value see each other's pids."""
     job: str | None = None
-    """What its executor calls it."""
+    """The executor's id of its job."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a chunk is, sealed epochs included and rows that were ceded not."""
+    """The progress of a chunk, with its sealed epochs and without ceded rows."""
 
     scored: int = 0
     failed: dict[str, int] = {}
-    """Failed for good, by kind."""
+    """Permanently failed, by kind."""
     attempts: int = 0
     """Records, of scored and of failed attempts."""
     spent: ModelUsage = ModelUsage()
-    """What their model calls used. Attempts that a death ended are not known of."""
+    """What their model calls used, without attempts that a worker's death ended."""
 
     @property
     def settled(self) -> int:
@@ -100,36 +100,36 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
-    """What counts of an earlier epoch."""
+    """How much of an earlier epoch counts."""
 
     epoch: int
     scored_bytes: int = 0
     failures_bytes: int = 0
     children: tuple[str, ...] = ()
-    """Chunks that it ceded, and that stay."""
-    forgiven: bool = False
-    """Rollouts that failed for good in it are owed again."""
+    """Chunks that it ceded and that remain."""
+    reopened: bool = msgspec.field(default=False, name="forgiven")
+    """Its permanently failed rollouts are owed again."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """`lease.<epoch>.json`: created once, by the one who won the race for the epoch."""
+    """`lease.<epoch>.json`: created once, by the worker that won the race for the epoch."""
 
     schema_version: int = SCHEMA_VERSION
     run_id: str
     chunk: str
     epoch: int
     token: str
-    """Random: beats and ends that bear another one are not this lease's."""
+    """Random: heartbeats and ends with another token do not belong to this lease."""
     holder: Holder
     seals: tuple[Seal, ...] = ()
     before: Progress = Progress()
-    """What the sealed epochs add up to."""
+    """The progress of the sealed epochs."""
     at: float = 0.0
-    """By the holder's wall clock; for people, never compared."""
+    """By the holder's wall clock. For people; never compared."""
 
 
-class Beat(msgspec.Struct, frozen=True, kw_only=True):
-    """`beat.<epoch>.json`: replaced every few seconds while the holder lives. Only that `counter` changes matters."""
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """`beat.<epoch>.json`: replaced every few seconds while the holder lives. A changed `counter` proves life."""
 
     token: str
     counter: int
@@ -138,23 +138,23 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     unstarted: int = 0
     progress: Progress = Progress()
     scored_bytes: int = 0
-    """Of its own file; what `progress` includes."""
+    """The bytes of this epoch's file that `progress` includes."""
     failures_bytes: int = 0
     children: tuple[str, ...] = ()
     is_draining: bool = False
 
 
 class EndKind(StrEnum):
-    """How a holder ended."""
+    """How a lease ended."""
 
     DONE = "done"
     """Every row is settled or ceded."""
     RELEASED = "released"
-    """Rows are owed; anybody may go on."""
+    """Rows are owed; any worker may claim them."""
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True):
-    """`end.<epoch>.json`: the holder's last word."""
+class LeaseEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """`end.<epoch>.json`: written when the holder ends its lease."""
 
     token: str
     kind: EndKind
@@ -165,14 +165,14 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     children: tuple[str, ...] = ()
     why: str | None = None
     index: bytes = b""
-    """Row number and length of each scored line of this epoch, as pairs of little-endian 32-bit numbers."""
+    """Row number and length of each scored line of this epoch, as pairs of little-endian 32-bit integers."""
 
 
-class Ceded(msgspec.Struct, frozen=True, kw_only=True):
-    """`ceded.<epoch>.<k>.json`: rows that a holder has not begun, given to a chunk of their own."""
+class CededChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """`ceded.<epoch>.<k>.json`: unstarted rows that a holder moved to a new chunk."""
 
     token: str
-    """Of the lease that ceded them."""
+    """The token of the lease that ceded them."""
     child: Chunk
     attempts: dict[str, int] = {}
-    """Failed attempts that rows of the child have behind them, by `task:rollout`."""
+    """Failed attempts so far of rows of the child, by `task:rollout`."""

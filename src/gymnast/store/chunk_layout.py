@@ -1,4 +1,4 @@
-"""Names of the files of a run that many work on: everything below `dir/x_chunks/`.
+"""File names of a chunked run: everything below `dir/x_chunks/`.
 
 plan.json  order.json  bad_rows.jsonl  planning/  submitting/  writing/  standby.N/
 submissions/N.json  submissions/N/intent.json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LEASE: Final = re.compile(r"lease\.(\d+)\.json")
 _CEDED: Final = re.compile(r"ceded\.(\d+)\.(\d+)\.json")
-_ASK: Final = re.compile(r"ask\.(\d+)\.(.+)")
+_ROW_REQUEST: Final = re.compile(r"ask\.(\d+)\.(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +37,31 @@ class ChunkLayout:
         return self.folder / "plan.json"
 
     @property
-    def order(self) -> Path:
+    def worker_spec(self) -> Path:
         return self.folder / "order.json"
 
     @property
     def bad_rows(self) -> Path:
-        """Failure records of input rows that were skipped: they belong to no chunk."""
+        """Failure records of skipped input rows, which belong to no chunk."""
         return self.folder / "bad_rows.jsonl"
 
     @property
     def planning(self) -> Path:
-        """Leased by whoever plans the run."""
+        """Leased by the process that plans the run."""
         return self.folder / "planning"
 
     @property
     def submitting(self) -> Path:
-        """Leased by whoever submits, where files cannot be locked."""
+        """Leased by the process that submits, where files cannot be locked."""
         return self.folder / "submitting"
 
     @property
     def writing(self) -> Path:
-        """Leased by whoever writes the run's own files, where they cannot be locked."""
+        """Leased by the process that writes the run's own files, where they cannot be locked."""
         return self.folder / "writing"
 
     def standby(self, number: int) -> ChunkFolder:
-        """Leased by a worker that waits for what others leave."""
+        """Leased by a worker that waits to take over from others."""
         return ChunkFolder(self.folder / f"standby.{number}")
 
     @property
@@ -93,7 +93,7 @@ class ChunkFolder:
     def lease(self, epoch: int) -> Path:
         return self.path / f"lease.{epoch}.json"
 
-    def beat(self, epoch: int) -> Path:
+    def heartbeat(self, epoch: int) -> Path:
         return self.path / f"beat.{epoch}.json"
 
     def end(self, epoch: int) -> Path:
@@ -108,7 +108,7 @@ class ChunkFolder:
     def ceded(self, epoch: int, number: int) -> Path:
         return self.path / f"ceded.{epoch}.{number}.json"
 
-    def ask(self, epoch: int, worker: str) -> Path:
+    def row_request(self, epoch: int, worker: str) -> Path:
         return self.path / f"ask.{epoch}.{worker}"
 
     def child_id(self, epoch: int, number: int) -> str:
@@ -117,27 +117,27 @@ class ChunkFolder:
 
 @dataclass(frozen=True, slots=True)
 class ChunkNames:
-    """What a listing of a chunk's folder says."""
+    """The parsed listing of a chunk's folder."""
 
     epochs: tuple[int, ...] = ()
-    """Of the leases, ascending."""
+    """The epochs of its leases, ascending."""
     ceded: tuple[tuple[int, int], ...] = ()
-    asks: tuple[tuple[int, str], ...] = ()
+    row_requests: tuple[tuple[int, str], ...] = ()
 
     @classmethod
     def parse(cls, names: list[str]) -> ChunkNames:
-        epochs = sorted(int(found[1]) for name in names if (found := _LEASE.fullmatch(name)))
-        ceded = sorted((int(found[1]), int(found[2])) for name in names if (found := _CEDED.fullmatch(name)))
-        asks = sorted((int(found[1]), found[2]) for name in names if (found := _ASK.fullmatch(name)))
-        return cls(tuple(epochs), tuple(ceded), tuple(asks))
+        epochs = sorted(int(match[1]) for name in names if (match := _LEASE.fullmatch(name)))
+        ceded = sorted((int(match[1]), int(match[2])) for name in names if (match := _CEDED.fullmatch(name)))
+        row_requests = sorted((int(match[1]), match[2]) for name in names if (match := _ROW_REQUEST.fullmatch(name)))
+        return cls(tuple(epochs), tuple(ceded), tuple(row_requests))
 
 
-def planned_id(chunk_id: str) -> str:
-    """The planned chunk that a chunk is or was ceded from."""
+def planned_ancestor(chunk_id: str) -> str:
+    """The planned chunk that a chunk is, or was ceded from."""
     return chunk_id.partition(".")[0]
 
 
 def parent_of(chunk_id: str) -> tuple[str, int, int] | None:
-    """Parent, its epoch and the number of the cession that made this chunk; None for a planned one."""
+    """The parent, its epoch and the number of this chunk among those it ceded; None for a planned chunk."""
     parts = chunk_id.rsplit(".", 2)
     return (parts[0], int(parts[1]), int(parts[2])) if len(parts) == 3 else None

@@ -1,66 +1,61 @@
-"""Which bytes of which files are a chunked run's records at this moment. What lies beyond a seal is not among them."""
+"""Which bytes of which files are the current records of a chunked run. Bytes beyond a seal are not."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gymnast.store.chunk_look import chunk_views, read_chunk_plan
+from gymnast.store.chunk_state import read_chunk_plan, walk_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from gymnast.store.chunk_layout import ChunkLayout
-    from gymnast.store.chunk_look import ChunkView
+    from gymnast.store.chunk_state import ChunkView
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """The beginning of a file."""
+class FilePrefix:
+    """The first bytes of a file."""
 
     path: Path
     size_bytes: int
-    is_vouched: bool = False
-    """Its writer has said how much it wrote, so that every line is whole."""
-    is_forgiven: bool = False
-    """What failed for good in it is owed again."""
+    is_verified: bool = False
+    """Its writer declared this size, so every line is complete."""
+    is_reopened: bool = False
+    """Its permanently failed rollouts are owed again."""
     index: bytes = b""
-    """What its writer said of its lines, where it is all of what was written (see `End.index`)."""
+    """The writer's index of its lines, if it covers all of them (see `LeaseEnd.index`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class RecordPieces:
-    """The records of a chunk, or of a run."""
+class RecordFiles:
+    """The files with the records of a chunk or a run."""
 
-    scored: tuple[Piece, ...]
-    failures: tuple[Piece, ...]
+    scored: tuple[FilePrefix, ...]
+    failures: tuple[FilePrefix, ...]
 
 
-def pieces_of(view: ChunkView) -> RecordPieces:
-    """The records of one chunk, without those of what it has ceded, oldest epoch first."""
-    look, scored, failures = view.look, [], []
-    for seal in look.sealed():
-        end = look.end if look.lease is not None and seal.epoch == look.lease.epoch else None
-        is_vouched = end is not None
+def chunk_record_files(view: ChunkView) -> RecordFiles:
+    """The record files of one chunk, without those of chunks it has ceded, oldest epoch first."""
+    folder_state, scored, failures = view.folder_state, [], []
+    for seal in folder_state.current_seals():
+        end = folder_state.end if folder_state.lease is not None and seal.epoch == folder_state.lease.epoch else None
+        is_verified = end is not None
         if seal.scored_bytes:
             index = end.index if end is not None else b""
-            scored.append(Piece(look.folder.scored(seal.epoch), seal.scored_bytes, is_vouched, index=index))
+            path = folder_state.folder.scored(seal.epoch)
+            scored.append(FilePrefix(path, seal.scored_bytes, is_verified, index=index))
         if seal.failures_bytes:
-            piece = Piece(look.folder.failures(seal.epoch), seal.failures_bytes, is_vouched, seal.forgiven)
-            failures.append(piece)
-    return RecordPieces(tuple(scored), tuple(failures))
+            path = folder_state.folder.failures(seal.epoch)
+            failures.append(FilePrefix(path, seal.failures_bytes, is_verified, seal.reopened))
+    return RecordFiles(tuple(scored), tuple(failures))
 
 
-def pieces_of_run(layout: ChunkLayout) -> RecordPieces:
-    """All records of a run, in plan order of its chunks."""
-    found = list(_all_pieces(layout))
+def run_record_files(layout: ChunkLayout) -> RecordFiles:
+    """All record files of a run, in plan order of its chunks."""
+    chunks = [chunk_record_files(view) for view in walk_chunks(layout, read_chunk_plan(layout))]
     bad = layout.bad_rows
-    skipped = (Piece(bad, bad.stat().st_size, is_vouched=True),) if bad.exists() else ()
-    scored = tuple(piece for one in found for piece in one.scored)
-    return RecordPieces(scored, (*skipped, *(piece for one in found for piece in one.failures)))
-
-
-def _all_pieces(layout: ChunkLayout) -> Iterator[RecordPieces]:
-    for view in chunk_views(layout, read_chunk_plan(layout)):
-        yield pieces_of(view)
+    skipped = (FilePrefix(bad, bad.stat().st_size, is_verified=True),) if bad.exists() else ()
+    scored = tuple(prefix for chunk in chunks for prefix in chunk.scored)
+    return RecordFiles(scored, (*skipped, *(prefix for chunk in chunks for prefix in chunk.failures)))

@@ -1,4 +1,4 @@
-"""Bounded looks at files of any size: the head and tail of a log, the first and last lines of a JSONL file."""
+"""Bounded excerpts of files of any size: the head and tail of a log, the first and last lines of a JSONL file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from gymnast.types.json import JsonObject
 
-_LONGEST_LINE: Final = 4000
+_MAX_LINE: Final = 4000
 _BLOCK: Final = 1 << 20
 
 
 def head_and_tail(path: Path, *, head_bytes: int, tail_bytes: int) -> str:
-    """The whole of a small file, or its beginning and its end, in whole lines where there are any."""
+    """A small file completely, else its beginning and its end, in complete lines if possible."""
     size = path.stat().st_size
     with path.open("rb") as stream:
         if size <= head_bytes + tail_bytes:
@@ -28,18 +28,18 @@ def head_and_tail(path: Path, *, head_bytes: int, tail_bytes: int) -> str:
         last = stream.read(tail_bytes)
     first = first[: first.rfind(b"\n") + 1] or first
     last = last[last.find(b"\n") + 1 :] or last
-    left_out = size - len(first) - len(last)
-    return f"{_lines(first)}\n… {left_out} bytes left out …\n{_lines(last)}"
+    omitted = size - len(first) - len(last)
+    return f"{_lines(first)}\n… {omitted} bytes left out …\n{_lines(last)}"
 
 
 def count_lines(path: Path) -> int:
-    """Lines of a file, read in blocks."""
+    """The number of lines of a file, read in blocks."""
     with path.open("rb") as stream:
         return sum(block.count(b"\n") for block in iter(lambda: stream.read(_BLOCK), b""))
 
 
 def first_and_last(path: Path, number: int) -> tuple[list[JsonObject], list[JsonObject], int]:
-    """The first and last objects of a JSONL file, and how many lines it has. Lines that are none are skipped."""
+    """The first and last objects of a JSONL file, and its number of lines. Invalid lines are skipped."""
     first: list[JsonObject] = []
     last: deque[bytes] = deque(maxlen=number)
     count = 0
@@ -53,28 +53,28 @@ def first_and_last(path: Path, number: int) -> tuple[list[JsonObject], list[Json
     return first, list(_objects(last)), count
 
 
-def shortened(value: Any, longest: int) -> Any:
-    """A copy in which no text is longer than that, and no list has more than 50 entries."""
+def truncate_texts(value: Any, max_length: int) -> Any:
+    """A copy with texts of at most `max_length` characters and lists of at most 50 entries."""
     if isinstance(value, dict):
-        return {name: shortened(child, longest) for name, child in value.items()}
+        return {name: truncate_texts(child, max_length) for name, child in value.items()}
     if isinstance(value, list):
-        kept = [shortened(child, longest) for child in value[:50]]
-        return [*kept, f"… {len(value) - 50} more"] if len(value) > 50 else kept
-    if isinstance(value, str) and len(value) > longest:
-        return f"{value[:longest]}… ({len(value)} characters)"
+        entries = [truncate_texts(child, max_length) for child in value[:50]]
+        return [*entries, f"… {len(value) - 50} more"] if len(value) > 50 else entries
+    if isinstance(value, str) and len(value) > max_length:
+        return f"{value[:max_length]}… ({len(value)} characters)"
     return value
 
 
 def _objects(lines: Any) -> Iterator[JsonObject]:
     for line in lines:
         try:
-            found = orjson.loads(line)
+            row = orjson.loads(line)
         except orjson.JSONDecodeError:
             continue
-        if isinstance(found, dict):
-            yield found
+        if isinstance(row, dict):
+            yield row
 
 
 def _lines(data: bytes) -> str:
     lines = data.decode("utf-8", errors="replace").split("\n")
-    return "\n".join(line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…" for line in lines)
+    return "\n".join(line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…" for line in lines)

@@ -1,4 +1,4 @@
-"""The clock of the file system that machines share: what files say of their age is compared with nothing else."""
+"""The clock of a shared file system, the only one that file times may be compared with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def file_clock(folder: Path) -> float:
-    """What time it is for the files of a folder. Where we may not write (another user's run), by our own clock."""
+    """The current time for files in a folder. Without write access (another user's run), this host's clock."""
     probe = folder / ".now"
     try:
         probe.touch()

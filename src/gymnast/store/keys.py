@@ -1,4 +1,4 @@
-"""Which rollout a line of a run's files belongs to, found at the line's end without parsing the whole line."""
+"""The rollout key of a line of a run's files, read from the line's end without parsing all of it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from gymnast.errors import DataError
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey, key_of
 
 _TASK: Final = f'"{TASK_INDEX}":'.encode()
-_LONGEST_TAIL: Final = 4096
-_LONGEST_END: Final = 100
+_MAX_TAIL: Final = 4096
+_MAX_END: Final = 100
 INDEXES_AT_END: Final = re.compile(
     rb',\s?"%b":\s?(\d+),\s?"%b":\s?(\d+)\}\s*$' % (TASK_INDEX.encode(), ROLLOUT_INDEX.encode())
 )
@@ -22,25 +23,33 @@ INDEXES_AT_END: Final = re.compile(
 def key_of_line(line: bytes) -> RolloutKey | None:
     """The key of a record or of a materialized input, or None if the line has none or is not JSON.
 
-    Our writers put the identity last, so what follows the task index is short. It is parsed as the rest of an object,
-    which also proves that the index stands at the top level. Any other line is parsed whole.
+    Gymnast writes the identity last, so what follows the task index is short. It is parsed as the rest of an object,
+    which also proves that the index is at the top level. Any other line is parsed completely.
     """
-    end = INDEXES_AT_END.search(line, max(0, len(line) - _LONGEST_END))
+    end = INDEXES_AT_END.search(line, max(0, len(line) - _MAX_END))
     if end is not None:
         return RolloutKey(int(end[1]), int(end[2]))
     start = line.rfind(_TASK)
-    if start > 0 and len(line) - start < _LONGEST_TAIL and line[start - 1 : start] in (b",", b"{", b" "):
+    if start > 0 and len(line) - start < _MAX_TAIL and line[start - 1 : start] in (b",", b"{", b" "):
         try:
             rest = orjson.loads(b"{" + line[start:])
         except orjson.JSONDecodeError:
-            return _parsed(line)
-        found = key_of(rest)
-        return found if found is not None else _parsed(line)
-    return _parsed(line)
+            return _parse_key(line)
+        key = key_of(rest)
+        return key if key is not None else _parse_key(line)
+    return _parse_key(line)
+
+
+def require_key(line: bytes, where: str) -> RolloutKey:
+    """The key of a materialized input. Raises DataError if it has none."""
+    key = key_of_line(line)
+    if key is None:
+        raise DataError("a materialized input has no task and rollout index", where=where)
+    return key
 
 
 class _Scored(msgspec.Struct):
-    """What makes a line a scored record."""
+    """The fields that make a line a scored record."""
 
     reward: float
     task: int = msgspec.field(name=TASK_INDEX)
@@ -48,7 +57,7 @@ class _Scored(msgspec.Struct):
 
 
 class _Attempt(msgspec.Struct):
-    """What makes a line the record of a failed attempt."""
+    """The fields that make a line the record of a failed attempt."""
 
     task: int = msgspec.field(name=TASK_INDEX)
     rollout: int = msgspec.field(name=ROLLOUT_INDEX)
@@ -60,21 +69,21 @@ _ATTEMPT: Final = msgspec.json.Decoder(_Attempt)
 
 
 def key_of_record(line: bytes, *, scored: bool) -> RolloutKey | None:
-    """The key of a line that is a record from its first byte to its last; None for any other.
+    """The key of a line that is a valid record from its first byte to its last; None for any other.
 
-    Reading a file that a crash may have damaged is no place for shortcuts: an end that looks right may follow anything.
-    Fields that nobody asks for are checked and skipped, at more than a gigabyte a second.
+    For files that a crash may have damaged, where a valid end may follow garbage. Other fields are validated and
+    skipped, at more than a gigabyte per second.
     """
     try:
         if not line.isascii():
-            line.decode()  # text that is skipped is not decoded
-        found: _Scored | _Attempt = (_SCORED if scored else _ATTEMPT).decode(line)
+            line.decode()  # the decoder does not validate text that it skips
+        record: _Scored | _Attempt = (_SCORED if scored else _ATTEMPT).decode(line)
     except (ValueError, RecursionError):
         return None
-    return RolloutKey(found.task, found.rollout)
+    return RolloutKey(record.task, record.rollout)
 
 
-def _parsed(line: bytes) -> RolloutKey | None:
+def _parse_key(line: bytes) -> RolloutKey | None:
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError:

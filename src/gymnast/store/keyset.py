@@ -1,4 +1,4 @@
-"""A set of rollout keys that hardly grows: a bit for each, where tasks are numbered one after the other."""
+"""A compact set of rollout keys: one bit each, if tasks are numbered consecutively."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ROLLOUT: Final = (1 << 32) - 1
 
 
 class KeySet:
-    """Packed keys. A set of Python numbers takes 60 to 100 bytes a key, which is memory that grows with the run."""
+    """A set of packed keys. A set of Python integers would take 60 to 100 bytes per key."""
 
     __slots__ = ("_count", "_pages")
 
@@ -19,9 +19,9 @@ class KeySet:
         self._count = 0
 
     def add(self, packed: int) -> None:
-        # Tasks of one rollout index lie side by side, so that a page fills up whatever the number of repeats.
-        place = ((packed & _ROLLOUT) << 64) + (packed >> 32)
-        page, bit = place >> _BITS, 1 << (place & _LAST)
+        # Tasks with the same rollout index are adjacent, so that pages fill up whatever the number of repeats.
+        position = ((packed & _ROLLOUT) << 64) + (packed >> 32)
+        page, bit = position >> _BITS, 1 << (position & _LAST)
         before = self._pages.get(page, 0)
         if not before & bit:
             self._pages[page] = before | bit
@@ -30,8 +30,8 @@ class KeySet:
     def __contains__(self, packed: object) -> bool:
         if not isinstance(packed, int):
             return False
-        place = ((packed & _ROLLOUT) << 64) + (packed >> 32)
-        return bool(self._pages.get(place >> _BITS, 0) >> (place & _LAST) & 1)
+        position = ((packed & _ROLLOUT) << 64) + (packed >> 32)
+        return bool(self._pages.get(position >> _BITS, 0) >> (position & _LAST) & 1)
 
     def __len__(self) -> int:
         return self._count

@@ -1,4 +1,4 @@
-"""Reading JSONL files line by line, in order, without holding them in memory."""
+"""Reads JSONL files line by line without loading them into memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def numbered_lines(path: Path | RecordFile) -> Iterator[tuple[int, bytes]]:
-    """Every line without its newline, numbered from 1. Records of a run in chunks are read where they lie."""
+    """Every line without its newline, numbered from 1. Records of a chunked run are read from its shards."""
     records = record_file(path)
     try:
         with records.open() as stream:
@@ -27,7 +27,7 @@ def numbered_lines(path: Path | RecordFile) -> Iterator[tuple[int, bytes]]:
 
 
 class LinesAt:
-    """Lines of files, each read by where it begins. Use as `with LinesAt(paths) as lines`."""
+    """Reads single lines by their offset. Use as `with LinesAt(paths) as lines`."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
@@ -39,14 +39,14 @@ class LinesAt:
             self._streams = [self._open.enter_context(path.open("rb")) for path in self._paths]
         except OSError as error:
             self._open.close()
-            raise DataError(f"cannot read it: {error.strerror or error}", where=str(error.filename)) from error
+            raise DataError(f"cannot read the file: {error.strerror or error}", where=str(error.filename)) from error
         return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
     def line(self, source: int, offset: int) -> bytes:
-        """The line of the file with this number that begins there."""
+        """The line at this offset of the file with this index."""
         stream = self._streams[source]
         stream.seek(offset)
         return stream.readline()

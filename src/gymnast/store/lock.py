@@ -1,4 +1,4 @@
-"""One writer per run: a lock that the kernel releases when its holder ends, however it ends."""
+"""One writer per run: a lock that the kernel releases when its holder exits, however it exits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from gymnast.errors import UserError
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
-LOCK_PATIENCE_S: Final = 0.1
+LOCK_TIMEOUT_S: Final = 0.1
 _PAUSE_S: Final = 0.02
 _NO_LOCKS: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
 
@@ -25,8 +24,8 @@ class NoLocksError(UserError):
     """The file system cannot lock files."""
 
 
-def being_written(holder: str, where: Path) -> UserError:
-    """What is said to whoever wants to write as well."""
+def run_locked_error(holder: str, where: Path) -> UserError:
+    """The error for a second writer."""
     return UserError(
         f"another process is writing this run: {holder or 'unknown'}",
         where=str(where),
@@ -35,7 +34,7 @@ def being_written(holder: str, where: Path) -> UserError:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock at this moment. Where files cannot be locked, none does."""
+    """Whether a process holds the lock now. False where files cannot be locked."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
@@ -50,27 +49,26 @@ def is_locked(path: Path) -> bool:
 
 
 class RunLock:
-    """Held while a process writes a run's files. `patience_s`: how long another holder is waited for."""
+    """Held while a process writes a run's files. Waits up to `timeout_s` for another holder."""
 
-    def __init__(self, path: Path, patience_s: float = LOCK_PATIENCE_S) -> None:
+    def __init__(self, path: Path, timeout_s: float = LOCK_TIMEOUT_S) -> None:
         self._path = path
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._fd = -1
 
     def __enter__(self) -> Self:
-        deadline = time.monotonic() + self._patience_s
-        while not self._take(is_last_try=time.monotonic() >= deadline):
+        deadline = time.monotonic() + self._timeout_s
+        while not self._try_lock(is_last_try=time.monotonic() >= deadline):
             time.sleep(_PAUSE_S)
-        with suppress(OSError):  # who holds it is good to know, but a full disk is told by those who need room
+        with suppress(OSError):  # the holder's name is a convenience: a full disk is reported by others
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         return self
 
-    def _take(self, *, is_last_try: bool) -> bool:
-        """Lock the file. False if that is worth another try.
+    def _try_lock(self, *, is_last_try: bool) -> bool:
+        """Lock the file. False if it is worth another try.
 
-        Its last holder may have removed it between our opening and our locking, and somebody who only looks whether it
-        is locked holds it for a moment.
+        Its last holder may have removed it after we opened it, and `is_locked` elsewhere holds it for a moment.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +84,7 @@ class RunLock:
             os.close(self._fd)
             if not is_last_try:
                 return False
-            raise being_written(holder, self._path) from error
+            raise run_locked_error(holder, self._path) from error
         except OSError as error:
             os.close(self._fd)
             if error.errno not in _NO_LOCKS:
@@ -94,17 +92,15 @@ class RunLock:
             raise NoLocksError(
                 f"files cannot be locked here: {error.strerror}",
                 where=str(self._path),
-                next="have the file system mounted with locks (Lustre: the option `flock`), choose another folder, or "
-                "use gymnast submit, which can do without them",
+                next="mount the file system with locks (Lustre: the option `flock`), choose another folder, or use "
+                "gymnast submit, which does not need them",
             ) from error
         if os.fstat(self._fd).st_nlink:
             return True
         os.close(self._fd)
         return False
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # The file goes first: whoever opens the name from now on makes a new one and locks that.
+    def __exit__(self, *_: object) -> None:
+        # Remove the file first: a process that opens the name from now on creates and locks a new one.
         self._path.unlink(missing_ok=True)
         os.close(self._fd)

@@ -1,6 +1,6 @@
-"""The manifest of a run, `x_run.json`: what was asked, with which settings and code, how far it got.
+"""The manifest of a run, `x_run.json`: what was requested, with which settings and code, and how far it got.
 
-An unfinished run cannot be mistaken for a finished one, and a resume with other inputs or settings is noticed.
+It tells an unfinished run from a finished one, and a resume uses it to detect changed inputs or settings.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gymnast.errors import DataError
-from gymnast.store.replacing import read_fresh, write_replacing
+from gymnast.store.atomic import atomic_write, read_fresh
 from gymnast.types.usage import ModelUsage
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ SCHEMA_VERSION: Final = 1
 
 
 class RunState(StrEnum):
-    """How a run stands."""
+    """The state of a run."""
 
     RUNNING = "running"
     COMPLETE = "complete"
-    """Nothing is owed: every rollout is scored or has failed for good."""
+    """Nothing is owed: every rollout is scored or has permanently failed."""
     INCOMPLETE = "incomplete"
     """It ended by itself with rollouts owed."""
     INTERRUPTED = "interrupted"
@@ -34,7 +34,7 @@ class RunState(StrEnum):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """How far a run is. requested = scored + failed (for good) + owed, always."""
+    """The counts of a run. Invariant: requested = scored + failed (permanently) + owed."""
 
     requested: int = 0
     scored: int = 0
@@ -70,38 +70,38 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     plan: dict[str, Any]
     """The materialized inputs: rows, tasks, bytes, crc32."""
     settings: dict[str, Any]
-    """What determines the result: plan options, and each instance's own settings."""
+    """What determines the results: plan options and the instances' settings."""
     code: dict[str, str]
     """A digest of each instance's code."""
     counts: Counts
     spent: ModelUsage = ModelUsage()
-    """What the model calls of all attempts used, failed ones included."""
+    """What the model calls of all attempts used, including failed ones."""
     invocations: list[Invocation] = []
     note: str | None = None
-    """Why the run stands where it stands, in words."""
+    """Why the run is in this state, for people."""
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """The manifest, or None where there is none. One that cannot be read is an error: it guards the run."""
+    """The manifest, or None if there is none. An unreadable one is an error, because it protects the run."""
     try:
-        found = msgspec.json.decode(read_fresh(path), type=Manifest)
+        manifest = msgspec.json.decode(read_fresh(path), type=Manifest)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
         raise DataError(
-            f"the run's manifest cannot be read: {error}",
+            f"cannot read the run's manifest: {error}",
             where=str(path),
             next="restore it, or delete it to start over",
         ) from error
-    if found.schema_version > SCHEMA_VERSION:
+    if manifest.schema_version > SCHEMA_VERSION:
         raise DataError(
-            f"the run's manifest has version {found.schema_version}; this Gymnast knows {SCHEMA_VERSION}",
+            f"the run's manifest has version {manifest.schema_version}; this Gymnast supports {SCHEMA_VERSION}",
             where=str(path),
-            next="go on with the newer Gymnast that wrote it",
+            next="use the newer Gymnast that wrote it",
         )
-    return found
+    return manifest
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Replace the manifest in one step."""
-    write_replacing(path, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+    """Replace the manifest atomically."""
+    atomic_write(path, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")

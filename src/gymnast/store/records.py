@@ -1,7 +1,7 @@
-"""A run's records wherever they lie: in its own file, or in the shards of a run in chunks that is not merged yet.
+"""A run's records, whether in its own file or in the shards of a chunked run that is not merged yet.
 
-Shards are read as if they were one file: in plan order of the chunks, with offsets that stay true as long as the
-`RecordFile` is kept. What lies beyond a seal is not there.
+Shards are read as one file: in plan order of the chunks, with offsets that stay valid as long as the `RecordFile` is
+used. Bytes beyond a seal are not visible.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from itertools import accumulate
 from typing import IO, TYPE_CHECKING, BinaryIO
 
 from gymnast.store.chunk_layout import ChunkLayout
-from gymnast.store.chunk_records import pieces_of_run
+from gymnast.store.chunk_records import run_record_files
 from gymnast.store.paths import RunPaths
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gymnast.store.chunk_records import Piece
+    from gymnast.store.chunk_records import FilePrefix
 
 _BUFFER = 1 << 20
 _FAILURES = "_failures.jsonl"
@@ -28,52 +28,52 @@ _FAILURES = "_failures.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class RecordFile:
-    """A file of records, as it was when this was made."""
+    """A file of records, as it was when this object was made."""
 
     path: Path
-    """What it is, or will be, called."""
-    pieces: tuple[Piece, ...] | None = None
-    """Of shards; None for a file of its own."""
+    """Its name, or the name it will have once merged."""
+    shards: tuple[FilePrefix, ...] | None = None
+    """The shards; None for a single file."""
 
     def exists(self) -> bool:
-        return self.pieces is not None or self.path.is_file()
+        return self.shards is not None or self.path.is_file()
 
     def open(self) -> BinaryIO | io.BufferedReader:
-        if self.pieces is None:
+        if self.shards is None:
             return self.path.open("rb", buffering=_BUFFER)
-        return io.BufferedReader(_Pieces(self.pieces), _BUFFER)
+        return io.BufferedReader(_ShardReader(self.shards), _BUFFER)
 
     def modified_at(self) -> float:
-        """When something was last written to it."""
-        paths = [self.path] if self.pieces is None else [piece.path for piece in self.pieces]
+        """When it was last written to."""
+        paths = [self.path] if self.shards is None else [piece.path for piece in self.shards]
         return max((path.stat().st_mtime for path in paths), default=0.0)
 
 
 def is_in_chunks(output: Path) -> bool:
-    """Whether the records of a run are in shards: it is worked on in chunks, and not all of it was merged."""
+    """Whether the records of a run are in shards: it is chunked and not completely merged."""
     paths = RunPaths(output)
     return ChunkLayout.of(paths).is_planned and not paths.done.exists()
 
 
-def record_file(given: Path | RecordFile) -> RecordFile:
-    """The records that a run's output file or failures file holds, or will hold."""
-    if isinstance(given, RecordFile):
-        return given
-    if is_in_chunks(given):
-        return RecordFile(given, pieces_of_run(ChunkLayout.of(RunPaths(given))).scored)
-    output = given.with_name(given.name.removesuffix(_FAILURES) + ".jsonl")
-    if given.name.endswith(_FAILURES) and is_in_chunks(output):
-        return RecordFile(given, pieces_of_run(ChunkLayout.of(RunPaths(output))).failures)
-    return RecordFile(given)
+def record_file(path: Path | RecordFile) -> RecordFile:
+    """The records of a run's output file or failures file, merged or not."""
+    if isinstance(path, RecordFile):
+        return path
+    if is_in_chunks(path):
+        return RecordFile(path, run_record_files(ChunkLayout.of(RunPaths(path))).scored)
+    output = path.with_name(path.name.removesuffix(_FAILURES) + ".jsonl")
+    if path.name.endswith(_FAILURES) and is_in_chunks(output):
+        return RecordFile(path, run_record_files(ChunkLayout.of(RunPaths(output))).failures)
+    return RecordFile(path)
 
 
-class _Pieces(io.RawIOBase):
-    """The beginnings of files, one after the other."""
+class _ShardReader(io.RawIOBase):
+    """Prefixes of files, concatenated."""
 
-    def __init__(self, pieces: tuple[Piece, ...]) -> None:
+    def __init__(self, shards: tuple[FilePrefix, ...]) -> None:
         super().__init__()
-        self._pieces = pieces
-        self._starts = [0, *accumulate(piece.size_bytes for piece in pieces)]
+        self._shards = shards
+        self._starts = [0, *accumulate(piece.size_bytes for piece in shards)]
         self._position = 0
         self._open: tuple[int, IO[bytes]] | None = None
 
@@ -97,7 +97,7 @@ class _Pieces(io.RawIOBase):
         number = bisect_right(self._starts, self._position) - 1
         within = self._position - self._starts[number]
         data = os.pread(
-            self._stream(number).fileno(), min(len(buffer), self._pieces[number].size_bytes - within), within
+            self._stream(number).fileno(), min(len(buffer), self._shards[number].size_bytes - within), within
         )
         buffer[: len(data)] = data
         self._position += len(data)
@@ -113,5 +113,5 @@ class _Pieces(io.RawIOBase):
         if self._open is None or self._open[0] != number:
             if self._open is not None:
                 self._open[1].close()
-            self._open = (number, self._pieces[number].path.open("rb", buffering=0))
+            self._open = (number, self._shards[number].path.open("rb", buffering=0))
         return self._open[1]

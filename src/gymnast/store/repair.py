@@ -1,6 +1,6 @@
-"""Opening a run's file after whatever happened to it: torn ends are cut off, garbage is set aside, nothing is guessed.
+"""Repairs a run's file after a crash: torn ends are cut off and damaged lines removed; nothing is guessed.
 
-What is taken out of a file is kept beside it in `<name>.damaged`, so that repairing loses no evidence.
+What is removed is kept next to the file in `<name>.damaged`.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Repair:
-    """What was found while opening a file."""
+class RepairResult:
+    """What a repair found."""
 
     lines: int = 0
     damaged: int = 0
-    """Lines (the torn end included) that were taken out."""
+    """Removed lines, including a torn end."""
     duplicates: list[RolloutKey] = field(default_factory=list)
-    """Keys that stood in the file more than once; the first line of each was kept."""
+    """Keys that occurred more than once; the first line of each was kept."""
 
 
-def open_repaired(path: Path, take: Callable[[RolloutKey, bytes], None], *, one_line_a_key: bool) -> Repair:
-    """Read every line, hand key and line to `take`, and mend the file if that is needed.
+def repair_file(path: Path, on_record: Callable[[RolloutKey, bytes], None], *, unique_keys: bool) -> RepairResult:
+    """Read every line, pass key and line to `on_record`, and repair the file if needed.
 
-    A file that is not there is empty. A good file is only read. With `one_line_a_key` (scored records) a line without a
-    reward and a second line of the same rollout are taken out as well.
+    A missing file is empty. An intact file is only read. With `unique_keys` (scored records), lines without a reward
+    and further lines of the same rollout are removed as well.
     """
     if not path.exists():
-        return Repair()
-    reading = _Reading(take, one_line_a_key=one_line_a_key)
+        return RepairResult()
+    scan = _Scan(on_record, unique_keys=unique_keys)
     with path.open("rb", buffering=1 << 20) as stream:
         for raw in stream:
-            reading.line(raw)
-    if reading.bad or reading.second:
-        _keep_evidence(path, [*reading.bad, *reading.second])
-    if reading.is_broken_inside:
-        _rewrite(path, one_line_a_key=one_line_a_key)
-    elif reading.good_end < reading.position:
-        _truncate(path, reading.good_end)
+            scan.add(raw)
+    if scan.bad or scan.duplicate_lines:
+        _save_removed(path, [*scan.bad, *scan.duplicate_lines])
+    if scan.is_broken_inside:
+        _rewrite(path, unique_keys=unique_keys)
+    elif scan.good_end < scan.position:
+        _truncate(path, scan.good_end)
     _end_with_newline(path)
-    return Repair(reading.lines, len(reading.bad), reading.duplicates)
+    return RepairResult(scan.lines, len(scan.bad), scan.duplicates)
 
 
-class _Reading:
-    """One pass over a file: what is good, and whether what is not stands only at the end."""
+class _Scan:
+    """One pass over a file: what is intact, and whether only the end is damaged."""
 
-    def __init__(self, take: Callable[[RolloutKey, bytes], None], *, one_line_a_key: bool) -> None:
-        self._take = take
-        self._seen: KeySet | None = KeySet() if one_line_a_key else None
+    def __init__(self, on_record: Callable[[RolloutKey, bytes], None], *, unique_keys: bool) -> None:
+        self._on_record = on_record
+        self._seen: KeySet | None = KeySet() if unique_keys else None
         self.lines = self.position = self.good_end = 0
         self.bad: list[bytes] = []
         self.duplicates: list[RolloutKey] = []
-        self.second: list[bytes] = []
+        self.duplicate_lines: list[bytes] = []
         self.is_broken_inside = False
 
-    def line(self, raw: bytes) -> None:
+    def add(self, raw: bytes) -> None:
         self.position += len(raw)
         line = raw.rstrip(b"\r\n")
         key = key_of_record(line, scored=self._seen is not None)
@@ -74,10 +74,10 @@ class _Reading:
             self.is_broken_inside = self.is_broken_inside or raw.endswith(b"\n")
         elif self._seen is not None and key.packed in self._seen:
             self.duplicates.append(key)
-            self.second.append(line)
+            self.duplicate_lines.append(line)
             self.is_broken_inside = True
         else:
-            self._take(key, line)
+            self._on_record(key, line)
             self.lines += 1
             self.good_end = self.position
             if self._seen is not None:
@@ -85,21 +85,21 @@ class _Reading:
 
 
 def _truncate(path: Path, size: int) -> None:
-    """Cut a torn end off."""
+    """Cut off a torn end."""
     with path.open("r+b") as stream:
         stream.truncate(size)
         os.fsync(stream.fileno())
 
 
-def _rewrite(path: Path, *, one_line_a_key: bool) -> None:
-    """A copy without damaged lines and second records of the same rollout, put in the file's place."""
+def _rewrite(path: Path, *, unique_keys: bool) -> None:
+    """Replace the file by a copy without damaged lines and duplicate records."""
     seen = KeySet()
     temporary = path.with_name(path.name + ".repaired")
     with path.open("rb") as source, temporary.open("wb") as target:
         for raw in source:
             line = raw.rstrip(b"\r\n")
-            key = key_of_record(line, scored=one_line_a_key)
-            if key is not None and not (one_line_a_key and key.packed in seen):
+            key = key_of_record(line, scored=unique_keys)
+            if key is not None and not (unique_keys and key.packed in seen):
                 seen.add(key.packed)
                 target.write(line + b"\n")
         target.flush()
@@ -108,7 +108,7 @@ def _rewrite(path: Path, *, one_line_a_key: bool) -> None:
 
 
 def _end_with_newline(path: Path) -> None:
-    """A whole record whose newline was lost gets it back."""
+    """Restore the newline of a last record that is otherwise complete."""
     with path.open("r+b") as stream:
         if stream.seek(0, os.SEEK_END) > 0:
             stream.seek(-1, os.SEEK_END)
@@ -117,7 +117,7 @@ def _end_with_newline(path: Path) -> None:
                 os.fsync(stream.fileno())
 
 
-def _keep_evidence(path: Path, lines: list[bytes]) -> None:
+def _save_removed(path: Path, lines: list[bytes]) -> None:
     with path.with_name(path.name + ".damaged").open("ab") as stream:
         for line in lines:
             stream.write(line + b"\n")

@@ -1,4 +1,4 @@
-"""The audit of a rollout's tokens: what can be proved of them, in figures. Pure over a ledger."""
+"""The token audit of one rollout: the provable facts about its tokens, as numbers. Pure over a ledger."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class SegmentAudit(msgspec.Struct, frozen=True):
 
 
 class TokenAudit(msgspec.Struct, frozen=True):
-    """What a ledger shows."""
+    """The numbers of one ledger."""
 
     calls: int
     segments: list[SegmentAudit]
     drift: int
-    """Tokens of earlier turns that an engine rendered differently; 0 when prompts are sent as ids."""
+    """Tokens of earlier turns that an inference server rendered differently; 0 when prompts are sent as ids."""
     drift_at: list[tuple[int, int]]
-    """Where: the call, and the first token that differs."""
+    """The calls that drifted, and the first token that differs in each."""
     ids_sent: int
     """Calls whose prompts were sent as ids."""
     tokens: int
@@ -44,7 +44,7 @@ class TokenAudit(msgspec.Struct, frozen=True):
     logprob_modes: dict[str, int]
     """Calls by mode."""
     weight_versions: dict[str, int]
-    """Sampled tokens by the weights they come from; `unknown` where the engine does not say."""
+    """Sampled tokens by weight version; `unknown` where the server does not report it."""
     finishes: dict[str, int]
     masked: dict[str, int]
     """Sampled tokens that must not be trained on, by reason."""
@@ -52,12 +52,12 @@ class TokenAudit(msgspec.Struct, frozen=True):
 
     @property
     def is_exact(self) -> bool:
-        """Tokens trained on are tokens sampled."""
+        """Whether the tokens trained on are exactly the tokens sampled."""
         return self.drift == 0
 
 
 def audit(ledger: TokenLedger) -> TokenAudit:
-    """Raises BadLedger when the ledger does not hold together."""
+    """Audit a ledger. Raises BadLedger if it is inconsistent."""
     check_ledger(ledger)
     calls = ledger.calls
     sampled = sum(len(call.sampled) for call in calls)
@@ -69,7 +69,7 @@ def audit(ledger: TokenLedger) -> TokenAudit:
     return TokenAudit(
         calls=len(calls),
         segments=[_segment(segment) for segment in segments(ledger)],
-        drift=sum(_lost(calls, number, place) for number, place in drifts),
+        drift=sum(_drifted_tokens(calls, number, index) for number, index in drifts),
         drift_at=drifts,
         ids_sent=sum(call.ids_sent for call in calls),
         tokens=sampled + sum(len(call.delta) for call in calls),
@@ -82,9 +82,9 @@ def audit(ledger: TokenLedger) -> TokenAudit:
     )
 
 
-def as_json(found: TokenAudit) -> dict[str, Any]:
-    """The audit as data."""
-    return {**msgspec.to_builtins(found), "exact": found.is_exact}
+def as_json(result: TokenAudit) -> dict[str, Any]:
+    """The audit as JSON."""
+    return {**msgspec.to_builtins(result), "exact": result.is_exact}
 
 
 def _segment(segment: Segment) -> SegmentAudit:
@@ -98,36 +98,35 @@ def _segment(segment: Segment) -> SegmentAudit:
     )
 
 
-def _lost(calls: list[TokenCall], number: int, place: int) -> int:
-    """Ids of the parent that the engine's own prompt does not have at their place."""
+def _drifted_tokens(calls: list[TokenCall], number: int, index: int) -> int:
+    """The parent's ids from the first difference on."""
     parent = calls[number].parent
     if parent is None:
         return 1
-    before = calls[parent]
-    return before.keep + len(before.delta) + len(before.sampled) - place
+    return calls[parent].keep + len(calls[parent].delta) + len(calls[parent].sampled) - index
 
 
 def _sources(calls: list[TokenCall]) -> dict[str, int]:
-    found = Counter[str]()
+    counts = Counter[str]()
     for call in calls:
         for source, count in call.sources:
-            found[Source(source).value] += count
-        found[Source.SAMPLED.value] += len(call.sampled)
-    return dict(found)
+            counts[Source(source).value] += count
+        counts[Source.SAMPLED.value] += len(call.sampled)
+    return dict(counts)
 
 
 def _versions(calls: list[TokenCall]) -> dict[str, int]:
-    found = Counter[str]()
+    counts = Counter[str]()
     for call in calls:
         known = 0
         for span in call.weights:
-            found[span.version] += span.end - span.start
+            counts[span.version] += span.end - span.start
             known += span.end - span.start
         if known < len(call.sampled):
-            found["unknown"] += len(call.sampled) - known
-    return dict(found)
+            counts["unknown"] += len(call.sampled) - known
+    return dict(counts)
 
 
-def forks(found: TokenAudit) -> dict[str, int]:
-    """How often a segment began for which reason, the first ones left out."""
-    return dict(Counter(each.reason for each in found.segments if each.reason != ForkReason.FIRST))
+def count_forks(result: TokenAudit) -> dict[str, int]:
+    """The number of segments by fork reason, except first ones."""
+    return dict(Counter(segment.reason for segment in result.segments if segment.reason != ForkReason.FIRST))

@@ -1,4 +1,4 @@
-"""Chat templates: jinja2 in a sandbox, with the names and habits that Hugging Face gives its templates."""
+"""Chat templates: sandboxed jinja2 with the globals, filters and options of Hugging Face."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class GenerationBlocks(Extension):
-    """`{% generation %}` marks what a model wrote in some training templates; it renders as what it holds."""
+    """`{% generation %}` marks model output in some training templates; it renders its content."""
 
     tags = {"generation"}
 
@@ -33,7 +33,7 @@ class GenerationBlocks(Extension):
 
 
 class ChatTemplate:
-    """One compiled template and the variables it may name."""
+    """A compiled template and its variables."""
 
     def __init__(
         self, source: str, variables: Mapping[str, str] | None = None, *, clock: Callable[[], datetime] | None = None
@@ -44,10 +44,10 @@ class ChatTemplate:
         try:
             self._template = _environment().from_string(source)
         except TemplateError as error:
-            raise DataError(f"the chat template is no valid template: {error}") from error
+            raise DataError(f"invalid chat template: {error}") from error
 
     def now(self) -> datetime:
-        """The clock that templates with a date see."""
+        """The time for templates with a date."""
         return self._clock()
 
     def render(
@@ -56,19 +56,19 @@ class ChatTemplate:
         tools: Sequence[JsonObject] | None,
         args: Mapping[str, Any],
         *,
-        to_generate: bool,
+        add_generation_prompt: bool,
         now: datetime | None = None,
     ) -> str:
-        """The text of a conversation. Raises NotRenderable with the template's own reason."""
-        at = now or self.now()
-        given = {**self.variables, "documents": None, "strftime_now": at.strftime, **args}
+        """Render a conversation. Raises NotRenderable with the template's reason."""
+        time = now or self.now()
+        variables = {**self.variables, "documents": None, "strftime_now": time.strftime, **args}
         try:
             return self._template.render(
-                **{**given, "messages": list(messages), "tools": list(tools) if tools else None},
-                add_generation_prompt=to_generate,
+                **{**variables, "messages": list(messages), "tools": list(tools) if tools else None},
+                add_generation_prompt=add_generation_prompt,
             )
         except (TemplateError, TypeError, AttributeError, LookupError, ValueError) as error:
-            raise NotRenderable(f"the chat template cannot write this conversation: {error}") from error
+            raise NotRenderable(f"the chat template cannot render this conversation: {error}") from error
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
@@ -86,17 +86,17 @@ def _raise_exception(message: str) -> NoReturn:
 
 def _to_json(
     value: Any,
-    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - called so by templates
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates pass it by position
     indent: int | None = None,
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,  # noqa: FBT001, FBT002
 ) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
-    return _escaped(text) if ensure_ascii else text
+    return _escape_non_ascii(text) if ensure_ascii else text
 
 
-def _escaped(text: str) -> str:
-    """As JSON in ASCII, but for private-use characters: they stand for marks that must be found again."""
+def _escape_non_ascii(text: str) -> str:
+    """Escape all but ASCII and private-use characters, which are marks."""
     return "".join(
         character if character < "\x80" or character > "\U0010efff" else json.dumps(character)[1:-1]
         for character in text

@@ -1,4 +1,4 @@
-"""Whole sequences from a ledger: segments for trainers, and the repeated form that other tools read from items."""
+"""Whole sequences from a ledger: segments for trainers, and training fields on items for other tools."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from gymnast.types.tokens import TokenCall
 
 
-class BadLedger(ValueError):  # noqa: N818 - the record's fault, named where it is seen
-    """A ledger that does not hold together."""
+class BadLedger(ValueError):  # noqa: N818 - names what the record has
+    """The ledger is unreadable or inconsistent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A sequence of ids in which every prompt extends what was sampled before it."""
+    """A sequence of ids in which every prompt extends the tokens before it."""
 
     calls: tuple[int, ...]
-    """Numbers of its calls, in order."""
+    """The numbers of its calls, in order."""
     parent: int | None
-    """The call of another segment that it departs from."""
+    """The call of another segment that it forks from."""
     reason: ForkReason
     ids: list[int]
     mask: list[int]
-    """1 exactly on what these calls sampled and nothing masks. What another segment sampled is context here."""
+    """1 exactly on unmasked tokens sampled by these calls. Tokens sampled by another segment are context here."""
     logprobs: list[float]
     """Of the ids with mask 1; 0.0 elsewhere."""
     shared: int
-    """Ids at the start that are another segment's."""
+    """The number of ids at the start that belong to another segment."""
 
 
 def read_ledger(record: JsonObject) -> TokenLedger | None:
-    """The ledger of a record, checked; None when it has none."""
+    """Read and check the ledger of a record; None if it has none."""
     packed = record.get(LEDGER)
     if packed is None:
         return None
@@ -48,19 +48,19 @@ def read_ledger(record: JsonObject) -> TokenLedger | None:
     except msgspec.ValidationError as error:
         raise BadLedger(f"the token ledger cannot be read: {error}") from error
     if ledger.schema_version > SCHEMA_VERSION:
-        raise BadLedger(f"the token ledger has schema version {ledger.schema_version}, known is {SCHEMA_VERSION}")
+        raise BadLedger(f"token ledger schema {ledger.schema_version} is newer than this version's {SCHEMA_VERSION}")
     check_ledger(ledger)
     return ledger
 
 
 def pack_ledger(ledger: TokenLedger) -> JsonObject:
-    """A ledger as records carry it."""
+    """A ledger in the form that records hold."""
     packed: JsonObject = msgspec.to_builtins(ledger)
     return {"schema_version": SCHEMA_VERSION, **packed}
 
 
 def check_ledger(ledger: TokenLedger) -> None:
-    """Raises BadLedger unless every entry fits its parent and itself."""
+    """Raises BadLedger unless every call is consistent with itself and its parent."""
     ends: list[int] = []
     for number, call in enumerate(ledger.calls):
         if call.parent is not None and not 0 <= call.parent < number:
@@ -69,22 +69,22 @@ def check_ledger(ledger: TokenLedger) -> None:
         if call.keep > limit or (call.reason is ForkReason.EXTENDS and call.keep != limit):
             raise BadLedger(f"call {number} keeps {call.keep} ids of {limit}")
         if sum(count for _, count in call.sources) != len(call.delta):
-            raise BadLedger(f"call {number} has {len(call.delta)} prompt ids, and sources for another number")
+            raise BadLedger(f"call {number} has {len(call.delta)} prompt ids, but its sources cover a different number")
         if len(call.logprobs) != (0 if call.masked else len(call.sampled)):
             raise BadLedger(f"call {number} has {len(call.sampled)} sampled ids and {len(call.logprobs)} logprobs")
         ends.append(call.keep + len(call.delta) + len(call.sampled))
 
 
 def ids_of(calls: Sequence[TokenCall], number: int) -> list[int]:
-    """Prompt and generation of a call."""
+    """The ids of a call's prompt and generation."""
     chain: list[tuple[TokenCall, int | None]] = []
-    cursor, upto = number, None
+    cursor, end = number, None
     while True:
         call = calls[cursor]
-        chain.append((call, upto))
+        chain.append((call, end))
         if call.parent is None:
             break
-        cursor, upto = call.parent, call.keep
+        cursor, end = call.parent, call.keep
     ids: list[int] = []
     for call, keep in reversed(chain):
         ids += call.delta
@@ -94,34 +94,34 @@ def ids_of(calls: Sequence[TokenCall], number: int) -> list[int]:
     return ids
 
 
-def bundles(ledger: TokenLedger) -> Iterator[JsonObject | None]:
-    """For each call the three training fields, prompts whole; None for a call that must not be trained on."""
+def training_fields(ledger: TokenLedger) -> Iterator[JsonObject | None]:
+    """The training fields of each call, with whole prompts; None for a call that must not be trained on."""
     for number, call in enumerate(ledger.calls):
         if call.masked:
             yield None
             continue
-        whole = ids_of(ledger.calls, number)
+        ids = ids_of(ledger.calls, number)
         yield {
-            "prompt_token_ids": whole[: len(whole) - len(call.sampled)],
+            "prompt_token_ids": ids[: len(ids) - len(call.sampled)],
             "generation_token_ids": list(call.sampled),
             "generation_log_probs": list(call.logprobs),
         }
 
 
-def with_bundles(record: JsonObject) -> JsonObject:
-    """The record with training fields on its output items, as NeMo Gym's readers expect them, and without a ledger."""
+def add_training_fields(record: JsonObject) -> JsonObject:
+    """Replace the record's ledger by training fields on its output items, as NeMo Gym's readers expect."""
     ledger = read_ledger(record)
     if ledger is None:
         return record
-    by_call = list(bundles(ledger))
+    by_call = list(training_fields(ledger))
     response = record["response"]
-    output = [_with_bundle(item, by_call) for item in response["output"]]
+    output = [_add_fields(item, by_call) for item in response["output"]]
     rest = {key: value for key, value in record.items() if key != LEDGER}
     return {**rest, "response": {**response, "output": output}}
 
 
 def segments(ledger: TokenLedger) -> list[Segment]:
-    """All segments; together they hold every sampled token once with mask 1."""
+    """All segments of a ledger; every trainable token has mask 1 in exactly one of them."""
     chains: list[list[int]] = []
     chain_of: dict[int, int] = {}
     for number, call in enumerate(ledger.calls):
@@ -149,7 +149,7 @@ def _segment(calls: Sequence[TokenCall], chain: list[int]) -> Segment:
     return Segment(tuple(chain), first.parent, first.reason, ids, mask, logprobs, first.keep)
 
 
-def _with_bundle(item: Any, by_call: list[JsonObject | None]) -> Any:
+def _add_fields(item: Any, by_call: list[JsonObject | None]) -> Any:
     if not isinstance(item, dict) or TOKEN_CALL not in item:
         return item
     rest = {key: value for key, value in item.items() if key != TOKEN_CALL}

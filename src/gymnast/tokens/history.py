@@ -1,9 +1,9 @@
-"""Which earlier call a conversation continues, told by hashes of its messages. Knows nothing of tokens.
+"""Finds the earlier call that a conversation continues, by hashes of its messages. Does not look at tokens.
 
-Messages are compared by what they say: ids of tool calls, the form of JSON arguments and absent keys do not matter. An
-assistant turn that comes back without its reasoning is still the same turn: chat clients do not send reasoning back.
-Hashes are Python's own, 64 bits with a random seed: a text that was hashed before costs nothing, which makes long
-histories cheap. They never leave the process.
+Messages are compared by content: ids of tool calls, the formatting of JSON arguments and absent keys do not matter. An
+assistant turn that comes back without its reasoning is the same turn, because chat clients do not send reasoning back.
+Hashes are Python's built-in ones, 64 bits with a random seed: strings cache them, which makes long histories cheap.
+They never leave the process.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 Key = int
-Form = tuple[Any, ...]
+CanonicalMessage = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a conversation stands among the earlier ones."""
+class HistoryMatch:
+    """How a conversation relates to the earlier calls."""
 
     parent: int | None
-    """The call it continues or departs from."""
+    """The call it continues or forks from."""
     known: int
-    """How many of its messages that call covers, its own answer included. All are known when the reason is EXTENDS."""
+    """How many of its messages the parent covers, including the parent's own turn."""
     reason: ForkReason
 
 
@@ -41,53 +41,53 @@ class History:
 
     def __init__(self) -> None:
         self._after: dict[Key, int] = {}
-        """Prefixes that end with what a call answered."""
+        """Prefixes that end with a call's own turn."""
         self._seen: dict[Key, int] = {}
-        """All prefixes, by the first call that had them."""
-        self._answers: dict[Key, int] = {}
-        """Single answers."""
+        """All prefixes, with the first call that had them."""
+        self._turns: dict[Key, int] = {}
+        """The calls' own turns, without what precedes them."""
         self._lengths: list[int] = []
 
-    def place(self, keys: Sequence[Key], messages: Sequence[JsonObject]) -> Place:
-        """`keys` are `prefix_keys(messages)`."""
+    def match(self, keys: Sequence[Key], messages: Sequence[JsonObject]) -> HistoryMatch:
+        """Match a conversation against the earlier ones. `keys` are `prefix_keys(messages)`."""
         for count in range(len(keys), 0, -1):
             call = self._after.get(keys[count - 1])
             if call is not None:
-                return Place(call, count, ForkReason.EXTENDS)
+                return HistoryMatch(call, count, ForkReason.EXTENDS)
         if not self._lengths:
-            return Place(None, 0, ForkReason.FIRST)
+            return HistoryMatch(None, 0, ForkReason.FIRST)
         shared = next((count for count in range(len(keys), 0, -1) if keys[count - 1] in self._seen), 0)
         if any(message.get("role") not in {"system", "developer"} for message in messages[:shared]):
             call = self._seen[keys[shared - 1]]
         else:
-            found = self._quoted(messages)
-            if found is None:
-                return Place(None, 0, ForkReason.FIRST)
-            call = found
+            quoted = self._find_quoted(messages)
+            if quoted is None:
+                return HistoryMatch(None, 0, ForkReason.FIRST)
+            call = quoted
         if shared == len(messages):
-            return Place(call, shared, ForkReason.BRANCH)
-        shorter = len(messages) < max(self._lengths[call:])
-        return Place(call, shared, ForkReason.HISTORY_SHORTENED if shorter else ForkReason.HISTORY_EDITED)
+            return HistoryMatch(call, shared, ForkReason.BRANCH)
+        is_shorter = len(messages) < max(self._lengths[call:])
+        return HistoryMatch(call, shared, ForkReason.HISTORY_SHORTENED if is_shorter else ForkReason.HISTORY_EDITED)
 
-    def _quoted(self, messages: Sequence[JsonObject]) -> int | None:
-        """The last call whose answer is among the messages: the conversation is that one's, however it begins now."""
+    def _find_quoted(self, messages: Sequence[JsonObject]) -> int | None:
+        """The last call whose turn is among the messages, whatever the conversation starts with now."""
         for message in reversed(messages):
             if message.get("role") == "assistant":
-                call = self._answers.get(hash(canonical(message)))
+                call = self._turns.get(hash(canonical(message)))
                 if call is not None:
                     return call
         return None
 
-    def add(self, call: int, keys: Sequence[Key], answer: JsonObject) -> None:
-        """Remember a call: its messages' keys and what it answered."""
-        before = keys[-1] if keys else 0
+    def add(self, call: int, keys: Sequence[Key], message: JsonObject) -> None:
+        """Add a call: the keys of its messages, and its own turn."""
+        prefix = keys[-1] if keys else 0
         for key in reversed(keys):
             if key in self._seen:
                 break
             self._seen[key] = call
-        for form in _forms(answer):
-            self._after[hash((before, form))] = call
-            self._answers[hash(form)] = call
+        for variant in _variants(message):
+            self._after[hash((prefix, variant))] = call
+            self._turns[hash(variant)] = call
         self._lengths.append(len(keys) + 1)
 
 
@@ -102,12 +102,12 @@ def prefix_keys(messages: Sequence[JsonObject]) -> list[Key]:
 
 
 def context_key(value: Any) -> Key:
-    """Of any JSON value, whatever the order of its keys."""
-    return hash(_sorted(value))
+    """A key of any JSON value, independent of the order of its keys."""
+    return hash(_dump_sorted(value))
 
 
-def canonical(message: JsonObject) -> Form:
-    """What a message says, hashable."""
+def canonical(message: JsonObject) -> CanonicalMessage:
+    """The content of a message, hashable."""
     calls = message.get("tool_calls")
     return (
         message.get("role"),
@@ -117,25 +117,25 @@ def canonical(message: JsonObject) -> Form:
     )
 
 
-def _forms(answer: JsonObject) -> list[Form]:
-    """An answer as it may come back: whole, and without its reasoning."""
-    whole = canonical(answer)
+def _variants(message: JsonObject) -> list[CanonicalMessage]:
+    """A turn as it may come back: complete, and without its reasoning."""
+    whole = canonical(message)
     return [whole, (whole[0], whole[1], "", whole[3])] if whole[2] else [whole]
 
 
 def _call(call: JsonObject) -> tuple[str, bytes]:
     function = call["function"]
     arguments = function["arguments"]
-    return function["name"], _parsed(arguments) if isinstance(arguments, str) else _sorted(arguments)
+    return function["name"], _normalise(arguments) if isinstance(arguments, str) else _dump_sorted(arguments)
 
 
-@lru_cache(maxsize=4096)  # a long history is read again at every turn
-def _parsed(arguments: str) -> bytes:
+@lru_cache(maxsize=4096)  # every turn reads the whole history again
+def _normalise(arguments: str) -> bytes:
     try:
-        return _sorted(orjson.loads(arguments))
+        return _dump_sorted(orjson.loads(arguments))
     except orjson.JSONDecodeError:
         return arguments.encode("utf-8", "surrogatepass")
 
 
-def _sorted(value: Any) -> bytes:
+def _dump_sorted(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)

@@ -1,4 +1,4 @@
-"""Renderers from model folders."""
+"""Loads renderers from model folders."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from gymnast.errors import UserError
 from gymnast.tokens.chat_template import ChatTemplate
-from gymnast.tokens.families.registry import FAMILIES, family_named, recognised_family
+from gymnast.tokens.families.registry import FAMILIES, detect_family, get_family
 from gymnast.tokens.hf_tokenizer import HfTokenizer, read_model_files
-from gymnast.tokens.probing import probe
+from gymnast.tokens.probing import probe_template
 from gymnast.tokens.template import TemplateRenderer
 
 if TYPE_CHECKING:
@@ -26,24 +26,25 @@ def load_renderer(
     family: str | None = None,
     clock: Callable[[], datetime] | None = None,
 ) -> TemplateRenderer:
-    """From a folder with tokenizer.json (or that file).
+    """Load a renderer from a folder with tokenizer.json, or from the path of that file.
 
-    `chat_template`: a template or the path of one, instead of the folder's own. `family`: by name, else recognised by
-    the template.
+    `chat_template`: a template or its path, instead of the folder's. `family`: a name; detected from the template if
+    omitted.
     """
     folder = _folder(path_or_name)
     files = read_model_files(folder)
     source = _template_text(chat_template) if chat_template is not None else files.chat_template
     if source is None:
         raise UserError(
-            "this model has no chat template", where=str(folder), next="give chat_template: a .jinja file or its text"
+            "this model has no chat template", where=str(folder), next="set chat_template to a .jinja file or its text"
         )
-    known = _family(family, source, folder)
-    if chat_template is None and known.tool_template and not probe(ChatTemplate(source), known).tools:
-        source = known.tool_template
+    model_family = _family(family, source, folder)
+    tool_template = model_family.tool_template
+    if chat_template is None and tool_template and not probe_template(ChatTemplate(source), model_family).tools:
+        source = tool_template
     tokenizer = HfTokenizer.from_folder(folder, template=source)
     return TemplateRenderer(
-        tokenizer, source, known, variables=files.variables, stop_tokens=files.stop_tokens, clock=clock
+        tokenizer, source, model_family, variables=files.variables, stop_tokens=files.stop_tokens, clock=clock
     )
 
 
@@ -54,29 +55,29 @@ def _folder(path_or_name: str | Path) -> Path:
     if path.is_dir():
         return path
     raise UserError(
-        f"'{path_or_name}' is no folder with a tokenizer",
-        next="give the path of a folder that holds tokenizer.json and tokenizer_config.json",
+        f"'{path_or_name}' is not a tokenizer folder",
+        next="pass the path of a folder with tokenizer.json and tokenizer_config.json",
     )
 
 
-def _template_text(given: str) -> str:
-    """The template itself, or the file that a one-line text names."""
-    if "\n" not in given and "{" not in given:
-        path = Path(given).expanduser()
-        if not path.is_file():
-            raise UserError("there is no such chat template", where=given, next="give a .jinja file or the text itself")
-        return path.read_text(encoding="utf-8")
-    return given
+def _template_text(text_or_path: str) -> str:
+    """The text of a template, read from a file if a path is given."""
+    if "\n" in text_or_path or "{" in text_or_path:
+        return text_or_path
+    path = Path(text_or_path).expanduser()
+    if not path.is_file():
+        raise UserError("chat template not found", where=text_or_path, next="pass a .jinja file or the template's text")
+    return path.read_text(encoding="utf-8")
 
 
 def _family(name: str | None, source: str, folder: Path) -> Family:
     if name is not None:
-        return family_named(name)
-    found = recognised_family(source)
-    if found is None:
+        return get_family(name)
+    family = detect_family(source)
+    if family is None:
         raise UserError(
-            "the model's family is not recognised by its chat template",
+            "cannot detect the model's family from its chat template",
             where=str(folder),
-            next=f"give family: one of {', '.join(sorted(FAMILIES))}",
+            next=f"set family to one of {', '.join(sorted(FAMILIES))}",
         )
-    return found
+    return family

@@ -1,21 +1,21 @@
-"""Create params as the chat messages that renderers and ledgers read, and generations as output items."""
+"""Create params as chat messages for renderers and ledgers, and generations as output items."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gymnast.wire.dialects.chat_reply import output_items, split_thinking
-from gymnast.wire.dialects.chat_request import NotConvertible, chat_request, json_in_metadata
+from gymnast.wire.dialects.chat_replies import make_output_items, split_thinking
+from gymnast.wire.dialects.chat_requests import NotConvertible, params_to_chat, read_metadata_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gymnast.tokens.rendering import Said
+    from gymnast.tokens.rendering import ParsedTurn
     from gymnast.types.items import CreateParams, Item
     from gymnast.types.json import JsonObject
 
-# What a chat body says that is not the conversation: sampling, which is read elsewhere, or of no effect here.
+# Parameters of a chat body outside the conversation: sampling, which is read elsewhere, or without effect here.
 _HANDLED: Final = frozenset(
     {"messages", "tools", "metadata", "model", "max_tokens", "temperature", "top_p", "parallel_tool_calls"}
     | {"user", "store", "service_tier", "tool_choice", "top_logprobs"}
@@ -23,66 +23,66 @@ _HANDLED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
-    """What a request says, for a renderer."""
+class RenderRequest:
+    """A request in the form that renderers take."""
 
     messages: list[JsonObject]
     tools: list[JsonObject]
     args: JsonObject
     """Arguments of the chat template."""
     extra: JsonObject
-    """Sampling parameters that create params have no name for."""
-    lost: list[str]
-    """Names of what cannot be expressed to an engine that is given ids."""
+    """Sampling parameters without a name in create params."""
+    dropped: list[str]
+    """Names of parameters that a token backend cannot express."""
 
 
-def conversation_of(params: CreateParams, template_args: Mapping[str, Any], *, developer: str) -> Conversation:
-    """Raises NotConvertible for what has no place in a prompt of ids. Developer messages get the role `developer`."""
-    body, lost = chat_request(params)
+def make_render_request(params: CreateParams, template_args: Mapping[str, Any], *, developer: str) -> RenderRequest:
+    """Raises NotConvertible for what a prompt of ids cannot express. Developer messages get the role `developer`."""
+    body, dropped = params_to_chat(params)
     if body.get("tools") and body.get("tool_choice") not in {None, "auto", "none"}:
         raise NotConvertible(f"tool_choice {body['tool_choice']!r} cannot be enforced on a prompt of ids")
     tools = [] if body.get("tool_choice") == "none" else body.get("tools") or []
     metadata = body.get("metadata") or {}
-    args = {**template_args, **json_in_metadata(metadata, "chat_template_kwargs")}
+    args = {**template_args, **read_metadata_json(metadata, "chat_template_kwargs")}
     if "reasoning_effort" in body:
         args["reasoning_effort"] = body["reasoning_effort"]
     rest = sorted(set(body) - _HANDLED - {"reasoning_effort"})
     messages = [_message(message, developer) for message in body["messages"]]
-    return Conversation(messages, tools, args, json_in_metadata(metadata, "extra_body"), lost + rest)
+    return RenderRequest(messages, tools, args, read_metadata_json(metadata, "extra_body"), dropped + rest)
 
 
-def message_of_said(said: Said, call_ids: list[str]) -> JsonObject:
-    """A generation as the assistant message that will be in the history."""
-    message: JsonObject = {"role": "assistant", "content": said.content or None}
-    if said.reasoning:
-        message["reasoning_content"] = said.reasoning
-    if said.tool_calls:
+def turn_to_message(turn: ParsedTurn, call_ids: list[str]) -> JsonObject:
+    """A generation as the assistant message for the history."""
+    message: JsonObject = {"role": "assistant", "content": turn.content or None}
+    if turn.reasoning:
+        message["reasoning_content"] = turn.reasoning
+    if turn.tool_calls:
         message["tool_calls"] = [
             {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call, call_id in zip(said.tool_calls, call_ids, strict=True)
+            for call, call_id in zip(turn.tool_calls, call_ids, strict=True)
         ]
     return message
 
 
-def items_of_said(said: Said, message: JsonObject, new_id: Callable[[str], str]) -> list[Item]:
-    """A generation as output items; `message` is its message, whose calls have ids."""
-    thoughts = [said.reasoning] if said.reasoning else []
-    return output_items(thoughts, said.content, message.get("tool_calls") or [], new_id)
+def turn_to_items(turn: ParsedTurn, message: JsonObject, new_id: Callable[[str], str]) -> list[Item]:
+    """A generation as output items. `message` is its assistant message, whose calls have ids."""
+    thoughts = [turn.reasoning] if turn.reasoning else []
+    return make_output_items(thoughts, turn.content, message.get("tool_calls") or [], new_id)
 
 
 def _message(message: JsonObject, developer: str) -> JsonObject:
-    """One form for every message: text content, reasoning apart."""
+    """Normalise a message: text content, reasoning in a separate field."""
     role, text = message["role"], _text(message.get("content"))
     if role != "assistant":
-        kept: JsonObject = {key: message[key] for key in ("tool_call_id", "name") if key in message}
-        return {"role": developer if role == "developer" else role, "content": text, **kept}
-    thoughts, words = split_thinking(text)
-    plain: JsonObject = {"role": role, "content": (words if thoughts else text) or None}
+        extra: JsonObject = {key: message[key] for key in ("tool_call_id", "name") if key in message}
+        return {"role": developer if role == "developer" else role, "content": text, **extra}
+    thoughts, content = split_thinking(text)
+    normalised: JsonObject = {"role": role, "content": content or None}
     if thoughts:
-        plain["reasoning_content"] = "\n".join(thoughts)
+        normalised["reasoning_content"] = "\n".join(thoughts)
     if message.get("tool_calls"):
-        plain["tool_calls"] = message["tool_calls"]
-    return plain
+        normalised["tool_calls"] = message["tool_calls"]
+    return normalised
 
 
 def _text(content: Any) -> str:
@@ -90,5 +90,5 @@ def _text(content: Any) -> str:
         return content or ""
     for part in content:
         if part["type"] != "text":
-            raise NotConvertible(f"content of type '{part['type']}' has no place in a prompt of ids")
+            raise NotConvertible(f"content of type '{part['type']}' cannot be part of a prompt of ids")
     return "".join(part["text"] for part in content)

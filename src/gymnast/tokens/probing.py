@@ -1,4 +1,4 @@
-"""What a chat template can say, found by rendering tiny conversations with it, and messages put as it wants them."""
+"""Probes what a chat template supports by rendering tiny conversations, and prepares messages accordingly."""
 
 from __future__ import annotations
 
@@ -29,73 +29,70 @@ _ARGUMENTS: Final[JsonObject] = {"gymnastprobekey": _VALUE}
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities:
-    """What a template writes, and in which form it wants tool calls."""
+class TemplateFeatures:
+    """What a template supports, and the form of tool calls it expects."""
 
     tools: bool
     calls: bool
     arguments_as_text: bool = False
-    """Arguments are passed as the JSON text they are, else as an object."""
-    none_for_no_words: bool = False
-    """A call without words has content None, else an empty text."""
+    """Whether arguments are passed as JSON text, not as an object."""
+    null_content: bool = False
+    """Whether a turn with calls only has the content None, not an empty text."""
 
 
-def probe(template: ChatTemplate, family: Family) -> Abilities:
-    """Tries what matters."""
-    asked: list[JsonObject] = [{"role": "user", "content": "gymnastprobeask"}]
-    with_tools = _rendered(template, asked, [DUMMY_TOOL])
+def probe_template(template: ChatTemplate, family: Family) -> TemplateFeatures:
+    """Find out what a template supports."""
+    question: list[JsonObject] = [{"role": "user", "content": "gymnastprobeask"}]
+    with_tools = _try_render(template, question, [DUMMY_TOOL])
     tools = with_tools is not None and DUMMY_TOOL["function"]["name"] in with_tools
-    forms = {
-        (content, as_text): _called(template, family, asked, content, _ARGUMENTS if not as_text else _text())
-        for content in ("", None)
-        for as_text in (False, True)
-    }
     for content in ("", None):
-        as_object, as_text = forms[content, False], forms[content, True]
+        as_object = _render_call(template, family, question, content, _ARGUMENTS)
+        as_text = _render_call(template, family, question, content, json.dumps(_ARGUMENTS))
         if as_object is not None or as_text is not None:
-            # Where both give the same, the text is better: it is what the model wrote.
-            return Abilities(tools, True, as_object is None or as_object == as_text, content is None)  # noqa: FBT003
-    return Abilities(tools=tools, calls=False)
+            # If both render the same, text is better: it is what the model wrote.
+            prefers_text = as_object is None or as_object == as_text
+            return TemplateFeatures(tools, calls=True, arguments_as_text=prefers_text, null_content=content is None)
+    return TemplateFeatures(tools=tools, calls=False)
 
 
-def prepared(messages: Sequence[JsonObject], abilities: Abilities, family: Family) -> list[JsonObject]:
-    """Messages as the template wants them. Raises NotRenderable for calls that it cannot write."""
-    return family.prepare([_prepared(message, abilities) for message in messages])
+def prepare_messages(messages: Sequence[JsonObject], features: TemplateFeatures, family: Family) -> list[JsonObject]:
+    """Messages in the form that the template expects. Raises NotRenderable for unsupported tool calls."""
+    return family.prepare([_prepare_message(message, features) for message in messages])
 
 
-def _prepared(message: JsonObject, abilities: Abilities) -> JsonObject:
-    kept = {
+def _prepare_message(message: JsonObject, features: TemplateFeatures) -> JsonObject:
+    prepared = {
         key: value for key, value in message.items() if value is not None and not (key == "tool_calls" and not value)
     }
-    kept.setdefault("content", "")
-    if "role" not in kept:
+    prepared.setdefault("content", "")
+    if "role" not in prepared:
         raise NotRenderable("a message without a role")
-    if kept["role"] != "assistant":
-        return kept
-    if kept.get("reasoning_content") is not None:
-        kept.setdefault("thinking", kept["reasoning_content"])  # the older name, which some templates read
-    if "tool_calls" in kept:
-        if not abilities.calls:
-            raise NotRenderable("the chat template has no way to write tool calls")
-        kept["tool_calls"] = [_call(call, abilities) for call in kept["tool_calls"]]
-        if not kept["content"] and abilities.none_for_no_words:
-            kept["content"] = None
-    return kept
+    if prepared["role"] != "assistant":
+        return prepared
+    if prepared.get("reasoning_content") is not None:
+        prepared.setdefault("thinking", prepared["reasoning_content"])  # the older name, which some templates read
+    if "tool_calls" in prepared:
+        if not features.calls:
+            raise NotRenderable("the chat template does not support tool calls")
+        prepared["tool_calls"] = [_prepare_call(call, features) for call in prepared["tool_calls"]]
+        if not prepared["content"] and features.null_content:
+            prepared["content"] = None
+    return prepared
 
 
-def _call(call: JsonObject, abilities: Abilities) -> JsonObject:
+def _prepare_call(call: JsonObject, features: TemplateFeatures) -> JsonObject:
     function = call["function"]
     arguments: Any = function.get("arguments")
-    if abilities.arguments_as_text:
-        given: Any = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    if features.arguments_as_text:
+        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
     elif isinstance(arguments, str):
-        given = _object_of(arguments, function.get("name"))
+        arguments = _parse_object(arguments, function.get("name"))
     else:
-        given = arguments or {}
-    return {"type": "function", **call, "function": {**function, "arguments": given}}
+        arguments = arguments or {}
+    return {"type": "function", **call, "function": {**function, "arguments": arguments}}
 
 
-def _object_of(text: str, name: Any) -> JsonObject:
+def _parse_object(text: str, name: Any) -> JsonObject:
     try:
         value = json.loads(text or "{}")
     except ValueError as error:
@@ -105,27 +102,23 @@ def _object_of(text: str, name: Any) -> JsonObject:
     return value
 
 
-def _called(
-    template: ChatTemplate, family: Family, asked: list[JsonObject], content: str | None, arguments: Any
+def _render_call(
+    template: ChatTemplate, family: Family, question: list[JsonObject], content: str | None, arguments: Any
 ) -> str | None:
-    """A conversation with a call and its result, if all of it is written."""
+    """Render a call and its result; None if any part is left out."""
     call = {"id": "gymnast01", "type": "function", "function": {"name": _NAME, "arguments": arguments}}
-    said: list[JsonObject] = [
+    turns: list[JsonObject] = [
         {"role": "assistant", "content": content, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "gymnast01", "content": "gymnastproberesult"},
     ]
-    text = _rendered(template, family.prepare([*asked, *said]), [DUMMY_TOOL])
+    text = _try_render(template, family.prepare([*question, *turns]), [DUMMY_TOOL])
     if text is None or any(part not in text for part in (_NAME, _VALUE, "gymnastproberesult")):
         return None
     return text
 
 
-def _text() -> str:
-    return json.dumps(_ARGUMENTS)
-
-
-def _rendered(template: ChatTemplate, messages: list[JsonObject], tools: list[JsonObject]) -> str | None:
+def _try_render(template: ChatTemplate, messages: list[JsonObject], tools: list[JsonObject]) -> str | None:
     try:
-        return template.render(messages, tools, {}, to_generate=True)
+        return template.render(messages, tools, {}, add_generation_prompt=True)
     except NotRenderable:
         return None

@@ -1,4 +1,4 @@
-"""What the ledger asks of a model family: prompts as ids, the bridge to the next turn, and what a generation says.
+"""The renderer interface of a model family: prompts as ids, bridges to the next turn, and parsed generations.
 
 Messages are chat messages: `role`, `content` (text or None), for assistants `reasoning_content` and `tool_calls`
 (`{"id", "type": "function", "function": {"name", "arguments": JSON text}}`), for tools `tool_call_id`. Tools are chat
@@ -23,18 +23,18 @@ __all__ = [
     "Extension",
     "ForkReason",
     "NotRenderable",
+    "ParsedCall",
+    "ParsedTurn",
     "Refusal",
     "Rendered",
     "Renderer",
-    "Said",
-    "SaidCall",
     "Source",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """Ids and where they came from, as runs that cover all of them in order."""
+    """Ids and their sources, as runs that cover all ids in order."""
 
     ids: tuple[int, ...]
     sources: tuple[tuple[Source, int], ...]
@@ -42,66 +42,66 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """The next prompt is everything so far, less the last `cut` sampled ids, plus `delta`."""
+    """The next prompt is all tokens so far, minus the last `cut` sampled ids, plus `delta`."""
 
     delta: Rendered
     cut: int = 0
-    """1 when sampling ended on a stop token that the template never writes at a turn's end, else 0."""
+    """1 if sampling ended on a stop token that the template does not write at the end of a turn, else 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The template would write the history differently: the ledger renders afresh and forks."""
+    """The template would render the history differently: the conversation renders the whole prompt and forks."""
 
     reason: ForkReason
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class SaidCall:
-    """A tool call as the model wrote it. `arguments` is the text of JSON if it parsed, else what stood there."""
+class ParsedCall:
+    """A tool call as the model wrote it. `arguments` is normalised JSON."""
 
     name: str
     arguments: str
     id: str | None = None
-    """The id that the model itself wrote, in families that do (Mistral)."""
+    """The id written by the model, in families that do so (Mistral)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a generation says."""
+class ParsedTurn:
+    """A generation, parsed."""
 
     content: str
     reasoning: str | None = None
-    tool_calls: tuple[SaidCall, ...] = ()
+    tool_calls: tuple[ParsedCall, ...] = ()
     malformed: tuple[str, ...] = ()
-    """What looked like a call but is none (its text stays in `content`), or a thought that was never closed."""
+    """What is wrong with malformed calls (their text stays in `content`) or an unclosed thought."""
 
 
-class NotRenderable(ValueError):  # noqa: N818 - a refusal that says what the template cannot express
-    """The template has no way to say this (tools without tool support, roles that must alternate…)."""
+class NotRenderable(ValueError):  # noqa: N818 - a rejection that says what the template cannot express
+    """The template cannot express this (no tool support, roles must alternate…)."""
 
 
 class Renderer(Protocol):
-    """One model family's way of writing conversations."""
+    """Renders and parses the conversations of one model family."""
 
     @property
     def tokenizer(self) -> Tokenizer: ...
 
     @property
     def digest(self) -> str:
-        """Of tokenizer, template and family together."""
+        """A digest of tokenizer, template and family."""
         ...
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """Ids that end a turn; more than one in some families."""
+        """Ids that end a turn; some families have several."""
         ...
 
     def prompt(
         self, messages: Sequence[JsonObject], tools: Sequence[JsonObject], args: Mapping[str, object]
     ) -> Rendered:
-        """The whole prompt up to where the model speaks. Raises NotRenderable."""
+        """Render the whole prompt, up to the model's turn. Raises NotRenderable."""
         ...
 
     def bridge(
@@ -112,17 +112,19 @@ class Renderer(Protocol):
         tools: Sequence[JsonObject],
         args: Mapping[str, object],
     ) -> Extension | Refusal:
-        """What lies between a generation and the next one.
+        """Derive the tokens between a generation and the next one.
 
-        `history` ends with the assistant message that `generated` was parsed into; `new` are the messages after it.
-        The cost does not grow with the length of the history's texts.
+        `history` ends with the assistant message parsed from `generated`; `new` are the messages after it. The cost
+        does not depend on the length of the history's texts.
         """
         ...
 
-    def parse(self, generated: Sequence[int], prompt_ids: Sequence[int] = (), tools: Sequence[JsonObject] = ()) -> Said:
-        """What the sampled ids say; the stop token is not part of it.
+    def parse(
+        self, generated: Sequence[int], prompt_ids: Sequence[int] = (), tools: Sequence[JsonObject] = ()
+    ) -> ParsedTurn:
+        """Parse sampled ids, without the stop token.
 
-        `prompt_ids`: what they continue. Some templates open a thought there, and only its end is sampled. `tools`:
-        some families write texts and numbers alike, and only the tool tells which it is.
+        `prompt_ids`: some templates open a thought in the prompt, so that only its end is sampled. `tools`: some
+        families write strings and numbers alike, and only the tool's schema tells them apart.
         """
         ...

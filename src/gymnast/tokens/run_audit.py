@@ -1,4 +1,4 @@
-"""The token audit of a whole run: every record's ledger is checked, and the figures are added up."""
+"""The token audit of a run: checks every record's ledger and adds up the numbers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from gymnast.errors import DataError, UserError
+from gymnast.store.atomic import atomic_output
 from gymnast.store.lines import numbered_lines
-from gymnast.store.replacing import replaced
-from gymnast.tokens.audit import as_json, audit, forks
-from gymnast.tokens.export import BadLedger, read_ledger, with_bundles
+from gymnast.tokens.audit import as_json, audit, count_forks
+from gymnast.tokens.export import BadLedger, add_training_fields, read_ledger
 from gymnast.types.task import key_of
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from gymnast.tokens.audit import TokenAudit
     from gymnast.types.json import JsonObject
 
-_MOST_NAMED: Final = 20
+_MAX_NAMED: Final = 20
 
 
 @dataclass(slots=True)
 class RunAudit:
-    """What the ledgers of a run show."""
+    """The sums over all `TokenAudit`s of a run, one field per number, and the first rollouts with problems."""
 
     rollouts: int = 0
     without_ledger: int = 0
@@ -44,42 +44,42 @@ class RunAudit:
     weight_versions: Counter[str] = field(default_factory=Counter)
     masked: Counter[str] = field(default_factory=Counter)
     drifting: list[str] = field(default_factory=list)
-    """Rollouts whose prompts an engine rendered otherwise than they were sampled; the first of them."""
+    """The first rollouts with drift: prompts rendered differently from the tokens sampled."""
     broken: list[str] = field(default_factory=list)
-    """Rollouts whose ledger does not hold together, and why."""
+    """The first rollouts with an inconsistent ledger, and why."""
 
     @property
     def is_exact(self) -> bool:
-        """Every rollout has a ledger, all hold together, and nothing drifted."""
+        """Whether every rollout has a consistent ledger without drift."""
         return not (self.without_ledger or self.drift or self.broken)
 
-    def add(self, key: str, found: TokenAudit) -> None:
-        """One more rollout."""
-        self.calls += found.calls
-        self.ids_sent += found.ids_sent
-        self.segments += len(found.segments)
-        self.drift += found.drift
-        self.tokens += found.tokens
-        self.sampled += found.sources.get("sampled", 0)
-        self.trained += sum(each.trained for each in found.segments)
-        self.forks.update(forks(found))
-        self.sources.update(found.sources)
-        self.logprob_modes.update(found.logprob_modes)
-        self.weight_versions.update(found.weight_versions)
-        self.masked.update(found.masked)
-        if found.drift and len(self.drifting) < _MOST_NAMED:
+    def add(self, key: str, result: TokenAudit) -> None:
+        """Add the audit of one rollout."""
+        self.calls += result.calls
+        self.ids_sent += result.ids_sent
+        self.segments += len(result.segments)
+        self.drift += result.drift
+        self.tokens += result.tokens
+        self.sampled += result.sources.get("sampled", 0)
+        self.trained += sum(segment.trained for segment in result.segments)
+        self.forks.update(count_forks(result))
+        self.sources.update(result.sources)
+        self.logprob_modes.update(result.logprob_modes)
+        self.weight_versions.update(result.weight_versions)
+        self.masked.update(result.masked)
+        if result.drift and len(self.drifting) < _MAX_NAMED:
             self.drifting.append(key)
 
     def as_json(self) -> JsonObject:
-        """The audit as data."""
+        """The audit as JSON."""
         names = [name for name in self.__slots__ if name not in {"sampled", "masked"}]
         share = sum(self.masked.values()) / self.sampled if self.sampled else 0.0
-        said = {name: dict(value) if isinstance(value := getattr(self, name), Counter) else value for name in names}
-        return {"exact": self.is_exact, **said, "masked": dict(self.masked), "masked_share": share}
+        sums = {name: dict(value) if isinstance(value := getattr(self, name), Counter) else value for name in names}
+        return {"exact": self.is_exact, **sums, "masked": dict(self.masked), "masked_share": share}
 
 
-def audits(path: Path) -> Iterator[tuple[str, TokenAudit | BadLedger | None]]:
-    """The audit of each record of a run: None where there is no ledger, the error where it is broken."""
+def iter_audits(path: Path) -> Iterator[tuple[str, TokenAudit | BadLedger | None]]:
+    """The audit of each record: None without a ledger, the error if the ledger is inconsistent."""
     for number, record in _records(path):
         key = key_of(record)
         name = str(key) if key is not None else f"line {number}"
@@ -92,42 +92,42 @@ def audits(path: Path) -> Iterator[tuple[str, TokenAudit | BadLedger | None]]:
 
 
 def audit_run(path: Path) -> RunAudit:
-    """The audit of a run's output file."""
+    """Audit a run's output file."""
     total = RunAudit()
-    for key, found in audits(path):
+    for key, result in iter_audits(path):
         total.rollouts += 1
-        if found is None:
+        if result is None:
             total.without_ledger += 1
-        elif isinstance(found, BadLedger):
-            if len(total.broken) < _MOST_NAMED:
-                total.broken.append(f"{key}: {found}")
+        elif isinstance(result, BadLedger):
+            if len(total.broken) < _MAX_NAMED:
+                total.broken.append(f"{key}: {result}")
         else:
-            total.add(key, found)
+            total.add(key, result)
     return total
 
 
-def rollout_lines(path: Path) -> Iterator[bytes]:
-    """The audit of each rollout as a line of JSON."""
-    for key, found in audits(path):
-        said: JsonObject = {"rollout": key}
-        if isinstance(found, BadLedger):
-            said |= {"exact": False, "error": str(found)}
-        elif found is None:
-            said |= {"exact": False, "error": "the record has no token ledger"}
+def iter_audit_lines(path: Path) -> Iterator[bytes]:
+    """The audit of each rollout, as a line of JSON."""
+    for key, result in iter_audits(path):
+        line: JsonObject = {"rollout": key}
+        if isinstance(result, BadLedger):
+            line |= {"exact": False, "error": str(result)}
+        elif result is None:
+            line |= {"exact": False, "error": "the record has no token ledger"}
         else:
-            said |= as_json(found)
-        yield orjson.dumps(said)
+            line |= as_json(result)
+        yield orjson.dumps(line)
 
 
 def export_run(path: Path, output: Path) -> int:
-    """Write the records with whole prompts on their items, as NeMo Gym has them. How many records."""
+    """Write the records with whole prompts on their items, as NeMo Gym does. Returns the number of records."""
     if output.resolve() == path.resolve():
-        raise UserError("the export would replace the run it is made from", where=str(path), next="name another file")
+        raise UserError("the export would overwrite its own input", where=str(path), next="choose another file")
     count = 0
-    with replaced(output) as stream:
+    with atomic_output(output) as stream:
         for number, record in _records(path):
             try:
-                stream.write(orjson.dumps(with_bundles(record)) + b"\n")
+                stream.write(orjson.dumps(add_training_fields(record)) + b"\n")
             except BadLedger as error:
                 raise DataError(str(error), where=f"{path} line {number}") from error
             count += 1
@@ -144,7 +144,7 @@ def _records(path: Path) -> Iterator[tuple[int, Any]]:
             raise DataError(
                 f"not a JSON record: {error}",
                 where=f"{path} line {number}",
-                next="finish the run with --resume, which repairs torn lines",
+                next="finish the run with --resume, which repairs truncated lines",
             ) from error
         if not isinstance(record, dict):
             raise DataError("not a record", where=f"{path} line {number}")

@@ -1,13 +1,13 @@
-"""Rendered text to ids: the template's control tokens by name, everything between them as plain text."""
+"""Rendered text to ids: control tokens by name, the text between them as plain text."""
 
 from __future__ import annotations
 
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from gymnast.tokens.marking import Marks, append_run, sources_of
+from gymnast.tokens.literal_match import compile_literals
+from gymnast.tokens.marking import Marks, append_run, source_runs
 from gymnast.tokens.rendering import Rendered
-from gymnast.tokens.spelling import compiled
 from gymnast.types.tokens import Source
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SpanTokenizer(Protocol):
-    """A tokenizer that knows where in the text each token begins."""
+    """A tokenizer that knows where each token starts in the text."""
 
     def encode_spans(self, text: str) -> list[tuple[int, int]]: ...
 
@@ -28,43 +28,43 @@ class Splitter:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._controls = compiled(tokenizer.control_tokens)
-        self._spanned = tokenizer if isinstance(tokenizer, SpanTokenizer) else None
+        self._controls = compile_literals(tokenizer.control_tokens)
+        self._span_tokenizer = tokenizer if isinstance(tokenizer, SpanTokenizer) else None
 
     def tokenise(self, text: str, marks: Marks) -> Rendered:
-        """Ids and sources of marked (or unmarked) and shielded text."""
+        """Ids and sources of escaped text, marked or not."""
         ids: list[int] = []
         runs: list[tuple[Source, int]] = []
         for piece, control in self._pieces(text):
             clean = marks.clean(piece)
             spans = self._spans(clean.text)
             ids += [token_id for token_id, _ in spans]
-            for source, count in sources_of([start for _, start in spans], clean):
+            for source, count in source_runs([start for _, start in spans], clean):
                 append_run(runs, source, count)
             if control is not None:
                 ids.append(control)
                 append_run(runs, Source.TEMPLATE, 1)
         return Rendered(tuple(ids), tuple(runs))
 
-    def controls_from(self, text: str, start: int) -> Iterator[tuple[int, int]]:
-        """Places and ids of control tokens."""
+    def find_controls(self, text: str, start: int) -> Iterator[tuple[int, int]]:
+        """The positions and ids of control tokens."""
         for match in self._controls.finditer(text, start):
             yield match.start(), self._tokenizer.control_tokens[match[0]]
 
     def _pieces(self, text: str) -> Iterator[tuple[str, int | None]]:
-        at = 0
+        start = 0
         for match in self._controls.finditer(text):
-            yield text[at : match.start()], self._tokenizer.control_tokens[match[0]]
-            at = match.end()
-        if at < len(text):
-            yield text[at:], None
+            yield text[start : match.start()], self._tokenizer.control_tokens[match[0]]
+            start = match.end()
+        if start < len(text):
+            yield text[start:], None
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
         if not text:
             return []
-        if self._spanned is not None:
-            return self._spanned.encode_spans(text)
+        if self._span_tokenizer is not None:
+            return self._span_tokenizer.encode_spans(text)
         ids = self._tokenizer.encode(text)
-        # Tokens that hold part of a character count as one: good enough to say whose text it is.
+        # Tokens with part of a character count as one character: accurate enough to tell sources apart.
         lengths = (len(self._tokenizer.decode([token_id])) for token_id in ids)
         return list(zip(ids, accumulate(lengths, initial=0), strict=False))

@@ -1,4 +1,4 @@
-"""What rendering asks of a tokenizer. Text and control tokens are two things: text never becomes a control token."""
+"""The tokenizer interface. Text and control tokens are separate: text never becomes a control token."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ class Tokenizer(Protocol):
 
     @property
     def control_tokens(self) -> Mapping[str, int]:
-        """Every added token (special or not) by the text that writes it."""
+        """Every added token (special or not) by its text."""
         ...
 
     @property
     def digest(self) -> str:
-        """Changes whenever encoding could."""
+        """A digest that changes whenever encoding could."""
         ...
 
     def encode(self, text: str) -> list[int]:
-        """The ids of plain text. Text that spells a control token is encoded as the characters it is."""
+        """Encode plain text. A control token's text is encoded as ordinary characters."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, control tokens written out. Broken UTF-8 shows as U+FFFD."""
+        """Decode ids, control tokens included. Invalid UTF-8 becomes U+FFFD."""
         ...

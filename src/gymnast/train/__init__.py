@@ -1,14 +1,14 @@
-"""Records become samples for trainers: exact tokens, typed reasons, and an error when rollouts are missing."""
+"""Turns records into training samples: exact tokens, typed mask reasons, and an error if rollouts are missing."""
 
-from gymnast.train.asking import Outcome, Rollouts
 from gymnast.train.batch import collect_batch, require_something_to_train
+from gymnast.train.batch_progress import BatchOptions
+from gymnast.train.batch_request import Outcome, Rollouts
 from gymnast.train.errors import FewerRolloutsError, NothingLeftError, NothingToTrainError
 from gymnast.train.estimators import Estimator, advantages, group_advantages
-from gymnast.train.gathering import BatchOptions
 from gymnast.train.group_stream import GroupStream, StreamOptions, WhenStale, stream
 from gymnast.train.ledger import Share
 from gymnast.train.metrics import Metrics, batch_metrics
-from gymnast.train.reading import SampleOptions, failed_sample, sample_of
+from gymnast.train.sample_reader import SampleOptions, failed_sample, sample_of
 from gymnast.train.samples import (
     Batch,
     Group,

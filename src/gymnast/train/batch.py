@@ -1,7 +1,7 @@
-"""A batch for a trainer: every rollout that was asked for, or an error that says which are missing and why.
+"""Collects a batch for a trainer: every requested rollout, or an error that says which are missing and why.
 
-The order matters: first all rollouts are there, then logprobs are looked at. So a server that died can't pass for a
-row that is masked, and running a row again can't hide that others never came.
+The order matters: completeness is checked before logprobs. So a dead server cannot pass for a masked row, and retrying
+a row cannot hide that others never came back.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.errors import MissingRolloutsError
-from gymnast.train.asking import Asked, ask
+from gymnast.train.batch_progress import BatchOptions, BatchProgress, require_complete
+from gymnast.train.batch_request import BatchRequest, make_request
 from gymnast.train.causes import BATCH_DEADLINE, NEVER_CAME, STOPPED
 from gymnast.train.errors import NothingToTrainError
-from gymnast.train.gathering import BatchOptions, Gathering, require_all
 from gymnast.train.samples import Batch, Group, MaskReason
 from gymnast.types.task import ROLLOUT_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from gymnast.train.asking import Rollouts
+    from gymnast.train.batch_request import Rollouts
     from gymnast.train.samples import Sample
 
-_AGAIN: Final = frozenset({MaskReason.BAD_LOGPROBS, MaskReason.BAD_LEDGER})
-"""What another try may mend. A record without tokens is a matter of configuration."""
+_RETRYABLE: Final = frozenset({MaskReason.BAD_LOGPROBS, MaskReason.BAD_LEDGER})
+"""What a retry may fix. A record without tokens is a configuration error."""
 _TICK_S: Final = 0.5
-"""How late a group's deadline is noticed at most."""
+"""How late a group's deadline may be noticed."""
 
 
 async def collect_batch(
@@ -40,116 +40,108 @@ async def collect_batch(
     generations: int,
     options: BatchOptions | None = None,
     name: str | None = None,
+    allow_untrainable: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Batch:
-    """Run each task `generations` times and return all of it.
+    """Run each task `generations` times and return all samples.
 
-    Raises `FewerRolloutsError` when rollouts are missing (more than `max_failed` without a reward, or any that never
-    came back), `NothingToTrainError` when no sample has a token to be trained on. `name` begins the rollouts' ids.
+    Raises `FewerRolloutsError` if rollouts are missing (more than `max_failed` without a reward, or any that never came
+    back), `NothingToTrainError` if no sample has a trainable token, unless `allow_untrainable` is set, e.g. for a part
+    of a batch. `name` is the prefix of the rollout ids.
     """
-    batch = await collect_all(rollouts, tasks, generations=generations, options=options, name=name, clock=clock)
-    require_something_to_train(batch)
-    return batch
-
-
-async def collect_all(
-    rollouts: Rollouts,
-    tasks: Iterable[Mapping[str, Any]],
-    *,
-    generations: int,
-    options: BatchOptions | None = None,
-    name: str | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> Batch:
-    """The same for a part of a batch, which may be without a token to be trained on."""
-    settings = options or BatchOptions()
-    asked = ask(tasks, generations, name or secrets.token_hex(4))
-    began = clock()
-    deadline = began + settings.batch_timeout_s
-    found, note = await _collected(rollouts, asked, settings, clock, deadline)
-    require_all(found, asked, settings, note)
+    options = options or BatchOptions()
+    request = make_request(tasks, generations, name or secrets.token_hex(4))
+    started = clock()
+    deadline = started + options.batch_timeout_s
+    samples, note = await _run_request(rollouts, request, options, clock, deadline)
+    require_complete(samples, request, options, note)
     retried = 0
-    for attempt in range(settings.logprob_retries):
-        bad = [place for place, sample in enumerate(found) if sample.mask_reason in _AGAIN]
+    for attempt in range(options.logprob_retries):
+        bad = [index for index, sample in enumerate(samples) if sample.mask_reason in _RETRYABLE]
         if not bad:
             break
         retried += len(bad)
-        spent = sum(not sample.is_scored for sample in found)
-        again = replace(settings, max_failed=settings.max_failed - spent)
-        better, note = await _collected(rollouts, _some(asked, bad, f"r{attempt}"), again, clock, deadline)
-        for place, sample in zip(bad, better, strict=True):
-            found[place] = sample
-        require_all(found, asked, settings, note)
-    return Batch(_groups(asked, found), clock() - began, retried)
+        failed = sum(not sample.is_scored for sample in samples)
+        retry_options = replace(options, max_failed=options.max_failed - failed)
+        retry = _subset(request, bad, f"r{attempt}")
+        retried_samples, note = await _run_request(rollouts, retry, retry_options, clock, deadline)
+        for index, sample in zip(bad, retried_samples, strict=True):
+            samples[index] = sample
+        require_complete(samples, request, options, note)
+    batch = Batch(_make_groups(request, samples), clock() - started, retried)
+    if not allow_untrainable:
+        require_something_to_train(batch)
+    return batch
 
 
 def require_something_to_train(batch: Batch) -> None:
-    """Raise NothingToTrainError for a batch that would change nothing."""
+    """Raise NothingToTrainError for a batch without a trainable token."""
     if any(sample.is_trainable for sample in batch.samples):
         return
     masked = batch.masked()
-    listed = ", ".join(f"{count} × {reason}" for reason, count in sorted(masked.items()))
-    lines = [f"all {len(batch)} rollouts came back, and none has a token to be trained on: {listed}"]
+    reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(masked.items()))
+    lines = [f"all {len(batch)} rollouts came back, but none has a trainable token: {reasons}"]
     if MaskReason.NO_TOKENS.value in masked:
         lines.append("  next: set return_token_id_information: true on the policy's model server, see token-exact.md")
     else:
-        lines.append("  next: gymnast tokens audit on a small run with the same servers says what is wrong")
+        lines.append("  next: run `gymnast tokens audit` on a small run with the same servers")
     raise NothingToTrainError("\n".join(lines), masked)
 
 
-def _some(asked: Asked, places: list[int], mark: str) -> Asked:
-    """Some of the rows under other ids: a second try must not meet what is left of the first."""
-    chosen = [asked.rows[place] for place in places]
-    rows = [{**row, ROLLOUT_ID: f"{row[ROLLOUT_ID]}-{mark}"} for row in chosen]
-    return Asked(rows, [asked.keys[place] for place in places], 1)
+def _subset(request: BatchRequest, indexes: list[int], suffix: str) -> BatchRequest:
+    """Some of the rows under new ids, so that a retry does not mix with leftovers of the first attempt."""
+    rows = [{**row, ROLLOUT_ID: f"{row[ROLLOUT_ID]}-{suffix}"} for row in (request.rows[index] for index in indexes)]
+    return BatchRequest(rows, [request.keys[index] for index in indexes], 1)
 
 
-def _groups(asked: Asked, found: list[Sample]) -> tuple[Group, ...]:
-    size = asked.generations
+def _make_groups(request: BatchRequest, samples: list[Sample]) -> tuple[Group, ...]:
+    size = request.generations
     return tuple(
-        Group(asked.keys[start].task, tuple(found[start : start + size])) for start in range(0, len(found), size)
+        Group(request.keys[start].task, tuple(samples[start : start + size])) for start in range(0, len(samples), size)
     )
 
 
-async def _collected(
-    rollouts: Rollouts, asked: Asked, options: BatchOptions, clock: Callable[[], float], deadline: float
+async def _run_request(
+    rollouts: Rollouts, request: BatchRequest, options: BatchOptions, clock: Callable[[], float], deadline: float
 ) -> tuple[list[Sample], str]:
-    """A sample for each row, in order, also for those that did not come; and why the run ended early, if it did."""
-    gathering = Gathering(asked, options, clock)
-    taking = asyncio.create_task(_take_all(rollouts, asked, gathering, options))
+    """A sample for each row in order, missing ones included, and why the run ended early, if it did."""
+    progress = BatchProgress(request, options, clock)
+    run = asyncio.create_task(_take_outcomes(rollouts, request, progress, options))
     try:
-        while not (taking.done() or gathering.is_done):
-            await asyncio.wait({taking}, timeout=min(_TICK_S, max(deadline - clock(), 0.0)))
-            gathering.write_off_late_groups()
+        while not (run.done() or progress.is_done):
+            await asyncio.wait({run}, timeout=min(_TICK_S, max(deadline - clock(), 0.0)))
+            progress.write_off_late_groups()
             if clock() >= deadline:
-                gathering.write_off_rest(BATCH_DEADLINE, f"not there after {options.batch_timeout_s:g} s")
-        note = await taking if taking.done() else ""
+                progress.write_off_rest(BATCH_DEADLINE, f"not done after {options.batch_timeout_s:g} s")
+        note = await run if run.done() else ""
     finally:
-        taking.cancel()
-        await asyncio.gather(taking, return_exceptions=True)
-    if gathering.is_doomed:
-        gathering.write_off_rest(STOPPED, "stopped, because the batch could not be complete any more")
-    gathering.write_off_rest(NEVER_CAME, "")
-    return gathering.samples(), note
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+    if progress.is_doomed:
+        progress.write_off_rest(STOPPED, "stopped, because the batch could no longer be complete")
+    progress.write_off_rest(NEVER_CAME, "")
+    return progress.samples(), note
 
 
-async def _take_all(rollouts: Rollouts, asked: Asked, gathering: Gathering, options: BatchOptions) -> str:
-    """Take outcomes until all are there. Why the run ended before that, if it did."""
+async def _take_outcomes(
+    rollouts: Rollouts, request: BatchRequest, progress: BatchProgress, options: BatchOptions
+) -> str:
+    """Take outcomes until all have arrived; returns why the run ended early, if it did."""
     run = rollouts.run(
-        asked.rows,
+        request.rows,
         concurrency=options.concurrency,
         max_attempts=options.max_attempts,
-        max_failed=len(asked),  # which may fail is decided here, when all have come
+        max_failed=len(request),  # `require_complete` decides afterwards how many may fail
         rollout_timeout_s=options.row_timeout_s,
         give_up_after_s=options.give_up_after_s,
     )
     try:
         async with aclosing(run) as outcomes:
             async for _, outcome in outcomes:
-                gathering.take(outcome)
-                if gathering.is_done or gathering.is_doomed:
+                progress.take(outcome)
+                if progress.is_done or progress.is_doomed:
                     break
     except MissingRolloutsError as error:
-        told = [line.strip() for line in str(error).splitlines()]
-        return next((line for line in told if line.startswith("why it ended")), "")
+        lines = [line.strip() for line in str(error).splitlines()]
+        return next((line for line in lines if line.startswith("why it ended")), "")
     return ""

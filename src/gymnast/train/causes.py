@@ -1,4 +1,4 @@
-"""Why rollouts are missing, most likely, and what to do: a table over kinds of failures. Pure."""
+"""The likely causes of missing rollouts and what to do: a table over failure kinds. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gymnast.train.errors import FewerRolloutsError
-from gymnast.types.failure import Layer, kind_named
+from gymnast.types.failure import FailureKind, Layer, kind_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,43 +19,38 @@ GROUP_DEADLINE: Final = "group_deadline"
 BATCH_DEADLINE: Final = "batch_deadline"
 NEVER_CAME: Final = "never_came_back"
 STOPPED: Final = "stopped"
-_MOST_NAMED: Final = 20
+_MAX_LISTED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What is behind a kind of failure, and the knob that helps."""
+    """The likely cause of a failure kind, and the setting that helps."""
 
     what: str
     next: str
 
 
 _DIED: Final = Cause(
-    "an agent or server process crashed or was killed, most often by the kernel for want of memory, because prompts × "
-    "generations{size} is too much at once for this host",
-    "lower concurrency (rollouts in flight{now}), or prompts × generations; gymnast doctor and the instance's log say "
-    "what it died of",
+    "an agent or server process crashed or was killed, usually by the kernel's OOM killer, because prompts × "
+    "generations{size} is too much for this host at the same time",
+    "lower concurrency (rollouts in flight{now}), or prompts × generations; gymnast doctor and the instance's log show "
+    "why it died",
 )
 _CAUSES: Final[dict[str, Cause]] = {
-    "out_of_memory": _DIED,
-    "instance_died": _DIED,
-    "worker_died": _DIED,
-    "agent_unreachable": _DIED,
-    "environment_unreachable": _DIED,
     NEVER_CAME: Cause(
-        "the run ended before they were done: what they need was out of reach for too long, or its budget was used up",
+        "the run ended before they finished: a server was unreachable for too long, or the budget was used up",
         "see why it ended above; if a process died, lower concurrency{now}; if the endpoint restarts slowly, raise "
         "give_up_after_s",
     ),
-    "rollout_timeout": Cause(
-        "single rollouts take longer than they may",
-        "raise row_timeout_s{row}, bound the agent's max_steps, or lower concurrency{now}",
+    FailureKind.ROLLOUT_TIMEOUT: Cause(
+        "single rollouts exceed their time limit",
+        "raise row_timeout_s{row}, limit the agent's max_steps, or lower concurrency{now}",
     ),
     GROUP_DEADLINE: Cause(
-        "some rollouts of a group take far longer than their siblings", "raise group_timeout_s, or bound max_steps"
+        "some rollouts of a group take much longer than the others", "raise group_timeout_s, or limit max_steps"
     ),
     BATCH_DEADLINE: Cause(
-        "the batch is more than this host or the endpoint can do in the time it has",
+        "the batch is too large for this host or endpoint to finish in time",
         "raise batch_timeout_s, or lower prompts × generations{size}",
     ),
 }
@@ -69,15 +64,15 @@ _BY_LAYER: Final[dict[Layer, Cause]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What was asked for, to be said beside a cause."""
+class BatchContext:
+    """The size and settings of a batch, to fill into causes."""
 
     tasks: int
     generations: int
     concurrency: int | None = None
     row_timeout_s: float | None = None
 
-    def filled(self, text: str) -> str:
+    def fill(self, text: str) -> str:
         now = f", now {self.concurrency}" if self.concurrency is not None else ""
         row = f", now {self.row_timeout_s:g}" if self.row_timeout_s is not None else ""
         size = f" ({self.tasks} × {self.generations} = {self.tasks * self.generations})"
@@ -85,7 +80,7 @@ class Circumstances:
 
 
 def cause_of(kind: str) -> Cause | None:
-    """The likely cause behind a kind of failure."""
+    """The likely cause of a failure kind, or None."""
     if kind in _CAUSES:
         return _CAUSES[kind]
     known = kind_named(kind)
@@ -93,37 +88,37 @@ def cause_of(kind: str) -> Cause | None:
 
 
 def fewer_rollouts(
-    missing: Sequence[tuple[RolloutKey, RolloutFailure]], requested: int, about: Circumstances | None, note: str = ""
+    missing: Sequence[tuple[RolloutKey, RolloutFailure]], requested: int, context: BatchContext | None, note: str = ""
 ) -> FewerRolloutsError:
-    """The error that says which rollouts are missing, why, and what to do. `missing` has all of them."""
+    """The error that says which rollouts are missing, why, and what to do. `missing` lists all of them."""
     kinds = Counter(failure.kind for _, failure in missing)
     scored = requested - len(missing)
     names = [str(key) for key, _ in missing]
-    lines = [f"{scored} of {requested} rollouts were scored, {len(missing)} are missing: there is no batch"]
-    lines.append(f"  missing: {_listed(names)}")
+    lines = [f"{scored} of {requested} rollouts were scored, {len(missing)} are missing: the batch is incomplete"]
+    lines.append(f"  missing: {_join(names)}")
     for kind, count in kinds.most_common():
         evidence = next(failure.message for _, failure in missing if failure.kind == kind)
         lines.append(f"  {count} × {kind}: {evidence or kind_named(kind).hint}")
     if note:
         lines.append(f"  {note}")
-    if about is not None:
-        lines += _advice(kinds, about)
+    if context is not None:
+        lines += _advice(kinds, context)
     failed = {kind: count for kind, count in kinds.items() if kind not in {NEVER_CAME, STOPPED}}
     return FewerRolloutsError("\n".join(lines), requested, scored, failed, names)
 
 
-def _advice(kinds: Counter[str], about: Circumstances) -> list[str]:
-    """Each cause once with what to do; for kinds that name their cause themselves, what the table of failures says."""
+def _advice(kinds: Counter[str], context: BatchContext) -> list[str]:
+    """Each cause once, with what to do; for kinds without a cause here, the failure table's hint."""
     lines: list[str] = []
     for kind, _ in kinds.most_common():
         cause, known = cause_of(kind), kind_named(kind)
         if cause is not None:
-            lines += [f"  likely cause: {about.filled(cause.what)}", f"  next: {about.filled(cause.next)}"]
+            lines += [f"  likely cause: {context.fill(cause.what)}", f"  next: {context.fill(cause.next)}"]
         elif known.name == kind:
             lines.append(f"  next: {known.hint} ({kind})")
     return list(dict.fromkeys(lines))
 
 
-def _listed(names: Sequence[str]) -> str:
-    rest = f", … ({len(names)} in all)" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + rest
+def _join(names: Sequence[str]) -> str:
+    rest = f", … ({len(names)} in total)" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + rest

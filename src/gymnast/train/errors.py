@@ -1,6 +1,6 @@
-"""What stops a trainer: rollouts that are missing, and batches without a token to be trained on.
+"""Errors that stop a trainer: missing rollouts, and batches without a trainable token.
 
-Both survive pickling, and so the way from an actor or a worker to whoever asked.
+They survive pickling, so an actor or worker can raise them to its caller.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FewerRolloutsError(MissingRolloutsError):
-    """A batch has fewer scored rollouts than were requested. There is no batch then, not a smaller one."""
+    """A batch has fewer scored rollouts than requested. Raised instead of returning a smaller batch."""
 
     def __init__(
         self, message: str, requested: int, scored: int, failed: dict[str, int], missing: Sequence[str]
@@ -23,21 +23,21 @@ class FewerRolloutsError(MissingRolloutsError):
         self.missing = tuple(missing)
         """The rollouts without a reward, as `task:rollout`."""
 
-    def __reduce__(self) -> tuple[type[FewerRolloutsError], tuple[str, int, int, dict[str, int], tuple[str, ...]]]:  # type: ignore[override] # other arguments than the base
+    def __reduce__(self) -> tuple[type[FewerRolloutsError], tuple[str, int, int, dict[str, int], tuple[str, ...]]]:  # type: ignore[override] # the base takes other arguments
         return (type(self), (str(self), self.requested, self.scored, self.failed, self.missing))
 
 
 class NothingLeftError(UserError):
-    """A stream goes on from a state in which everything was delivered: its epoch would be empty."""
+    """A stream resumes from a state in which everything was delivered, so its epoch would be empty."""
 
 
 class NothingToTrainError(GymnastError):
-    """All rollouts came back and none has a token to be trained on: a step on them would change nothing, silently."""
+    """All rollouts came back, but none has a trainable token: a training step would silently do nothing."""
 
     def __init__(self, message: str, masked: dict[str, int]) -> None:
         super().__init__(message)
         self.masked = masked
-        """Samples by reason."""
+        """Number of samples by mask reason."""
 
     def __reduce__(self) -> tuple[type[NothingToTrainError], tuple[str, dict[str, int]]]:
         return (type(self), (str(self), self.masked))

@@ -1,7 +1,7 @@
 """Advantages within a group of rollouts of one task. Pure.
 
-A rollout that is masked or failed has no advantage, and unless told otherwise it does not vote in the baseline either:
-one that was cut off by the machinery says nothing about how hard the task is.
+A masked or failed rollout has no advantage and, by default, does not count in the baseline either: one that was cut off
+for technical reasons says nothing about the difficulty of the task.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from gymnast.train.samples import Group
 
 EPSILON: Final = 1e-6
-"""Added to the spread before dividing, as the trainers do."""
+"""Added to the standard deviation before dividing, as trainers do."""
 
 
 class Estimator(StrEnum):
     """How rewards become advantages."""
 
     GRPO = "grpo"
-    """Less the group's mean, divided by its spread (ddof 1)."""
+    """Minus the group's mean, divided by its standard deviation (ddof 1)."""
     DR_GRPO = "dr_grpo"
-    """Less the group's mean."""
+    """Minus the group's mean."""
     RLOO = "rloo"
-    """Less the mean of the others."""
+    """Minus the mean of the others."""
 
 
 def advantages(
@@ -38,10 +38,10 @@ def advantages(
     masked_vote: bool = False,
     epsilon: float = EPSILON,
 ) -> list[float | None]:
-    """One advantage for each reward; None for those that are not trainable.
+    """One advantage per reward; None for those that are not trainable.
 
-    `masked_vote`: the rewards of masked rollouts count in mean and spread. A rollout without a reward (None) never
-    does. A group in which fewer than two vote, or all voted alike, teaches nothing: its advantages are 0.
+    `masked_vote`: the rewards of masked rollouts count in mean and deviation. A rollout without a reward (None) never
+    does. In a group with fewer than two votes, or equal ones, all advantages are 0.
     """
     trained = list(trainable) if trainable is not None else [reward is not None for reward in rewards]
     pairs = list(zip(rewards, trained, strict=True))
@@ -53,24 +53,24 @@ def advantages(
 def group_advantages(
     group: Group, estimator: Estimator = Estimator.GRPO, *, masked_vote: bool = False, epsilon: float = EPSILON
 ) -> list[float | None]:
-    """The advantages of a group's samples, in their order."""
+    """The advantages of a group's samples, in order."""
     return advantages(group.rewards, group.trainable, estimator, masked_vote=masked_vote, epsilon=epsilon)
 
 
 def _baseline(votes: Sequence[float], estimator: Estimator, epsilon: float) -> tuple[float, float]:
-    """What to subtract, and what to multiply with."""
-    number = len(votes)
-    if not number:
+    """The value to subtract and the factor to multiply with."""
+    count = len(votes)
+    if not count:
         return 0.0, 0.0
-    mean = math.fsum(votes) / number
-    if number < 2 or min(votes) == max(votes):
+    mean = math.fsum(votes) / count
+    if count < 2 or min(votes) == max(votes):
         return mean, 0.0
     match estimator:
         case Estimator.DR_GRPO:
             return mean, 1.0
         case Estimator.RLOO:
-            # reward - (sum - reward) / (n - 1), which is the same for those who vote
-            return mean, number / (number - 1)
+            # equals reward - (sum - reward) / (n - 1) for those that vote
+            return mean, count / (count - 1)
         case Estimator.GRPO:
-            spread = math.sqrt(math.fsum((vote - mean) ** 2 for vote in votes) / (number - 1))
-            return mean, 1.0 / (spread + epsilon)
+            deviation = math.sqrt(math.fsum((vote - mean) ** 2 for vote in votes) / (count - 1))
+            return mean, 1.0 / (deviation + epsilon)

@@ -1,7 +1,8 @@
-"""Groups for a trainer as they complete: bounded in number, young enough, each delivered once, also over a restart.
+"""Streams groups to a trainer as they complete: bounded in number, fresh enough, each delivered once across restarts.
 
-Group after group is asked for while there is room. When the trainer is slow, finished groups wait, and nothing new is
-started. What is too old when its turn comes is treated by a rule that is counted.
+A task moves from waiting to running to ready to delivered. New groups start only while there is room, so a slow trainer
+stops the stream instead of filling memory. A group that is stale when delivered is resampled or masked. The state file
+lists the tasks taken from the source and those not delivered: a restart delivers exactly the latter.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
-from gymnast.train.batch import collect_all, require_something_to_train
+from gymnast.train.batch import collect_batch, require_something_to_train
+from gymnast.train.batch_progress import BatchOptions
 from gymnast.train.errors import FewerRolloutsError
-from gymnast.train.gathering import BatchOptions
 from gymnast.train.metrics import Metrics
 from gymnast.train.samples import Batch, Group, MaskReason
 from gymnast.train.stream_state import StreamState, TaskSource, empty_stream, read_state, write_state
@@ -28,61 +29,64 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from gymnast.train.asking import Rollouts
+    from gymnast.train.batch_request import Rollouts
 
 
 class WhenStale(StrEnum):
-    """What becomes of a group that is too old when its turn comes."""
+    """What to do with a group that is stale when it is delivered."""
 
     ASK_AGAIN = "ask_again"
-    """It is dropped and its task asked for again; after `max_asked_again` times it is delivered masked."""
+    """Drop it and sample its task again; after `max_asked_again` times deliver it masked."""
     MASK = "mask"
-    """It is delivered, and those of its samples that are too old are masked."""
+    """Deliver it with its stale samples masked."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How far a stream runs ahead of its trainer."""
+    """How far a stream may run ahead of its trainer."""
 
     batch: BatchOptions = field(default_factory=BatchOptions)
-    """For each group: attempts, deadlines, how samples are read."""
+    """Options of each group: attempts, deadlines, how samples are read."""
     groups_in_flight: int = 8
     groups_ready: int = 8
-    """Finished groups that wait for the trainer at most."""
+    """Maximum finished groups that wait for the trainer."""
     max_age: int | None = None
-    """How many weight updates old the oldest token of a group may be; None takes any."""
+    """Maximum age of a group's oldest token in weight updates; None accepts any."""
     when_stale: WhenStale = WhenStale.ASK_AGAIN
     max_asked_again: int = 2
-    most_empty: int = 32
-    """Groups in a row without a token to be trained on, after which the stream ends with NothingToTrainError."""
+    max_empty_groups: int = 32
+    """Consecutive groups without a trainable token after which the stream raises NothingToTrainError."""
     autosave: bool = True
-    """Write the state file after each group. Without, the trainer calls `save(done=True)` with its checkpoints."""
+    """Write the state file after each group. Otherwise the trainer calls `save(done=True)` with its checkpoints."""
 
 
 @dataclass(slots=True)
 class StreamCounts:
-    """What became of groups."""
+    """Counts of groups by what happened to them."""
 
-    asked: int = 0
+    requested: int = 0
     delivered: int = 0
     stale_dropped: int = 0
     stale_masked: int = 0
     empty: int = 0
-    """Delivered without a token to be trained on."""
+    """Delivered without a trainable token."""
     logprob_retries: int = 0
 
 
 @dataclass(slots=True)
-class _Wanted:
-    """A task whose group is not delivered yet."""
+class _PendingTask:
+    """A task whose group has not been delivered."""
 
-    place: int
+    index: int
     task: Mapping[str, Any]
-    asked_again: int = 0
+    resamples: int = 0
 
 
 class GroupStream:
-    """Use as `async with stream(…) as groups: async for group in groups: …`."""
+    """Streams groups of `generations` rollouts per task as they complete. `state`: a file to resume from.
+
+    Use as `async with stream(…) as groups: async for group in groups: …`.
+    """
 
     def __init__(
         self,
@@ -102,21 +106,21 @@ class GroupStream:
         self._generations = generations
         self._state_path = state
         self._source = TaskSource(iter(tasks))
-        self._waiting: deque[_Wanted] = deque()
-        self._running: dict[asyncio.Task[Group], _Wanted] = {}
-        self._ready: deque[tuple[_Wanted, Group]] = deque()
-        self._handed_out: _Wanted | None = None
+        self._waiting: deque[_PendingTask] = deque()
+        self._running: dict[asyncio.Task[Group], _PendingTask] = {}
+        self._ready: deque[tuple[_PendingTask, Group]] = deque()
+        self._in_hand: _PendingTask | None = None
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
         self._names = (f"{run}-{number}" for run in [secrets.token_hex(4)] for number in count())
         self._is_exhausted = False
-        self._empty_in_a_row = 0
+        self._consecutive_empty = 0
         self._delivered_before = 0
 
     async def __aenter__(self) -> Self:
         before = read_state(self._state_path) if self._state_path is not None else None
         if before is not None:
-            self._waiting.extend(_Wanted(*item) for item in self._source.go_on(before))
+            self._waiting.extend(_PendingTask(*item) for item in self._source.resume(before))
             self._delivered_before = before.delivered
             if not self.versions.labels:
                 for label in before.labels:
@@ -131,7 +135,7 @@ class GroupStream:
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def __aiter__(self) -> AsyncIterator[Group]:
-        """Groups in the order in which they complete. A group is delivered when the next one is asked for."""
+        """Yield groups in order of completion. A group counts as delivered when the next one is requested."""
         self._fill()
         while True:
             if self._error is not None:
@@ -142,13 +146,13 @@ class GroupStream:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
-            wanted, group = self._ready.popleft()
-            checked = self._young_enough(wanted, group)
-            if checked is not None:
-                self._handed_out = wanted
-                self._count(checked)
-                yield checked
-                self._handed_out = None
+            pending, group = self._ready.popleft()
+            deliverable = self._apply_max_age(pending, group)
+            if deliverable is not None:
+                self._in_hand = pending
+                self._count(deliverable)
+                yield deliverable
+                self._in_hand = None
                 self.counts.delivered += 1
                 if self.options.autosave:
                     self.save()
@@ -157,31 +161,31 @@ class GroupStream:
             raise empty_stream(self._state_path, self._delivered_before)
 
     def state(self, *, done: bool = False) -> StreamState:
-        """Where the stream stands. A group in the trainer's hands is not delivered yet, unless it is `done`."""
-        wanted = [*self._waiting, *self._running.values(), *(one for one, _ in self._ready)]
-        is_done = done and self._handed_out is not None
-        if self._handed_out is not None and not done:
-            wanted.append(self._handed_out)
+        """The stream's state. The group in the trainer's hands counts as delivered only if `done`."""
+        pending = [*self._waiting, *self._running.values(), *(task for task, _ in self._ready)]
+        is_done = done and self._in_hand is not None
+        if self._in_hand is not None and not done:
+            pending.append(self._in_hand)
         return StreamState(
             self._source.taken,
-            sorted(one.place for one in wanted),
+            sorted(task.index for task in pending),
             self._source.digest,
             self.versions.labels,
             self._delivered_before + self.counts.delivered + is_done,
         )
 
     def save(self, *, done: bool = False) -> None:
-        """Write the state file, if there is one. `done`: what was learned of the group in hand is in a checkpoint."""
+        """Write the state file, if there is one. `done`: a checkpoint includes the group in the trainer's hands."""
         if self._state_path is not None:
             write_state(self._state_path, self.state(done=done))
 
     def figures(self) -> dict[str, float]:
-        """Metrics of what was delivered since they were last asked for, and what became of groups from the start."""
+        """Metrics of the groups delivered since the last call, and counts since the start."""
         counts, metrics = self.counts, self._metrics
         self._metrics = Metrics()
         return {
             **metrics.figures(),
-            "stream/asked": counts.asked,
+            "stream/asked": counts.requested,
             "stream/delivered": counts.delivered,
             "stream/in_flight": len(self._running),
             "stream/ready": len(self._ready),
@@ -192,76 +196,83 @@ class GroupStream:
             "stream/weight_updates": self.versions.updates,
         }
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- requesting --------------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Ask for groups while there is room."""
+        """Request groups while there is room."""
         options = self.options
         while self._error is None and len(self._running) < options.groups_in_flight:
             if len(self._running) + len(self._ready) >= options.groups_in_flight + options.groups_ready:
                 return
-            wanted = self._next()
-            if wanted is None:
+            pending = self._next()
+            if pending is None:
                 return
-            self.counts.asked += 1
-            task = asyncio.create_task(self._collect(wanted))
-            self._running[task] = wanted
-            task.add_done_callback(self._ended)
+            self.counts.requested += 1
+            task = asyncio.create_task(self._collect(pending))
+            self._running[task] = pending
+            task.add_done_callback(self._finish)
 
-    def _next(self) -> _Wanted | None:
+    def _next(self) -> _PendingTask | None:
         if self._waiting:
             return self._waiting.popleft()
         item = None if self._is_exhausted else self._source.next()
         if item is None:
             self._is_exhausted = True
             return None
-        return _Wanted(*item)
+        return _PendingTask(*item)
 
-    async def _collect(self, wanted: _Wanted) -> Group:
-        asked_at = self.versions.updates
+    async def _collect(self, pending: _PendingTask) -> Group:
+        requested_at = self.versions.updates
         ahead, options = self.options.groups_in_flight, self.options.batch
         options = replace(options, concurrency=options.concurrency or self._generations)
-        task = {TASK_INDEX: wanted.place, **wanted.task}
+        task = {TASK_INDEX: pending.index, **pending.task}
         try:
-            batch = await collect_all(
-                self._rollouts, [task], generations=self._generations, options=options, name=next(self._names)
+            batch = await collect_batch(
+                self._rollouts,
+                [task],
+                generations=self._generations,
+                options=options,
+                name=next(self._names),
+                allow_untrainable=True,
             )
         except FewerRolloutsError as error:
-            text = f"{error}\n  in a stream: up to {ahead} groups of {self._generations} at once (groups_in_flight)"
+            text = (
+                f"{error}\n  in a stream of up to {ahead} concurrent groups of {self._generations} (groups_in_flight)"
+            )
             raise FewerRolloutsError(text, error.requested, error.scored, error.failed, error.missing) from error
         self.counts.logprob_retries += batch.logprob_retries
-        return replace(batch.groups[0], asked_at=asked_at)
+        return replace(batch.groups[0], requested_at=requested_at)
 
-    def _ended(self, task: asyncio.Task[Group]) -> None:
-        wanted = self._running.pop(task)
+    def _finish(self, task: asyncio.Task[Group]) -> None:
+        pending = self._running.pop(task)
         self._changed.set()
         if task.cancelled():
-            self._waiting.appendleft(wanted)
+            self._waiting.appendleft(pending)
             return
         error = task.exception()
         if error is not None:
-            self._waiting.appendleft(wanted)
+            self._waiting.appendleft(pending)
             self._error = self._error or error
             return
-        self._ready.append((wanted, task.result()))
+        self._ready.append((pending, task.result()))
         self._fill()
 
     # --- delivering --------------------------------------------------------------------------------------------------
 
-    def _young_enough(self, wanted: _Wanted, group: Group) -> Group | None:
-        """The group as it may be delivered, or None when it is asked for again."""
+    def _apply_max_age(self, pending: _PendingTask, group: Group) -> Group | None:
+        """The group to deliver, masked if stale, or None if its task is sampled again."""
         options = self.options
         if options.max_age is None or self.versions.age_of_group(group) <= options.max_age:
             return group
-        if options.when_stale is WhenStale.ASK_AGAIN and wanted.asked_again < options.max_asked_again:
+        if options.when_stale is WhenStale.ASK_AGAIN and pending.resamples < options.max_asked_again:
             self.counts.stale_dropped += 1
-            self._waiting.append(replace(wanted, asked_again=wanted.asked_again + 1))
+            self._waiting.append(replace(pending, resamples=pending.resamples + 1))
             return None
         self.counts.stale_masked += 1
-        return self._with_old_masked(group, options.max_age)
+        return self._mask_stale(group, options.max_age)
 
-    def _with_old_masked(self, group: Group, max_age: int) -> Group:
-        ages = [self.versions.age_of(sample, group.asked_at) for sample in group.samples]
+    def _mask_stale(self, group: Group, max_age: int) -> Group:
+        ages = [self.versions.age_of(sample, group.requested_at) for sample in group.samples]
         samples = [
             sample.masked(MaskReason.STALE, f"{age} weight updates old") if age > max_age else sample
             for sample, age in zip(group.samples, ages, strict=True)
@@ -271,22 +282,12 @@ class GroupStream:
     def _count(self, group: Group) -> None:
         self._metrics.add(group.samples)
         if any(group.trainable):
-            self._empty_in_a_row = 0
+            self._consecutive_empty = 0
             return
         self.counts.empty += 1
-        self._empty_in_a_row += 1
-        if self._empty_in_a_row >= self.options.most_empty:
+        self._consecutive_empty += 1
+        if self._consecutive_empty >= self.options.max_empty_groups:
             require_something_to_train(Batch((group,)))
 
 
-def stream(
-    rollouts: Rollouts,
-    tasks: Iterable[Mapping[str, Any]],
-    *,
-    generations: int,
-    options: StreamOptions | None = None,
-    versions: PolicyVersions | None = None,
-    state: Path | None = None,
-) -> GroupStream:
-    """Groups of `generations` rollouts for each task, as they complete. `state`: a file to go on from later."""
-    return GroupStream(rollouts, tasks, generations=generations, options=options, versions=versions, state=state)
+stream = GroupStream

@@ -1,4 +1,4 @@
-"""Figures of batches and streams for a trainer's log, under the names that NeMo RL's logs have where both know them."""
+"""Metrics of batches and streams for a trainer's log, named as in NeMo RL's logs where both have them."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ _COLUMNS: Final = (
 
 
 class Metrics:
-    """Adds samples up. What it holds are numbers, not samples."""
+    """Aggregates samples; keeps numbers, not samples."""
 
     def __init__(self) -> None:
         self._columns: dict[str, array[float]] = {name: array("d") for name in _COLUMNS}
-        self._of_agents: dict[str, array[float]] = defaultdict(lambda: array("d"))
-        self._parts: dict[str, array[float]] = defaultdict(lambda: array("d"))
+        self._by_agent: dict[str, array[float]] = defaultdict(lambda: array("d"))
+        self._components: dict[str, array[float]] = defaultdict(lambda: array("d"))
         self._terminations: Counter[str] = Counter()
         self._masked: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
         self._drifted = self._samples = self._trained_tokens = self._trained_samples = 0
 
     def add(self, samples: Iterable[Sample]) -> None:
-        """More samples."""
+        """Count samples."""
         for sample in samples:
             self._add(sample)
 
     def figures(self) -> dict[str, float]:
-        """Everything so far."""
-        found: dict[str, float] = {"samples": self._samples}
+        """The metrics so far."""
+        figures: dict[str, float] = {"samples": self._samples}
         for name, values in self._columns.items():
-            found |= _spread(name, values)
+            figures |= _distribution(name, values)
         scored = self._samples - self._failed.total()
         for kind in ("natural", "length", "turn_limit"):
             name = "natural_termination_rate" if kind == "natural" else f"termination/{kind}_rate"
-            found[name] = self._terminations[kind] / scored if scored else 0.0
-        found["truncation_rate"] = (
+            figures[name] = self._terminations[kind] / scored if scored else 0.0
+        figures["truncation_rate"] = (
             (self._terminations["length"] + self._terminations["turn_limit"]) / scored if scored else 0.0
         )
-        found["drift_rate"] = self._drifted / scored if scored else 0.0
-        found["trained_samples"] = self._trained_samples
-        found["trained_tokens"] = self._trained_tokens
-        found["masked"] = self._masked.total()
-        found |= {f"masked/{reason}": count for reason, count in self._masked.items()}
-        found |= {f"failed/{kind}": count for kind, count in self._failed.items()}
-        found |= {f"reward/{name}/mean": _mean(values) for name, values in self._parts.items()}
-        return found | {f"{name}/mean": _mean(values) for name, values in self._of_agents.items()}
+        figures["drift_rate"] = self._drifted / scored if scored else 0.0
+        figures["trained_samples"] = self._trained_samples
+        figures["trained_tokens"] = self._trained_tokens
+        figures["masked"] = self._masked.total()
+        figures |= {f"masked/{reason}": count for reason, count in self._masked.items()}
+        figures |= {f"failed/{kind}": count for kind, count in self._failed.items()}
+        figures |= {f"reward/{name}/mean": _mean(values) for name, values in self._components.items()}
+        return figures | {f"{name}/mean": _mean(values) for name, values in self._by_agent.items()}
 
     def _add(self, sample: Sample) -> None:
         self._samples += 1
@@ -80,14 +80,14 @@ class Metrics:
         for name, value in zip(_COLUMNS, (*row, len(sample.versions)), strict=True):
             self._columns[name].append(value)
         for name, value in sample.components.items():
-            self._parts[name].append(value)
-        self._of_agents[f"{sample.agent}/reward"].append(reward)
+            self._components[name].append(value)
+        self._by_agent[f"{sample.agent}/reward"].append(reward)
         for name, value in sample.numbers.items():
-            self._of_agents[f"{sample.agent}/{name}"].append(value)
+            self._by_agent[f"{sample.agent}/{name}"].append(value)
 
 
 def batch_metrics(samples: Iterable[Sample]) -> dict[str, float]:
-    """The figures of some samples."""
+    """The metrics of these samples."""
     metrics = Metrics()
     metrics.add(samples)
     return metrics.figures()
@@ -97,16 +97,16 @@ def _mean(values: array[float]) -> float:
     return float(np.mean(values)) if values else 0.0
 
 
-def _spread(name: str, values: array[float]) -> dict[str, float]:
+def _distribution(name: str, values: array[float]) -> dict[str, float]:
     if not values:
         return {}
-    found = np.frombuffer(values, dtype=np.float64)
+    column = np.frombuffer(values, dtype=np.float64)
     return {
-        f"{name}/mean": float(found.mean()),
-        f"{name}/max": float(found.max()),
-        f"{name}/min": float(found.min()),
-        f"{name}/median": float(np.median(found)),
-        f"{name}/stddev": float(found.std(ddof=1)) if len(found) > 1 else 0.0,
-        f"{name}/p95": float(np.percentile(found, 95)),
-        f"{name}/p99": float(np.percentile(found, 99)),
+        f"{name}/mean": float(column.mean()),
+        f"{name}/max": float(column.max()),
+        f"{name}/min": float(column.min()),
+        f"{name}/median": float(np.median(column)),
+        f"{name}/stddev": float(column.std(ddof=1)) if len(column) > 1 else 0.0,
+        f"{name}/p95": float(np.percentile(column, 95)),
+        f"{name}/p99": float(np.percentile(column, 99)),
     }

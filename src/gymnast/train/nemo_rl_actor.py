@@ -1,4 +1,4 @@
-"""The environment for NeMo RL as a class of Ray actors, for configurations and registries that take a class by name.
+"""The environment for NeMo RL as a Ray actor class, for configurations and registries that load a class by name.
 
 gymnast.train.nemo_rl_actor.GymnastActor        in place of nemo_rl.environments.nemo_gym.NemoGym
 """

@@ -1,7 +1,7 @@
-"""An environment for NeMo RL, called as its own NeMo Gym environment is: rows in, results with exact tokens out.
+"""An environment for NeMo RL with the interface of its NeMo Gym environment: rows in, results with exact tokens out.
 
-Groups come in the order in which they complete, every row with its index. A group is whole or the call raises, with an
-error that can be pickled. `actor_of` puts it into a Ray actor.
+Groups arrive in order of completion, each row with its index. An incomplete group raises an error that can be pickled.
+`actor_of` runs the environment in a Ray actor.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import fields, replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,11 +18,11 @@ import orjson
 from gymnast import Collector
 from gymnast.config import compose, read_environ
 from gymnast.errors import UserError
+from gymnast.train.batch_progress import BatchOptions
 from gymnast.train.errors import FewerRolloutsError
-from gymnast.train.gathering import BatchOptions
 from gymnast.train.group_stream import StreamOptions, stream
 from gymnast.train.nemo_rl_results import ROW_INDEX, group_batch, group_results
-from gymnast.train.reading import SampleOptions
+from gymnast.train.sample_reader import SampleOptions
 from gymnast.train.sequences import generations_of
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
@@ -29,39 +30,38 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from gymnast.config import Config
-    from gymnast.train.asking import Rollouts
+    from gymnast.train.batch_request import Rollouts
     from gymnast.train.nemo_rl_results import Decoder
     from gymnast.train.samples import Group
     from gymnast.types.json import JsonObject
 
 SECTION: Final = "gymnast"
 _MODEL: Final = "policy_model.responses_api_models.vllm_model"
-_ROLLOUTS_AT_ONCE: Final = 1024
-"""Unless `concurrency` says it."""
+_DEFAULT_CONCURRENCY: Final = 1024
 
 
 class GymnastEnvironment:
-    """Plain Python: `await start()`, then `run_rollouts`. `cfg` is what NeMo RL gives its own:
+    """Plain Python: `await start()`, then `run_rollouts`. `cfg` is what NeMo RL passes to its own environment:
 
-    `model_name`, `base_urls`, and `initial_global_config_dict` with `config_paths` and whatever else a NeMo Gym config
-    says. `gymnast`, in the latter (`env.nemo_gym.gymnast` of NeMo RL's YAML) or beside it, may hold the names of
-    `BatchOptions`, `masked_vote`, and `tokenizer`: a folder, for engines that take ids.
+    `model_name`, `base_urls`, and `initial_global_config_dict` with `config_paths` and other NeMo Gym settings. The
+    section `gymnast`, in the latter (`env.nemo_gym.gymnast` in NeMo RL's YAML) or at the top level of `cfg`, may set
+    the fields of `BatchOptions`, `masked_vote`, and `tokenizer`: a folder, for inference servers that accept token ids.
     """
 
     def __init__(self, cfg: Mapping[str, Any], rollouts: Rollouts | None = None) -> None:
         self._cfg = cfg
-        own = {**(_given(cfg).get(SECTION) or {}), **(cfg.get(SECTION) or {})}
-        self._tokenizer_folder = own.pop("tokenizer", None)
-        self._masked_vote = bool(own.pop("masked_vote", False))
-        known = {one.name for one in fields(BatchOptions)} - {"sample"}
-        unknown = sorted(own.keys() - known)
+        section = {**(_gym_config(cfg).get(SECTION) or {}), **(cfg.get(SECTION) or {})}
+        self._tokenizer_folder = section.pop("tokenizer", None)
+        self._masked_vote = bool(section.pop("masked_vote", False))
+        known = {field.name for field in fields(BatchOptions)} - {"sample"}
+        unknown = sorted(section.keys() - known)
         if unknown:
             raise UserError(
-                f"no setting of Gymnast: {', '.join(unknown)}",
+                f"unknown setting: {', '.join(unknown)}",
                 where=f"the section '{SECTION}' of NeMo RL's config",
-                next=f"known are {', '.join(sorted(known | {'masked_vote', 'tokenizer'}))}",
+                next=f"use one of: {', '.join(sorted(known | {'masked_vote', 'tokenizer'}))}",
             )
-        self.options = BatchOptions(**own, sample=SampleOptions(keep_line=True))
+        self.options = BatchOptions(**section, sample=SampleOptions(keep_line=True))
         self._rollouts = rollouts
         self._stack = AsyncExitStack()
         self._tokenizer: Decoder | None = None
@@ -69,7 +69,7 @@ class GymnastEnvironment:
         self._starting = asyncio.Lock()
 
     async def start(self) -> None:
-        """Start the servers, unless they run."""
+        """Start the servers, unless they are running."""
         async with self._starting:
             if self._rollouts is None:
                 self._rollouts = await self._stack.enter_async_context(
@@ -77,52 +77,49 @@ class GymnastEnvironment:
                 )
 
     async def _spinup(self) -> None:
-        """The name under which NeMo RL asks for it."""
+        """NeMo RL's name for `start`."""
         await self.start()
 
     def health_check(self) -> bool:
         return True
 
     def set_tokenizer(self, tokenizer: Any) -> None:
-        """Once for each actor, instead of with every call. It is used for texts in logs, never for ids."""
+        """Set it once per actor instead of passing it with every call. Used for texts in logs, never for token ids."""
         self._tokenizer = tokenizer
         self._pad_id = next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
 
     async def run_rollouts(
         self, rows: Sequence[JsonObject], num_generations: Any = None, *_: Any, **__: Any
     ) -> AsyncGenerator[tuple[int, JsonObject]]:
-        """Each row's index (`_rowidx`, else its place) and result. Raises FewerRolloutsError when some are missing.
+        """Yield each row's index (`_rowidx`, else its position) and result. Raises FewerRolloutsError if any is lost.
 
-        Unless `num_generations` says it, rows of one task that follow each other are a group. Other arguments, as
-        trainers pass them for their own logs, are not needed.
+        Without `num_generations`, consecutive rows of the same task form a group. Further arguments, which trainers
+        pass for their own logs, are ignored.
         """
         size = num_generations if isinstance(num_generations, int) else group_size(rows)
         async for group, results in self._groups(rows, size):
-            for place, result in enumerate(results, group.task * size):
-                row = rows[place].get(ROW_INDEX, place)
-                result["full_result"][ROW_INDEX] = row
-                yield row, result
+            for position, result in enumerate(results, group.task * size):
+                index = rows[position].get(ROW_INDEX, position)
+                result["full_result"][ROW_INDEX] = index
+                yield index, result
 
     async def run_groups(
         self, rows: Sequence[JsonObject], num_generations: int, *, max_length: int | None = None
     ) -> AsyncGenerator[JsonObject]:
-        """Groups with their batch and metrics, as NeMo RL's accumulator puts them together."""
+        """Yield groups with their batch and metrics, in the form of NeMo RL's accumulator."""
         async for group, results in self._groups(rows, num_generations):
             yield group_batch(group, results, max_length=max_length)
 
     async def step(self, *_: Any) -> None:
-        raise NotImplementedError("turns are Gymnast's: call run_rollouts")
+        raise NotImplementedError("Gymnast runs the turns: call run_rollouts")
 
     def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, float]]:
         return batch, {}
 
     async def shutdown(self) -> None:
-        """End the servers."""
+        """Stop the servers."""
         await self._stack.aclose()
         self._rollouts = None
-
-    def _results(self, group: Group) -> list[JsonObject]:
-        return group_results(group, pad_id=self._pad_id, tokenizer=self._tokenizer, masked_vote=self._masked_vote)
 
     async def _groups(
         self, rows: Sequence[JsonObject], generations: int
@@ -130,77 +127,80 @@ class GymnastEnvironment:
         tasks = tasks_of(rows, generations)
         await self.start()
         assert self._rollouts is not None
-        at_once = self.options.concurrency or _ROLLOUTS_AT_ONCE
+        concurrency = self.options.concurrency or _DEFAULT_CONCURRENCY
         options = StreamOptions(
-            replace(self.options, concurrency=min(at_once, generations)),
-            groups_in_flight=max(1, at_once // generations),
+            replace(self.options, concurrency=min(concurrency, generations)),
+            groups_in_flight=max(1, concurrency // generations),
             groups_ready=len(tasks),
         )
-        came: set[int] = set()
+        make_results = partial(
+            group_results, pad_id=self._pad_id, tokenizer=self._tokenizer, masked_vote=self._masked_vote
+        )
+        done: set[int] = set()
         async with stream(self._rollouts, tasks, generations=generations, options=options) as groups:
             async for group in groups:
-                came.add(group.task)
-                yield group, self._results(group)
-        missing = [f"{task}:{place}" for task in range(len(tasks)) if task not in came for place in range(generations)]
+                done.add(group.task)
+                yield group, make_results(group)
+        missing = [f"{task}:{index}" for task in range(len(tasks)) if task not in done for index in range(generations)]
         if missing:
-            text = f"{len(rows) - len(missing)} of {len(rows)} rollouts came back: {', '.join(missing[:20])} did not"
+            text = f"{len(rows) - len(missing)} of {len(rows)} rollouts came back; missing: {', '.join(missing[:20])}"
             raise FewerRolloutsError(text, len(rows), len(rows) - len(missing), {}, missing)
 
 
 def tasks_of(rows: Sequence[JsonObject], generations: int) -> list[JsonObject]:
-    """One task for each group of rows. Raises UserError unless rows come in whole groups of the same task."""
+    """One task per group of rows. Raises UserError unless the rows form complete groups of the same task."""
     if not rows or len(rows) % generations:
         raise UserError(
-            f"{len(rows)} rows are no whole groups of {generations}", next="check num_generations_per_prompt"
+            f"{len(rows)} rows do not form complete groups of {generations}", next="check num_generations_per_prompt"
         )
-    bare = [_bare(row) for row in rows]
-    for place, row in enumerate(bare):
-        if row != bare[place - place % generations]:
+    tasks = [_without_indexes(row) for row in rows]
+    for position, task in enumerate(tasks):
+        if task != tasks[position - position % generations]:
             raise UserError(
-                f"row {place} is another task than the first of its group", next="repeat each task in a row"
+                f"row {position} is another task than the first of its group", next="repeat each task consecutively"
             )
-    return bare[::generations]
+    return tasks[::generations]
 
 
 def group_size(rows: Sequence[JsonObject]) -> int:
-    """How many rows of the same task follow each other, if it is as many everywhere; else 1."""
-    return generations_of([orjson.dumps(_bare(row), option=orjson.OPT_SORT_KEYS) for row in rows])
+    """The number of consecutive rows of the same task, if it is the same for every task; else 1."""
+    return generations_of([orjson.dumps(_without_indexes(row), option=orjson.OPT_SORT_KEYS) for row in rows])
 
 
-def _bare(row: JsonObject) -> JsonObject:
+def _without_indexes(row: JsonObject) -> JsonObject:
     return {name: value for name, value in row.items() if name not in {ROW_INDEX, TASK_INDEX, ROLLOUT_INDEX}}
 
 
-def _given(cfg: Mapping[str, Any]) -> Mapping[str, Any]:
+def _gym_config(cfg: Mapping[str, Any]) -> Mapping[str, Any]:
     return cfg.get("initial_global_config_dict") or {}
 
 
 def config_of(cfg: Mapping[str, Any], tokenizer: str | None = None) -> Config:
-    """The servers that a configuration of NeMo RL names, with its engines as the policy."""
-    given = {name: value for name, value in _given(cfg).items() if name != SECTION}
-    paths = [str(path) for path in given.pop("config_paths", ())]
-    tokens = [f"++{_MODEL}.return_token_id_information=true"]
+    """The servers that NeMo RL's configuration names, with its inference servers as the policy."""
+    values = {name: value for name, value in _gym_config(cfg).items() if name != SECTION}
+    paths = [str(path) for path in values.pop("config_paths", ())]
+    overrides = [f"++{_MODEL}.return_token_id_information=true"]
     policy = {
         "policy_base_url": [str(url) for url in cfg["base_urls"]],
         "policy_api_key": "dummy_key",
         "policy_model_name": str(cfg["model_name"]),
     }
     if tokenizer:
-        tokens.append(f'++{_MODEL}.tokenizer="{tokenizer}"')
+        overrides.append(f'++{_MODEL}.tokenizer="{tokenizer}"')
     has_model = any("responses_api_models" in path for path in paths)
     return compose(
         read_environ(),
         config_paths=paths,
-        values={**given, **policy},
-        overrides=tokens,
+        values={**values, **policy},
+        overrides=overrides,
         model_type=None if has_model else "vllm_model",
     )
 
 
 def actor_of(cfg: Mapping[str, Any], **options: Any) -> Any:
-    """The environment in a Ray actor. `options` are Ray's; a call streams with `num_returns="streaming"`."""
+    """Start the environment in a Ray actor. `options` are Ray's; `num_returns="streaming"` streams a call."""
     try:
         actor: Any = import_module("gymnast.train.nemo_rl_actor").GymnastActor
     except ImportError as error:
-        raise UserError("an actor needs Ray", next="pip install 'gymnast[ray]'") from error
+        raise UserError("running in an actor needs Ray", next="pip install 'gymnast[ray]'") from error
     return actor.options(**options).remote(cfg)

@@ -1,7 +1,7 @@
-"""Any row of a JSONL file by its number, without reading the file into memory.
+"""Random access to the rows of a JSONL file without reading it into memory.
 
-Where lines begin is written once to a file in the cache folder, and mapped. Whoever uses it pays for the rows that are
-read, at 10 MB as at 10 GB.
+Line offsets are written once to a file in the cache folder and memory-mapped, so the cost depends on the rows that are
+read, not on the size of the file.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import orjson
 
 from gymnast.config import read_environ
 from gymnast.errors import DataError
-from gymnast.store.replacing import replacing
+from gymnast.store.atomic import atomic_writer
 
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
-_FORM: Final = 1
-_HEAD: Final = 3
-"""Numbers before the offsets: form, size and time of change of the file."""
+_FORMAT: Final = 1
+_HEADER: Final = 3
+"""Numbers before the offsets: format version, size and modification time of the file."""
 _BLOCK: Final = 1 << 20
 
 
 class JsonlRows:
-    """The rows of a file. Can be pickled: a worker opens the file for itself."""
+    """The rows of a file. Can be pickled: each process opens the file again."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -52,14 +52,14 @@ class JsonlRows:
         return row
 
     def line(self, number: int) -> bytes:
-        """A row as it is written, without its newline."""
+        """A row as written in the file, without its newline."""
         if not 0 <= number < len(self):
             raise IndexError(f"row {number} of {len(self)} in {self.path}")
-        begin, end = int(self._offsets[number]), int(self._offsets[number + 1])
-        return os.pread(self._file, end - begin, begin).rstrip()
+        start, end = int(self._offsets[number]), int(self._offsets[number + 1])
+        return os.pread(self._file, end - start, start).rstrip()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -79,39 +79,39 @@ class JsonlRows:
 
     def _index(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
         status = os.fstat(self._file)
-        head = np.array([_FORM, status.st_size, status.st_mtime_ns], dtype=np.uint64)
+        header = np.array([_FORMAT, status.st_size, status.st_mtime_ns], dtype=np.uint64)
         name = hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:24]
-        place = read_environ().cache_dir / "offsets" / f"{name}.u64"
-        found = _mapped(place, head)
-        if found is None:
+        path = read_environ().cache_dir / "offsets" / f"{name}.u64"
+        offsets = _map_offsets(path, header)
+        if offsets is None:
             try:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                _write_offsets(self._file, place, head)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _write_offsets(self._file, path, header)
             except OSError as error:
-                said = f"cannot write the index of its lines: {error.strerror or error}"
-                next_step = f"make room in {place.parent}, or name another folder with GYMNAST_CACHE_DIR"
-                raise DataError(said, where=str(self.path), next=next_step) from error
-            found = _mapped(place, head)
-            assert found is not None, "written just now"
-        return found
+                message = f"cannot write the line index: {error.strerror or error}"
+                hint = f"free space in {path.parent}, or set GYMNAST_CACHE_DIR to another folder"
+                raise DataError(message, where=str(self.path), next=hint) from error
+            offsets = _map_offsets(path, header)
+            assert offsets is not None, "just written"
+        return offsets
 
 
-def _mapped(place: Path, head: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint64]] | None:
-    """The offsets of an index that was made for this file as it is now."""
+def _map_offsets(path: Path, header: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint64]] | None:
+    """The offsets of an index that matches the file's current version."""
     try:
-        found = np.memmap(place, dtype=np.uint64, mode="r")
-    except (OSError, ValueError):  # not there, or empty
+        offsets = np.memmap(path, dtype=np.uint64, mode="r")
+    except (OSError, ValueError):  # missing or empty
         return None
-    fits = len(found) >= _HEAD and bool((found[:_HEAD] == head).all())
-    return found[_HEAD:] if fits else None
+    is_current = len(offsets) >= _HEADER and bool((offsets[:_HEADER] == header).all())
+    return offsets[_HEADER:] if is_current else None
 
 
-def _write_offsets(file: int, place: Path, head: np.ndarray[Any, Any]) -> None:
-    """Where each line that holds something begins, and where the last one ends."""
-    own = place.with_name(f"{place.name}.{os.getpid()}")  # ranks of a trainer may all be at it at once
-    with replacing(own) as out:
-        out.write(head.tobytes())
-        begin = at = 0
+def _write_offsets(file: int, path: Path, header: np.ndarray[Any, Any]) -> None:
+    """Write the start of each non-blank line, and the end of the last one."""
+    own = path.with_name(f"{path.name}.{os.getpid()}")  # several ranks of a trainer may write it at the same time
+    with atomic_writer(own) as out:
+        out.write(header.tobytes())
+        start = at = 0
         blank = True
         while block := os.pread(file, _BLOCK, at):
             starts: list[int] = []
@@ -119,10 +119,10 @@ def _write_offsets(file: int, place: Path, head: np.ndarray[Any, Any]) -> None:
             while (end := block.find(b"\n", left)) >= 0:
                 blank = blank and not block[left:end].strip()
                 if not blank:
-                    starts.append(begin)
-                begin, blank, left = at + end + 1, True, end + 1
+                    starts.append(start)
+                start, blank, left = at + end + 1, True, end + 1
             blank = blank and not block[left:].strip()
             out.write(np.array(starts, dtype=np.uint64).tobytes())
             at += len(block)
-        out.write(np.array([at] if blank else [begin, at], dtype=np.uint64).tobytes())
-    own.replace(place)
+        out.write(np.array([at] if blank else [start, at], dtype=np.uint64).tobytes())
+    own.replace(path)

@@ -1,4 +1,4 @@
-"""Samples in Parquet files, in row groups, so that neither side holds them all. Needs the extra `parquet` (pyarrow)."""
+"""Reads and writes samples as Parquet, in row groups to bound memory. Needs the extra `parquet` (pyarrow)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from gymnast.errors import UserError
-from gymnast.train.rows import row_of, sample_of_row
+from gymnast.train.sample_rows import sample_from_row, sample_to_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ _ROW_GROUP: Final = 512
 
 
 class ParquetSamples:
-    """Writes samples. Use as `with ParquetSamples(stream) as out`."""
+    """Writes samples: `with ParquetSamples(stream) as out: out.write(sample)`."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._arrow = _pyarrow()
@@ -38,8 +38,7 @@ class ParquetSamples:
         self._writer.close()
 
     def write(self, sample: Sample) -> None:
-        """One more."""
-        self._rows.append(row_of(sample))
+        self._rows.append(sample_to_row(sample))
         if len(self._rows) >= _ROW_GROUP:
             self._flush()
 
@@ -51,9 +50,9 @@ class ParquetSamples:
 
 def read_parquet(path: Path) -> Iterator[Sample]:
     """The samples of a file."""
-    with _pyarrow().parquet.ParquetFile(path) as found:
-        for batch in found.iter_batches(_ROW_GROUP):
-            yield from map(sample_of_row, batch.to_pylist())
+    with _pyarrow().parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(_ROW_GROUP):
+            yield from map(sample_from_row, batch.to_pylist())
 
 
 def _pyarrow() -> Any:
@@ -65,7 +64,7 @@ def _pyarrow() -> Any:
 
 
 def _schema(arrow: Any) -> Any:
-    """The columns of `rows.row_of`."""
+    """The columns of `sample_rows.sample_to_row`."""
     text, whole, number = arrow.string(), arrow.int64(), arrow.float64()
     named = arrow.list_(arrow.struct([("name", text), ("value", number)]))
     span = arrow.struct([("version", text), ("start", arrow.int32()), ("end", arrow.int32())])

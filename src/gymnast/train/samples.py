@@ -1,11 +1,12 @@
-"""What a trainer gets of a rollout: a sample of one or more segments, a group for each task, a batch of groups.
+"""What a trainer receives: a sample of one or more segments per rollout, a group per task, a batch of groups.
 
-Nothing is left out and nothing is made up: a rollout that must not be trained on is a sample that says why, and one
-that failed is a sample without segments and without a reward.
+Every rollout is present: one that must not be trained on is a sample with a mask reason, and a failed one is a sample
+without segments and reward.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -27,7 +28,7 @@ Mask = NDArray[np.uint8]
 Logprobs = NDArray[np.float32]
 
 UNKNOWN: Final = "unknown"
-"""The weights of tokens of which the engine does not say them; logprobs of which it does not say what they are."""
+"""The version of weights, or the mode of logprobs, that the inference server does not report."""
 MIXED: Final = "mixed"
 
 
@@ -35,32 +36,32 @@ class MaskReason(StrEnum):
     """Why a rollout must not be trained on."""
 
     FAILED = "failed"
-    """It has no reward; `failure` says why."""
+    """It has no reward; see `failure`."""
     NO_TOKENS = "no_tokens"
-    """Its record holds neither a ledger nor ids on its items."""
+    """Its record has neither a ledger nor token ids on its items."""
     BAD_LEDGER = "bad_ledger"
-    """Its ledger does not hold together."""
+    """Its ledger is inconsistent."""
     BAD_LOGPROBS = "bad_logprobs"
-    """Logprobs of a call are missing or no finite numbers, also after the call was made again."""
+    """Logprobs of a call are missing or not finite, even after a retry."""
     NOTHING_SAMPLED = "nothing_sampled"
     """It has no sampled token, e.g. because its first prompt did not fit the context."""
     ENVIRONMENT = "environment"
-    """Agent or environment said so (`mask_sample`)."""
+    """The agent or environment requested it (`mask_sample`)."""
     TRUNCATED = "truncated"
-    """It was cut off, and the options say that such rollouts are not trained on."""
+    """It was truncated, and `mask_truncated` is set."""
     STALE = "stale"
-    """It was sampled by weights that are too old."""
+    """It was sampled by outdated weights."""
     FORKED = "forked"
-    """It has several segments, and the trainer takes one sequence for each rollout."""
+    """It has several segments, but the trainer accepts one sequence per rollout."""
 
 
 class Termination(StrEnum):
     """How a rollout ended."""
 
     NATURAL = "natural"
-    """The policy came to an end by itself."""
+    """The policy finished on its own."""
     LENGTH = "length"
-    """Cut off: the limit of the answer or of the context."""
+    """Truncated by the output or context limit."""
     TURN_LIMIT = "turn_limit"
     """The agent stopped while the policy was calling tools."""
     FAILED = "failed"
@@ -77,46 +78,46 @@ class VersionSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A sequence in which every prompt extends what was sampled before it."""
+    """A token sequence in which every prompt extends the one before and its sampled tokens."""
 
     ids: Ids
     mask: Mask
-    """1 exactly on the tokens that were sampled here. What another segment sampled is context."""
+    """1 exactly for the tokens sampled in this segment. Tokens sampled in another segment are context."""
     logprobs: Logprobs
-    """Of the tokens with mask 1, as the engine reported them; 0 elsewhere."""
+    """Of the tokens with mask 1, as reported by the inference server; 0 elsewhere."""
     turns: tuple[tuple[int, int], ...]
-    """Where each model call's sampled tokens begin and end."""
+    """Start and end of each model call's sampled tokens."""
     versions: tuple[VersionSpan, ...] = ()
-    """The weights of sampled tokens, as far as the engine tells them."""
+    """The weights of sampled tokens, as far as the inference server reports them."""
     reason: ForkReason = ForkReason.FIRST
-    """Why it is a segment of its own."""
+    """Why it is a separate segment."""
     parent: int | None = None
-    """The segment it departs from: its place in the sample."""
+    """Index of the segment that it forks from."""
     shared: int = 0
-    """Tokens at the start that are the parent's."""
+    """Number of leading tokens shared with the parent."""
     share: float = 1.0
-    """Its part of the rollout's reward; the shares of a sample add up to 1."""
+    """Its share of the rollout's reward; the shares of a sample sum to 1."""
     logprob_mode: str = UNKNOWN
-    """`raw`, `processed`, `unknown`, or `mixed` where its calls differ."""
+    """`raw`, `processed`, `unknown`, or `mixed` if its calls differ."""
     temperature: float | None = 1.0
-    """None where its calls differ."""
+    """None if its calls differ."""
 
     @property
     def trained(self) -> int:
-        """How many tokens were sampled here."""
+        """The number of tokens sampled in this segment."""
         return int(self.mask.sum())
 
     @property
     def prompt_length(self) -> int:
-        """Tokens before the first that was sampled here."""
+        """The number of tokens before the first sampled one."""
         return self.turns[0][0] if self.turns else len(self.ids)
 
     def version_of_tokens(self) -> list[str | None]:
-        """The weights of each token; None where it was not sampled here or they are not known."""
-        found: list[str | None] = [None] * len(self.ids)
+        """The weights of each token; None if it was not sampled here or they are unknown."""
+        versions: list[str | None] = [None] * len(self.ids)
         for version, start, end in self.versions:
-            found[start:end] = [version] * (end - start)
-        return found
+            versions[start:end] = [version] * (end - start)
+        return versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class RolloutFailure:
     """Why a rollout has no reward."""
 
     kind: str
-    """As in the table of failures, or a deadline of the batch."""
+    """A kind from the failure table, or a deadline of the batch."""
     message: str = ""
 
 
@@ -135,25 +136,25 @@ class Sample:
     key: RolloutKey
     agent: str
     reward: float | None
-    """None for a failure: it has none, and it is not 0."""
+    """None for a failed rollout, not 0."""
     segments: tuple[Segment, ...] = ()
     components: dict[str, float] = field(default_factory=dict)
-    """The parts of the reward, where the environment tells them."""
+    """The components of the reward, if the environment reports them."""
     mask_reason: MaskReason | None = None
     mask_detail: str = ""
     failure: RolloutFailure | None = None
     termination: Termination = Termination.NATURAL
     numbers: dict[str, float] = field(default_factory=dict)
-    """The other numbers at the top of the record."""
+    """The other top-level numbers of the record."""
     drifted_calls: int = 0
-    """Model calls whose prompt an engine rendered otherwise than it had been sampled."""
+    """Model calls whose prompt was rendered to other tokens than had been sampled."""
     model: str = ""
     line: bytes | None = field(default=None, repr=False)
-    """The record, where the options say that it is kept."""
+    """The record, if `keep_line` is set."""
 
     @property
     def is_trainable(self) -> bool:
-        """Whether its sampled tokens count in a loss."""
+        """True if its sampled tokens count in the loss."""
         return self.mask_reason is None
 
     @property
@@ -166,46 +167,46 @@ class Sample:
 
     @property
     def turns(self) -> int:
-        """Model calls."""
+        """The number of model calls."""
         return sum(len(segment.turns) for segment in self.segments)
 
     @property
     def trained(self) -> int:
-        """Tokens that count in a loss: 0 for a masked one."""
+        """The number of tokens that count in the loss; 0 if masked."""
         return sum(segment.trained for segment in self.segments) if self.is_trainable else 0
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The weights that sampled it, in order of their first token."""
+        """The weights that sampled it, ordered by their first token."""
         return tuple(dict.fromkeys(span.version for segment in self.segments for span in segment.versions))
 
     @property
     def record(self) -> JsonObject | None:
-        """The whole record, where it was kept."""
+        """The parsed record, if it was kept."""
         if self.line is None:
             return None
-        found: JsonObject = orjson.loads(self.line)
-        return found
+        record: JsonObject = orjson.loads(self.line)
+        return record
 
     def loss_masks(self) -> list[Mask]:
-        """For each segment the mask that a loss takes: all 0 for a masked sample."""
+        """The loss mask of each segment; all 0 for a masked sample."""
         if self.is_trainable:
             return [segment.mask for segment in self.segments]
         return [np.zeros_like(segment.mask) for segment in self.segments]
 
     def masked(self, reason: MaskReason, detail: str = "") -> Sample:
-        """The same, not to be trained on. A reason that is there already stays."""
+        """A copy that is not trained on. An existing mask reason stays."""
         return self if self.mask_reason is not None else replace(self, mask_reason=reason, mask_detail=detail)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The rollouts of one task that are compared with each other, in order."""
+    """The rollouts of one task, which are compared with each other, in order."""
 
     task: int
     samples: tuple[Sample, ...]
-    asked_at: int = 0
-    """How many weight updates there had been when it was asked for."""
+    requested_at: int = 0
+    """The number of weight updates when it was requested."""
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -221,12 +222,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Every rollout that was requested, by group, in the order in which tasks were given."""
+    """Every requested rollout, by group, in task order."""
 
     groups: tuple[Group, ...]
     seconds: float = 0.0
     logprob_retries: int = 0
-    """Rollouts that were run again because logprobs were missing or not finite."""
+    """Rollouts rerun because logprobs were missing or not finite."""
 
     def __len__(self) -> int:
         return sum(len(group) for group in self.groups)
@@ -236,9 +237,5 @@ class Batch:
         return (sample for group in self.groups for sample in group.samples)
 
     def masked(self) -> dict[str, int]:
-        """Samples that must not be trained on, by reason."""
-        found: dict[str, int] = {}
-        for sample in self.samples:
-            if sample.mask_reason is not None:
-                found[sample.mask_reason.value] = found.get(sample.mask_reason.value, 0) + 1
-        return found
+        """The number of masked samples by reason."""
+        return dict(Counter(sample.mask_reason.value for sample in self.samples if sample.mask_reason is not None))

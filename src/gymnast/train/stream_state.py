@@ -1,4 +1,4 @@
-"""Where a stream of tasks stands: what was taken from it, and what of it is not delivered. A restart goes on there."""
+"""The state of a task stream, to resume from: tasks taken from the source, and those not yet delivered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 import orjson
 
 from gymnast.errors import UserError
-from gymnast.store.replacing import replaced
+from gymnast.store.atomic import atomic_output
 from gymnast.train.errors import NothingLeftError
 
 if TYPE_CHECKING:
@@ -20,22 +20,22 @@ SCHEMA_VERSION: Final = 1
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """What is kept."""
+    """The content of the state file."""
 
     taken: int = 0
-    """Tasks taken from the source, from its beginning."""
+    """Number of tasks taken from the source."""
     owed: list[int] = []
-    """Their places, of those whose groups were not delivered."""
+    """Indexes of the taken tasks whose groups were not delivered."""
     digest: str = ""
-    """Of all tasks that were taken: a restart with other tasks is refused."""
+    """Digest of all tasks taken: resuming with other tasks is an error."""
     labels: list[str] = []
-    """Of the policy's weights, oldest first."""
+    """Labels of the policy's weights, oldest first."""
     delivered: int = 0
     schema_version: int = SCHEMA_VERSION
 
 
 def read_state(path: Path) -> StreamState | None:
-    """The state that an earlier stream left, or None."""
+    """The state of an earlier stream, or None."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -43,33 +43,36 @@ def read_state(path: Path) -> StreamState | None:
     except OSError as error:
         raise UserError(f"cannot read the stream's state: {error.strerror or error}", where=str(path)) from error
     try:
-        found = msgspec.json.decode(data, type=StreamState)
+        state = msgspec.json.decode(data, type=StreamState)
     except msgspec.MsgspecError as error:
-        raise UserError(f"the stream's state cannot be read: {error}", where=str(path)) from error
-    if found.schema_version > SCHEMA_VERSION:
-        raise UserError(f"the stream's state has schema version {found.schema_version}", where=str(path))
-    return found
+        raise UserError(f"cannot parse the stream's state: {error}", where=str(path)) from error
+    if state.schema_version > SCHEMA_VERSION:
+        raise UserError(
+            f"the stream's state has schema version {state.schema_version}; supported: {SCHEMA_VERSION}",
+            where=str(path),
+        )
+    return state
 
 
 def write_state(path: Path, state: StreamState) -> None:
-    """Replace the state in one step."""
-    with replaced(path) as out:
+    """Replace the state file atomically."""
+    with atomic_output(path) as out:
         out.write(msgspec.json.encode(state) + b"\n")
 
 
 def empty_stream(path: Path | None, delivered: int) -> UserError:
-    """The error of a stream that delivered nothing: an epoch in which nothing is trained must not pass for one."""
+    """The error of a stream that delivered nothing: an empty epoch must not pass silently."""
     if not delivered:
         return UserError("the stream had no tasks", next="check the dataset: an empty epoch trains nothing")
     return NothingLeftError(
-        f"all {delivered} groups of this stream were delivered before: this epoch is empty",
+        f"all {delivered} groups of this stream have already been delivered: this epoch is empty",
         where=str(path),
-        next="name another state file for another epoch; a restart that may come this late catches NothingLeftError",
+        next="use a new state file for each epoch; if a restart may come this late, catch NothingLeftError",
     )
 
 
 class TaskSource:
-    """Tasks one by one, each with its place; remembers a digest of what was taken."""
+    """Tasks one by one with their indexes; keeps a digest of those taken."""
 
     def __init__(self, tasks: Iterator[Mapping[str, Any]]) -> None:
         self._tasks = tasks
@@ -89,19 +92,19 @@ class TaskSource:
         self.taken += 1
         return self.taken - 1, task
 
-    def go_on(self, state: StreamState) -> list[tuple[int, Mapping[str, Any]]]:
-        """Skip what an earlier stream took; what it still owed. Raises UserError if these are other tasks."""
+    def resume(self, state: StreamState) -> list[tuple[int, Mapping[str, Any]]]:
+        """Skip the tasks of an earlier stream and return those it owed. Raises UserError if the tasks differ."""
         owed = set(state.owed)
-        found: list[tuple[int, Mapping[str, Any]]] = []
+        tasks: list[tuple[int, Mapping[str, Any]]] = []
         while self.taken < state.taken:
             item = self.next()
             if item is None:
                 break
             if item[0] in owed:
-                found.append(item)
+                tasks.append(item)
         if self.taken < state.taken or self.digest != state.digest:
             raise UserError(
-                f"the first {state.taken} tasks are not those that the earlier stream was given",
-                next="use the same tasks in the same order, or another state file to begin anew",
+                f"the first {state.taken} tasks differ from those of the earlier stream",
+                next="use the same tasks in the same order, or a new state file to start over",
             )
-        return found
+        return tasks

@@ -1,9 +1,9 @@
-"""A rollout function for TRL's GRPOTrainer: turns, tools, environment and reward are Gymnast's, training is TRL's.
+"""A rollout function for TRL's GRPOTrainer: Gymnast runs turns, tools, environment and reward, TRL trains.
 
     with TrlRollouts(Collector(…), rows) as rollouts:
         GRPOTrainer(model, rollouts.reward, args, train_dataset=rollouts.dataset(), rollout_func=rollouts.rollout)
 
-TRL passes prompts only. Each carries the number of its row, so a task's fields never have to fit a chat message.
+TRL passes prompts only. Each carries its row's index, so a task's fields do not have to fit into a chat message.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from gymnast.errors import UserError
-from gymnast.train.background import Background
+from gymnast.train.background_loop import BackgroundLoop
 from gymnast.train.batch import collect_batch
-from gymnast.train.gathering import BatchOptions
+from gymnast.train.batch_progress import BatchOptions
 from gymnast.train.metrics import batch_metrics
-from gymnast.train.sequences import generations_of, reason_of, whole_rows
+from gymnast.train.sequences import generations_of, reason_of, rollout_rows
 from gymnast.types.task import PARAMS, TASK_INDEX
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
-    from gymnast.train.asking import Rollouts
+    from gymnast.train.batch_request import Rollouts
     from gymnast.train.samples import Sample
     from gymnast.types.json import JsonObject
 
 
 class TrlRollouts:
-    """Rows of a dataset, and the servers that run them. `rows` may be a list or `gymnast.train.offsets.JsonlRows`."""
+    """The rows of a dataset and the servers that run them. `rows`: a list, or `gymnast.train.offsets.JsonlRows`."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class TrlRollouts:
         self._rows = rows
         self._options = options or BatchOptions()
         self._before = before
-        self.background = Background("gymnast-trl")
+        self.background = BackgroundLoop("gymnast-trl")
         self.rollouts: Rollouts | None = None
         self.figures: dict[str, float] = {}
-        """Of the last batch; the reward function adds them to the trainer's log."""
+        """Metrics of the last batch; the reward function adds them to the trainer's log."""
 
     def __enter__(self) -> Self:
         try:
@@ -62,28 +62,28 @@ class TrlRollouts:
         self.background.close()
 
     def dataset(self) -> Any:
-        """The prompts as a dataset for the trainer; what its logs show are the messages."""
-        from datasets import Dataset  # noqa: PLC0415 - heavy, and TRL's
+        """The prompts as a dataset for the trainer; its logs show the messages."""
+        from datasets import Dataset  # noqa: PLC0415 - heavy, comes with TRL
 
         return Dataset.from_list(list(self._prompts()))
 
     def rollout(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
-        """TRL's `rollout_func`: one completion for each prompt. Raises FewerRolloutsError when some are missing.
+        """TRL's `rollout_func`: one completion per prompt. Raises FewerRolloutsError if any is missing.
 
-        `before` is called first with the trainer and this, e.g. to hand new weights to the policy.
+        Calls `before` first with the trainer and this object, e.g. to load new weights into the policy.
         """
         assert self.rollouts is not None, "use it as `with TrlRollouts(…)`"
         if self._before is not None:
             self._before(trainer, self)
-        places = [_place_of(prompt) for prompt in prompts]
-        generations = generations_of(places)
-        tasks = [{TASK_INDEX: place, **self._rows[place]} for place in places[::generations]]
+        indexes = [_row_index(prompt) for prompt in prompts]
+        generations = generations_of(indexes)
+        tasks = [{TASK_INDEX: index, **self._rows[index]} for index in indexes[::generations]]
         batch = self.background.run(collect_batch(self.rollouts, tasks, generations=generations, options=self._options))
         self.figures = batch_metrics(batch.samples)
-        return columns(list(batch.samples), places, pad_id=pad_id_of(trainer))
+        return columns(list(batch.samples), indexes, pad_id=pad_id_of(trainer))
 
     def ask(self, instance: str, path: str, body: Any = None) -> Any:
-        """What a server answers to a request beside the rollouts; see `gymnast.Collector.ask`."""
+        """Send a request to a server outside of rollouts; see `gymnast.Collector.ask`."""
         rollouts: Any = self.rollouts
         return self.background.run(rollouts.ask(instance, path, body))
 
@@ -93,26 +93,30 @@ class TrlRollouts:
         log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
     ) -> list[float | None]:
-        """The reward function. None leaves a rollout out of its group's baseline and of the loss."""
+        """The reward function. None excludes a rollout from its group's baseline and from the loss."""
         if log_metric is not None:
             for name, value in self.figures.items():
                 log_metric(f"gymnast/{name}", value)
         return gymnast_reward
 
     def _prompts(self) -> Iterator[JsonObject]:
-        for place in range(len(self._rows)):
-            given = self._rows[place][PARAMS]["input"]
-            messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
-            shown = [{"role": str(one.get("role", "user")), "content": _text(one)} for one in messages]
-            yield {"prompt": [{**one, TASK_INDEX: place} for one in shown]}
+        for index in range(len(self._rows)):
+            prompt = self._rows[index][PARAMS]["input"]
+            messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            yield {
+                "prompt": [
+                    {"role": str(message.get("role", "user")), "content": _text(message), TASK_INDEX: index}
+                    for message in messages
+                ]
+            }
 
 
-def columns(samples: Sequence[Sample], places: Sequence[int], *, pad_id: int) -> dict[str, list[Any]]:
-    """What TRL takes: ids, logprobs, the mask of what was sampled, and for the reward function the reward.
+def columns(samples: Sequence[Sample], indexes: Sequence[int], *, pad_id: int) -> dict[str, list[Any]]:
+    """The columns that TRL expects: ids, logprobs, the mask of sampled tokens, and the reward.
 
-    TRL has one row for each prompt. A rollout of several segments does not fit one and is masked.
+    TRL has one row per prompt. A rollout with several segments does not fit and is masked.
     """
-    rows = whole_rows(samples, places, pad_id)
+    rows = rollout_rows(samples, indexes, pad_id)
     return {
         "prompt_ids": [row.prompt.tolist() for row in rows],
         "completion_ids": [row.response.tolist() for row in rows],
@@ -124,19 +128,17 @@ def columns(samples: Sequence[Sample], places: Sequence[int], *, pad_id: int) ->
 
 
 def pad_id_of(trainer: Any) -> int:
-    """The id with which a trainer fills rows up."""
+    """The id that a trainer pads rows with."""
     tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
-    found = tokenizer.pad_token_id
-    return int(found if found is not None else tokenizer.eos_token_id)
+    pad_id = tokenizer.pad_token_id
+    return int(pad_id if pad_id is not None else tokenizer.eos_token_id)
 
 
-def _place_of(prompt: Any) -> int:
-    place = prompt[0].get(TASK_INDEX) if isinstance(prompt, list) and prompt else None
-    if not isinstance(place, int):
-        raise UserError(
-            "a prompt does not say which task it is", where="TRL's dataset", next="train_dataset=rollouts.dataset()"
-        )
-    return place
+def _row_index(prompt: Any) -> int:
+    index = prompt[0].get(TASK_INDEX) if isinstance(prompt, list) and prompt else None
+    if not isinstance(index, int):
+        raise UserError("a prompt has no task index", where="TRL's dataset", next="train_dataset=rollouts.dataset()")
+    return index
 
 
 def _text(message: JsonObject) -> str:

@@ -1,7 +1,7 @@
 """GRPO for verl in which masked rollouts do not vote: `algorithm.adv_estimator: gymnast_grpo`.
 
-verl's own `grpo` takes the mean and spread over all rows of a group. Masked rows are given the others' mean as a
-score, so its mean is right and its spread too small; this one leaves them out of both.
+verl's own `grpo` takes mean and standard deviation over all rows of a group. Masked rows get the others' mean as their
+score, so its mean is right but its deviation too small; this estimator excludes them from both.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ def compute_masked_grpo(
     config: Any = None,
     **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantages of rows, over those rows of a group of which something is trained on."""
+    """The advantages of rows, computed over the rows of each group that have trained tokens."""
     by_std = config is None or config.get("norm_adv_by_std_in_grpo", True)
     estimator = Estimator.GRPO if by_std else Estimator.DR_GRPO
     scores = token_level_rewards.sum(dim=-1).tolist()
     trained = (response_mask.sum(dim=-1) > 0).tolist()
     groups: dict[Any, list[int]] = {}
-    for place, group in enumerate(index):
-        groups.setdefault(group, []).append(place)
-    found = torch.zeros_like(token_level_rewards[:, :1])
-    for places in groups.values():
-        chosen = [scores[place] for place in places], [trained[place] for place in places]
-        for place, value in zip(places, advantages(*chosen, estimator, epsilon=EPSILON), strict=True):
-            found[place, 0] = value or 0.0
-    spread = found * response_mask
-    return spread, spread
+    for row, group in enumerate(index):
+        groups.setdefault(group, []).append(row)
+    values = torch.zeros_like(token_level_rewards[:, :1])
+    for rows in groups.values():
+        group_scores, group_trained = [scores[row] for row in rows], [trained[row] for row in rows]
+        group_values = advantages(group_scores, group_trained, estimator, epsilon=EPSILON)
+        for row, value in zip(rows, group_values, strict=True):
+            values[row, 0] = value or 0.0
+    per_token = values * response_mask
+    return per_token, per_token
 
 
 def register() -> None:
-    """Make verl know the name. The manager does so when it is made."""
+    """Register the estimator with verl. The manager calls this when it is created."""
     register_adv_est(NAME)(compute_masked_grpo)

@@ -1,7 +1,7 @@
-"""A batch as verl's DataProto, in the form that its agent loops return. Pure: samples in, tensors out.
+"""Converts a batch into verl's DataProto, in the form that its agent loops return. Pure: samples in, tensors out.
 
-Prompts are padded on the left and responses on the right, each to the longest of the batch; no row is cut for
-another's sake. The reward lies on the last token of a row.
+Prompts are padded on the left and responses on the right, each to the longest in the batch; no row is truncated. The
+reward is on the last token of a row.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tensordict import TensorDict
 from verl import DataProto
 
 from gymnast.train.metrics import batch_metrics
-from gymnast.train.sequences import TokenRow, reason_of, whole_rows
+from gymnast.train.sequences import TokenRow, reason_of, rollout_rows
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from gymnast.train.samples import Batch, Sample
 
 REASON: Final = "gymnast_mask_reason"
-"""Why a row is masked: a column of the batch, empty for rows that are trained on."""
-_EXPECTED: Final = ("turn_scores", "tool_rewards", "min_global_steps", "max_global_steps", "extras")
-"""Columns that verl's own agent loops always have."""
+"""The column with the mask reason; empty for trained rows."""
+_DEFAULT_COLUMNS: Final = ("turn_scores", "tool_rewards", "min_global_steps", "max_global_steps", "extras")
+"""Columns that verl's own agent loops always return."""
 
 
 def data_proto(
@@ -35,22 +35,22 @@ def data_proto(
     masked_vote: bool = False,
     columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> DataProto:
-    """One row for each rollout, in their order. `groups` names the group of each, as verl's `uid` does.
+    """One row per rollout, in order. `groups` has the group of each, like verl's `uid`.
 
-    `columns`: further columns, one value for each rollout. A rollout of several segments does not fit a row: it is
-    masked with the reason `forked`. (TransferQueue takes all of them; see `verl_queue`.)
+    `columns`: further columns, one value per rollout. A rollout with several segments does not fit into a row and is
+    masked with the reason `forked`. (TransferQueue accepts all segments; see `verl_queue`.)
     """
-    rows = whole_rows(samples, groups, pad_id, masked_vote=masked_vote)
-    given = {name: _objects(values) for name, values in (columns or {}).items()}
+    rows = rollout_rows(samples, groups, pad_id, masked_vote=masked_vote)
+    extra = {name: _object_array(values) for name, values in (columns or {}).items()}
     return DataProto(
         batch=TensorDict(_tensors(rows, pad_id), batch_size=len(rows)),
-        non_tensor_batch=given | _columns(rows),
+        non_tensor_batch=extra | _columns(rows),
         meta_info={"reward_extra_keys": []},
     )
 
 
 def log_figures(batch: Batch) -> dict[str, float]:
-    """Figures for the trainer's log. verl writes what it finds under `timing` there."""
+    """Metrics for the trainer's log. verl logs what it finds under `timing`."""
     figures = {f"gymnast/{name}": value for name, value in batch_metrics(batch.samples).items()}
     forked = sum(sample.is_trainable and len(sample.segments) > 1 for sample in batch.samples)
     retried = {"gymnast/logprob_retries": float(batch.logprob_retries), "gymnast/masked/forked": float(forked)}
@@ -58,7 +58,7 @@ def log_figures(batch: Batch) -> dict[str, float]:
 
 
 def step_range(row: TokenRow, unknown: int | None = None) -> tuple[int | None, int | None]:
-    """The first and last weights that sampled a row, as verl counts them; `unknown` where nobody said."""
+    """The first and last step whose weights sampled a row; `unknown` if not reported."""
     parts = [part for version in row.sample.versions for part in version.split("-")]
     steps = [int(part) for part in parts if part.isdecimal()]
     return (min(steps), max(steps)) if steps else (unknown, unknown)
@@ -67,41 +67,41 @@ def step_range(row: TokenRow, unknown: int | None = None) -> tuple[int | None, i
 def _tensors(rows: Sequence[TokenRow], pad_id: int) -> dict[str, torch.Tensor]:
     prompt_length, length = max(len(row.prompt) for row in rows), max(len(row.response) for row in rows)
     ids = np.full((len(rows), prompt_length + length), pad_id, dtype=np.int64)
-    attended = np.zeros_like(ids)
+    attention = np.zeros_like(ids)
     mask, logprobs, scores = (np.zeros((len(rows), length), kind) for kind in (np.int64, np.float32, np.float32))
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         start, end = prompt_length - len(row.prompt), len(row.response)
-        ids[place, start:prompt_length], ids[place, prompt_length : prompt_length + end] = row.prompt, row.response
-        attended[place, start : prompt_length + end] = 1
-        mask[place, :end], logprobs[place, :end] = row.mask, row.logprobs
-        scores[place, end - 1] = row.score
-    found = {
+        ids[index, start:prompt_length], ids[index, prompt_length : prompt_length + end] = row.prompt, row.response
+        attention[index, start : prompt_length + end] = 1
+        mask[index, :end], logprobs[index, :end] = row.mask, row.logprobs
+        scores[index, end - 1] = row.score
+    arrays = {
         "prompts": ids[:, :prompt_length],
         "responses": ids[:, prompt_length:],
         "response_mask": mask,
         "input_ids": ids,
-        "attention_mask": attended,
-        "position_ids": np.maximum(attended.cumsum(axis=1) - 1, 0),
+        "attention_mask": attention,
+        "position_ids": np.maximum(attention.cumsum(axis=1) - 1, 0),
         "rollout_log_probs": logprobs,
         "rm_scores": scores,
     }
-    return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in found.items()}
+    return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
 
 
 def _columns(rows: Sequence[TokenRow]) -> dict[str, np.ndarray[Any, Any]]:
-    found: dict[str, Sequence[Any]] = {name: [None] * len(rows) for name in _EXPECTED}
+    columns: dict[str, Sequence[Any]] = {name: [None] * len(rows) for name in _DEFAULT_COLUMNS}
     ranges = [step_range(row) for row in rows]
-    found["min_global_steps"], found["max_global_steps"] = [low for low, _ in ranges], [high for _, high in ranges]
-    found["multi_modal_inputs"] = [{} for _ in rows]
-    found[REASON] = [reason_of(row) for row in rows]
-    found["gymnast_reward"] = [row.sample.reward for row in rows]
-    found["gymnast_termination"] = [row.sample.termination.value for row in rows]
+    columns["min_global_steps"], columns["max_global_steps"] = [low for low, _ in ranges], [high for _, high in ranges]
+    columns["multi_modal_inputs"] = [{} for _ in rows]
+    columns[REASON] = [reason_of(row) for row in rows]
+    columns["gymnast_reward"] = [row.sample.reward for row in rows]
+    columns["gymnast_termination"] = [row.sample.termination.value for row in rows]
     turns = np.array([row.sample.turns for row in rows], dtype=np.int32)
-    return {"__num_turns__": turns, **{name: _objects(values) for name, values in found.items()}}
+    return {"__num_turns__": turns, **{name: _object_array(values) for name, values in columns.items()}}
 
 
-def _objects(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """An array of whatever they are; numpy would make lists of equal length two-dimensional."""
-    found = np.empty(len(values), dtype=object)
-    found[:] = list(values)
-    return found
+def _object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """A one-dimensional object array; numpy would make lists of equal length two-dimensional."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = list(values)
+    return array

@@ -1,4 +1,4 @@
-"""A JSONL dataset of Gymnast for verl's data loader: rows are read when they are asked for, and kept whole.
+"""A Gymnast JSONL dataset for verl's data loader: reads rows on demand and passes them on complete.
 
 data:
   custom_cls: {path: pkg://gymnast.train.verl_dataset, name: GymnastDataset}
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 ROW: Final = "gymnast_row"
-"""The column that holds the row as JSON text: every field of every item as it was written."""
+"""The column with the complete row as JSON text."""
 
 
 class GymnastDataset(Dataset):  # type: ignore[misc] # torch ships with the extra
-    """Rows of one or more files, one after the other. An item has what verl's trainers look for, and the row."""
+    """The rows of one or more files, concatenated. An item has the columns that verl's trainers read, and the row."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class GymnastDataset(Dataset):  # type: ignore[misc] # torch ships with the extr
         return self._length
 
     def row(self, number: int) -> JsonObject:
-        """A row as it is in its file."""
+        """A row as in its file."""
         if not 0 <= number < self._length:
             raise IndexError(f"row {number} of {self._length}")
         file = bisect_right(self._ends, number)
@@ -65,18 +65,18 @@ class GymnastDataset(Dataset):  # type: ignore[misc] # torch ships with the extr
         agent = agent_name_of(row) or ""
         return {
             ROW: orjson.dumps({TASK_INDEX: number, **row}).decode(),
-            "raw_prompt": _words(params["input"]),
+            "raw_prompt": _messages(params["input"]),
             "data_source": agent or "gymnast",
             "agent_name": "gymnast",
             "reward_model": {"style": "gymnast", "ground_truth": ""},
             "extra_info": {"index": number},
             "index": number,
-            "dummy_tensor": torch.zeros(1, dtype=torch.uint8),  # verl's batches must hold a tensor
+            "dummy_tensor": torch.zeros(1, dtype=torch.uint8),  # verl's batches need a tensor
         }
 
 
-def _words(given: Any) -> list[JsonObject]:
-    """Messages for verl's logs. Rollouts are made of the row, not of these."""
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    return [{"role": item.get("role", item.get("type", "")), "content": item.get("content", "")} for item in given]
+def _messages(prompt: Any) -> list[JsonObject]:
+    """Messages for verl's logs. Rollouts use the row, not these."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    return [{"role": item.get("role", item.get("type", "")), "content": item.get("content", "")} for item in prompt]

@@ -1,10 +1,10 @@
-"""verl's agent-loop manager with Gymnast behind it, for the trainer that reads from TransferQueue (verl's default, v1).
+"""verl's agent-loop manager backed by Gymnast, for the trainer that reads from TransferQueue (verl's default, v1).
 
     actor_rollout_ref.rollout.agent.agent_loop_manager_class: gymnast.train.verl_queue.GymnastQueueManager
 
-Every segment of a rollout is an entry of its own, so nothing is left out. With `trainer_mode: sync` a call returns when
-the batch is in the queue, or raises; with the asynchronous modes it returns at once, and an error comes with the next,
-which verl's replay buffer asks for in place of what failed. Validation is always waited for.
+Every segment of a rollout is a separate entry, so none is lost. With `trainer_mode: sync` a call returns when the batch
+is in the queue, or raises; in the asynchronous modes it returns immediately, and an error is raised by the next call,
+which verl's replay buffer makes to replace the failed one. Validation always waits.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from verl.utils.ray_utils import auto_await
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from gymnast.errors import UserError
-from gymnast.train.sequences import TokenRow, group_names, reason_of, token_rows
+from gymnast.train.sequences import TokenRow, group_indexes, reason_of, token_rows
 from gymnast.train.verl_batch import REASON, step_range
-from gymnast.train.verl_collecting import VerlCollecting, pad_id_of
+from gymnast.train.verl_collector import VerlCollector, pad_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,46 +33,46 @@ if TYPE_CHECKING:
     from gymnast.train.samples import Batch
     from gymnast.types.json import JsonObject
 
-_OWN: Final = frozenset({"dummy_tensor", "validate", "__rollout_n__", "__do_sample__"})
-"""Columns that verl's own workers do not pass on either."""
+_DROPPED_COLUMNS: Final = frozenset({"dummy_tensor", "validate", "__rollout_n__", "__do_sample__"})
+"""Columns that verl's own workers drop, too."""
 
 
 class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships with the extra
-    """Hands rollout collection to Gymnast and puts what comes back into TransferQueue."""
+    """Hands rollout collection to Gymnast and puts the results into TransferQueue."""
 
     def __init__(self, config: Any, llm_client: Any, *args: Any, queue: Any = None, **kwargs: Any) -> None:
         super().__init__(config, llm_client, *args, **kwargs)
         self._queue = queue if queue is not None else import_module("transfer_queue")
         self._pad_id = pad_id_of(str(self.model_config.path))
-        self._waits = config.trainer.v1.trainer_mode == "sync"
-        # its asynchronous modes, and refills, ask for single prompts
+        self._is_sync = config.trainer.v1.trainer_mode == "sync"
+        # asynchronous modes and refills request single prompts
         self._step = int(config.data.train_batch_size)
-        self._collecting = VerlCollecting(config, llm_client)
-        self._under_way: set[Future[None]] = set()
+        self._collector = VerlCollector(config, llm_client)
+        self._in_flight: set[Future[None]] = set()
 
     @classmethod
     @auto_await  # type: ignore[untyped-decorator]
     async def create(cls, *args: Any, **kwargs: Any) -> GymnastQueueManager:
-        """As verl's own: no workers are started, Gymnast's servers are."""
+        """Like verl's own, but starts Gymnast's servers instead of workers."""
         return await asyncio.to_thread(cls, *args, **kwargs)
 
     def generate_sequences(self, prompts: TensorDict) -> None:
-        """Run every prompt of a batch. Raises FewerRolloutsError when rollouts of it, or of one before, are missing."""
-        for future in [one for one in self._under_way if one.done()]:
-            self._under_way.discard(future)
+        """Run every prompt of a batch. Raises FewerRolloutsError if rollouts of it or an earlier batch are missing."""
+        for future in [future for future in self._in_flight if future.done()]:
+            self._in_flight.discard(future)
             future.result()
         columns = columns_of(prompts)
         validate = bool(columns.get("validate", [False])[0])
-        tasks = self._collecting.tasks(columns, validate=validate)
-        work = self._collecting.background.start(self._deliver(tasks, columns, validate=validate))
-        if self._waits or validate:  # verl's validation takes failed groups for finished ones
+        tasks = self._collector.tasks(columns, validate=validate)
+        work = self._collector.background.start(self._deliver(tasks, columns, validate=validate))
+        if self._is_sync or validate:  # verl's validation treats failed groups as finished
             work.result()
         else:
-            self._under_way.add(work)
+            self._in_flight.add(work)
 
     def close(self) -> None:
-        """End Gymnast's servers."""
-        self._collecting.close()
+        """Stop Gymnast's servers."""
+        self._collector.close()
 
     async def _deliver(self, tasks: list[JsonObject], columns: dict[str, list[Any]], *, validate: bool) -> None:
         uids: list[str] = columns["uid"]
@@ -81,7 +81,7 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         await asyncio.to_thread(put, keys=uids, partition_id=partition, tags=[{"status": "running"} for _ in uids])
         try:
             generations = self._generations(columns, validate=validate)
-            batch = await self._collecting.collect(tasks, generations, validate=validate, step=self._step)
+            batch = await self._collector.collect(tasks, generations, validate=validate, step=self._step)
             keys, fields, tags = self._entries(batch, columns, validate=validate)
             await asyncio.to_thread(
                 put, keys=keys, partition_id=partition, fields=list_of_dict_to_tensordict(fields), tags=tags
@@ -94,54 +94,53 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         await asyncio.to_thread(put, keys=uids, partition_id=partition, tags=done)
 
     def _generations(self, columns: dict[str, list[Any]], *, validate: bool) -> int:
-        rollout = self._collecting.rollout
+        rollout = self._collector.rollout
         default = rollout["val_kwargs"]["n"] if validate else rollout["n"]
-        asked = {int(number) for number in columns.get("__rollout_n__", [default])}
-        if len(asked) > 1:
+        counts = {int(count) for count in columns.get("__rollout_n__", [default])}
+        if len(counts) > 1:
             raise UserError(
-                f"prompts of one batch ask for different numbers of rollouts: {sorted(asked)}",
+                f"prompts of one batch request different numbers of rollouts: {sorted(counts)}",
                 where="__rollout_n__",
-                next="use one number for a batch",
+                next="use one number per batch",
             )
-        return asked.pop()
+        return counts.pop()
 
     def _entries(
         self, batch: Batch, columns: dict[str, list[Any]], *, validate: bool
     ) -> tuple[list[str], list[dict[str, Any]], list[dict[str, Any]]]:
-        """Keys, fields and tags. A masked rollout is in a group of its own, and so votes in no other's baseline."""
-        samples, groups = list(batch.samples), group_names(batch)
+        """Keys, fields and tags. A masked rollout gets its own group, so that it does not count in a baseline."""
+        samples, groups = list(batch.samples), group_indexes(batch)
         size = len(batch.groups[0])
-        vote = self._collecting.masked_vote(validate=validate)
+        masked_vote = self._collector.masked_vote(validate=validate)
         keys, fields, tags = [], [], []
-        for row in token_rows(samples, groups, self._pad_id, masked_vote=vote):
-            group, session = divmod(row.place, size)
-            given = {name: values[group] for name, values in columns.items() if name not in _OWN}
-            uid = given["uid"]
-            is_apart = bool(reason_of(row)) and not vote
-            given |= {"session_id": session, "uid": f"{uid}-masked-{session}" if is_apart else uid}
-            found = fields_of(row, given)
+        for row in token_rows(samples, groups, self._pad_id, masked_vote=masked_vote):
+            group, session = divmod(row.index, size)
+            values = {name: column[group] for name, column in columns.items() if name not in _DROPPED_COLUMNS}
+            uid = values["uid"]
+            is_separate = bool(reason_of(row)) and not masked_vote
+            values |= {"session_id": session, "uid": f"{uid}-masked-{session}" if is_separate else uid}
             keys.append(f"{uid}_{session}_{row.segment}")
-            fields.append(found)
-            tags.append(tag_of(row, given))
+            fields.append(fields_of(row, values))
+            tags.append(tag_of(row, values))
         return keys, fields, tags
 
 
 def columns_of(prompts: TensorDict) -> dict[str, list[Any]]:
-    """The columns of a batch as lists; what holds for all is there for each."""
-    found: dict[str, list[Any]] = {}
+    """The columns of a batch as lists; a value for the whole batch is repeated for each row."""
+    columns: dict[str, list[Any]] = {}
     for name in prompts.keys():  # noqa: SIM118 - a TensorDict iterates over rows
         values = prompts[name]
         if isinstance(values, torch.Tensor):
-            found[name] = list(values)
+            columns[name] = list(values)
         else:
-            listed = values.tolist() if hasattr(values, "tolist") else values
-            found[name] = listed if isinstance(listed, list) else [listed] * len(prompts)
-    return found
+            plain = values.tolist() if hasattr(values, "tolist") else values
+            columns[name] = plain if isinstance(plain, list) else [plain] * len(prompts)
+    return columns
 
 
-def fields_of(row: TokenRow, given: dict[str, Any]) -> dict[str, Any]:
-    """An entry as verl's own workers write it."""
-    low, high = step_range(row, given.get("global_steps"))
+def fields_of(row: TokenRow, values: dict[str, Any]) -> dict[str, Any]:
+    """An entry in the form of verl's own workers."""
+    low, high = step_range(row, values.get("global_steps"))
     output = AgentLoopOutput(
         prompt_ids=row.prompt.tolist(),
         response_ids=row.response.tolist(),
@@ -157,7 +156,7 @@ def fields_of(row: TokenRow, given: dict[str, Any]) -> dict[str, Any]:
             REASON: reason_of(row),
         },
     )
-    field: dict[str, Any] = output.as_dict() | given
+    field: dict[str, Any] = output.as_dict() | values
     ids = torch.cat([field["prompts"], field["responses"]])
     return field | {
         "loss_mask": field["response_mask"],
@@ -167,16 +166,16 @@ def fields_of(row: TokenRow, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def tag_of(row: TokenRow, given: dict[str, Any]) -> dict[str, Any]:
-    """What the replay buffer knows of an entry without reading it."""
-    low, high = step_range(row, given.get("global_steps"))  # verl's metrics take no None
+def tag_of(row: TokenRow, values: dict[str, Any]) -> dict[str, Any]:
+    """What the replay buffer knows about an entry without reading it."""
+    low, high = step_range(row, values.get("global_steps"))  # verl's metrics do not accept None
     lengths: Sequence[int] = (len(row.prompt), len(row.response))
     return {
         "status": "success",
         "prompt_len": lengths[0],
         "response_len": lengths[1],
         "seq_len": sum(lengths),
-        "global_steps": given.get("global_steps"),
+        "global_steps": values.get("global_steps"),
         "min_global_steps": low,
         "max_global_steps": high,
     }

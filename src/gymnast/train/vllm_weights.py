@@ -1,8 +1,8 @@
-"""Weight updates of running vLLM servers: pause, let the trainer load new weights, label them, resume.
+"""Updates the weights of running vLLM servers: pause, let the trainer load new weights, label them, resume.
 
-Needs servers started with VLLM_SERVER_DEV_MODE=1. With the mode `keep`, generations stand still and go on under the new
-weights; with `abort` they end and are continued by a new request; with `wait` they come to their end first. Each token
-knows its weights. vLLM 0.32 drops its caches with every pause: what old weights computed is not used by new ones.
+Needs servers started with VLLM_SERVER_DEV_MODE=1. In the mode `keep`, generations pause and continue with the new
+weights; with `abort` they end and are continued by a new request; with `wait` they finish first. Each token is labelled
+with its weights. vLLM 0.32 drops its caches on every pause, so new weights never use what old ones computed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import orjson
 
 from gymnast.errors import GymnastError
-from gymnast.wire.http_client import target_of
+from gymnast.wire.http_client import parse_target
 from gymnast.wire.http_connection import TransportError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _HEADERS: Final = (("content-type", "application/json"),)
 
 
 class WeightUpdateError(GymnastError):
-    """A server did not do its part of a weight update."""
+    """A server failed to take part in a weight update."""
 
 
 class VllmWeights:
@@ -43,9 +43,9 @@ class VllmWeights:
         mode: PauseMode = "keep",
         timeout_s: float = 60.0,
     ) -> None:
-        """`base_urls` may end in /v1, as a policy's do. `versions` is told of every update.
+        """`base_urls` may end in /v1, as a policy's do. `versions` is advanced on every update.
 
-        `timeout_s` is for each request; pausing with `wait` takes as long as the longest generation under way.
+        `timeout_s` applies to each request; pausing with `wait` takes as long as the longest running generation.
         """
         self._http = http
         self._roots = [url.rstrip("/").removesuffix("/v1") for url in base_urls]
@@ -55,9 +55,9 @@ class VllmWeights:
 
     @asynccontextmanager
     async def updating(self, label: str) -> AsyncIterator[None]:
-        """Load the new weights inside the block. Without an error there, they get the label before anything goes on.
+        """Load the new weights inside the block. If it succeeds, they get the label before generation continues.
 
-        Whatever happens, all servers are resumed.
+        All servers are resumed in any case.
         """
         try:
             await self.pause()
@@ -69,29 +69,29 @@ class VllmWeights:
             await self.resume()
 
     async def pause(self) -> None:
-        """Sample nothing more for the time being."""
+        """Pause sampling."""
         await self._post_all(f"/pause?mode={self._mode}")
 
     async def label(self, label: str) -> None:
-        """Name the weights that are loaded."""
+        """Label the loaded weights."""
         await self._post_all("/update_weight_version", {"new_version": label})
 
     async def resume(self) -> None:
-        """Go on."""
+        """Resume sampling."""
         await self._post_all("/resume")
 
     async def _post_all(self, path: str, body: Any = None) -> None:
-        """Every server is asked, also when another does not answer."""
-        done = await asyncio.gather(*(self._post(root, path, body) for root in self._roots), return_exceptions=True)
-        problems = [str(found) for found in done if isinstance(found, BaseException)]
-        if problems:
-            raise WeightUpdateError(f"{len(problems)} of {len(done)} servers failed: {'; '.join(problems)}")
+        """Send the request to every server, even if another one fails."""
+        results = await asyncio.gather(*(self._post(root, path, body) for root in self._roots), return_exceptions=True)
+        errors = [str(result) for result in results if isinstance(result, BaseException)]
+        if errors:
+            raise WeightUpdateError(f"{len(errors)} of {len(results)} servers failed: {'; '.join(errors)}")
 
     async def _post(self, root: str, path: str, body: Any) -> None:
         data = orjson.dumps(body) if body is not None else None
         try:
             async with asyncio.timeout(self._timeout_s):
-                reply = await self._http.request("POST", target_of(root + path), _HEADERS, data)
+                reply = await self._http.request("POST", parse_target(root + path), _HEADERS, data)
         except TimeoutError as error:
             raise WeightUpdateError(f"{root}{path} did not answer within {self._timeout_s:g} s") from error
         except TransportError as error:

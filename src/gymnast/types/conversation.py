@@ -1,7 +1,7 @@
-"""A conversation as entries that can be compared: a message, a tool output, or all items of one model turn.
+"""A conversation as comparable entries: a message, a tool output, or all items of one model turn.
 
-Clients send back what a model said in another form than they got it: with other ids, JSON spelt differently, text as a
-string or in parts, reasoning left out or put into the text. Entries that say the same have the same key. Pure.
+Clients return a model's output in another form than they received it: with other ids, other JSON formatting, text as a
+string or in parts, reasoning omitted or inlined. Entries with the same content have the same key. Pure.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _NOT_COMPARED: Final = frozenset({"id", "call_id", "status"})
 
 @dataclass(slots=True)
 class Entry:
-    """One step of a conversation."""
+    """One entry of a conversation."""
 
     key: bytes
-    """Equal for entries that say the same."""
+    """Equal for entries with the same content."""
     role: str
     items: list[JsonObject]
 
     @property
     def identity(self) -> bytes:
-        """Equal for entries that also belong to the same tool calls."""
+        """Equal for entries with the same content and the same tool call ids."""
         ids = [item["call_id"] for item in self.items if item.get("call_id") is not None]
-        return joined_digest(_digest(ids), self.key) if ids else self.key
+        return extend_digest(_digest(ids), self.key) if ids else self.key
 
     @property
     def text(self) -> str:
@@ -47,51 +47,51 @@ class Entry:
 
     @property
     def arguments(self) -> list[str]:
-        """The texts that tools are called with in it."""
-        given = [_parsed(item["arguments"]) for item in self.items if item.get("type") == "function_call"]
-        return [text for value in given for text in _texts(value)]
+        """The texts in the arguments of its tool calls."""
+        values = [_parse(item["arguments"]) for item in self.items if item.get("type") == "function_call"]
+        return [text for value in values for text in _texts(value)]
 
 
-def entries_of(items: Sequence[JsonObject], instructions: str | None = None) -> list[Entry]:
-    """The entries of a prompt. Instructions are its first, like a system message."""
+def make_entries(items: Sequence[JsonObject], instructions: str | None = None) -> list[Entry]:
+    """The entries of a prompt. Instructions come first, like a system message."""
     system = [{"type": "message", "role": "system", "content": instructions}] if instructions else []
-    found: list[Entry] = []
-    run: list[JsonObject] = []
+    entries: list[Entry] = []
+    turn: list[JsonObject] = []
     for item in (*system, *items):
         if is_model_turn(item):
-            run.append(item)
+            turn.append(item)
             continue
-        if run:
-            found.append(answer_of(run))
-            run = []
-        found.append(_given(item))
-    return [*found, answer_of(run)] if run else found
+        if turn:
+            entries.append(model_turn(turn))
+            turn = []
+        entries.append(_input_entry(item))
+    return [*entries, model_turn(turn)] if turn else entries
 
 
-def answer_of(items: Sequence[JsonObject]) -> Entry:
+def model_turn(items: Sequence[JsonObject]) -> Entry:
     """One model turn as an entry."""
     text = "".join(_item_text(item) for item in items if item.get("type", "message") == "message")
     text = (_THINK.sub("", text) if "<think" in text else text).strip()
     calls = [item for item in items if item.get("type") == "function_call"]
     others = [_bare(item) for item in items if not is_model_turn(item)]
-    said = ["assistant", text, [[call.get("name"), _parsed(call.get("arguments"))] for call in calls], others]
-    return _entry(said, "assistant", list(items))
+    content = ["assistant", text, [[call.get("name"), _parse(call.get("arguments"))] for call in calls], others]
+    return _entry(content, "assistant", list(items))
 
 
 def prefix_digests(entries: Iterable[Entry]) -> list[bytes]:
     """For each entry the digest of the conversation up to it."""
     digests: list[bytes] = []
     for entry in entries:
-        digests.append(joined_digest(digests[-1] if digests else b"", entry.key))
+        digests.append(extend_digest(digests[-1] if digests else b"", entry.key))
     return digests
 
 
-def joined_digest(before: bytes, key: bytes) -> bytes:
-    """The digest of a conversation that goes on with an entry."""
+def extend_digest(before: bytes, key: bytes) -> bytes:
+    """The digest of a conversation extended by an entry."""
     return hashlib.blake2b(before + key, digest_size=16).digest()
 
 
-def _given(item: JsonObject) -> Entry:
+def _input_entry(item: JsonObject) -> Entry:
     kind = item.get("type", "message")
     if kind == "message":
         role = "system" if item.get("role") in _SYSTEM_ROLES else str(item.get("role"))
@@ -101,12 +101,12 @@ def _given(item: JsonObject) -> Entry:
     return _entry([kind, _bare(item)], str(kind), [item])
 
 
-def _entry(said: Any, role: str, items: list[JsonObject]) -> Entry:
-    return Entry(_digest(said), role, items)
+def _entry(content: Any, role: str, items: list[JsonObject]) -> Entry:
+    return Entry(_digest(content), role, items)
 
 
 def _content(content: Any) -> Any:
-    """Text as text, whether it came in parts or not; anything else as it is."""
+    """Text as a string, whether in parts or not; anything else unchanged."""
     if isinstance(content, list) and all(
         isinstance(part, dict) and isinstance(part.get("text"), str) for part in content
     ):
@@ -133,7 +133,7 @@ def _parts(item: JsonObject) -> list[JsonObject]:
     return content if isinstance(content, list) else []
 
 
-def _parsed(arguments: Any) -> Any:
+def _parse(arguments: Any) -> Any:
     try:
         return orjson.loads(arguments or "{}")
     except (orjson.JSONDecodeError, TypeError):
@@ -151,9 +151,9 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _digest(said: Any) -> bytes:
+def _digest(content: Any) -> bytes:
     try:
-        data = orjson.dumps(said, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
-    except (TypeError, ValueError, RecursionError):  # e.g. half a surrogate, or numbers beyond 64 bits
-        data = repr(said).encode(errors="surrogatepass")
+        data = orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError, RecursionError):  # e.g. a lone surrogate, or integers beyond 64 bits
+        data = repr(content).encode(errors="surrogatepass")
     return hashlib.blake2b(data, digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""What happens during a run, as typed events. Terminal, JSON and metrics are consumers of the same stream."""
+"""The events of a run. The terminal, JSON output and metrics consume the same stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gymnast.types.usage import ModelUsage
 
 
 class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
-    """The plan is written; rollouts begin."""
+    """The plan is written; rollouts start."""
 
     requested: int
     tasks: int
@@ -42,11 +42,11 @@ class RolloutFailed(msgspec.Struct, frozen=True, tag="rollout_failed"):
     message: str
     seconds: float
     final: bool = False
-    """It will not be tried again."""
+    """It will not be retried."""
 
 
 class InstanceDied(msgspec.Struct, frozen=True, tag="instance_died"):
-    """A child process ended by itself."""
+    """A child process died."""
 
     instance: str
     note: str
@@ -65,13 +65,13 @@ class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
     attempts: int = 0
     retries: int = 0
     note: str | None = None
-    """Why it ended with rollouts owed, in words."""
+    """Why it ended with rollouts owed, for people."""
     concurrency: int = 0
-    """Rollouts in flight at most, as it stood at the end."""
+    """The limit of rollouts in flight at the end."""
     longest_lag_s: float = 0.0
-    """The longest time the event loop was kept from its work."""
+    """The longest time the event loop was blocked."""
     spent: ModelUsage = ModelUsage()
-    """What the model calls of all attempts used, earlier invocations included."""
+    """What the model calls of all attempts used, including earlier invocations."""
     is_out_of_budget: bool = False
     """It ended because its budget was used up."""
 

@@ -1,19 +1,20 @@
-"""Failures are data: the one table of kinds, and the detail that travels from where it happened to the record.
+"""Failures are data: the one table of failure kinds, and the detail that travels from where it happened to the record.
 
-Retry, profile exclusion, exit codes, doctor's text and the docs page read this table; nothing else decides.
+Retries, the circuit breaker, profiles, exit codes, doctor and docs/failures.md all read this table. The values of
+`FailureKind` are written to files that other programs read: add kinds, never rename them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Final
 
 import msgspec
 
 
 class Layer(StrEnum):
-    """Where in the system a failure belongs."""
+    """The part of the system a failure belongs to."""
 
     INFRA = "infra"
     MODEL_SERVING = "model_serving"
@@ -24,6 +25,20 @@ class Layer(StrEnum):
     THROUGHPUT = "throughput"
     AGENT = "agent"
     SANDBOX = "sandbox"
+
+
+LAYERS: Final = {
+    Layer.INFRA: "processes, hosts, network, files",
+    Layer.MODEL_SERVING: "the policy endpoint: startup, readiness, throughput",
+    Layer.CONFIG: "names, keys and addresses in the configuration",
+    Layer.DATA_SCHEMA: "rows that do not match what reads them",
+    Layer.VERIFIER: "environments: sessions, tools, scoring, judges",
+    Layer.CACHE_RESUME: "files of earlier runs",
+    Layer.THROUGHPUT: "deadlines and concurrency",
+    Layer.AGENT: "the agent's code",
+    Layer.SANDBOX: "where model-written code runs",
+}
+"""What belongs to each layer."""
 
 
 class Stage(StrEnum):
@@ -38,14 +53,84 @@ class Stage(StrEnum):
     CLOSE = "close"
 
 
-@dataclass(frozen=True, slots=True)
-class FailureKind:
-    """One row of the table."""
+class FailureKind(StrEnum):
+    """Every way an attempt or a job can fail. A name that is not listed, e.g. from a newer Gymnast, is `UNKNOWN`."""
 
-    name: str
+    MODEL_UNREACHABLE = "model_unreachable"
+    MODEL_TIMEOUT = "model_timeout"
+    MODEL_RATE_LIMITED = "model_rate_limited"
+    MODEL_OVERLOADED = "model_overloaded"
+    MODEL_ERROR = "model_error"
+    MODEL_BAD_REPLY = "model_bad_reply"
+    MODEL_REJECTED = "model_rejected"
+    MODEL_AUTH = "model_auth"
+    MODEL_NOT_FOUND = "model_not_found"
+    ENVIRONMENT_UNREACHABLE = "environment_unreachable"
+    SEED_REJECTED = "seed_rejected"
+    SEED_ERROR = "seed_error"
+    SEED_TIMEOUT = "seed_timeout"
+    TOOL_ERROR = "tool_error"
+    TOOL_TIMEOUT = "tool_timeout"
+    SESSION_EXPIRED = "session_expired"
+    VERIFY_REJECTED = "verify_rejected"
+    VERIFIER_ERROR = "verifier_error"
+    VERIFIER_TIMEOUT = "verifier_timeout"
+    VERIFIER_BAD_REPLY = "verifier_bad_reply"
+    JUDGE_FAILED = "judge_failed"
+    SANDBOX_FAILED = "sandbox_failed"
+    AGENT_ERROR = "agent_error"
+    AGENT_REJECTED = "agent_rejected"
+    AGENT_UNREACHABLE = "agent_unreachable"
+    AGENT_NOT_FOUND = "agent_not_found"
+    AGENT_BAD_REPLY = "agent_bad_reply"
+    AGENT_REPORTED = "agent_reported"
+    AGENT_EXITED = "agent_exited"
+    AGENT_TIMEOUT = "agent_timeout"
+    AGENT_NO_MODEL_CALL = "agent_no_model_call"
+    OUT_OF_MEMORY = "out_of_memory"
+    WORKER_DIED = "worker_died"
+    INSTANCE_DIED = "instance_died"
+    JOB_TIMED_OUT = "job_timed_out"
+    JOB_PREEMPTED = "job_preempted"
+    JOB_CANCELLED = "job_cancelled"
+    JOB_REFUSED = "job_refused"
+    JOB_FAILED = "job_failed"
+    NODE_FAILED = "node_failed"
+    ROLLOUT_TIMEOUT = "rollout_timeout"
+    CANCELLED = "cancelled"
+    BAD_ROW = "bad_row"
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def _missing_(cls, value: object) -> FailureKind | None:
+        return cls.UNKNOWN if isinstance(value, str) else None
+
+
+class Recovery(Enum):
+    """What can make a failed rollout succeed."""
+
+    FIX = auto()
+    """Only a fix: it is not retried."""
+    RETRY = auto()
+    """A retry, perhaps; if nothing else ever happens, the run gives up."""
+    TIME = auto()
+    """A retry later: it may pass without a fix, so it alone never ends a run."""
+    OUTAGE = auto()
+    """The same, for something that does not answer at all: a series of these opens the circuit breaker."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindInfo:
+    """A row of the table."""
+
+    name: FailureKind
     layer: Layer
-    retryable: bool
+    recovery: Recovery
     hint: str
+
+    @property
+    def retryable(self) -> bool:
+        return self.recovery is not Recovery.FIX
 
     @property
     def anchor(self) -> str:
@@ -53,85 +138,72 @@ class FailureKind:
         return f"docs/failures.md#{self.name}"
 
 
-def _table(*rows: tuple[str, Layer, str, str]) -> dict[str, FailureKind]:
-    return {name: FailureKind(name, layer, retry == AGAIN, hint) for name, layer, retry, hint in rows}
+def _table(*rows: tuple[FailureKind, Layer, Recovery, str]) -> dict[FailureKind, KindInfo]:
+    return {row[0]: KindInfo(*row) for row in rows}
 
 
-BAD_ROW: Final = "bad_row"
-AGAIN: Final = "retryable"
-FINAL: Final = "not retryable"
-
+_K, _L, _R = FailureKind, Layer, Recovery
 
 KINDS: Final = _table(
-    ("model_unreachable", Layer.MODEL_SERVING, AGAIN, "check that the policy endpoint runs and its URL is right"),
-    ("model_timeout", Layer.MODEL_SERVING, AGAIN, "raise model_timeout_s or lower concurrency"),
-    ("model_rate_limited", Layer.MODEL_SERVING, AGAIN, "lower concurrency (num_samples_in_parallel)"),
-    ("model_overloaded", Layer.MODEL_SERVING, AGAIN, "lower concurrency or add replicas"),
-    ("model_error", Layer.MODEL_SERVING, AGAIN, "read the endpoint's own log around this time"),
-    ("model_bad_reply", Layer.MODEL_SERVING, AGAIN, "the endpoint does not speak the configured dialect"),
-    ("model_rejected", Layer.DATA_SCHEMA, FINAL, "the endpoint refused the request: read the body it sent"),
-    ("model_auth", Layer.CONFIG, FINAL, "check policy_api_key"),
-    ("model_not_found", Layer.CONFIG, FINAL, "check policy_model_name and the base URL's /v1"),
+    (_K.MODEL_UNREACHABLE, _L.MODEL_SERVING, _R.OUTAGE, "check that the policy endpoint runs and its URL is right"),
+    (_K.MODEL_TIMEOUT, _L.MODEL_SERVING, _R.TIME, "raise model_timeout_s or lower concurrency"),
+    (_K.MODEL_RATE_LIMITED, _L.MODEL_SERVING, _R.TIME, "lower concurrency (num_samples_in_parallel)"),
+    (_K.MODEL_OVERLOADED, _L.MODEL_SERVING, _R.OUTAGE, "lower concurrency or add replicas"),
+    (_K.MODEL_ERROR, _L.MODEL_SERVING, _R.RETRY, "read the endpoint's log around this time"),
+    (_K.MODEL_BAD_REPLY, _L.MODEL_SERVING, _R.RETRY, "the endpoint does not speak the configured dialect"),
+    (_K.MODEL_REJECTED, _L.DATA_SCHEMA, _R.FIX, "the endpoint refused the request: read the body it sent"),
+    (_K.MODEL_AUTH, _L.CONFIG, _R.FIX, "check policy_api_key"),
+    (_K.MODEL_NOT_FOUND, _L.CONFIG, _R.FIX, "check policy_model_name and the base URL's /v1"),
     (
-        "environment_unreachable",
-        Layer.INFRA,
-        AGAIN,
+        *(_K.ENVIRONMENT_UNREACHABLE, _L.INFRA, _R.OUTAGE),
         "the resources server died or its address is wrong: gymnast status",
     ),
-    ("seed_rejected", Layer.DATA_SCHEMA, FINAL, "the row lacks what the environment needs to open a session"),
-    ("seed_error", Layer.VERIFIER, AGAIN, "the environment raised while opening the session: read its log"),
-    ("seed_timeout", Layer.THROUGHPUT, AGAIN, "opening a session is slow: lower concurrency or raise seed_timeout_s"),
-    ("tool_error", Layer.VERIFIER, AGAIN, "a tool of the environment crashed: read its log"),
-    ("tool_timeout", Layer.THROUGHPUT, AGAIN, "a tool is slow: lower concurrency or raise tool_timeout_s"),
-    ("session_expired", Layer.THROUGHPUT, AGAIN, "the rollout outlived session_ttl_s of its environment"),
-    ("verify_rejected", Layer.DATA_SCHEMA, FINAL, "the row does not fit the verifier's request model"),
-    ("verifier_error", Layer.VERIFIER, AGAIN, "the verifier raised: read the environment's log"),
-    ("verifier_timeout", Layer.VERIFIER, AGAIN, "verification is slow: lower concurrency or raise verify_timeout_s"),
-    ("verifier_bad_reply", Layer.VERIFIER, FINAL, "the verifier must answer with a finite number `reward`"),
-    ("judge_failed", Layer.VERIFIER, AGAIN, "the judge gave no verdict; the rollout can be re-verified"),
+    (_K.SEED_REJECTED, _L.DATA_SCHEMA, _R.FIX, "the row lacks what the environment needs to open a session"),
+    (_K.SEED_ERROR, _L.VERIFIER, _R.RETRY, "the environment raised while opening the session: read its log"),
+    (_K.SEED_TIMEOUT, _L.THROUGHPUT, _R.TIME, "opening a session is slow: lower concurrency or raise seed_timeout_s"),
+    (_K.TOOL_ERROR, _L.VERIFIER, _R.RETRY, "a tool of the environment crashed: read its log"),
+    (_K.TOOL_TIMEOUT, _L.THROUGHPUT, _R.TIME, "a tool is slow: lower concurrency or raise tool_timeout_s"),
+    (_K.SESSION_EXPIRED, _L.THROUGHPUT, _R.TIME, "the rollout outlived session_ttl_s of its environment"),
+    (_K.VERIFY_REJECTED, _L.DATA_SCHEMA, _R.FIX, "the row does not match the verifier's request model"),
+    (_K.VERIFIER_ERROR, _L.VERIFIER, _R.RETRY, "the verifier raised: read the environment's log"),
+    (_K.VERIFIER_TIMEOUT, _L.VERIFIER, _R.TIME, "verification is slow: lower concurrency or raise verify_timeout_s"),
+    (_K.VERIFIER_BAD_REPLY, _L.VERIFIER, _R.FIX, "the verifier must return a finite number as `reward`"),
+    (_K.JUDGE_FAILED, _L.VERIFIER, _R.TIME, "the judge gave no verdict; the rollout can be re-verified"),
     (
-        "sandbox_failed",
-        Layer.SANDBOX,
-        AGAIN,
+        *(_K.SANDBOX_FAILED, _L.SANDBOX, _R.RETRY),
         "the sandbox itself failed, not the program in it: read the environment's log, or lower concurrency",
     ),
-    ("agent_error", Layer.AGENT, AGAIN, "the agent raised: read its log"),
-    ("agent_rejected", Layer.DATA_SCHEMA, FINAL, "the row does not fit the agent's request model"),
-    ("agent_unreachable", Layer.INFRA, AGAIN, "the agent server died or its address is wrong: gymnast status"),
-    ("agent_not_found", Layer.CONFIG, FINAL, "the row names an agent that is not configured"),
-    ("agent_bad_reply", Layer.AGENT, FINAL, "an agent must answer /run with a verify row"),
-    ("agent_reported", Layer.AGENT, AGAIN, "the agent reported this failure itself (see failure_class)"),
-    ("agent_exited", Layer.AGENT, AGAIN, "the agent's command ended with an error: read the end of its output below"),
-    ("agent_timeout", Layer.THROUGHPUT, AGAIN, "raise timeout_s of the agent, or find out what its command waits for"),
+    (_K.AGENT_ERROR, _L.AGENT, _R.RETRY, "the agent raised: read its log"),
+    (_K.AGENT_REJECTED, _L.DATA_SCHEMA, _R.FIX, "the row does not match the agent's request model"),
+    (_K.AGENT_UNREACHABLE, _L.INFRA, _R.OUTAGE, "the agent server died or its address is wrong: gymnast status"),
+    (_K.AGENT_NOT_FOUND, _L.CONFIG, _R.FIX, "the row names an agent that is not configured"),
+    (_K.AGENT_BAD_REPLY, _L.AGENT, _R.FIX, "an agent must reply to /run with a verify row"),
+    (_K.AGENT_REPORTED, _L.AGENT, _R.RETRY, "the agent reported this failure itself (see failure_class)"),
+    (_K.AGENT_EXITED, _L.AGENT, _R.RETRY, "the agent's command exited with an error: read the end of its output below"),
+    (_K.AGENT_TIMEOUT, _L.THROUGHPUT, _R.RETRY, "raise timeout_s of the agent, or find out what its command waits for"),
     (
-        "agent_no_model_call",
-        Layer.CONFIG,
-        FINAL,
-        "the command never reached the policy: it must use OPENAI_BASE_URL or ANTHROPIC_BASE_URL and the key beside it",
+        *(_K.AGENT_NO_MODEL_CALL, _L.CONFIG, _R.FIX),
+        "the command never called the policy: it must use OPENAI_BASE_URL or ANTHROPIC_BASE_URL with the matching key",
     ),
-    ("out_of_memory", Layer.INFRA, AGAIN, "the host ran out of memory: lower concurrency (num_samples_in_parallel)"),
-    ("worker_died", Layer.INFRA, AGAIN, "a worker process died: read its log"),
-    ("instance_died", Layer.INFRA, AGAIN, "a server process died: read its log"),
+    (_K.OUT_OF_MEMORY, _L.INFRA, _R.TIME, "the host ran out of memory: lower concurrency (num_samples_in_parallel)"),
+    (_K.WORKER_DIED, _L.INFRA, _R.TIME, "a worker process died: read its log"),
+    (_K.INSTANCE_DIED, _L.INFRA, _R.OUTAGE, "a server process died: read its log"),
     (
-        "job_timed_out",
-        Layer.INFRA,
-        AGAIN,
-        "the job's time was up; what it had settled is kept: gymnast submit --resume, or a longer --time",
+        *(_K.JOB_TIMED_OUT, _L.INFRA, _R.RETRY),
+        "the job reached its time limit; finished rollouts are kept: gymnast submit --resume, or a longer --time",
     ),
-    ("job_preempted", Layer.INFRA, AGAIN, "the scheduler took the job's place away: gymnast submit --resume"),
+    (_K.JOB_PREEMPTED, _L.INFRA, _R.RETRY, "the scheduler preempted the job: gymnast submit --resume"),
     (
-        "job_cancelled",
-        Layer.INFRA,
-        AGAIN,
-        "somebody cancelled the job (gymnast cancel, scancel): gymnast submit --resume",
+        *(_K.JOB_CANCELLED, _L.INFRA, _R.RETRY),
+        "the job was cancelled (gymnast cancel, scancel): gymnast submit --resume",
     ),
-    ("job_refused", Layer.CONFIG, FINAL, "the worker would not start (exit code 2): gymnast logs RUN says why"),
-    ("job_failed", Layer.INFRA, AGAIN, "the job's program ended with an error: gymnast logs RUN"),
-    ("node_failed", Layer.INFRA, AGAIN, "the job's node failed; what it had settled is kept: gymnast submit --resume"),
-    ("rollout_timeout", Layer.THROUGHPUT, AGAIN, "raise rollout_timeout_s or bound max_steps"),
-    ("cancelled", Layer.AGENT, FINAL, "somebody cancelled this rollout (gymnast ctl RUN cancel KEY)"),
-    (BAD_ROW, Layer.DATA_SCHEMA, FINAL, "fix the input row"),
-    ("unknown", Layer.INFRA, AGAIN, "please report this: every failure should have a kind"),
+    (_K.JOB_REFUSED, _L.CONFIG, _R.FIX, "the worker refused to start (exit code 2): gymnast logs RUN says why"),
+    (_K.JOB_FAILED, _L.INFRA, _R.RETRY, "the job's program exited with an error: gymnast logs RUN"),
+    (_K.NODE_FAILED, _L.INFRA, _R.RETRY, "the job's node failed; finished rollouts are kept: gymnast submit --resume"),
+    (_K.ROLLOUT_TIMEOUT, _L.THROUGHPUT, _R.TIME, "raise rollout_timeout_s or bound max_steps"),
+    (_K.CANCELLED, _L.AGENT, _R.FIX, "this rollout was cancelled by hand (gymnast ctl RUN cancel KEY)"),
+    (_K.BAD_ROW, _L.DATA_SCHEMA, _R.FIX, "fix the input row"),
+    (_K.UNKNOWN, _L.INFRA, _R.RETRY, "please report this: every failure should have a kind"),
 )
 
 BODY_LIMIT: Final = 4096
@@ -141,7 +213,7 @@ BODY_LIMIT: Final = 4096
 class FailureDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known about a failure where it happened; outer layers only add hops to `chain`."""
 
-    kind: str
+    kind: FailureKind
     stage: Stage
     message: str
     instance: str | None = None
@@ -151,14 +223,18 @@ class FailureDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_after_s: float | None = None
     chain: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, FailureKind):  # from a plugin that is not type-checked
+            msgspec.structs.force_setattr(self, "kind", FailureKind(self.kind))
+
     def seen_by(self, hop: str) -> FailureDetail:
         """The same failure, one boundary further out."""
         return msgspec.structs.replace(self, chain=(*self.chain, hop))
 
 
-def kind_named(name: str) -> FailureKind:
+def kind_named(name: str) -> KindInfo:
     """The table's row for `name`; an unlisted name is `unknown`."""
-    return KINDS.get(name, KINDS["unknown"])
+    return KINDS[FailureKind(name)]
 
 
 def bounded(text: str, limit: int = BODY_LIMIT) -> str:

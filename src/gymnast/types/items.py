@@ -1,7 +1,7 @@
 """The Responses API as data: create params, input and output items, the response object, usage.
 
-These are plain dicts with a declared shape. `wire.validate` checks what enters from outside against them; from there
-on they travel as they are. One internal form: other dialects are converted to and from this one at the edge.
+These are plain dicts with a declared shape. `wire.validate` checks what enters from outside against them; inside they
+are not validated again. Other dialects are converted to and from this one at the edge.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gymnast.types.json import JsonObject
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 
 
-_lenient = with_config(ConfigDict(extra="ignore"))  # unknown keys are dropped; said here because settings are inherited
+_lenient = with_config(ConfigDict(extra="ignore"))  # unknown keys are dropped; explicit because settings are inherited
 
 
 def _text_or_list(value: Any) -> str:
@@ -65,14 +65,14 @@ class InputVideo(TypedDict, total=False):
     video: str | JsonObject | None
 
 
-def _one_source(part: InputVideo) -> InputVideo:
+def _check_video(part: InputVideo) -> InputVideo:
     if (part.get("video_url") is None) == (part.get("video") is None):
-        raise ValueError("an input_video has exactly one of `video_url` and `video`")
+        raise ValueError("an input_video needs exactly one of `video_url` and `video`")
     return part
 
 
 InputPart: TypeAlias = Annotated[
-    InputText | InputImage | InputFile | Annotated[InputVideo, AfterValidator(_one_source)], Discriminator("type")
+    InputText | InputImage | InputFile | Annotated[InputVideo, AfterValidator(_check_video)], Discriminator("type")
 ]
 
 
@@ -93,7 +93,7 @@ class Refusal(TypedDict):
 Content: TypeAlias = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[InputPart], Tag("list")], Discriminator(_text_or_list)
 ]
-"""Text, or a list of parts. Tagged so that an error names the part at fault and not every alternative."""
+"""Text, or a list of parts. Tagged so that an error names the bad part, not every alternative."""
 
 OutputPart: TypeAlias = Annotated[OutputText | Refusal, Discriminator("type")]
 
@@ -109,7 +109,7 @@ class TokenBundle(TypedDict, total=False):
     generation_log_probs: list[float]
     routed_experts: Any
     token_call: int
-    """In place of the three: the number of the model call in the rollout's token ledger."""
+    """Instead of the three: the index of the model call in the rollout's token ledger."""
 
 
 @_lenient
@@ -181,15 +181,15 @@ HOSTED_ITEM_TYPES = frozenset(
         "web_search_call",
     }
 )
-"""Items of hosted tools pass through as they come."""
+"""Items of hosted tools are passed through unchanged."""
 
 _BUNDLE = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
-def _whole_bundle(item: Any) -> Any:
+def _check_bundle(item: Any) -> Any:
     present = sum(1 for name in _BUNDLE if item.get(name) is not None)
     if present not in {0, len(_BUNDLE)}:
-        raise ValueError("training fields come all three or not at all: " + ", ".join(_BUNDLE))
+        raise ValueError("training fields must be all present or all absent: " + ", ".join(_BUNDLE))
     return item
 
 
@@ -198,8 +198,8 @@ def _item_tag(value: Any) -> str | None:
         return None
     kind = value.get("type", "message")
     if kind == "message":
-        own = value.get("role") == "assistant" and not isinstance(value.get("content"), str)
-        return "output_message" if own else "easy_message"
+        is_output = value.get("role") == "assistant" and not isinstance(value.get("content"), str)
+        return "output_message" if is_output else "easy_message"
     if kind in {"function_call", "function_call_output", "reasoning"}:
         return str(kind)
     return "hosted" if kind in HOSTED_ITEM_TYPES else None
@@ -207,10 +207,10 @@ def _item_tag(value: Any) -> str | None:
 
 Item: TypeAlias = Annotated[
     Annotated[EasyMessage, Tag("easy_message")]
-    | Annotated[OutputMessage, AfterValidator(_whole_bundle), Tag("output_message")]
-    | Annotated[FunctionCall, AfterValidator(_whole_bundle), Tag("function_call")]
+    | Annotated[OutputMessage, AfterValidator(_check_bundle), Tag("output_message")]
+    | Annotated[FunctionCall, AfterValidator(_check_bundle), Tag("function_call")]
     | Annotated[FunctionCallOutput, Tag("function_call_output")]
-    | Annotated[Reasoning, AfterValidator(_whole_bundle), Tag("reasoning")]
+    | Annotated[Reasoning, AfterValidator(_check_bundle), Tag("reasoning")]
     | Annotated[JsonObject, Tag("hosted")],
     Discriminator(_item_tag),
 ]
@@ -294,7 +294,7 @@ CREATE_PARAMS_DEFAULTS: dict[str, Any] = {
     "user": None,
     "stream": None,
 }
-"""Every create param with its default, in the order in which verify rows carry them."""
+"""Every create param with its default, in the order of verify rows."""
 
 # --- replies ---------------------------------------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class Usage(TypedDict):
 
 @with_config(ConfigDict(extra="allow"))
 class Response(TypedDict, total=False):
-    """A Responses object. Keys beyond these are allowed and kept."""
+    """A Responses object. Other keys are allowed and kept."""
 
     id: Required[str]
     created_at: Required[float]

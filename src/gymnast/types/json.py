@@ -1,4 +1,4 @@
-"""Names for JSON data. Shapes that matter are TypedDicts in the neighbouring modules; the rest is author's data."""
+"""Names for JSON data. Shapes that matter are TypedDicts in other modules; the rest is author's data."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Making and reading Responses objects: the full object around some output, usage over turns, the text of items."""
+"""Makes and reads Responses objects: the full object around some output, usage over turns, the text of items."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from gymnast.types.items import CREATE_PARAMS_DEFAULTS
+from gymnast.types.usage import add_known
 
 if TYPE_CHECKING:
     from gymnast.types.items import CreateParams, Item, Response, Usage
@@ -47,7 +48,7 @@ _RESPONSE_DEFAULTS: dict[str, Any] = {
 _ECHOED = (frozenset(CREATE_PARAMS_DEFAULTS) & frozenset(_RESPONSE_DEFAULTS)) - {"model"}
 
 
-def response_object(
+def make_response(
     params: CreateParams,
     output: list[Item],
     *,
@@ -72,39 +73,36 @@ def response_object(
     return response  # type: ignore[return-value] # built key by key in the contract's order
 
 
-def usage_object(given: int, made: int, *, cached: int | None = None, reasoning: int | None = None) -> Usage:
-    """Tokens of one call in the contract's form; what is not known is null."""
+def make_usage(
+    input_tokens: int, output_tokens: int, *, cached: int | None = None, reasoning: int | None = None
+) -> Usage:
+    """The `usage` object of one call; unknown details are null."""
     return {
-        "input_tokens": given,
+        "input_tokens": input_tokens,
         "input_tokens_details": {"cached_tokens": cached},
-        "output_tokens": made,
+        "output_tokens": output_tokens,
         "output_tokens_details": {"reasoning_tokens": reasoning},
-        "total_tokens": given + made,
+        "total_tokens": input_tokens + output_tokens,
     }
 
 
 def sum_usage(total: Usage | None, more: Usage | None) -> Usage | None:
-    """Usage over turns. A detail that any turn lacks is unknown for the sum."""
+    """Usage over turns. A detail that any turn lacks is unknown in the sum."""
     if total is None or more is None:
         return total or more
     cached = (total["input_tokens_details"]["cached_tokens"], more["input_tokens_details"]["cached_tokens"])
     reasoning = (total["output_tokens_details"]["reasoning_tokens"], more["output_tokens_details"]["reasoning_tokens"])
     return {
         "input_tokens": total["input_tokens"] + more["input_tokens"],
-        "input_tokens_details": {"cached_tokens": _sum_known(cached)},
+        "input_tokens_details": {"cached_tokens": add_known(*cached)},
         "output_tokens": total["output_tokens"] + more["output_tokens"],
-        "output_tokens_details": {"reasoning_tokens": _sum_known(reasoning)},
+        "output_tokens_details": {"reasoning_tokens": add_known(*reasoning)},
         "total_tokens": total["total_tokens"] + more["total_tokens"],
     }
 
 
-def _sum_known(values: tuple[int | None, int | None]) -> int | None:
-    first, second = values
-    return None if first is None or second is None else first + second
-
-
 def with_defaults(params: JsonObject) -> JsonObject:
-    """Create params with every unset field explicit, as verify rows carry them."""
+    """Create params with every unset field explicit, as in verify rows."""
     return {**CREATE_PARAMS_DEFAULTS, **params}
 
 
@@ -117,7 +115,7 @@ def message_text(item: JsonObject) -> str:
 
 
 def reasoning_texts(item: JsonObject) -> list[str]:
-    """The thoughts of a reasoning item: its summary, or what engines put into `content` instead."""
+    """The texts of a reasoning item: its summary, or the `content` that inference servers use instead."""
     return [part["text"] for part in item["summary"] or item.get("content") or () if isinstance(part.get("text"), str)]
 
 

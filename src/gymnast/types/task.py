@@ -1,4 +1,4 @@
-"""The identity of rollouts and the reserved keys of a row. A row is author's data; only these keys are ours to read."""
+"""The identity of rollouts and the reserved keys of a row. The rest of a row is author's data, which we never read."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FAILURE_TERMINAL: Final = "_ng_failure_terminal"
 NO_PERSIST: Final = "_ng_no_persist"
 INPUT_LINE: Final = "input_line"
 
-# What a row's input may say about itself and the collector copies onto the result.
+# The keys that are copied from an input row to its result.
 IDENTITY_KEYS: Final = (TASK_INDEX, ROLLOUT_INDEX, AGENT_REF, SKILLS_REF, ATTEMPT_INDEX, ROLLOUT_ID)
 
 _ROLLOUT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class RolloutKey(NamedTuple):
-    """One rollout of a run: the task and which repeat of it."""
+    """One rollout of a run: the task and the index of the repeat."""
 
     task: int
     rollout: int
@@ -38,12 +38,12 @@ class RolloutKey(NamedTuple):
 
     @property
     def packed(self) -> int:
-        """The key as one number: a third of the memory of a tuple, for sets of hundreds of thousands."""
+        """The key as one integer, which takes a third of the memory of a tuple."""
         return (self.task << 32) | self.rollout
 
 
 def key_of(row: JsonObject) -> RolloutKey | None:
-    """The rollout a row belongs to, or None for a row that was never planned."""
+    """The rollout that a row belongs to, or None for a row without indexes."""
     task, rollout = row.get(TASK_INDEX), row.get(ROLLOUT_INDEX)
     if isinstance(task, int) and isinstance(rollout, int):
         return RolloutKey(task, rollout)

@@ -1,7 +1,7 @@
-"""The tokens of a rollout as records keep them: one entry for each model call, each the continuation of another.
+"""The tokens of a rollout as records store them: one entry for each model call, each continuing another.
 
-Storage is linear: an entry holds what its prompt adds to its parent's tokens, and what was sampled. Whole prompts are
-put together on export (`gymnast.tokens.export`).
+Storage is linear: an entry holds what its prompt adds to its parent's tokens, and what was sampled. Export
+(`gymnast.tokens.export`) assembles whole prompts.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 LEDGER: Final = "_ng_token_ledger"
-"""The record's key."""
+"""Its key in a record."""
 TOKEN_CALL: Final = "token_call"
 """On the last output item of a model call: the number of its entry."""
 SCHEMA_VERSION: Final = 1
 TokenForm = Literal["ledger", "items"]
-"""How records hold tokens: one ledger, linear in tokens, or whole prompts on output items as NeMo Gym has them."""
+"""How records store tokens: in one ledger, linear in tokens, or as whole prompts on output items, as in NeMo Gym."""
 
 
-class TokenKeeping(NamedTuple):
-    """Whose tokens a collection keeps, and how."""
+class TokenOptions(NamedTuple):
+    """Which models' tokens a collection stores, and how."""
 
     models: tuple[str, ...] = ()
-    """The model instances that account for tokens."""
+    """The model instances that keep token ledgers."""
     form: TokenForm = "ledger"
 
 
-NO_TOKENS: Final = TokenKeeping()
+NO_TOKENS: Final = TokenOptions()
 
 
 class Source(StrEnum):
@@ -40,13 +40,13 @@ class Source(StrEnum):
     USER = "user"
     TOOL = "tool"
     ASSISTANT = "assistant"
-    """Words of an assistant that nobody sampled here: given with the task, or rendered again after a fork."""
+    """Assistant text that was not sampled here: part of the task, or rendered again after a fork."""
     PROMPT = "prompt"
-    """A prompt that the engine rendered: it does not say what is what."""
+    """A prompt that the inference server rendered, without saying what is what."""
 
 
 class ForkReason(StrEnum):
-    """How a prompt relates to the calls before it. Only `EXTENDS` continues a segment; all others begin one."""
+    """How a prompt relates to the calls before it. Only `EXTENDS` continues a segment; all others start one."""
 
     EXTENDS = "extends"
     FIRST = "first"
@@ -61,11 +61,11 @@ class ForkReason(StrEnum):
     TEMPLATE_REWRITES_HISTORY = "template_rewrites_history"
     STOP_TOKEN_OFF_TEMPLATE = "stop_token_off_template"
     ENGINE_RETOKENISED = "engine_retokenised"
-    """The engine rendered the prompt itself and its ids do not extend what was sampled."""
+    """The inference server rendered the prompt, and its ids do not extend what was sampled."""
 
 
 class TokenSpan(msgspec.Struct, frozen=True, array_like=True):
-    """Sampled tokens `start` to `end` of a call come from these weights."""
+    """The weights that sampled tokens `start` to `end` of a call."""
 
     version: str
     start: int
@@ -82,21 +82,21 @@ class TokenCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the delta's ids come from, as runs."""
     sampled: list[int]
     logprobs: list[float]
-    """One for each sampled id; none when the call is masked for want of them."""
+    """One for each sampled id; empty if the call is masked because they are missing."""
     finish: str
     parent: int | None = None
-    """The call whose tokens this prompt begins with."""
+    """The call whose tokens this prompt starts with."""
     keep: int = 0
     logprob_mode: str = "unknown"
     temperature: float = 1.0
     weights: list[TokenSpan] = []
-    """Empty when the engine does not say."""
+    """Empty if the backend does not report them."""
     ids_sent: bool = True
-    """The engine was given ids. Otherwise it rendered the prompt itself and the ids are what it reported."""
+    """The backend was sent ids. Otherwise it rendered the prompt, and the ids are those it reported."""
     drift: int | None = None
-    """The first token at which a prompt rendered by the engine leaves what its parent holds."""
+    """The first token at which a prompt rendered by the backend differs from its parent's tokens."""
     masked: str | None = None
-    """Why what was sampled here must not be trained on."""
+    """Why the sampled tokens must not be trained on."""
     detail: str | None = None
     """More about the reason."""
 
@@ -107,5 +107,5 @@ class TokenLedger(msgspec.Struct, frozen=True, omit_defaults=True):
     calls: list[TokenCall]
     model: str
     renderer: str = ""
-    """Digest of tokenizer, template and family; empty when the engine renders."""
+    """Digest of tokenizer, template and family; empty if the backend renders."""
     schema_version: int = SCHEMA_VERSION

@@ -1,7 +1,7 @@
-"""The trace of a rollout: its model calls as records keep them (`ng_model_call_capture`), and its main conversation.
+"""The trace of a rollout: its model calls as records store them (`ng_model_call_capture`), and its main conversation.
 
-What was said is listed once, in `messages`; calls refer to it. `history_of` puts a call's prompt together again. Pure:
-times and ids come in as arguments.
+Messages are listed once, in `messages`; calls refer to them. `history_of` reassembles a call's prompt. Pure: times and
+ids are arguments.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gymnast.types.call_tree import CallNode, CallReason, CallTree, Part, put_together
+from gymnast.types.call_tree import CallNode, CallReason, CallTree, Part, join_parts
 from gymnast.types.responses import is_model_turn, reasoning_texts, sum_usage
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 TOKEN_FIELDS: Final = frozenset({"prompt_token_ids", "generation_token_ids", "generation_log_probs", "routed_experts"})
-"""Kept on the output items of the response; the trace does not repeat them."""
+"""Fields of the response's output items that the trace does not repeat."""
 _FINISH: Final = {"max_output_tokens": "length"}
 
 
@@ -34,7 +34,7 @@ class TracedCall:
     dialect: str
     model_requested: str | None
     tools: int | None
-    """Which of the trace's lists of tools it was given."""
+    """The index of its list of tools in the trace."""
     started_at: float
     completed_at: float | None = None
     status_code: int | None = None
@@ -52,7 +52,7 @@ class TracedCall:
     ignored: list[str] = field(default_factory=list)
 
     @property
-    def is_answered(self) -> bool:
+    def has_response(self) -> bool:
         return self.node.output is not None
 
 
@@ -63,46 +63,42 @@ class Trace:
         self.tree = CallTree()
         self.calls: list[TracedCall] = []
         self.usage: Usage | None = None
-        self.last_ended: TracedCall | None = None
-        """The call that was answered, or failed, last."""
         self._tools: dict[bytes, int] = {}
         self._tool_lists: list[list[JsonObject]] = []
         self._by_response: dict[str, TracedCall] = {}
 
     def begin(self, params: Mapping[str, Any], *, dialect: str, model_call_id: str, at: float) -> TracedCall:
-        """A call with these create params begins."""
+        """Start a call with these create params."""
         node = self.tree.begin(_input_items(params["input"]), params.get("instructions"))
         call = TracedCall(node, model_call_id, dialect, params.get("model"), self._tools_index(params.get("tools")), at)
         self.calls.append(call)
         return call
 
     def finish(self, call: TracedCall, response: Mapping[str, Any], *, at: float, latency_ms: float) -> None:
-        """It was answered."""
+        """The call returned a response."""
         output = response["output"]
         self.tree.finish(call.node, output)
         call.completed_at, call.latency_ms, call.status_code = at, latency_ms, 200
         call.response_id, call.model = response.get("id"), response.get("model")
         call.response_status, call.incomplete = response.get("status"), response.get("incomplete_details")
         call.created_at, call.usage = response.get("created_at") or at, response.get("usage")
-        call.tool_calls = [_named(item) for item in output if item.get("type") == "function_call"]
+        call.tool_calls = [_call_reference(item) for item in output if item.get("type") == "function_call"]
         thoughts = [text for item in output if item.get("type") == "reasoning" for text in reasoning_texts(item)]
         call.reasoning = "\n".join(thoughts) or None
         self.usage = sum_usage(self.usage, call.usage)
-        self.last_ended = call
         if call.response_id is not None:
             self._by_response[call.response_id] = call
 
     def fail(
         self, call: TracedCall, category: str, *, at: float, latency_ms: float, status: int | None, error: str
     ) -> None:
-        """It was not."""
+        """The call failed."""
         self.tree.fail(call.node)
         call.completed_at, call.latency_ms, call.status_code = at, latency_ms, status
         call.error_category, call.error = category, error
-        self.last_ended = call
 
     def items_after(self, response_id: str) -> list[JsonObject] | None:
-        """The conversation up to and with a response, for a client that names it instead of repeating it."""
+        """The conversation up to and including a response, for a client that refers to it by id."""
         call = self._by_response.get(response_id)
         if call is None:
             return None
@@ -111,27 +107,28 @@ class Trace:
 
     @property
     def main_end(self) -> TracedCall | None:
-        """The last answered call of the conversation the rollout is about."""
-        answered = (call for call in reversed(self.calls) if call.is_answered)
-        return next((call for call in answered if self.tree.is_main(call.node)), None)
+        """The last call of the main conversation that has a response."""
+        finished = (call for call in reversed(self.calls) if call.has_response)
+        return next((call for call in finished if self.tree.is_main(call.node)), None)
 
     def main_output(self) -> list[JsonObject]:
-        """What happened after the first prompt of the main conversation, in order.
+        """What came after the first prompt of the main conversation, in order.
 
-        The model's items as it gave them, whatever the program made of them later; tool outputs and messages as sent.
+        Includes the model's items as returned, even if the program edited them later, and tool outputs and messages as
+        sent.
         """
         end = self.main_end
         produced: list[int] = []
         before: list[int] = []
         for node in self.tree.path_to(end.node) if end is not None else ():
-            prompt = put_together(list(before), node.parts)
+            prompt = join_parts(list(before), node.parts)
             if node.reason is CallReason.BRANCH:
                 dropped = set(before[node.shared :]) - set(prompt)
                 produced = [entry for entry in produced if entry not in dropped]
-            produced += self._news(node, prompt, before)
+            produced += self._new_entries(node, prompt, before)
             before = prompt if node.output is None else [*prompt, node.output]
             produced += before[len(prompt) :]
-        return [_typed(item) for item in self.tree.items(produced)]
+        return [_with_type(item) for item in self.tree.items(produced)]
 
     def capture(self, rollout_id: str | None, model_ref: JsonObject) -> JsonObject:
         """The row attachment."""
@@ -146,7 +143,7 @@ class Trace:
                 "cached_tokens": _detail(usage, "input_tokens_details", "cached_tokens"),
                 "latency_total_ms": round(sum(call.latency_ms for call in self.calls), 3),
                 "num_calls": len(self.calls),
-                "failed_calls": sum(not call.is_answered for call in self.calls),
+                "failed_calls": sum(not call.has_response for call in self.calls),
             },
             "calls": [{**_call_object(call), "model_ref": model_ref} for call in self.calls],
             "segments": self._segments(),
@@ -155,27 +152,26 @@ class Trace:
         }
 
     def _segments(self) -> list[JsonObject]:
-        found: dict[int, JsonObject] = {}
+        segments: dict[int, JsonObject] = {}
         for call in self.calls:
-            node = call.node
-            begun = self.tree.calls[node.segment]
-            segment = found.setdefault(
-                node.segment,
-                {"reason": begun.reason.value, "parent": begun.parent, "main": self.tree.is_main(begun), "calls": []},
+            first = self.tree.calls[call.node.segment]
+            segment = segments.setdefault(
+                first.index,
+                {"reason": first.reason.value, "parent": first.parent, "main": self.tree.is_main(first), "calls": []},
             )
-            segment["calls"].append(node.index)
-        return list(found.values())
+            segment["calls"].append(call.node.index)
+        return list(segments.values())
 
-    def _news(self, node: CallNode, prompt: list[int], before: list[int]) -> list[int]:
-        """The entries of a prompt that nobody said before in this conversation."""
+    def _new_entries(self, node: CallNode, prompt: list[int], before: list[int]) -> list[int]:
+        """The entries of a prompt that are new in this conversation."""
         entries, old = self.tree.entries, set(before)
         if node.parent is None:
             return []
         if node.reason in {CallReason.EXTENDS, CallReason.BRANCH}:
             return prompt[node.shared :]
         if node.reason is CallReason.HISTORY_EDITED:
-            # What stands before something old is an edit of it, and so are other words for what the model said.
-            last = max((place for place, entry in enumerate(prompt) if entry in old), default=-1)
+            # What comes before something old is an edit of it, and so is another version of a model turn.
+            last = max((index for index, entry in enumerate(prompt) if entry in old), default=-1)
             return [entry for entry in prompt[last + 1 :] if entries[entry].role not in {"system", "assistant"}]
         return [entry for entry in prompt if entry not in old and entries[entry].role != "system"]
 
@@ -189,13 +185,13 @@ class Trace:
 
 
 def history_of(capture: JsonObject, call_index: int) -> list[JsonObject]:
-    """The items of a call's prompt, from the row attachment alone."""
+    """The items of a call's prompt, from the row attachment."""
     path = [capture["calls"][call_index]]
     while path[-1]["parent"] is not None:
         path.append(capture["calls"][path[-1]["parent"]])
     entries: list[int] = []
     for call in reversed(path):
-        entries = put_together(entries, [Part(kind == "parent", start, stop) for kind, start, stop in call["prompt"]])
+        entries = join_parts(entries, [Part(kind == "parent", start, stop) for kind, start, stop in call["prompt"]])
         if call is not path[0] and call["output"] is not None:
             entries.append(call["output"])
     return [item for index in entries for item in capture["messages"][index]]
@@ -204,7 +200,7 @@ def history_of(capture: JsonObject, call_index: int) -> list[JsonObject]:
 def _call_object(call: TracedCall) -> JsonObject:
     usage: Any = call.usage or {}
     cached = _detail(usage, "input_tokens_details", "cached_tokens")
-    found: JsonObject = {
+    data: JsonObject = {
         "model_call_id": call.model_call_id,
         "response_id": call.response_id,
         "call_index": call.node.index,
@@ -236,14 +232,14 @@ def _call_object(call: TracedCall) -> JsonObject:
         "tools": call.tools,
     }
     if call.error is not None:
-        found["error"] = call.error
+        data["error"] = call.error
     if call.ignored:
-        found["ignored"] = call.ignored
-    return found
+        data["ignored"] = call.ignored
+    return data
 
 
 def _finish_reason(call: TracedCall) -> str | None:
-    if not call.is_answered:
+    if not call.has_response:
         return None
     reason = (call.incomplete or {}).get("reason")
     if reason is not None:
@@ -251,15 +247,15 @@ def _finish_reason(call: TracedCall) -> str | None:
     return "tool_calls" if call.tool_calls else "stop"
 
 
-def _input_items(given: Any) -> list[JsonObject]:
-    return [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else list(given)
+def _input_items(value: Any) -> list[JsonObject]:
+    return [{"type": "message", "role": "user", "content": value}] if isinstance(value, str) else list(value)
 
 
-def _named(item: JsonObject) -> JsonObject:
+def _call_reference(item: JsonObject) -> JsonObject:
     return {"call_id": item.get("call_id"), "name": item.get("name")}
 
 
-def _typed(item: JsonObject) -> JsonObject:
+def _with_type(item: JsonObject) -> JsonObject:
     return item if "type" in item else {"type": "message", **item}
 
 

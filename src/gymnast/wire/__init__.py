@@ -1,1 +1,1 @@
-"""The HTTP contract: requests and replies, servers as route tables, sessions by cookie, error bodies, transports."""
+"""The HTTP contract: requests and replies, servers as route tables, session cookies, error bodies, transports."""

@@ -1,7 +1,7 @@
-"""Base URLs that servers publish themselves: `addresses:///folder` stands for what the files in a folder say now.
+"""Base URLs published by servers: `addresses:///folder` stands for the URLs in that folder's files right now.
 
-A job's policy servers write `TASK.json` there when they answer and take it away while they do not, so the list is read
-again and again. Whoever reads takes what there is; a file that is half there is there the next time.
+A job's policy servers write `TASK.json` once they are ready and remove it while they are not, so the folder is polled.
+A partly written file is skipped and read the next time.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import orjson
 from gymnast.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 SCHEME: Final = "addresses://"
 
 
-def published_urls(folder: Path) -> list[str]:
-    """The base URLs, each with its /v1, in the order of the servers' numbers."""
-    found: list[str] = []
+def read_published_urls(folder: Path) -> list[str]:
+    """Read the base URLs, each ending in /v1, in the order of the servers' numbers."""
+    urls: list[str] = []
     try:
         files = sorted(folder.glob("[0-9]*.json"), key=lambda path: (len(path.name), path.name))
     except OSError:
@@ -31,39 +31,37 @@ def published_urls(folder: Path) -> list[str]:
             url = orjson.loads(path.read_bytes())["url"]
         except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
             continue
-        found.append(f"{url}/v1")
-    return found
+        urls.append(f"{url}/v1")
+    return urls
 
 
-def expanded(base_url: str | Sequence[str]) -> list[str]:
-    """Base URLs with published ones in place of their folder. Raises NotFoundError if nothing is published."""
-    found: list[str] = []
-    for url in [base_url] if isinstance(base_url, str) else base_url:
-        if not url.startswith(SCHEME):
-            found.append(url)
-            continue
-        there = published_urls(Path(url.removeprefix(SCHEME)))
-        if not there:
+def expand_base_urls(base_url: str | Sequence[str]) -> list[str]:
+    """Replace each folder by the URLs published in it. Raises NotFoundError if nothing is published."""
+    expanded: list[str] = []
+    for url, current in _read(base_url):
+        if not current:
             raise NotFoundError(
                 "no policy server has published its address",
                 where=url.removeprefix(SCHEME),
-                next="it is written when a server of the job is ready; see the servers' logs in the job's folder",
+                next="servers publish it when they are ready; see the servers' logs in the job's folder",
             )
-        found += there
-    return found
+        expanded += current
+    return expanded
 
 
-def refresher(base_url: str | Sequence[str]) -> Callable[[], list[str]] | None:
-    """How to learn the base URLs anew; None if they never change. It returns nothing while nobody answers."""
-    urls = [base_url] if isinstance(base_url, str) else list(base_url)
-    if not any(url.startswith(SCHEME) for url in urls):
+def make_url_reader(base_url: str | Sequence[str]) -> Callable[[], list[str]] | None:
+    """A function that reads the current base URLs (none while no server is ready), or None if they never change."""
+    if not any(url.startswith(SCHEME) for url in _as_list(base_url)):
         return None
+    return lambda: [url for _, current in _read(base_url) for url in current]
 
-    def read() -> list[str]:
-        found: list[str] = []
-        for url in urls:
-            is_folder = url.startswith(SCHEME)
-            found += published_urls(Path(url.removeprefix(SCHEME))) if is_folder else [url]
-        return found
 
-    return read
+def _read(base_url: str | Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each configured URL, and the base URLs it stands for now."""
+    for url in _as_list(base_url):
+        is_folder = url.startswith(SCHEME)
+        yield url, read_published_urls(Path(url.removeprefix(SCHEME))) if is_folder else [url]
+
+
+def _as_list(base_url: str | Sequence[str]) -> Sequence[str]:
+    return [base_url] if isinstance(base_url, str) else base_url

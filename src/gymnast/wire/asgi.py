@@ -1,4 +1,4 @@
-"""A `Server` as an ASGI application. Reads the body, finds the cookies, checks the token, writes the reply."""
+"""A `Server` as an ASGI application: reads body and cookies, checks the token, writes the reply."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import orjson
 
 from gymnast.types.usage import USAGE_HEADER, encode_usage
 from gymnast.wire.cookies import parse_cookie_header, set_cookie_header
-from gymnast.wire.failure_header import HEADER, encode_failure
-from gymnast.wire.message import PlainText, Reply, Request, encode
-from gymnast.wire.trail import TRAIL_KEY, Trail
+from gymnast.wire.failure_header import FAILURE_HEADER, encode_failure
+from gymnast.wire.message import PlainText, Reply, Request, encode_body
+from gymnast.wire.progress import PROGRESS_KEY, AttemptProgress
 
 if TYPE_CHECKING:
     from gymnast.wire.server import Server
@@ -27,23 +27,23 @@ ROLLOUT_HEADER = "x-gymnast-rollout"
 _JSON = (b"content-type", b"application/json")
 
 
-class ClientGone(Exception):  # noqa: N818 - nobody is left to answer
+class ClientDisconnected(Exception):  # noqa: N818 - an event, not an error: there is no client left to reply to
     """The client closed the connection before its request was complete."""
 
 
 class ServerApp:
-    """Puts a server on ASGI."""
+    """Serves a `Server` over ASGI."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return  # lifespan is the host's business; websockets are not spoken
+            return  # the host handles lifespan; websockets are not supported
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             raw = await read_body(receive)
-        except ClientGone:
+        except ClientDisconnected:
             return
         await send_reply(send, await self._reply(scope, headers, raw))
 
@@ -51,7 +51,7 @@ class ServerApp:
         try:
             body = orjson.loads(raw) if raw else None
         except orjson.JSONDecodeError as error:
-            return _not_json(error)
+            return _invalid_json(error)
         request = Request(
             scope["method"],
             scope["path"],
@@ -60,18 +60,18 @@ class ServerApp:
             headers,
             headers.get(ROLLOUT_HEADER),
         )
-        trail = request.trail = scope.get(TRAIL_KEY) or Trail()
+        progress = request.progress = scope.get(PROGRESS_KEY) or AttemptProgress()
         reply = await self._server.handle(request)
-        if trail.account is not None:
-            reply.headers = {**reply.headers, USAGE_HEADER: encode_usage(trail.account.usage())}
+        if progress.usage_counter is not None:
+            reply.headers = {**reply.headers, USAGE_HEADER: encode_usage(progress.usage_counter.usage())}
         if self._server.has_sessions and reply.status < 500:
-            # In this process a cookie is set when a session begins; over HTTP the contract has one on every reply.
+            # In-process, a cookie is set once, when a session starts; over HTTP the contract sets one on every reply.
             reply.cookies = {**reply.cookies, self._server.cookie_name: request.session_id}
         return reply
 
 
-class Guarded:
-    """Refuses what must not reach an application: requests without the token, and pages of other sites."""
+class AccessGuard:
+    """Rejects requests without the token, and requests from other sites' pages."""
 
     def __init__(self, app: AsgiApp, token: str | None) -> None:
         self._app = app
@@ -80,49 +80,49 @@ class Guarded:
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = dict(scope["headers"])
-            if self._token is not None and not self._authorized(headers):
+            if self._token is not None and not self._is_authorized(headers):
                 await send_reply(send, Reply(401, {"detail": "this server requires a token: Authorization: Bearer …"}))
                 return
-            if b"origin" in headers and not _same_site(headers):
-                await send_reply(send, Reply(403, {"detail": "requests from other sites' pages are refused"}))
+            if b"origin" in headers and not _is_same_site(headers):
+                await send_reply(send, Reply(403, {"detail": "cross-site requests are refused"}))
                 return
         await self._app(scope, receive, send)
 
-    def _authorized(self, headers: dict[bytes, bytes]) -> bool:
-        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    def _is_authorized(self, headers: dict[bytes, bytes]) -> bool:
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer":
-            given = headers.get(b"x-api-key", b"")  # how Anthropic's clients send a key
-        return hmac.compare_digest(given.strip(), self._token or b"")
+            token = headers.get(b"x-api-key", b"")  # how Anthropic's clients send a key
+        return hmac.compare_digest(token.strip(), self._token or b"")
 
 
 async def read_body(receive: Receive) -> bytes:
-    """The whole request body."""
+    """Read the whole request body."""
     chunks: list[bytes] = []
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnected
         chunks.append(message.get("body", b""))
         if not message.get("more_body"):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def send_reply(send: Send, reply: Reply) -> None:
-    """A reply as ASGI messages."""
-    payload = encode(reply.body)
-    kind = (b"content-type", reply.body.content_type) if isinstance(reply.body, PlainText) else _JSON
-    headers = [kind, (b"content-length", str(len(payload)).encode())]
+    """Send a reply as ASGI messages."""
+    payload = encode_body(reply.body)
+    content_type = (b"content-type", reply.body.content_type) if isinstance(reply.body, PlainText) else _JSON
+    headers = [content_type, (b"content-length", str(len(payload)).encode())]
     if reply.cookies:
         headers += [(b"set-cookie", set_cookie_header(*pair).encode("latin-1")) for pair in reply.cookies.items()]
         headers.append((b"vary", b"Cookie"))
     if reply.failure is not None:
-        headers.append((HEADER.encode(), encode_failure(reply.failure).encode()))
+        headers.append((FAILURE_HEADER.encode(), encode_failure(reply.failure).encode()))
     headers += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers.items()]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": payload})
 
 
-def _not_json(error: orjson.JSONDecodeError) -> Reply:
+def _invalid_json(error: orjson.JSONDecodeError) -> Reply:
     detail = {
         "type": "json_invalid",
         "loc": ["body", error.pos],
@@ -133,5 +133,5 @@ def _not_json(error: orjson.JSONDecodeError) -> Reply:
     return Reply(422, {"detail": [detail]})
 
 
-def _same_site(headers: dict[bytes, bytes]) -> bool:
+def _is_same_site(headers: dict[bytes, bytes]) -> bool:
     return urlsplit(headers[b"origin"]).netloc == headers.get(b"host", b"")

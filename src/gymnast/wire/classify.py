@@ -1,4 +1,4 @@
-"""Names failures at the boundary where they are seen: pure functions from (stage, status, body) to a failure kind."""
+"""Classifies failures where they occur: pure functions from (stage, status, body) to a failure kind."""
 
 from __future__ import annotations
 
@@ -6,61 +6,67 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from gymnast.types.failure import FailureDetail, Stage, bounded
+from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
 
 if TYPE_CHECKING:
     from gymnast.wire.message import Reply
 
 _TIMEOUT = {
-    Stage.MODEL: "model_timeout",
-    Stage.SEED: "seed_timeout",
-    Stage.TOOL: "tool_timeout",
-    Stage.VERIFY: "verifier_timeout",
-    Stage.AGENT: "rollout_timeout",
+    Stage.MODEL: FailureKind.MODEL_TIMEOUT,
+    Stage.SEED: FailureKind.SEED_TIMEOUT,
+    Stage.TOOL: FailureKind.TOOL_TIMEOUT,
+    Stage.VERIFY: FailureKind.VERIFIER_TIMEOUT,
+    Stage.AGENT: FailureKind.ROLLOUT_TIMEOUT,
 }
-_REFUSED = {Stage.SEED: "seed_rejected", Stage.VERIFY: "verify_rejected", Stage.AGENT: "agent_rejected"}
+_REJECTED = {
+    Stage.SEED: FailureKind.SEED_REJECTED,
+    Stage.VERIFY: FailureKind.VERIFY_REJECTED,
+    Stage.AGENT: FailureKind.AGENT_REJECTED,
+}
 _CRASHED = {
-    Stage.SEED: "seed_error",
-    Stage.TOOL: "tool_error",
-    Stage.VERIFY: "verifier_error",
-    Stage.AGENT: "agent_error",
+    Stage.SEED: FailureKind.SEED_ERROR,
+    Stage.TOOL: FailureKind.TOOL_ERROR,
+    Stage.VERIFY: FailureKind.VERIFIER_ERROR,
+    Stage.AGENT: FailureKind.AGENT_ERROR,
 }
 _MODEL_STATUS = {
-    401: "model_auth",
-    403: "model_auth",
-    404: "model_not_found",
-    408: "model_timeout",
-    429: "model_rate_limited",
-    502: "model_overloaded",
-    503: "model_overloaded",
-    504: "model_overloaded",
-    520: "model_overloaded",
-    529: "model_overloaded",
+    401: FailureKind.MODEL_AUTH,
+    403: FailureKind.MODEL_AUTH,
+    404: FailureKind.MODEL_NOT_FOUND,
+    408: FailureKind.MODEL_TIMEOUT,
+    429: FailureKind.MODEL_RATE_LIMITED,
+    502: FailureKind.MODEL_OVERLOADED,
+    503: FailureKind.MODEL_OVERLOADED,
+    504: FailureKind.MODEL_OVERLOADED,
+    520: FailureKind.MODEL_OVERLOADED,
+    529: FailureKind.MODEL_OVERLOADED,
 }
 
 
-def kind_of_exception(stage: Stage, *, timed_out: bool) -> str:
-    """The kind of a call that got no answer."""
+def kind_of_exception(stage: Stage, *, timed_out: bool) -> FailureKind:
+    """The failure kind of a call that got no reply."""
     if timed_out:
-        return _TIMEOUT.get(stage, "rollout_timeout")
+        return _TIMEOUT.get(stage, FailureKind.ROLLOUT_TIMEOUT)
     if stage is Stage.MODEL:
-        return "model_unreachable"
-    return "agent_unreachable" if stage is Stage.AGENT else "environment_unreachable"
+        return FailureKind.MODEL_UNREACHABLE
+    return FailureKind.AGENT_UNREACHABLE if stage is Stage.AGENT else FailureKind.ENVIRONMENT_UNREACHABLE
 
 
-def kind_of_reply(stage: Stage, status: int) -> str:
-    """The kind of a call that was answered with a bad status."""
+def kind_of_reply(stage: Stage, status: int) -> FailureKind:
+    """The failure kind of a call that got an error status."""
     if stage is Stage.MODEL:
         if status in _MODEL_STATUS:
             return _MODEL_STATUS[status]
-        return "model_rejected" if 400 <= status < 500 else "model_error"
-    if 400 <= status < 500 and stage in _REFUSED:
-        return _REFUSED[stage]
-    return _CRASHED.get(stage, "unknown")
+        return FailureKind.MODEL_REJECTED if 400 <= status < 500 else FailureKind.MODEL_ERROR
+    if 400 <= status < 500 and stage in _REJECTED:
+        return _REJECTED[stage]
+    return _CRASHED.get(stage, FailureKind.UNKNOWN)
 
 
-def reply_failure(reply: Reply, kind: str, stage: Stage, instance: str, path: str, address: str) -> FailureDetail:
-    """The failure a bad reply stands for: what the server said in a structured way, else what its body says."""
+def reply_failure(
+    reply: Reply, kind: FailureKind, stage: Stage, instance: str, path: str, address: str
+) -> FailureDetail:
+    """The failure behind an error reply: the structured detail the server sent, else one made from its body."""
     hop = f"{instance}{path} {reply.status}"
     if reply.failure is not None:
         return reply.failure.seen_by(hop)
@@ -83,7 +89,7 @@ _INNER = re.compile(r"""calling an inner server: (b'(?:[^'\\]|\\.)*'|b"(?:[^"\\]
 
 def innermost_body(text: str) -> str:
     """The body at the bottom of nested 'Hit an exception in … calling an inner server: b'…'' texts."""
-    for _ in range(8):  # nesting is collector -> agent -> resources -> judge at the deepest; never loop for ever
+    for _ in range(8):  # bounded; real nesting ends at collector -> agent -> resources -> judge
         match = _INNER.search(text)
         if match is None:
             return text
@@ -95,7 +101,7 @@ def innermost_body(text: str) -> str:
 
 
 def retry_after_s(header: str | None) -> float | None:
-    """A Retry-After header in seconds; dates are ignored."""
+    """Parse a Retry-After header in seconds; dates are ignored."""
     try:
         return max(0.0, float(header)) if header is not None else None
     except ValueError:

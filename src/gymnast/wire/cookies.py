@@ -1,4 +1,4 @@
-"""Cookies as the contract uses them: opaque names and values that a caller echoes. Values are never interpreted."""
+"""Cookies as the contract uses them: opaque names and values that a caller echoes, never interpreted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ATTRIBUTES: Final = "; path=/; Max-Age=1209600; httponly; samesite=lax"
 
 
 def parse_cookie_header(header: str) -> dict[str, str]:
-    """`a=1; b=2` as a mapping."""
+    """Parse `a=1; b=2`."""
     pairs = (part.split("=", 1) for part in header.split(";") if "=" in part)
     return {name.strip(): value.strip() for name, value in pairs}
 
@@ -27,5 +27,5 @@ def set_cookie_header(name: str, value: str) -> str:
 
 
 def parse_set_cookies(headers: Iterable[str]) -> dict[str, str]:
-    """The cookies that Set-Cookie headers leave, raw."""
+    """Parse Set-Cookie headers into raw names and values."""
     return parse_cookie_header(";".join(header.split(";", 1)[0] for header in headers))

@@ -1,4 +1,4 @@
-"""Failure details across HTTP: a header beside the contract's error body, small enough for any client to accept."""
+"""Failure details over HTTP: a header next to the contract's error body, small enough for any client to accept."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from gymnast.types.failure import FailureDetail, bounded
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HEADER: Final = "x-gymnast-failure"
-_MAX_BYTES: Final = 6000  # HTTP clients commonly refuse header fields above 8 KiB
+FAILURE_HEADER: Final = "x-gymnast-failure"
+_MAX_BYTES: Final = 6000  # HTTP clients commonly reject header fields above 8 KiB
 
 _decoder = msgspec.json.Decoder(FailureDetail)
 
 
 def encode_failure(detail: FailureDetail) -> str:
-    """A header value. Texts are cut until it fits."""
+    """Encode as a header value; texts are truncated until it fits."""
     limit = 3000
     encoded = _pack(detail)
     while len(encoded) > _MAX_BYTES and limit > 50:
-        shorter = msgspec.structs.replace(
+        truncated = msgspec.structs.replace(
             detail,
             message=bounded(detail.message, limit),
             body=bounded(detail.body, limit) if detail.body is not None else None,
             chain=detail.chain[-8:],
         )
-        encoded = _pack(shorter)
+        encoded = _pack(truncated)
         limit //= 2
     return encoded
 
 
 def decode_failure(headers: Mapping[str, str]) -> FailureDetail | None:
-    """The detail a reply carries, or None. A header we cannot read is ignored: the body still tells."""
-    value = headers.get(HEADER)
+    """The failure detail of a reply, or None. An unreadable header is ignored: the body has the error too."""
+    value = headers.get(FAILURE_HEADER)
     if value is None:
         return None
     try:

@@ -1,8 +1,12 @@
-"""The HTTP client: a pool of connections, bounded by the file descriptors of the host, owned by an `async with`.
+"""The HTTP client: a connection pool bounded by the host's file descriptors, owned by an `async with`.
 
-A model call through this client costs about 20 µs of CPU where aiohttp costs about 130 (bench/http_client.py), which
-is most of what a rollout costs at all. It speaks what servers of this field need: HTTP/1.1 with keep-alive, TLS,
-chunked and compressed answers. No redirects, no proxies, no cookies of its own, no retries.
+A model call costs about 20 µs of CPU where aiohttp costs about 130 (bench/http_client.py), which is most of the cost
+of a rollout. Supports HTTP/1.1 with keep-alive, TLS, and chunked and compressed replies. No redirects, proxies,
+cookie jar or retries.
+
+Invariants: a connection is idle, in exactly one exchange, or closed. An exchange holds a slot of its origin and of the
+pool from before it connects until its reply is read. Idle connections hold no slot and are closed after 4 s, before a
+server would drop them. A request is sent twice only if it is `idempotent` and a kept-alive connection was stale.
 """
 
 from __future__ import annotations
@@ -24,11 +28,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 CONNECT_TIMEOUT_S: Final = 10.0
-# vLLM and other uvicorn servers drop idle connections after 5 s; ours are gone before, so that none is reused dying.
+# vLLM and other uvicorn servers drop idle connections after 5 s; we close ours first and never reuse a dying one.
 _KEEPALIVE_S: Final = 4.0
-_RESOLVED_FOR_S: Final = 60.0
+_DNS_TTL_S: Final = 60.0
 _FD_RESERVE: Final = 256
-_WANTED_FDS: Final = 65535
+_TARGET_FDS: Final = 65535
 _PATH_SAFE: Final = "/%:@!$&'()*+,;=~-._"
 
 
@@ -36,7 +40,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class Origin(NamedTuple):
-    """Where a connection leads."""
+    """The server a connection leads to."""
 
     host: str
     port: int
@@ -52,7 +56,7 @@ class Target(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def target_of(url: str) -> Target:
+def parse_target(url: str) -> Target:
     """Parse a URL. Raises ValueError for anything but http:// and https:// with a host."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -66,15 +70,14 @@ def target_of(url: str) -> Target:
 
 
 @lru_cache(maxsize=1024)
-def request_head(method: str, target: Target, headers: Headers) -> bytes:
-    """The part of a request that does not change from one to the next."""
-    return f"{method} {target.path} HTTP/1.1\r\nhost: {target.host_header}\r\n".encode("latin-1") + header_lines(
-        headers
-    )
+def encode_request_head(method: str, target: Target, headers: Headers) -> bytes:
+    """The part of a request head that repeats across requests."""
+    line = f"{method} {target.path} HTTP/1.1\r\nhost: {target.host_header}\r\n"
+    return line.encode("latin-1") + encode_headers(headers)
 
 
-def header_lines(headers: Headers) -> bytes:
-    """Headers as they are sent. A line break in one would be a header of its own, so it is refused."""
+def encode_headers(headers: Headers) -> bytes:
+    """Encode headers for the wire. Raises ValueError for line breaks, which would inject another header."""
     lines = [f"{name}: {value}\r\n" for name, value in headers]
     if any(line.count("\r") + line.count("\n") != 2 for line in lines):
         raise ValueError("a header contains a line break")
@@ -82,62 +85,62 @@ def header_lines(headers: Headers) -> bytes:
 
 
 class Slots:
-    """A bounded number of slots; taking one costs nothing while there are some. First come, first served."""
+    """A fair semaphore whose uncontended path does not await. A slot also takes one of `parent`."""
 
-    __slots__ = ("_free", "_waiting", "_within")
+    __slots__ = ("_free", "_parent", "_waiting")
 
-    def __init__(self, number: int, *, within: Slots | None = None) -> None:
+    def __init__(self, number: int, *, parent: Slots | None = None) -> None:
         self._free = number
-        self._within = within
+        self._parent = parent
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    def take_now(self) -> bool:
-        """Take a slot if one is free and nobody waits for it."""
-        if self._free <= 0 or self._waiting or (self._within is not None and not self._within.take_now()):
+    def try_acquire(self) -> bool:
+        """Take a slot if one is free and no other task is waiting."""
+        if self._free <= 0 or self._waiting or (self._parent is not None and not self._parent.try_acquire()):
             return False
         self._free -= 1
         return True
 
-    async def wait(self) -> None:
-        """Take a slot when one becomes free."""
-        if self._within is not None and not self._within.take_now():
-            await self._within.wait()
+    async def acquire(self) -> None:
+        """Wait for a slot and take it."""
+        if self._parent is not None and not self._parent.try_acquire():
+            await self._parent.acquire()
         if self._free > 0 and not self._waiting:
             self._free -= 1
             return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._hand_on()  # the slot came, but its taker is gone
-            elif turn in self._waiting:
-                self._waiting.remove(turn)
-            if self._within is not None:
-                self._within.give_back()
+            if waiter.done() and not waiter.cancelled():
+                self._release_slot()  # granted, but the waiter was cancelled
+            elif waiter in self._waiting:
+                self._waiting.remove(waiter)
+            if self._parent is not None:
+                self._parent.release()
             raise
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Return a slot."""
-        self._hand_on()
-        if self._within is not None:
-            self._within.give_back()
+        self._release_slot()
+        if self._parent is not None:
+            self._parent.release()
 
-    def _hand_on(self) -> None:
+    def _release_slot(self) -> None:
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self._free += 1
 
 
 class HttpClient:
-    """A pool of connections. Deadlines are the caller's (`wire.deadline`); connecting has its own."""
+    """A connection pool. Callers set deadlines (`wire.deadline`); only connecting has its own."""
 
     def __init__(self, *, max_connections: int | None = None, max_per_host: int | None = None) -> None:
-        self._slots = Slots(min(max_connections or _WANTED_FDS, connection_budget()))
+        self._slots = Slots(min(max_connections or _TARGET_FDS, max_open_connections()))
         self._per_host = max_per_host
         self._host_slots: dict[Origin, Slots] = {}
         self._idle: dict[Origin, list[Connection]] = {}
@@ -160,7 +163,7 @@ class HttpClient:
             for connection in connections:
                 connection.close()
         self._idle.clear()
-        await asyncio.sleep(0)  # let transports finish closing inside the loop
+        await asyncio.sleep(0)  # let transports finish closing while the loop runs
 
     async def request(
         self,
@@ -169,38 +172,39 @@ class HttpClient:
         headers: Headers = (),
         data: bytes | None = None,
         *,
-        varying: Headers = (),
-        repeatable: bool = False,
-        timed: bool = False,
+        extra_headers: Headers = (),
+        idempotent: bool = False,
+        record_arrivals: bool = False,
     ) -> HttpReply:
-        """Send and read the whole answer. Raises TransportError when there is none.
+        """Send a request and read the whole reply. Raises TransportError if there is none.
 
-        `headers` are the same in many requests and encoded once; `varying` ones are encoded each time.
-        A `repeatable` request is sent again on a fresh connection when a kept-alive one turns out to be closed; others
-        are never sent twice. The reply to a `timed` one says when each part of its body came.
+        `headers` repeat across requests and are encoded once; `extra_headers` are encoded each time. An `idempotent`
+        request is sent again on a fresh connection when a kept-alive one turns out to be closed; others are never sent
+        twice. With `record_arrivals`, the reply says when each part of its body arrived.
         """
         body = data or b""
-        fixed = request_head(method, target, headers)
-        head = b"%b%bcontent-length: %d\r\n\r\n" % (fixed, header_lines(varying) if varying else b"", len(body))
+        start = encode_request_head(method, target, headers)
+        extra = encode_headers(extra_headers) if extra_headers else b""
+        head = b"%b%bcontent-length: %d\r\n\r\n" % (start, extra, len(body))
         try:
-            return await self._exchange(target.origin, head, body, timed=timed)
+            return await self._exchange(target.origin, head, body, record_arrivals=record_arrivals)
         except StaleConnectionError:
-            if not repeatable:
+            if not idempotent:
                 raise
             self._drop_idle(target.origin)
-            return await self._exchange(target.origin, head, body, timed=timed)
+            return await self._exchange(target.origin, head, body, record_arrivals=record_arrivals)
 
-    async def _exchange(self, origin: Origin, head: bytes, body: bytes, *, timed: bool) -> HttpReply:
+    async def _exchange(self, origin: Origin, head: bytes, body: bytes, *, record_arrivals: bool) -> HttpReply:
         assert self._open, "the client is used inside its `async with`"
         slots = self._slots_for(origin)
-        if not slots.take_now():
-            await slots.wait()
+        if not slots.try_acquire():
+            await slots.acquire()
         try:
             connection = self._take_idle(origin) or await self._connect(origin)
-            reply = await connection.exchange(head, body, timed=timed)
+            reply = await connection.exchange(head, body, record_arrivals=record_arrivals)
         finally:
-            slots.give_back()
-        if connection.usable and self._open:
+            slots.release()
+        if connection.is_usable and self._open:
             connection.idle_since = time.monotonic()
             self._idle.setdefault(origin, []).append(connection)
             if self._reaper is None:
@@ -213,7 +217,7 @@ class HttpClient:
         if self._per_host is None:
             return self._slots
         if origin not in self._host_slots:
-            self._host_slots[origin] = Slots(self._per_host, within=self._slots)
+            self._host_slots[origin] = Slots(self._per_host, parent=self._slots)
         return self._host_slots[origin]
 
     def _take_idle(self, origin: Origin) -> Connection | None:
@@ -221,7 +225,7 @@ class HttpClient:
         limit = time.monotonic() - _KEEPALIVE_S
         while connections:
             connection = connections.pop()
-            if connection.usable and connection.idle_since > limit:
+            if connection.is_usable and connection.idle_since > limit:
                 return connection
             connection.close()
         return None
@@ -231,15 +235,15 @@ class HttpClient:
             connection.close()
 
     def _reap(self) -> None:
-        """Close what has been idle too long; look again while anything is left."""
+        """Close connections that have been idle too long; reschedule while any are left."""
         limit = time.monotonic() - _KEEPALIVE_S
         self._reaper = None
         for origin, connections in list(self._idle.items()):
-            kept = [connection for connection in connections if connection.usable and connection.idle_since > limit]
-            for connection in set(connections) - set(kept):
+            fresh = [connection for connection in connections if connection.is_usable and connection.idle_since > limit]
+            for connection in set(connections) - set(fresh):
                 connection.close()
-            if kept:
-                self._idle[origin] = kept
+            if fresh:
+                self._idle[origin] = fresh
             else:
                 del self._idle[origin]
         if self._idle:
@@ -279,15 +283,15 @@ class HttpClient:
         raise last or OSError("the host name has no address")
 
     async def _addresses(self, origin: Origin) -> list[str]:
-        """The addresses of a host, remembered for a minute: a thousand connections need not ask a thousand times."""
+        """The addresses of a host, cached for a minute so that a thousand connections resolve it once."""
         if _is_address(origin.host):
             return [origin.host]
-        known = self._resolved.get((origin.host, origin.port))
-        if known is not None and known[0] > time.monotonic():
-            return known[1]
-        found = await asyncio.get_running_loop().getaddrinfo(origin.host, origin.port, type=1)
-        addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
-        self._resolved[origin.host, origin.port] = (time.monotonic() + _RESOLVED_FOR_S, addresses)
+        cached = self._resolved.get((origin.host, origin.port))
+        if cached is not None and cached[0] > time.monotonic():
+            return cached[1]
+        infos = await asyncio.get_running_loop().getaddrinfo(origin.host, origin.port, type=1)
+        addresses = list(dict.fromkeys(str(info[4][0]) for info in infos))
+        self._resolved[origin.host, origin.port] = (time.monotonic() + _DNS_TTL_S, addresses)
         return addresses
 
     def _tls_context(self) -> ssl.SSLContext:
@@ -297,20 +301,20 @@ class HttpClient:
 
 
 def header_items(headers: Mapping[str, str]) -> Headers:
-    """Headers in the form `request` takes them."""
+    """Headers in the form that `request` takes."""
     return tuple(headers.items())
 
 
 def raise_fd_limit() -> None:
-    """Raise the soft limit of open files as far as the host allows."""
+    """Raise the soft limit on open files as far as the host allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _WANTED_FDS if hard == resource.RLIM_INFINITY else min(_WANTED_FDS, hard)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    target = _TARGET_FDS if hard == resource.RLIM_INFINITY else min(_TARGET_FDS, hard)
+    if soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
 
 
-def connection_budget() -> int:
-    """How many connections this process may hold open."""
+def max_open_connections() -> int:
+    """The number of connections this process may hold open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(16, soft - _FD_RESERVE)
 

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: writes a request, parses the answer with httptools. One exchange at a time."""
+"""One HTTP/1.1 connection: writes a request, parses the reply with httptools. One exchange at a time."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gymnast.errors import GymnastError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_GATHER_LIMIT: Final = 64 * 1024  # joining head and body is cheaper than a second write, up to a point
+_MAX_JOINED_BYTES: Final = 64 * 1024  # up to this size, joining head and body is cheaper than a second write
 
 
 class TransportError(GymnastError):
-    """No answer: refused, reset, truncated or not HTTP."""
+    """No reply: refused, reset, truncated or not HTTP."""
 
 
 class StaleConnectionError(TransportError):
-    """A kept-alive connection was closed by the server before it answered anything."""
+    """The server closed a kept-alive connection before it replied."""
 
 
 class HttpReply:
-    """Status, headers and body of an answer."""
+    """Status, headers and body of a reply."""
 
     __slots__ = ("_raw_headers", "arrivals", "body", "status")
 
@@ -34,27 +34,26 @@ class HttpReply:
         self.status = status
         self.body = body
         self.arrivals: list[tuple[float, int]] = []
-        """For a request that asked for it: when each part of the body came (seconds since sending), and its bytes."""
+        """With `record_arrivals`: when each part of the body arrived (seconds since sending), and its size in bytes."""
         self._raw_headers = raw_headers
 
     def headers(self) -> Iterator[tuple[str, str]]:
-        """Names in lower case, and values."""
+        """Lower-case names and values."""
         for name, value in self._raw_headers:
             yield name.decode("latin-1").lower(), value.decode("latin-1")
 
     def header(self, name: str) -> str | None:
-        """The value of a header given in lower case, or None."""
-        wanted = name.encode("latin-1")
-        return next((value.decode("latin-1") for found, value in self._raw_headers if found.lower() == wanted), None)
+        """The value of a header, by its lower-case name, or None."""
+        return next((value for key, value in self.headers() if key == name), None)
 
 
 class Connection(asyncio.Protocol):
-    """A connection of the pool. `idle_since` is the pool's to set and read."""
+    """A pooled connection. `idle_since` belongs to the pool."""
 
     __slots__ = (
         *("_arrivals", "_body", "_complete_at_eof", "_headers", "_loop", "_parser", "_sent", "_transport", "_used"),
         "_waiter",
-        *("idle_since", "keeps_alive"),
+        *("idle_since", "keep_alive"),
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -69,28 +68,28 @@ class Connection(asyncio.Protocol):
         self._complete_at_eof = False
         self._used = False
         self.idle_since = 0.0
-        self.keeps_alive = True
+        self.keep_alive = True
 
     @property
-    def usable(self) -> bool:
-        return self.keeps_alive and self._transport is not None and not self._transport.is_closing()
+    def is_usable(self) -> bool:
+        return self.keep_alive and self._transport is not None and not self._transport.is_closing()
 
     def close(self) -> None:
-        self.keeps_alive = False
+        self.keep_alive = False
         if self._transport is not None:
             self._transport.abort()
 
-    async def exchange(self, head: bytes, body: bytes, *, timed: bool = False) -> HttpReply:
-        """Send a request and wait for its answer. Abandoned halfway, the connection is closed, never reused."""
+    async def exchange(self, head: bytes, body: bytes, *, record_arrivals: bool = False) -> HttpReply:
+        """Send a request and wait for its reply. An exchange that is interrupted closes the connection."""
         transport = self._transport
         if transport is None or transport.is_closing():
             raise StaleConnectionError("the server closed the connection")
         self._headers, self._body, self._complete_at_eof = [], [], False
         self._arrivals = None
-        if timed:
+        if record_arrivals:
             self._arrivals, self._sent = [], time.perf_counter()
         waiter = self._waiter = self._loop.create_future()
-        if len(body) < _GATHER_LIMIT:
+        if len(body) < _MAX_JOINED_BYTES:
             transport.write(head + body)
         else:
             transport.writelines((head, body))
@@ -107,29 +106,29 @@ class Connection(asyncio.Protocol):
     # --- asyncio -----------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not subclass asyncio's
 
     def data_received(self, data: bytes) -> None:
         if self._waiter is None:
-            self.close()  # nobody asked: whatever this is, it must not be taken for the next answer
+            self.close()  # unsolicited data must not be taken for the next reply
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(TransportError(f"the answer is not HTTP: {str(error) or type(error).__name__}"))
+            self._fail(TransportError(f"the reply is not HTTP: {str(error) or type(error).__name__}"))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.keeps_alive = False
+        self.keep_alive = False
         self._transport = None
         if self._complete_at_eof:
             self.on_message_complete()
         elif self._headers or self._body:
-            self._fail(TransportError("the connection broke in the middle of the answer"))
+            self._fail(TransportError("the connection broke in the middle of the reply"))
         elif self._used:
-            self._fail(StaleConnectionError("the server closed the connection before it answered"))
+            self._fail(StaleConnectionError("the server closed the connection before it replied"))
         else:
-            said = f": {error}" if error else ""
-            self._fail(TransportError(f"the server closed the connection without an answer{said}"))
+            reason = f": {error}" if error else ""
+            self._fail(TransportError(f"the server closed the connection without a reply{reason}"))
 
     # --- httptools ---------------------------------------------------------------------------------------------------
 
@@ -148,31 +147,31 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         self._complete_at_eof = False
         status = self._parser.get_status_code()
-        if 100 <= status < 200:  # an interim answer; the real one follows
+        if 100 <= status < 200:  # interim; the final reply follows
             self._headers, self._body = [], []
             return
-        self.keeps_alive = self.keeps_alive and self._parser.should_keep_alive()
+        self.keep_alive = self.keep_alive and self._parser.should_keep_alive()
         waiter = self._waiter
         if waiter is None or waiter.done():
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         try:
-            reply = HttpReply(status, self._headers, decompressed(body, self._headers))
+            reply = HttpReply(status, self._headers, decompress(body, self._headers))
             if self._arrivals is not None:
                 reply.arrivals = self._arrivals
             waiter.set_result(reply)
         except zlib.error as error:
-            self._fail(TransportError(f"the answer cannot be decompressed: {error}"))
+            self._fail(TransportError(f"the reply cannot be decompressed: {error}"))
 
     def _fail(self, error: TransportError) -> None:
-        self.keeps_alive = False
+        self.keep_alive = False
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_exception(error)
 
 
-def decompressed(body: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The body without gzip or deflate, which some servers apply unasked."""
+def decompress(body: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Undo gzip or deflate, which some servers apply without being asked to."""
     for name, value in headers:
         if name.lower() == b"content-encoding" and value.lower() in {b"gzip", b"deflate"}:
             return zlib.decompress(body, wbits=zlib.MAX_WBITS | 32)

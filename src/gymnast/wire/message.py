@@ -1,4 +1,4 @@
-"""Requests and replies as the contract knows them, before and after any transport."""
+"""Requests and replies of the contract, independent of the transport."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gymnast.types.failure import FailureDetail
-    from gymnast.wire.trail import Trail
+    from gymnast.wire.progress import AttemptProgress
 
 
-NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def _nothing() -> Mapping[str, str]:
-    return NOTHING
+def _empty() -> Mapping[str, str]:
+    return EMPTY
 
 
 class PlainText(str):
-    """A reply body that is sent as text, not as a JSON string."""
+    """A reply body sent as plain text, not as a JSON string."""
 
     __slots__ = ()
     content_type: ClassVar[bytes] = b"text/plain; charset=utf-8"
@@ -39,39 +39,39 @@ class EventStream(PlainText):
 
 @dataclass(slots=True)
 class Request:
-    """A call to a server. `body` is decoded JSON; `raw` keeps the bytes a transport received."""
+    """A call to a server. `body` is decoded JSON."""
 
     method: str
     path: str
     body: Any = None
-    cookies: Mapping[str, str] = field(default_factory=_nothing)
-    headers: Mapping[str, str] = field(default_factory=_nothing)
+    cookies: Mapping[str, str] = field(default_factory=_empty)
+    headers: Mapping[str, str] = field(default_factory=_empty)
     rollout_id: str | None = None
-    trail: Trail | None = None
-    """Where the attempt says how far it is and what it used. Over HTTP each request has its own."""
+    progress: AttemptProgress | None = None
+    """The progress and usage of the attempt. Over HTTP each request has its own."""
     validated: bool = False
-    """The caller vouches for the body: it was validated where it entered. Never set over HTTP."""
+    """The body was validated where it entered the process. Never set over HTTP."""
     cookie_name: str = ""
-    """The session cookie of the server that handles the request; set by that server."""
-    issued_session: str | None = None
+    """The session cookie's name, set by the server that handles the request."""
+    new_session_id: str | None = None
 
     @property
     def session_id(self) -> str:
-        """The session this request belongs to: the one its cookie names, or a new one."""
-        found = self.cookies.get(self.cookie_name) or self.issued_session
-        if found is None:
-            found = self.issued_session = secrets.token_hex(16)
-        return found
+        """The session of this request: the one in its cookie, or a new one."""
+        session_id = self.cookies.get(self.cookie_name) or self.new_session_id
+        if session_id is None:
+            session_id = self.new_session_id = secrets.token_hex(16)
+        return session_id
 
 
 @dataclass(slots=True)
 class Reply:
-    """An answer. `failure` says in a structured way what an error body says in words."""
+    """A server's reply. `failure` is the structured form of an error body; `raw` the bytes a transport received."""
 
     status: int = 200
     body: Any = None
-    cookies: Mapping[str, str] = field(default_factory=_nothing)
-    headers: Mapping[str, str] = field(default_factory=_nothing)
+    cookies: Mapping[str, str] = field(default_factory=_empty)
+    headers: Mapping[str, str] = field(default_factory=_empty)
     failure: FailureDetail | None = None
     raw: bytes | None = None
 
@@ -80,16 +80,16 @@ class Reply:
         return 200 <= self.status < 300
 
     def text(self) -> str:
-        """The body as it goes over the wire: what a model is shown of a tool's answer."""
+        """The body as sent over the wire, and as a model sees a tool's output."""
         if isinstance(self.body, PlainText):
             return str(self.body)
         if self.raw is not None:
             return self.raw.decode("utf-8", errors="replace")
-        return encode(self.body).decode()
+        return encode_body(self.body).decode()
 
 
 def error_text(reply: Reply) -> str:
-    """What an error reply says, in words for a person."""
+    """The human-readable message of an error reply."""
     if reply.failure is not None:
         return reply.failure.message
     detail = reply.body.get("detail") if isinstance(reply.body, dict) else reply.body
@@ -98,8 +98,8 @@ def error_text(reply: Reply) -> str:
     return detail if isinstance(detail, str) else reply.text()
 
 
-def encode(body: Any) -> bytes:
-    """A body as bytes: JSON, or text as it is."""
+def encode_body(body: Any) -> bytes:
+    """Encode a body: JSON, except for plain text."""
     if isinstance(body, PlainText):
         return body.encode()
     return orjson.dumps(body, default=_jsonable, option=orjson.OPT_NON_STR_KEYS)
@@ -109,4 +109,4 @@ def _jsonable(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is not None:
         return dump(mode="json")
-    raise TypeError(f"{type(value).__name__} is not JSON")
+    raise TypeError(f"{type(value).__name__} cannot be encoded as JSON")

@@ -1,7 +1,7 @@
-"""A server as a route table: `handle(request) -> reply`, the same whichever transport carries the call.
+"""A server as a route table: `handle(request) -> reply`, identical over every transport.
 
-Owns what the contract says of every server: liveness, the rollout prefix, session cookies, error bodies. Knows no
-sockets; `wire.asgi` puts a server on HTTP and `wire.transports` calls it in memory.
+Owns what the contract requires of every server: liveness, the rollout prefix, session cookies, error bodies. Uses no
+sockets: `wire.asgi` serves it over HTTP and `wire.transports` calls it in memory.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gymnast.errors import CallError
-from gymnast.types.failure import FailureDetail, Stage, bounded
+from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
 from gymnast.wire.message import Reply, Request
-from gymnast.wire.trail import Signals
+from gymnast.wire.progress import Signals
 from gymnast.wire.validate import InvalidBody
 
 if TYPE_CHECKING:
@@ -49,56 +49,56 @@ class HttpError(ReplyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a server may use of the process it lives in."""
+class ServerContext:
+    """What a server may use of its process."""
 
     calls: Calls
     http: HttpClient
     boundary: BoundaryLog | None = None
     signals: Signals = field(default_factory=Signals)
     log_dir: Path | None = None
-    """Where instances log; None where nobody said."""
+    """Where instances write their logs, if configured."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """The whole configuration with addresses, for guests: our own servers are given their settings and no more."""
+    """The whole configuration with addresses, for hosted servers; native servers get only their settings."""
     shared: dict[str, Any] = field(default_factory=dict)
-    """What guests of one cell make once for all of them."""
+    """Objects shared by all hosted servers of a cell."""
 
 
 class Server(ABC):
-    """Base of every native server. Subclasses add routes; `start` and `stop` own their resources."""
+    """Base of all native servers. Subclasses add routes and manage their resources in `start` and `stop`."""
 
     kind: ClassVar[ServerKind]
-    failure_kind: ClassVar[str] = "unknown"
+    failure_kind: ClassVar[FailureKind] = FailureKind.UNKNOWN
     failure_stage: ClassVar[Stage] = Stage.AGENT
-    """What an exception that escapes a handler is called."""
+    """The kind and stage recorded for an exception that escapes a handler."""
     has_sessions: ClassVar[bool] = True
-    """Whether replies carry the session cookie."""
+    """Whether replies set the session cookie."""
 
-    def __init__(self, name: str, surroundings: Surroundings) -> None:
+    def __init__(self, name: str, context: ServerContext) -> None:
         self.name = name
-        self.surroundings = surroundings
-        self.calls = surroundings.calls
+        self.context = context
+        self.calls = context.calls
         self.cookie_name = f"{type(self).__name__}___{name}"
         self.log = logging.getLogger(f"gymnast.instance.{name}")
         self._routes: dict[tuple[str, str], Handler] = {("GET", "/"): self._liveness}
 
     def route(self, method: str, path: str, handler: Handler) -> None:
-        """Answer `method path` with `handler`. A handler returns JSON data or a Reply."""
+        """Route `method path` to `handler`, which returns JSON data or a Reply."""
         self._routes[method, path] = handler
 
     @property
     def routes(self) -> list[tuple[str, str]]:
-        """Every (method, path) this server answers."""
+        """Every (method, path) this server handles."""
         return list(self._routes)
 
     async def start(self) -> None:
-        """Acquire what the server needs. Called once, before the first request."""
+        """Acquire resources. Called once, before the first request."""
 
     async def stop(self) -> None:
-        """Release it. Called once, after the last request."""
+        """Release resources. Called once, after the last request."""
 
     async def handle(self, request: Request) -> Reply:
-        """Answer a request. Exceptions become the contract's error bodies; only cancellation escapes."""
+        """Handle a request. Exceptions become the contract's error bodies; only cancellation escapes."""
         if request.path.startswith("/ng-rollout/"):
             strip_prefix(request)
         request.cookie_name = self.cookie_name
@@ -107,23 +107,23 @@ class Server(ABC):
             result = await handler(request) if handler is not None else self._no_route(request)
         except (InvalidBody, ReplyError) as error:
             result = self.error_reply(request, error)
-        except Exception as error:  # noqa: BLE001 - the boundary: whatever a server raises becomes its 500
+        except Exception as error:  # noqa: BLE001 - the boundary: any exception of a server becomes its 500
             return self.error_reply(request, error)
         reply = result if isinstance(result, Reply) else Reply(200, result)
-        if request.issued_session is not None and self.has_sessions:
-            reply.cookies = {**reply.cookies, self.cookie_name: request.issued_session}
+        if request.new_session_id is not None and self.has_sessions:
+            reply.cookies = {**reply.cookies, self.cookie_name: request.new_session_id}
         return reply
 
     def error_reply(self, request: Request, error: Exception) -> Reply:
-        """What the contract answers when a handler raised this."""
+        """The contract's reply to an exception of a handler."""
         if isinstance(error, InvalidBody):
             return Reply(422, {"detail": error.detail})
         if isinstance(error, ReplyError):
             return error.reply
-        return self._inner_failure(error) if isinstance(error, CallError) else self._own_failure(request, error)
+        return self._inner_error(error) if isinstance(error, CallError) else self._handler_error(request, error)
 
     def failure_for(self, request: Request, error: Exception) -> FailureDetail:
-        """How an unexpected exception of a handler is recorded."""
+        """The failure recorded for an unexpected exception of a handler."""
         return FailureDetail(
             self.failure_kind,
             self.failure_stage,
@@ -141,18 +141,18 @@ class Server(ABC):
             return Reply(405, {"detail": "Method Not Allowed"})
         return Reply(404, {"detail": "Not Found"})
 
-    def _inner_failure(self, error: CallError) -> Reply:
+    def _inner_error(self, error: CallError) -> Reply:
         detail = error.detail
         inner = (detail.body or detail.message).encode()
         return Reply(500, f"Hit an exception in {self.cookie_name} calling an inner server: {inner!r}", failure=detail)
 
-    def _own_failure(self, request: Request, error: Exception) -> Reply:
+    def _handler_error(self, request: Request, error: Exception) -> Reply:
         self.log.error("%s %s raised", request.method, request.path, exc_info=error)
         return Reply(500, repr(error), failure=self.failure_for(request, error))
 
 
 def strip_prefix(request: Request) -> None:
-    """Take the rollout's id off the path and onto the request."""
+    """Move the rollout id from the path's prefix to the request."""
     match = _PREFIX.match(request.path)
     if match is not None:
         request.rollout_id = match[1]

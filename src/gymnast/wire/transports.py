@@ -11,9 +11,9 @@ import orjson
 from gymnast.wire.asgi import ROLLOUT_HEADER
 from gymnast.wire.cookies import cookie_header, parse_set_cookies
 from gymnast.wire.failure_header import decode_failure
-from gymnast.wire.http_client import header_items, target_of
+from gymnast.wire.http_client import header_items, parse_target
 from gymnast.wire.http_connection import TransportError
-from gymnast.wire.message import PlainText, Reply, Request, encode
+from gymnast.wire.message import PlainText, Reply, Request, encode_body
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, MutableMapping
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gymnast.wire.server import Server
 
 
-class InProcess:
-    """A native server in this process: a function call, no bytes."""
+class InProcessTransport:
+    """Calls a native server in this process: a function call, no encoding."""
 
     address = "in-process"
 
@@ -32,13 +32,13 @@ class InProcess:
         self._server = server
 
     def send(self, request: Request) -> Awaitable[Reply]:
-        if "?" in request.path:  # native servers read no query, over a port neither
+        if "?" in request.path:  # native servers ignore the query, as they do over HTTP
             request.path = request.path.partition("?")[0]
         return self._server.handle(request)
 
 
-class InMemoryAsgi:
-    """An ASGI application in this process: requests as bytes, no sockets."""
+class AsgiTransport:
+    """Calls an ASGI application in this process: encoded requests, no sockets."""
 
     address = "in-process (ASGI)"
 
@@ -46,49 +46,49 @@ class InMemoryAsgi:
         self._app = app
 
     async def send(self, request: Request) -> Reply:
-        sent = encode(request.body) if request.body is not None else b""
+        data = encode_body(request.body) if request.body is not None else b""
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in _headers(request).items()]
-        length = (b"content-length", str(len(sent)).encode())
+        length = (b"content-length", str(len(data)).encode())
         scope = _http_scope(request, [(b"host", b"gymnast"), (b"content-type", b"application/json"), length, *headers])
-        incoming: list[MutableMapping[str, Any]] = [{"type": "http.request", "body": sent, "more_body": False}]
-        answer = _Answer()
+        incoming: list[MutableMapping[str, Any]] = [{"type": "http.request", "body": data, "more_body": False}]
+        reply = _AsgiReply()
 
         async def receive() -> MutableMapping[str, Any]:
             if incoming:
                 return incoming.pop()
-            await answer.complete.wait()
+            await reply.complete.wait()
             return {"type": "http.disconnect"}
 
         try:
-            await self._app(scope, receive, answer.take)
+            await self._app(scope, receive, reply.receive)
         except Exception as error:
-            # Past its own middleware: over a socket the web server answers this with a 500.
+            # It escaped the application's middleware: a web server replies 500 here.
             logging.getLogger(__name__).exception("%s %s raised", request.method, request.path)
             return Reply(500, f"{type(error).__name__}: {error}")
-        if answer.status is None:
-            raise TransportError("the application ended without an answer")
-        return decoded(answer.status, answer.headers, b"".join(answer.chunks))
+        if reply.status is None:
+            raise TransportError("the application ended without a reply")
+        return decode_reply(reply.status, reply.headers, b"".join(reply.chunks))
 
 
-class Http:
-    """An instance at a URL."""
+class HttpTransport:
+    """Calls an instance at a URL."""
 
     def __init__(self, base_url: str, client: HttpClient, *, token: str | None = None) -> None:
         self.address = base_url.rstrip("/")
         self._client = client
         authorization = (("authorization", f"Bearer {token}"),) if token else ()
-        self._fixed = (("content-type", "application/json"), *authorization)
+        self._headers = (("content-type", "application/json"), *authorization)
 
     async def send(self, request: Request) -> Reply:
-        data = encode(request.body) if request.body is not None else None
-        varying = header_items(_headers(request))
-        target = target_of(self.address + request.path)
-        answer = await self._client.request(request.method, target, self._fixed, data, varying=varying)
-        return decoded(answer.status, answer.headers(), answer.body)
+        data = encode_body(request.body) if request.body is not None else None
+        extra_headers = header_items(_headers(request))
+        target = parse_target(self.address + request.path)
+        reply = await self._client.request(request.method, target, self._headers, data, extra_headers=extra_headers)
+        return decode_reply(reply.status, reply.headers(), reply.body)
 
 
 class AsgiLifespan:
-    """Runs the startup and shutdown of an ASGI application that is hosted without a web server."""
+    """Runs the startup and shutdown of an ASGI application hosted without a web server."""
 
     def __init__(self, app: AsgiApp) -> None:
         self._app = app
@@ -97,7 +97,7 @@ class AsgiLifespan:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Run the application's startup; an application without lifespan is fine."""
+        """Run the application's startup. Applications without lifespan support are fine."""
         self._task = asyncio.create_task(self._run())
         await self._to_app.put({"type": "lifespan.startup"})
         message = await self._next()
@@ -105,7 +105,7 @@ class AsgiLifespan:
             raise TransportError(f"the application failed to start: {message.get('message', '')}")
 
     async def stop(self) -> None:
-        """Run its shutdown."""
+        """Run the application's shutdown."""
         if self._task is None or self._task.done():
             return
         await self._to_app.put({"type": "lifespan.shutdown"})
@@ -118,7 +118,7 @@ class AsgiLifespan:
         await self._app(scope, self._to_app.get, self._from_app.put)
 
     async def _next(self) -> MutableMapping[str, Any] | None:
-        """The application's next message, or None when it ended instead."""
+        """The application's next message, or None if the application ended."""
         assert self._task is not None
         getter = asyncio.ensure_future(self._from_app.get())
         done, _ = await asyncio.wait({getter, self._task}, return_when=asyncio.FIRST_COMPLETED)
@@ -128,22 +128,22 @@ class AsgiLifespan:
         return None
 
 
-def decoded(status: int, headers: Iterable[tuple[str, str]], raw: bytes) -> Reply:
-    """Bytes and headers as a reply. A body that is not JSON is kept as text."""
+def decode_reply(status: int, headers: Iterable[tuple[str, str]], raw: bytes) -> Reply:
+    """Decode a reply. A body that is not JSON becomes text."""
     pairs = list(headers)
     cookies = parse_set_cookies(value for name, value in pairs if name == "set-cookie")
-    named = dict(pairs)
+    fields = dict(pairs)
     body: Any = None
     if raw:
         try:
-            body = PlainText(raw.decode()) if named.get("content-type", "").startswith("text/") else orjson.loads(raw)
+            body = PlainText(raw.decode()) if fields.get("content-type", "").startswith("text/") else orjson.loads(raw)
         except ValueError:
             body = PlainText(raw.decode("utf-8", errors="replace"))
-    return Reply(status, body, cookies, named, decode_failure(named), raw)
+    return Reply(status, body, cookies, fields, decode_failure(fields), raw)
 
 
-class _Answer:
-    """Collects what an ASGI application sends."""
+class _AsgiReply:
+    """Collects the messages an ASGI application sends."""
 
     def __init__(self) -> None:
         self.status: int | None = None
@@ -151,7 +151,7 @@ class _Answer:
         self.chunks: list[bytes] = []
         self.complete = asyncio.Event()
 
-    async def take(self, message: MutableMapping[str, Any]) -> None:
+    async def receive(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = [

@@ -1,8 +1,8 @@
-"""The module of this name in `gymnast.compat`, under a second name: a patch of one is a patch of both."""
+"""An alias of the module in `gymnast.compat.nemo_gym`: patching one patches both."""
 
 import sys
 
 from gymnast.compat.nemo_gym import profiling
-from gymnast.compat.nemo_gym.profiling import *  # noqa: F403 - for whoever reads types
+from gymnast.compat.nemo_gym.profiling import *  # noqa: F403 - for type checkers
 
 sys.modules[__name__] = profiling

@@ -1,8 +1,8 @@
-"""The module of this name in `gymnast.compat`, under a second name: a patch of one is a patch of both."""
+"""An alias of the module in `gymnast.compat.nemo_gym`: patching one patches both."""
 
 import sys
 
 from gymnast.compat.nemo_gym import rollout_correlation
-from gymnast.compat.nemo_gym.rollout_correlation import *  # noqa: F403 - for whoever reads types
+from gymnast.compat.nemo_gym.rollout_correlation import *  # noqa: F403 - for type checkers
 
 sys.modules[__name__] = rollout_correlation

@@ -1,7 +1,7 @@
-"""The part of the Python package `nemo_gym` that environments, agents, models and trainers import, on our own parts.
+"""The part of the package `nemo_gym` that environments, agents, models and trainers import, built on Gymnast.
 
-A distribution of its own gives it the name (`distributions/nemo-gym-surface`); here it can be typed and tested. Folders
-are those of whoever asks: `PARENT_DIR` is the checkout in which the importing file lives, or the current folder.
+A separate distribution provides the name (`distributions/nemo-gym-surface`); here it can be typed and tested. Folders
+depend on the caller: `PARENT_DIR` is the checkout of the importing file, or the current folder.
 """
 
 import sys
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from gymnast import __version__
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config import read_environ
-from gymnast.config.instances import KINDS
-from gymnast.config.roots import HUB
+from gymnast.config.instances import SERVER_KINDS
+from gymnast.config.roots import BUILTIN
 
 if TYPE_CHECKING:
     PARENT_DIR: Path
@@ -25,28 +25,30 @@ if TYPE_CHECKING:
 
 __all__ = ["CACHE_DIR", "PARENT_DIR", "RESULTS_DIR", "ROOT_DIR", "WORKING_DIR", "__version__"]
 _missing = missing_from("nemo_gym", __file__)
-_LAYOUT = frozenset({*KINDS, "environments", "benchmarks"})
+_LAYOUT = frozenset({*SERVER_KINDS, "environments", "benchmarks"})
 
 
 def checkout_of(file: str | None) -> Path | None:
-    """The checkout that a file belongs to: what holds its folder `resources_servers`, `responses_api_agents`, …"""
+    """The checkout that a file belongs to: the parent of its folder `resources_servers`, `responses_api_agents`, …"""
     path = Path(file).resolve() if file else None
     return next((folder.parent for folder in path.parents if folder.name in _LAYOUT), None) if path else None
 
 
 def make_checkout_importable() -> None:
-    """Let `import resources_servers.…` work for code of a checkout: the importing file's, the current folder's, and
-    the extra roots'. Called by the package that carries the name, never by ours."""
+    """Make `import resources_servers.…` work for checkouts: of the importing file, the current folder, the extra roots.
+
+    Called by the distribution that provides the name `nemo_gym`, never by Gymnast itself.
+    """
     files = [frame.f_globals.get("__file__") for frame in _frames()]
-    cwd = [folder for folder in (Path.cwd(), *Path.cwd().parents) if any((folder / kind).is_dir() for kind in KINDS)]
-    found = [*(checkout_of(file) for file in files), *cwd[:1], *read_environ().extra_roots]
-    for root in found:
-        if root is not None and root != HUB and str(root) not in sys.path:
+    parents = (Path.cwd(), *Path.cwd().parents)
+    cwd = next((folder for folder in parents if any((folder / kind).is_dir() for kind in SERVER_KINDS)), None)
+    for root in (*(checkout_of(file) for file in files), cwd, *read_environ().extra_roots):
+        if root is not None and root != BUILTIN and str(root) not in sys.path:
             sys.path.append(str(root))
 
 
 def _frames() -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to learn who imports
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the only way to find the importing file
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -55,7 +57,7 @@ def _frames() -> Iterator[FrameType]:
 def __getattr__(name: str) -> Any:
     match name:
         case "PARENT_DIR":
-            # Who asks decides: a process may host servers of several checkouts.
+            # Depends on the caller: a process may host servers of several checkouts.
             return checkout_of(sys._getframe(1).f_globals.get("__file__")) or Path.cwd()  # noqa: SLF001 - see above
         case "ROOT_DIR":
             return Path(__file__).parent

@@ -1,4 +1,4 @@
-"""`nemo_gym.base_resources_server`: what environments are built on."""
+"""`nemo_gym.base_resources_server`: the base classes of environments."""
 
 from abc import ABC, abstractmethod
 from enum import StrEnum
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from gymnast.compat.nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
 from gymnast.compat.nemo_gym.judge import judge_failsafe
-from gymnast.compat.nemo_gym.mcp_auto_exposure import NEMO_GYM_MCP_METADATA_KEY, MCPTool, offering, scoring_plain_names
+from gymnast.compat.nemo_gym.mcp_auto_exposure import NEMO_GYM_MCP_METADATA_KEY, MCPTool, add_mcp_offer, strip_mcp_names
 from gymnast.compat.nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from gymnast.compat.nemo_gym.reward_profile import AggregateMetricsMixin
 from gymnast.compat.nemo_gym.rollout_correlation import RolloutContextMiddleware
@@ -57,7 +57,7 @@ class BaseRunRequest(BaseModel):
 
 
 class BaseVerifyRequest(BaseRunRequest):
-    """A row and the response to it."""
+    """A dataset row and the response to it."""
 
     response: NeMoGymResponse
 
@@ -75,11 +75,11 @@ class BaseMultiRewardVerifyResponse(BaseVerifyResponse):
 
 
 class BaseSeedSessionRequest(BaseModel):
-    """What a session begins with."""
+    """The request that starts a session."""
 
 
 class BaseSeedSessionResponse(BaseModel):
-    """What a new session says."""
+    """The reply of a new session."""
 
 
 class BaseResourcesServer(BaseServer):
@@ -90,7 +90,7 @@ class BaseResourcesServer(BaseServer):
 
 
 class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleServer, ABC):
-    """An environment: tools are routes, `verify` scores."""
+    """An environment: its tools are routes, and `verify` scores a response."""
 
     config: BaseResourcesServerConfig
 
@@ -103,7 +103,7 @@ class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleSe
         seed: Any = self.seed_session
         verify: Any = judge_failsafe(self.verify)
         if self.config.expose_tools_over_mcp:
-            seed, verify = offering(self, seed), scoring_plain_names(self, verify)
+            seed, verify = add_mcp_offer(self, seed), strip_mcp_names(self, verify)
         app.post("/seed_session")(seed)
         app.post("/verify")(verify)
         app.post("/aggregate_metrics")(self.aggregate_metrics)
@@ -111,12 +111,12 @@ class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleSe
         return app
 
     def normalize_tool_name(self, name: str) -> str:
-        """The tool that a model means by `mcp__SERVER__TOOL`."""
+        """The tool behind the name `mcp__SERVER__TOOL`."""
         parts = name.split("__", 2)
         return parts[2] if len(parts) == 3 and parts[0] == "mcp" else name
 
     def mcp_tools(self, harvested: list[MCPTool], catchall: Any | None) -> list[MCPTool] | None:
-        """The tools to offer over MCP, if not simply those of the routes."""
+        """The tools to offer over MCP; None offers those of the routes."""
         return None
 
     def mcp_allowed_tools_for_session(self, seed_body: dict[str, Any]) -> list[str] | None:
@@ -124,7 +124,7 @@ class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleSe
         return None
 
     async def seed_session(self, body: BaseSeedSessionRequest) -> BaseSeedSessionResponse:
-        """Begin a session."""
+        """Start a session."""
         return BaseSeedSessionResponse()
 
     @abstractmethod
@@ -132,8 +132,8 @@ class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleSe
         """Score a response."""
 
     async def aggregate_metrics(self, body: AggregateMetricsRequest) -> AggregateMetrics:
-        """Sum verify rows up."""
-        return self.aggregated(body)
+        """Aggregate verify rows."""
+        return self.compute_aggregate(body)
 
     async def get_reverify_mode(self) -> ReverifyMode:
         """Whether stored rollouts can be scored again."""

@@ -1,4 +1,4 @@
-"""`nemo_gym.base_responses_api_agent`: what agents are built on."""
+"""`nemo_gym.base_responses_api_agent`: the base classes of agents."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -7,7 +7,7 @@ from fastapi import Body, FastAPI, Request
 
 from gymnast.compat.nemo_gym.base_resources_server import BaseRunRequest, BaseVerifyResponse
 from gymnast.compat.nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
-from gymnast.compat.nemo_gym.current import VISIT
+from gymnast.compat.nemo_gym.context import CURRENT_REQUEST
 from gymnast.compat.nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from gymnast.compat.nemo_gym.reward_profile import AggregateMetricsMixin
 from gymnast.compat.nemo_gym.rollout_correlation import RolloutContextMiddleware
@@ -52,7 +52,7 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
     config: BaseResponsesAPIAgentConfig
 
     def setup_webserver(self) -> FastAPI:
-        """The application. Paths with a rollout's prefix reach the same routes."""
+        """The application. Paths with a rollout prefix reach the same routes."""
         app = FastAPI()
         self.setup_session_middleware(app)
         app.add_middleware(RolloutContextMiddleware)
@@ -63,7 +63,7 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         return app
 
     def _capture_correlation_enabled(self) -> bool:
-        """Whether model calls are told apart by rollout."""
+        """Whether model calls are correlated with rollouts."""
         return self._model_call_capture_enabled() or self._token_id_capture_enabled()
 
     def _model_call_capture_enabled(self) -> bool:
@@ -74,7 +74,7 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         return bool(block.get("enabled")) and (self.config.token_id_capture or bool(block.get("all_agents")))
 
     def _global(self, key: str) -> Any:
-        """A key of the configuration; a stand-in client of a test has none."""
+        """A key of the configuration; None for a mocked client, which has none."""
         config: Any = getattr(self.server_client, "global_config_dict", None)
         return config.get(key) if hasattr(config, "keys") else None
 
@@ -84,20 +84,20 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         return correlation_id(row)
 
     def url_path_for_run(self, url_path: str, body: Any) -> str:
-        """A path of a model server, with the prefix of the row's rollout where calls are told apart."""
+        """A path of a model server, with the prefix of the row's rollout if calls are correlated."""
         return self._prefix(self.rollout_id_from_run(body)) + url_path
 
     def base_url_for_run(self, base_url: str, body: Any) -> str:
-        """The same for a base URL."""
+        """`url_path_for_run` for a base URL."""
         if not self._capture_correlation_enabled():
             return base_url
         capture = self._token_id_capture_enabled()
         return apply_rollout_prefix(base_url, self.rollout_id_from_run(body), token_capture=capture)
 
     def url_path_for_request(self, url_path: str, request: Request | None) -> str:
-        """The same, of the rollout that a request to this agent belongs to."""
+        """`url_path_for_run` for the rollout that a request to this agent belongs to."""
         state = getattr(request, "state", None)
-        return self._prefix(getattr(state, "rollout_id", None) or VISIT.get().rollout_id) + url_path
+        return self._prefix(getattr(state, "rollout_id", None) or CURRENT_REQUEST.get().rollout_id) + url_path
 
     def _prefix(self, rollout_id: str | None) -> str:
         if not self._capture_correlation_enabled():
@@ -105,7 +105,7 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         return rollout_path_prefix(rollout_id, token_capture=self._token_id_capture_enabled())
 
     def resolve_model_base_url(self, model_server_name: str, rollout_id: str | None = None) -> str:
-        """Where a harness reaches a model server, with `/v1`."""
+        """The base URL at which a harness reaches a model server, including `/v1`."""
         client = self.server_client
         block = get_first_server_config_dict(client.global_config_dict, model_server_name)
         base = f"{client._build_server_base_url(block)}/v1"  # noqa: SLF001 - part of the surface
@@ -122,10 +122,10 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         """Turn a row into a verify row."""
 
     async def aggregate_metrics(self, body: AggregateMetricsRequest = Body()) -> AggregateMetrics:  # noqa: B008 - FastAPI's way
-        """Sum verify rows up."""
+        """Aggregate verify rows."""
         if self.config.skip_verification:
             return AggregateMetrics()
-        return self.aggregated(body)
+        return self.compute_aggregate(body)
 
 
 __getattr__ = missing_from("nemo_gym.base_responses_api_agent")

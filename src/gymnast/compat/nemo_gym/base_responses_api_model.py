@@ -1,5 +1,7 @@
-"""`nemo_gym.base_responses_api_model`: what model servers are built on. Streams and the Messages dialect come by
-themselves, from whole replies, as those of `gymnast.kit.Model`."""
+"""`nemo_gym.base_responses_api_model`: the base classes of model servers.
+
+Streams and the Messages dialect are derived from complete replies, as in `gymnast.kit.Model`.
+"""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -31,14 +33,14 @@ from gymnast.compat.nemo_gym.rollout_correlation import RolloutContextMiddleware
 from gymnast.compat.nemo_gym.server_utils import BaseServer, SimpleServer
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config.instances import ServerKind
-from gymnast.kit.model import new_id, now
-from gymnast.types.responses import response_object
-from gymnast.wire.dialects.chat_request import NotConvertible
-from gymnast.wire.dialects.chat_stream import chat_stream
-from gymnast.wire.dialects.messages_reply import error_body, message_of_response, message_stream
-from gymnast.wire.dialects.messages_request import messages_request
-from gymnast.wire.dialects.responses_stream import failed_stream, response_stream
-from gymnast.wire.dialects.streamed_request import streamed_request
+from gymnast.endpoints.model_server import new_id, unix_time
+from gymnast.types.responses import make_response
+from gymnast.wire.dialects.chat_requests import NotConvertible
+from gymnast.wire.dialects.chat_streams import make_chat_stream
+from gymnast.wire.dialects.messages_replies import make_error_body, make_message_stream, response_to_message
+from gymnast.wire.dialects.messages_requests import messages_to_params
+from gymnast.wire.dialects.responses_streams import make_failed_stream, make_response_stream
+from gymnast.wire.dialects.streamed_requests import parse_streamed_request
 from gymnast.wire.message import EventStream
 
 __all__ = [
@@ -67,12 +69,12 @@ class BaseResponsesAPIModel(BaseServer):
 
 
 class SimpleResponsesAPIModel(BaseResponsesAPIModel, SimpleServer, ABC):
-    """A model server: `responses` and `chat_completions` answer, the rest is dialects."""
+    """A model server: subclasses implement `responses` and `chat_completions`; other dialects are derived."""
 
     config: BaseResponsesAPIModelConfig
 
     def setup_webserver(self) -> FastAPI:
-        """The application, with three dialects."""
+        """The application, with routes for three dialects."""
         app = FastAPI()
         self.setup_session_middleware(app)
         folder = capture_dir(self.server_client)
@@ -99,75 +101,77 @@ class SimpleResponsesAPIModel(BaseResponsesAPIModel, SimpleServer, ABC):
         """Answer a request."""
 
     async def responses_dispatch(self, request: Request, body: dict[str, Any] = Body()) -> Any:  # noqa: B008 - FastAPI's way
-        """`/v1/responses`, streamed where the client asks for that."""
+        """`/v1/responses`, streamed on request."""
         if not body.get("stream"):
-            params = _validated(NeMoGymResponseCreateParamsNonStreaming, body)
-            return JSONResponse(_dumped(await self._invoke_responses(request, params)))
-        asked = streamed_request(body, hosted_tools=True)
-        params = _validated(NeMoGymResponseCreateParamsNonStreaming, asked.params)
+            params = _validate(NeMoGymResponseCreateParamsNonStreaming, body)
+            return JSONResponse(_dump(await self._invoke_responses(request, params)))
+        streamed = parse_streamed_request(body, hosted_tools=True)
+        params = _validate(NeMoGymResponseCreateParamsNonStreaming, streamed.params)
         try:
-            response = _dumped(await self._invoke_responses(request, params))
+            response = _dump(await self._invoke_responses(request, params))
         except HTTPException:
             raise
-        except Exception as error:  # noqa: BLE001 - the boundary: a client of a stream is told of failures inside it
-            begun = response_object(
-                asked.params,  # type: ignore[arg-type] # validated above
+        except Exception as error:  # noqa: BLE001 - the boundary: a stream reports failures inside itself
+            partial = make_response(
+                streamed.params,  # type: ignore[arg-type] # validated above
                 [],
                 response_id=new_id("resp_"),
-                created_at=now(),
+                created_at=unix_time(),
                 model=params.model or self.config.name,
                 usage=None,
             )
-            return _events(failed_stream(dict(begun), repr(error)))
-        return _events(response_stream(response, asked.namespaces))
+            return _events(make_failed_stream(dict(partial), repr(error)))
+        return _events(make_response_stream(response, streamed.namespaces))
 
     async def chat_completions_dispatch(self, request: Request, body: dict[str, Any] = Body()) -> Any:  # noqa: B008 - FastAPI's way
-        """`/v1/chat/completions`, streamed where the client asks for that."""
+        """`/v1/chat/completions`, streamed on request."""
         stream = body.get("stream") is True
-        asked = {name: value for name, value in body.items() if not (stream and name in {"stream", "stream_options"})}
-        params = _validated(NeMoGymChatCompletionCreateParamsNonStreaming, asked)
-        completion = _dumped(await self._invoke_chat_completions(request, params))
+        request_body = {
+            name: value for name, value in body.items() if not (stream and name in {"stream", "stream_options"})
+        }
+        params = _validate(NeMoGymChatCompletionCreateParamsNonStreaming, request_body)
+        completion = _dump(await self._invoke_chat_completions(request, params))
         if not stream:
             return JSONResponse(completion)
         with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
-        return _events(chat_stream(completion, include_usage=with_usage))
+        return _events(make_chat_stream(completion, include_usage=with_usage))
 
     async def messages(self, request: Request, body: dict[str, Any] = Body()) -> Any:  # noqa: B008 - FastAPI's way
         """`/v1/messages`: Anthropic's dialect over `responses`."""
         try:
-            asked = messages_request(body)
+            converted = messages_to_params(body)
         except (NotConvertible, KeyError, TypeError, AttributeError) as error:
-            return JSONResponse(error_body(400, f"Messages: {error}"), status_code=400)
-        params = _validated(NeMoGymResponseCreateParamsNonStreaming, asked.params)
-        response = _dumped(await self._invoke_responses(request, params))
-        message = message_of_response(response, message_id=new_id("msg_"))
-        return _events(message_stream(message)) if body.get("stream") else JSONResponse(message)
+            return JSONResponse(make_error_body(400, f"Messages: {error}"), status_code=400)
+        params = _validate(NeMoGymResponseCreateParamsNonStreaming, converted.params)
+        response = _dump(await self._invoke_responses(request, params))
+        message = response_to_message(response, message_id=new_id("msg_"))
+        return _events(make_message_stream(message)) if body.get("stream") else JSONResponse(message)
 
     async def _invoke_chat_completions(
         self, request: Request, params: NeMoGymChatCompletionCreateParamsNonStreaming
     ) -> NeMoGymChatCompletion:
-        answer: NeMoGymChatCompletion = await self.chat_completions(
+        completion: NeMoGymChatCompletion = await self.chat_completions(
             **_arguments(self.chat_completions, request, params)
         )
-        return answer
+        return completion
 
     async def _invoke_responses(
         self, request: Request, params: NeMoGymResponseCreateParamsNonStreaming
     ) -> NeMoGymResponse:
-        answer: NeMoGymResponse = await self.responses(**_arguments(self.responses, request, params))
-        return answer
+        response: NeMoGymResponse = await self.responses(**_arguments(self.responses, request, params))
+        return response
 
 
 def _arguments(handler: Any, request: Request, params: BaseModel) -> dict[str, Any]:
-    """Handlers may take the request beside the body, under any name."""
-    found: dict[str, Any] = {}
+    """The arguments of a handler, which may take the request as well as the body, under any name."""
+    arguments: dict[str, Any] = {}
     for name, parameter in inspect.signature(handler).parameters.items():
         is_request = name == "request" or parameter.annotation in (Request, "Request")
-        found[name] = request if is_request else params
-    return found
+        arguments[name] = request if is_request else params
+    return arguments
 
 
-def _validated(model: Any, body: dict[str, Any]) -> Any:
+def _validate(model: Any, body: dict[str, Any]) -> Any:
     try:
         return model.model_validate(body)
     except ValidationError as error:
@@ -175,11 +179,11 @@ def _validated(model: Any, body: dict[str, Any]) -> Any:
         raise RequestValidationError([{**entry, "loc": ("body", *entry["loc"])} for entry in entries]) from error
 
 
-def _dumped(answer: Any) -> dict[str, Any]:
-    found: dict[str, Any] = (
-        jsonable_encoder(answer) if not isinstance(answer, BaseModel) else answer.model_dump(mode="json")
+def _dump(reply: Any) -> dict[str, Any]:
+    body: dict[str, Any] = (
+        jsonable_encoder(reply) if not isinstance(reply, BaseModel) else reply.model_dump(mode="json")
     )
-    return found
+    return body
 
 
 def _events(stream: EventStream) -> Response:

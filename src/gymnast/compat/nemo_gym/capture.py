@@ -1,6 +1,6 @@
-"""Model calls on record: one file for each rollout with every exchange, and what can be read out of it.
+"""Captured model calls: one file per rollout with every exchange, and the records read from it.
 
-Exported by `nemo_gym.base_responses_api_model`. The form of the lines is the contract's; a torn last line is left out.
+Exported by `nemo_gym.base_responses_api_model`. The contract defines the lines; a truncated last line is skipped.
 """
 
 import fcntl
@@ -17,17 +17,19 @@ from pydantic import BaseModel, Field
 
 from gymnast.compat.nemo_gym.config_types import ModelServerRef
 from gymnast.compat.nemo_gym.rollout_correlation import ROLLOUT_ID_PATTERN, RolloutContextMiddleware
-from gymnast.types.usage import CALL_CAPTURE, tokens_of
-from gymnast.wire.asgi import ROLLOUT_HEADER, AsgiApp, AsgiScope, ClientGone, Receive, Send, read_body
+from gymnast.types.usage import CALL_CAPTURE, parse_tokens
+from gymnast.wire.asgi import ROLLOUT_HEADER, AsgiApp, AsgiScope, ClientDisconnected, Receive, Send, read_body
 
 _DIALECTS: Final = {"/v1/responses": "responses", "/v1/chat/completions": "chat", "/v1/messages": "messages"}
 _CATEGORIES: Final = {401: "auth", 403: "auth", 404: "not_found", 408: "timeout", 429: "rate_limit"}
 _ID: Final = re.compile(ROLLOUT_ID_PATTERN)
 
 
-def _checked(rollout_id: str) -> str:
+def _validate_id(rollout_id: str) -> str:
     if not _ID.fullmatch(rollout_id):
-        raise ValueError(f"{rollout_id!r} cannot be the id of a rollout: letters, digits, and after the first . _ -")
+        raise ValueError(
+            f"invalid rollout id {rollout_id!r}: expected letters and digits, and after the first also . _ -"
+        )
     return rollout_id
 
 
@@ -42,13 +44,13 @@ class CaptureStore:
         return self._root
 
     def path_for(self, rollout_id: str) -> Path:
-        return self._root / f"{_checked(rollout_id)}.capture.jsonl"
+        return self._root / f"{_validate_id(rollout_id)}.capture.jsonl"
 
     def incomplete_path_for(self, rollout_id: str) -> Path:
-        return self._root / f"{_checked(rollout_id)}.capture.incomplete"
+        return self._root / f"{_validate_id(rollout_id)}.capture.incomplete"
 
     def mark_incomplete(self, rollout_id: str) -> None:
-        """Say that calls are missing."""
+        """Record that calls are missing."""
         self._root.mkdir(parents=True, exist_ok=True)
         self.incomplete_path_for(rollout_id).touch()
 
@@ -56,7 +58,7 @@ class CaptureStore:
         return self.incomplete_path_for(rollout_id).exists()
 
     def record(self, rollout_id: str, exchange: dict[str, Any]) -> None:
-        """Append an exchange; on disk when this returns."""
+        """Append an exchange; it is on disk when this returns."""
         self._root.mkdir(parents=True, exist_ok=True)
         with self.path_for(rollout_id).open("ab") as out:
             fcntl.flock(out, fcntl.LOCK_EX)
@@ -65,25 +67,25 @@ class CaptureStore:
             os.fsync(out.fileno())
 
     def read(self, rollout_id: str) -> list[dict[str, Any]]:
-        """All exchanges that can be read."""
+        """All readable exchanges."""
         return [exchange for _, exchange in self.read_available(rollout_id)[0]]
 
     def read_available(self, rollout_id: str) -> tuple[list[tuple[int, dict[str, Any]]], int]:
-        """Exchanges with the numbers of their lines, and how many lines cannot be read."""
+        """The readable exchanges with their line numbers, and the number of unreadable lines."""
         path = self.path_for(rollout_id)
         lines = path.read_bytes().splitlines() if path.exists() else []
-        found: list[tuple[int, dict[str, Any]]] = []
-        bad = 0
+        exchanges: list[tuple[int, dict[str, Any]]] = []
+        unreadable = 0
         for number, line in enumerate(lines):
             try:
-                found.append((number, orjson.loads(line)))
+                exchanges.append((number, orjson.loads(line)))
             except orjson.JSONDecodeError:
-                bad += 1
-        return found, bad
+                unreadable += 1
+        return exchanges, unreadable
 
 
 class ModelCallRecord(BaseModel):
-    """One model call, read out of its exchange."""
+    """A model call, read from its exchange."""
 
     model_call_id: str | None = None
     response_id: str | None = None
@@ -122,7 +124,7 @@ def read_model_call_records(store: CaptureStore, rollout_id: str) -> list[ModelC
 
 def _record(index: int, exchange: dict[str, Any]) -> ModelCallRecord:
     response = exchange.get("response") or {}
-    tokens = tokens_of(response.get("usage"))
+    tokens = parse_tokens(response.get("usage"))
     first = (response.get("choices") or [{}])[0]
     output = response.get("output") or []
     return ModelCallRecord(
@@ -142,11 +144,11 @@ def _record(index: int, exchange: dict[str, Any]) -> ModelCallRecord:
         or [],
         reasoning_content=_reasoning(output),
         latency_total_ms=exchange.get("latency_ms"),
-        **{name: exchange.get(name) for name in _SAME},
+        **{name: exchange.get(name) for name in _COPIED_FIELDS},
     )
 
 
-_SAME: Final = (
+_COPIED_FIELDS: Final = (
     "model_call_id", "model_ref", "dialect", "status_code", "started_at", "completed_at", "request", "response",
     "request_raw", "response_raw", "error_category", "latency_ttft_ms",
 )  # fmt: skip
@@ -158,7 +160,7 @@ def _reasoning(output: list[dict[str, Any]]) -> str | None:
 
 
 def aggregate_model_call_metrics(store: CaptureStore, rollout_id: str) -> dict[str, Any]:
-    """What the calls of a rollout used together; None where one of them does not tell."""
+    """The total usage of a rollout's calls; None for a number that one of them does not report."""
     records = read_model_call_records(store, rollout_id)
 
     def total(name: str) -> Any:
@@ -173,24 +175,24 @@ def merge_model_call_capture_into_record(
     record: dict[str, Any], capture_dirs: list[Path], *, include_payloads: bool = False
 ) -> dict[str, Any]:
     """A result row with the calls of its rollout attached."""
-    from gymnast.types.task import correlation_id  # noqa: PLC0415 - beside its only use
+    from gymnast.types.task import correlation_id  # noqa: PLC0415 - its only use
 
     rollout_id = correlation_id(record)
     for folder in capture_dirs if rollout_id is not None else ():
         store = CaptureStore(folder)
         if rollout_id is None or not store.path_for(rollout_id).exists():
             continue
-        left_out = None if include_payloads else {"request", "response", "request_raw", "response_raw"}
-        calls = [call.model_dump(exclude=left_out) for call in read_model_call_records(store, rollout_id)]
-        found = {"rollout_id": rollout_id, "metrics": aggregate_model_call_metrics(store, rollout_id), "calls": calls}
+        excluded = None if include_payloads else {"request", "response", "request_raw", "response_raw"}
+        calls = [call.model_dump(exclude=excluded) for call in read_model_call_records(store, rollout_id)]
+        capture = {"rollout_id": rollout_id, "metrics": aggregate_model_call_metrics(store, rollout_id), "calls": calls}
         if store.is_incomplete(rollout_id):
-            found["gaps"] = ["some calls could not be recorded"]
-        return {**record, CALL_CAPTURE: found}
+            capture["gaps"] = ["some calls could not be recorded"]
+        return {**record, CALL_CAPTURE: capture}
     return record
 
 
 def capture_dir(server_client: Any) -> Path | None:
-    """Where a model server keeps its calls, or None where it does not."""
+    """The folder in which a model server captures its calls, or None if it does not."""
     config = getattr(server_client, "global_config_dict", None)
     if not hasattr(config, "keys") or config is None or not config.get("observability_enabled"):
         return None
@@ -199,7 +201,7 @@ def capture_dir(server_client: Any) -> Path | None:
 
 
 class _CaptureMiddleware(RolloutContextMiddleware):
-    """Takes the rollout's prefix off a path, and keeps the exchange of a model call under its id."""
+    """Strips the rollout prefix from paths, and captures the exchange of each model call under the rollout's id."""
 
     def __init__(self, app: AsgiApp, store: CaptureStore, model_ref: ModelServerRef | None = None) -> None:
         super().__init__(app)
@@ -212,19 +214,19 @@ class _CaptureMiddleware(RolloutContextMiddleware):
             return await super().__call__(scope, receive, send)
         try:
             body = await read_body(receive)
-        except ClientGone:
+        except ClientDisconnected:
             return None
         exchange = _Exchange(dialect, self._ref, body)
 
-        async def again() -> MutableMapping[str, Any]:
+        async def replay_body() -> MutableMapping[str, Any]:
             return {"type": "http.request", "body": body, "more_body": False}
 
-        async def watched(message: MutableMapping[str, Any]) -> None:
+        async def record_message(message: MutableMapping[str, Any]) -> None:
             exchange.take(message)
             await send(message)
 
         try:
-            await super().__call__(scope, again, watched)
+            await super().__call__(scope, replay_body, record_message)
         except Exception:
             exchange.error = "exception"
             raise
@@ -232,16 +234,16 @@ class _CaptureMiddleware(RolloutContextMiddleware):
             self._store.record(rollout_id, exchange.line())
 
     def _call(self, scope: AsgiScope) -> tuple[str | None, str | None]:
-        """Whose call it is, by the prefix or by the header of calls inside of a cell, and its dialect."""
+        """The rollout of a call, from the path prefix or from the header of calls inside a cell, and its dialect."""
         match = self._PREFIX.match(scope["path"])
         if match is not None:
             return match["rollout_id"], _DIALECTS.get(scope["path"][match.end() :])
-        told = dict(scope["headers"]).get(ROLLOUT_HEADER.encode(), b"").decode("latin-1")
-        return (told if _ID.fullmatch(told) else None), _DIALECTS.get(scope["path"])
+        rollout_id = dict(scope["headers"]).get(ROLLOUT_HEADER.encode(), b"").decode("latin-1")
+        return (rollout_id if _ID.fullmatch(rollout_id) else None), _DIALECTS.get(scope["path"])
 
 
 class _Exchange:
-    """A call while it is made."""
+    """A call in progress."""
 
     def __init__(self, dialect: str, ref: dict[str, Any] | None, body: bytes) -> None:
         self.error: str | None = None
@@ -258,8 +260,8 @@ class _Exchange:
 
     def line(self) -> dict[str, Any]:
         ended, status = time.time(), self._status
-        said = {"request": self._body, "response": b"".join(self._chunks)}
-        found: dict[str, Any] = {
+        bodies = {"request": self._body, "response": b"".join(self._chunks)}
+        exchange: dict[str, Any] = {
             **self._head,
             "started_at": self._started,
             "completed_at": ended,
@@ -268,12 +270,12 @@ class _Exchange:
             "status_code": status,
             "error_category": self.error or _category(status),
         }
-        for name, raw in said.items():
+        for name, raw in bodies.items():
             try:
-                found[name] = orjson.loads(raw) if raw else None
+                exchange[name] = orjson.loads(raw) if raw else None
             except orjson.JSONDecodeError:
-                found[name], found[f"{name}_raw"] = None, raw.decode("utf-8", errors="replace")
-        return found
+                exchange[name], exchange[f"{name}_raw"] = None, raw.decode("utf-8", errors="replace")
+        return exchange
 
 
 def _category(status: int | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Chat Completions as `nemo_gym.openai_utils` knows them: replies as models, messages of requests as dictionaries."""
+"""The Chat Completions types of `nemo_gym.openai_utils`: replies as models, messages of requests as dictionaries."""
 
 from typing import Annotated, Any, Literal, Required, TypeAlias
 
@@ -10,14 +10,14 @@ from gymnast.compat.nemo_gym.response_types import Metadata, ResponsePart
 
 
 class NeMoGymFunction(BaseModel):
-    """What is called."""
+    """The function of a tool call."""
 
     arguments: str
     name: str
 
 
 class NeMoGymChatCompletionMessageToolCall(ResponsePart):
-    """A call of a tool."""
+    """A tool call."""
 
     id: str
     function: NeMoGymFunction
@@ -28,7 +28,7 @@ NeMoGymChatCompletionMessageToolCallUnion: TypeAlias = NeMoGymChatCompletionMess
 
 
 class NeMoGymChatCompletionMessage(ResponsePart):
-    """What a model said."""
+    """An assistant message."""
 
     content: str | None = None
     refusal: str | None = None
@@ -40,7 +40,7 @@ class NeMoGymChatCompletionMessage(ResponsePart):
 
 
 class NeMoGymChatCompletionMessageForTraining(NeMoGymChatCompletionMessage, TokenIDLogProbMixin):
-    """The same with its tokens."""
+    """An assistant message with its tokens."""
 
 
 def _has_tokens(value: Any) -> str:
@@ -58,7 +58,7 @@ NeMoGymChatCompletionOutputMessage: TypeAlias = Annotated[
 
 
 class NeMoGymChoice(ResponsePart):
-    """One of the answers."""
+    """A choice of a completion."""
 
     finish_reason: Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
     index: int
@@ -67,7 +67,7 @@ class NeMoGymChoice(ResponsePart):
 
 
 class CompletionUsage(ResponsePart):
-    """What a chat completion used."""
+    """The usage of a chat completion."""
 
     completion_tokens: int
     prompt_tokens: int
@@ -93,7 +93,7 @@ class NeMoGymChatCompletion(ResponsePart):
 
 
 class NeMoGymChatCompletionContentPartTextParam(TypedDict, total=False):
-    """A text."""
+    """A text part."""
 
     text: Required[str]
     type: Required[Literal["text"]]
@@ -104,14 +104,14 @@ _Texts: TypeAlias = str | list[NeMoGymChatCompletionContentPartTextParam]
 
 
 class NeMoGymChatCompletionMessageToolCallFunctionParam(TypedDict):
-    """What is called."""
+    """The function of a tool call."""
 
     arguments: Required[str]
     name: Required[str]
 
 
 class NeMoGymChatCompletionMessageToolCallParam(TypedDict, total=False):
-    """A call that was made."""
+    """A tool call in the history."""
 
     id: Required[str]
     function: Required[NeMoGymChatCompletionMessageToolCallFunctionParam]
@@ -122,7 +122,7 @@ NeMoGymChatCompletionMessageToolCallUnionParam: TypeAlias = NeMoGymChatCompletio
 
 
 class NeMoGymChatCompletionDeveloperMessageParam(TypedDict, total=False):
-    """A message of the developer."""
+    """A developer message."""
 
     content: Required[_Texts]
     role: Required[Literal["developer"]]
@@ -130,7 +130,7 @@ class NeMoGymChatCompletionDeveloperMessageParam(TypedDict, total=False):
 
 
 class NeMoGymChatCompletionSystemMessageParam(TypedDict, total=False):
-    """A message of the system."""
+    """A system message."""
 
     content: Required[_Texts]
     role: Required[Literal["system"]]
@@ -138,7 +138,7 @@ class NeMoGymChatCompletionSystemMessageParam(TypedDict, total=False):
 
 
 class NeMoGymChatCompletionUserMessageParam(TypedDict, total=False):
-    """A message of the user."""
+    """A user message."""
 
     content: Required[str | list[NeMoGymChatCompletionContentPartParam]]
     role: Required[Literal["user"]]
@@ -146,7 +146,7 @@ class NeMoGymChatCompletionUserMessageParam(TypedDict, total=False):
 
 
 class NeMoGymChatCompletionToolMessageParam(TypedDict, total=False):
-    """What a tool answered."""
+    """A tool message."""
 
     content: Required[_Texts]
     role: Required[Literal["tool"]]
@@ -154,7 +154,7 @@ class NeMoGymChatCompletionToolMessageParam(TypedDict, total=False):
 
 
 class NeMoGymChatCompletionAssistantMessageParam(TypedDict, total=False):
-    """What the model said before."""
+    """An assistant message in the history."""
 
     role: Required[Literal["assistant"]]
     audio: dict[str, Any] | None
@@ -169,7 +169,7 @@ class NeMoGymChatCompletionAssistantMessageParam(TypedDict, total=False):
 class NeMoGymChatCompletionAssistantMessageForTrainingParam(
     NeMoGymChatCompletionAssistantMessageParam, TokenIDLogProbTypedDictMixin
 ):
-    """The same with its tokens."""
+    """An assistant message with its tokens."""
 
 
 def _role(message: Any) -> str | None:
@@ -191,7 +191,7 @@ NeMoGymChatCompletionMessageParam: TypeAlias = Annotated[
 
 
 class NeMoGymFunctionDefinition(TypedDict, total=False):
-    """A function as chats declare it."""
+    """The declaration of a function."""
 
     name: Required[str]
     description: str
@@ -200,7 +200,7 @@ class NeMoGymFunctionDefinition(TypedDict, total=False):
 
 
 class NeMoGymChatCompletionToolParam(TypedDict, total=False):
-    """A tool as chats declare it."""
+    """The declaration of a tool."""
 
     function: Required[NeMoGymFunctionDefinition]
     type: Required[Literal["function"]]

@@ -1,4 +1,4 @@
-"""`nemo_gym.cli`: starting servers from a program, as trainers do. Gymnast serves them, in a thread of its own."""
+"""`nemo_gym.cli`: start servers from a program, as trainers do. Gymnast serves them in a thread."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
 
-from gymnast.compat.nemo_gym.current import PROCESS
+from gymnast.compat.nemo_gym.context import PROCESS
 from gymnast.compat.nemo_gym.global_config import (
     HEAD_SERVER_KEY_NAME,
     GlobalConfigDictParser,
@@ -16,9 +16,9 @@ from gymnast.compat.nemo_gym.global_config import (
 )
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config import Config, read_environ
-from gymnast.runtime.guests import with_addresses
+from gymnast.runtime.hosted_servers import with_addresses
 from gymnast.runtime.listener import loop_factory
-from gymnast.runtime.serving import ServeOptions, Serving
+from gymnast.runtime.server_group import ServeOptions, ServerGroup
 
 __all__ = [
     "STOP_TIMEOUT_S",
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunHelper:
-    """Serves a configuration until `shutdown`: head server, instances, their processes."""
+    """Serves a configuration until `shutdown`: the head server, the instances and their processes."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -40,7 +40,7 @@ class RunHelper:
         self._stop: asyncio.Event | None = None
 
     def start(self, global_config_dict_parser_config: GlobalConfigDictParserConfig | None = None) -> None:
-        """Start everything; returns when it is ready, raises when it cannot be."""
+        """Start everything; returns once it is ready, raises if it cannot start."""
         config = GlobalConfigDictParser().load(global_config_dict_parser_config or GlobalConfigDictParserConfig())
         ready: Future[dict[str, Any]] = Future()
         self._thread = threading.Thread(target=self._run, args=(config, ready), name="gymnast serve", daemon=True)
@@ -51,7 +51,7 @@ class RunHelper:
         try:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(self._serve(config, ready))
-        except BaseException as error:  # noqa: BLE001 - a thread has nobody else to tell
+        except BaseException as error:  # noqa: BLE001 - nothing else handles errors of a thread
             if not ready.done():
                 ready.set_exception(error)
             else:
@@ -59,20 +59,20 @@ class RunHelper:
 
     async def _serve(self, config: Config, ready: "Future[dict[str, Any]]") -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        async with Serving(config, read_environ(), ServeOptions(), _log.info) as serving:
-            addresses = {name: found.url for name, found in serving.cell.addresses.items()}
+        async with ServerGroup(config, read_environ(), ServeOptions(), _log.info) as serving:
+            addresses = {name: address.url for name, address in serving.cell.addresses.items()}
             host, _, port = serving.head_url.removeprefix("http://").rpartition(":")
-            told = with_addresses(config.values, addresses)
-            ready.set_result({**told, HEAD_SERVER_KEY_NAME: {"host": host, "port": int(port)}})
+            values = with_addresses(config.values, addresses)
+            ready.set_result({**values, HEAD_SERVER_KEY_NAME: {"host": host, "port": int(port)}})
             await self._stop.wait()
 
     def poll(self) -> None:
-        """Raise if serving has ended by itself."""
+        """Raise if the servers have stopped on their own."""
         if self._thread is None or not self._thread.is_alive():
-            raise RuntimeError("the servers are not running: see the log for why they ended")
+            raise RuntimeError("the servers are not running: see the log for the reason")
 
     def wait_for_spinup(self) -> None:
-        """Nothing to wait for: `start` returns when everything is ready."""
+        """Does nothing: `start` returns once everything is ready."""
 
     def run_forever(self) -> None:
         """Serve until interrupted."""
@@ -82,7 +82,7 @@ class RunHelper:
         self.shutdown()
 
     def shutdown(self) -> None:
-        """Stop everything that was started."""
+        """Stop everything that `start` started."""
         if self._loop is not None and self._stop is not None and self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(STOP_TIMEOUT_S)

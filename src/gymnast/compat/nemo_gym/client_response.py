@@ -1,4 +1,4 @@
-"""A reply of a server in this process, in the form of aiohttp's `ClientResponse`; errors in the form of aiohttp's."""
+"""A reply of a server in this process, with the interface of aiohttp's `ClientResponse`, and aiohttp-like errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiohttp.base_protocol import BaseProtocol
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from gymnast.wire.message import encode
+from gymnast.wire.message import encode_body
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from gymnast.wire.message import Reply
 
 
-class NoReply(ClientConnectionError):  # noqa: N818 - one of aiohttp's family
-    """An instance gave no answer; `detail` says why."""
+class NoReply(ClientConnectionError):  # noqa: N818 - named like aiohttp's
+    """An instance did not reply; `detail` says why."""
 
     def __init__(self, detail: FailureDetail) -> None:
         super().__init__(detail.message)
         self.detail = detail
 
 
-class NoReplyInTime(ServerTimeoutError):  # noqa: N818 - as above
-    """An instance did not answer before the deadline."""
+class ReplyTimeout(ServerTimeoutError):  # noqa: N818 - as above
+    """An instance did not reply before the deadline."""
 
     def __init__(self, detail: FailureDetail) -> None:
         super().__init__(detail.message)
@@ -40,27 +40,27 @@ class NoReplyInTime(ServerTimeoutError):  # noqa: N818 - as above
 
 
 class BadStatus(ClientResponseError):  # noqa: N818 - as above
-    """A reply whose status is an error. `response_content` is its body, `detail` what we know of the failure."""
+    """A reply with an error status. `response_content` is its body, `detail` the failure if known."""
 
     response_content: bytes = b""
     detail: FailureDetail | None = None
 
 
-def no_reply(error: CallError) -> NoReply | NoReplyInTime:
-    """The error that callers of the surface expect where we have none of aiohttp's."""
-    in_time = error.detail.kind.endswith("_timeout")
-    return NoReplyInTime(error.detail) if in_time else NoReply(error.detail)
+def to_aiohttp_error(error: CallError) -> NoReply | ReplyTimeout:
+    """Convert to the aiohttp error that callers expect."""
+    timed_out = error.detail.kind.endswith("_timeout")
+    return ReplyTimeout(error.detail) if timed_out else NoReply(error.detail)
 
 
-class Nothing:
-    """Nothing to wait for."""
+class NoWait:
+    """An awaitable that returns immediately."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()
 
 
 class HostedResponse:
-    """What `ServerClient.post` returns for a server in this process or beside it."""
+    """What `ServerClient.post` returns for a server that is reached through the cell."""
 
     def __init__(self, reply: Reply, method: str, url: str, cookies: Mapping[str, str]) -> None:
         self.reply = reply
@@ -93,8 +93,8 @@ class HostedResponse:
 
     @property
     def request_info(self) -> RequestInfo:
-        nothing: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
-        return RequestInfo(self.url, self.method, nothing, self.url)
+        no_headers: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
+        return RequestInfo(self.url, self.method, no_headers, self.url)
 
     @property
     def history(self) -> tuple[()]:
@@ -102,7 +102,7 @@ class HostedResponse:
 
     @property
     def content(self) -> StreamReader:
-        """The body as a stream; all of it is there."""
+        """The body as a stream that is already complete."""
         if self._stream is None:
             loop, body = asyncio.get_running_loop(), self._bytes()
             self._stream = StreamReader(BaseProtocol(loop), max(len(body), 1), loop=loop)
@@ -112,7 +112,7 @@ class HostedResponse:
 
     def _bytes(self) -> bytes:
         if self._content is None:
-            self._content = encode(self.reply.body) if self.reply.body is not None else b"null"
+            self._content = encode_body(self.reply.body) if self.reply.body is not None else b"null"
         return self._content
 
     async def read(self) -> bytes:
@@ -122,7 +122,7 @@ class HostedResponse:
         return self._bytes().decode(encoding or "utf-8", errors)
 
     async def json(self, **_: Any) -> Any:
-        """A copy of its own: nothing that a caller does to it reaches the server."""
+        """Decode a fresh copy: changes by the caller do not reach the server."""
         return orjson.loads(self._bytes())
 
     def raise_for_status(self) -> None:
@@ -130,18 +130,18 @@ class HostedResponse:
             raise self.error(self._bytes())
 
     def error(self, content: bytes) -> BadStatus:
-        """The error that this reply is."""
-        found = BadStatus(self.request_info, (), status=self.status, message=self.reason, headers=self.headers)
-        found.response_content = content
-        found.detail = self.reply.failure
-        return found
+        """This reply as an error."""
+        bad_status = BadStatus(self.request_info, (), status=self.status, message=self.reason, headers=self.headers)
+        bad_status.response_content = content
+        bad_status.detail = self.reply.failure
+        return bad_status
 
-    def release(self) -> Nothing:
-        """Nothing is held; callers may await that, as with aiohttp's."""
-        return Nothing()
+    def release(self) -> NoWait:
+        """Does nothing; callers may await it, as with aiohttp's."""
+        return NoWait()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -153,7 +153,7 @@ class HostedResponse:
 
 
 def cookie_jar(cookies: Mapping[str, str]) -> SimpleCookie:
-    """Cookies in the form of the standard library, values as they are."""
+    """Cookies in the form of the standard library, with unquoted values."""
     jar: SimpleCookie = SimpleCookie()
     for name, value in cookies.items():
         morsel: Morsel[str] = Morsel()
@@ -163,7 +163,7 @@ def cookie_jar(cookies: Mapping[str, str]) -> SimpleCookie:
 
 
 def plain_cookies(cookies: Any) -> dict[str, str]:
-    """Cookies in whatever form callers have them, as names and values."""
+    """Cookies of any form as names and values."""
     if not cookies:
         return {}
     items = cookies.items() if hasattr(cookies, "items") else cookies

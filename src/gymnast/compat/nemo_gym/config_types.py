@@ -1,4 +1,4 @@
-"""The configuration types of `nemo_gym.config_types`: what servers declare their settings with."""
+"""`nemo_gym.config_types`: the types with which servers declare their settings."""
 
 from enum import StrEnum
 from typing import Any, Literal
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Domain(StrEnum):
-    """What an environment is about."""
+    """The subject of an environment."""
 
     MATH = "math"
     CODING = "coding"
@@ -41,28 +41,28 @@ class Domain(StrEnum):
 
 
 class ModelServerRef(BaseModel):
-    """Names a model server."""
+    """A reference to a model server."""
 
     type: Literal["responses_api_models"]
     name: str
 
 
 class ResourcesServerRef(BaseModel):
-    """Names a resources server."""
+    """A reference to a resources server."""
 
     type: Literal["resources_servers"]
     name: str
 
 
 class AgentServerRef(BaseModel):
-    """Names an agent."""
+    """A reference to an agent."""
 
     type: Literal["responses_api_agents"]
     name: str
 
 
 class BaseServerConfig(BaseModel):
-    """Where a server is."""
+    """The address of a server."""
 
     host: str
     port: int
@@ -70,7 +70,7 @@ class BaseServerConfig(BaseModel):
 
 
 class BaseRunServerConfig(BaseServerConfig):
-    """A server that is started from a file."""
+    """A server that is started from an entry file."""
 
     model_config = ConfigDict(extra="ignore")
     entrypoint: str
@@ -84,13 +84,13 @@ class BaseRunServerInstanceConfig(BaseRunServerConfig):
 
 
 class AggregateMetricsRequest(BaseModel):
-    """Verify rows to be summed up."""
+    """Verify rows to aggregate."""
 
     verify_responses: list[dict[str, Any]]
 
 
 class AggregateMetrics(BaseModel):
-    """Statistics for each task, over all rollouts, and those to look at first."""
+    """Statistics per task, over all rollouts, and the key ones."""
 
     group_level_metrics: list[dict[str, Any]] = Field(default_factory=list)
     agent_metrics: dict[str, Any] = Field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""`nemo_gym.global_config`: the one configuration that everything in a process can ask for, and the keys of its rows.
+"""`nemo_gym.global_config`: the global configuration of a process, and the names of its keys.
 
-Where it comes from: the cell that hosts the caller; what `RunHelper` started; the launcher's NEMO_GYM_CONFIG_DICT; else
-the command line of the process, read as `gymnast` reads it.
+It comes from the cell that hosts the caller, from `RunHelper`, from the launcher's NEMO_GYM_CONFIG_DICT, or from the
+command line of the process, in this order.
 """
 
 import sys
@@ -12,16 +12,16 @@ from typing import Any, Final
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict
 
-from gymnast.compat.nemo_gym.current import PROCESS, current_place
+from gymnast.compat.nemo_gym.context import PROCESS, current_cell
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config import Config, load_config, read_environ
-from gymnast.config.instances import KINDS
+from gymnast.config.instances import SERVER_KINDS
 from gymnast.config.load import DEFAULT_HEAD_PORT, DEFAULT_HOST
 from gymnast.config.tree import plain
 from gymnast.config.yaml_source import read_yaml
 from gymnast.errors import NotFoundError, StartError, UserError, suggest
-from gymnast.runtime.loader import HOSTED
-from gymnast.runtime.ports import bind
+from gymnast.runtime.loader import HOSTED_PACKAGE
+from gymnast.runtime.ports import bind_socket
 from gymnast.types import task
 
 __all__ = [
@@ -76,13 +76,13 @@ NEMO_GYM_CONFIG_PATH_ENV_VAR_NAME: Final = "NEMO_GYM_CONFIG_PATH"
 
 
 class GlobalConfigDictParserConfig(BaseModel):
-    """Where a configuration is read from."""
+    """The sources of a configuration."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
     dotenv_path: Path | None = None
-    """A file in place of env.yaml."""
+    """A file that replaces env.yaml."""
     initial_global_config_dict: DictConfig | dict[str, Any] | None = None
-    """What a program says; the command line is above it."""
+    """Values from the program; the command line overrides them."""
     skip_load_from_cli: bool = False
     skip_load_from_dotenv: bool = False
 
@@ -91,97 +91,97 @@ class GlobalConfigDictParser:
     """Reads a configuration with `gymnast.config`."""
 
     def load(self, config: GlobalConfigDictParserConfig) -> Config:
-        """The configuration, checked."""
+        """Read and check the configuration."""
         initial = _plain(config.initial_global_config_dict)
         defaults: dict[str, Any] = {}
         if config.dotenv_path is not None and config.dotenv_path.exists():
             defaults = plain(read_yaml(config.dotenv_path, shown=config.dotenv_path.name))
         arguments = [] if config.skip_load_from_cli else [word for word in sys.argv[1:] if "=" in word]
-        return load_config(arguments, environ=read_environ(), initial={**defaults, **initial}).checked()
+        return load_config(arguments, environ=read_environ(), initial={**defaults, **initial}).require_valid()
 
     def parse(self, config: GlobalConfigDictParserConfig | None = None) -> DictConfig:
-        """The configuration as a dictionary."""
+        """Read the configuration as a dictionary."""
         return as_dict_config(self.load(config or GlobalConfigDictParserConfig()).values)
 
 
 def as_dict_config(values: Mapping[str, Any]) -> DictConfig:
-    """A resolved configuration in the form that `nemo_gym` hands around."""
-    found: dict[str, Any] = dict(values)
-    found.setdefault(HEAD_SERVER_KEY_NAME, _default_head(found))
-    return OmegaConf.create(found)
+    """A resolved configuration as the DictConfig that `nemo_gym` uses."""
+    config: dict[str, Any] = dict(values)
+    config.setdefault(HEAD_SERVER_KEY_NAME, _default_head(config))
+    return OmegaConf.create(config)
 
 
 def get_global_config_dict(
     global_config_dict_parser_config: GlobalConfigDictParserConfig | None = None,
     global_config_dict_parser_cls: type[GlobalConfigDictParser] = GlobalConfigDictParser,
 ) -> DictConfig:
-    """The configuration of the caller's cell or process; read the first time that a process asks."""
+    """The configuration of the caller's cell or process, read on first use."""
     known = maybe_get_global_config_dict()
     if known is not None:
         return known
-    asking = str(sys._getframe(1).f_globals.get("__name__"))  # noqa: SLF001 - there is no other way to learn who asks
-    if asking.startswith(f"{HOSTED}."):
+    caller = str(sys._getframe(1).f_globals.get("__name__"))  # noqa: SLF001 - the only way to find the caller
+    if caller.startswith(f"{HOSTED_PACKAGE}."):
         raise UserError(
-            "the configuration is asked for while the entry file is imported, before there is one",
-            next="ask for it in model_post_init, setup_webserver or a handler",
+            "the configuration is not available while the entry file is imported",
+            next="call get_global_config_dict() in model_post_init, setup_webserver or a handler",
         )
     PROCESS.config = global_config_dict_parser_cls().parse(global_config_dict_parser_config)
     return PROCESS.config
 
 
 def maybe_get_global_config_dict() -> DictConfig | None:
-    """The same, or None where nothing has been configured yet."""
-    place = current_place()
-    if place is not None:
-        return place.config
+    """The configuration, or None if there is none yet."""
+    cell = current_cell()
+    if cell is not None:
+        return cell.config
     if PROCESS.config is None:
-        told = read_environ().global_config
-        PROCESS.config = _created(told) if told else None
+        text = read_environ().global_config
+        PROCESS.config = _parse_config(text) if text else None
     return PROCESS.config
 
 
 def get_first_server_config_dict(global_config_dict: DictConfig, top_level_path: str) -> DictConfig:
-    """The block of an instance: below its first kind, its first implementation."""
+    """The settings of an instance: its first implementation of its first kind."""
     block = global_config_dict.get(top_level_path)
     if block is None:
-        known = [str(name) for name, found in global_config_dict.items() if isinstance(found, DictConfig)]
+        known = [str(name) for name, value in global_config_dict.items() if isinstance(value, DictConfig)]
         raise NotFoundError(
-            f"there is no instance '{top_level_path}' in the configuration", next=suggest(top_level_path, known)
+            f"the configuration has no instance '{top_level_path}'", next=suggest(top_level_path, known)
         )
-    kind = next((found for found in KINDS if found in block), None) or next(iter(block))
+    kind = next((value for value in SERVER_KINDS if value in block), None) or next(iter(block))
     first: DictConfig = next(iter(block[kind].values()))
     return first
 
 
 def find_open_port(disallowed_ports: list[int] | None = None, max_retries: int = 50) -> int:
-    """A port that is free now."""
+    """Find a free port."""
     for _ in range(max_retries):
-        with bind(DEFAULT_HOST, 0, what="a free port", way_on="") as sock:
+        with bind_socket(DEFAULT_HOST, 0, what="a free port", hint="") as sock:
             port: int = sock.getsockname()[1]
         if port not in (disallowed_ports or ()):
             return port
-    raise StartError(f"no free port was found in {max_retries} tries", next="look who holds them: ss -lnt")
+    raise StartError(f"no free port after {max_retries} tries", next="list the ports in use: ss -lnt")
 
 
 def get_hf_token() -> str | None:
-    """The token for the Hugging Face Hub that is configured, if one is."""
-    found = get_global_config_dict().get(HF_TOKEN_KEY_NAME)
-    return str(found) if found else None
+    """The configured token for the Hugging Face Hub, if any."""
+    token = get_global_config_dict().get(HF_TOKEN_KEY_NAME)
+    return str(token) if token else None
 
 
-def _plain(found: DictConfig | dict[str, Any] | None) -> dict[str, Any]:
-    """Interpolations stay: they are resolved against the whole configuration."""
-    if isinstance(found, DictConfig):
-        found = OmegaConf.to_container(found, resolve=False)  # type: ignore[assignment] # a mapping stays one
-    return dict(found or {})
+def _plain(values: DictConfig | dict[str, Any] | None) -> dict[str, Any]:
+    """Convert to a plain dictionary; interpolations stay and are resolved against the whole configuration."""
+    if isinstance(values, DictConfig):
+        values = OmegaConf.to_container(values, resolve=False)  # type: ignore[assignment] # a mapping stays a mapping
+    return dict(values or {})
 
 
-def _created(text: str) -> DictConfig:
-    found = OmegaConf.create(text)
-    assert isinstance(found, DictConfig)
-    if HEAD_SERVER_KEY_NAME not in found:
-        found[HEAD_SERVER_KEY_NAME] = _default_head(found)
-    return found
+def _parse_config(text: str) -> DictConfig:
+    config = OmegaConf.create(text)
+    assert isinstance(config, DictConfig)
+    if HEAD_SERVER_KEY_NAME not in config:
+        config[HEAD_SERVER_KEY_NAME] = _default_head(config)
+    return config
 
 
 def _default_head(values: Mapping[Any, Any]) -> dict[str, Any]:

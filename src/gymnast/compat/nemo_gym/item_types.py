@@ -1,6 +1,6 @@
-"""Items of the Responses API as `nemo_gym.openai_utils` knows them: pydantic models, content parts as dictionaries.
+"""The Responses API items of `nemo_gym.openai_utils`: pydantic models, with content parts as dictionaries.
 
-The fields are the contract's, whichever version of the openai package is installed; none is needed here.
+The contract defines the fields, regardless of the installed version of the openai package, which is not needed here.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class TokenIDLogProbMixin(BaseModel):
 
 
 class TokenIDLogProbTypedDictMixin(TypedDict, total=False):
-    """The same, on a message of a chat."""
+    """The tokens of a model call, on a chat message."""
 
     prompt_token_ids: Required[list[int]]
     generation_token_ids: Required[list[int]]
@@ -48,25 +48,25 @@ class TokenIDLogProbTypedDictMixin(TypedDict, total=False):
 
 
 class _Own(BaseModel):
-    """Something of the API; may be made of what the openai package has for it."""
+    """A type of the API; also accepts the corresponding object of the openai package."""
 
     model_config = ConfigDict(from_attributes=True)
 
 
 class Open(BaseModel):
-    """The same: what is declared can be relied on, what comes on top is kept."""
+    """An API type that keeps undeclared fields."""
 
     model_config = ConfigDict(extra="allow")
 
     @model_validator(mode="before")
     @classmethod
     def _as_data(cls, value: Any) -> Any:
-        # Attributes would not do: pydantic does not look for what comes on top among them.
+        # Not from attributes: pydantic would miss the undeclared fields.
         return value.model_dump() if isinstance(value, BaseModel) and not isinstance(value, cls) else value
 
 
 class NeMoGymHostedItem(Open):
-    """A call of a tool that the endpoint runs itself. Its fields can be read as attributes and as keys."""
+    """A call of a tool that the endpoint runs. Its fields are readable as attributes and as keys."""
 
     type: str
 
@@ -74,7 +74,7 @@ class NeMoGymHostedItem(Open):
         return {"type": self.type, **(self.__pydantic_extra__ or {})}[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A field, or what stands for one that is not there."""
+        """A field, or the default if it is missing."""
         return getattr(self, name, default)
 
 
@@ -85,20 +85,20 @@ class Annotation(Open):
 
 
 class Logprob(BaseModel):
-    """What was likely in place of a token. There is one for each, so nothing is done to it."""
+    """The logprobs of a token. There is one per token, so they are not validated."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class ReasoningContent(Open):
-    """A piece of unabridged reasoning."""
+    """A part of the full reasoning."""
 
     text: str | None = None
     type: str | None = None
 
 
 class NeMoGymSummary(Open):
-    """A piece of reasoning."""
+    """A part of a reasoning summary."""
 
     text: str
     type: Literal["summary_text"]
@@ -122,7 +122,7 @@ class NeMoGymMessage(_Own):
 
 
 class NeMoGymResponseOutputText(_Own):
-    """Text that a model wrote."""
+    """Text of a model."""
 
     annotations: list[Annotation]
     text: str
@@ -131,7 +131,7 @@ class NeMoGymResponseOutputText(_Own):
 
 
 class NeMoGymResponseOutputRefusal(_Own):
-    """A refusal that a model wrote."""
+    """A refusal of a model."""
 
     refusal: str
     type: Literal["refusal"] = "refusal"
@@ -141,7 +141,7 @@ NeMoGymContent: TypeAlias = Annotated[NeMoGymResponseOutputText | NeMoGymRespons
 
 
 class NeMoGymResponseOutputMessage(_Own):
-    """A message that a model wrote."""
+    """A message of a model."""
 
     id: str
     content: list[NeMoGymContent]
@@ -151,7 +151,7 @@ class NeMoGymResponseOutputMessage(_Own):
 
 
 class NeMoGymResponseFunctionToolCall(_Own):
-    """A call of a tool."""
+    """A tool call."""
 
     arguments: str
     call_id: str
@@ -162,7 +162,7 @@ class NeMoGymResponseFunctionToolCall(_Own):
 
 
 class NeMoGymFunctionCallOutput(_Own):
-    """What a tool answered."""
+    """The output of a tool call."""
 
     call_id: str
     output: str | NeMoGymResponseInputContentList
@@ -172,7 +172,7 @@ class NeMoGymFunctionCallOutput(_Own):
 
 
 class NeMoGymResponseReasoningItem(_Own):
-    """What a model thought."""
+    """The reasoning of a model."""
 
     id: str
     summary: list[NeMoGymSummary]
@@ -200,9 +200,9 @@ _TRAINED: Final = frozenset({"output", "function_call", "reasoning"})
 
 
 def _tag(value: Any) -> str | None:
-    """Which model an item is: by its type, for messages by who wrote them, and by whether it has tokens.
+    """The model class of an item: by its type, for messages by their role, and by whether it has tokens.
 
-    Called for every item of every history, so it makes no detours.
+    Called for every item of every history, so it must be fast.
     """
     get = value.get if isinstance(value, dict) else partial(getattr, value)
     kind = get("type", None) or "message"
@@ -250,7 +250,7 @@ NeMoGymResponseInputItem: TypeAlias = Annotated[
     | Annotated[NeMoGymResponseReasoningItemForTraining, Tag("reasoning+tokens")]
     | Annotated[NeMoGymHostedItem, Tag("hosted")],
     Discriminator(_tag),
-    SerializeAsAny(),  # by the item's own class: pydantic would try one member of the union after the other
+    SerializeAsAny(),  # by the item's class: pydantic would try the members of the union in turn
 ]
 NeMoGymResponseInput: TypeAlias = list[NeMoGymResponseInputItem]
 NeMoGymResponseOutputItem: TypeAlias = Annotated[NeMoGymResponseInputItem, BeforeValidator(_typed)]

@@ -1,4 +1,4 @@
-"""`nemo_gym.judge`: asking a model for a verdict. Without one there is no reward: the row says the judge failed."""
+"""`nemo_gym.judge`: ask a model for a verdict. Without one there is no reward: the row reports a failed judge."""
 
 import functools
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from gymnast.compat.nemo_gym.server_utils import ServerClient, get_response_json, raise_for_status
 from gymnast.compat.nemo_gym.surface import missing_from
-from gymnast.types.failure import bounded
+from gymnast.types.failure import FailureKind, bounded
 from gymnast.types.task import FAILURE_CLASS, JUDGE_ERROR
 
 __all__ = [
@@ -31,19 +31,19 @@ class JudgeError(Exception):
 async def call_judge(
     server_client: ServerClient, *, server_name: str, url_path: str, json: Any, response_model: type[ResponseT]
 ) -> ResponseT:
-    """The judge's answer as a model. Whatever goes wrong on the way is a JudgeError."""
+    """Call the judge and parse its reply. Any failure is a JudgeError."""
 
-    async def asked() -> ResponseT:
+    async def call() -> ResponseT:
         response = await server_client.post(server_name=server_name, url_path=url_path, json=json)
         await raise_for_status(response)
         return response_model.model_validate(await get_response_json(response))
 
-    found: ResponseT = await reraise_judge_errors(asked())
-    return found
+    verdict: ResponseT = await reraise_judge_errors(call())
+    return verdict
 
 
 async def reraise_judge_errors(coro: Awaitable[Any]) -> Any:
-    """Await something that asks a judge; its errors are the judge's."""
+    """Await a judge call; raise its errors as JudgeError."""
     try:
         return await coro
     except JudgeError:
@@ -53,17 +53,22 @@ async def reraise_judge_errors(coro: Awaitable[Any]) -> Any:
 
 
 def judge_failsafe(verify_fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """A `verify` whose failing judge becomes a row without a verdict: the request's fields, and what went wrong."""
+    """Wrap `verify` so that a failed judge gives a row without a verdict: the request's fields and the error."""
 
     @functools.wraps(verify_fn)
     async def verify(*args: Any, **kwargs: Any) -> Any:
         try:
             return await verify_fn(*args, **kwargs)
         except JudgeError as error:
-            asked = next(value for value in (*args, *kwargs.values()) if isinstance(value, BaseModel))
+            request = next(value for value in (*args, *kwargs.values()) if isinstance(value, BaseModel))
             cause = error.__cause__
-            said = str(error) if cause is not None else f"{type(error).__name__}: {error}"
-            row = {**jsonable_encoder(asked), "reward": 0.0, FAILURE_CLASS: "judge_failed", JUDGE_ERROR: said}
+            message = str(error) if cause is not None else f"{type(error).__name__}: {error}"
+            row = {
+                **jsonable_encoder(request),
+                "reward": 0.0,
+                FAILURE_CLASS: FailureKind.JUDGE_FAILED.value,
+                JUDGE_ERROR: message,
+            }
             return JSONResponse(row)
 
     return verify

@@ -1,7 +1,7 @@
-"""`nemo_gym.mcp_auto_exposure`: routes of an environment as tools of an MCP server (`expose_tools_over_mcp: true`).
+"""`nemo_gym.mcp_auto_exposure`: an environment's routes as tools of an MCP server (`expose_tools_over_mcp: true`).
 
-Every POST route without path parameters is a tool, but for those of the contract. A session's token comes with the
-reply of /seed_session; each call is answered by the route itself, in that session.
+Every POST route without path parameters is a tool, except those of the contract. The reply of /seed_session has a token
+for the session; the route itself handles each tool call, in that session.
 """
 
 import functools
@@ -22,19 +22,19 @@ from pydantic import BaseModel
 from gymnast.compat.nemo_gym.middleware import CURRENT_SESSION, SESSION_ID, SessionCookies
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.kit.mcp_server import TOKEN_HEADER, TOKEN_SALT
-from gymnast.kit.mcp_tools import answer_mcp
+from gymnast.wire.mcp import answer_mcp
 from gymnast.wire.message import PlainText, Reply
 from gymnast.wire.message import Request as WireRequest
-from gymnast.wire.transports import InMemoryAsgi
+from gymnast.wire.transports import AsgiTransport
 
 __all__ = [
     "MCP_PATH",
     "NEMO_GYM_MCP_METADATA_KEY",
     "Handler",
     "MCPTool",
+    "add_mcp_offer",
     "maybe_auto_expose",
-    "offering",
-    "scoring_plain_names",
+    "strip_mcp_names",
 ]
 
 if TYPE_CHECKING:
@@ -50,21 +50,21 @@ Handler = Callable[..., Awaitable[Any]]
 
 @dataclass(slots=True)
 class MCPTool:
-    """A tool that is offered."""
+    """A tool offered over MCP."""
 
     name: str
     description: str = ""
     input_schema: dict[str, Any] = field(default_factory=lambda: dict(_ANYTHING))
     path: str = ""
-    """The route that answers it; by default the one of its name."""
+    """The route that handles it; by default the route of the same name."""
 
     def declaration(self) -> dict[str, Any]:
-        """The tool in the form that our MCP server lists."""
+        """The tool as our MCP server lists it."""
         return {"name": self.name, "description": self.description, "parameters": self.input_schema}
 
 
 def maybe_auto_expose(server: Any, app: FastAPI) -> dict[str, MCPTool] | None:
-    """Offer the routes of an application over MCP, if its server is configured so."""
+    """Offer the routes of an application over MCP, if its server is configured to."""
     if not getattr(server.config, "expose_tools_over_mcp", False):
         return None
     tools = {tool.name: tool for tool in _tools(server, app)}
@@ -102,23 +102,23 @@ def _schema(endpoint: Any) -> dict[str, Any]:
 
 
 class _Exposure:
-    """Answers MCP clients of one application."""
+    """The MCP endpoint of one application."""
 
     def __init__(self, server: Any, app: FastAPI, tools: dict[str, MCPTool]) -> None:
         self._server = server
-        self._app = InMemoryAsgi(app)
+        self._app = AsgiTransport(app)
         self._tools = tools
         self._cookies = SessionCookies(server.get_session_middleware_key())
 
     async def answer(self, request: Request) -> Any:
-        """One message of a client."""
+        """Handle one message of a client."""
         claims = _claims(self._server, request.headers.get(TOKEN_HEADER))
         allowed = claims.get("tools") if claims else None
         offered = [tool for name, tool in self._tools.items() if allowed is None or name in allowed]
 
         async def call(name: str, arguments: Any) -> Reply:
             if claims is None:
-                return Reply(401, {"detail": f"a tool is called with the session's token in {TOKEN_HEADER}"})
+                return Reply(401, {"detail": f"tool calls need the session's token in the header {TOKEN_HEADER}"})
             cookies = {self._cookies.name: self._cookies.dump({SESSION_ID: claims["sid"]})}
             path = self._tools[name].path or f"/{name}"
             return await self._app.send(WireRequest("POST", path, arguments, cookies))
@@ -131,30 +131,30 @@ class _Exposure:
         return JSONResponse(reply.body, status_code=reply.status)
 
 
-def offering(server: "SimpleResourcesServer", seed_session: Handler) -> Handler:
-    """A `seed_session` whose reply says where the tools are, with a token for the session."""
+def add_mcp_offer(server: "SimpleResourcesServer", seed_session: Handler) -> Handler:
+    """Wrap `seed_session` so that its reply says where the tools are, with a token for the session."""
 
     @functools.wraps(seed_session)
     async def seed(*args: Any, **kwargs: Any) -> Any:
-        made = jsonable_encoder(await seed_session(*args, **kwargs))
+        reply = jsonable_encoder(await seed_session(*args, **kwargs))
         body: Any = next((jsonable_encoder(value) for value in kwargs.values() if isinstance(value, BaseModel)), {})
         claims = {"sid": CURRENT_SESSION.get(), "tools": server.mcp_allowed_tools_for_session(body)}
         token = str(_serializer(server).dumps(claims))
         offer = {"server_name": server.config.name, "url_path": MCP_PATH, "transport": "http"}
-        return JSONResponse({**made, NEMO_GYM_MCP_METADATA_KEY: {**offer, "headers": {TOKEN_HEADER: token}}})
+        return JSONResponse({**reply, NEMO_GYM_MCP_METADATA_KEY: {**offer, "headers": {TOKEN_HEADER: token}}})
 
     return seed
 
 
-def scoring_plain_names(server: "SimpleResourcesServer", verify_fn: Handler) -> Handler:
-    """A `verify` that is shown calls of `mcp__SERVER__TOOL` as calls of `TOOL`; the row keeps what was said."""
+def strip_mcp_names(server: "SimpleResourcesServer", verify_fn: Handler) -> Handler:
+    """Wrap `verify` so that it sees calls of `mcp__SERVER__TOOL` as calls of `TOOL`; the row keeps the full names."""
 
     @functools.wraps(verify_fn)
     async def verify(*args: Any, **kwargs: Any) -> Any:
         name, body = next((name, value) for name, value in kwargs.items() if hasattr(value, "response"))
-        shown = _with_plain_names(server, body)
-        result = await verify_fn(*args, **{**kwargs, name: shown})
-        if shown is not body and getattr(result, "response", None) == shown.response:
+        normalized = _with_plain_names(server, body)
+        result = await verify_fn(*args, **{**kwargs, name: normalized})
+        if normalized is not body and getattr(result, "response", None) == normalized.response:
             return result.model_copy(update={"response": body.response})
         return result
 

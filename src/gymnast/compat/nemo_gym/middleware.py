@@ -1,4 +1,4 @@
-"""What every application of the surface has around its routes. Plain ASGI: each layer costs microseconds."""
+"""The middleware of every `nemo_gym` application. Plain ASGI: each layer costs microseconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import itsdangerous
 from starlette.responses import JSONResponse
 
-from gymnast.wire.failure_header import HEADER, encode_failure
+from gymnast.wire.failure_header import FAILURE_HEADER, encode_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 SESSION_ID: Final = "session_id"
 _TWO_WEEKS_S: Final = 14 * 24 * 3600
 CURRENT_SESSION: Final[ContextVar[str | None]] = ContextVar("nemo_gym_session", default=None)
-"""The session of the request that is being answered."""
+"""The session of the current request."""
 
 
-class SessionIds:
-    """Gives every request a session id. Writing it anew each time makes every reply carry the cookie."""
+class SessionIdMiddleware:
+    """Gives every request a session id. Setting it on each request makes every reply carry the cookie."""
 
     def __init__(self, app: AsgiApp) -> None:
         self._app = app
@@ -39,16 +39,16 @@ class SessionIds:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         session = scope["session"]
-        session[SESSION_ID] = found = session.get(SESSION_ID) or str(uuid.uuid4())
-        token = CURRENT_SESSION.set(found)
+        session[SESSION_ID] = session_id = session.get(SESSION_ID) or str(uuid.uuid4())
+        token = CURRENT_SESSION.set(session_id)
         try:
             await self._app(scope, receive, send)
         finally:
             CURRENT_SESSION.reset(token)
 
 
-class Catcher:
-    """Answers for a handler that raised."""
+class ExceptionMiddleware:
+    """Turns an exception of a handler into a 500 reply."""
 
     def __init__(self, app: AsgiApp, explain: Explain) -> None:
         self._app = app
@@ -57,45 +57,45 @@ class Catcher:
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        begun = False
+        started = False
 
-        async def watched(message: MutableMapping[str, Any]) -> None:
-            nonlocal begun
-            begun = begun or message["type"] == "http.response.start"
+        async def track_start(message: MutableMapping[str, Any]) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, track_start)
         except Exception as error:
-            if begun:
-                raise  # half an answer is out: only the connection can still say that something went wrong
+            if started:
+                raise  # part of the reply is sent: only closing the connection can still signal the error
             text, detail = self._explain(scope["path"], error)
-            answer = JSONResponse(text, status_code=500, headers={HEADER: encode_failure(detail)})
-            await answer(scope, receive, send)
+            reply = JSONResponse(text, status_code=500, headers={FAILURE_HEADER: encode_failure(detail)})
+            await reply(scope, receive, send)
 
 
 class SessionCookies:
-    """Session cookies in Starlette's form, so that a session begun in memory goes on over a port."""
+    """Session cookies in Starlette's format, so that a session started in memory can continue over a port."""
 
     def __init__(self, key: str) -> None:
         self.name = key
         self._signer = itsdangerous.TimestampSigner(key)
-        self._read = lru_cache(maxsize=4096)(self._unsigned)
+        self._read = lru_cache(maxsize=4096)(self._unsign)
 
     def load(self, cookie: str | None) -> dict[str, Any]:
-        """The session that a cookie names, or a new one."""
+        """The session of a cookie, or a new one."""
         known = self._read(cookie) if cookie else None
         return dict(known) if known else {SESSION_ID: str(uuid.uuid4())}
 
     def dump(self, session: dict[str, Any]) -> str:
-        """A cookie that names a session."""
+        """The cookie of a session."""
         data = base64.b64encode(json.dumps(session).encode())
         return self._signer.sign(data).decode()
 
-    def _unsigned(self, cookie: str) -> dict[str, Any] | None:
+    def _unsign(self, cookie: str) -> dict[str, Any] | None:
         try:
             data = self._signer.unsign(cookie.encode(), max_age=_TWO_WEEKS_S)
-            found = json.loads(base64.b64decode(data))
+            session = json.loads(base64.b64decode(data))
         except (itsdangerous.BadSignature, binascii.Error, ValueError):
             return None
-        return found if isinstance(found, dict) and found.get(SESSION_ID) else None
+        return session if isinstance(session, dict) and session.get(SESSION_ID) else None

@@ -1,6 +1,6 @@
-"""A client of OpenAI-compatible endpoints, for model servers and judges that bring their own URL.
+"""A client of OpenAI-compatible endpoints, for model servers and judges that have their own URL.
 
-An endpoint that is busy is asked again, with growing pauses, a bounded number of times; then its error is raised.
+A busy endpoint is retried with backoff a bounded number of times; then its error is raised.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ RATE_LIMIT_ERROR_CODES: Final = [429, 502, 503, 504, 520]
 RETRY_ERROR_CODES: Final = [*RATE_LIMIT_ERROR_CODES, 500]
 MAX_TRIES: Final = 3
 MAX_BUSY_TRIES: Final = 12
-"""With pauses that double up to 30 s: about four minutes."""
-LONGEST_PAUSE_S: Final = 30.0
+"""About four minutes, with pauses that double up to 30 s."""
+MAX_PAUSE_S: Final = 30.0
 
 
 class NeMoGymAsyncOpenAI(BaseModel):
@@ -49,36 +49,36 @@ class NeMoGymAsyncOpenAI(BaseModel):
     async def _raise_for_status(self, response: ClientResponse, request_kwargs: dict[str, Any]) -> None:
         await server_utils.raise_for_status(response)
 
-    async def _asked(self, path: str, method: str = "POST", **more: Any) -> Any:
-        asked = {"method": method, "url": f"{self.base_url.rstrip('/')}/{path}", **more}
-        response = await self._request_with_retry(**asked)
-        await self._raise_for_status(response, asked)
+    async def _call(self, path: str, method: str = "POST", **more: Any) -> Any:
+        request = {"method": method, "url": f"{self.base_url.rstrip('/')}/{path}", **more}
+        response = await self._request_with_retry(**request)
+        await self._raise_for_status(response, request)
         return await server_utils.get_response_json(response)
 
     async def create_models(self) -> Any:
-        """The models that the endpoint serves."""
-        return await self._asked("models", "GET")
+        """List the models of the endpoint."""
+        return await self._call("models", "GET")
 
     async def create_chat_completion(self, **kwargs: Any) -> Any:
-        """A chat completion."""
-        return await self._asked("chat/completions", json=kwargs)
+        """Create a chat completion."""
+        return await self._call("chat/completions", json=kwargs)
 
     async def create_completion(self, **kwargs: Any) -> Any:
-        """A completion of a text."""
-        return await self._asked("completions", json=kwargs)
+        """Create a text completion."""
+        return await self._call("completions", json=kwargs)
 
     async def create_response(self, **kwargs: Any) -> Any:
-        """A response."""
-        return await self._asked("responses", json=kwargs)
+        """Create a response."""
+        return await self._call("responses", json=kwargs)
 
     async def create_tokenize(self, **kwargs: Any) -> Any:
-        """The tokens of a prompt, from endpoints that tell; their page is beside `/v1`."""
+        """Tokenize a prompt, where the endpoint supports it; the route is outside of `/v1`."""
         base = self.base_url.rstrip("/").removesuffix("/v1")
-        return await self.model_copy(update={"base_url": base})._asked("tokenize", json=kwargs)  # noqa: SLF001 - itself
+        return await self.model_copy(update={"base_url": base})._call("tokenize", json=kwargs)  # noqa: SLF001 - itself
 
 
-def _pause_s(tried: int, headers: Mapping[str, str]) -> float:
-    asked = headers.get("Retry-After", "")
-    told = float(asked) if asked.replace(".", "", 1).isdigit() else 0.0
-    backoff = min(0.5 * 2.0**tried, LONGEST_PAUSE_S) * (0.5 + random.random())  # noqa: S311 - jitter
-    return min(max(backoff, told), LONGEST_PAUSE_S)
+def _pause_s(attempts: int, headers: Mapping[str, str]) -> float:
+    request = headers.get("Retry-After", "")
+    retry_after_s = float(request) if request.replace(".", "", 1).isdigit() else 0.0
+    backoff = min(0.5 * 2.0**attempts, MAX_PAUSE_S) * (0.5 + random.random())  # noqa: S311 - jitter
+    return min(max(backoff, retry_after_s), MAX_PAUSE_S)

@@ -1,4 +1,4 @@
-"""`nemo_gym.openai_utils`: the types of the APIs, and a client of endpoints that speak them."""
+"""`nemo_gym.openai_utils`: the types of OpenAI's APIs, and a client of compatible endpoints."""
 
 from gymnast.compat.nemo_gym.chat_types import (
     CompletionUsage,

@@ -1,4 +1,4 @@
-"""`nemo_gym.path_utils`: the names of files beside an output, by those of the store."""
+"""`nemo_gym.path_utils`: the files that belong to an output file."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ __all__ = [
 
 
 def failures_path_for(output_fpath: Path) -> Path:
-    """Where the failed attempts of an output are."""
+    """The file of failed attempts."""
     return RunPaths(Path(output_fpath)).failures
 
 

@@ -1,6 +1,6 @@
-"""What a hosted server asks of its peers: the options of an aiohttp request, carried by the cell's calls.
+"""Calls of a hosted server to its peers: aiohttp request options, carried by the cell's calls.
 
-Bodies are JSON there. Anything else (forms, files, streams) has to take the peer's port.
+Only JSON bodies work this way. Forms, files and streams go through the peer's port.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from aiohttp import ClientTimeout
 from pydantic import BaseModel
 from yarl import URL
 
-from gymnast.compat.nemo_gym import current
-from gymnast.compat.nemo_gym.client_response import HostedResponse, no_reply, plain_cookies
+from gymnast.compat.nemo_gym.client_response import HostedResponse, plain_cookies, to_aiohttp_error
+from gymnast.compat.nemo_gym.context import CURRENT_REQUEST
 from gymnast.compat.nemo_gym.stages import stage_of
 from gymnast.errors import CallError
 from gymnast.types.failure import Stage
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_S: Final = 3600.0
 _NO_VERDICT: Final = (FAILURE_CLASS, JUDGE_ERROR)
-_OF_THE_TRANSPORT: Final = frozenset({"content-type", "content-length", "host", "cookie"})
+_TRANSPORT_HEADERS: Final = frozenset({"content-type", "content-length", "host", "cookie"})
 
 
 def is_json(options: _RequestOptions) -> bool:
-    """Whether a request can be carried without a socket."""
+    """Whether a request has a JSON body, so that it can be sent without a socket."""
     data = options.get("data")
     if data is None:
         return True
@@ -44,13 +44,13 @@ def is_json(options: _RequestOptions) -> bool:
 
 
 async def call_peer(calls: Calls, name: str, path: str, method: str, options: _RequestOptions) -> HostedResponse:
-    """A call through the cell, on behalf of the attempt that the caller works on."""
-    visit = current.VISIT.get()
-    given: Any = options.get("headers") or {}
-    headers = {str(key).lower(): str(value) for key, value in dict(given).items()}
+    """Call a peer through the cell, on behalf of the caller's attempt."""
+    context = CURRENT_REQUEST.get()
+    raw_headers: Any = options.get("headers") or {}
+    headers = {str(key).lower(): str(value) for key, value in dict(raw_headers).items()}
     cookies = {**parse_cookie_header(headers.get("cookie", "")), **plain_cookies(options.get("cookies"))}
-    sent = {key: value for key, value in headers.items() if key not in _OF_THE_TRANSPORT}
-    scope = Scope(visit.rollout_id, visit.trail, cookies, headers=sent)
+    forwarded = {key: value for key, value in headers.items() if key not in _TRANSPORT_HEADERS}
+    scope = Scope(context.rollout_id, context.progress, cookies, headers=forwarded)
     timeout = options.get("timeout")
     seconds = timeout.total if isinstance(timeout, ClientTimeout) else None
     target, stage = _with_query(path, options.get("params")), stage_of(path)
@@ -59,16 +59,16 @@ async def call_peer(calls: Calls, name: str, path: str, method: str, options: _R
             name, target, _body(options), scope, method=method, stage=stage, timeout_s=seconds or CALL_TIMEOUT_S
         )
     except CallError as error:
-        raise no_reply(error) from error
+        raise to_aiohttp_error(error) from error
     if reply.ok and stage is Stage.VERIFY and isinstance(reply.body, dict):
-        visit.unjudged = {key: reply.body[key] for key in _NO_VERDICT if key in reply.body}
-    # Every reply over a port names its session again, and agents keep the cookies of the latest reply only.
+        context.judge_failure = {key: reply.body[key] for key in _NO_VERDICT if key in reply.body}
+    # Over a port every reply sets the session cookie again, and agents keep the cookies of the latest reply only.
     same_session = {key: value for key, value in cookies.items() if key.endswith(f"___{name}")}
     return HostedResponse(reply, method, f"http://{name}{target}", {**same_session, **reply.cookies})
 
 
 def _body(options: _RequestOptions) -> Any:
-    """Through bytes and back, as over a socket: neither side sees what the other does to it later."""
+    """The body through bytes and back, as over a socket: neither side sees later changes by the other."""
     data, body = options.get("data"), options.get("json")
     if body is not None:
         return orjson.loads(orjson.dumps(body, default=jsonable))
@@ -81,7 +81,7 @@ def _with_query(path: str, params: Any) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """A model inside of a body, without what was not set."""
+    """Dump a model inside a body, without unset fields."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_unset=True)
     raise TypeError(f"{type(value).__name__} is not JSON")

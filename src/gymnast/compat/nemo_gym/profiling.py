@@ -1,4 +1,4 @@
-"""`nemo_gym.profiling`: CPU profiles of a server, by the package yappi where it is installed."""
+"""`nemo_gym.profiling`: CPU profiles of a server, with the package yappi if it is installed."""
 
 import io
 import shutil
@@ -19,33 +19,33 @@ __all__ = [
 
 
 class Profiler(BaseModel):
-    """Measures between `start` and `stop`, and writes what it saw."""
+    """Profiles between `start` and `stop`, and writes the result."""
 
     name: str
     base_profile_dir: Path
     required_str: str | None = None
-    """Only functions with this in their names are shown."""
+    """Show only functions with this in their name."""
 
     def model_post_init(self, context: Any) -> None:
         self.base_profile_dir.mkdir(parents=True, exist_ok=True)
 
     def _check_for_dot_installation(self) -> None:
         if shutil.which("dot") is None:
-            raise UserError("pictures of profiles need the program dot", next="install graphviz")
+            raise UserError("rendering profiles needs the program dot", next="install graphviz")
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start profiling."""
         yappi = _yappi()
         yappi.set_clock_type("cpu")
         yappi.start()
 
     def stop(self) -> None:
-        """Measure no more, and write."""
+        """Stop profiling and write the result."""
         _yappi().stop()
         self.dump()
 
     def dump(self) -> None:
-        """Write what was measured so far: as text, for callgrind and, with dot and gprof2dot, as a picture."""
+        """Write the profile so far: as text, for callgrind and, with dot and gprof2dot, as an image."""
         stats = _yappi().get_func_stats()
         base = self.base_profile_dir / self.name
         stats.save(str(base.with_suffix(".callgrind")), type="CALLGRIND")
@@ -56,12 +56,12 @@ class Profiler(BaseModel):
         base.with_suffix(".log").write_text("".join(shown))
         if shutil.which("dot") and (converter := shutil.which("gprof2dot")):
             words = [converter, "--format=callgrind", f"--output={base}.dot", f"{base}.callgrind"]
-            subprocess.run(words, check=False)  # noqa: S603 - names of our own files
+            subprocess.run(words, check=False)  # noqa: S603 - our own files
             subprocess.run(["dot", "-Tpng", f"{base}.dot", "-o", f"{base}.png"], check=False)  # noqa: S603, S607 - as above
 
 
 def install(app: FastAPI, name: str, folder: str | None) -> None:
-    """Profile an application; `GET /stats` writes what was measured so far."""
+    """Profile an application; `GET /stats` writes the profile so far."""
     profiler = Profiler(name=name, base_profile_dir=Path.cwd() / (folder or "results/profiling") / name)
     profiler.start()
 
@@ -74,9 +74,9 @@ def install(app: FastAPI, name: str, folder: str | None) -> None:
 
 def _yappi() -> Any:
     try:
-        import yappi  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415 - only where profiles are asked for
+        import yappi  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415 - needed only for profiles
     except ImportError as error:
-        raise UserError("profiles need the package yappi", next="pip install yappi gprof2dot") from error
+        raise UserError("profiling needs the package yappi", next="pip install yappi gprof2dot") from error
     return yappi
 
 

@@ -1,4 +1,4 @@
-"""`nemo_gym.prompt`: prompt templates, by those of the engine."""
+"""`nemo_gym.prompt`: prompt templates."""
 
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,17 @@ __all__ = [
 
 
 class PromptConfig(BaseModel):
-    """A template."""
+    """A prompt template."""
 
     user: str
     system: str | None = None
 
 
 def load_prompt_config(path: str) -> PromptConfig:
-    """A template from a file, looked for as configurations are."""
+    """Read a template from a file, searched like config files."""
     roots = Roots(read_environ().extra_roots, Path.cwd())
-    found = read_template(roots.require(path, "prompt_config"))
-    return PromptConfig(user=found.user, system=found.system)
+    template = read_template(roots.require(path, "prompt_config"))
+    return PromptConfig(user=template.user, system=template.system)
 
 
 def _template(config: PromptConfig) -> PromptTemplate:
@@ -42,8 +42,8 @@ def fill_prompt(prompt_config: PromptConfig, row: dict[str, Any]) -> list[dict[s
 
 
 def apply_prompt_to_row(row: dict[str, Any], prompt_config: PromptConfig) -> dict[str, Any]:
-    """The row with these messages as its input; one that has an input already is refused."""
-    return _template(prompt_config).applied(row)
+    """The row with these messages as its input; raises for a row that already has one."""
+    return _template(prompt_config).apply(row)
 
 
 __getattr__ = missing_from("nemo_gym.prompt")

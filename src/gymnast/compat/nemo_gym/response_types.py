@@ -1,4 +1,4 @@
-"""Requests and replies of the Responses API as `nemo_gym.openai_utils` knows them."""
+"""The Responses API requests and replies of `nemo_gym.openai_utils`."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -19,20 +19,20 @@ class ResponsePart(Open):
 
 
 class IncompleteDetails(ResponsePart):
-    """Why a model stopped before it was done."""
+    """Why a response is incomplete."""
 
     reason: str | None = None
 
 
 class ResponseError(ResponsePart):
-    """Why there is no answer."""
+    """Why a response failed."""
 
     code: str | None = None
     message: str | None = None
 
 
 class Reasoning(ResponsePart):
-    """How a model was asked to think."""
+    """The reasoning settings of a request."""
 
     effort: str | None = None
     generate_summary: str | None = None
@@ -40,25 +40,25 @@ class Reasoning(ResponsePart):
 
 
 class ResponseTool(ResponsePart):
-    """A tool as a reply repeats it."""
+    """A tool, as replies repeat it."""
 
     type: str = "function"
 
 
 class NeMoGymResponseInputTokensDetails(ResponsePart):
-    """Of what was read."""
+    """Details of the input tokens."""
 
     cached_tokens: int | None
 
 
 class NeMoGymResponseOutputTokensDetails(ResponsePart):
-    """Of what was written."""
+    """Details of the output tokens."""
 
     reasoning_tokens: int | None
 
 
 class NeMoGymResponseUsage(ResponsePart):
-    """What a call, or a whole rollout, used."""
+    """The usage of a call or a whole rollout."""
 
     input_tokens: int
     input_tokens_details: NeMoGymResponseInputTokensDetails
@@ -68,7 +68,7 @@ class NeMoGymResponseUsage(ResponsePart):
 
     @classmethod
     def sum_from_list(cls, usages: "list[NeMoGymResponseUsage]") -> "NeMoGymResponseUsage":
-        """The sum of some usages; a detail that one of them does not know is not known of the sum."""
+        """Sum usages; a detail that one of them lacks is missing from the sum."""
         total: NeMoGymResponseUsage | None = None
         for usage in usages:
             total = accumulate_response_usage(total, usage)
@@ -81,14 +81,14 @@ class NeMoGymResponseUsage(ResponsePart):
 def accumulate_response_usage(
     total: NeMoGymResponseUsage | None, additional: NeMoGymResponseUsage | None
 ) -> NeMoGymResponseUsage | None:
-    """The sum of two usages, either of which may be missing."""
+    """Add two usages, either of which may be missing."""
     first, second = (usage.model_dump() if usage is not None else None for usage in (total, additional))
-    summed = sum_usage(first, second)  # type: ignore[arg-type] # dumps of the models have the form
+    summed = sum_usage(first, second)  # type: ignore[arg-type] # dumps of the models have this form
     return None if summed is None else NeMoGymResponseUsage.model_validate(summed)
 
 
 class NeMoGymResponse(ResponsePart):
-    """A Responses object. Fields in the order in which the contract emits them."""
+    """A Responses object. Fields are in the order of the contract."""
 
     id: str
     created_at: float
@@ -123,7 +123,7 @@ class NeMoGymResponse(ResponsePart):
 
     @property
     def output_text(self) -> str:
-        """All text of all messages that the model wrote."""
+        """The text of all messages of the model."""
         parts = [part for item in self.output if getattr(item, "type", None) == "message" for part in _parts(item)]
         return "".join(part.text for part in parts if getattr(part, "type", None) == "output_text")
 
@@ -133,7 +133,7 @@ def _parts(item: Any) -> list[Any]:
 
 
 class NeMoGymResponseCreateParamsNonStreaming(BaseModel):
-    """What a model is asked. Unknown keys are refused."""
+    """A request to a model. Unknown keys are rejected."""
 
     model_config = ConfigDict(extra="forbid")
     background: bool | None = None

@@ -1,4 +1,4 @@
-"""`nemo_gym.responses_converter`: between Responses and Chat Completions, item by item, as the contract says."""
+"""`nemo_gym.responses_converter`: converts between Responses and Chat Completions, by the rules of the contract."""
 
 import re
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ from gymnast.compat.nemo_gym.response_types import (
     NeMoGymResponseCreateParamsNonStreaming,
 )
 from gymnast.compat.nemo_gym.surface import missing_from
-from gymnast.kit.model import new_id
+from gymnast.endpoints.model_server import new_id
 from gymnast.types.responses import message_text, reasoning_texts
-from gymnast.wire.dialects.chat_reply import items_of_message, response_of_completion, split_thinking
-from gymnast.wire.dialects.chat_request import NotConvertible, chat_request, params_of_chat, think_block
+from gymnast.wire.dialects.chat_replies import completion_to_response, message_to_items, split_thinking
+from gymnast.wire.dialects.chat_requests import NotConvertible, chat_to_params, params_to_chat, wrap_thinking
 from gymnast.wire.validate import validate_items
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class ResponsesConverterState:
-    """A conversation while it is turned into messages: what is done, and the model's turn in the making."""
+    """A conversation while it is converted: the finished messages and the assistant turn in progress."""
 
     return_token_id_information: bool = False
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class ResponsesConverterState:
     in_assistant_turn: bool = False
 
     def flush_assistant(self) -> None:
-        """End the model's turn."""
+        """Finish the assistant turn."""
         if not self.in_assistant_turn:
             return
         message: dict[str, Any] = {"role": "assistant", "content": self.content_buffer or None}
@@ -58,10 +58,10 @@ class ResponsesConverterState:
         self.in_assistant_turn = False
 
     def take_tokens(self, item: dict[str, Any]) -> None:
-        """The last item of a turn that has tokens has those of the turn."""
-        found = {name: item[name] for name in TOKEN_METADATA_FIELDS if item.get(name) is not None}
-        if self.return_token_id_information and found:
-            self.token_information = found
+        """Keep the tokens of an item: those on the last item with any belong to the turn."""
+        tokens = {name: item[name] for name in TOKEN_METADATA_FIELDS if item.get(name) is not None}
+        if self.return_token_id_information and tokens:
+            self.token_information = tokens
 
 
 class ResponsesConverter(BaseModel):
@@ -73,7 +73,7 @@ class ResponsesConverter(BaseModel):
 
     @staticmethod
     def _wrap_reasoning_in_think_tags(texts: list[str]) -> str:
-        return "".join(think_block(text) for text in texts)
+        return "".join(wrap_thinking(text) for text in texts)
 
     @classmethod
     def _parse_think_tags(cls, content: str) -> tuple[list[str], str]:
@@ -87,18 +87,18 @@ class ResponsesConverter(BaseModel):
     def responses_to_chat_completion_create_params(
         self, responses_create_params: NeMoGymResponseCreateParamsNonStreaming
     ) -> NeMoGymChatCompletionCreateParamsNonStreaming:
-        """The chat that asks for the same."""
-        asked = responses_create_params.model_dump(mode="json", exclude_unset=True)
-        given = asked["input"]
+        """Convert a Responses request to a chat request."""
+        params = responses_create_params.model_dump(mode="json", exclude_unset=True)
+        value = params["input"]
         items = (
-            [{"role": "user", "content": [{"type": "input_text", "text": given}]}] if isinstance(given, str) else given
+            [{"role": "user", "content": [{"type": "input_text", "text": value}]}] if isinstance(value, str) else value
         )
         state = ResponsesConverterState(self.return_token_id_information)
         for item in items:
             self._format_item(item, state)
         state.flush_assistant()
-        body, _ = chat_request({**asked, "input": "", "instructions": asked.get("instructions")})  # type: ignore[typeddict-item] # validated by the model
-        leading = body["messages"][:-1]  # all but the empty input: what the instructions became
+        body, _ = params_to_chat({**params, "input": "", "instructions": params.get("instructions")})  # type: ignore[typeddict-item] # validated by the model
+        leading = body["messages"][:-1]  # what the instructions became, without the empty input
         body["messages"] = _with_leading(leading, state.messages)
         return NeMoGymChatCompletionCreateParamsNonStreaming.model_validate(body)
 
@@ -142,10 +142,10 @@ class ResponsesConverter(BaseModel):
     def _chat_completion_to_responses_tools(
         self, chat_completions_tools: list[NeMoGymChatCompletionToolParam] | None
     ) -> list[NeMoGymFunctionToolParam]:
-        found: list[NeMoGymFunctionToolParam] = []
+        tools: list[NeMoGymFunctionToolParam] = []
         for tool in chat_completions_tools or ():
             function: dict[str, Any] = dict(tool["function"])
-            found.append(
+            tools.append(
                 {
                     "type": "function",
                     "name": function["name"],
@@ -154,24 +154,24 @@ class ResponsesConverter(BaseModel):
                     "strict": function.get("strict"),
                 }
             )
-        return found
+        return tools
 
     def chat_completion_to_responses_create_params(
         self, chat_completion_create_params: NeMoGymChatCompletionCreateParamsNonStreaming
     ) -> NeMoGymResponseCreateParamsNonStreaming:
-        """The request that asks for the same as a chat."""
-        params = params_of_chat(chat_completion_create_params.model_dump(mode="json", exclude_none=True))
+        """Convert a chat request to a Responses request."""
+        params = chat_to_params(chat_completion_create_params.model_dump(mode="json", exclude_none=True))
         return NeMoGymResponseCreateParamsNonStreaming.model_validate(params)
 
     # --- replies -----------------------------------------------------------------------------------------------------
 
     def postprocess_chat_response(self, choice: NeMoGymChoice) -> list[NeMoGymResponseOutputItem]:
-        """A choice as output items."""
+        """Convert a choice to output items."""
         return self.postprocess_assistant_message_dict(choice.message.model_dump(mode="json"))
 
     def postprocess_assistant_message_dict(self, message_dict: dict[str, Any]) -> list[NeMoGymResponseOutputItem]:
-        """What a model said as output items; its tokens are those of the last."""
-        items: list[Any] = items_of_message(message_dict, new_id=new_id, parse_thinking=self.uses_reasoning_parser)
+        """Convert an assistant message to output items; the last one gets the tokens."""
+        items: list[Any] = message_to_items(message_dict, new_id=new_id, parse_thinking=self.uses_reasoning_parser)
         tokens = {name: message_dict[name] for name in TOKEN_METADATA_FIELDS if message_dict.get(name) is not None}
         if self.return_token_id_information and tokens:
             items[-1] = {**items[-1], **tokens}
@@ -180,25 +180,25 @@ class ResponsesConverter(BaseModel):
     def chat_completions_messages_to_responses_items(
         self, messages: list[dict[str, Any]]
     ) -> list[NeMoGymResponseOutputItem]:
-        """A whole chat as items."""
-        found: list[NeMoGymResponseOutputItem] = []
+        """Convert a whole chat to items."""
+        items: list[NeMoGymResponseOutputItem] = []
         for message in messages:
             if message["role"] == "assistant":
-                found += self.postprocess_assistant_message_dict(message)
+                items += self.postprocess_assistant_message_dict(message)
             else:
-                found += _models(params_of_chat({"messages": [message]})["input"])
-        return found
+                items += _models(chat_to_params({"messages": [message]})["input"])
+        return items
 
     def chat_completion_to_response(
         self,
         responses_create_params: NeMoGymResponseCreateParamsNonStreaming,
         chat_completion: NeMoGymChatCompletion,
     ) -> NeMoGymResponse:
-        """A chat completion as the response to a request."""
+        """Convert a chat completion to the response to a request."""
         params: Any = responses_create_params.model_dump(mode="json", exclude_unset=True)
         completion = chat_completion.model_dump(mode="json")
         response: dict[str, Any] = dict(
-            response_of_completion(completion, params, model=chat_completion.model, new_id=new_id, parse_thinking=False)
+            completion_to_response(completion, params, model=chat_completion.model, new_id=new_id, parse_thinking=False)
         )
         response["output"] = self.postprocess_chat_response(chat_completion.choices[0])
         return NeMoGymResponse.model_validate(response)
@@ -206,14 +206,14 @@ class ResponsesConverter(BaseModel):
 
 def _as_messages(item: dict[str, Any]) -> list[dict[str, Any]]:
     try:
-        messages: list[dict[str, Any]] = chat_request({"input": validate_items([item])})[0]["messages"]
+        messages: list[dict[str, Any]] = params_to_chat({"input": validate_items([item])})[0]["messages"]
     except NotConvertible as error:
         raise NotImplementedError(str(error)) from error
     return messages
 
 
 def _with_leading(leading: list[dict[str, Any]], messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Instructions in front; leading messages of system or developer are folded into them."""
+    """Prepend the instructions; leading system and developer messages are folded into them."""
     if not leading:
         return messages
     texts, rest = [leading[0]["content"]], list(messages)
@@ -232,7 +232,7 @@ def _models(items: list[Any]) -> list[NeMoGymResponseOutputItem]:
 def split_responses_input_output_items(
     items: list[NeMoGymResponseOutputItem],
 ) -> tuple[list[NeMoGymResponseOutputItem], list[NeMoGymResponseOutputItem]]:
-    """A conversation in two: what came before the model first spoke, and the rest."""
+    """Split a conversation at the first item that the model produced."""
     for index, item in enumerate(items):
         kind = _field(item, "type") or "message"
         if kind in {"reasoning", "function_call"} or (kind == "message" and _field(item, "role") == "assistant"):
@@ -245,13 +245,13 @@ def _field(item: Any, name: str) -> Any:
 
 
 def _usage_detail(usage: Any, detail_group: str, detail_name: str, *top_level_aliases: str) -> int | None:
-    """A detail of a usage in whatever form it comes; None where it is not told."""
+    """Read a detail of a usage object of any form; None if it is missing."""
     if usage is None:
         return None
     group = _field(usage, detail_group)
-    told = [_field(group, detail_name)] if group is not None else []
-    told += [_field(usage, alias) for alias in top_level_aliases]
-    return next((int(value) for value in told if value is not None), None)
+    values = [_field(group, detail_name)] if group is not None else []
+    values += [_field(usage, alias) for alias in top_level_aliases]
+    return next((int(value) for value in values if value is not None), None)
 
 
 VLLMConverter = ResponsesConverter

@@ -1,4 +1,4 @@
-"""`nemo_gym.rollout_collection`: collecting through running servers, row by row for trainers or as a whole run."""
+"""`nemo_gym.rollout_collection`: collect through running servers, row by row for trainers or as a whole run."""
 
 from asyncio import Semaphore
 from collections import Counter
@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from gymnast.compat.nemo_gym.config_types import BaseServerConfig
-from gymnast.compat.nemo_gym.examples import Examples, Result, RolloutFailedError
+from gymnast.compat.nemo_gym.example_runner import ExampleRunner, Result, RolloutFailedError
 from gymnast.compat.nemo_gym.server_utils import (
     ServerClient,
     get_response_json,
@@ -21,7 +21,7 @@ from gymnast.compat.nemo_gym.server_utils import (
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.compat.nemo_gym.trajectories import attach_trajectory
 from gymnast.config import read_environ
-from gymnast.rollouts.aggregate import metrics_entry, stripped_row
+from gymnast.rollouts.aggregate import metrics_entry, strip_row
 from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.observer import RunObserver
 from gymnast.rollouts.options import RunOptions
@@ -30,9 +30,9 @@ from gymnast.rollouts.prompt import read_template
 from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.rollouts.run import collect_through_serve
 from gymnast.rollouts.skills import skills_ref
+from gymnast.store.atomic import atomic_write
 from gymnast.store.lines import numbered_lines
 from gymnast.store.paths import RunPaths
-from gymnast.store.replacing import write_replacing
 from gymnast.types.task import (
     FAILURE_CLASS,
     FAILURE_TERMINAL,
@@ -60,13 +60,13 @@ NG_NO_PERSIST_KEY: Final = NO_PERSIST
 
 
 class SkillsConfig(BaseModel):
-    """Where skills are."""
+    """The folder of skills."""
 
     path: str | None = None
 
 
 class SharedRolloutCollectionConfig(BaseModel):
-    """How rollouts are collected."""
+    """Settings of every collection."""
 
     output_jsonl_fpath: str
     num_samples_in_parallel: int | None = None
@@ -76,7 +76,7 @@ class SharedRolloutCollectionConfig(BaseModel):
 
 
 class RolloutCollectionConfig(SharedRolloutCollectionConfig):
-    """What is collected."""
+    """Settings of a collection from a file."""
 
     agent_name: str | None = None
     input_jsonl_fpath: str
@@ -104,7 +104,7 @@ class RolloutCollectionConfig(SharedRolloutCollectionConfig):
         return RunPaths(Path(self.output_jsonl_fpath)).materialized_inputs
 
     def plan(self) -> PlanOptions:
-        """The same in the words of the engine."""
+        """These settings as the engine's plan options."""
         skills = self.skills.path if self.skills is not None else None
         return PlanOptions(
             agent=self.agent_name,
@@ -122,7 +122,7 @@ class RolloutCollectionHelper(BaseModel):
     """Collects rollouts."""
 
     rollout_timeout_s: float = DEFAULT_ROLLOUT_TIMEOUT_S
-    """A row that takes longer has failed."""
+    """A row that takes longer fails."""
 
     def run_examples(
         self,
@@ -130,19 +130,19 @@ class RolloutCollectionHelper(BaseModel):
         head_server_config: BaseServerConfig | None = None,
         semaphore: Semaphore | None = None,
     ) -> Iterator[Awaitable[Result]]:
-        """Awaitables of (row, result), the next to finish first. One that fails for good raises RolloutFailedError."""
+        """Awaitables of (row, result) in order of completion. A permanent failure raises RolloutFailedError."""
         head = head_server_config or ServerClient.load_head_server_config()
         url = f"http://{head.host}:{head.port}"
         limit: AbstractAsyncContextManager[Any] = semaphore or nullcontext()
         retry = RetryPolicy(max_attempts=_get_max_rollout_attempts())
-        return Examples(url, token_for(url), self.rollout_timeout_s, retry, limit).started(examples)
+        return ExampleRunner(url, token_for(url), self.rollout_timeout_s, retry, limit).start(examples)
 
     def setup_server_client(self, head_server_config: BaseServerConfig | None = None) -> ServerClient:
-        """A client of everything that the head server knows."""
+        """A client of all servers that the head server knows."""
         return ServerClient.load_from_global_config(head_server_config)
 
     async def run_from_config(self, config: RolloutCollectionConfig) -> tuple[list[dict[str, Any]]]:
-        """A whole run with its files; returns the rows of its output."""
+        """Collect a whole run with its files; returns the rows of its output."""
         head = ServerClient.load_head_server_config()
         url = f"http://{head.host}:{head.port}"
         options = RunOptions(
@@ -168,7 +168,7 @@ class RolloutCollectionHelper(BaseModel):
     def _load_from_cache(
         self, config: RolloutCollectionConfig
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], list[list[str]]]:
-        """What is left to do, the inputs of what is done, the results, and these as lines."""
+        """The rows left to do, the inputs of the results, the results, and the results as lines."""
         paths = RunPaths(Path(config.output_jsonl_fpath))
         planned = {key_of(row): row for row in _rows(paths.materialized_inputs)}
         results = _rows(paths.output)
@@ -186,15 +186,15 @@ class RolloutCollectionHelper(BaseModel):
         client = self.setup_server_client()
         by_agent: dict[str, list[dict[str, Any]]] = {}
         for result, row in zip(results, rows, strict=True):
-            by_agent.setdefault(agent_name_of(result) or agent_name_of(row) or "", []).append(stripped_row(result))
+            by_agent.setdefault(agent_name_of(result) or agent_name_of(row) or "", []).append(strip_row(result))
         entries = []
         for name in sorted(by_agent):
-            asked = {"verify_responses": by_agent[name]}
-            response = await client.post(server_name=name, url_path="/aggregate_metrics", json=asked)
+            body = {"verify_responses": by_agent[name]}
+            response = await client.post(server_name=name, url_path="/aggregate_metrics", json=body)
             await raise_for_status(response)
             entries.append(metrics_entry(name, cast("dict[str, Any]", await get_response_json(response))))
         target = RunPaths(Path(output_fpath)).aggregate_metrics
-        write_replacing(target, orjson.dumps(entries, option=orjson.OPT_INDENT_2) + b"\n")
+        atomic_write(target, orjson.dumps(entries, option=orjson.OPT_INDENT_2) + b"\n")
         return target
 
 
@@ -203,12 +203,12 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _get_max_rollout_attempts() -> int:
-    """Attempts at one rollout (NEMO_GYM_MAX_ROLLOUT_ATTEMPTS)."""
+    """Attempts per rollout (NEMO_GYM_MAX_ROLLOUT_ATTEMPTS)."""
     return read_environ().max_attempts
 
 
 def _attach_trajectory_record(row: dict[str, Any], result: dict[str, Any]) -> None:
-    """Put the course of a rollout onto its result, where the agent told it."""
+    """Attach the trajectory of a rollout to its result, if the agent reported one."""
     attach_trajectory(row, result)
 
 

@@ -1,4 +1,4 @@
-"""`nemo_gym.rollout_correlation`: the prefix `/ng-rollout/<id>` on paths, which tells whose call it is."""
+"""`nemo_gym.rollout_correlation`: the path prefix `/ng-rollout/<id>`, which tells the rollout of a call."""
 
 import re
 from typing import Any, Final
@@ -21,7 +21,7 @@ ROLLOUT_ID_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 def rollout_path_prefix(rollout_id: str | None, *, token_capture: bool = False) -> str:
-    """The prefix of a rollout's calls; nothing without an id."""
+    """The path prefix of a rollout's calls; empty without an id."""
     if rollout_id is None:
         return ""
     return f"/{ROLLOUT_PATH_PREFIX}/{rollout_id}" + (f"/{TOKEN_CAPTURE_PATH}" if token_capture else "")
@@ -37,7 +37,7 @@ def apply_rollout_prefix(base_url: str, rollout_id: str | None, *, token_capture
 
 
 class RolloutContextMiddleware:
-    """Takes the prefix off paths before they are routed, and keeps the id in the request's state."""
+    """Strips the prefix from paths before routing, and puts the id into the request's state."""
 
     _PREFIX = re.compile(
         f"^/{ROLLOUT_PATH_PREFIX}/(?P<rollout_id>{ROLLOUT_ID_PATTERN})(?:/{TOKEN_CAPTURE_PATH})?(?=/|$)"

@@ -1,4 +1,4 @@
-"""`nemo_gym.rollout_observability`: what agents tell about the course of a rollout, and the record made of it."""
+"""`nemo_gym.rollout_observability`: what agents report about a rollout, and the trajectory record made from it."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class ObservationModel(BaseModel):
-    """Something that was observed. Unknown keys are refused."""
+    """An observation. Unknown keys are rejected."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -42,7 +42,7 @@ class ObservationGap(ObservationModel):
 
 
 class ModelCallRef(ObservationModel):
-    """Names a model call."""
+    """A reference to a model call."""
 
     model_call_id: str | None = None
     model_ref: ModelServerRef | None = None
@@ -51,7 +51,7 @@ class ModelCallRef(ObservationModel):
     @model_validator(mode="after")
     def validate_join_key(self) -> "ModelCallRef":
         if self.model_call_id is None and self.response_id is None:
-            raise ValueError("a model call is named by its model_call_id or its response_id")
+            raise ValueError("a model call needs a model_call_id or a response_id")
         return self
 
 
@@ -70,7 +70,7 @@ class AgentInvocation(ObservationModel):
 
 
 class ToolCallObservation(ObservationModel):
-    """A tool that was called."""
+    """A tool call."""
 
     kind: Literal["tool_call"] = "tool_call"
     invocation_id: str
@@ -87,14 +87,14 @@ class ToolCallObservation(ObservationModel):
     @model_validator(mode="after")
     def validate_timing(self) -> "ToolCallObservation":
         if self.started_at is not None and self.completed_at is not None and self.completed_at < self.started_at:
-            raise ValueError("a tool call cannot end before it begins")
+            raise ValueError("completed_at must not be before started_at")
         if self.duration_ms is not None and self.duration_ms < 0:
-            raise ValueError("duration_ms cannot be negative")
+            raise ValueError("duration_ms must not be negative")
         return self
 
 
 class ContextCompactionObservation(ObservationModel):
-    """A history that was made shorter."""
+    """A compaction of the context."""
 
     kind: Literal["context_compaction"] = "context_compaction"
     invocation_id: str
@@ -125,7 +125,7 @@ AgentObservationRecord: TypeAlias = Annotated[
 
 
 class AgentObservationBundle(ObservationModel):
-    """All that one agent tells: the field `ng_agent_observations` of a row."""
+    """All that an agent reports: the field `ng_agent_observations` of a row."""
 
     source: str
     records: list[AgentObservationRecord] = Field(default_factory=list)
@@ -133,15 +133,17 @@ class AgentObservationBundle(ObservationModel):
 
     @model_validator(mode="after")
     def validate_identity(self) -> "AgentObservationBundle":
-        _unique([found.invocation_id for found in self.records if isinstance(found, AgentInvocation)], "invocation_id")
-        calls = [found for found in self.records if isinstance(found, ToolCallObservation)]
+        _unique(
+            [record.invocation_id for record in self.records if isinstance(record, AgentInvocation)], "invocation_id"
+        )
+        calls = [record for record in self.records if isinstance(record, ToolCallObservation)]
         _unique([f"{call.invocation_id}/{call.tool_call_id}" for call in calls], "tool_call_id")
         return self
 
 
 @dataclass(slots=True)
 class AgentEpisode:
-    """What an agent did: its response, and how it came about."""
+    """What an agent did: its response and observations."""
 
     response: NeMoGymResponse
     observations: AgentObservationBundle
@@ -158,13 +160,13 @@ class TrajectoryModelCall(ObservationModel):
 
 
 class TrajectoryToolCall(ToolCallObservation):
-    """A tool call and what came of it."""
+    """A tool call and its output."""
 
     output: Any | None = None
 
 
 class TrajectoryTurn(ObservationModel):
-    """A turn: what was asked, and what the model made of it."""
+    """A turn: the question and the model's answer."""
 
     invocation_id: str
     task_id: str
@@ -180,7 +182,7 @@ class TrajectoryTurn(ObservationModel):
 
 
 class TrajectoryRecord(ObservationModel):
-    """The whole course of a rollout: the field `ng_trajectory` of a row."""
+    """The trajectory of a rollout: the field `ng_trajectory` of a row."""
 
     schema_version: Literal["1.0"] = "1.0"
     task_id: str
@@ -193,16 +195,16 @@ class TrajectoryRecord(ObservationModel):
 
     @model_validator(mode="after")
     def validate_identity(self) -> "TrajectoryRecord":
-        _unique([found.invocation_id for found in self.invocations], "invocation_id")
+        _unique([record.invocation_id for record in self.invocations], "invocation_id")
         if any(turn.task_id != self.task_id or turn.rollout_id != self.rollout_id for turn in self.turns):
             raise ValueError("a turn belongs to another rollout")
         return self
 
 
 def _unique(values: list[str], what: str) -> None:
-    twice = sorted({value for value in values if values.count(value) > 1})
-    if twice:
-        raise ValueError(f"{what} must be unique, but is given twice: {', '.join(twice)}")
+    duplicates = sorted({value for value in values if values.count(value) > 1})
+    if duplicates:
+        raise ValueError(f"{what} must be unique; duplicates: {', '.join(duplicates)}")
 
 
 __getattr__ = missing_from("nemo_gym.rollout_observability")

@@ -1,8 +1,8 @@
-"""`nemo_gym.server_utils`: how servers are reached (`ServerClient`), and the classes that they are built on.
+"""`nemo_gym.server_utils`: the client of servers (`ServerClient`), and their base classes.
 
-A server hosted by Gymnast reaches its peers through the cell: in memory where they live in the same process, with
-deadlines, and with failures that keep their kind. One that was started by hand reaches them over HTTP. Retries are
-bounded: a connection that cannot be made is tried for a minute, one that breaks three times.
+A server hosted by Gymnast reaches its peers through the cell: in memory if they share its process, with deadlines, and
+with failures that keep their kind. A standalone one reaches them over HTTP. Retries are bounded: connecting is retried
+for a minute, a broken connection three times.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from aiohttp.client import _RequestOptions
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from gymnast.compat.nemo_gym import current
 from gymnast.compat.nemo_gym.client_response import HostedResponse, plain_cookies
 from gymnast.compat.nemo_gym.config_types import BaseServerConfig
+from gymnast.compat.nemo_gym.context import PROCESS, CellContext, current_cell
 from gymnast.compat.nemo_gym.global_config import (
     HEAD_SERVER_KEY_NAME,
     GlobalConfigDictParser,
@@ -89,18 +89,18 @@ class ServerClient(BaseModel):
     model_config = ConfigDict(arbitrary_types_allowed=True)
     head_server_config: BaseServerConfig
     global_config_dict: DictConfig
-    _place: current.Place | None = PrivateAttr(default=None)
+    _cell: CellContext | None = PrivateAttr(default=None)
     _token: str | None = PrivateAttr(default=None)
-    """Of the head server's servers; empty where they ask for none, None before it is known."""
+    """The token of the head server's servers; empty if they need none, None until it is known."""
 
     @classmethod
     def load_head_server_config(cls) -> BaseServerConfig:
-        """Where the head server is, as configured."""
+        """The configured address of the head server."""
         return BaseServerConfig.model_validate(OmegaConf.to_container(get_global_config_dict()[HEAD_SERVER_KEY_NAME]))
 
     @classmethod
     def load_from_global_config(cls, head_server_config: BaseServerConfig | None = None) -> "ServerClient":
-        """A client of everything that a head server knows."""
+        """A client of all servers that a head server knows."""
         head = head_server_config or cls.load_head_server_config()
         return cls(head_server_config=head, global_config_dict=read_head_config(head))
 
@@ -112,22 +112,22 @@ class ServerClient(BaseModel):
     async def request(
         self, server_name: str, url_path: str, method: str, **kwargs: Unpack[_RequestOptions]
     ) -> ClientResponse:
-        """Send a request. A pydantic body is sent without what was not set."""
+        """Send a request. A pydantic body is sent without unset fields."""
         body = kwargs.get("json")
         if isinstance(body, BaseModel):
             kwargs["json"] = body.model_dump(mode="json", exclude_unset=True)
-        place = self._place or current.current_place()
-        calls = place.calls_from_here() if place is not None else None
+        cell = self._cell or current_cell()
+        calls = cell.local_calls() if cell is not None else None
         if calls is not None and calls.knows(server_name) and is_json(kwargs):
-            return await call_peer(calls, server_name, url_path, method, kwargs)  # type: ignore[return-value] # its like
+            return await call_peer(calls, server_name, url_path, method, kwargs)  # type: ignore[return-value] # same interface
         block = get_first_server_config_dict(self.global_config_dict, server_name)
-        given: Any = kwargs.get("headers") or {}
-        kwargs["headers"] = {**({} if block.get("url") else self._authorization()), **dict(given)}
+        headers: Any = kwargs.get("headers") or {}
+        kwargs["headers"] = {**({} if block.get("url") else self._authorization()), **dict(headers)}
         url = f"{self._build_server_base_url(block)}{url_path}"
         return await request(method=method, url=url, _internal=True, **kwargs)
 
     def _authorization(self) -> dict[str, str]:
-        """A serve that listens beyond this machine asks for its token."""
+        """The token, which a serve that listens beyond this machine requires."""
         if self._token is None:
             head = self.head_server_config
             self._token = token_for(f"http://{head.host}:{head.port}") or ""
@@ -142,7 +142,7 @@ class ServerClient(BaseModel):
         return await self.request(server_name=server_name, url_path=url_path, method="POST", **kwargs)
 
     def poll_for_status(self, server_name: str) -> ServerStatus:
-        """Whether a server answers at all."""
+        """Whether a server responds at all."""
         block = get_first_server_config_dict(self.global_config_dict, server_name)
         try:
             with urllib.request.urlopen(self._build_server_base_url(block), timeout=2):  # noqa: S310 - from our config
@@ -161,12 +161,12 @@ async def request(
     _internal: bool = False,  # noqa: FBT001, FBT002 - its signature
     **kwargs: Unpack[_RequestOptions],
 ) -> ClientResponse:
-    """An HTTP request to any URL. Statuses are not looked at; broken connections are tried again a few times."""
+    """Send an HTTP request to any URL. Any status is returned; broken connections are retried a few times."""
     body = kwargs.pop("json", None)
     if body is not None:
         kwargs["data"] = orjson.dumps(body, default=jsonable)
-        given: Any = kwargs.get("headers") or {}
-        kwargs["headers"] = {"content-type": "application/json", **dict(given)}
+        headers: Any = kwargs.get("headers") or {}
+        kwargs["headers"] = {"content-type": "application/json", **dict(headers)}
     if kwargs.get("cookies"):
         kwargs["cookies"] = plain_cookies(kwargs["cookies"])
     session, until = get_global_aiohttp_client(), time.monotonic() + CONNECT_FOR_S
@@ -190,9 +190,9 @@ def get_global_aiohttp_client(
 ) -> ClientSession:
     """The HTTP session of this event loop."""
     loop = asyncio.get_running_loop()
-    known = current.PROCESS.sessions.get(loop)
-    if known is not None and not known.closed:
-        return known
+    existing = PROCESS.sessions.get(loop)
+    if existing is not None and not existing.closed:
+        return existing
     config: Any = maybe_get_global_config_dict() or {}
     connector = TCPConnector(
         limit=int(config.get("global_aiohttp_connector_limit") or 102400),
@@ -201,14 +201,14 @@ def get_global_aiohttp_client(
     session = ClientSession(
         connector=connector, cookie_jar=DummyCookieJar(), timeout=ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=30)
     )
-    current.PROCESS.sessions[loop] = session
+    PROCESS.sessions[loop] = session
     return session
 
 
 def is_global_aiohttp_client_request_debug_enabled() -> bool:
-    """Whether requests are to be logged."""
-    found = maybe_get_global_config_dict()
-    return bool(found is not None and found.get("global_aiohttp_client_request_debug"))
+    """Whether to log requests."""
+    config = maybe_get_global_config_dict()
+    return bool(config is not None and config.get("global_aiohttp_client_request_debug"))
 
 
 async def raise_for_status(response: ClientResponse) -> None:
@@ -221,12 +221,12 @@ async def raise_for_status(response: ClientResponse) -> None:
     try:
         response.raise_for_status()
     except ClientResponseError as error:
-        error.response_content = content  # type: ignore[attr-defined] # read by whoever answers for us
+        error.response_content = content  # type: ignore[attr-defined] # read by the exception middleware
         raise
 
 
 async def get_response_json(response: ClientResponse) -> Any:
-    """The body of a reply, decoded; of a stand-in, what its `read` or `json` gives."""
+    """Decode the body of a reply; mocked replies may have a plain `read`, or only `json`."""
     content: Any = response.read()
     if inspect.isawaitable(content):
         content = await content
@@ -236,7 +236,7 @@ async def get_response_json(response: ClientResponse) -> Any:
 
 
 def get_server_url(server_name: str) -> str:
-    """Where an instance listens."""
+    """The URL of an instance."""
     block = get_first_server_config_dict(get_global_config_dict(), server_name)
     if block.get("url"):
         return str(block["url"]).rstrip("/")
@@ -244,30 +244,30 @@ def get_server_url(server_name: str) -> str:
 
 
 def is_nemo_gym_fastapi_entrypoint(file: str) -> bool:
-    """Whether a web server's worker imports this file for its `app`."""
+    """Whether a worker of a web server imports this file for its `app`."""
     return read_environ().web_entrypoint == file
 
 
 def read_head_config(head: BaseServerConfig) -> DictConfig:
-    """The configuration that a head server shows."""
+    """Read the configuration from a head server."""
     url = f"http://{head.host}:{head.port}"
     token = token_for(url)
-    asked = urllib.request.Request(f"{url}/global_config_dict_yaml")  # noqa: S310 - the head's address
+    head_request = urllib.request.Request(f"{url}/global_config_dict_yaml")  # noqa: S310 - the head's address
     if token:
-        asked.add_header("authorization", f"Bearer {token}")
+        head_request.add_header("authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(asked, timeout=10) as answer:  # noqa: S310 - as above
-            found = OmegaConf.create(orjson.loads(answer.read()))
+        with urllib.request.urlopen(head_request, timeout=10) as reply:  # noqa: S310 - as above
+            config = OmegaConf.create(orjson.loads(reply.read()))
     except OSError as error:
         raise NotFoundError(
-            f"no head server answers at {url}: {error}", next="start one: RunHelper().start(…) or gymnast serve"
+            f"no head server at {url}: {error}", next="start one with RunHelper().start(…) or gymnast serve"
         ) from error
-    assert isinstance(found, DictConfig)
-    return found
+    assert isinstance(config, DictConfig)
+    return config
 
 
 def token_for(head_url: str) -> str | None:
-    """The token of a head server: told by the environment, or by the serve of this machine that has its port."""
+    """The token of a head server: from the environment, or from the local serve with its port."""
     environ, port = read_environ(), urlsplit(head_url).port
     if environ.token:
         return environ.token
@@ -275,7 +275,7 @@ def token_for(head_url: str) -> str | None:
     return next((entry.token for entry in entries if urlsplit(entry.head_url).port == port), None)
 
 
-# At the end: these classes hold a ServerClient.
+# At the end, because these classes have a ServerClient.
 from gymnast.compat.nemo_gym.server_base import (  # noqa: E402 - see above
     BaseServer,
     HeadServer,

@@ -1,4 +1,4 @@
-"""`nemo_gym.skills`: a folder of skills, put where a harness looks for them."""
+"""`nemo_gym.skills`: copies a folder of skills to where a harness expects them."""
 
 import shutil
 from pathlib import Path
@@ -12,10 +12,12 @@ __all__ = [
 
 
 def stage_skills(path: str, dest_skills_dir: Path) -> None:
-    """Copy the skills below `path` into a folder."""
+    """Copy the skills in `path` into a folder."""
     source = Path(path)
     if not source.is_dir():
-        raise NotFoundError(f"there is no folder of skills '{path}'", next="set skills.path to a folder of SKILL.md's")
+        raise NotFoundError(
+            f"skills folder '{path}' does not exist", next="set skills.path to a folder of SKILL.md files"
+        )
     dest_skills_dir.mkdir(parents=True, exist_ok=True)
     shutil.copytree(source, dest_skills_dir, dirs_exist_ok=True)
 

@@ -1,10 +1,10 @@
-"""What a call is about, told by its path: how failures on the way are named."""
+"""The stage of a call, from its path, and the failure kind of each stage."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from gymnast.types.failure import FailureDetail, Stage, bounded
+from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
 
 _STAGES: Final = {
     "/seed_session": Stage.SEED,
@@ -18,17 +18,17 @@ _STAGES: Final = {
     "/v1/messages": Stage.MODEL,
 }
 _KINDS: Final = {
-    Stage.SEED: "seed_error",
-    Stage.VERIFY: "verifier_error",
-    Stage.TOOL: "tool_error",
-    Stage.MODEL: "model_error",
-    Stage.AGENT: "agent_error",
-    Stage.CLOSE: "seed_error",
+    Stage.SEED: FailureKind.SEED_ERROR,
+    Stage.VERIFY: FailureKind.VERIFIER_ERROR,
+    Stage.TOOL: FailureKind.TOOL_ERROR,
+    Stage.MODEL: FailureKind.MODEL_ERROR,
+    Stage.AGENT: FailureKind.AGENT_ERROR,
+    Stage.CLOSE: FailureKind.SEED_ERROR,
 }
 
 
 def stage_of(path: str) -> Stage:
-    """The stage of a call; a path that is none of the contract's is a tool."""
+    """The stage of a call; a path outside the contract is a tool."""
     path = path.partition("?")[0]
     if path.startswith("/ng-rollout/"):
         path = "/" + path.split("/", 3)[-1].removeprefix("training-token-capture/")
@@ -36,20 +36,20 @@ def stage_of(path: str) -> Stage:
 
 
 def failure_of(instance: str, path: str, error: BaseException) -> FailureDetail:
-    """How an exception of a hosted server is recorded: as the inner failure it stands for, else as its own."""
+    """The failure behind an exception of a hosted server: an inner failure, or its own."""
     detail = getattr(error, "detail", None)
     if isinstance(detail, FailureDetail):
         return detail
     stage = stage_of(path)
-    said = str(error)
+    message = str(error)
     content = getattr(error, "response_content", None)
     if isinstance(content, bytes) and content:
-        said += f": {content.decode('utf-8', errors='replace')}"
+        message += f": {content.decode('utf-8', errors='replace')}"
     return FailureDetail(
         _KINDS[stage],
         stage,
-        f"{instance} raised {type(error).__name__} at {path}: {bounded(said, 500)}",
+        f"{instance} raised {type(error).__name__} at {path}: {bounded(message, 500)}",
         instance=instance,
         status=500,
-        body=bounded(said if content else repr(error)),
+        body=bounded(message if content else repr(error)),
     )

@@ -1,4 +1,4 @@
-"""The course of a rollout (`ng_trajectory`), put together from what the agent told and which model calls were seen."""
+"""Builds the trajectory of a rollout (`ng_trajectory`) from the agent's observations and the captured model calls."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _PAYLOADS: Final = ("request", "response", "request_raw", "response_raw")
 
 
 def attach_trajectory(row: dict[str, Any], result: dict[str, Any]) -> None:
-    """Add the record, if there is anything to record; payloads of model calls are then no longer needed beside it."""
-    told, capture = result.get(OBSERVATIONS), result.get(CALL_CAPTURE)
-    if (told is None and capture is None) or TRAJECTORY in result:
+    """Add the trajectory record, if there is anything to record, and drop the payloads of model calls."""
+    observations, capture = result.get(OBSERVATIONS), result.get(CALL_CAPTURE)
+    if (observations is None and capture is None) or TRAJECTORY in result:
         return
-    bundle = AgentObservationBundle.model_validate(told or {"source": "unknown"})
+    bundle = AgentObservationBundle.model_validate(observations or {"source": "unknown"})
     rollout_id = correlation_id(row) or "unknown"
     outputs = _tool_outputs(result)
     calls = (capture or {}).get("calls") or []
     record = TrajectoryRecord(
         task_id=_task_id(row),
         rollout_id=rollout_id,
-        invocations=[found for found in bundle.records if isinstance(found, AgentInvocation)],
+        invocations=[observation for observation in bundle.records if isinstance(observation, AgentInvocation)],
         tool_calls=[
-            TrajectoryToolCall(**found.model_dump(), output=outputs.get(found.tool_call_id))
-            for found in bundle.records
-            if isinstance(found, ToolCallObservation)
+            TrajectoryToolCall(**observation.model_dump(), output=outputs.get(observation.tool_call_id))
+            for observation in bundle.records
+            if isinstance(observation, ToolCallObservation)
         ],
         model_calls=[TrajectoryModelCall.model_validate(call) for call in calls],
         gaps=[
@@ -57,5 +57,7 @@ def _tool_outputs(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _task_id(row: dict[str, Any]) -> str:
-    found = next((row[name] for name in ("task_id", "problem_id", "instance_id", TASK_INDEX) if name in row), "unknown")
-    return str(found)
+    record = next(
+        (row[name] for name in ("task_id", "problem_id", "instance_id", TASK_INDEX) if name in row), "unknown"
+    )
+    return str(record)

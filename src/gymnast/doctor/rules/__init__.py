@@ -1,1 +1,1 @@
-"""High-value suspects, each a small pure function from facts to a finding."""
+"""Doctor's rules, each a small pure function from facts to a finding."""

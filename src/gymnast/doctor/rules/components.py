@@ -1,4 +1,4 @@
-"""Components of a job that ended before its work did: a policy server that crashed, a server beside the worker."""
+"""Rules about components of a job that ended before its work, such as the policy server."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ _EXPLAINS: Final = frozenset(
         *("collector_killed", "fewer_than_requested", "missing_keys", "refused_to_start"),
     }
 )
-"""The job ends with the component, and Slurm cancels what is left of it."""
+"""The job ends with the component, and Slurm cancels the rest of it."""
 
 
 def policy_ended(facts: Facts) -> Finding | None:
     """The policy server in a job ended before the worker did."""
     deaths = [death for death in facts.logs.deaths if death.component == _POLICY]
-    what = "the policy server of the job ended before its work did"
+    what = "the job's policy server ended before the job's work"
     return _finding(facts, deaths, "engine_dead", Layer.MODEL_SERVING, what)
 
 
 def component_ended(facts: Facts) -> Finding | None:
     """Another component of a job ended before the worker did."""
     deaths = [death for death in facts.logs.deaths if death.component != _POLICY]
-    what = f"{deaths[0].component}, a component of the job, ended before its work did" if deaths else ""
+    what = f"{deaths[0].component}, a component of the job, ended before the job's work" if deaths else ""
     return _finding(facts, deaths, "process_crashed", Layer.INFRA, what)
 
 
 def _finding(facts: Facts, deaths: list[ComponentDeath], name: str, layer: Layer, symptom: str) -> Finding | None:
-    if not deaths or facts.is_whole:
+    if not deaths or facts.is_complete:
         return None
-    first = next((death for death in deaths if death.last_words is not None), deaths[0])
-    words = first.last_words
+    first = next((death for death in deaths if death.last_output is not None), deaths[0])
+    output, message = first.last_output, first.message
     log = first.log or f"logs/{first.component}.*.log in the job's folder"
-    seen = [Evidence("the job's log", first.said.file, first.said.line, count=len(deaths), quote=first.said.text)]
-    if words is not None:
-        seen.append(Evidence("its last words", words.file, words.line, quote=words.text))
+    evidence = [Evidence("the job's log", message.file, message.line, count=len(deaths), quote=message.text)]
+    if output is not None:
+        evidence.append(Evidence("the end of its log", output.file, output.line, quote=output.text))
     return Finding(
         name,
         layer,
         symptom,
-        f"it says: {words.text}" if words is not None else "its own log says why",
-        f"read its log ({log}), mend that, then run again with --resume",
-        tuple(seen),
+        f"its log ends with: {output.text}" if output is not None else "its own log shows why",
+        f"read its log ({log}), fix the error, then run again with --resume",
+        tuple(evidence),
         lost=facts.unexplained if facts.run is not None and not facts.run.is_running else 0,
         weight=76,
         explains=_EXPLAINS,

@@ -1,4 +1,4 @@
-"""Counts that do not add up: fewer rollouts than requested, empty profiles, budgets, runs that were stopped."""
+"""Rules about counts: fewer rollouts than requested, empty profiles, budgets, stopped runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MISSING: Final = frozenset({"fewer_than_requested", "missing_keys"})
 
 
 def budget_used_up(facts: Facts) -> Finding | None:
-    """The run ended because what it may spend was spent."""
+    """The run ended because its budget was used up."""
     run = facts.run
     if run is None or "the budget of" not in run.note or run.is_running:
         return None
@@ -26,7 +26,7 @@ def budget_used_up(facts: Facts) -> Finding | None:
         f"the run ended because its budget is used up ({run.lost} rollouts lost)",
         run.note,
         "run the same command with --resume and a larger --max-tokens or --max-cost",
-        (Evidence("note of the manifest", f"{run.output.stem}_run.json", quote=run.note),),
+        (Evidence("the manifest's note", f"{run.output.stem}_run.json", quote=run.note),),
         lost=run.unexplained,
         weight=62,
         explains=_MISSING,
@@ -34,21 +34,21 @@ def budget_used_up(facts: Facts) -> Finding | None:
 
 
 def stopped_by_hand(facts: Facts) -> Finding | None:
-    """Somebody ended the run: a signal, or gymnast ctl."""
+    """A signal or gymnast ctl ended the run."""
     run = facts.run
     manifest = run.manifest if run is not None else None
-    words = ("interrupted by", "by gymnast ctl", "cancelled")
+    phrases = ("interrupted by", "by gymnast ctl", "cancelled")
     if run is None or manifest is None or manifest.state is not RunState.INTERRUPTED or run.is_running:
         return None
-    if not any(said in run.note for said in words):
+    if not any(phrase in run.note for phrase in phrases):
         return None
     return Finding(
         "stopped_by_hand",
         Layer.INFRA,
         f"the run was stopped ({run.lost} rollouts lost)",
-        f"{run.note}: a person, a script, or the scheduler's warning before its time limit",
+        f"{run.note}: a user, a script, or the scheduler's warning before its time limit",
         "run the same command with --resume",
-        (Evidence("note of the manifest", f"{run.output.stem}_run.json", quote=run.note),),
+        (Evidence("the manifest's note", f"{run.output.stem}_run.json", quote=run.note),),
         lost=run.unexplained,
         weight=40,
         explains=_MISSING,
@@ -64,9 +64,9 @@ def stopped_with_error(facts: Facts) -> Finding | None:
         "stopped_with_error",
         Layer.INFRA,
         f"the collecting process ended with an error ({run.lost} rollouts lost)",
-        "the disk, or a bug: what it printed says which",
-        "read what the command printed (doctor --logs FILE reads it), mend that, and run again with --resume",
-        (Evidence("note of the manifest", f"{run.output.stem}_run.json", quote=run.note),),
+        "a full disk or a bug; its output shows which",
+        "read the command's output (doctor --logs FILE reads it), fix the error, and run again with --resume",
+        (Evidence("the manifest's note", f"{run.output.stem}_run.json", quote=run.note),),
         Confidence.MEDIUM,
         lost=run.unexplained,
         weight=38,
@@ -75,7 +75,7 @@ def stopped_with_error(facts: Facts) -> Finding | None:
 
 
 def partial_output(facts: Facts) -> Finding | None:
-    """A few rollouts and an empty profile."""
+    """The profile is empty although there are rollouts."""
     run = facts.run
     if run is None or run.profile_rows is None or run.is_running:
         return None
@@ -86,8 +86,8 @@ def partial_output(facts: Facts) -> Finding | None:
         Layer.CACHE_RESUME,
         f"the profile is empty, and {run.scored} of {run.requested} rollouts are scored",
         "the profile was made from a partial output: verifier errors or an early end left tasks without rollouts",
-        "look at the verifier's failures first, finish the run with --resume, then gymnast profile again "
-        "(--allow-partial profiles what is there)",
+        "check the verifier's failures first, finish the run with --resume, then run gymnast profile again "
+        "(--allow-partial profiles the existing rollouts)",
         (Evidence("0 rows", f"{run.output.stem}_reward_profiling.jsonl", count=run.profile_rows),),
         Confidence.MEDIUM,
         lost=run.unexplained,
@@ -97,7 +97,7 @@ def partial_output(facts: Facts) -> Finding | None:
 
 
 def fewer_than_requested(facts: Facts) -> Finding | None:
-    """Rollouts are missing without a record that says why."""
+    """Rollouts are missing, and no record says why."""
     run = facts.run
     if run is None or run.is_running or not run.unexplained or not run.requested:
         return None
@@ -105,18 +105,18 @@ def fewer_than_requested(facts: Facts) -> Finding | None:
     if run.output.exists():
         symptom = f"{run.scored} of {run.requested} requested rollouts are scored"
     else:
-        symptom = f"there is no output: {run.requested} rollouts were planned"
+        symptom = f"there is no output, although {run.requested} rollouts were planned"
     cause, action = _early_end(run)
-    seen = [Evidence(symptom, str(run.output), None, keys, run.lost)]
+    evidence = [Evidence(symptom, str(run.output), None, keys, run.lost)]
     if run.note:
-        seen.append(Evidence("note of the manifest", f"{run.output.stem}_run.json", quote=run.note))
+        evidence.append(Evidence("the manifest's note", f"{run.output.stem}_run.json", quote=run.note))
     return Finding(
         "fewer_than_requested",
         Layer.INFRA,
         symptom,
         cause,
         action,
-        tuple(seen),
+        tuple(evidence),
         Confidence.LOW,
         run.unexplained,
         is_symptom=True,
@@ -124,13 +124,13 @@ def fewer_than_requested(facts: Facts) -> Finding | None:
 
 
 def _early_end(run: RunFacts) -> tuple[str, str]:
-    """Cause and next step where no record says why rollouts are missing."""
+    """Cause and next step if no record says why rollouts are missing."""
     if run.is_chunked:
-        cause = f"nobody works on the run now, and {run.unexplained} rollouts are owed: its jobs wait, or have ended"
-        look = f"gymnast status {run.output} shows its jobs; where none is left, "
-        return cause, look + "run the same gymnast submit command with --resume"
-    cause = f"the run ended early and {run.unexplained} rollouts have no failure record: its process was ended, "
-    action = "give doctor the logs of that run (--logs DIR) to see what ended it, and finish it with --resume"
+        cause = f"no worker is active, and {run.unexplained} rollouts are owed: its jobs are pending or have ended"
+        status = f"gymnast status {run.output} shows its jobs; if none is left, "
+        return cause, status + "run the same gymnast submit command with --resume"
+    cause = f"the run ended early, and {run.unexplained} rollouts have no failure record: its process was ended, "
+    action = "give doctor the run's logs (--logs DIR) to see what ended it, and finish it with --resume"
     return cause + "or aborted on the first error", action
 
 
@@ -144,15 +144,15 @@ RULES: Final = (
         *("`--resume`.", stopped_by_hand),
     ),
     Rule(
-        *("stopped_with_error", Layer.INFRA, 6, "The collecting process ended with an error of its own."),
-        *("Read what it printed.", stopped_with_error),
+        *("stopped_with_error", Layer.INFRA, 6, "The collecting process ended with an error."),
+        *("Read its output.", stopped_with_error),
     ),
     Rule(
-        *("partial_output", Layer.CACHE_RESUME, 6, "A few rollouts and an empty profile."),
+        *("partial_output", Layer.CACHE_RESUME, 6, "The profile is empty although there are rollouts."),
         *("Finish the run, then profile again.", partial_output),
     ),
     Rule(
-        *("fewer_than_requested", Layer.INFRA, 6, "Rollouts are missing and nothing else says why."),
-        *("Give doctor the logs, and `--resume`.", fewer_than_requested),
+        *("fewer_than_requested", Layer.INFRA, 6, "Rollouts are missing, and nothing else explains it."),
+        *("Give doctor the logs; then `--resume`.", fewer_than_requested),
     ),
 )

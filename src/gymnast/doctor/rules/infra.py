@@ -1,8 +1,7 @@
-"""Scheduler, processes, clocks: what was done to the run from outside."""
+"""Rules about scheduler, processes and clocks: what happened to the run from outside."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding, Note
@@ -22,72 +21,78 @@ CONSEQUENCES: Final = frozenset(
         *("not_ready", "engine_dead", "job_cancelled", "stopped_with_error", "stopped_by_hand"),
     }
 )
-"""What follows when the machine takes something away."""
+"""What follows when the machine takes a resource away."""
 _SKEW_S: Final = 120.0
-_LEAST_FREE_BYTES: Final = 256 << 10
-_WAITS: Final = frozenset({"Resources", "Priority", "None", "Dependency", "BeginTime", "JobArrayTaskLimit"})
-_NEVER: Final = "DependencyNeverSatisfied"
-"""Such a job waits for ever, or Slurm cancels it (kill-on-invalid-dep)."""
+_MIN_FREE_BYTES: Final = 256 << 10
+_NORMAL_REASONS: Final = frozenset({"Resources", "Priority", "None", "Dependency", "BeginTime", "JobArrayTaskLimit"})
+_NEVER_SATISFIED: Final = "DependencyNeverSatisfied"
+"""Such a job waits forever, or Slurm cancels it (kill-on-invalid-dep)."""
 _RESUME: Final = "run the same collect command with --resume"
 _STATES: Final = {
     "OUT_OF_MEMORY": ("oom_kill", "the job was killed because memory ran out", "sbatch --mem"),
-    "TIMEOUT": ("time_limit", "the job ran into its time limit", "sbatch --time"),
-    "DEADLINE": ("time_limit", "the job ran into its deadline", "sbatch --time"),
+    "TIMEOUT": ("time_limit", "the job reached its time limit", "sbatch --time"),
+    "DEADLINE": ("time_limit", "the job reached its deadline", "sbatch --time"),
     "PREEMPTED": ("time_limit", "the job was preempted", "a partition without preemption"),
     "NODE_FAIL": ("time_limit", "the job's node failed", "sbatch --exclude"),
-    "CANCELLED": ("job_cancelled", "the job was cancelled", "sacct -j ID --format=State,ExitCode says by whom"),
+    "CANCELLED": ("job_cancelled", "the job was cancelled", "sacct -j ID --format=State,ExitCode shows by whom"),
 }
 
 
 def job_ended(facts: Facts) -> Finding | None:
-    """The scheduler took the job away, or its program failed."""
+    """The scheduler ended the job, or its program failed."""
     job = facts.job
-    if job is None or facts.is_whole or job.reason == _NEVER:
+    if job is None or facts.is_complete or job.reason == _NEVER_SATISFIED:
         return None
     known = next((row for state, row in _STATES.items() if job.state.startswith(state)), None)
     if known is not None:
-        name, symptom, way = known
-        action = f"submit it again ({way}) and finish the run: {_RESUME}"
+        name, symptom, hint = known
+        action = f"resubmit it ({hint}) and finish the run: {_RESUME}"
         return _job_finding(facts, job, name, symptom, action)
     if not job.state.startswith(("FAILED", "BOOT_FAIL", "LAUNCH")):
         return None
     if job.exit_code.startswith("137") or job.exit_code.endswith(":9"):
-        action = "if it was memory (sacct -j ID --format=State,MaxRSS), ask for more with sbatch --mem; then " + _RESUME
+        action = "if it was memory (sacct -j ID --format=State,MaxRSS), request more with sbatch --mem; then " + _RESUME
         return _job_finding(facts, job, "process_killed", "a process of the job was killed (SIGKILL)", action)
     logs = ", ".join(map(str, job.log_files)) or "the job's log"
-    found = _job_finding(facts, job, "job_failed", "the job's program ended with an error", f"read the end of {logs}")
-    return Finding(found.id, found.layer, found.symptom, found.cause, found.action, found.evidence, is_symptom=True)
+    failed = _job_finding(facts, job, "job_failed", "the job's program ended with an error", f"read the end of {logs}")
+    return Finding(
+        failed.id, failed.layer, failed.symptom, failed.cause, failed.action, failed.evidence, is_symptom=True
+    )
 
 
 def _job_finding(facts: Facts, job: JobFacts, name: str, symptom: str, action: str) -> Finding:
-    told = f"JobState={job.state} Reason={job.reason} ExitCode={job.exit_code}"
+    state = f"JobState={job.state} Reason={job.reason} ExitCode={job.exit_code}"
     limits = {"TimeLimit", "RunTime", "Timelimit", "Elapsed", "MaxRSS", "ReqMem", "NodeList"}
-    more = " ".join(f"{key}={value}" for key, value in job.fields.items() if key in limits)
-    seen = (Evidence(f"job {job.id}: {job.source}", quote=f"{told} {more}".strip()),)
+    resources = " ".join(f"{key}={value}" for key, value in job.fields.items() if key in limits)
+    evidence = (Evidence(f"job {job.id}: {job.source}", quote=f"{state} {resources}".strip()),)
     cause = f"Slurm ended job {job.id} as {job.state}"
     lost = facts.unexplained
-    return Finding(name, Layer.INFRA, symptom, cause, action, seen, lost=lost, weight=99, explains=CONSEQUENCES)
+    return Finding(name, Layer.INFRA, symptom, cause, action, evidence, lost=lost, weight=99, explains=CONSEQUENCES)
 
 
 def job_cannot_start(facts: Facts) -> Finding | None:
-    """The job waits for something that will not come."""
+    """The job waits for something that will never happen."""
     job = facts.job
-    if job is None or job.reason in _WAITS or not (job.state.startswith("PENDING") or job.reason == _NEVER):
+    if (
+        job is None
+        or job.reason in _NORMAL_REASONS
+        or not (job.state.startswith("PENDING") or job.reason == _NEVER_SATISFIED)
+    ):
         return None
-    told = Evidence(f"job {job.id}: {job.source}", quote=f"JobState={job.state} Reason={job.reason}")
+    evidence = Evidence(f"job {job.id}: {job.source}", quote=f"JobState={job.state} Reason={job.reason}")
     return Finding(
         "job_pending",
         Layer.INFRA,
         f"the job does not start ({job.reason})",
-        "it asks for something that the partition does not have, or may not have now",
-        f"correct what it asks for (scontrol show job {job.id}, sinfo -l), or release it: scontrol release {job.id}",
-        (told,),
+        "it requests something that the partition does not have, or not now",
+        f"correct its request (scontrol show job {job.id}, sinfo -l), or release it: scontrol release {job.id}",
+        (evidence,),
         weight=90,
     )
 
 
 def killed_for_memory(facts: Facts) -> Finding | None:
-    """The kernel says that it killed the collecting process."""
+    """The kernel log says that it killed the collecting process."""
     if facts.kernel is None:
         return None
     return Finding(
@@ -95,7 +100,7 @@ def killed_for_memory(facts: Facts) -> Finding | None:
         Layer.INFRA,
         f"the kernel killed the collecting process because memory ran out ({facts.lost} rollouts lost)",
         "the host, or the memory limit of its job or container, has less memory than the run needs",
-        f"ask for more memory (sbatch --mem) or lower --concurrency; nothing that was scored is lost: {_RESUME}",
+        f"request more memory (sbatch --mem) or lower --concurrency; scored rollouts are safe: {_RESUME}",
         (Evidence("kernel log (dmesg)", quote=facts.kernel),),
         lost=facts.unexplained,
         weight=100,
@@ -104,17 +109,17 @@ def killed_for_memory(facts: Facts) -> Finding | None:
 
 
 def disk_has_no_room(facts: Facts) -> Finding | None:
-    """The disk of a run that is not whole has no room left at this moment."""
+    """The disk of an incomplete run is currently full."""
     run = facts.run
-    if run is None or not run.lost or run.free_bytes is None or run.free_bytes >= _LEAST_FREE_BYTES:
+    if run is None or not run.lost or run.free_bytes is None or run.free_bytes >= _MIN_FREE_BYTES:
         return None
     where = run.output.absolute().parent
     return Finding(
         "disk_full",
         Layer.INFRA,
-        f"there is no room left where the run is written ({run.lost} rollouts lost)",
+        f"the run's disk has no free space ({run.lost} rollouts lost)",
         f"the disk that holds {where} is full",
-        "make room (df -h, df -i) or move the run's files elsewhere, then run again with --resume",
+        "free space (df -h, df -i) or move the run's files, then run again with --resume",
         (Evidence(f"{run.free_bytes} bytes are free", str(where)),),
         lost=run.unexplained,
         weight=98,
@@ -123,20 +128,20 @@ def disk_has_no_room(facts: Facts) -> Finding | None:
 
 
 def collector_killed(facts: Facts) -> Finding | None:
-    """The manifest says running, and nobody holds the run's lock."""
+    """The manifest says running, but no process holds the run's lock."""
     run = facts.run
     manifest = run.manifest if run is not None else None
-    if run is None or manifest is None or run.is_going_on or manifest.state is not RunState.RUNNING:
+    if run is None or manifest is None or run.is_active or manifest.state is not RunState.RUNNING:
         return None
     last = manifest.invocations[-1] if manifest.invocations else None
-    who = f"pid {last.pid} on {last.host}" if last is not None else "its process"
+    process = f"pid {last.pid} on {last.host}" if last is not None else "its process"
     return Finding(
         "collector_killed",
         Layer.INFRA,
-        f"the collecting process is gone without a word ({run.lost} rollouts lost)",
-        f"{who} was killed (kill -9, memory, a lost node): it had no time to say so",
-        f"find out who killed it ({_who_knows(last, facts)}); nothing that was scored is lost: {_RESUME}",
-        (Evidence(f'state "running", and nobody holds the lock; {who}', f"{run.output.stem}_run.json"),),
+        f"the collecting process died without a message ({run.lost} rollouts lost)",
+        f"{process} was killed (kill -9, memory, a lost node) and could not report it",
+        f"find out what killed it ({_where_to_look(last, facts)}); scored rollouts are safe: {_RESUME}",
+        (Evidence(f'state "running", but no process holds the lock; {process}', f"{run.output.stem}_run.json"),),
         Confidence.MEDIUM,
         run.unexplained,
         weight=60,
@@ -144,40 +149,40 @@ def collector_killed(facts: Facts) -> Finding | None:
     )
 
 
-def _who_knows(last: Invocation | None, facts: Facts) -> str:
-    """Where to ask. On its own host the kernel was asked already, and did not say that it was it."""
+def _where_to_look(last: Invocation | None, facts: Facts) -> str:
+    """Where to look. On this host, the kernel log has already been checked without result."""
     on_host = f" on {last.host}" if last is not None else ""
     return f"dmesg -T{on_host}; sacct -j ID; " + ("a log of the job: --job ID" if facts.job is None else "its log")
 
 
 def clock_skew(facts: Facts) -> Finding | None:
-    """Times in the run's files that cannot be."""
+    """Impossible timestamps in the run's files."""
     run = facts.run
     manifest = run.manifest if run is not None else None
     if run is None or manifest is None:
         return None
     odd: list[str] = []
     if manifest.updated_at > facts.now + _SKEW_S:
-        odd.append(f"the manifest was written {manifest.updated_at - facts.now:.0f} s from now")
+        odd.append(f"the manifest was written {manifest.updated_at - facts.now:.0f} s in the future")
     if run.first_failure_at is not None and run.first_failure_at < manifest.created_at - _SKEW_S:
-        odd.append(f"an attempt began {manifest.created_at - run.first_failure_at:.0f} s before the run")
+        odd.append(f"an attempt started {manifest.created_at - run.first_failure_at:.0f} s before the run")
     if run.last_failure_at is not None and run.last_failure_at > max(manifest.updated_at, facts.now) + _SKEW_S:
-        odd.append(f"an attempt began {run.last_failure_at - manifest.updated_at:.0f} s after the run's last word")
+        odd.append(f"an attempt started {run.last_failure_at - manifest.updated_at:.0f} s after the run's last update")
     odd += [
-        f"an invocation ended {worked.started_at - worked.ended_at:.0f} s before it began"
-        for worked in manifest.invocations
-        if worked.ended_at is not None and worked.ended_at < worked.started_at - _SKEW_S
+        f"an invocation ended {invocation.started_at - invocation.ended_at:.0f} s before it started"
+        for invocation in manifest.invocations
+        if invocation.ended_at is not None and invocation.ended_at < invocation.started_at - _SKEW_S
     ]
     if not odd:
         return None
-    seen = tuple(Evidence(said, f"{run.output.stem}_run.json") for said in odd)
+    evidence = tuple(Evidence(text, f"{run.output.stem}_run.json") for text in odd)
     return Finding(
         "clock_skew",
         Layer.INFRA,
-        "times in the run's files cannot be right",
-        "the clocks of the hosts that worked on the run differ, or one was set while it ran",
-        "compare date on the hosts (chronyc tracking) and mend the clock; deadlines and timestamps of this run are off",
-        seen,
+        "timestamps in the run's files are impossible",
+        "the clocks of the run's hosts differ, or one was changed during the run",
+        "compare the hosts' clocks (chronyc tracking) and correct them; this run's deadlines and timestamps are off",
+        evidence,
         Confidence.HIGH,
         affected=run.scored,
         weight=30,
@@ -185,11 +190,11 @@ def clock_skew(facts: Facts) -> Finding | None:
 
 
 def job_waits(facts: Facts) -> Note | None:
-    """A job that waits its turn is no fault."""
+    """A normally pending job is not a fault."""
     job = facts.job
-    if job is not None and job.state.startswith("PENDING") and job.reason in _WAITS:
-        return Note("job_waits", f"job {job.id} waits its turn ({job.reason}): nothing is wrong with it")
-    if facts.job_problem and not re.search("not asked", facts.job_problem):
+    if job is not None and job.state.startswith("PENDING") and job.reason in _NORMAL_REASONS:
+        return Note("job_waits", f"job {job.id} is pending ({job.reason}), which is normal")
+    if facts.job_problem:
         return Note("job_unknown", facts.job_problem)
     return None
 
@@ -206,24 +211,24 @@ RULES: Final = (
         )
     ),
     Rule(
-        *("job_pending", Layer.INFRA, 1, "A job waits for something that will not come."),
-        *("Correct what it asks for.", job_cannot_start),
+        *("job_pending", Layer.INFRA, 1, "A job waits for something that will never happen."),
+        *("Correct its request.", job_cannot_start),
     ),
     Rule(
-        *("oom_kill", Layer.INFRA, 1, "The kernel's log names the collecting process as killed."),
-        *("Ask for more memory.", killed_for_memory),
+        *("oom_kill", Layer.INFRA, 1, "The kernel log says that the collecting process was killed."),
+        *("Request more memory.", killed_for_memory),
     ),
     Rule(
-        *("disk_full", Layer.INFRA, 1, "The disk of a run that is not whole has no room left."),
-        *("Make room.", disk_has_no_room),
+        *("disk_full", Layer.INFRA, 1, "The disk of an incomplete run is full."),
+        *("Free space.", disk_has_no_room),
     ),
     Rule(
-        *("collector_killed", Layer.INFRA, 1, "The manifest says `running` and nobody holds the run's lock."),
-        *("`--resume`: nothing that was scored is lost.", collector_killed),
+        *("collector_killed", Layer.INFRA, 1, "The manifest says `running`, but no process holds the run's lock."),
+        *("`--resume`: scored rollouts are safe.", collector_killed),
     ),
     Rule(
-        *("clock_skew", Layer.INFRA, 1, "Times in the run's files that cannot be."),
-        *("Mend the clocks of the hosts.", clock_skew),
+        *("clock_skew", Layer.INFRA, 1, "Timestamps in the run's files are impossible."),
+        *("Correct the hosts' clocks.", clock_skew),
     ),
 )
 NOTES: Final[tuple[NoteRule, ...]] = (job_waits,)

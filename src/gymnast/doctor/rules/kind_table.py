@@ -1,12 +1,12 @@
-"""The table of the kind rules. Every kind of failure is in it."""
+"""The table of kind rules. It covers every failure kind."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from gymnast.doctor.rules.kinds_of_agents import AGENT
-from gymnast.doctor.rules.kinds_of_environments import ENVIRONMENT
-from gymnast.doctor.rules.kinds_of_jobs import JOBS
-from gymnast.doctor.rules.kinds_of_serving import SERVING
+from gymnast.doctor.rules.agent_kinds import AGENT
+from gymnast.doctor.rules.environment_kinds import ENVIRONMENT
+from gymnast.doctor.rules.job_kinds import JOBS
+from gymnast.doctor.rules.serving_kinds import SERVING
 
 TABLE: Final = (*SERVING, *ENVIRONMENT, *AGENT, *JOBS)

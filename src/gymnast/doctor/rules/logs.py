@@ -1,4 +1,4 @@
-"""What logs say: signatures, the messages of a command that refused to start, and the first real exception."""
+"""Rules about logs: signatures, the error messages of our own commands, and the first real exception."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gymnast.types.failure import Layer
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts, FailureGroup, LoggedException, LoggedUserError
 
-_HEAVY: Final = 90
-_CAUSES_OF_DEATH: Final = frozenset(
+_HEAVY_WEIGHT: Final = 90
+_FATAL: Final = frozenset(
     {
         "server_flag",
         "model_path",
@@ -31,52 +31,52 @@ _CAUSES_OF_DEATH: Final = frozenset(
         "tls",
     }
 )
-_IN_BODIES: Final = frozenset(
+_IN_FAILURES: Final = frozenset(
     {"disk_full", "fd_limit", "oom_kill", "cuda_oom", "gpu_fault", "module_missing", "permission", "dns", "tls"}
 )
-"""Signatures that explain a failure if they are the words of the failure itself."""
-_SAME_PLACE: Final = frozenset(
+"""Signatures that explain a failure if its own message matches."""
+_SAME_LOCATION: Final = frozenset(
     {"verifier_exception", "agent_exception", "engine_exception", "refused_to_start", "server_code"}
 )
 
 
 def by_signature(signature: Signature, facts: Facts) -> Finding | None:
-    """Lines with this signature, unless the run is whole or was being shut down."""
+    """The lines with this signature, unless the run is complete or was shutting down."""
     hit = facts.logs.hits.get(signature.id)
-    if hit is not None and hit.is_after_shutdown and signature.weight < _HEAVY:
+    if hit is not None and hit.is_after_shutdown and signature.weight < _HEAVY_WEIGHT:
         hit = None
     if hit is not None and signature.id == "job_cancelled" and _is_requeue(facts):
         hit = None
-    groups = _failures_that_say(signature, facts)
-    if facts.is_whole or (hit is None and not groups):
+    groups = _matching_failures(signature, facts)
+    if facts.is_complete or (hit is None and not groups):
         return None
-    seen = [hit_evidence(f"{hit.count} log lines", hit)] if hit is not None else []
-    seen += [shown for group in groups for shown in group_evidence(facts, group)]
+    evidence = [hit_evidence(f"{hit.count} log lines", hit)] if hit is not None else []
+    evidence += [item for group in groups for item in group_evidence(facts, group)]
     is_sure = facts.run is None or facts.unexplained or groups
     return Finding(
         signature.id,
         signature.layer,
         signature.symptom,
         signature.cause,
-        _recommended(facts, signature) or signature.action,
-        tuple(seen),
+        _recommendation(facts, signature) or signature.action,
+        tuple(evidence),
         signature.confidence if is_sure or signature.is_vague else Confidence.MEDIUM,
         sum(group.lost for group in groups) or _lost(facts),
         is_symptom=signature.is_vague,
         weight=signature.weight,
-        explains=_explained_by(signature) | _rules_of(groups) - {signature.id},
+        explains=_explained_by(signature) | _rule_ids(groups) - {signature.id},
     )
 
 
 def _is_requeue(facts: Facts) -> bool:
-    """Only steps ended, because their job went back into the queue."""
+    """True if only steps ended because their job was requeued."""
     hits = facts.logs.hits
     return REQUEUED_ID in hits and JOB_CANCELLED_ID not in hits
 
 
-def _failures_that_say(signature: Signature, facts: Facts) -> list[FailureGroup]:
-    """Failed attempts whose own words are this signature: a verifier that raised because the disk is full."""
-    if signature.id not in _IN_BODIES or facts.run is None:
+def _matching_failures(signature: Signature, facts: Facts) -> list[FailureGroup]:
+    """Failures whose own message matches, such as a verifier that failed because the disk is full."""
+    if signature.id not in _IN_FAILURES or facts.run is None:
         return []
     return [
         group
@@ -85,15 +85,15 @@ def _failures_that_say(signature: Signature, facts: Facts) -> list[FailureGroup]
     ]
 
 
-def _rules_of(groups: list[FailureGroup]) -> frozenset[str]:
+def _rule_ids(groups: list[FailureGroup]) -> frozenset[str]:
     return frozenset(row.id for row in TABLE for group in groups if group.kind in row.kinds)
 
 
 def _explained_by(signature: Signature) -> frozenset[str]:
-    if signature.weight >= _HEAVY:
-        return (CONSEQUENCES | _SAME_PLACE) - {signature.id}
-    explained = _SAME_PLACE | {"fewer_than_requested", "missing_keys", "task_refused", "job_failed"}
-    if signature.id in _CAUSES_OF_DEATH:
+    if signature.weight >= _HEAVY_WEIGHT:
+        return (CONSEQUENCES | _SAME_LOCATION) - {signature.id}
+    explained = _SAME_LOCATION | {"fewer_than_requested", "missing_keys", "task_refused", "job_failed"}
+    if signature.id in _FATAL:
         explained |= {"engine_dead", "endpoint_down", "not_ready"}
     return explained - {signature.id}
 
@@ -102,46 +102,46 @@ def _lost(facts: Facts) -> int:
     return facts.unexplained if facts.run is not None and not facts.run.is_running else 0
 
 
-def _recommended(facts: Facts, signature: Signature) -> str:
-    """What our own message recommends, if one of ours says this."""
-    errors = (said for said in facts.logs.user_errors if signature.pattern.search(said.what.text.encode()))
-    return next((said.next for said in errors if said.next), "")
+def _recommendation(facts: Facts, signature: Signature) -> str:
+    """The next step in one of our own error messages that matches, if any."""
+    errors = (error for error in facts.logs.user_errors if signature.pattern.search(error.what.text.encode()))
+    return next((error.next for error in errors if error.next), "")
 
 
-# --- commands that refused -------------------------------------------------------------------------------------------
+# --- commands that failed --------------------------------------------------------------------------------------------
 
-_REFUSALS: Final = tuple(
+_USER_ERRORS: Final = tuple(
     (re.compile(pattern), name, layer, cause)
     for pattern, name, layer, cause in (
         (
             r"no agent|agent '[^']*' is not configured|names no agent",
             "agent_missing",
             Layer.CONFIG,
-            "agent_ref of the rows and the configuration do not go together",
+            "the rows' agent_ref does not match the configuration",
         ),
         (
             r"rows? (?:of the input )?cannot be used|input line|bad rows?|not JSON|has no rows|no 'responses_create",
             "bad_rows",
             Layer.DATA_SCHEMA,
-            "input lines that are no rows; the message names them",
+            "input lines are not valid rows; the message lists them",
         ),
         (
-            r"the run is not what it was.*rollouts (?:changed|added|no longer)|--extend only adds",
+            r"(?:changed since|not what it was).*rollouts (?:changed|added|removed|no longer)|--extend only adds",
             "stale_inputs",
             Layer.CACHE_RESUME,
             "the input file changed since the run was planned",
         ),
         (
-            r"the run is not what it was",
+            r"settings changed since this run|the run is not what it was",
             "settings_changed",
             Layer.CACHE_RESUME,
-            "settings or code changed since the run was begun",
+            "settings or code changed since the run started",
         ),
         (
             r"an earlier run is there|another process is writing|records of rollouts|records are of rollouts",
             "output_taken",
             Layer.CACHE_RESUME,
-            "the output belongs to another run, or somebody else works on it",
+            "the output belongs to another run, or another process is using it",
         ),
         (
             r"the entry file raised|could not start: ",
@@ -153,25 +153,25 @@ _REFUSALS: Final = tuple(
 )
 
 
-_UNSETTLED: Final = re.compile(r"\d+ of \d+ rollouts are not settled")
-"""What merge says of a run that is not finished: not why."""
+_UNFINISHED: Final = re.compile(r"\d+ of \d+ rollouts are not settled")
+"""What merge reports about an unfinished run; it does not say why."""
 
 
-def refused(facts: Facts) -> Finding | None:
-    """A command of ours ended with a message: what, where, next."""
-    errors = [said for said in facts.logs.user_errors if not facts.is_whole and not _UNSETTLED.search(said.what.text)]
+def command_failed(facts: Facts) -> Finding | None:
+    """One of our own commands ended with an error message: what, where, next."""
+    errors = [] if facts.is_complete else [e for e in facts.logs.user_errors if not _UNFINISHED.search(e.what.text)]
     if not errors:
         return None
-    said = errors[-1]  # the last command is the one that matters
-    name, layer, cause = _classified(said)
-    seen = Evidence("what the command said", said.what.file, said.what.line, quote=said.what.text)
+    error = errors[-1]  # only the last command matters
+    name, layer, cause = _classify(error)
+    evidence = Evidence("the command's message", error.what.file, error.what.line, quote=error.what.text)
     return Finding(
         name,
         layer,
-        f"the command refused: {said.what.text[:160]}",
+        f"the command failed: {error.what.text[:160]}",
         cause,
-        said.next or (f"mend what the message names, at {said.where}" if said.where else "mend what the message names"),
-        (seen, Evidence(f"where: {said.where}")) if said.where else (seen,),
+        error.next or "fix what the message names" + (f", at {error.where}" if error.where else ""),
+        (evidence, Evidence(f"where: {error.where}")) if error.where else (evidence,),
         Confidence.HIGH,
         _lost(facts),
         weight=66 if name != "refused_to_start" else 20,
@@ -179,11 +179,11 @@ def refused(facts: Facts) -> Finding | None:
     )
 
 
-def _classified(said: LoggedUserError) -> tuple[str, Layer, str]:
-    for pattern, name, layer, cause in _REFUSALS:
-        if pattern.search(said.what.text):
+def _classify(error: LoggedUserError) -> tuple[str, Layer, str]:
+    for pattern, name, layer, cause in _USER_ERRORS:
+        if pattern.search(error.what.text):
             return name, layer, cause
-    return "refused_to_start", Layer.CONFIG, "something that can be corrected before running; the message says what"
+    return "refused_to_start", Layer.CONFIG, "an error that can be corrected before running; see the message"
 
 
 # --- exceptions ------------------------------------------------------------------------------------------------------
@@ -196,25 +196,31 @@ _OWNERS: Final = (
 
 
 def first_exception(facts: Facts) -> Finding | None:
-    """The first real exception; cancellations and what comes after a SIGTERM are noise."""
+    """The first real exception; cancellations and what follows a SIGTERM are noise."""
     real = facts.logs.real_exceptions
-    if not real or facts.is_whole:
+    if not real or facts.is_complete:
         return None
-    found = real[0]
-    name, layer, who = _owner(found)
+    exception = real[0]
+    name, layer, owner = _owner_of(exception)
     noise = sum(other.count for other in facts.logs.exceptions if other.is_noise)
-    seen = [
-        Evidence(f"raised at {found.frame}", found.end.file, found.end.line, count=found.count, quote=found.end.text)
+    evidence = [
+        Evidence(
+            f"raised at {exception.frame}",
+            exception.end.file,
+            exception.end.line,
+            count=exception.count,
+            quote=exception.end.text,
+        )
     ]
     if noise:
-        seen.append(Evidence(f"{noise} tracebacks of cancellations and shutdown were passed over", count=noise))
+        evidence.append(Evidence(f"{noise} tracebacks of cancellations and shutdown were ignored", count=noise))
     return Finding(
         name,
         layer,
-        f"{found.type} in {who}",
-        f"{found.type}: {found.message[:200]}" if found.message else found.type,
-        f"mend it at {found.frame or 'the place the traceback names'}, then run again with --resume",
-        tuple(seen),
+        f"{exception.type} in {owner}",
+        f"{exception.type}: {exception.message[:200]}" if exception.message else exception.type,
+        f"fix {exception.frame or 'the code that the traceback points to'}, then run again with --resume",
+        tuple(evidence),
         Confidence.MEDIUM,
         _lost(facts),
         weight=40,
@@ -222,31 +228,31 @@ def first_exception(facts: Facts) -> Finding | None:
     )
 
 
-def _owner(found: LoggedException) -> tuple[str, Layer, str]:
-    for text in (found.frame, found.end.file):
-        for pattern, name, layer, who in _OWNERS:
+def _owner_of(exception: LoggedException) -> tuple[str, Layer, str]:
+    for text in (exception.frame, exception.end.file):
+        for pattern, name, layer, owner in _OWNERS:
             if pattern.search(text):
-                return name, layer, who
+                return name, layer, owner
     return "verifier_exception", Layer.VERIFIER, "a server"
 
 
 RULES: Final = (
     *(
-        Rule(signature.id, signature.layer, 1, signature.symptom.capitalize() + ".", signature.action, look)
+        Rule(signature.id, signature.layer, 1, signature.symptom.capitalize() + ".", signature.action, apply)
         for signature in SIGNATURES.values()
-        for look in (partial(by_signature, signature),)
+        for apply in (partial(by_signature, signature),)
     ),
     *(
-        Rule(name, layer, 5, cause.capitalize() + ".", "Do what the message says.", refused)
+        Rule(name, layer, 5, cause.capitalize() + ".", "Do what the message says.", command_failed)
         for name, layer, cause in (
-            ("settings_changed", Layer.CACHE_RESUME, "settings or code changed since the run was begun"),
-            ("output_taken", Layer.CACHE_RESUME, "the output belongs to another run, or somebody else works on it"),
-            ("refused_to_start", Layer.CONFIG, "a command refused; its message says what can be corrected"),
+            ("settings_changed", Layer.CACHE_RESUME, "settings or code changed since the run started"),
+            ("output_taken", Layer.CACHE_RESUME, "the output belongs to another run, or another process is using it"),
+            ("refused_to_start", Layer.CONFIG, "a command failed to start; its message says what to correct"),
             ("server_code", Layer.VERIFIER, "the code of a server fails when it is loaded"),
         )
     ),
     Rule(
-        *("engine_exception", Layer.MODEL_SERVING, 7, "The first real exception of the logs is a model server's."),
-        *("Mend it at the place that is named.", first_exception),
+        *("engine_exception", Layer.MODEL_SERVING, 7, "The first real exception in the logs is from a model server."),
+        *("Fix the code that the traceback points to.", first_exception),
     ),
 )

@@ -1,4 +1,4 @@
-"""Runs that are whole and still suspicious: rewards, usage, overflow, judges. And what is odd and no fault at all."""
+"""Rules about complete but suspicious runs: rewards, usage, overflow, judges. And notes about harmless oddities."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts, RecordFacts
     from gymnast.doctor.rules.rule import NoteRule
 
-_ENOUGH_ROLLOUTS: Final = 16
-_ENOUGH_TASKS: Final = 4
+_MIN_ROLLOUTS: Final = 16
+_MIN_TASKS: Final = 4
 _OVERFLOW_SHARE: Final = 0.1
 _TRUNCATED_SHARE: Final = 0.5
 _USAGE_SHARE: Final = 0.5
@@ -27,55 +27,53 @@ _JUDGE_MS: Final = 100.0
 
 
 def rewards_equal(facts: Facts) -> Finding | None:
-    """Every reward is the same, and it is not full marks."""
+    """All rewards are equal, and not 1."""
     run = facts.run
     records = run.records if run is not None else None
-    if run is None or records is None or records.scored < _ENOUGH_ROLLOUTS or records.reward_min != records.reward_max:
+    if run is None or records is None or records.scored < _MIN_ROLLOUTS or records.reward_min != records.reward_max:
         return None
-    tasks = run.plan.tasks if run.plan is not None else _ENOUGH_TASKS
-    if tasks < _ENOUGH_TASKS or records.reward_max == 1.0 or records.overflowed > _TRUNCATED_SHARE * records.scored:
+    tasks = run.plan.tasks if run.plan is not None else _MIN_TASKS
+    if tasks < _MIN_TASKS or records.reward_max == 1.0 or records.overflowed > _TRUNCATED_SHARE * records.scored:
         return None
     return Finding(
         "rewards_equal",
         Layer.VERIFIER,
         f"all {records.scored} rewards are {records.reward_max:g}",
-        "the verifier never sees an answer it takes: another answer format than the prompt asks for, wrong expected "
-        "answers, or the wrong environment for these rows",
-        f"read three transcripts (gymnast report {run.output} --show 0:0) beside what the verifier extracted; hold the "
-        "rows against the environment: gymnast check rows DATA --against ENV",
-        _of_equal_rewards(run.output, records),
+        "the verifier never accepts an answer: the prompt asks for another answer format, the rows have wrong expected "
+        "answers, or it is the wrong environment for these rows",
+        f"compare three transcripts (gymnast report {run.output} --show 0:0) with the extracted answers, and check the "
+        "rows: gymnast check rows DATA --against ENV",
+        _equal_reward_evidence(run.output, records),
         Confidence.MEDIUM,
         affected=records.scored,
         weight=25,
     )
 
 
-def _of_equal_rewards(output: Path, records: RecordFacts) -> tuple[Evidence, ...]:
-    seen = (Evidence(f"minimum and maximum are {records.reward_max:g}", str(output), count=records.scored),)
+def _equal_reward_evidence(output: Path, records: RecordFacts) -> tuple[Evidence, ...]:
+    evidence = (Evidence(f"minimum and maximum are {records.reward_max:g}", str(output), count=records.scored),)
     if not records.unextracted:
-        return seen
-    said = (
-        f"in {records.unextracted} of {records.scored} records the verifier found no answer (extracted_answer is null)"
-    )
-    return (*seen, Evidence(said, str(output), count=records.unextracted))
+        return evidence
+    text = f"no extracted answer in {records.unextracted} of {records.scored} records (extracted_answer is null)"
+    return (*evidence, Evidence(text, str(output), count=records.unextracted))
 
 
 def usage_missing(facts: Facts) -> Finding | None:
-    """Replies without a word about tokens."""
+    """Model replies do not report token usage."""
     run = facts.run
     records = run.records if run is not None else None
-    if run is None or records is None or records.scored < _ENOUGH_TASKS:
+    if run is None or records is None or records.scored < _MIN_TASKS:
         return None
-    spoke = records.scored - records.overflowed
-    if not spoke or records.without_usage - records.overflowed < _USAGE_SHARE * spoke:
+    with_output = records.scored - records.overflowed
+    if not with_output or records.without_usage - records.overflowed < _USAGE_SHARE * with_output:
         return None
     return Finding(
         "usage_missing",
         Layer.MODEL_SERVING,
         f"{records.without_usage} of {records.scored} rollouts have no token usage",
-        "the endpoint, or a proxy before it, does not report usage",
-        "let the endpoint report it (vLLM does; with streams: stream_options.include_usage); budgets and profiles "
-        "of tokens need it",
+        "the endpoint, or a proxy in front of it, does not report usage",
+        "make the endpoint report it (vLLM does; when streaming: stream_options.include_usage); token budgets and "
+        "profiles need it",
         (Evidence("records without usage", str(run.output), count=records.without_usage),),
         affected=records.without_usage,
         weight=15,
@@ -83,7 +81,7 @@ def usage_missing(facts: Facts) -> Finding | None:
 
 
 def context_overflow_share(facts: Facts) -> Finding | None:
-    """Many rollouts ended without a word because the context was full."""
+    """Many rollouts have no output because the context was full."""
     run = facts.run
     records = run.records if run is not None else None
     if run is None or records is None or not records.scored:
@@ -94,8 +92,8 @@ def context_overflow_share(facts: Facts) -> Finding | None:
     return Finding(
         "context_overflow",
         Layer.CONFIG,
-        f"{records.overflowed} of {records.scored} rollouts ({share:.0%}) have no answer: the context was full",
-        "prompts, or conversations, are longer than the model's context; such rollouts are scored as wrong answers",
+        f"{records.overflowed} of {records.scored} rollouts ({share:.0%}) have no output: the context was full",
+        "prompts or conversations are longer than the model's context; such rollouts are scored as wrong",
         "serve the model with a larger --max-model-len, lower max_output_tokens, or shorten prompts and tool outputs",
         (Evidence("incomplete, with no output tokens", str(run.output), count=records.overflowed),),
         affected=records.overflowed,
@@ -104,20 +102,20 @@ def context_overflow_share(facts: Facts) -> Finding | None:
 
 
 def answers_empty(facts: Facts) -> Finding | None:
-    """Many answers have no word in them."""
+    """Many responses have no text."""
     run = facts.run
     records = run.records if run is not None else None
-    if run is None or records is None or records.scored < _ENOUGH_TASKS:
+    if run is None or records is None or records.scored < _MIN_TASKS:
         return None
     if records.empty < max(2, _EMPTY_SHARE * records.scored):
         return None
     return Finding(
         "answers_empty",
         Layer.MODEL_SERVING,
-        f"{records.empty} of {records.scored} answers have no text",
-        "the endpoint sends no content: a reasoning parser takes all of it, a stop string or the chat template ends it "
-        "at once; such answers are scored as wrong",
-        f"read one (gymnast report {run.output} --show {records.empty_keys[0]}), and ask the endpoint itself: gymnast "
+        f"{records.empty} of {records.scored} responses have no text",
+        "the endpoint sends no content: a reasoning parser takes all of it, or a stop string or the chat template ends "
+        "it immediately; such responses are scored as wrong",
+        f"read one (gymnast report {run.output} --show {records.empty_keys[0]}), and test the endpoint itself: gymnast "
         "check endpoint URL; correct its --reasoning-parser or chat template",
         (Evidence("no output text and no tool call", str(run.output), None, tuple(records.empty_keys), records.empty),),
         affected=records.empty,
@@ -127,18 +125,18 @@ def answers_empty(facts: Facts) -> Finding | None:
 
 
 def answers_truncated(facts: Facts) -> Finding | None:
-    """Most answers were cut off at the output limit."""
+    """Most responses were truncated at the output limit."""
     run = facts.run
     records = run.records if run is not None else None
-    if run is None or records is None or records.scored < _ENOUGH_TASKS:
+    if run is None or records is None or records.scored < _MIN_TASKS:
         return None
     if records.truncated < _TRUNCATED_SHARE * records.scored:
         return None
     return Finding(
         "answers_truncated",
         Layer.CONFIG,
-        f"{records.truncated} of {records.scored} answers were cut off at max_output_tokens",
-        "max_output_tokens is shorter than the answers; they are scored as wrong",
+        f"{records.truncated} of {records.scored} responses were truncated at max_output_tokens",
+        "max_output_tokens is too low for these responses; they are scored as wrong",
         "raise max_output_tokens (--max-output-tokens), if the context allows it",
         (Evidence("incomplete: max_output_tokens", str(run.output), count=records.truncated),),
         affected=records.truncated,
@@ -147,22 +145,22 @@ def answers_truncated(facts: Facts) -> Finding | None:
 
 
 def judge_slow(facts: Facts) -> Finding | None:
-    """The judge takes longer than the policy it judges."""
+    """The judge takes longer than the policy."""
     run = facts.run
     spent = run.manifest.spent if run is not None and run.manifest is not None else None
     judge = spent.judge if spent is not None else None
     if run is None or spent is None or judge is None or not judge.calls or spent.calls <= judge.calls:
         return None
-    judged_ms = judge.latency_ms / judge.calls
-    asked_ms = (spent.latency_ms - judge.latency_ms) / (spent.calls - judge.calls)
-    if judged_ms < _JUDGE_MS or judged_ms < _JUDGE_FACTOR * asked_ms:
+    judge_ms = judge.latency_ms / judge.calls
+    policy_ms = (spent.latency_ms - judge.latency_ms) / (spent.calls - judge.calls)
+    if judge_ms < _JUDGE_MS or judge_ms < _JUDGE_FACTOR * policy_ms:
         return None
     return Finding(
         "judge_slow",
         Layer.THROUGHPUT,
-        f"a judge call takes {judged_ms:.0f} ms, a policy call {asked_ms:.0f} ms: the judge sets the pace",
+        f"a judge call takes {judge_ms:.0f} ms, a policy call {policy_ms:.0f} ms: the judge is the bottleneck",
         "the judge model has too little capacity for this many rollouts, or writes long verdicts",
-        "give the judge replicas or a smaller model, or bound its max_output_tokens; a faster policy gains nothing",
+        "give the judge more replicas or a smaller model, or limit its max_output_tokens; a faster policy is no help",
         (Evidence(f"{judge.calls} judge calls of {spent.calls}", f"{run.output.stem}_run.json", count=judge.calls),),
         Confidence.MEDIUM,
         affected=run.scored,
@@ -170,74 +168,80 @@ def judge_slow(facts: Facts) -> Finding | None:
     )
 
 
-# --- no faults -------------------------------------------------------------------------------------------------------
+# --- notes -----------------------------------------------------------------------------------------------------------
 
 
 def recovered(facts: Facts) -> Note | None:
-    """Attempts that failed and were made good by a retry."""
+    """Failed attempts that a retry fixed."""
     groups = [group for group in (facts.run.failures if facts.run is not None else ()) if not group.lost]
     groups = [group for group in groups if not is_storm(facts, group)]
     if not groups:
         return None
-    said = ", ".join(f"{group.attempts} × {group.kind}" for group in groups[:4])
-    return Note("recovered", f"attempts that failed and were made good by a retry: {said}")
+    kinds = ", ".join(f"{group.attempts} × {group.kind}" for group in groups[:4])
+    return Note("recovered", f"failed attempts that a retry fixed: {kinds}")
 
 
 def perfect(facts: Facts) -> Note | None:
-    """All rewards are full marks: nothing is broken, and nothing is to be learned."""
+    """All rewards are 1: nothing is wrong, but there is nothing to learn."""
     records = facts.run.records if facts.run is not None else None
-    if records is None or records.scored < _ENOUGH_TASKS or not facts.is_whole:
+    if records is None or records.scored < _MIN_TASKS or not facts.is_complete:
         return None
     if records.reward_min == records.reward_max == 1.0:
-        return Note("all_perfect", "all rewards are 1: these tasks are too easy to learn from, and nothing is wrong")
+        return Note("all_perfect", "all rewards are 1: nothing is wrong, but these tasks are too easy to learn from")
     return None
 
 
 def saturated(facts: Facts) -> Note | None:
-    """A full endpoint with steady output and no errors is how it should be."""
+    """A saturated endpoint with steady output and no errors is normal."""
     hit = facts.logs.hits.get(SATURATED_ID)
     if hit is None or (facts.run is not None and facts.run.failures):
         return None
     return Note(
         "saturated",
-        f"the model server is saturated ({hit.first.text[-100:]}): steady output without errors is full load, no "
-        "fault; change nothing",
+        f"the model server is saturated ({hit.first.text[-100:]}): steady output without errors is normal full load",
     )
 
 
 def some_truncated(facts: Facts) -> Note | None:
-    """Some answers at the output limit are the policy's doing."""
+    """Some truncated responses are the policy's own outcome."""
     records = facts.run.records if facts.run is not None else None
-    cut = records.truncated + records.overflowed if records is not None else 0
-    if records is None or not cut or answers_truncated(facts) is not None or context_overflow_share(facts) is not None:
+    truncated = records.truncated + records.overflowed if records is not None else 0
+    if (
+        records is None
+        or not truncated
+        or answers_truncated(facts) is not None
+        or context_overflow_share(facts) is not None
+    ):
         return None
-    return Note("some_truncated", f"{cut} of {records.scored} answers were cut off: an outcome of the policy")
+    return Note(
+        "some_truncated", f"{truncated} of {records.scored} responses were truncated, which is an outcome of the policy"
+    )
 
 
 RULES: Final = (
     Rule(
-        *("rewards_equal", Layer.VERIFIER, 6, "All rewards are the same, and not 1."),
-        *("Read three transcripts beside what the verifier extracted.", rewards_equal),
+        *("rewards_equal", Layer.VERIFIER, 6, "All rewards are equal, and not 1."),
+        *("Compare three transcripts with what the verifier extracted.", rewards_equal),
     ),
     Rule(
-        *("usage_missing", Layer.MODEL_SERVING, 6, "Replies come without token usage."),
-        *("Let the endpoint report usage.", usage_missing),
+        *("usage_missing", Layer.MODEL_SERVING, 6, "Model replies do not report token usage."),
+        *("Make the endpoint report usage.", usage_missing),
     ),
     Rule(
         *(
             "context_overflow",
             Layer.CONFIG,
             6,
-            "A tenth or more of the rollouts end without a word: the context is full.",
+            "At least a tenth of the rollouts have no output: the context is full.",
         ),
-        *("A larger `--max-model-len`, shorter prompts, fewer turns.", context_overflow_share),
+        *("Use a larger `--max-model-len`, shorter prompts or fewer turns.", context_overflow_share),
     ),
     Rule(
-        *("answers_empty", Layer.MODEL_SERVING, 6, "A fifth or more of the answers have no text and no tool call."),
+        *("answers_empty", Layer.MODEL_SERVING, 6, "At least a fifth of the responses have no text and no tool call."),
         *("Correct the endpoint's reasoning parser or chat template.", answers_empty),
     ),
     Rule(
-        *("answers_truncated", Layer.CONFIG, 6, "Half or more of the answers are cut off."),
+        *("answers_truncated", Layer.CONFIG, 6, "At least half of the responses are truncated."),
         *("Raise `max_output_tokens`.", answers_truncated),
     ),
     Rule(

@@ -1,4 +1,4 @@
-"""The registry: every rule doctor knows. A rule is a pure function from facts to a finding."""
+"""The registry of all rules. A rule is a pure function from facts to a finding."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ RULES: Final[tuple[Rule, ...]] = (
 NOTES: Final[tuple[NoteRule, ...]] = (*infra.NOTES, *quality.NOTES, *resume.NOTES, *live.NOTES)
 
 
-def findings_of(facts: Facts) -> list[Finding]:
-    """What the rules find."""
-    return [found for rule in RULES if (found := rule.look(facts)) is not None]
+def apply_rules(facts: Facts) -> list[Finding]:
+    """Apply all rules."""
+    return [finding for rule in RULES if (finding := rule.apply(facts)) is not None]
 
 
-def notes_of(facts: Facts) -> list[Note]:
-    """What is odd and no fault."""
-    return [found for rule in NOTES if (found := rule(facts)) is not None]
+def collect_notes(facts: Facts) -> list[Note]:
+    """Oddities that are not faults."""
+    return [note for rule in NOTES if (note := rule(facts)) is not None]

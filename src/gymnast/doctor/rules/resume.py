@@ -1,4 +1,4 @@
-"""Caches and resumes: inputs that changed, files that do not belong together, lines that a crash tore."""
+"""Rules about caches and resumes: changed inputs, files of different runs, lines torn by a crash."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _LAYER: Final = Layer.CACHE_RESUME
 
 
 def stale_inputs(facts: Facts) -> Finding | None:
-    """The input file changed after the plan was made, and the run was gone on with, or still has to be."""
+    """The input file changed after planning, and the run was or must still be resumed."""
     run = facts.run
     if run is None or run.source is None or not run.source.changed or run.plan is None:
         return None
-    went_on = run.manifest is None or any(worked.forced for worked in run.manifest.invocations)
-    if not went_on and (run.lost == 0 or run.is_running):
+    was_forced = run.manifest is None or any(invocation.forced for invocation in run.manifest.invocations)
+    if not was_forced and (run.lost == 0 or run.is_running):
         return None
     source = run.source
     later = source.modified_at - run.plan.modified_at
     when = f"{later:.0f} s after the plan" if later > 0 else "before the plan"
-    seen = (
+    evidence = (
         Evidence(f"changed ({source.detail}); last written {when}", source.path),
         Evidence(f"{run.plan.rows} planned rows", f"{run.output.stem}_materialized_inputs.jsonl"),
     )
     return Finding(
         "stale_inputs",
         _LAYER,
-        "the input file is not the one the run was planned from",
-        "the data changed and the run was resumed from its cached plan: results are of the old rows",
-        "collect the new rows into another --output (or --resume --fork); --resume --extend if rows were only added",
-        seen,
+        "the input file is not the one that the run was planned from",
+        "the data changed, and the run was resumed from its cached plan: the results are for the old rows",
+        "collect the new rows into another --output (or --resume --fork); if rows were only added: --resume --extend",
+        evidence,
         Confidence.HIGH,
         affected=run.scored,
         lost=0,
@@ -46,7 +46,7 @@ def stale_inputs(facts: Facts) -> Finding | None:
 
 
 def plan_changed(facts: Facts) -> Finding | None:
-    """The materialized inputs are not those the manifest describes."""
+    """The materialized inputs do not match the manifest."""
     run = facts.run
     manifest = run.manifest if run is not None else None
     if run is None or manifest is None or run.plan is None:
@@ -58,9 +58,9 @@ def plan_changed(facts: Facts) -> Finding | None:
     return Finding(
         "plan_changed",
         _LAYER,
-        "the materialized inputs are not those of this run",
-        f"{file} was edited, cut or replaced: it has {run.plan.rows} rows where {rows} were planned",
-        "put the run's own file back; if it is lost, collect into another --output",
+        "the materialized inputs do not belong to this run",
+        f"{file} was edited, truncated or replaced: it has {run.plan.rows} rows, but {rows} were planned",
+        "restore the run's own file; if it is lost, collect into another --output",
         (Evidence(f"{run.plan.rows} rows, crc32 {run.plan.crc32}; planned: {rows} rows, crc32 {crc}", file),),
         affected=run.scored,
         weight=56,
@@ -69,16 +69,16 @@ def plan_changed(facts: Facts) -> Finding | None:
 
 
 def duplicate_keys(facts: Facts) -> Finding | None:
-    """Records of one rollout more than once."""
+    """A rollout has more than one record."""
     records = facts.run.records if facts.run is not None else None
     if records is None or not records.duplicates or facts.run is None:
         return None
     return Finding(
         "duplicate_keys",
         _LAYER,
-        f"{records.duplicates} records are of rollouts that have one already",
-        "files were put together by hand, or two processes wrote the same output",
-        "keep the first record of each (task, rollout), then gymnast profile again; never append to a run by hand",
+        f"{records.duplicates} records are duplicates of the same rollouts",
+        "files were concatenated manually, or two processes wrote the same output",
+        "keep the first record of each (task, rollout), then run gymnast profile again; never append to a run manually",
         (Evidence("more than one record", str(facts.run.output), None, tuple(records.duplicate_keys)),),
         affected=records.duplicates,
         weight=45,
@@ -86,29 +86,29 @@ def duplicate_keys(facts: Facts) -> Finding | None:
 
 
 def missing_keys(facts: Facts) -> Finding | None:
-    """The run says it is complete, and planned rollouts have neither a reward nor a failure."""
+    """The run is marked complete, but planned rollouts have neither a reward nor a failure."""
     run = facts.run
     records = run.records if run is not None else None
     if run is None or records is None or run.manifest is None or run.manifest.state is not RunState.COMPLETE:
         return None
-    gone = run.manifest.counts.scored - records.scored
-    if gone <= 0:
+    lost = run.manifest.counts.scored - records.scored
+    if lost <= 0:
         return None
     return Finding(
         "missing_keys",
         _LAYER,
-        f"{gone} rollouts that were scored are not in the output any more",
-        "the output was edited, cut or replaced after the run was complete",
-        "bring the file back; or collect what is missing: delete the .done file and run again with --resume",
-        (Evidence("planned, without a record", str(run.output), None, tuple(records.missing_keys), gone),),
-        lost=gone,
+        f"{lost} scored rollouts are no longer in the output",
+        "the output was edited, truncated or replaced after the run was complete",
+        "restore the file; or collect the missing rollouts: delete the .done file and run again with --resume",
+        (Evidence("planned, without a record", str(run.output), None, tuple(records.missing_keys), lost),),
+        lost=lost,
         weight=46,
         explains=frozenset({"fewer_than_requested"}),
     )
 
 
 def unplanned_records(facts: Facts) -> Finding | None:
-    """Records of rollouts that the plan does not have."""
+    """Records of rollouts that are not in the plan."""
     run = facts.run
     records = run.records if run is not None else None
     if run is None or records is None or run.plan is None or not records.unplanned:
@@ -116,9 +116,9 @@ def unplanned_records(facts: Facts) -> Finding | None:
     return Finding(
         "unplanned_records",
         _LAYER,
-        f"{records.unplanned} records are of rollouts that were never planned",
-        "output and materialized inputs are not of one run",
-        "bring the two files of one run together again, or choose another --output",
+        f"{records.unplanned} records are of rollouts that were not planned",
+        "output and materialized inputs are from different runs",
+        "restore matching files of one run, or choose another --output",
         (Evidence("records without a planned row", str(run.output), count=records.unplanned),),
         affected=records.unplanned,
         weight=44,
@@ -126,19 +126,19 @@ def unplanned_records(facts: Facts) -> Finding | None:
 
 
 def torn_line(facts: Facts) -> Finding | None:
-    """A line that is no record: torn by a crash or a full disk."""
+    """A line is not a record: torn by a crash or a full disk."""
     run = facts.run
     records = run.records if run is not None else None
     if run is None or records is None or run.is_running or not (records.damaged or records.is_torn):
         return None
-    number, said = records.damaged[0] if records.damaged else (records.lines, "the last line has no end")
+    number, problem = records.damaged[0] if records.damaged else (records.lines, "the last line is incomplete")
     return Finding(
         "torn_line",
         _LAYER,
-        f"{max(1, len(records.damaged))} lines of the output are no records",
-        "a crash or a full disk tore them while they were written",
-        "run again with --resume: it moves such lines aside and collects their rollouts again",
-        (Evidence(said, str(run.output), number),),
+        f"{max(1, len(records.damaged))} lines of the output are not records",
+        "a crash or a full disk interrupted writing them",
+        "run again with --resume, which moves such lines aside and collects their rollouts again",
+        (Evidence(problem, str(run.output), number),),
         lost=min(run.unexplained, max(1, len(records.damaged))),
         weight=35,
     )
@@ -154,7 +154,7 @@ def damaged_manifest(facts: Facts) -> Finding | None:
         _LAYER,
         "the run's manifest cannot be read",
         "it was edited or damaged, or a newer Gymnast wrote it",
-        "restore it from a copy; or delete it and run again with --resume, which counts what is there",
+        "restore it from a copy; or delete it and run again with --resume, which counts the existing records",
         (Evidence(run.manifest_problem, f"{run.output.stem}_run.json"),),
         weight=48,
         lost=run.unexplained,
@@ -162,28 +162,28 @@ def damaged_manifest(facts: Facts) -> Finding | None:
 
 
 def source_moved_on(facts: Facts) -> Note | None:
-    """A finished run whose input file changed later is what it was."""
+    """A finished run is not affected if its input file changes later."""
     run = facts.run
     if run is None or run.source is None or run.manifest is None or stale_inputs(facts) is not None:
         return None
     if run.source.changed:
-        return Note("source_changed_later", f"{run.source.path} changed after this run; a resume would be refused")
+        return Note("source_changed_later", f"{run.source.path} changed after this run; --resume would be rejected")
     if not run.source.exists:
-        return Note("source_gone", f"{run.source.path} is not here; the materialized inputs have all its rows")
+        return Note("source_gone", f"{run.source.path} is missing; the materialized inputs have all its rows")
     return None
 
 
 def repaired(facts: Facts) -> Note | None:
-    """Lines that a resume moved aside were collected again."""
+    """A resume moved torn lines aside and collected their rollouts again."""
     records = facts.run.records if facts.run is not None else None
     if records is not None and records.repaired:
-        aside = f"{records.repaired} torn lines were moved aside by a resume; their rollouts were collected again"
-        return Note("repaired", aside)
+        text = f"a resume moved {records.repaired} torn lines aside and collected their rollouts again"
+        return Note("repaired", text)
     return None
 
 
 def resumed(facts: Facts) -> Note | None:
-    """More than one invocation is nothing to worry about."""
+    """Several invocations are normal."""
     run: RunFacts | None = facts.run
     if run is not None and run.manifest is not None and len(run.manifest.invocations) > 1 and not run.lost:
         return Note("resumed", f"{len(run.manifest.invocations)} invocations worked on this run")
@@ -192,12 +192,12 @@ def resumed(facts: Facts) -> Note | None:
 
 RULES: Final = (
     Rule(
-        *("stale_inputs", _LAYER, 5, "The input file changed after the plan, and the run was gone on with."),
+        *("stale_inputs", _LAYER, 5, "The input file changed after planning, and the run was resumed."),
         *("Collect into another output, or `--resume --fork`.", stale_inputs),
     ),
     Rule(
-        *("plan_changed", _LAYER, 5, "The materialized inputs are not those the manifest describes."),
-        *("Put the run's own file back.", plan_changed),
+        *("plan_changed", _LAYER, 5, "The materialized inputs do not match the manifest."),
+        *("Restore the run's own file.", plan_changed),
     ),
     Rule(
         *("duplicate_keys", _LAYER, 6, "Several records of one (task, rollout)."),
@@ -205,14 +205,14 @@ RULES: Final = (
     ),
     Rule(
         *("missing_keys", _LAYER, 6, "A complete run whose output has lost records."),
-        *("Bring the file back, or delete `.done` and `--resume`.", missing_keys),
+        *("Restore the file, or delete `.done` and `--resume`.", missing_keys),
     ),
     Rule(
-        *("unplanned_records", _LAYER, 6, "Records of rollouts that the plan does not have."),
-        *("Bring the files of one run together again.", unplanned_records),
+        *("unplanned_records", _LAYER, 6, "Records of rollouts that are not in the plan."),
+        *("Restore matching files of one run.", unplanned_records),
     ),
     Rule(
-        *("torn_line", _LAYER, 6, "Lines that are no records."),
+        *("torn_line", _LAYER, 6, "Lines of the output are not records."),
         *("`--resume` moves them aside and collects their rollouts again.", torn_line),
     ),
     Rule(

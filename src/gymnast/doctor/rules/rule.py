@@ -1,4 +1,4 @@
-"""What a rule is, and what rules need to make a finding."""
+"""The definition of a rule, and helpers that make evidence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gymnast.doctor.facts import Facts
-from gymnast.doctor.findings import Evidence, Finding, Note, quoted
+from gymnast.doctor.findings import Evidence, Finding, Note, quote_line
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import FailureGroup, Hit
@@ -18,43 +18,43 @@ NoteRule = Callable[[Facts], Note | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One suspect."""
+    """A possible fault, and the function that detects it."""
 
     id: str
     layer: Layer
     step: int
-    """The step of looking that gives its evidence."""
+    """The examination step that provides its evidence."""
     about: str
-    """One sentence for docs/debugging/rules.md: when it is found."""
+    """When it applies, as a sentence for docs/debugging/rules.md."""
     action: str
-    look: Callable[[Facts], Finding | None]
+    apply: Callable[[Facts], Finding | None]
 
 
 def group_evidence(facts: Facts, group: FailureGroup) -> tuple[Evidence, ...]:
-    """What the failures file shows of a group."""
+    """Evidence from the failures file about a group."""
     assert facts.run is not None
     first = group.first
     file = str(facts.run.output.with_name(facts.run.output.stem + "_failures.jsonl"))
-    seen = [
+    evidence = [
         Evidence(
             f"{group.attempts} failed attempts, kind {group.kind}",
             file,
             first.line,
             group.keys,
             group.attempts,
-            quoted(first.message or first.body),
+            quote_line(first.message or first.body),
         )
     ]
     if first.body and first.body not in first.message:
-        seen.append(Evidence("what was answered", file, first.line, quote=quoted(first.body)))
+        evidence.append(Evidence("the reply", file, first.line, quote=quote_line(first.body)))
     if first.chain:
-        seen.append(Evidence("through " + " ← ".join(first.chain)))
+        evidence.append(Evidence("via " + " ← ".join(first.chain)))
     if len(group.bodies) > 1:
-        often = ", ".join(f"{number} × {quoted(said, 80)}" for said, number in group.bodies.most_common(3))
-        seen.append(Evidence(f"most often said: {often}"))
-    return tuple(seen)
+        common = ", ".join(f"{count} × {quote_line(text, 80)}" for text, count in group.bodies.most_common(3))
+        evidence.append(Evidence(f"most common messages: {common}"))
+    return tuple(evidence)
 
 
 def hit_evidence(what: str, hit: Hit) -> Evidence:
-    """What a log shows."""
+    """Evidence from a log."""
     return Evidence(what, hit.first.file, hit.first.line, count=hit.count, quote=hit.first.text)

@@ -1,4 +1,4 @@
-// The data blocks of this file, unpacked when they are needed.
+// The data blocks of this file, unpacked on demand.
 
 async function unpack(text) {
   const raw = atob(text);
@@ -11,41 +11,41 @@ async function unpack(text) {
 async function readRun(number) {
   const run = await unpack(document.getElementById(`columns-${number}`).textContent.trim());
   run.number = number;
-  run.place = new Map(run.ids.map((task, place) => [task, place]));
+  run.indices = new Map(run.ids.map((task, index) => [task, index]));
   run.blocks = JSON.parse(document.getElementById(`transcripts-${number}`).textContent);
-  run.opened = new Map();
+  run.unpacked = new Map();
   measure(run);
   return run;
 }
 
-// Where each task's rollouts are, and their extremes. Rollouts are sorted by task, as tasks are.
+// The start and the extreme rewards of each task's rollouts, which are sorted by task.
 function measure(run) {
   run.start = [];
-  run.least = [];
-  run.most = [];
+  run.lowest = [];
+  run.highest = [];
   let at = 0;
   for (const scored of run.scored) {
-    const mine = run.rewards.slice(at, at + scored);
+    const rewards = run.rewards.slice(at, at + scored);
     run.start.push(at);
-    run.least.push(scored ? Math.min(...mine) : null);
-    run.most.push(scored ? Math.max(...mine) : null);
+    run.lowest.push(scored ? Math.min(...rewards) : null);
+    run.highest.push(scored ? Math.max(...rewards) : null);
     at += scored;
   }
-  run.floor = run.rewards.reduce((least, one) => Math.min(least, one), 0);
-  run.ceiling = run.rewards.reduce((most, one) => Math.max(most, one), 1);
-  const scored = run.ids.map((_, place) => place).filter((place) => run.scored[place]);
-  const width = (place) => run.high[place] - run.low[place];
+  run.floor = run.rewards.reduce((low, reward) => Math.min(low, reward), 0);
+  run.ceiling = run.rewards.reduce((high, reward) => Math.max(high, reward), 1);
+  const scored = run.ids.map((_, index) => index).filter((index) => run.scored[index]);
+  const width = (index) => run.high[index] - run.low[index];
   run.byReward = scored.sort((a, b) => run.mean[b] - run.mean[a] || width(a) - width(b) || run.ids[a] - run.ids[b]);
 }
 
-function rolloutsOf(run, place) {
-  const found = [];
-  for (let at = run.start[place]; at < run.start[place] + run.scored[place]; at += 1) {
-    found.push({ rollout: run.rollouts[at], reward: run.rewards[at], tokens: run.rolloutTokens[at] });
+function rolloutsOf(run, index) {
+  const rollouts = [];
+  for (let at = run.start[index]; at < run.start[index] + run.scored[index]; at += 1) {
+    rollouts.push({ rollout: run.rollouts[at], reward: run.rewards[at], tokens: run.rolloutTokens[at] });
   }
-  const failed = run.failures[run.ids[place]] ?? {};
-  for (const [rollout, kind] of Object.entries(failed)) found.push({ rollout: Number(rollout), kind });
-  return found.sort((a, b) => a.rollout - b.rollout);
+  const failed = run.failures[run.ids[index]] ?? {};
+  for (const [rollout, kind] of Object.entries(failed)) rollouts.push({ rollout: Number(rollout), kind });
+  return rollouts.sort((a, b) => a.rollout - b.rollout);
 }
 
 function hasTranscript(run, task, rollout) {
@@ -53,8 +53,8 @@ function hasTranscript(run, task, rollout) {
 }
 
 async function transcriptsOf(run, task) {
-  if (!run.opened.has(task)) run.opened.set(task, await unpack(run.blocks[task]));
-  return run.opened.get(task);
+  if (!run.unpacked.has(task)) run.unpacked.set(task, await unpack(run.blocks[task]));
+  return run.unpacked.get(task);
 }
 
 function fragmentOf(run, task, rollout) {

@@ -1,7 +1,7 @@
-// Making elements. Data only ever becomes text nodes: the page's policy refuses markup from strings.
+// Makes elements. Data only becomes text nodes: the page's security policy forbids markup from strings.
 
-// Characters that would act instead of being read: controls, terminal escapes, direction overrides, half surrogates.
-const ACTING = new RegExp(
+// Characters that are not text: controls, terminal escapes, direction overrides, lone surrogates.
+const UNSAFE = new RegExp(
   "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u2069\\ufeff\\ufff9-\\ufffb]" +
     "|[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]",
   "g"
@@ -25,26 +25,26 @@ function button(text, label, act) {
 const CONTROLS =
   "NUL SOH STX ETX EOT ENQ ACK BEL BS TAB LF VT FF CR SO SI DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US".split(" ");
 
-function sign(character) {
+function symbol(character) {
   const code = character.charCodeAt(0);
   const name = "U+" + code.toString(16).toUpperCase().padStart(4, "0");
   return make("span", { class: "sign", title: name }, CONTROLS[code] ?? (code === 0x7f ? "DEL" : name));
 }
 
-// A text as nodes: what would act is shown as a sign.
-function spelled(text) {
+// A text as nodes, with unsafe characters as symbols.
+function toNodes(text) {
   const nodes = [];
   const clean = text.replaceAll("\r\n", "\n");
   let from = 0;
-  for (const found of clean.matchAll(ACTING)) {
-    nodes.push(clean.slice(from, found.index), sign(found[0]));
-    from = found.index + 1;
+  for (const match of clean.matchAll(UNSAFE)) {
+    nodes.push(clean.slice(from, match.index), symbol(match[0]));
+    from = match.index + 1;
   }
   nodes.push(clean.slice(from));
   return nodes;
 }
 
-function counted(number) {
+function formatCount(number) {
   return number.toLocaleString("en-US");
 }
 

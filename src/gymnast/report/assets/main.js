@@ -1,4 +1,4 @@
-// Start: after the first paint, so that the headline and the plots are there at once.
+// Starts after the first paint, so that the headline and the plots show immediately.
 
 function startTheme() {
   document.getElementById("theme").addEventListener("click", () => {

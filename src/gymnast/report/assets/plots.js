@@ -1,4 +1,4 @@
-// Following the pointer over the sorted tasks: which one is it, and open it on a click.
+// Shows the task under the pointer in the plot of sorted tasks, and opens it on a click.
 
 function startPlots(run) {
   const plot = document.querySelector('[data-plot="pass-rates"]');
@@ -8,36 +8,36 @@ function startPlots(run) {
   line.setAttribute("y1", "18");
   line.setAttribute("y2", "244");
   plot.addEventListener("pointermove", (event) => {
-    const found = pointedAt(plot, run, event);
-    if (!found) return leave(line);
-    line.setAttribute("x1", found.x);
-    line.setAttribute("x2", found.x);
+    const target = taskAt(plot, run, event);
+    if (!target) return leave(line);
+    line.setAttribute("x1", target.x);
+    line.setAttribute("x2", target.x);
     if (!line.parentNode) plot.append(line);
-    showTip(run, found.place, event);
+    showTip(run, target.index, event);
   });
   plot.addEventListener("pointerleave", () => leave(line));
   plot.addEventListener("click", (event) => {
-    const found = pointedAt(plot, run, event);
-    if (found) location.hash = fragmentOf(run, run.ids[found.place]);
+    const target = taskAt(plot, run, event);
+    if (target) location.hash = fragmentOf(run, run.ids[target.index]);
   });
 }
 
-function pointedAt(plot, run, event) {
+function taskAt(plot, run, event) {
   const box = plot.getBoundingClientRect();
   const x = ((event.clientX - box.left) * plot.viewBox.baseVal.width) / box.width;
   const [left, right] = [Number(plot.dataset.left), Number(plot.dataset.right)];
   if (x < left || x >= right) return null;
-  const at = Math.floor(((x - left) / (right - left)) * run.byReward.length);
-  return { x, place: run.byReward[at] };
+  const rank = Math.floor(((x - left) / (right - left)) * run.byReward.length);
+  return { x, index: run.byReward[rank] };
 }
 
-function showTip(run, place, event) {
+function showTip(run, index, event) {
   const tip = document.getElementById("tip");
-  const range = run.low[place] === null ? "" : ` [${rewardText(run.low[place])}, ${rewardText(run.high[place])}]`;
+  const range = run.low[index] === null ? "" : ` [${rewardText(run.low[index])}, ${rewardText(run.high[index])}]`;
   tip.replaceChildren(
-    make("strong", {}, `Task ${run.ids[place]}: ${rewardText(run.mean[place])}${range}`),
-    make("span", {}, `${run.scored[place]} rollouts`),
-    make("span", {}, ...spelled(run.prompts[place]))
+    make("strong", {}, `Task ${run.ids[index]}: ${rewardText(run.mean[index])}${range}`),
+    make("span", {}, `${run.scored[index]} rollouts`),
+    make("span", {}, ...toNodes(run.prompts[index]))
   );
   tip.hidden = false;
   const width = tip.getBoundingClientRect().width;

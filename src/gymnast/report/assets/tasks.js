@@ -1,57 +1,57 @@
-// The table of all tasks: one page of rows at a time, however many tasks there are.
+// The table of all tasks, one page of rows at a time.
 
 const ROWS = 25;
 const COLUMNS = [
-  { key: "task", text: "task", width: "84px", value: (run, at) => run.ids[at] },
-  { key: "prompt", text: "", width: "auto", value: (run, at) => run.prompts[at] },
-  { key: "reward", text: "mean reward", width: "216px", number: true, value: (run, at) => run.mean[at] },
-  { key: "scored", text: "scored", width: "120px", number: true, value: (run, at) => run.scored[at] },
-  { key: "failed", text: "failed", width: "82px", number: true, value: (run, at) => run.failed[at] },
-  { key: "tokens", text: "tokens", width: "100px", number: true, value: (run, at) => run.tokens[at] },
+  { key: "task", text: "task", width: "84px", value: (run, index) => run.ids[index] },
+  { key: "prompt", text: "", width: "auto", value: (run, index) => run.prompts[index] },
+  { key: "reward", text: "mean reward", width: "216px", number: true, value: (run, index) => run.mean[index] },
+  { key: "scored", text: "scored", width: "120px", number: true, value: (run, index) => run.scored[index] },
+  { key: "failed", text: "failed", width: "82px", number: true, value: (run, index) => run.failed[index] },
+  { key: "tokens", text: "tokens", width: "100px", number: true, value: (run, index) => run.tokens[index] },
 ];
-const KEPT = {
+const FILTERS = {
   all: () => true,
-  mixed: (run, at) => run.most[at] > run.least[at],
-  never: (run, at) => run.most[at] !== null && run.most[at] <= 0,
-  always: (run, at) => run.least[at] !== null && run.least[at] > 0,
-  owed: (run, at) => run.failed[at] > 0 || run.scored[at] < run.expected[at],
-  here: (run, at) => run.ids[at] in run.transcripts,
+  mixed: (run, index) => run.highest[index] > run.lowest[index],
+  never: (run, index) => run.highest[index] !== null && run.highest[index] <= 0,
+  always: (run, index) => run.lowest[index] !== null && run.lowest[index] > 0,
+  owed: (run, index) => run.failed[index] > 0 || run.scored[index] < run.expected[index],
+  here: (run, index) => run.ids[index] in run.transcripts,
 };
 
 const table = { run: null, sort: "task", down: false, page: 0, order: [] };
 
 function arrange() {
   const { run } = table;
-  const words = document.getElementById("find").value.trim().toLowerCase();
-  const kept = KEPT[document.getElementById("which").value];
-  const { value } = COLUMNS.find((one) => one.key === table.sort);
-  const way = table.down ? -1 : 1;
+  const query = document.getElementById("find").value.trim().toLowerCase();
+  const accepts = FILTERS[document.getElementById("which").value];
+  const { value } = COLUMNS.find((column) => column.key === table.sort);
+  const direction = table.down ? -1 : 1;
   table.order = run.ids
-    .map((_, at) => at)
-    .filter((at) => kept(run, at) && matches(run, at, words))
-    .sort((a, b) => compared(value(run, a), value(run, b), way) || a - b);
+    .map((_, index) => index)
+    .filter((index) => accepts(run, index) && matches(run, index, query))
+    .sort((a, b) => compare(value(run, a), value(run, b), direction) || a - b);
   table.page = 0;
   showPage();
 }
 
-function matches(run, at, words) {
-  return !words || String(run.ids[at]) === words || run.prompts[at].toLowerCase().includes(words);
+function matches(run, index, query) {
+  return !query || String(run.ids[index]) === query || run.prompts[index].toLowerCase().includes(query);
 }
 
-// What is not known comes last, whichever way is sorted.
-function compared(a, b, way) {
+// Unknown values come last in both directions.
+function compare(a, b, direction) {
   if (a === null || b === null) return (a === null) - (b === null);
-  return way * (typeof a === "string" ? a.localeCompare(b) : a - b);
+  return direction * (typeof a === "string" ? a.localeCompare(b) : a - b);
 }
 
 function showPage() {
   const { run, order } = table;
   const pages = Math.max(1, Math.ceil(order.length / ROWS));
   table.page = Math.min(Math.max(0, table.page), pages - 1);
-  const shown = order.slice(table.page * ROWS, (table.page + 1) * ROWS);
-  document.querySelector("#task-table tbody").replaceChildren(...shown.map((at) => taskRow(run, at)));
-  document.getElementById("found").textContent = `${counted(order.length)} of ${counted(run.ids.length)} tasks`;
-  document.getElementById("page").textContent = `Page ${counted(table.page + 1)} of ${counted(pages)}`;
+  const rows = order.slice(table.page * ROWS, (table.page + 1) * ROWS);
+  document.querySelector("#task-table tbody").replaceChildren(...rows.map((index) => taskRow(run, index)));
+  document.getElementById("found").textContent = `${formatCount(order.length)} of ${formatCount(run.ids.length)} tasks`;
+  document.getElementById("page").textContent = `Page ${formatCount(table.page + 1)} of ${formatCount(pages)}`;
   document.getElementById("previous").disabled = table.page === 0;
   document.getElementById("next").disabled = table.page === pages - 1;
   for (const head of document.querySelectorAll("#task-table thead th")) {
@@ -60,19 +60,19 @@ function showPage() {
   }
 }
 
-function taskRow(run, at) {
-  const task = run.ids[at];
-  const here = task in run.transcripts;
-  const link = make("a", { href: fragmentOf(run, task), class: here ? "here" : null }, String(task));
+function taskRow(run, index) {
+  const task = run.ids[index];
+  const hasBlock = task in run.transcripts;
+  const link = make("a", { href: fragmentOf(run, task), class: hasBlock ? "here" : null }, String(task));
   const row = make(
     "tr",
     {},
     make("th", { scope: "row" }, link),
-    make("td", { class: "prompt", dir: "auto", title: run.prompts[at] }, ...spelled(run.prompts[at])),
-    make("td", { class: "number" }, rewardText(run.mean[at]), meter(run, at)),
-    make("td", { class: "number" }, `${run.scored[at]} of ${run.expected[at]}`),
-    make("td", { class: "number" }, run.failed[at] ? counted(run.failed[at]) : ""),
-    make("td", { class: "number" }, run.tokens[at] === null ? "–" : counted(run.tokens[at]))
+    make("td", { class: "prompt", dir: "auto", title: run.prompts[index] }, ...toNodes(run.prompts[index])),
+    make("td", { class: "number" }, rewardText(run.mean[index]), meter(run, index)),
+    make("td", { class: "number" }, `${run.scored[index]} of ${run.expected[index]}`),
+    make("td", { class: "number" }, run.failed[index] ? formatCount(run.failed[index]) : ""),
+    make("td", { class: "number" }, run.tokens[index] === null ? "–" : formatCount(run.tokens[index]))
   );
   row.addEventListener("click", (event) => {
     if (event.target !== link) location.hash = fragmentOf(run, task);
@@ -81,18 +81,18 @@ function taskRow(run, at) {
 }
 
 // The mean as a mark and its interval as a bar, on the scale of the run's rewards.
-function meter(run, at) {
+function meter(run, index) {
   const node = make("span", { class: `meter run-${run.number % 6}`, "aria-hidden": "true" });
-  if (run.mean[at] === null) return node;
+  if (run.mean[index] === null) return node;
   const share = (value) => (100 * (Math.min(Math.max(value, run.floor), run.ceiling) - run.floor)) / (run.ceiling - run.floor);
-  if (run.low[at] !== null && run.high[at] !== null) {
+  if (run.low[index] !== null && run.high[index] !== null) {
     const bar = make("i", {});
-    bar.style.left = `${share(run.low[at])}%`;
-    bar.style.right = `${100 - share(run.high[at])}%`;
+    bar.style.left = `${share(run.low[index])}%`;
+    bar.style.right = `${100 - share(run.high[index])}%`;
     node.append(bar);
   }
   const mark = make("b", {});
-  mark.style.left = `calc(${share(run.mean[at])}% - ${(3 * share(run.mean[at])) / 100}px)`;
+  mark.style.left = `calc(${share(run.mean[index])}% - ${(3 * share(run.mean[index])) / 100}px)`;
   node.append(mark);
   return node;
 }
@@ -112,7 +112,7 @@ function startTable(runs) {
   });
   document.querySelector("#task-table thead tr").replaceChildren(...heads);
   const choice = document.getElementById("run");
-  choice.replaceChildren(...runs.map((run) => make("option", { value: run.number }, ...spelled(run.name))));
+  choice.replaceChildren(...runs.map((run) => make("option", { value: run.number }, ...toNodes(run.name))));
   choice.closest("label").hidden = runs.length < 2;
   choice.addEventListener("change", () => {
     table.run = runs[Number(choice.value)];
@@ -121,12 +121,12 @@ function startTable(runs) {
   document.getElementById("tools").addEventListener("submit", (event) => event.preventDefault());
   document.getElementById("find").addEventListener("input", arrange);
   document.getElementById("which").addEventListener("change", arrange);
-  document.getElementById("previous").addEventListener("click", () => turn(-1));
-  document.getElementById("next").addEventListener("click", () => turn(1));
+  document.getElementById("previous").addEventListener("click", () => turnPage(-1));
+  document.getElementById("next").addEventListener("click", () => turnPage(1));
   arrange();
 }
 
-function turn(step) {
+function turnPage(step) {
   table.page += step;
   showPage();
 }

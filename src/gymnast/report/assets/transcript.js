@@ -1,23 +1,23 @@
 // A transcript as elements: messages in order, reasoning and tool calls folded.
 
-const DEEPEST = 40;
-const PRETTY_AT_MOST = 60000;
-const OPEN_PROMPT = 3000;
+const MAX_DEPTH = 40;
+const MAX_PRETTY = 60000;
+const MAX_OPEN_PROMPT = 3000;
 
-function textBlock(said, makesPretty) {
+function textBlock(content, isJson) {
   const block = make("div", { class: "text" });
-  if (said.cut) {
-    const told = make("span", { class: "cut" }, `${counted(said.cut)} characters are cut here`);
-    block.append(...spelled(said.text), told, ...spelled(said.rest));
+  if (content.cut) {
+    const note = make("span", { class: "cut" }, `${formatCount(content.cut)} characters cut`);
+    block.append(...toNodes(content.text), note, ...toNodes(content.rest));
   } else {
-    block.append(...spelled(makesPretty ? pretty(said.text) : said.text));
+    block.append(...toNodes(isJson ? pretty(content.text) : content.text));
   }
   return block;
 }
 
-// JSON in lines, unless it is so deep that indenting it would take forever.
+// Indents JSON, unless it is too deep or too long to indent quickly.
 function pretty(text) {
-  if (!/^\s*[[{]/.test(text) || text.length > PRETTY_AT_MOST || depth(text) > DEEPEST) return text;
+  if (!/^\s*[[{]/.test(text) || text.length > MAX_PRETTY || depth(text) > MAX_DEPTH) return text;
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
@@ -26,33 +26,33 @@ function pretty(text) {
 }
 
 function depth(text) {
-  let now = 0;
-  let most = 0;
-  for (const sign of text) {
-    if (sign === "[" || sign === "{") most = Math.max(most, (now += 1));
-    else if (sign === "]" || sign === "}") now -= 1;
+  let current = 0;
+  let deepest = 0;
+  for (const character of text) {
+    if (character === "[" || character === "{") deepest = Math.max(deepest, (current += 1));
+    else if (character === "]" || character === "}") current -= 1;
   }
-  return most;
+  return deepest;
 }
 
-function shortened(text) {
+function shorten(text) {
   return text.replace(/\s+/g, " ").slice(0, 160);
 }
 
 const ROLES = new Set(["user", "assistant", "system", "developer", "instructions"]);
 
 function messageTurn(item) {
-  const known = ROLES.has(item.role) ? item.role : "other";
-  return make("div", { class: `turn ${known}` }, make("div", { class: "who" }, ...spelled(item.role)), textBlock(item));
+  const role = ROLES.has(item.role) ? item.role : "other";
+  return make("div", { class: `turn ${role}` }, make("div", { class: "who" }, ...toNodes(item.role)), textBlock(item));
 }
 
 function reasoningTurn(item) {
-  const summary = make("summary", {}, `reasoning, ${counted(item.text.length + (item.cut ?? 0) + (item.rest ?? "").length)} characters`);
+  const summary = make("summary", {}, `reasoning, ${formatCount(item.text.length + (item.cut ?? 0) + (item.rest ?? "").length)} characters`);
   return make("details", { class: "turn reasoning" }, summary, textBlock(item));
 }
 
 function callTurn(item) {
-  const summary = make("summary", {}, "call ", ...spelled(item.name), " ", make("code", {}, ...spelled(shortened(item.text))));
+  const summary = make("summary", {}, "call ", ...toNodes(item.name), " ", make("code", {}, ...toNodes(shorten(item.text))));
   const parts = [make("div", { class: "part" }, "arguments"), textBlock(item, true)];
   if (item.result) parts.push(make("div", { class: "part" }, "result"), textBlock(item.result, true));
   else parts.push(make("div", { class: "part" }, "no result on record"));
@@ -60,12 +60,12 @@ function callTurn(item) {
 }
 
 function foldedTurn(item) {
-  const summary = make("summary", {}, ...spelled(item.name ?? item.kind));
+  const summary = make("summary", {}, ...toNodes(item.name ?? item.kind));
   return make("details", { class: `turn ${item.kind === "result" ? "result" : "other"}` }, summary, textBlock(item, true));
 }
 
 function gapTurn(item) {
-  return make("div", { class: "cut" }, `${counted(item.items)} items are cut here`);
+  return make("div", { class: "cut" }, `${formatCount(item.items)} items cut`);
 }
 
 const TURNS = { message: messageTurn, reasoning: reasoningTurn, call: callTurn, gap: gapTurn };
@@ -76,7 +76,7 @@ function turns(items) {
 
 function fields(pairs) {
   const list = make("dl", { class: "fields" });
-  for (const [name, value] of pairs) list.append(make("dt", {}, ...spelled(name)), make("dd", {}, ...spelled(String(value))));
+  for (const [name, value] of pairs) list.append(make("dt", {}, ...toNodes(name)), make("dd", {}, ...toNodes(String(value))));
   return list;
 }
 
@@ -86,20 +86,20 @@ function failureTurn(failure) {
 
 function promptBlock(items) {
   const size = items.reduce((sum, item) => sum + (item.text ?? "").length, 0);
-  const label = `prompt, ${counted(items.length)} ${items.length === 1 ? "message" : "messages"}`;
-  return make("details", { class: "prompt-block", open: size <= OPEN_PROMPT }, make("summary", { class: "label" }, label), ...turns(items));
+  const label = `prompt, ${formatCount(items.length)} ${items.length === 1 ? "message" : "messages"}`;
+  return make("details", { class: "prompt-block", open: size <= MAX_OPEN_PROMPT }, make("summary", { class: "label" }, label), ...turns(items));
 }
 
 function transcriptBody(block, rollout) {
-  const found = block.rollouts[rollout];
-  const prompt = found.prompt ?? block.prompt ?? [];
+  const transcript = block.rollouts[rollout];
+  const prompt = transcript.prompt ?? block.prompt ?? [];
   return [
-    found.note ? make("p", { class: "notice" }, found.note) : null,
-    found.failure ? failureTurn(found.failure) : null,
+    transcript.note ? make("p", { class: "notice" }, transcript.note) : null,
+    transcript.failure ? failureTurn(transcript.failure) : null,
     prompt.length ? promptBlock(prompt) : null,
-    make("div", { class: "label" }, found.items.length ? "rollout" : "nothing was said"),
-    ...turns(found.items),
-    found.facts ? make("div", { class: "label" }, "fields of the record") : null,
-    found.facts ? fields(Object.entries(found.facts)) : null,
+    make("div", { class: "label" }, transcript.items.length ? "rollout" : "no output"),
+    ...turns(transcript.items),
+    transcript.facts ? make("div", { class: "label" }, "fields of the record") : null,
+    transcript.facts ? fields(Object.entries(transcript.facts)) : null,
   ];
 }

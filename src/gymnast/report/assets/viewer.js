@@ -1,4 +1,4 @@
-// The panel that shows one task and one of its rollouts. What it shows is in the address: #task=41&rollout=3.
+// The panel with one task and one of its rollouts, selected by the address: #task=41&rollout=3.
 
 const viewer = { runs: [], opening: 0, shown: null, fragment: "" };
 
@@ -6,7 +6,7 @@ function startViewer(runs) {
   viewer.runs = runs;
   const dialog = document.getElementById("viewer");
   dialog.addEventListener("close", () => {
-    // The event comes late: by then the address may already name the next rollout.
+    // The event is late: the address may already have the next rollout.
     if (location.hash === viewer.fragment) history.replaceState(null, "", location.pathname + location.search);
   });
   dialog.addEventListener("click", (event) => {
@@ -20,43 +20,43 @@ function startViewer(runs) {
   return follow();
 }
 
-// Open what the address names; close what it no longer names.
+// Opens the rollout in the address, or closes the panel.
 async function follow() {
-  const asked = new URLSearchParams(location.hash.slice(1));
+  const params = new URLSearchParams(location.hash.slice(1));
   const dialog = document.getElementById("viewer");
-  const run = viewer.runs[Number(asked.get("run") ?? 0)];
-  const place = run?.place.get(Number(asked.get("task")));
-  if (!asked.has("task") || place === undefined) {
+  const run = viewer.runs[Number(params.get("run") ?? 0)];
+  const index = run?.indices.get(Number(params.get("task")));
+  if (!params.has("task") || index === undefined) {
     if (dialog.open) dialog.close();
     return;
   }
-  const rollouts = rolloutsOf(run, place);
-  const wanted = asked.has("rollout") ? Number(asked.get("rollout")) : firstToShow(run, place, rollouts);
+  const rollouts = rolloutsOf(run, index);
+  const selected = params.has("rollout") ? Number(params.get("rollout")) : firstToShow(run, index, rollouts);
   const opening = (viewer.opening += 1);
-  const body = await bodyOf(run, run.ids[place], wanted, rollouts);
-  if (opening !== viewer.opening) return; // another one was asked for meanwhile
-  viewer.shown = { run, place, rollout: wanted, rollouts };
+  const body = await bodyOf(run, run.ids[index], selected, rollouts);
+  if (opening !== viewer.opening) return; // superseded meanwhile
+  viewer.shown = { run, index, rollout: selected, rollouts };
   viewer.fragment = location.hash;
-  document.querySelector(".viewer").replaceChildren(header(run, place, wanted, rollouts), ...body.filter((one) => one));
+  document.querySelector(".viewer").replaceChildren(header(run, index, selected, rollouts), ...body.filter(Boolean));
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
 }
 
-function firstToShow(run, place, rollouts) {
-  const here = rollouts.find((one) => hasTranscript(run, run.ids[place], one.rollout));
-  return (here ?? rollouts[0])?.rollout ?? null;
+function firstToShow(run, index, rollouts) {
+  const included = rollouts.find((other) => hasTranscript(run, run.ids[index], other.rollout));
+  return (included ?? rollouts[0])?.rollout ?? null;
 }
 
-function header(run, place, wanted, rollouts) {
-  const task = run.ids[place];
-  const title = wanted === null ? `Task ${task}` : `Task ${task}, rollout ${wanted}`;
-  const found = rollouts.find((one) => one.rollout === wanted);
+function header(run, index, selected, rollouts) {
+  const task = run.ids[index];
+  const title = selected === null ? `Task ${task}` : `Task ${task}, rollout ${selected}`;
+  const current = rollouts.find((other) => other.rollout === selected);
   const about = [
     viewer.runs.length > 1 ? run.name : null,
-    found?.kind ? `failed: ${found.kind}` : null,
-    found && !found.kind ? `reward ${rewardText(found.reward)}` : null,
-    found?.tokens ? `${counted(found.tokens)} tokens` : null,
-    `${run.scored[place]} of ${run.expected[place]} rollouts scored`,
+    current?.kind ? `failed: ${current.kind}` : null,
+    current && !current.kind ? `reward ${rewardText(current.reward)}` : null,
+    current?.tokens ? `${formatCount(current.tokens)} tokens` : null,
+    `${run.scored[index]} of ${run.expected[index]} rollouts scored`,
   ];
   return make(
     "header",
@@ -69,23 +69,23 @@ function header(run, place, wanted, rollouts) {
       button("→", "Next rollout (right arrow)", () => step(1)),
       button("✕", "Close (Escape)", () => document.getElementById("viewer").close())
     ),
-    make("p", { class: "meta" }, ...spelled(about.filter(Boolean).join(" · "))),
-    make("div", { class: "chips" }, ...rollouts.map((one) => chip(run, task, one, wanted)))
+    make("p", { class: "meta" }, ...toNodes(about.filter(Boolean).join(" · "))),
+    make("div", { class: "chips" }, ...rollouts.map((other) => chip(run, task, other, selected)))
   );
 }
 
-function chip(run, task, one, wanted) {
-  const state = [one.kind ? "lost" : null, hasTranscript(run, task, one.rollout) ? null : "away"].filter(Boolean);
+function chip(run, task, rollout, selected) {
+  const state = [rollout.kind ? "lost" : null, hasTranscript(run, task, rollout.rollout) ? null : "away"].filter(Boolean);
   return make(
     "a",
     {
       class: ["chip", ...state].join(" "),
-      href: fragmentOf(run, task, one.rollout),
-      "aria-current": one.rollout === wanted ? "true" : null,
+      href: fragmentOf(run, task, rollout.rollout),
+      "aria-current": rollout.rollout === selected ? "true" : null,
       title: state.includes("away") ? "the transcript is not in this file" : null,
     },
-    String(one.rollout),
-    make("small", {}, ...spelled(one.kind ?? outcome(run, one.reward)))
+    String(rollout.rollout),
+    make("small", {}, ...toNodes(rollout.kind ?? outcome(run, rollout.reward)))
   );
 }
 
@@ -93,23 +93,23 @@ function outcome(run, reward) {
   return run.binary ? (reward ? "✓" : "✗") : rewardText(reward);
 }
 
-async function bodyOf(run, task, wanted, rollouts) {
-  if (hasTranscript(run, task, wanted)) return transcriptBody(await transcriptsOf(run, task), wanted);
-  const known = rollouts.some((one) => one.rollout === wanted);
-  const told = known
-    ? "The transcript of this rollout is not in this file, which carries a selection. This prints it:"
-    : "This rollout has no result and no failure on record.";
-  const asked = make("div", { class: "turn user" }, make("div", { class: "who" }, "task"), textBlock({ text: run.prompts[run.place.get(task)] }));
-  return [asked, make("p", { class: "label" }, told), known ? commandLine(`${run.command} ${task}:${wanted}`) : null];
+async function bodyOf(run, task, selected, rollouts) {
+  if (hasTranscript(run, task, selected)) return transcriptBody(await transcriptsOf(run, task), selected);
+  const known = rollouts.some((other) => other.rollout === selected);
+  const note = known
+    ? "The transcript of this rollout is not in this file, which includes a selection. Print it with:"
+    : "This rollout has no recorded result or failure.";
+  const prompt = make("div", { class: "turn user" }, make("div", { class: "who" }, "task"), textBlock({ text: run.prompts[run.indices.get(task)] }));
+  return [prompt, make("p", { class: "label" }, note), known ? commandLine(`${run.command} ${task}:${selected}`) : null];
 }
 
 function commandLine(text) {
-  const code = make("code", {}, ...spelled(text));
+  const code = make("code", {}, ...toNodes(text));
   const copy = button("Copy", "Copy the command", async () => {
-    getSelection().selectAllChildren(code); // where the clipboard is closed to us, it is at least marked
+    getSelection().selectAllChildren(code); // without clipboard access, the text is at least selected
     await navigator.clipboard?.writeText(text).then(
       () => (copy.textContent = "Copied"),
-      () => (copy.textContent = "Marked")
+      () => (copy.textContent = "Selected")
     );
   });
   return make("div", { class: "command" }, code, copy);
@@ -117,13 +117,13 @@ function commandLine(text) {
 
 // The next rollout of this task, or the first of the next task in the table.
 function step(by) {
-  const { run, place, rollout, rollouts } = viewer.shown;
-  const at = rollouts.findIndex((one) => one.rollout === rollout) + by;
+  const { run, index, rollout, rollouts } = viewer.shown;
+  const at = rollouts.findIndex((other) => other.rollout === rollout) + by;
   if (at >= 0 && at < rollouts.length) {
-    location.hash = fragmentOf(run, run.ids[place], rollouts[at].rollout);
+    location.hash = fragmentOf(run, run.ids[index], rollouts[at].rollout);
     return;
   }
-  const order = table.run === run && table.order.includes(place) ? table.order : run.ids.map((_, one) => one);
-  const next = order[order.indexOf(place) + by];
+  const order = table.run === run && table.order.includes(index) ? table.order : run.ids.map((_, position) => position);
+  const next = order[order.indexOf(index) + by];
   if (next !== undefined) location.hash = fragmentOf(run, run.ids[next]);
 }

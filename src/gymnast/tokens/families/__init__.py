@@ -1,1 +1,1 @@
-"""Model families: how each writes thoughts and tool calls, and which tokens end its turns."""
+"""Model families: their formats of thoughts and tool calls, and the tokens that end their turns."""

@@ -1,15 +1,14 @@
-"""gpt-oss: messages in channels. Analysis is thought, a recipient makes a call, final and commentary are words."""
+"""gpt-oss: messages in channels. Analysis is thought, a message to a recipient a call, final and commentary content."""
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gymnast.tokens.families.family import Context, Parsed, Script, Tag, written
-from gymnast.tokens.families.hermes import as_json
-from gymnast.tokens.rendering import NotRenderable, Said, SaidCall
+from gymnast.tokens.families.family import ParseContext, ParseResult, Tag, TaggedText, to_text
+from gymnast.tokens.families.hermes import make_call
+from gymnast.tokens.rendering import NotRenderable, ParsedCall, ParsedTurn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,44 +38,44 @@ class _Message:
 
     @property
     def channel(self) -> str:
-        found = _CHANNEL.search(self.header)
-        return found["name"] if found is not None else ""
+        match = _CHANNEL.search(self.header)
+        return match["name"] if match is not None else ""
 
     @property
     def whole(self) -> str:
         return self.header + (MESSAGE if self.has_body else "") + self.body
 
 
-def parse_harmony(script: Script, context: Context) -> Parsed:  # noqa: ARG001 - all parsers have one
-    """Thought, words, calls."""
+def parse_harmony(pieces: TaggedText, context: ParseContext) -> ParseResult:  # noqa: ARG001 - all parsers have one
+    """Parse thought, content and calls."""
     thoughts: list[str] = []
-    words: list[str] = []
-    calls: list[SaidCall] = []
+    texts: list[str] = []
+    calls: list[ParsedCall] = []
     malformed: list[str] = []
-    messages = _messages(script)
+    messages = _messages(pieces)
     for message in messages:
         recipient = _RECIPIENT.search(message.header)
-        call = _call(recipient["name"], message.body) if recipient is not None else None
-        if isinstance(call, SaidCall):
+        call = make_call(recipient["name"], message.body or "{}") if recipient is not None else None
+        if isinstance(call, ParsedCall):
             calls.append(call)
         elif call is not None or message.channel not in {"analysis", "commentary", "final"}:
             malformed.append(call or "a message without a channel")
-            words.append(message.whole)
+            texts.append(message.whole)
         elif message.channel == "analysis":
             thoughts.append(message.body)
         else:
-            words.append(message.body)
+            texts.append(message.body)
     is_open = bool(messages) and messages[-1].channel == "analysis" and not messages[-1].is_closed
-    said = Said("\n".join(words), "\n".join(thoughts) if thoughts else None, tuple(calls), tuple(malformed))
-    return Parsed(said, is_open)
+    turn = ParsedTurn("\n".join(texts), "\n".join(thoughts) if thoughts else None, tuple(calls), tuple(malformed))
+    return ParseResult(turn, is_open)
 
 
-def _messages(script: Script) -> list[_Message]:
-    """Header, body and end of each; the first follows the prompt's own `<|start|>assistant`."""
+def _messages(pieces: TaggedText) -> list[_Message]:
+    """Split into messages; the first one follows the prompt's `<|start|>assistant`."""
     messages: list[_Message] = []
-    header: Script = []
-    body: Script | None = None
-    for piece in script:
+    header: TaggedText = []
+    body: TaggedText | None = None
+    for piece in pieces:
         if piece in _ENDS:
             if header or body:
                 messages.append(_message(header, body, is_closed=True))
@@ -92,29 +91,19 @@ def _messages(script: Script) -> list[_Message]:
     return messages
 
 
-def _message(header: Script, body: Script | None, *, is_closed: bool) -> _Message:
-    told = written(header).removeprefix("assistant") if body is not None else written(header)
-    return _Message(told, written(body or []), body is not None, is_closed)
+def _message(header: TaggedText, body: TaggedText | None, *, is_closed: bool) -> _Message:
+    text = to_text(header).removeprefix("assistant") if body is not None else to_text(header)
+    return _Message(text, to_text(body or []), body is not None, is_closed)
 
 
-def _call(name: str, body: str) -> SaidCall | str:
-    try:
-        arguments = json.loads(body or "{}")
-    except ValueError:
-        return f"the arguments of '{name}' are not JSON"
-    if not isinstance(arguments, dict):
-        return f"the arguments of '{name}' are not an object"
-    return SaidCall(name, as_json(arguments))
+def merge_content_into_thought(messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """Move content before a call into the thought: the template accepts only one of them before a call."""
+    return [_merge(message) for message in messages]
 
 
-def with_one_thought(messages: Sequence[JsonObject]) -> list[JsonObject]:
-    """The template takes a thought or words before a call, not both: words before a call are written as thought."""
-    return [_with_one_thought(message) for message in messages]
-
-
-def _with_one_thought(message: JsonObject) -> JsonObject:
+def _merge(message: JsonObject) -> JsonObject:
     if len(message.get("tool_calls") or ()) > 1:
-        raise NotRenderable("gpt-oss writes one tool call a turn; its template would drop the others")
+        raise NotRenderable("gpt-oss supports one tool call per turn; its template would drop the others")
     if not message.get("tool_calls") or not message.get("content") or not message.get("thinking"):
         return message
     return {**message, "content": "", "thinking": f"{message['thinking']}\n\n{message['content']}"}

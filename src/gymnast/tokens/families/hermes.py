@@ -1,7 +1,7 @@
 """Qwen 2.5 and 3, SmolLM2 and the embedded model: JSON calls between <tool_call> tags.
 
 A call is `{"name": …, "arguments": {…}}`, or a list of such objects as SmolLM2 writes them. Anything else between the
-tags, and a tag that is never closed, is malformed and stays in the words.
+tags, and an unclosed tag, is malformed and stays in the content.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from gymnast.tokens.families.family import Context, Parsed, Script, Tag, index_of, written
+from gymnast.tokens.families.family import ParseContext, ParseResult, Tag, TaggedText, find_tag, to_text
 from gymnast.tokens.families.thoughts import CLOSE, OPEN, UNCLOSED, split_thought
-from gymnast.tokens.rendering import Said, SaidCall
+from gymnast.tokens.rendering import ParsedCall, ParsedTurn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,72 +21,81 @@ CALL_END: Final = "</tool_call>"
 TAGS: Final = (OPEN, CLOSE, CALL, CALL_END)
 
 
-def parse_hermes(script: Script, context: Context) -> Parsed:
-    """Thought, words, calls."""
-    return parse_tagged_calls(script, _json_calls, context)
+def parse_hermes(pieces: TaggedText, context: ParseContext) -> ParseResult:
+    """Parse thought, content and calls."""
+    return parse_tagged_calls(pieces, _json_calls, context)
 
 
 def parse_tagged_calls(
-    script: Script, read_body: Callable[[Script, Context], list[SaidCall] | str], context: Context
-) -> Parsed:
-    """Thought, words, and calls whose bodies `read_body` understands; it says what is wrong with the others."""
-    thought = split_thought(script, in_thought=context.in_thought)
-    words: list[str] = []
-    calls: list[SaidCall] = []
+    pieces: TaggedText, parse_body: Callable[[TaggedText, ParseContext], list[ParsedCall] | str], context: ParseContext
+) -> ParseResult:
+    """Parse thought, content and calls. `parse_body` returns a call's content, or what is wrong with it."""
+    thought = split_thought(pieces, in_thought=context.in_thought)
+    texts: list[str] = []
+    calls: list[ParsedCall] = []
     malformed = [UNCLOSED] if thought.is_open else []
-    rest, at = thought.rest, 0
-    while at < len(rest):
-        end = index_of(rest, CALL_END, at) if rest[at] == Tag(CALL) else None
-        if rest[at] != Tag(CALL) or end is None:
-            if rest[at] == Tag(CALL):
+    rest, index = thought.rest, 0
+    while index < len(rest):
+        end = find_tag(rest, CALL_END, index) if rest[index] == Tag(CALL) else None
+        if end is None:
+            if rest[index] == Tag(CALL):
                 malformed.append("a call was never closed")
-            words.append(written(rest[at : at + 1]))
-            at += 1
+            texts.append(to_text(rest[index : index + 1]))
+            index += 1
             continue
-        read = read_body(rest[at + 1 : end], context)
-        if isinstance(read, str):
-            malformed.append(read)
-            words.append(written(rest[at : end + 1]))
+        body = parse_body(rest[index + 1 : end], context)
+        if isinstance(body, str):
+            malformed.append(body)
+            texts.append(to_text(rest[index : end + 1]))
         else:
-            calls += read
-        at = end + 1
-    said = Said(joined_words(words, around_calls=bool(calls)), thought.reasoning, tuple(calls), tuple(malformed))
-    return Parsed(said, thought.is_open)
+            calls += body
+        index = end + 1
+    turn = ParsedTurn(join_content(texts, around_calls=bool(calls)), thought.reasoning, tuple(calls), tuple(malformed))
+    return ParseResult(turn, thought.is_open)
 
 
-def joined_words(words: list[str], *, around_calls: bool) -> str:
-    """Words around calls; the newlines that set calls apart are no words."""
+def join_content(texts: list[str], *, around_calls: bool) -> str:
+    """Join the texts of a turn; newlines around calls are not content."""
     if not around_calls:
-        return "".join(words)
-    return "\n".join(kept for word in words if (kept := word.strip("\n")) and kept.strip())
+        return "".join(texts)
+    return "\n".join(content for text in texts if (content := text.strip("\n")) and content.strip())
 
 
-def call_of(value: Any, arguments_key: str = "arguments") -> SaidCall | str:
-    """A call from its JSON, or what is wrong with it."""
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
-        return "a call without a name"
-    arguments = value.get(arguments_key, {})
+def make_call(name: str, arguments: Any, call_id: str | None = None) -> ParsedCall | str:
+    """A call, or what is wrong with it. Arguments in a text are parsed as JSON."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
         except ValueError:
-            return f"the arguments of '{value['name']}' are not JSON"
+            return f"the arguments of '{name}' are not JSON"
     if not isinstance(arguments, dict):
-        return f"the arguments of '{value['name']}' are not an object"
-    given_id = value.get("id")
-    return SaidCall(value["name"], as_json(arguments), given_id if isinstance(given_id, str) else None)
+        return f"the arguments of '{name}' are not an object"
+    return ParsedCall(name, dump_json(arguments), call_id)
 
 
-def as_json(value: Any) -> str:
-    """As templates write it."""
+def parse_call(value: Any, arguments_key: str = "arguments") -> ParsedCall | str:
+    """Parse a call from JSON, or say what is wrong with it."""
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
+        return "a call without a name"
+    call_id = value.get("id")
+    return make_call(value["name"], value.get(arguments_key, {}), call_id if isinstance(call_id, str) else None)
+
+
+def parse_calls(values: list[Any]) -> list[ParsedCall] | str:
+    """Parse a list of calls, or say what is wrong with the first malformed one."""
+    calls = [parse_call(value) for value in values]
+    problem = next((call for call in calls if isinstance(call, str)), None)
+    return problem if problem is not None else [call for call in calls if isinstance(call, ParsedCall)]
+
+
+def dump_json(value: Any) -> str:
+    """Dump JSON as templates do."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _json_calls(body: Script, context: Context) -> list[SaidCall] | str:  # noqa: ARG001 - JSON says all
+def _json_calls(body: TaggedText, context: ParseContext) -> list[ParsedCall] | str:  # noqa: ARG001 - not needed for JSON
     try:
-        value = json.loads(written(body))
+        value = json.loads(to_text(body))
     except ValueError as error:
         return f"a call that is not JSON: {error}"
-    calls = [call_of(entry) for entry in (value if isinstance(value, list) else [value])]
-    wrong = next((call for call in calls if isinstance(call, str)), None)
-    return wrong if wrong is not None else [call for call in calls if isinstance(call, SaidCall)]
+    return parse_calls(value if isinstance(value, list) else [value])

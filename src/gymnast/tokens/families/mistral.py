@@ -1,4 +1,4 @@
-"""Mistral Nemo: [TOOL_CALLS] and a JSON list of calls, each with an id of nine letters and digits."""
+"""Mistral Nemo: [TOOL_CALLS] and a JSON list of calls, each with an id of nine alphanumeric characters."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from gymnast.tokens.families.family import Context, Parsed, Script, index_of, written
-from gymnast.tokens.families.hermes import call_of, joined_words
-from gymnast.tokens.rendering import Said, SaidCall
+from gymnast.tokens.families.family import ParseContext, ParseResult, TaggedText, find_tag, to_text
+from gymnast.tokens.families.hermes import join_content, parse_calls
+from gymnast.tokens.rendering import ParsedCall, ParsedTurn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,36 +20,34 @@ CALLS: Final = "[TOOL_CALLS]"
 _ID: Final = re.compile(r"[A-Za-z0-9]{9}")
 
 
-def parse_mistral(script: Script, context: Context) -> Parsed:  # noqa: ARG001 - all parsers have one
-    """Words or calls."""
-    start = index_of(script, CALLS)
+def parse_mistral(pieces: TaggedText, context: ParseContext) -> ParseResult:  # noqa: ARG001 - all parsers have one
+    """Parse content and calls."""
+    start = find_tag(pieces, CALLS)
     if start is None:
-        return Parsed(Said(written(script)))
-    calls = _calls(written(script[start + 1 :]))
+        return ParseResult(ParsedTurn(to_text(pieces)))
+    calls = _calls(to_text(pieces[start + 1 :]))
     if isinstance(calls, str):
-        return Parsed(Said(written(script), malformed=(calls,)))
-    words = joined_words([written(script[:start])], around_calls=True)
-    return Parsed(Said(words, tool_calls=tuple(calls)))
+        return ParseResult(ParsedTurn(to_text(pieces), malformed=(calls,)))
+    content = join_content([to_text(pieces[:start])], around_calls=True)
+    return ParseResult(ParsedTurn(content, tool_calls=tuple(calls)))
 
 
-def _calls(text: str) -> list[SaidCall] | str:
+def _calls(text: str) -> list[ParsedCall] | str:
     try:
-        listed = json.loads(text)
+        values = json.loads(text)
     except ValueError as error:
         return f"calls that are not JSON: {error}"
-    if not isinstance(listed, list) or not listed:
+    if not isinstance(values, list) or not values:
         return "calls that are not a list"
-    calls = [call_of(entry) for entry in listed]
-    wrong = next((call for call in calls if isinstance(call, str)), None)
-    return wrong if wrong is not None else [call for call in calls if isinstance(call, SaidCall)]
+    return parse_calls(values)
 
 
-def with_short_ids(messages: Sequence[JsonObject]) -> list[JsonObject]:
-    """Ids as the template demands them: others are replaced by nine characters that are always the same for one id."""
-    return [_with_short_ids(message) for message in messages]
+def shorten_call_ids(messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """Replace ids that the template would reject by nine characters derived from the id."""
+    return [_shorten_ids(message) for message in messages]
 
 
-def _with_short_ids(message: JsonObject) -> JsonObject:
+def _shorten_ids(message: JsonObject) -> JsonObject:
     if message.get("tool_calls"):
         calls = [{**call, "id": short_id(str(call.get("id", "")))} for call in message["tool_calls"]]
         return {**message, "tool_calls": calls}
@@ -58,6 +56,6 @@ def _with_short_ids(message: JsonObject) -> JsonObject:
     return message
 
 
-def short_id(given: str) -> str:
-    """Nine letters and digits."""
-    return given if _ID.fullmatch(given) else hashlib.sha256(given.encode()).hexdigest()[:9]
+def short_id(call_id: str) -> str:
+    """An id of nine alphanumeric characters."""
+    return call_id if _ID.fullmatch(call_id) else hashlib.sha256(call_id.encode()).hexdigest()[:9]

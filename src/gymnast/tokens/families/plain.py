@@ -1,14 +1,14 @@
-"""Families without tool calls: everything is words."""
+"""Families without tool calls."""
 
 from __future__ import annotations
 
-from gymnast.tokens.families.family import Context, Parsed, Script, written
+from gymnast.tokens.families.family import ParseContext, ParseResult, TaggedText, to_text
 from gymnast.tokens.families.thoughts import UNCLOSED, split_thought
-from gymnast.tokens.rendering import Said
+from gymnast.tokens.rendering import ParsedTurn
 
 
-def parse_plain(script: Script, context: Context) -> Parsed:
-    """A thought, if the template knows them, and words."""
-    thought = split_thought(script, in_thought=context.in_thought)
+def parse_plain(pieces: TaggedText, context: ParseContext) -> ParseResult:
+    """Parse a thought, if the template supports thoughts, and content."""
+    thought = split_thought(pieces, in_thought=context.in_thought)
     malformed = (UNCLOSED,) if thought.is_open else ()
-    return Parsed(Said(written(thought.rest), thought.reasoning, malformed=malformed), thought.is_open)
+    return ParseResult(ParsedTurn(to_text(thought.rest), thought.reasoning, malformed=malformed), thought.is_open)

@@ -1,7 +1,8 @@
-"""The families there are, by name, and how one is recognised by its chat template."""
+"""The model families by name, and their detection by chat template."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gymnast.errors import NotFoundError, suggest
@@ -18,10 +19,10 @@ _CHATML: Final = ("<|im_end|>", "<|endoftext|>")
 
 
 def _hermes(name: str) -> Family:
-    return Family(name, hermes.parse_hermes, _CHATML, tags=hermes.TAGS, spoken=hermes.TAGS, thinks=True)
+    return Family(name, hermes.parse_hermes, _CHATML, tags=hermes.TAGS, assistant_tags=hermes.TAGS, thinks=True)
 
 
-_LISTED: Final = (
+_FAMILIES: Final = (
     _hermes("qwen2_5"),
     _hermes("qwen3"),
     Family("llama3", llama3.parse_llama3, ("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"), tags=(llama3.PYTHON_TAG,)),
@@ -31,43 +32,35 @@ _LISTED: Final = (
         deepseek.parse_deepseek,
         ("<｜end▁of▁sentence｜>",),
         tags=deepseek.TAGS,
-        spoken=(OPEN, CLOSE),
+        assistant_tags=(OPEN, CLOSE),
         thinks=True,
     ),
-    Family("mistral_nemo", mistral.parse_mistral, ("</s>",), tags=(mistral.CALLS,), prepare=mistral.with_short_ids),
+    Family("mistral_nemo", mistral.parse_mistral, ("</s>",), tags=(mistral.CALLS,), prepare=mistral.shorten_call_ids),
     Family(
         "glm4_5",
         glm.parse_glm,
         ("<|endoftext|>", "<|user|>", "<|observation|>"),
         tags=glm.TAGS,
-        spoken=glm.TAGS,
+        assistant_tags=glm.TAGS,
         thinks=True,
     ),
     Family(
         "gpt_oss",
         harmony.parse_harmony,
         (harmony.RETURN, harmony.CALL, "<|endoftext|>"),
-        closes=(harmony.END,),
+        turn_ends=(harmony.END,),
         tags=harmony.TAGS,
-        prepare=harmony.with_one_thought,
+        prepare=harmony.merge_content_into_thought,
     ),
-    Family("nemotron3", parse_xml_calls, (*_CHATML, "</s>"), tags=hermes.TAGS, spoken=hermes.TAGS, thinks=True),
-    Family(
-        "smollm2",
-        hermes.parse_hermes,
-        _CHATML,
-        tags=hermes.TAGS,
-        spoken=hermes.TAGS,
-        thinks=True,
-        tool_template=smollm2.TOOL_TEMPLATE,
-    ),
+    Family("nemotron3", parse_xml_calls, (*_CHATML, "</s>"), tags=hermes.TAGS, assistant_tags=hermes.TAGS, thinks=True),
+    replace(_hermes("smollm2"), tool_template=smollm2.TOOL_TEMPLATE),
     _hermes("embedded"),
-    Family("plain", parse_plain, _CHATML, tags=(OPEN, CLOSE), spoken=(OPEN, CLOSE), thinks=True),
+    Family("plain", parse_plain, _CHATML, tags=(OPEN, CLOSE), assistant_tags=(OPEN, CLOSE), thinks=True),
 )
-FAMILIES: Final[Mapping[str, Family]] = {family.name: family for family in _LISTED}
+FAMILIES: Final[Mapping[str, Family]] = {family.name: family for family in _FAMILIES}
 
-# Looked for in this order: the first text that a template has names its family.
-_SIGNS: Final = (
+# In this order: the first text found in a template decides.
+_SIGNATURES: Final = (
     ("<|channel|>", "gpt_oss"),
     ("<｜Assistant｜>", "deepseek_v3"),
     ("[INST]", "mistral_nemo"),
@@ -80,14 +73,14 @@ _SIGNS: Final = (
 )
 
 
-def family_named(name: str) -> Family:
-    """By its name. Raises NotFoundError with suggestions."""
+def get_family(name: str) -> Family:
+    """Get a family by name. Raises NotFoundError with suggestions."""
     try:
         return FAMILIES[name]
     except KeyError:
         raise NotFoundError(f"there is no model family '{name}'", next=suggest(name, FAMILIES)) from None
 
 
-def recognised_family(chat_template: str) -> Family | None:
-    """The family that writes such templates."""
-    return next((FAMILIES[name] for sign, name in _SIGNS if sign in chat_template), None)
+def detect_family(chat_template: str) -> Family | None:
+    """The family of a chat template, if known."""
+    return next((FAMILIES[name] for signature, name in _SIGNATURES if signature in chat_template), None)

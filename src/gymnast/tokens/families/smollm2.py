@@ -1,4 +1,4 @@
-"""SmolLM2's own template has no place for tools. This one adds it and writes everything else the same."""
+"""A template for SmolLM2 with tool support, which its own lacks; everything else renders the same."""
 
 from __future__ import annotations
 

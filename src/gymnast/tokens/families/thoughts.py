@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gymnast.tokens.families.family import Script, Tag, index_of, is_blank, written
+from gymnast.tokens.families.family import Tag, TaggedText, find_tag, is_blank, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,39 +17,39 @@ UNCLOSED: Final = "the thought was never closed"
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """A thought at the beginning of a turn, and the rest of the turn."""
+    """The leading thought of a turn, and the rest of the turn."""
 
     reasoning: str | None
-    rest: Script
+    rest: TaggedText
     is_open: bool = False
 
 
-def split_thought(script: Script, *, in_thought: bool) -> Thought:
-    """The leading thought. `in_thought`: the prompt has already opened one.
+def split_thought(pieces: TaggedText, *, in_thought: bool) -> Thought:
+    """Split off the leading thought. `in_thought`: the prompt has already opened it.
 
-    A closing tag without an opening one ends a thought that the prompt opened. Thoughts further on are words.
+    A closing tag without an opening one ends a thought that the prompt opened. Later thoughts are content.
     """
-    start = _opening(script)
-    end = index_of(script, CLOSE, start or 0)
+    start = _opening(pieces)
+    end = find_tag(pieces, CLOSE, start or 0)
     if end is None:
         if start is None and not in_thought:
-            return Thought(None, list(script))
-        return Thought(written(script[start or 0 :]).strip("\n"), [], is_open=True)
-    return Thought(written(script[start or 0 : end]).strip("\n"), _without_leading_newlines(script[end + 1 :]))
+            return Thought(None, list(pieces))
+        return Thought(to_text(pieces[start or 0 :]).strip("\n"), [], is_open=True)
+    return Thought(to_text(pieces[start or 0 : end]).strip("\n"), _without_leading_newlines(pieces[end + 1 :]))
 
 
-def _opening(script: Sequence[str | Tag]) -> int | None:
-    """The place after an opening tag that nothing but whitespace precedes."""
-    for at, piece in enumerate(script):
+def _opening(pieces: Sequence[str | Tag]) -> int | None:
+    """The index after an opening tag that only whitespace precedes."""
+    for index, piece in enumerate(pieces):
         if piece == Tag(OPEN):
-            return at + 1
+            return index + 1
         if not is_blank(piece):
             return None
     return None
 
 
-def _without_leading_newlines(script: Script) -> Script:
-    if script and isinstance(script[0], str):
-        first = script[0].lstrip("\n")
-        return [first, *script[1:]] if first else script[1:]
-    return script
+def _without_leading_newlines(pieces: TaggedText) -> TaggedText:
+    if pieces and isinstance(pieces[0], str):
+        first = pieces[0].lstrip("\n")
+        return [first, *pieces[1:]] if first else pieces[1:]
+    return pieces

@@ -1,1 +1,1 @@
-"""Dialects of model APIs, converted to and from the Responses form at the edge."""
+"""Dialects of model APIs, converted to and from Responses at the edge."""

@@ -1,4 +1,4 @@
-"""Server-sent events: how the streams of all dialects are written. The whole stream is one text."""
+"""Server-sent events: the encoding of all dialects' streams. A whole stream is one text."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 DONE: Final = "data: [DONE]\n\n"
-# JSON leaves these as they are, and some clients take them for the end of a line.
-_BREAKS: Final = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "\x85\u2028\u2029"})
+# JSON does not escape these, and some clients treat them as line breaks.
+_LINE_BREAKS: Final = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
 
 
-def named_events(events: Iterable[JsonObject]) -> EventStream:
-    """Events that carry their name in `type`, as Responses and Messages send them."""
+def encode_named_events(events: Iterable[JsonObject]) -> EventStream:
+    """Encode events named by their `type`, as in Responses and Messages."""
     return EventStream("".join(f"event: {event['type']}\n{_data(event)}" for event in events))
 
 
-def bare_events(events: Iterable[JsonObject]) -> EventStream:
-    """Events without a name, ended by `[DONE]`, as Chat Completions sends them."""
+def encode_unnamed_events(events: Iterable[JsonObject]) -> EventStream:
+    """Encode events without a name, ended by `[DONE]`, as in Chat Completions."""
     return EventStream("".join(_data(event) for event in events) + DONE)
 
 
 def _data(event: JsonObject) -> str:
-    return f"data: {orjson.dumps(event).decode().translate(_BREAKS)}\n\n"
+    return f"data: {orjson.dumps(event).decode().translate(_LINE_BREAKS)}\n\n"

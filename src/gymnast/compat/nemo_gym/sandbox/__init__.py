@@ -1,4 +1,4 @@
-"""`nemo_gym.sandbox`: places where commands of models may do no harm."""
+"""`nemo_gym.sandbox`: sandboxes for commands that a model wrote."""
 
 from gymnast.compat.nemo_gym.sandbox.api import AsyncSandbox, Sandbox
 from gymnast.compat.nemo_gym.sandbox.config import resolve_provider_config, resolve_provider_metadata

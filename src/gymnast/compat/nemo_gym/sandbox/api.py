@@ -1,4 +1,4 @@
-"""`nemo_gym.sandbox.api`: a sandbox of any provider, for code that awaits and for code that does not."""
+"""`nemo_gym.sandbox.api`: a sandbox of any provider, for async and for synchronous code."""
 
 import asyncio
 import threading
@@ -32,12 +32,12 @@ SYNC_TIMEOUT_S: Final = 3600.0
 
 
 class AsyncSandbox:
-    """One sandbox. `async with AsyncSandbox(provider, spec) as sandbox:` starts and stops it."""
+    """A sandbox. `async with AsyncSandbox(provider, spec) as sandbox:` starts and stops it."""
 
     def __init__(
         self, provider: SandboxProvider | Mapping[str, Any] | str = "bubblewrap", spec: SandboxSpec | None = None
     ) -> None:
-        """`provider`: one, its configuration, or the name of a block or of a provider."""
+        """`provider`: a provider, its configuration, or the name of a provider or of a config block."""
         self._provider: SandboxProvider = _provider(provider)
         self._spec = spec
         self._handle: SandboxHandle | None = None
@@ -45,14 +45,14 @@ class AsyncSandbox:
     @property
     def handle(self) -> SandboxHandle:
         if self._handle is None:
-            raise RuntimeError("the sandbox was not started")
+            raise RuntimeError("the sandbox is not started")
         return self._handle
 
     async def start(self, spec: SandboxSpec | None = None) -> "AsyncSandbox":
-        """Have it made."""
+        """Create the sandbox."""
         self._spec = spec or self._spec or SandboxSpec()
         self._handle = await self._provider.create(self._spec)
-        if self._spec.files and self._provider.name != "bubblewrap":  # which begins with them
+        if self._spec.files and self._provider.name != "bubblewrap":  # which starts with them
             await self._write(self._spec.files)
         return self
 
@@ -72,9 +72,9 @@ class AsyncSandbox:
         timeout_s: float | None = 180,
         user: str | int | None = None,
     ) -> SandboxExecResult:
-        """Run a command of the shell."""
-        where = cwd or (self._spec.workdir if self._spec is not None else None)
-        return await self._provider.exec(self.handle, command, cwd=where, env=env, timeout_s=timeout_s, user=user)
+        """Run a shell command."""
+        workdir = cwd or (self._spec.workdir if self._spec is not None else None)
+        return await self._provider.exec(self.handle, command, cwd=workdir, env=env, timeout_s=timeout_s, user=user)
 
     async def upload(self, local_path: Path | str, remote_path: str) -> None:
         """Copy a file in."""
@@ -86,21 +86,21 @@ class AsyncSandbox:
         await self._provider.download_file(self.handle, remote_path, Path(local_path))
 
     async def status(self) -> SandboxStatus:
-        """Whether it is there."""
+        """The state of the sandbox."""
         return SandboxStatus.STOPPED if self._handle is None else await self._provider.status(self._handle)
 
     async def endpoint(self, port: int) -> SandboxEndpoint:
-        """Where one of its ports is reached."""
+        """The address of one of its ports."""
         return await self._provider.endpoint(self.handle, port)
 
     async def stop(self) -> None:
-        """Have it removed."""
+        """Remove the sandbox."""
         handle, self._handle = self._handle, None
         if handle is not None:
             await self._provider.close(handle)
 
     async def serialize(self, *, scope: str | None = None) -> dict[str, Any]:
-        """What another process needs to use it too."""
+        """A descriptor with which another process can connect to it."""
         handle = asdict(self.handle)
         handle["raw"] = (
             {key: str(value) if isinstance(value, Path) else value for key, value in handle["raw"].items()}
@@ -111,15 +111,15 @@ class AsyncSandbox:
 
     @classmethod
     async def connect(cls, descriptor: Mapping[str, Any] | Any, *, provider: SandboxProvider) -> "AsyncSandbox":
-        """The sandbox that another process described."""
-        found = cls(provider)
+        """Connect to a sandbox by the descriptor of another process."""
+        result = cls(provider)
         raw = descriptor["raw"]
         if isinstance(raw, dict) and "folder" in raw:
             raw = {**raw, "folder": Path(raw["folder"])}
-        found._handle = SandboxHandle(descriptor["sandbox_id"], descriptor["provider_name"], raw)
-        if await found.status() is not SandboxStatus.RUNNING:
+        result._handle = SandboxHandle(descriptor["sandbox_id"], descriptor["provider_name"], raw)
+        if await result.status() is not SandboxStatus.RUNNING:
             raise SandboxCreateError(f"sandbox {descriptor['sandbox_id']} is not running")
-        return found
+        return result
 
     async def __aenter__(self) -> Self:
         if self._handle is None:
@@ -133,7 +133,7 @@ class AsyncSandbox:
 
 
 class Sandbox:
-    """The same for code that does not await: a loop of its own, in a thread."""
+    """A sandbox for synchronous code, with an event loop in a thread."""
 
     def __init__(
         self, provider: SandboxProvider | Mapping[str, Any] | str = "bubblewrap", spec: SandboxSpec | None = None
@@ -143,31 +143,31 @@ class Sandbox:
         self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox", daemon=True)
         self._thread.start()
 
-    def _done(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(SYNC_TIMEOUT_S)
 
     def start(self, spec: SandboxSpec | None = None) -> "Sandbox":
-        self._done(self._sandbox.start(spec))
+        self._run(self._sandbox.start(spec))
         return self
 
     def exec(self, command: str, **options: Any) -> SandboxExecResult:
-        found: SandboxExecResult = self._done(self._sandbox.exec(command, **options))
-        return found
+        result: SandboxExecResult = self._run(self._sandbox.exec(command, **options))
+        return result
 
     def upload(self, local_path: Path | str, remote_path: str) -> None:
-        self._done(self._sandbox.upload(local_path, remote_path))
+        self._run(self._sandbox.upload(local_path, remote_path))
 
     def download(self, remote_path: str, local_path: Path | str) -> None:
-        self._done(self._sandbox.download(remote_path, local_path))
+        self._run(self._sandbox.download(remote_path, local_path))
 
     def status(self) -> SandboxStatus:
-        found: SandboxStatus = self._done(self._sandbox.status())
-        return found
+        result: SandboxStatus = self._run(self._sandbox.status())
+        return result
 
     def stop(self) -> None:
-        """Have it removed; the thread ends with it."""
+        """Remove the sandbox and end the thread."""
         try:
-            self._done(self._sandbox.stop())
+            self._run(self._sandbox.stop())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -183,12 +183,12 @@ class Sandbox:
         self.stop()
 
 
-def _provider(given: SandboxProvider | Mapping[str, Any] | str) -> Any:
-    if isinstance(given, str):
-        from gymnast.compat.nemo_gym.sandbox.providers import list_providers  # noqa: PLC0415 - beside its only use
+def _provider(provider: SandboxProvider | Mapping[str, Any] | str) -> Any:
+    if isinstance(provider, str):
+        from gymnast.compat.nemo_gym.sandbox.providers import list_providers  # noqa: PLC0415 - its only use
 
-        given = {given: {}} if given in list_providers() else resolve_provider_config(given)
-    return create_provider(resolve_provider_config(given)) if isinstance(given, Mapping) else given
+        provider = {provider: {}} if provider in list_providers() else resolve_provider_config(provider)
+    return create_provider(resolve_provider_config(provider)) if isinstance(provider, Mapping) else provider
 
 
 __getattr__ = missing_from("nemo_gym.sandbox.api")

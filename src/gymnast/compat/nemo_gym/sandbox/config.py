@@ -1,6 +1,6 @@
-"""`nemo_gym.sandbox.config`: which provider a server's `sandbox_provider` means.
+"""`nemo_gym.sandbox.config`: resolves a server's `sandbox_provider`.
 
-Named: a block at the top of the configuration, `{<provider>: {…}, default_metadata?: {…}}`. Inline: the same in place.
+It is the name of a top-level block of the configuration, `{<provider>: {…}, default_metadata?: {…}}`, or such a block.
 """
 
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ _METADATA: Final = "default_metadata"
 def resolve_provider_config(
     sandbox_provider: str | Mapping[str, Any], named_configs: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The provider and its options, `{<provider>: {…}}`."""
+    """Resolve to the provider and its options, `{<provider>: {…}}`."""
     block = {name: value for name, value in _block(sandbox_provider, named_configs).items() if name != _METADATA}
     if len(block) != 1:
         raise UserError(
-            f"a sandbox provider is a block with one name, not {', '.join(block) or 'none'}",
-            next="write {docker: {…}}, or name a block of the configuration",
+            f"expected one sandbox provider, got {', '.join(block) or 'none'}",
+            next="write {docker: {…}}, or the name of a block of the configuration",
         )
     return {name: dict(options or {}) for name, options in block.items()}
 
@@ -36,24 +36,24 @@ def resolve_provider_config(
 def resolve_provider_metadata(
     sandbox_provider: str | Mapping[str, Any], named_configs: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What every sandbox of a provider is labelled with."""
+    """Resolve to the metadata of every sandbox of the provider."""
     return dict(_block(sandbox_provider, named_configs).get(_METADATA) or {})
 
 
-def _block(given: str | Mapping[str, Any], named: Mapping[str, Any] | None) -> dict[str, Any]:
-    if not isinstance(given, str):
-        return _plain(given)
-    known: Mapping[Any, Any] = named if named is not None else maybe_get_global_config_dict() or {}
-    found = known.get(given)
-    if found is None:
-        hint = suggest(given, [str(name) for name in known])
-        raise NotFoundError(f"the configuration has no sandbox provider '{given}'", next=hint)
-    return _plain(found)
+def _block(provider: str | Mapping[str, Any], named_configs: Mapping[str, Any] | None) -> dict[str, Any]:
+    if not isinstance(provider, str):
+        return _plain(provider)
+    known: Mapping[Any, Any] = named_configs if named_configs is not None else maybe_get_global_config_dict() or {}
+    block = known.get(provider)
+    if block is None:
+        hint = suggest(provider, [str(name) for name in known])
+        raise NotFoundError(f"unknown sandbox provider '{provider}'", next=hint)
+    return _plain(block)
 
 
 def _plain(block: Any) -> dict[str, Any]:
-    found: Any = OmegaConf.to_container(block, resolve=True) if isinstance(block, DictConfig) else block
-    return dict(found)
+    plain: Any = OmegaConf.to_container(block, resolve=True) if isinstance(block, DictConfig) else block
+    return dict(plain)
 
 
 __getattr__ = missing_from("nemo_gym.sandbox.config")

@@ -8,13 +8,13 @@ __all__ = [
 
 
 def rewrite_image(image: str | None, rewrites: list[dict[str, str]]) -> str | None:
-    """An image's name with the first fitting rewrite applied: `{from: <beginning>, to: <another>}`."""
+    """Apply the first matching rewrite `{from: <prefix>, to: <replacement>}` to the name of an image."""
     if image is None:
         return None
     for rewrite in rewrites:
-        begins = rewrite.get("from", rewrite.get("prefix", ""))
-        if begins and image.startswith(begins):
-            return rewrite.get("to", rewrite.get("replacement", "")) + image.removeprefix(begins)
+        prefix = rewrite.get("from", rewrite.get("prefix", ""))
+        if prefix and image.startswith(prefix):
+            return rewrite.get("to", rewrite.get("replacement", "")) + image.removeprefix(prefix)
     return image
 
 

@@ -1,4 +1,4 @@
-"""`nemo_gym.sandbox.providers`: who makes sandboxes. Third parties join by `register_provider` or by an entry point."""
+"""`nemo_gym.sandbox.providers`: sandbox providers. Third parties use `register_provider` or an entry point."""
 
 from collections.abc import Mapping
 from importlib import metadata
@@ -43,7 +43,7 @@ _PROVIDERS: Final[dict[str, type[Any]]] = {
 
 
 def register_provider(name: str, provider_class: type[Any]) -> None:
-    """Make a provider known under a name, for this process."""
+    """Register a provider under a name, for this process."""
     _PROVIDERS[name] = provider_class
 
 
@@ -53,23 +53,23 @@ def list_providers() -> list[str]:
 
 
 def get_provider_class(name: str) -> type[Any]:
-    """The provider of a name."""
+    """The provider class of a name."""
     if name in _PROVIDERS:
         return _PROVIDERS[name]
     for point in metadata.entry_points(group=ENTRY_POINTS):
         if point.name == name:
-            found: type[Any] = point.load()
-            return found
+            provider_class: type[Any] = point.load()
+            return provider_class
     raise NotFoundError(
-        f"there is no sandbox provider '{name}'", next=suggest(name, list_providers()) or ", ".join(list_providers())
+        f"unknown sandbox provider '{name}'", next=suggest(name, list_providers()) or ", ".join(list_providers())
     )
 
 
 def create_provider(config: Mapping[str, Any]) -> Any:
-    """A provider as a configuration with its name as the one key says: `{docker: {…}}`."""
+    """Create a provider from a configuration whose only key is its name: `{docker: {…}}`."""
     (name, options), *more = config.items()
     if more:
-        raise ValueError(f"a sandbox provider is one of these, not all: {', '.join(config)}")
+        raise ValueError(f"expected one sandbox provider, got {', '.join(config)}")
     return get_provider_class(str(name))(**dict(options or {}))
 
 

@@ -1,4 +1,4 @@
-"""`nemo_gym.sandbox.providers.base`: what a sandbox is asked for, what it answers, and what a provider must do."""
+"""`nemo_gym.sandbox.providers.base`: the interface of sandbox providers and its types."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class SandboxStatus(StrEnum):
-    """Whether a sandbox is there."""
+    """The state of a sandbox."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -31,12 +31,12 @@ class SandboxStatus(StrEnum):
 
 
 class SandboxCreateError(RuntimeError):
-    """A sandbox could not be had."""
+    """A sandbox could not be created."""
 
 
 @dataclass(slots=True)
 class SandboxExecResult:
-    """How a command ended. `error_type` says why where it did not end by itself: `timeout` or `sandbox`."""
+    """The result of a command. `error_type` is set if it did not end on its own: `timeout` or `sandbox`."""
 
     stdout: str | None
     stderr: str | None
@@ -46,7 +46,7 @@ class SandboxExecResult:
 
 @dataclass(slots=True)
 class SandboxEndpoint:
-    """Where a port of a sandbox is reached."""
+    """The address of a port of a sandbox."""
 
     endpoint: str
     headers: dict[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class SandboxEndpoint:
 
 @dataclass(slots=True)
 class SandboxResources:
-    """What a sandbox may use."""
+    """The resources of a sandbox."""
 
     cpu: float | None = None
     memory_mib: int | None = None
@@ -64,13 +64,13 @@ class SandboxResources:
 
     @classmethod
     def from_mapping(cls, resources: Mapping[str, Any] | None) -> "SandboxResources":
-        """The same, from a configuration."""
+        """Read from a configuration."""
         return cls(**dict(resources or {}))
 
 
 @dataclass(slots=True)
 class SandboxSpec:
-    """The sandbox that is wanted."""
+    """A request for a sandbox."""
 
     image: str | None = None
     ttl_s: int | float | None = None
@@ -78,7 +78,7 @@ class SandboxSpec:
     workdir: str | None = None
     env: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    """Files to begin with: path and text."""
+    """Initial files: path and text."""
     metadata: dict[str, str] = field(default_factory=dict)
     resources: SandboxResources | Mapping[str, Any] = field(default_factory=SandboxResources)
     entrypoint: list[str] | None = None
@@ -86,14 +86,14 @@ class SandboxSpec:
     ports: tuple[int, ...] | list[int] = field(default_factory=tuple)
 
     def limits(self) -> SandboxResources:
-        """Its resources, in one form."""
-        given = self.resources
-        return given if isinstance(given, SandboxResources) else SandboxResources.from_mapping(given)
+        """Its resources as an object."""
+        resources = self.resources
+        return resources if isinstance(resources, SandboxResources) else SandboxResources.from_mapping(resources)
 
 
 @dataclass(slots=True)
 class SandboxHandle:
-    """A sandbox, as its provider knows it."""
+    """A provider's handle of a sandbox."""
 
     sandbox_id: str
     provider_name: str
@@ -101,7 +101,7 @@ class SandboxHandle:
 
 
 class SandboxProvider(Protocol):
-    """Makes sandboxes and works in them."""
+    """Creates sandboxes and runs commands in them."""
 
     name: str
 

@@ -1,6 +1,6 @@
-"""The provider `bubblewrap`: a folder of this machine behind the walls of `gymnast.kit.sandbox`. Needs no image.
+"""The provider `bubblewrap`: a local folder inside a sandbox of `gymnast.sandbox`. Needs no image.
 
-Files below the working folder stay between commands; the rest of the machine is read only or not there.
+Files in the working folder persist between commands; the rest of the machine is read-only or hidden.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gymnast.compat.nemo_gym.sandbox.providers.base import (
     SandboxSpec,
     SandboxStatus,
 )
-from gymnast.compat.nemo_gym.sandbox.providers.running import run_to_end
+from gymnast.compat.nemo_gym.sandbox.providers.subprocesses import run_process
 from gymnast.errors import UserError
-from gymnast.kit.sandbox.command import CommandJail, CommandSandboxSettings, open_command_jail
+from gymnast.sandbox.command_jail import CommandJail, CommandSandboxSettings, open_command_jail
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -41,7 +41,7 @@ class BubblewrapProvider:
             self._jail = self._jail or await open_command_jail(self._settings)
         except UserError as error:
             raise SandboxCreateError(str(error)) from error
-        folder = await asyncio.to_thread(_furnished, spec)
+        folder = await asyncio.to_thread(_make_folder, spec)
         return SandboxHandle(uuid.uuid4().hex, self.name, {"folder": folder, "env": dict(spec.env)})
 
     async def exec(
@@ -56,10 +56,10 @@ class BubblewrapProvider:
     ) -> SandboxExecResult:
         folder: Path = handle.raw["folder"]
         assert self._jail is not None
-        inside = _inside(folder, cwd) if cwd else folder
-        argv = self._jail.wrapped(["sh", "-c", command], inside, [folder])
-        known = {"PATH": _PATH, "HOME": str(folder), "LANG": "C.UTF-8", **handle.raw["env"], **(env or {})}
-        return await run_to_end(argv, timeout_s=timeout_s, env=known)
+        workdir = _inside(folder, cwd) if cwd else folder
+        argv = self._jail.wrap(["sh", "-c", command], workdir, [folder])
+        environ = {"PATH": _PATH, "HOME": str(folder), "LANG": "C.UTF-8", **handle.raw["env"], **(env or {})}
+        return await run_process(argv, timeout_s=timeout_s, env=environ)
 
     async def upload_file(self, handle: SandboxHandle, source_path: Path, target_path: str) -> None:
         target = _inside(handle.raw["folder"], target_path)
@@ -76,14 +76,14 @@ class BubblewrapProvider:
         return SandboxStatus.RUNNING if handle.raw["folder"].exists() else SandboxStatus.STOPPED
 
     async def endpoint(self, handle: SandboxHandle, port: int) -> SandboxEndpoint:
-        return SandboxEndpoint(f"http://127.0.0.1:{port}")  # the network is the machine's
+        return SandboxEndpoint(f"http://127.0.0.1:{port}")  # the host's network
 
     async def close(self, handle: SandboxHandle) -> None:
         await asyncio.to_thread(shutil.rmtree, handle.raw["folder"], ignore_errors=True)
 
 
-def _furnished(spec: SandboxSpec) -> Path:
-    """A folder with the files that a sandbox begins with."""
+def _make_folder(spec: SandboxSpec) -> Path:
+    """Create a folder with the initial files of a sandbox."""
     folder = Path(tempfile.mkdtemp(prefix="gymnast-sandbox-"))
     folder.chmod(0o755)
     for name, text in spec.files.items():
@@ -94,11 +94,11 @@ def _furnished(spec: SandboxSpec) -> Path:
 
 
 def _inside(folder: Path, path: str) -> Path:
-    """A path of the sandbox on this machine: absolute ones count from its folder."""
-    given = Path(path)
-    if given.is_absolute() and given.is_relative_to(folder):
-        given = given.relative_to(folder)
-    found = (folder / str(given).lstrip("/")).resolve()
-    if not found.is_relative_to(folder.resolve()):
-        raise ValueError(f"{path} leads out of the sandbox")
-    return found
+    """Translate a path of the sandbox to this machine; absolute paths start at its folder."""
+    relative = Path(path)
+    if relative.is_absolute() and relative.is_relative_to(folder):
+        relative = relative.relative_to(folder)
+    resolved = (folder / str(relative).lstrip("/")).resolve()
+    if not resolved.is_relative_to(folder.resolve()):
+        raise ValueError(f"{path} is outside of the sandbox")
+    return resolved

@@ -1,0 +1,106 @@
+"""Competitive programming: runs the program in the answer in a sandbox on the tests of its row. All must pass."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveInt
+
+from gymnast.builtin.resources_servers.code_gen.extraction import extract_program, leaked_reasoning_rate
+from gymnast.builtin.resources_servers.code_gen.testing import BrokenTestError, Outcome, TrialOptions, try_program
+from gymnast.builtin.resources_servers.code_gen.unit_tests import UnitTests
+from gymnast.kit import (
+    Attempt,
+    HttpError,
+    SandboxedEnvironment,
+    SandboxedSettings,
+    ServerContext,
+    Task,
+    Verdict,
+    message_text,
+)
+
+_LONG = 20_000
+
+
+class CodeGenSettings(SandboxedSettings):
+    num_processes: PositiveInt = 8
+    """Programs that run at the same time; the sandbox may allow fewer."""
+    unit_test_timeout_secs: PositiveInt = 10
+    """Per test. Other limits of a program, such as memory, are in `sandbox.limits`."""
+    run_all_tests: bool = False
+    """Continue after a failed test, so that `result` has an entry for every test."""
+    debug: bool = False
+    """Put the time, exit code and error output of every test into `metadata.tests`."""
+    reasoning_format_penalty: NonNegativeFloat = 0.0
+    """Subtracted from the reward, times the share of messages with leaked thinking tags."""
+
+
+class VerifierMetadata(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+    unit_tests: UnitTests
+    difficulty: str | None = None
+
+
+class CodeGenTask(Task):
+    verifier_metadata: VerifierMetadata
+    difficulty: str | None = None
+
+
+class CodeGenVerdict(Verdict):
+    extracted_model_output: str | None = None
+    extracted_model_code: str | None = None
+    result: list[bool | int] | None = None
+    """Per test: true, or -1 (does not compile), -2 (wrong), -3 (too slow), -4 (failed). Ends at the first failure."""
+    metadata: dict[str, Any] | None = None
+    """The first failing test."""
+    unit_tests_time_taken: float | None = None
+    reasoning_format_violation_rate: float = 0.0
+    difficulty: str | None = None
+
+
+class CodeGen(SandboxedEnvironment[CodeGenTask, None]):
+    """Scores one program; no session, no tools."""
+
+    settings: CodeGenSettings
+
+    def __init__(self, name: str, settings: CodeGenSettings, context: ServerContext) -> None:
+        super().__init__(name, settings, context)
+        self._slots = asyncio.Semaphore(settings.num_processes)
+        self._trial = TrialOptions(
+            timeout_s=float(settings.unit_test_timeout_secs),
+            limits=self.limits,
+            stop_at_first_failure=not settings.run_all_tests,
+        )
+
+    async def verify(self, attempt: Attempt[CodeGenTask, None]) -> CodeGenVerdict:
+        task, text = attempt.task, attempt.text
+        tests = task.verifier_metadata.unit_tests
+        leaked = leaked_reasoning_rate(
+            [message_text(item) for item in attempt.output if item.get("role") == "assistant"]
+        )
+        program = await asyncio.to_thread(extract_program, text) if len(text) > _LONG else extract_program(text)
+        outcome = await self._try(program, tests) if program and program.strip() else None
+        passed = outcome is not None and outcome.passed(tests)
+        return CodeGenVerdict(
+            reward=float(passed) - self.settings.reasoning_format_penalty * leaked,
+            extracted_model_output=text,
+            extracted_model_code=program,
+            result=outcome.result if outcome else None,
+            metadata=self._metadata(outcome) if outcome else None,
+            unit_tests_time_taken=outcome.seconds if outcome else None,
+            reasoning_format_violation_rate=leaked,
+            difficulty=task.difficulty or task.verifier_metadata.difficulty,
+        )
+
+    async def _try(self, program: str, tests: UnitTests) -> Outcome:
+        try:
+            async with self._slots:
+                return await try_program(program, tests, self.sandbox, self._trial)
+        except BrokenTestError as error:
+            raise HttpError(422, str(error)) from error
+
+    def _metadata(self, outcome: Outcome) -> dict[str, Any]:
+        metadata = dict(outcome.first_failure or {})
+        return {**metadata, "tests": outcome.tests} if self.settings.debug else metadata

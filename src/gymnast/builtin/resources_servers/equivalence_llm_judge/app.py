@@ -1,0 +1,204 @@
+"""Short answers to open questions: a judge decides whether an answer is equivalent to the expected one."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Any, Final
+
+from pydantic import FiniteFloat, PositiveInt, field_validator
+
+from gymnast.builtin.cpu_time import GRACE_S
+from gymnast.kit import (
+    Attempt,
+    CallError,
+    CpuTimeExceededError,
+    Environment,
+    FailureDetail,
+    FailureKind,
+    InvalidBody,
+    Judge,
+    JudgedSettings,
+    JudgeEvaluation,
+    Labels,
+    ProcessPool,
+    ServerContext,
+    Stage,
+    Task,
+    Verdict,
+    WorkerTimeoutError,
+    load_template,
+    message_text,
+    truncate_start,
+)
+
+_LAST_MATCH: Final = f"{__package__}.extraction:last_match"
+_PATTERN_CPU_S: Final = 2.0
+_WORKERS: Final = 2
+_FIELDS: Final = ("question", "expected_answer", "generated_answer", "equal_label", "not_equal_label")
+
+
+class Agreement(Enum):
+    """The judge's verdict on two answers."""
+
+    EQUAL = 1
+    EQUAL_IN_ONE_ORDER = 2
+    DIFFERENT = 3
+
+
+def _check_pattern(pattern: str | None) -> str | None:
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise ValueError(f"invalid regular expression {pattern!r}: {error}") from error
+    return pattern
+
+
+class EquivalenceSettings(JudgedSettings):
+    judge_system_message: str | None = None
+    judge_prompt_template_fpath: str = (
+        "resources_servers/equivalence_llm_judge/prompt_templates/equivalence_llm_judge.txt"
+    )
+    """A text file with {question}, {expected_answer}, {generated_answer}; may use {equal_label}, {not_equal_label}."""
+    judge_equal_label: str = "[[A=B]]"
+    judge_not_equal_label: str = "[[A!=B]]"
+    question_extract_regex: str | None = None
+    """Finds the question in the last user message. If unset, the row's `question`, or the whole message."""
+    response_extract_regex: str | None = None
+    """Finds the answer in the last assistant message. If unset, the whole message is the answer."""
+    msg_extraction_failure: str = "[NO VALID ANSWER EXTRACTED]"
+    """Shown to the judge if that finds nothing."""
+    check_twice_swap: bool = False
+    """Ask in both orders."""
+    reward_if_swap_fails: FiniteFloat = 0.0
+    """The reward if they are equivalent only in the first order."""
+    use_per_record_regex: bool = True
+    """Prefer a row's `template_metadata.output_regex` to response_extract_regex."""
+    extraction_length_threshold: PositiveInt | None = 120
+    """A longer expected answer is compared with the whole message: patterns do not find such answers."""
+    check_full_generation_on_fail: bool = True
+    """If the extracted answer is not equivalent, ask about the whole message."""
+    reward_if_full_generation_succeeds: FiniteFloat = 0.5
+
+    _patterns = field_validator("question_extract_regex", "response_extract_regex")(_check_pattern)
+
+
+class EquivalenceTask(Task):
+    uuid: str | int | None = None
+    question: str | None = None
+    expected_answer: str | None = None
+    options: list[dict[str, str]] | None = None
+    metadata: dict[str, Any] | None = None
+    template_metadata: dict[str, Any] | None = None
+
+    @field_validator("template_metadata")
+    @classmethod
+    def _pattern(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        pattern = (value or {}).get("output_regex")
+        if not isinstance(pattern, str | None):
+            raise ValueError("output_regex must be a regular expression")  # noqa: TRY004 - pydantic's way
+        _check_pattern(pattern)
+        return value
+
+    @property
+    def answer(self) -> str:
+        """The expected answer of the row or its metadata."""
+        return str(self.expected_answer or (self.metadata or {}).get("expected_answer") or "").strip()
+
+
+class EquivalenceVerdict(Verdict):
+    expected_answer: str
+    judge_evaluations: list[JudgeEvaluation]
+
+
+class EquivalenceJudge(Environment[EquivalenceTask, None]):
+    """Scores one answer; no session, no tools."""
+
+    settings: EquivalenceSettings
+
+    def __init__(self, name: str, settings: EquivalenceSettings, context: ServerContext) -> None:
+        super().__init__(name, settings, context)
+        labels = Labels(settings.judge_equal_label, settings.judge_not_equal_label)
+        self._template = load_template(settings.judge_prompt_template_fpath, _FIELDS)
+        self._judge = Judge(self.calls, settings, labels, system=settings.judge_system_message)
+        self._workers = ProcessPool(_LAST_MATCH, size=_WORKERS, cpu_s=_PATTERN_CPU_S + GRACE_S)
+
+    async def stop(self) -> None:
+        await self._workers.close()
+        await super().stop()
+
+    def parse_task(self, row: dict[str, Any]) -> EquivalenceTask:
+        task = super().parse_task(row)
+        if not task.answer:
+            text = "expected_answer is missing"
+            raise InvalidBody([{"type": "missing", "loc": ["body", "expected_answer"], "msg": text, "input": None}])
+        return task
+
+    async def verify(self, attempt: Attempt[EquivalenceTask, None]) -> EquivalenceVerdict:
+        evaluations: list[JudgeEvaluation] = []
+        text = attempt.last_text
+        reward = (
+            await self._reward(attempt, text, evaluations) if text.strip() else 0.0
+        )  # an empty answer is not judged
+        return EquivalenceVerdict(reward=reward, expected_answer=attempt.task.answer, judge_evaluations=evaluations)
+
+    async def _reward(
+        self, attempt: Attempt[EquivalenceTask, None], text: str, evaluations: list[JudgeEvaluation]
+    ) -> float:
+        settings, pattern = self.settings, self._pattern_for(attempt.task)
+        question = await self._find_question(attempt)
+        answer = text if pattern is None else await self._extract(pattern, text) or settings.msg_extraction_failure
+        agreement = await self._agreement(attempt, question, answer, evaluations)
+        if agreement is Agreement.EQUAL:
+            return 1.0
+        reward = settings.reward_if_swap_fails if agreement is Agreement.EQUAL_IN_ONE_ORDER else 0.0
+        if pattern is not None and settings.check_full_generation_on_fail:
+            agreement = await self._agreement(attempt, question, text, evaluations)
+            if agreement is Agreement.EQUAL:
+                reward = max(reward, settings.reward_if_full_generation_succeeds)
+        return reward
+
+    def _pattern_for(self, task: EquivalenceTask) -> str | None:
+        """The pattern that finds the answer, or None if the whole message is the answer."""
+        threshold, own = self.settings.extraction_length_threshold, (task.template_metadata or {}).get("output_regex")
+        if threshold is not None and len(task.answer) > threshold:
+            return None
+        return own if own and self.settings.use_per_record_regex else self.settings.response_extract_regex
+
+    async def _find_question(self, attempt: Attempt[EquivalenceTask, None]) -> str:
+        pattern, value = self.settings.question_extract_regex, attempt.params["input"]
+        if pattern is None and attempt.task.question:
+            return attempt.task.question
+        items = [{"role": "user", "content": value}] if isinstance(value, str) else value
+        message = next((message_text(item) for item in reversed(items) if item.get("role") == "user"), "")
+        return message if pattern is None else await self._extract(pattern, message) or message
+
+    async def _extract(self, pattern: str, text: str) -> str | None:
+        try:
+            match: str | None = await self._workers.call(pattern, text, _PATTERN_CPU_S)
+        except CpuTimeExceededError:
+            return None
+        except WorkerTimeoutError as error:
+            text = f"{self.name}: a worker got too little CPU time: {error}"
+            raise CallError(
+                FailureDetail(FailureKind.VERIFIER_TIMEOUT, Stage.VERIFY, text, instance=self.name)
+            ) from error
+        return match
+
+    async def _agreement(
+        self, attempt: Attempt[EquivalenceTask, None], question: str, answer: str, evaluations: list[JudgeEvaluation]
+    ) -> Agreement:
+        judge, expected, shown = self._judge, attempt.task.answer, self._judge.labels.defuse(truncate_start(answer))
+
+        def prompt(first: str, second: str) -> str:
+            both = {"equal_label": judge.labels.equal, "not_equal_label": judge.labels.not_equal}
+            return self._template.fill(question=question, expected_answer=first, generated_answer=second, **both)
+
+        if self.settings.check_twice_swap:
+            opinions = await judge.ask_both_orders(prompt, expected, shown, attempt.scope)
+        else:
+            opinions = [await judge.ask(prompt(expected, shown), attempt.scope)]
+        evaluations += [evaluation for opinion in opinions for evaluation in opinion.evaluations]
+        if all(opinion.label == judge.labels.equal for opinion in opinions):
+            return Agreement.EQUAL
+        return Agreement.DIFFERENT if len(opinions) == 1 else Agreement.EQUAL_IN_ONE_ORDER

@@ -1,0 +1,126 @@
+"""Mathematics with a known answer: math-verify compares in worker processes; a judge may overrule a mismatch."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any, Final
+
+from pydantic import PositiveFloat, PositiveInt, field_validator
+
+from gymnast.builtin.cpu_time import GRACE_S
+from gymnast.builtin.resources_servers.math_with_judge.excerpt import excerpt
+from gymnast.builtin.resources_servers.math_with_judge.prompt import SYSTEM, format_question
+from gymnast.kit import (
+    Attempt,
+    CallError,
+    Environment,
+    FailureDetail,
+    FailureKind,
+    Judge,
+    JudgedSettings,
+    JudgeEvaluation,
+    Labels,
+    ProcessPool,
+    ServerContext,
+    Stage,
+    Task,
+    Verdict,
+    WorkerCrashedError,
+    WorkerTimeoutError,
+    require_package,
+    truncate_start,
+)
+
+_SCORE: Final = f"{__package__}.library:score"
+_EXPRESSION_CRASHES: Final = {-signal.SIGPROF, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS}
+"""Exit codes of a worker that an expression crashed. Any other (e.g. the system ran out of memory) is a failure."""
+
+
+class MathSettings(JudgedSettings):
+    should_use_judge: bool = True
+    """Ask the judge if math-verify finds a mismatch."""
+    library_verifier_timeout_seconds: PositiveFloat = 10.0
+    """CPU time per comparison."""
+    library_verifier_max_concurrency: PositiveInt = 32
+    """Maximum number of worker processes; never more than cores."""
+
+
+class MathTask(Task):
+    question: str
+    expected_answer: str
+
+    @field_validator("expected_answer")
+    @classmethod
+    def _is_not_blank(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("expected_answer is blank")
+        return value
+
+
+class MathVerdict(Verdict):
+    expected_answer: str
+    extracted_answer: str | None
+    library_reward: float
+    judge_evaluations: list[JudgeEvaluation] | None
+
+
+class MathWithJudge(Environment[MathTask, None]):
+    """Scores one answer; no session, no tools."""
+
+    settings: MathSettings
+
+    def __init__(self, name: str, settings: MathSettings, context: ServerContext) -> None:
+        super().__init__(name, settings, context)
+        require_package("math_verify", extra="math", where=name)
+        self._judge = Judge(self.calls, settings, Labels(), system=SYSTEM)
+        cpu_s = settings.library_verifier_timeout_seconds
+        size = min(settings.library_verifier_max_concurrency, os.cpu_count() or 1)
+        self._workers = ProcessPool(_SCORE, size=size, cpu_s=cpu_s + GRACE_S)
+
+    async def stop(self) -> None:
+        await self._workers.close()
+        await super().stop()
+
+    async def verify(self, attempt: Attempt[MathTask, None]) -> MathVerdict:
+        task = attempt.task
+        comparison = await self._compare(task.expected_answer, excerpt(attempt.text))
+        reward = library_reward = float(comparison["reward"])
+        evaluations = None
+        if library_reward <= 0.5 and self.settings.should_use_judge:
+            reward, evaluations = await self._ask_judge(attempt)
+        return MathVerdict(
+            reward=reward,
+            expected_answer=task.expected_answer,
+            extracted_answer=comparison["extracted"],
+            library_reward=library_reward,
+            judge_evaluations=evaluations,
+        )
+
+    async def _ask_judge(self, attempt: Attempt[MathTask, None]) -> tuple[float, list[JudgeEvaluation]]:
+        labels, task = self._judge.labels, attempt.task
+        generated = labels.defuse(truncate_start(attempt.text))
+
+        def ask(first: str, second: str) -> str:
+            return format_question(task.question, first, second)
+
+        opinions = await self._judge.ask_both_orders(ask, task.expected_answer, generated, attempt.scope)
+        agreed = len(opinions) == 2 and all(opinion.label == labels.equal for opinion in opinions)
+        return float(agreed), [evaluation for opinion in opinions for evaluation in opinion.evaluations]
+
+    async def _compare(self, expected: str, text: str) -> dict[str, Any]:
+        """Compare with math-verify. An answer that crashes it is a mismatch."""
+        try:
+            comparison: dict[str, Any] = await self._workers.call(
+                expected, text, self.settings.library_verifier_timeout_seconds
+            )
+        except WorkerTimeoutError as error:
+            raise self._failure(FailureKind.VERIFIER_TIMEOUT, f"a worker got too little CPU time: {error}") from error
+        except WorkerCrashedError as error:
+            if error.code not in _EXPRESSION_CRASHES:
+                raise self._failure(FailureKind.VERIFIER_ERROR, str(error)) from error
+            return {"reward": 0.0, "extracted": None}
+        return comparison
+
+    def _failure(self, kind: FailureKind, text: str) -> CallError:
+        return CallError(FailureDetail(kind, Stage.VERIFY, f"{self.name}: {text}", instance=self.name))

@@ -1,0 +1,58 @@
+"""Compares answers with math-verify, in worker processes.
+
+Importing this takes a second or more, so only workers do, before their first comparison.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from typing import Any, Final
+
+import math_verify  # type: ignore[import-untyped]
+
+from gymnast.builtin.cpu_time import OutOfTimeError, cpu_time
+
+_MAX_SHOWN: Final = 4096
+
+
+def score(expected: str, text: str, cpu_s: float) -> dict[str, Any]:
+    """`reward` 1.0 or 0.0, the `extracted` answer, and whether the time `ran_out`."""
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it logs whole answers
+    try:
+        with cpu_time(cpu_s):
+            return _compare(expected, text)
+    except OutOfTimeError:
+        return {"reward": 0.0, "extracted": None, "ran_out": True}
+    except Exception:  # noqa: BLE001 - an answer that the library cannot read is a mismatch
+        return {"reward": 0.0, "extracted": None, "ran_out": False}
+
+
+def _compare(expected: str, text: str) -> dict[str, Any]:
+    expected_values, answers = _parse_expected(expected), _parse(text, _ANY)
+    correct = next(
+        (answer for answer in answers if math_verify.verify(list(expected_values), answer, timeout_seconds=None)), None
+    )
+    extracted = correct if correct is not None else next(iter(answers), None)
+    return {"reward": float(correct is not None), "extracted": _to_text(extracted), "ran_out": False}
+
+
+@lru_cache(maxsize=4096)
+def _parse_expected(expected: str) -> tuple[Any, ...]:
+    return tuple(_parse(f"\\boxed{{{expected}}}", _LATEX))
+
+
+_LATEX: Final = (math_verify.LatexExtractionConfig(),)
+_ANY: Final = (math_verify.ExprExtractionConfig(), *_LATEX)
+
+
+def _parse(text: str, targets: tuple[Any, ...]) -> list[Any]:
+    parsed: list[Any] = math_verify.parse(text, targets, parsing_timeout=None)
+    return parsed
+
+
+def _to_text(extracted: Any) -> str | None:
+    try:
+        return None if extracted is None else str(extracted)[:_MAX_SHOWN]
+    except (OutOfTimeError, ValueError, RecursionError):  # some answers can be compared but not written out
+        return None

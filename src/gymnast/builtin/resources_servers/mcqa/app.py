@@ -1,0 +1,112 @@
+"""Multiple choice: finds the letter that a model chose by one of several grading rules."""
+
+from __future__ import annotations
+
+import re
+import string
+from typing import Any, Final, Literal
+
+from pydantic import PositiveFloat, PositiveInt, field_validator
+
+from gymnast.builtin.resources_servers.mcqa.grading import Options, grade_by_mode
+from gymnast.kit import (
+    Attempt,
+    CpuTimeExceededError,
+    Environment,
+    EnvironmentSettings,
+    ProcessPool,
+    ServerContext,
+    Task,
+    Verdict,
+)
+
+RowMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"]
+_LETTERS: Final = dict.fromkeys(string.ascii_uppercase, "")
+_MAX_PATTERN: Final = 10_000
+_MAX_INLINE_CHARS: Final = 100_000
+"""Longer texts are graded in another process: the rules take at most about 0.2 ms per 1,000 characters."""
+ServerMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"]
+
+
+class MCQASettings(EnvironmentSettings):
+    grading_mode: ServerMode | None = None
+    """Overrides the grading rule of all rows."""
+    regex_timeout_s: PositiveFloat = 5.0
+    """CPU time after which a row's pattern counts as not matching."""
+    verify_processes: PositiveInt = 2
+    """Processes for patterns and for very long answers, started when needed."""
+
+
+class MCQATask(Task):
+    uuid: str | None = None
+    options: list[dict[str, str | None]] | None = None
+    expected_answer: str | None = None
+    metadata: dict[str, Any] | None = None
+    grading_mode: RowMode = "strict_single_letter_boxed"
+    template_metadata: dict[str, Any] | None = None
+
+    @field_validator("template_metadata")
+    @classmethod
+    def _patterns_compile(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        for pattern in _patterns(value):
+            if len(pattern) > _MAX_PATTERN:
+                raise ValueError(f"output_regex has {len(pattern)} characters, more than the {_MAX_PATTERN} allowed")
+            try:
+                re.compile(pattern)
+            except (re.error, RecursionError, OverflowError) as error:
+                raise ValueError(f"output_regex: invalid regular expression {pattern[:200]!r}: {error}") from error
+        return value
+
+
+class MCQAVerdict(Verdict):
+    expected_answer: str
+    extracted_answer: str | None
+
+
+class MCQA(Environment[MCQATask, None]):
+    """Scores one answer; no session, no tools."""
+
+    settings: MCQASettings
+
+    def __init__(self, name: str, settings: MCQASettings, context: ServerContext) -> None:
+        super().__init__(name, settings, context)
+        self._pool = ProcessPool(
+            "gymnast.builtin.resources_servers.mcqa.grading:grade",
+            size=settings.verify_processes,
+            cpu_s=settings.regex_timeout_s,
+        )
+
+    async def stop(self) -> None:
+        await self._pool.close()
+        await super().stop()
+
+    async def verify(self, attempt: Attempt[MCQATask, None]) -> MCQAVerdict:
+        task = attempt.task
+        options = {letter.upper(): text or "" for option in task.options or () for letter, text in option.items()}
+        expected = (task.expected_answer or "").strip().upper()
+        chosen = await self._choice(attempt.text, options or _LETTERS, task)
+        reward = 1.0 if chosen is not None and chosen == expected else 0.0
+        return MCQAVerdict(reward=reward, expected_answer=expected, extracted_answer=chosen)
+
+    async def _choice(self, text: str, options: Options, task: MCQATask) -> str | None:
+        for pattern in _patterns(task.template_metadata) if task.template_metadata else ():
+            try:
+                letter: str | None = await self._pool.call(text, options, "pattern", pattern)
+            except CpuTimeExceededError:
+                self.log.warning("output_regex %.200r timed out after %g s", pattern, self.settings.regex_timeout_s)
+                continue
+            if letter is not None:
+                return letter
+        mode = self.settings.grading_mode or task.grading_mode
+        if len(text) <= _MAX_INLINE_CHARS:
+            return grade_by_mode(text, options, mode)
+        chosen: str | None = await self._pool.call(text, options, "mode", mode)
+        return chosen
+
+
+def _patterns(template: dict[str, Any] | None) -> list[str]:
+    value = (template or {}).get("output_regex") or []
+    patterns = [value] if isinstance(value, str) else value
+    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise ValueError("output_regex must be a regular expression or a list of them")
+    return patterns

@@ -1,0 +1,158 @@
+"""Calls the package's scorers safely. Runs in worker processes: importing reasoning_gym takes seconds.
+
+Some scorers evaluate the answer as Python or as a sympy expression, which would run model-written code. Here their
+`eval` reads literals only, and only plain expressions reach sympy.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import warnings
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final
+
+LITERALS_ONLY: Final = ("binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion")
+EXPRESSIONS: Final = (
+    "countdown",
+    "intermediate_integration",
+    "polynomial_multiplication",
+    "puzzle24",
+    "simple_integration",
+)
+"""Tasks whose scorers evaluate the answer, as Python and as sympy expressions."""
+_GRID_TASKS: Final = ("arc_agi", "rearc")
+_TOKEN: Final = re.compile(r"\s+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[A-Za-z]+|\*\*|[-+*/^(),!=]")
+_FUNCTIONS: Final = frozenset(
+    {
+        "sin",
+        "cos",
+        "tan",
+        "sec",
+        "csc",
+        "cot",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+    }
+    | {"exp", "log", "ln", "sqrt", "cbrt", "pi", "Abs"}
+)
+_BITWISE: Final = re.compile(r"[0-9a-fA-FxX()+\-*/%&|^~<> ]*")
+
+
+class RowError(Exception):
+    """A row that cannot be scored, regardless of the answer."""
+
+
+def score(task: str, answer: str | None, entry: dict[str, Any]) -> dict[str, Any]:
+    """`{"score": …}`, or `{"row_error": …}` for an invalid row."""
+    try:
+        scorer = _scorer(task, *_read_settings(task, entry))
+        entry = _restore_types(task, entry)
+        _reject_code_in_row(task, entry)
+        if answer is None or (task in EXPRESSIONS and not is_plain_expression(answer)):
+            return {"score": 0.0}
+        return {"score": _call_scorer(scorer, answer, entry)}
+    except RowError as error:
+        return {"row_error": str(error)}
+
+
+def is_plain_expression(text: str) -> bool:
+    """Whether a text has only numbers, one-letter names, known functions and operators."""
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None or (match[0].isalpha() and len(match[0]) > 1 and match[0] not in _FUNCTIONS):
+            return False
+        at = match.end()
+    return True
+
+
+def task_names() -> list[str]:
+    """Every generator of the package except `composite`, which only mixes others."""
+    return sorted(set(factory().DATASETS) - {"composite"})
+
+
+def factory() -> Any:
+    """The package's registry of generators."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some of its dependencies are written for older Pythons
+        import_module("reasoning_gym")  # registers the generators
+    return import_module("reasoning_gym.factory")
+
+
+def _call_scorer(scorer: Any, answer: str, entry: dict[str, Any]) -> float:
+    """Score an answer. One that crashes the scorer is wrong, unless the reference answer does too: then the row is."""
+    try:
+        return float(scorer.score_answer(answer=answer, entry=entry))
+    except Exception as error:  # noqa: BLE001 - third-party scorers raise anything
+        try:
+            scorer.score_answer(answer=entry["answer"], entry=entry)
+        except Exception as again:
+            raise RowError(f"the row cannot be scored: {type(error).__name__}: {error}") from again
+        return 0.0
+
+
+@lru_cache(maxsize=256)
+def _scorer(task: str, *settings: tuple[str, Any]) -> Any:
+    known = task_names()
+    if task not in known:
+        raise RowError(f"unknown task '{task}'; known: {', '.join(known)}")
+    scorer = factory().create_dataset(task, **dict(settings))
+    if task in LITERALS_ONLY:
+        sys.modules[type(scorer).__module__].eval = ast.literal_eval  # type: ignore[attr-defined]
+    return scorer
+
+
+def _read_settings(task: str, entry: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The generator settings that the scorer of a task depends on."""
+    metadata = entry["metadata"]
+    difficulty = metadata.get("difficulty")
+    difficulty = difficulty if isinstance(difficulty, dict) else {}
+    try:
+        if task == "word_ladder":
+            length = len(metadata["end_word"])
+            return (("min_word_length", length), ("max_word_length", length))
+        if task == "decimal_arithmetic":
+            low, high = difficulty["decimal_places"]
+            return (("min_num_decimal_places", int(low)), ("max_num_decimal_places", int(high)))
+        if task == "puzzle24":
+            low, high = difficulty["value"]
+            return (("min_value", int(low)), ("max_value", int(high)))
+        if task == "time_intervals":
+            return (("max_date_difference_days", int(difficulty["date_difference_days"])),)
+    except (KeyError, TypeError, ValueError):
+        pass  # rows from other sources may lack them: use the package's defaults
+    return ()
+
+
+def _restore_types(task: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """Restore the types that JSON cannot represent."""
+    output = entry["metadata"].get("output")
+    if task in _GRID_TASKS and isinstance(output, list):
+        grid = tuple(tuple(line) if isinstance(line, list) else line for line in output)
+        return {**entry, "metadata": {**entry["metadata"], "output": grid}}
+    return entry
+
+
+def _reject_code_in_row(task: str, entry: Mapping[str, Any]) -> None:
+    """Raise for code in the fields of the row that scorers evaluate."""
+    metadata = entry["metadata"]
+    fine = True
+    if task == "bitwise_arithmetic":
+        fine = _BITWISE.fullmatch(str(metadata.get("problem", ""))) is not None
+    elif task in {"simple_integration", "intermediate_integration"}:
+        fine = is_plain_expression(str(metadata.get("integrand", "")))
+    elif task == "polynomial_multiplication":
+        fine = is_plain_expression(str(entry.get("answer") or ""))
+    if not fine:
+        raise RowError(f"the row of task '{task}' has more than a plain expression")

@@ -1,0 +1,153 @@
+"""The folder of a command's rollout, its input files, and the command's variables and arguments.
+
+Each rollout has a folder with `work/`, `prompt.txt` and `task.json`. The task file has only what a model may see and
+the fields that the settings list, because rows also contain the answers.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from gymnast.kit import PARAMS, JsonObject, RolloutAddress, message_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+EVERY_FIELD: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutFolder:
+    """The folder of a rollout."""
+
+    root: Path
+    working_dir: Path
+
+    @property
+    def prompt_file(self) -> Path:
+        return self.root / "prompt.txt"
+
+    @property
+    def task_file(self) -> Path:
+        return self.root / "task.json"
+
+    @property
+    def answer_file(self) -> Path:
+        return self.root / "answer.txt"
+
+    def write(self, prompt: str, task: JsonObject) -> None:
+        """Write the command's input files."""
+        self.working_dir.mkdir(parents=True, exist_ok=True)
+        self.prompt_file.write_text(prompt, encoding="utf-8", errors="replace")
+        self.task_file.write_bytes(orjson.dumps(task))
+
+    def answer(self) -> str:
+        """The answer that the command wrote; empty if there is none."""
+        try:
+            return self.answer_file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    def remove(self) -> None:
+        """Delete the folder, but not a working directory elsewhere."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def make_rollout_folder(scratch_dir: str | None, working_dir: str | None, rollout_id: str) -> RolloutFolder:
+    """Create a fresh folder, in which the command works unless `working_dir` is set."""
+    if scratch_dir is not None:
+        Path(scratch_dir).mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix=f"gymnast-{rollout_id}-", dir=scratch_dir))
+    if working_dir is None:
+        return RolloutFolder(root, root / "work")
+    return RolloutFolder(root, Path(fill(working_dir, {"rollout_id": rollout_id})).absolute())
+
+
+def make_task(row: JsonObject, rollout_id: str, fields: Sequence[str]) -> JsonObject:
+    """The contents of the task file."""
+    shown = row if EVERY_FIELD in fields else {name: row[name] for name in fields if name in row}
+    return {**shown, PARAMS: row[PARAMS], "rollout_id": rollout_id}
+
+
+def make_prompt(params: Any) -> str:
+    """The task as text: instructions and messages, with roles if the assistant has spoken."""
+    value = params["input"]
+    items = [{"role": "user", "content": value}] if isinstance(value, str) else list(value)
+    messages = [item for item in items if item.get("type", "message") == "message"]
+    has_roles = any(item.get("role") == "assistant" for item in messages)
+    texts = [f"{item['role']}: {message_text(item)}" if has_roles else message_text(item) for item in messages]
+    return "\n\n".join(text for text in (params.get("instructions") or "", *texts) if text)
+
+
+def make_placeholders(
+    folder: RolloutFolder, address: RolloutAddress, *, prompt: str, model: str, rollout_id: str
+) -> dict[str, str]:
+    """The values of placeholders `{name}` in commands and variables."""
+    return {
+        "prompt": prompt,
+        "prompt_file": str(folder.prompt_file),
+        "task_file": str(folder.task_file),
+        "answer_file": str(folder.answer_file),
+        "working_dir": str(folder.working_dir),
+        "rollout_id": rollout_id,
+        "openai_base_url": address.openai_url,
+        "anthropic_base_url": address.url,
+        "tools_url": address.tools_url,
+        "mcp_url": address.mcp_url,
+        "api_key": address.key,
+        "model": model,
+        "python": sys.executable,
+        "start_dir": str(Path.cwd()),
+    }
+
+
+def make_variables(known: Mapping[str, str], extra: Mapping[str, str], *, has_tools: bool, host: str) -> dict[str, str]:
+    """The environment variables of a command in addition to inherited ones. The settings override them."""
+    values = {
+        "OPENAI_BASE_URL": known["openai_base_url"],
+        "OPENAI_API_BASE": known["openai_base_url"],
+        "OPENAI_API_KEY": known["api_key"],
+        "OPENAI_MODEL": known["model"],
+        "ANTHROPIC_BASE_URL": known["anthropic_base_url"],
+        "ANTHROPIC_API_KEY": known["api_key"],
+        "ANTHROPIC_MODEL": known["model"],
+        "GYMNAST_API_KEY": known["api_key"],
+        "GYMNAST_ROLLOUT_ID": known["rollout_id"],
+        "GYMNAST_TASK_FILE": known["task_file"],
+        "GYMNAST_PROMPT_FILE": known["prompt_file"],
+        "GYMNAST_ANSWER_FILE": known["answer_file"],
+        "NO_PROXY": f"{host},localhost,127.0.0.1",
+        "no_proxy": f"{host},localhost,127.0.0.1",
+    }
+    if has_tools:
+        values |= {"GYMNAST_TOOLS_URL": known["tools_url"], "GYMNAST_MCP_URL": known["mcp_url"]}
+    return values | {name: fill(value, known) for name, value in extra.items()}
+
+
+def make_arguments(command: str | Sequence[str], known: Mapping[str, str], *, with_prompt: bool) -> tuple[str, ...]:
+    """The argument list of a command. A text is run by the shell, with the prompt as `$1`."""
+    prompt = (known["prompt"],) if with_prompt else ()
+    if isinstance(command, str):
+        quoted = {name: shlex.quote(value) for name, value in known.items()}
+        return ("/bin/sh", "-c", fill(command, quoted), "sh", *prompt)
+    has_prompt = any("{prompt}" in part for part in command)
+    return (*(fill(part, known) for part in command), *(() if has_prompt else prompt))
+
+
+def fill(text: str, known: Mapping[str, str]) -> str:
+    """Replace `{name}` for known names; other braces stay."""
+    pieces = text.split("{")
+    parts = [pieces[0]]
+    for piece in pieces[1:]:
+        name, closed, rest = piece.partition("}")
+        parts.append(known[name] + rest if closed and name in known else "{" + piece)
+    return "".join(parts)

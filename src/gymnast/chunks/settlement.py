@@ -1,0 +1,116 @@
+"""What the records of a chunk settle: scored rollouts, permanent failures, attempts made.
+
+Only sealed bytes are read. A line that is not a record (a torn write in the middle of a file) settles nothing: its
+rollout stays owed. All readers see the same bytes and therefore agree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from gymnast.store.chunk_files import Progress, Seal
+from gymnast.store.keys import key_of_record
+from gymnast.types.failure import FailureKind
+from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+from gymnast.types.usage import UsageCounter, usage_of_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from gymnast.store.chunk_layout import ChunkFolder
+
+
+class _FailureRecord(msgspec.Struct):
+    task: int = msgspec.field(name=TASK_INDEX)
+    rollout: int = msgspec.field(name=ROLLOUT_INDEX)
+    failure: dict[str, Any] | None = None
+    failure_class: str | None = msgspec.field(name=FAILURE_CLASS, default=None)
+    is_final: bool = msgspec.field(name=FAILURE_TERMINAL, default=False)
+
+
+_decoder: Final = msgspec.json.Decoder(_FailureRecord)
+
+
+@dataclass(slots=True)
+class Settlement:
+    """What records settle. Keys are packed."""
+
+    scored: set[int] = field(default_factory=set)
+    failed: dict[int, str] = field(default_factory=dict)
+    attempts: dict[int, int] = field(default_factory=dict)
+    """Failed attempts."""
+    records: int = 0
+    damaged: int = 0
+    """Lines that are not records."""
+    spent: UsageCounter = field(default_factory=UsageCounter)
+    duplicates: list[RolloutKey] = field(default_factory=list)
+    """Rollouts with a second scored record. Lease holders never write one."""
+
+    def add_scored(self, line: bytes) -> None:
+        key = key_of_record(line, scored=True)
+        if key is None:
+            self.damaged += 1
+        elif key.packed in self.scored:
+            self.duplicates.append(key)
+        else:
+            self._count(line)
+            self.scored.add(key.packed)
+            self.failed.pop(key.packed, None)
+
+    def add_failure(self, line: bytes, *, reopened: bool) -> None:
+        try:
+            record = _decoder.decode(line)
+        except (msgspec.MsgspecError, RecursionError):
+            self.damaged += 1
+            return
+        packed = RolloutKey(record.task, record.rollout).packed
+        self._count(line)
+        if packed in self.scored or reopened:
+            return
+        self.attempts[packed] = self.attempts.get(packed, 0) + 1
+        if record.is_final:
+            self.failed[packed] = str(
+                (record.failure or {}).get("kind") or record.failure_class or FailureKind.UNKNOWN.value
+            )
+
+    def _count(self, line: bytes) -> None:
+        self.records += 1
+        usage = usage_of_line(line)
+        if usage is not None:
+            self.spent.merge(usage)
+
+    def progress(self) -> Progress:
+        failed = dict(Counter(self.failed.values()))
+        return Progress(scored=len(self.scored), failed=failed, attempts=self.records, spent=self.spent.usage())
+
+
+def settle(folder: ChunkFolder, seals: Iterable[Seal]) -> Settlement:
+    """Read what the sealed epochs of a chunk settle."""
+    settled = Settlement()
+    for seal in seals:
+        for line in read_lines_between(folder.scored(seal.epoch), 0, seal.scored_bytes):
+            settled.add_scored(line)
+        for line in read_lines_between(folder.failures(seal.epoch), 0, seal.failures_bytes):
+            settled.add_failure(line, reopened=seal.reopened)
+    return settled
+
+
+def read_lines_between(path: Path, start: int, end: int) -> Iterator[bytes]:
+    """The lines of a byte range that starts and ends at line boundaries."""
+    if end <= start:
+        return
+    with path.open("rb", buffering=1 << 18) as stream:
+        stream.seek(start)
+        left = end - start
+        for line in stream:
+            left -= len(line)
+            if left < 0:
+                return
+            yield line
+            if not left:
+                return

@@ -1,0 +1,59 @@
+"""How the commands parse and list themselves: old option names still work, and commands are listed by purpose."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from typer.core import TyperCommand, TyperGroup
+
+
+class _Command(TyperCommand):
+    """A command that takes options under their old names, too. Its help shows only the current ones."""
+
+    old_names: ClassVar[dict[str, str]] = {}
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [self._current(argument) for argument in args])
+
+    def _current(self, argument: str) -> str:
+        name, equals, value = argument.partition("=")
+        return self.old_names.get(name, name) + equals + value
+
+
+def old_names(**names: str) -> type[TyperCommand]:
+    """A command class for renamed options: `old_names(old="new")` lets `--old` mean `--new`."""
+    spellings = {_option(old): _option(new) for old, new in names.items()}
+    return type("_RenamedCommand", (_Command,), {"old_names": spellings})
+
+
+def _option(name: str) -> str:
+    return f"--{name.strip('_').replace('_', '-')}"
+
+
+class Panel(StrEnum):
+    """The headings that commands are listed under, in this order."""
+
+    RUN = "Run"
+    LOOK = "Look at results"
+    PREPARE = "Prepare"
+    CLUSTER = "Run on a cluster"
+    TRAIN = "Train"
+    DEBUG = "Debug"
+    NEMO_GYM = "NeMo Gym"
+
+
+class CommandGroup(TyperGroup):
+    """A group that lists its commands under the panels given as `rich_help_panel`."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        width = max(map(len, commands))
+        room = formatter.width - width - 6
+        for panel in Panel:
+            with formatter.section(panel):
+                formatter.write_dl(
+                    (f"{name:<{width}}", command.get_short_help_str(room))
+                    for name, command in commands.items()
+                    if getattr(command, "rich_help_panel", None) == panel and command is not None
+                )

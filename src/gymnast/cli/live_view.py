@@ -1,0 +1,103 @@
+"""The view of a running collection: redrawn on a terminal, a periodic line elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from gymnast.cli.options import say
+from gymnast.cli.usage import format_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gymnast.rollouts.snapshot import Snapshot
+
+_REDRAW_INTERVAL_S = 0.5
+_LINE_INTERVAL_S = 10.0
+
+
+@contextmanager
+def live_view(take_snapshot: Callable[[], Snapshot]) -> Iterator[None]:
+    """Show the collection while the block is open."""
+    task = asyncio.create_task((_redraw if sys.stderr.isatty() else _print_lines)(take_snapshot))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _print_lines(take_snapshot: Callable[[], Snapshot]) -> None:
+    while True:
+        await asyncio.sleep(_LINE_INTERVAL_S)
+        say(status_line(take_snapshot()))
+
+
+async def _redraw(take_snapshot: Callable[[], Snapshot]) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        while True:
+            live.update(status_panel(take_snapshot()))
+            await asyncio.sleep(_REDRAW_INTERVAL_S)
+
+
+def status_line(now: Snapshot) -> str:
+    """Describe the state of a run in one line."""
+    text = f"{now.scored + sum(now.failed.values())}/{now.requested} rollouts  {now.per_second:.1f}/s"
+    text += f"  {sum(now.failed.values())} failed" if now.failed else ""
+    text += f"  {now.in_flight} in flight (limit {now.limit})"
+    text += f"  about {duration(now.eta_s)} left" if now.eta_s is not None else ""
+    if now.oldest:
+        oldest = now.oldest[0]
+        text += f"  oldest {oldest.key} {duration(oldest.seconds)} at {oldest.stage}"
+    for agent, seconds in now.out_of_reach_s.items():
+        text += f"  {agent} unreachable for {duration(seconds)}, waiting"
+    return text + ("" if now.state == "running" else f"  [{now.state}]")
+
+
+def status_panel(now: Snapshot) -> Any:
+    """Render the state of a run for a terminal."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    agents = Table(box=None, padding=(0, 2), show_header=True)
+    for heading, right in (
+        ("agent", False),
+        ("scored", True),
+        ("mean reward", True),
+        ("failed", True),
+        ("retried", True),
+    ):
+        agents.add_column(heading, justify="right" if right else "left")
+    for name, numbers in now.agents.items():
+        mean = "–" if numbers.mean_reward is None else f"{numbers.mean_reward:.3f}"
+        agents.add_row(name, str(numbers.scored), mean, str(numbers.failed or ""), str(numbers.retried or ""))
+    lines: list[Any] = [Text(status_line(now), style="bold"), agents]
+    if now.stages:
+        stages = ", ".join(f"{count} {stage}" for stage, count in sorted(now.stages.items(), key=lambda pair: -pair[1]))
+        lines.append(Text(f"in flight: {stages}; {now.waiting_retries} waiting for a retry"))
+    if now.failed or now.retried:
+        failed = ", ".join(f"{count} × {kind}" for kind, count in now.failed.items())
+        retried = ", ".join(f"{count} × {kind}" for kind, count in now.retried.items())
+        lines.append(Text(f"failed: {failed or 'none'}" + (f"; retried: {retried}" if retried else ""), style="yellow"))
+    if now.spent.calls:
+        lines.append(Text(f"models: {format_usage(now.spent)}"))
+    for agent, reason in now.given_up.items():
+        lines.append(Text(f"gave up on {agent}: {reason}", style="red"))
+    return Group(*lines)
+
+
+def duration(seconds: float) -> str:
+    """Format seconds: 12 s, 3 min 5 s, 2 h 10 min."""
+    whole = int(seconds)
+    if whole < 120:
+        return f"{seconds:.0f} s"
+    if whole < 7200:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

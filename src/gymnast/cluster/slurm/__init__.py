@@ -1,1 +1,0 @@
-"""Slurm: job scripts as pure text, its commands with deadlines, its words for how jobs stand."""

@@ -1,0 +1,148 @@
+"""Runs a trainer's rows through the agents of a serve: one awaitable per row, in the order of completion.
+
+Attempts are those of the engine: they have a deadline, transient failures are retried, and a row that fails permanently
+raises with its failure record. A failure never becomes a result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from gymnast.errors import CallError, DataError, MissingRolloutsError
+from gymnast.rollouts.attempt import Failed, attempt, make_failure_object
+from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
+from gymnast.runtime.remote import read_head, remote_calls
+from gymnast.types.task import agent_name_of, key_of
+from gymnast.wire.http_client import HttpClient, raise_fd_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator, Sequence
+
+    from gymnast.types.failure import FailureDetail
+    from gymnast.types.json import JsonObject
+    from gymnast.types.tokens import TokenOptions
+    from gymnast.wire.calls import Calls
+
+Result = tuple[dict[str, Any], dict[str, Any]]
+
+
+class RolloutFailedError(CallError):
+    """A row got no reward. `record` is the failure record that a run would have written; `status` an HTTP status."""
+
+    def __init__(self, detail: FailureDetail, record: JsonObject | None = None) -> None:
+        super().__init__(detail)
+        self.record = record or {}
+        self.status = detail.status
+
+    def __reduce__(self) -> tuple[type[RolloutFailedError], tuple[FailureDetail, JsonObject]]:  # type: ignore[override] # with its record
+        return (type(self), (self.detail, self.record))
+
+
+@dataclass(slots=True)
+class ExampleRunner:
+    """Runs rows through the agents of a serve."""
+
+    head_url: str
+    token: str | None = None
+    timeout_s: float = DEFAULT_ROLLOUT_TIMEOUT_S
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    limit: AbstractAsyncContextManager[Any] = field(default_factory=nullcontext)
+    """A semaphore, held while a row runs."""
+
+    def start(self, rows: Sequence[dict[str, Any]]) -> Iterator[Awaitable[Result]]:
+        """Start all rows in the running event loop."""
+        unassigned = [index for index, row in enumerate(rows) if agent_name_of(row) is None]
+        if unassigned:
+            first = ", ".join(map(str, unassigned[:10]))
+            raise DataError(
+                f"{len(unassigned)} of {len(rows)} examples have no agent (the first: {first})",
+                next="add agent_ref: {type: responses_api_agents, name: <agent>} to each row",
+            )
+        raise_fd_limit()
+        connecting = asyncio.ensure_future(self._open(len(rows)))
+        tasks = [asyncio.ensure_future(self._one(connecting, row)) for row in rows]
+        return _iter_completed(tasks, len(rows))
+
+    async def _open(self, count: int) -> _Connection:
+        """Open one client for all rows; it is closed after the last."""
+        client = await HttpClient().__aenter__()
+        try:
+            head = await read_head(client, self.head_url, self.token)
+        except BaseException:
+            await client.__aexit__(None, None, None)
+            raise
+        return _Connection(client, remote_calls(client, head), head.tokens("items"), count)
+
+    async def _one(self, connecting: asyncio.Future[_Connection], row: dict[str, Any]) -> Result:
+        connection = await asyncio.shield(connecting)
+        try:
+            async with self.limit:
+                return row, await self._result(connection, row)
+        finally:
+            await connection.release()
+
+    async def _result(self, connection: _Connection, row: dict[str, Any]) -> dict[str, Any]:
+        line, attempts = orjson.dumps(row), 0
+        while True:
+            outcome = await attempt(connection.calls, line, attempts, self.timeout_s, tokens=connection.tokens)
+            if not isinstance(outcome, Failed):
+                result: dict[str, Any] = orjson.loads(outcome.line)
+                return result
+            attempts += 1
+            if self.retry.is_final(outcome.detail, attempts):
+                raise RolloutFailedError(outcome.detail, _record(row, outcome, attempts))
+            await asyncio.sleep(self.retry.delay_s(outcome.detail, attempts, random.random()))  # noqa: S311 - jitter
+
+
+@dataclass(slots=True)
+class _Connection:
+    """The client that all rows share, closed when the last one is done."""
+
+    client: HttpClient
+    calls: Calls
+    tokens: TokenOptions
+    left: int
+
+    async def release(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            await self.client.__aexit__(None, None, None)
+
+
+def _record(row: dict[str, Any], failed: Failed, attempts: int) -> JsonObject:
+    key = key_of(row)
+    identity = {"task": key.task, "rollout": key.rollout} if key is not None else {}
+    evidence = make_failure_object(failed.detail, failed.seconds, failed.started_at, "")
+    return {**identity, "agent": agent_name_of(row), "attempts": attempts, "failure": evidence}
+
+
+def _iter_completed(tasks: Sequence[asyncio.Future[Result]], requested: int) -> Iterator[Awaitable[Result]]:
+    yielded = 0
+    for future in asyncio.as_completed(tasks):
+        yielded += 1
+        yield _await_result(future, tasks, requested)
+    if yielded < requested:
+        raise _missing(tasks, requested)
+
+
+async def _await_result(future: Awaitable[Result], tasks: Sequence[asyncio.Future[Result]], requested: int) -> Result:
+    """Await a result. A row that ended with neither a result nor a failure raises as missing."""
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if any(task.cancelled() for task in tasks):
+            raise _missing(tasks, requested) from None
+        raise
+
+
+def _missing(tasks: Sequence[asyncio.Future[Result]], requested: int) -> MissingRolloutsError:
+    done = [task for task in tasks if task.done() and not task.cancelled()]
+    scored = sum(1 for task in done if task.exception() is None)
+    text = f"{requested - len(done)} of {requested} examples ended without a result or a failure"
+    return MissingRolloutsError(text, requested, scored, {}, requested - len(done))

@@ -1,0 +1,107 @@
+"""The datasets that a configuration's agents list, as typed values, and where their files are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from gymnast.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from gymnast.config import Config
+    from gymnast.types.json import JsonObject
+
+BENCHMARK: Final = "benchmark"
+_SOURCE_KEYS: Final = {
+    "gitlab": ("dataset_name", "version", "artifact_fpath"),
+    "huggingface": ("repo_id", "artifact_fpath"),
+}
+SOURCES: Final = ("huggingface", "gitlab")
+"""Where a dataset can come from. If a dataset has both, the first is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """An entry in an agent's `datasets`."""
+
+    agent: str
+    name: str
+    type: str
+    jsonl_fpath: str
+    num_repeats: int = 1
+    license: str | None = None
+    prompt_config: str | None = None
+    prepare_script: str | None = None
+    origins: Mapping[str, JsonObject] = field(default_factory=dict)
+    """Where it can be downloaded from: `huggingface` and `gitlab`, each with its identifiers."""
+
+    def header(self) -> JsonObject:
+        """The keys that open the dataset's metrics file."""
+        head = {"name": self.name, "type": self.type, "jsonl_fpath": self.jsonl_fpath}
+        if self.type == BENCHMARK:
+            script = {"prepare_script": self.prepare_script, "prompt_config": self.prompt_config}
+            return {**head, **script, "num_repeats": self.num_repeats}
+        only = next(iter(self.origins)) if len(self.origins) == 1 else None  # with two origins, neither is "the" source
+        return {
+            **head,
+            "num_repeats": self.num_repeats,
+            "source": {"type": only, **self.origins[only]} if only else None,
+            "gitlab_identifier": self.origins.get("gitlab"),
+            "huggingface_identifier": self.origins.get("huggingface"),
+            "license": self.license,
+        }
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.type}, {self.agent}): {self.jsonl_fpath}"
+
+
+def configured_datasets(config: Config, types: Sequence[str]) -> list[Dataset]:
+    """The agents' datasets of these types, grouped by type, then in configuration order."""
+    datasets = [
+        _dataset(instance.name, entry)
+        for instance in config.instances.values()
+        if instance.kind == "responses_api_agents"
+        for entry in instance.datasets
+    ]
+    chosen = [dataset for kind in types for dataset in datasets if dataset.type == kind]
+    if not chosen:
+        available = sorted({dataset.type for dataset in datasets})
+        raise NotFoundError(
+            f"no agent has a dataset of type {' or '.join(types)}",
+            next=f"configured types: {', '.join(available) or 'none'}",
+        )
+    return chosen
+
+
+def sibling_path(config: Config, path: Path, suffix: str) -> Path:
+    """A file next to a dataset; for a builtin dataset, the same relative path under the working directory."""
+    name = path.stem + suffix
+    if path.is_relative_to(config.roots.builtin):
+        return config.roots.cwd / path.relative_to(config.roots.builtin).with_name(name)
+    return path.with_name(name)
+
+
+def _dataset(agent: str, entry: Mapping[str, Any]) -> Dataset:
+    return Dataset(
+        agent=agent,
+        name=str(entry["name"]),
+        type=str(entry["type"]),
+        jsonl_fpath=str(entry["jsonl_fpath"]),
+        num_repeats=int(entry.get("num_repeats") or 1),
+        license=entry.get("license"),
+        prompt_config=entry.get("prompt_config"),
+        prepare_script=entry.get("prepare_script"),
+        origins=_origins(entry),
+    )
+
+
+def _origins(entry: Mapping[str, Any]) -> dict[str, JsonObject]:
+    """Reads `source` and the older `*_identifier` keys, which mean the same."""
+    source = entry.get("source") or {}
+    identifiers = {kind: entry.get(f"{kind}_identifier") for kind in _SOURCE_KEYS}
+    if source:
+        identifiers[source["type"]] = source
+    return {kind: {key: ids.get(key) for key in _SOURCE_KEYS[kind]} for kind, ids in identifiers.items() if ids}

@@ -1,0 +1,1 @@
+"""Slurm: job scripts as pure text, its commands with timeouts, its job states."""

@@ -1,0 +1,93 @@
+"""The tasks to look at first: those whose rewards differ most and those that took longest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gymnast.report.markup import Markup, tag
+from gymnast.report.scales import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gymnast.profile.table import Floats
+    from gymnast.report.run_view import RunView
+
+MAX_RANKED: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The first tasks of a run by some value."""
+
+    title: str
+    note: str
+    unit: str
+    rows: list[int]
+    """Indices of the run's tasks."""
+    values: Floats
+
+
+def rank_tasks(run: RunView) -> list[Ranking]:
+    """The most uncertain and the slowest tasks."""
+    tasks = run.tasks
+    unit = "seconds" if tasks.has_seconds else (run.token_field or "tokens").replace("_", " ")
+    note = "By mean seconds." if tasks.has_seconds else f"Records have no durations, so by mean {unit}."
+    values = tasks.seconds if tasks.has_seconds else tasks.tokens
+    return [
+        Ranking(
+            "Most uncertain tasks",
+            "By the standard deviation of a task's rewards.",
+            "spread",
+            tasks.most_uncertain(MAX_RANKED),
+            tasks.spread,
+        ),
+        Ranking("Slowest tasks", note, unit, tasks.slowest(MAX_RANKED), values),
+    ]
+
+
+def render_rankings(run: RunView, prompts: Sequence[str]) -> Markup:
+    """Both rankings. `prompts`: the start of each task's prompt, in the order of the run's tasks."""
+    return tag("div", *(_card(run, ranking, prompts) for ranking in rank_tasks(run)), class_="figures")
+
+
+def _card(run: RunView, ranking: Ranking, prompts: Sequence[str]) -> Markup:
+    caption = tag("figcaption", tag("h3", ranking.title), tag("p", ranking.note))
+    if not ranking.rows:
+        return tag("figure", caption, tag("p", "None.", class_="none"), class_="card")
+    heads = [tag("th", name, scope="col") for name in ("task", "", "reward", ranking.unit)]
+    rows = [_row(run, row, prompts[row], format_value(float(ranking.values[row]))) for row in ranking.rows]
+    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="ranking")
+    return tag("figure", caption, table, class_="card")
+
+
+def _row(run: RunView, row: int, prompt: str, value: str) -> Markup:
+    tasks = run.tasks
+    task = int(tasks.ids[row])
+    return tag(
+        "tr",
+        tag("th", tag("a", str(task), href=fragment(run, task)), scope="row"),
+        tag("td", tag("span", prompt), class_="prompt", dir="auto", title=prompt),
+        tag("td", reward_text(run, row), class_="number"),
+        tag("td", value, class_="number"),
+    )
+
+
+def fragment(run: RunView, task: int) -> str:
+    """The link that opens a task."""
+    return f"#task={task}" + (f"&run={run.number}" if run.number else "")
+
+
+def reward_text(run: RunView, row: int) -> str:
+    """A task's reward: '3 of 4' for binary rewards, else the mean."""
+    mean, scored = float(run.tasks.mean[row]), int(run.tasks.scored[row])
+    if math.isnan(mean):
+        return "–"
+    return f"{round(mean * scored)} of {scored}" if run.is_binary else f"{mean:.3f}"
+
+
+def format_value(value: float) -> str:
+    """A number of a table; large ones without decimals."""
+    return format_count(round(value)) if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,48 @@
+"""Finds head servers and their tokens: named by an option or the configuration, or registered on this host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gymnast.config.load import DEFAULT_HEAD_PORT, DEFAULT_HOST
+from gymnast.runtime.registry import NO_SERVE, Registry
+
+if TYPE_CHECKING:
+    from gymnast.config import Config, Environ
+
+Head = tuple[str, str | None]
+"""URL and token."""
+
+
+def find_head(head: str | None, config: Config | None, environ: Environ) -> Head:
+    """The head server to use. Raises if it is ambiguous."""
+    named = _named(head, config, environ)
+    if named is not None:
+        return named
+    registry = Registry(environ.runtime_dir)
+    entry = registry.find(cwd=str(Path.cwd()), default_head=f"http://{DEFAULT_HOST}:{DEFAULT_HEAD_PORT}")
+    return entry.head_url, environ.token or entry.token
+
+
+def find_heads(head: str | None, config: Config | None, environ: Environ) -> list[Head]:
+    """The head servers to look at: the named one, or all registered ones nearby."""
+    named = _named(head, config, environ)
+    if named is not None:
+        return [named]
+    entries = Registry(environ.runtime_dir).nearby(str(Path.cwd()))
+    if not entries:
+        raise NO_SERVE
+    return [(entry.head_url, environ.token or entry.token) for entry in entries]
+
+
+def _named(head: str | None, config: Config | None, environ: Environ) -> Head | None:
+    """The head server named by an option or the configuration. Its token may be in the registry."""
+    configured = config.values.get("head_server") if config is not None else None
+    if head is None and configured:
+        head = f"http://{configured.get('host') or DEFAULT_HOST}:{configured.get('port') or DEFAULT_HEAD_PORT}"
+    if head is None:
+        return None
+    head = head.rstrip("/")
+    known = next((entry for entry in Registry(environ.runtime_dir).entries() if entry.head_url == head), None)
+    return head, environ.token or (known.token if known else None)

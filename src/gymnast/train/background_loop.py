@@ -1,0 +1,55 @@
+"""An event loop in a thread, for synchronous trainers whose servers stay up between calls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from concurrent.futures import Future
+    from contextlib import AbstractAsyncContextManager
+
+T = TypeVar("T")
+
+
+class BackgroundLoop:
+    """Runs coroutines in its thread and waits for them. `close` exits the entered resources in reverse order."""
+
+    def __init__(self, name: str = "gymnast") -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+        self._entered: list[AbstractAsyncContextManager[Any]] = []
+
+    def enter(self, resource: AbstractAsyncContextManager[T]) -> T:
+        """Open a resource that stays open until `close`."""
+        value = self.run(resource.__aenter__())
+        self._entered.append(resource)
+        return value
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and return its result. Interrupting the wait cancels it."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine without waiting for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """Exit the entered resources and stop the thread. Idempotent."""
+        if self._loop.is_closed():
+            return
+        try:
+            while self._entered:
+                self.run(self._entered.pop().__aexit__(None, None, None))
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()

@@ -1,0 +1,71 @@
+"""The current stage of an attempt and its usage so far. Written by calls, read by status displays and records."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from gymnast.types.failure import Stage
+from gymnast.types.usage import UsageCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+PROGRESS_KEY: Final = "gymnast.trail"
+"""The key of an ASGI scope that holds its request's progress."""
+
+
+class AttemptProgress:
+    """The current stage, instance and usage of one attempt."""
+
+    __slots__ = ("captures", "endpoint", "instance", "since", "stage", "usage_counter")
+
+    def __init__(self, *, captures: bool = False) -> None:
+        """With `captures`, model calls are also listed one by one."""
+        self.stage = Stage.PLAN
+        self.instance = ""
+        self.endpoint = ""
+        """The URL a model server is calling now."""
+        self.since = time.monotonic()
+        self.usage_counter: UsageCounter | None = None
+        """The usage of model calls; None until the first one."""
+        self.captures = captures
+
+    def enter(self, stage: Stage, instance: str) -> tuple[Stage, str]:
+        """Enter a stage. Pass the return value to `leave`."""
+        before = (self.stage, self.instance)
+        self.stage, self.instance, self.endpoint, self.since = stage, instance, "", time.monotonic()
+        return before
+
+    def ensure_usage_counter(self) -> UsageCounter:
+        """The usage counter, created on the first model call."""
+        if self.usage_counter is None:
+            self.usage_counter = UsageCounter(captures=self.captures)
+        return self.usage_counter
+
+    def leave(self, before: tuple[Stage, str]) -> None:
+        """Return to the stage before `enter`."""
+        self.stage, self.instance = before
+        self.endpoint = ""
+        self.since = time.monotonic()
+
+
+class Signals:
+    """Counts model calls and the requests that endpoints rejected, and notifies listeners of rejections."""
+
+    __slots__ = ("listeners", "model_calls", "rejections")
+
+    def __init__(self) -> None:
+        self.model_calls = 0
+        self.rejections = 0
+        self.listeners: list[Callable[[float], None]] = []
+        """Called with the latency of each rejection."""
+
+    def record_call(self) -> None:
+        self.model_calls += 1
+
+    def record_rejection(self, latency_s: float) -> None:
+        self.rejections += 1
+        for listener in self.listeners:
+            listener(latency_s)
