@@ -14,7 +14,7 @@ from gymnast.config import Config
 from gymnast.errors import MissingRolloutsError, UserError
 from gymnast.types.usage import MODEL_USAGE
 from tests.contract.nemo_gym_policy import CHECKOUT, PLAYED, policy
-from tests.support import read_jsonl
+from tests.helpers.jsonl import read_jsonl
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 Configure = Callable[..., Config]

@@ -93,7 +93,7 @@ import subprocess, time
 subprocess.Popen(["sleep", "600"], start_new_session=True)
 time.sleep(600)
 """
-    world = await walled(stack, folder, program, ["ok"], timeout_s=3)
+    world = await walled(stack, folder, program, ["ok"], timeout_s=1)
     failure = await world.failure()
     assert failure.kind == "agent_timeout"
 

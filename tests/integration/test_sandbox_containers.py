@@ -15,6 +15,8 @@ from gymnast.kit.sandbox import Limits, SandboxSettings, open_sandbox
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 IMAGE = "localhost/gymnast-test-python"
+NOT_NEEDED = re.compile(r"/test|/config-|/(__pycache__|ensurepip|idlelib|lib2to3|pydoc_data|tkinter|turtledemo)(/|$)")
+"""Parts of the standard library that only make an image large."""
 
 
 def _runs(program: str) -> bool:
@@ -38,7 +40,7 @@ def _image(folder: Path) -> Path:
             if Path("/", name).is_symlink():
                 archive.add(f"/{name}")
         archive.add(str(real), SYSTEM_PYTHON.as_posix())
-        archive.add(library, filter=lambda item: None if "/test" in item.name or "config-" in item.name else item)
+        archive.add(library, filter=lambda item: None if NOT_NEEDED.search(item.name) else item)
         for path in sorted(set(re.findall(r"(/\S+\.so\S*) \(", linked))):
             resolved = Path(path).resolve()
             archive.add(str(resolved), str(Path(path).parent.resolve() / Path(path).name))

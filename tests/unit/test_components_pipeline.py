@@ -20,7 +20,8 @@ from gymnast.config.overrides import parse_overrides
 from gymnast.errors import DataError, NotFoundError
 from gymnast.profile.across_seeds import across_seeds
 from gymnast.store.paths import RunPaths
-from tests.support import Outcome, write_jsonl
+from tests.helpers.commands import Outcome
+from tests.helpers.jsonl import write_jsonl
 
 SITE = """
 executor: slurm
@@ -107,15 +108,15 @@ def test_where_logs_go_elsewhere_containers_still_have_the_folder_of_the_rollout
 
 
 def test_options_that_mean_nothing_here_are_taken_and_said(
-    cluster: str, tmp_path: Path, run: Callable[..., Outcome]
+    cluster: str, tmp_path: Path, invoke: Callable[..., Outcome]
 ) -> None:
     """On the command line as from Python; what nobody knows is refused."""
     words = ["--cluster", cluster, "--config_paths", "a.yaml", "--input_file", "x", "--output_dir", "out", "--dry_run"]
     words += ["--server_address", "http://node:8000", "--no-reuse_code", "--reuse_code_exp", "old", "+a=1"]
-    told = run("gymnast", "nemo-gym-rollouts", *words, "--skip_hf_home_check")
+    told = invoke("gymnast", "nemo-gym-rollouts", *words, "--skip_hf_home_check")
     assert told.code == 0, told.err
     assert [line.split()[1] for line in told.err.splitlines()] == ["reuse_code", "reuse_code_exp", "skip_hf_home_check"]
-    refused = run("gymnast", "nemo-gym-rollouts", *words, "--reuse-cod")
+    refused = invoke("gymnast", "nemo-gym-rollouts", *words, "--reuse-cod")
     assert (refused.code, "no option --reuse-cod" in refused.err) == (2, True)
 
 

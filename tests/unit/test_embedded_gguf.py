@@ -18,7 +18,7 @@ from gymnast.hub.responses_api_models.embedded_model.gguf import GgufFile
 from gymnast.hub.responses_api_models.embedded_model.smollm2 import pieces, read_gguf_policy
 from gymnast.hub.responses_api_models.embedded_model.tokenizer import byte_characters
 from gymnast.hub.responses_api_models.embedded_model.transformer import Transformer
-from tests.unit.test_embedded_policy import SMALL, random_weights
+from tests.helpers.small_transformer import SMALL, random_weights
 
 F32, F16, Q4_0, Q4_1, Q8_0, Q6_K = 0, 1, 2, 3, 8, 14
 NAMES = {

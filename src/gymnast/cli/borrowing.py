@@ -15,10 +15,10 @@ def borrowing(**lenders: tuple[Command, Iterable[str]]) -> Callable[[Command], C
 
     def decorated(command: Command) -> Command:
         own = inspect.signature(command, eval_str=True)
-        lent = {
-            into: {name: inspect.signature(lender, eval_str=True).parameters[name] for name in names}
-            for into, (lender, names) in lenders.items()
-        }
+        lent = {}
+        for into, (lender, names) in lenders.items():
+            parameters = inspect.signature(lender, eval_str=True).parameters
+            lent[into] = {name: parameters[name] for name in names}
 
         def run(*args: Any, **given: Any) -> Any:
             for into, parameters in lent.items():

@@ -11,33 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gymnast import __version__
-from gymnast.cli import (
-    bundle,
-    cancel,
-    check,
-    collect,
-    compare,
-    config,
-    curriculum,
-    data,
-    demo,
-    doctor,
-    env,
-    gym,
-    logs,
-    merge,
-    nemo_gym_rollouts,
-    profile,
-    report,
-    reverify,
-    run_status,
-    serve,
-    status,
-    submit,
-    tokens,
-    train,
-    worker,
-)
+from gymnast.cli.commands import build_app
 from gymnast.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,57 +23,11 @@ _UsageProblem: Any = next(base for base in typer.BadParameter.__mro__ if base.__
 INTERRUPTED = 130
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
-app = typer.Typer(
-    name="gymnast",
-    help="Collect, score and explain the rollouts of language-model agents in RL environments.",
-    no_args_is_help=True,
-    rich_markup_mode=None,  # brackets in help texts are brackets
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("collect")(collect.command)
-app.command("submit")(submit.command)
-app.command("cancel")(cancel.command)
-app.command("logs")(logs.command)
-app.command("reverify")(reverify.command)
-app.command("profile")(profile.command)
-app.command("compare")(compare.command)
-app.command("curriculum")(curriculum.command)
-app.command("report")(report.command)
-app.command("serve")(serve.command)
-app.command("status")(status.command)
-app.command("ctl")(run_status.ctl)
-app.command("worker")(worker.command)
-app.command("merge")(merge.command)
-app.command("bundle")(bundle.command)
-app.command("doctor")(doctor.command)
-app.command("demo")(demo.command)
-app.command("nemo-gym-rollouts", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
-    nemo_gym_rollouts.command
-)
-app.command(
-    "gym",
-    add_help_option=False,  # it has many commands, each with its own
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-)(gym.command)
-app.add_typer(check.app, name="check")
-app.add_typer(config.app, name="config")
-app.add_typer(data.app, name="data")
-app.add_typer(env.app, name="env")
-app.add_typer(tokens.app, name="tokens")
-app.add_typer(train.app, name="train")
-
-
-@app.command("version")
-def version() -> None:
-    """Print the version."""
-    print(__version__)
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    sys.exit(guarded(lambda: app(args=arguments, standalone_mode=False)))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    sys.exit(guarded(lambda: build_app(words[0] if words else None)(args=words, standalone_mode=False)))
 
 
 def guarded(run: Callable[[], object], *, user_error_code: int | None = None) -> int:  # noqa: PLR0911 - one per kind of end

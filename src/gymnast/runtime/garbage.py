@@ -19,13 +19,16 @@ _RARELY: Final = (50_000, 20, 20)
 
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
-    """Collect cycles rarely while the block runs, then as before."""
+    """Collect cycles rarely while the block runs, then as before. A heap that is frozen already is left alone."""
     before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
+    freezes = gc.get_freeze_count() == 0
+    if freezes:
+        gc.collect()
+        gc.freeze()
     gc.set_threshold(*_RARELY)
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if freezes:
+            gc.unfreeze()

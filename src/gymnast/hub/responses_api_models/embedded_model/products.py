@@ -1,10 +1,10 @@
 """Matrix products whose rows do not depend on each other: a row has the same bits alone and in any batch.
 
-BLAS chooses a kernel, and with it the order in which a sum is taken, by the shape of the product, and some kernels treat
-the rows at the end of a tile differently. So every product here is cut into tiles of the same few rows. A tile of four
-rows is uniform on all x86 kernels of OpenBLAS (larger ones are not: Haswell's and Zen's differ from 6 rows on). On any
-other BLAS that is probed when weights are loaded; where it does not hold, rows are multiplied one by one, which is
-always uniform. The choice depends on the machine alone, never on timing or load.
+BLAS chooses a kernel, and with it the order of summation, by the shape of the product, and some kernels treat the rows
+at the end of a tile differently. So every product here is cut into tiles of the same few rows. A tile of four rows is
+uniform on all x86 kernels of OpenBLAS (larger ones are not: Haswell's and Zen's differ from 6 rows on). Any other BLAS
+is probed when weights are loaded; where a tile is not uniform, rows are multiplied one by one, which always is. The
+choice depends on the machine alone, never on timing or load.
 """
 
 from __future__ import annotations

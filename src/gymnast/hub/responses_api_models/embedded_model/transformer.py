@@ -139,9 +139,7 @@ class Transformer:
 class _Step:
     """What is computed together: sequences that decode, then prompts."""
 
-    def __init__(
-        self, products: RowProducts, caches: Sequence[Cache], counts: Sequence[int], decoding: int
-    ) -> None:
+    def __init__(self, products: RowProducts, caches: Sequence[Cache], counts: Sequence[int], decoding: int) -> None:
         self._pool = caches[0].pool
         self._decoding = decoding
         self._layout = DecodingLayout(products, caches[:decoding]) if decoding else None
