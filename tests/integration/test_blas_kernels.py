@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.parts import skip_without
+
 ROOT = Path(__file__).parents[2]
 KERNELS = {
     "Prescott": {"pni"},
@@ -47,7 +49,7 @@ def check_batch_invariance(**environ: str) -> None:
 def test_batches_change_nothing_on(kernel: str) -> None:
     missing = KERNELS[kernel] - processor_flags()
     if missing:
-        pytest.skip(f"this processor cannot run OpenBLAS's {kernel} kernel ({', '.join(sorted(missing))} missing)")
+        skip_without("another processor", f"{kernel} kernel: {', '.join(sorted(missing))}")
     check_batch_invariance(OPENBLAS_CORETYPE=kernel)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -19,9 +18,10 @@ from gymnast.kit.sandbox.interpreter import interpreter_for
 from gymnast.kit.sandbox.jail import Jail, started
 from gymnast.kit.sandbox.opening import _bubblewrap
 from gymnast.kit.sandbox.pool import JailPool
+from tests.helpers.parts import needs, skip_without
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
+    needs("bubblewrap"),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 UNSAFE = SandboxSettings(driver="none", unsafe_no_sandbox=True, pool_size=2)
@@ -103,7 +103,7 @@ async def test_a_program_in_any_language_with_files_and_environment(sandbox: San
     assert (await sandbox.run(Program(files=helped.files, environment={"A": "b"}))).stdout == "5 b\n"
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
+@needs("gcc")
 async def test_a_compiled_program(sandbox: Sandbox) -> None:
     source = b'#include <stdio.h>\nint main() { printf("%d\\n", 6 * 7); return 0; }'
     command = ["sh", "-c", "gcc main.c -o main && ./main"]
@@ -230,7 +230,7 @@ async def test_jails_are_recycled(recycle_after: int) -> None:
 async def test_programs_get_the_python_that_is_asked_for(version: str) -> None:
     found = _another_python(version)
     if found is None:
-        pytest.skip(f"no Python {version} here")
+        skip_without("other Pythons")
     async with open_sandbox(SandboxSettings(pool_size=1, python=found)) as sandbox:
         execution = await sandbox.run_python("import sys, os; print(sys.version_info[:2], os.getpid() < 10)")
         assert execution.stdout == f"({version.replace('.', ', ')}) True\n"

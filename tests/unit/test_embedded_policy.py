@@ -10,8 +10,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +23,6 @@ from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
 from gymnast.hub.responses_api_models.embedded_model.sampling import choose, log_probabilities
 from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
-from gymnast.hub.responses_api_models.embedded_model.transformer import Shape, Transformer
 from gymnast.tokens.engine import BadGeneration, ContextOverflow, Sampling, check_generation
 from tests.helpers.batch_invariance import (
     check_batched_decoding,
@@ -32,7 +33,7 @@ from tests.helpers.batch_invariance import (
     check_rows_multiplied_one_by_one,
 )
 from tests.helpers.caller import Caller
-from tests.helpers.small_transformer import SMALL, random_weights, small_transformer
+from tests.helpers.small_transformer import SMALL, small_transformer
 
 TRAINING = Path(__file__).parents[2] / "training" / "embedded"
 TOKENIZER = ByteLevelTokenizer.read(SHIPPED / "tokenizer.json")
@@ -57,8 +58,7 @@ def test_control_strings_stay_text_and_digits_are_single() -> None:
 
 @given(st.text(st.sampled_from("ab zA19\n\t.,'{}\"<|é日 -_")))
 def test_the_tokenizers_library_gives_the_same_ids(text: str) -> None:
-    library = pytest.importorskip("tokenizers")
-    other = library.Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
+    other = tokenizers.Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
     assert other.encode(text).ids == TOKENIZER.encode(text) or "<|" in text
 
 
@@ -68,7 +68,6 @@ def training_module(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_training_transcripts_are_what_the_template_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    jinja2 = pytest.importorskip("jinja2")
     solutions, transcript = (training_module(name, monkeypatch) for name in ("solutions", "transcript"))
     template = json.loads((SHIPPED / "tokenizer_config.json").read_text())["chat_template"]
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
@@ -188,15 +187,3 @@ async def test_the_engine_refuses_what_it_cannot_do() -> None:
     reply = await engine.generate([1] * 60, Sampling(), Caller())
     await engine.stop()
     assert len(reply.token_ids) == 4
-
-
-def test_logprobs_agree_with_torch_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
-    model = training_module("model", monkeypatch)
-    shape, config = Shape.of_config(model.CONFIG), model.CONFIG
-    tensors = random_weights(shape, seed=3)
-    ids = np.random.default_rng(1).integers(0, shape.vocabulary, 200)
-    with torch.no_grad():
-        wanted = model.load(config, tensors)(torch.from_numpy(ids)[None]).log_softmax(-1)[0].numpy()
-    found = log_probabilities(Transformer(shape, tensors).forward([(Cache(Pool(shape)), ids.tolist())], every=True))
-    np.testing.assert_allclose(found, wanted, atol=1e-4)

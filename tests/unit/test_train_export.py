@@ -38,8 +38,6 @@ def a_run(folder: Path, *, owed: bool = False) -> Path:
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_every_rollout_of_a_run_is_exported_and_read_back(tmp_path: Path, suffix: str) -> None:
-    if suffix == ".parquet":
-        pytest.importorskip("pyarrow")
     output = tmp_path / f"samples{suffix}"
     found = export_samples(a_run(tmp_path), output)
     assert (found.requested, found.samples, found.scored, found.missing) == (6, 6, 4, 0)
@@ -116,8 +114,6 @@ def test_a_failure_keeps_its_agent_and_what_was_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_a_rollout_that_stands_in_a_run_twice_is_not_trained_on_twice(tmp_path: Path, suffix: str) -> None:
-    if suffix == ".parquet":
-        pytest.importorskip("pyarrow")
     run, output = a_run(tmp_path), tmp_path / f"samples{suffix}"
     run.write_bytes(run.read_bytes() + good(KEYS[0]) + b"\n")
     with pytest.raises(DataError, match=f"rollout {KEYS[0]} has more than one record") as caught:
