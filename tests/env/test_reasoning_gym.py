@@ -21,8 +21,10 @@ from gymnast.hub.resources_servers.reasoning_gym.app import ReasoningGym, Reason
 from gymnast.hub.resources_servers.reasoning_gym.scoring import EXPRESSIONS, LITERALS_ONLY, is_plain_expression
 from tests.helpers.environments import check_cases, collect_examples, started, thought
 from tests.helpers.jsonl import example_rows
+from tests.helpers.parts import needs
 
 SPEC = importlib.util.find_spec("reasoning_gym")
+pytestmark = needs("reasoning-gym")
 
 
 def make(*arguments: str, hash_seed: str = "random") -> list[dict[str, Any]]:

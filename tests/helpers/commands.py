@@ -73,7 +73,7 @@ def serving(
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=60)
         finally:
             process.kill()
             process.wait()

