@@ -9,6 +9,7 @@ import json
 import socket
 import sys
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -229,8 +230,10 @@ async def test_a_replica_leaves_rotation_with_its_address_and_comes_back_with_it
     tmp_path: Path, http: HttpClient
 ) -> None:
     async def well(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.readuntil(b"\r\n\r\n"):
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        with suppress(asyncio.IncompleteReadError):  # the client has closed the connection
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
 
     servers = [await asyncio.start_server(well, "127.0.0.1", 0) for _ in range(2)]
     ports = [server.sockets[0].getsockname()[1] for server in servers]

@@ -37,6 +37,11 @@ gpus_per_node: 8
 """
 
 
+def quoted_start(start: str) -> str:
+    """The start of a value as a script has it, with a quote before it where the path needs one."""
+    return start if shlex.quote(start) == start else f"'{start}"
+
+
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A cluster of the user, as named in the documented calls."""
@@ -87,8 +92,8 @@ def test_the_documented_call_runs_with_only_the_import_changed(cluster: str, tmp
     # What the call names as containers see it is used by its name outside, and mounted under that.
     results = f"{tmp_path}/lustre/results/math_verification_aime24/run2"
     assert {str(job.output.parent) for job in found.jobs} == {results}
-    assert f"#SBATCH --output={results}/jobs/" in script
-    mounts = f"--container-mounts={tmp_path}/lustre:/workspace,{results}:{results} "
+    assert f"#SBATCH --output={quoted_start(f'{results}/jobs/')}" in script
+    mounts = f"--container-mounts={shlex.quote(f'{tmp_path}/lustre:/workspace,{results}:{results}')} "
     assert script.replace("\\\n    ", "").count(mounts) == 2
 
 
@@ -104,7 +109,8 @@ def test_where_logs_go_elsewhere_containers_still_have_the_folder_of_the_rollout
     )
     script = found.scripts[0].replace("\\\n    ", "")
     logs = f"{tmp_path}/lustre/logs"
-    assert f"{tmp_path}/lustre:/workspace,{tmp_path}/out:{tmp_path}/out,{logs}:{logs} " in script
+    mounts = shlex.quote(f"{tmp_path}/lustre:/workspace,{tmp_path}/out:{tmp_path}/out,{logs}:{logs}")
+    assert f"{mounts} " in script
 
 
 def test_options_that_mean_nothing_here_are_taken_and_said(

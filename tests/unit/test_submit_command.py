@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,9 @@ def test_a_dry_run_needs_no_scheduler_and_writes_nothing(desk: Path, capsys: pyt
     workers, finish = told["scripts"].values()
     for option in ("--array=0-2%2", "--partition=gpu", "--time=01:00:00", "--requeue"):
         assert f"#SBATCH {option}\n" in workers
-    assert f"worker {desk}/x.jsonl" in workers.replace(" \\\n   ", "")
-    assert f"merge {desk}/x.jsonl" in finish.replace(" \\\n   ", "")
+    run = shlex.quote(f"{desk}/x.jsonl")
+    assert f"worker {run}" in workers.replace(" \\\n   ", "")
+    assert f"merge {run}" in finish.replace(" \\\n   ", "")
     assert [path.name for path in desk.iterdir()] == ["cluster_configs"]
 
 
