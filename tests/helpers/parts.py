@@ -60,6 +60,7 @@ PARTS: Final = {
         _debian("bubblewrap", "bwrap"),
         _debian("chromium", "chromium"),
         _debian("gcc", "gcc"),
+        _debian("openssl", "openssl"),
         _debian("openssh-server", "sshd"),
         _debian("faketime", "faketime"),
         _debian("glusterfs-server", "glusterfsd"),

@@ -208,7 +208,7 @@ async def test_the_prompt_arrives(world: Worlds, settings: dict[str, Any], progr
 
 
 async def test_a_shell_command_is_given_the_prompt_as_its_argument(world: Worlds, tmp_path: Path) -> None:
-    shell = f'{{python}} {tmp_path}/program.py "$1" > "$GYMNAST_ANSWER_FILE"; test {{rollout_id}} = 1-0'
+    shell = f'{{python}} "{tmp_path}/program.py" "$1" > "$GYMNAST_ANSWER_FILE"; test {{rollout_id}} = 1-0'
     found = world("print(chat([user(sys.argv[1])])['content'].upper())", ["yes"], command=shell)
     found.agent.settings = found.agent.settings.model_copy(update={"prompt_via": "argument", "answer_from": "file"})
     record = await found.record(text="a; b 'c'")

@@ -10,7 +10,10 @@ import pytest
 
 from gymnast.wire.http_client import HttpClient, target_of
 from gymnast.wire.http_connection import TransportError
+from tests.helpers.parts import needs
 from tests.helpers.tcp_server import OK, answering, listening
+
+pytestmark = needs("openssl")
 
 
 @pytest.fixture

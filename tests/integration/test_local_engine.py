@@ -286,7 +286,7 @@ async def test_if_one_replica_cannot_start_none_is_left(shop: Shop) -> None:
     with pytest.raises(StartError, match="engine 1 of policy ended while starting"):
         await shop.model(
             replicas=2,
-            command=["sh", "-c", f"exec {sys.executable} {PROGRAM} --port {{port}} $BAD"],
+            command=["sh", "-c", f"exec '{sys.executable}' '{PROGRAM}' --port {{port}} $BAD"],
             replica_env=[{}, {"BAD": "--crash"}],
         )
     await eventually(

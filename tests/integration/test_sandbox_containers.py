@@ -92,6 +92,6 @@ async def test_apptainer_runs_a_program(tmp_path: Path) -> None:
     folder = tmp_path / "image"
     folder.mkdir()
     with tarfile.open(_image(tmp_path)) as archive:
-        archive.extractall(folder, filter="tar")
+        archive.extractall(folder)
     async with open_sandbox(SandboxSettings(driver="apptainer", image=str(folder), pool_size=1)) as sandbox:
         assert (await sandbox.run_python("print(1)")).stdout == "1\n"

@@ -449,7 +449,7 @@ def test_an_instance_gets_its_own_packages_once(
         "    async def verify(self, attempt):\n        return 1.0\n"
     )
     write_server(
-        tmp_path, "special", code, runs_in="auto", requirements=f"-e ../..\nnemo-gym\ntinything @ file://{wheel}\n"
+        tmp_path, "special", code, runs_in="auto", requirements=f"-e ../..\nnemo-gym\ntinything @ {wheel.as_uri()}\n"
     )
     first = serve_here(config_paths=["special.yaml"])
     assert first.pid("special") != os.getpid()

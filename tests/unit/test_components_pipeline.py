@@ -93,7 +93,7 @@ def test_the_documented_call_runs_with_only_the_import_changed(cluster: str, tmp
     results = f"{tmp_path}/lustre/results/math_verification_aime24/run2"
     assert {str(job.output.parent) for job in found.jobs} == {results}
     assert f"#SBATCH --output={quoted_start(f'{results}/jobs/')}" in script
-    mounts = f"--container-mounts={shlex.quote(f'{tmp_path}/lustre:/workspace,{results}:{results}')} "
+    mounts = shlex.quote(f"--container-mounts={tmp_path}/lustre:/workspace,{results}:{results}") + " "
     assert script.replace("\\\n    ", "").count(mounts) == 2
 
 
@@ -109,8 +109,8 @@ def test_where_logs_go_elsewhere_containers_still_have_the_folder_of_the_rollout
     )
     script = found.scripts[0].replace("\\\n    ", "")
     logs = f"{tmp_path}/lustre/logs"
-    mounts = shlex.quote(f"{tmp_path}/lustre:/workspace,{tmp_path}/out:{tmp_path}/out,{logs}:{logs}")
-    assert f"{mounts} " in script
+    mounts = f"{tmp_path}/lustre:/workspace,{tmp_path}/out:{tmp_path}/out,{logs}:{logs}"
+    assert shlex.quote(f"--container-mounts={mounts}") + " " in script
 
 
 def test_options_that_mean_nothing_here_are_taken_and_said(
