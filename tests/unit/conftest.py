@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import resource
 import sys
@@ -47,15 +46,6 @@ class Watch:
             return sleep(delay, *arguments)
 
         return watched
-
-
-@pytest.fixture(scope="session", autouse=True)
-def frozen_heap() -> Iterator[None]:
-    """What importing and collecting the tests left alive is not walked by every garbage collection of every test."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
