@@ -61,7 +61,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: nobody who collects garbage, as each run does when it begins, has to walk it again."""
+    """What was imported stays: garbage collection, which each run does when it starts, need not walk it again."""
     gc.collect()
     gc.freeze()
 

@@ -11,7 +11,7 @@ from gymnast.runtime.garbage import rare_garbage_collection
 
 
 @pytest.fixture
-def thawed_heap(frozen_heap: None) -> Iterator[None]:
+def thawed_heap() -> Iterator[None]:
     gc.unfreeze()
     yield
     gc.freeze()
@@ -25,7 +25,7 @@ def test_the_heap_is_frozen_during_a_run_only(thawed_heap: None) -> None:
     assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before)
 
 
-def test_a_heap_that_the_process_has_frozen_stays_frozen(frozen_heap: None) -> None:
+def test_a_heap_that_the_process_has_frozen_stays_frozen() -> None:
     frozen, before = gc.get_freeze_count(), gc.get_threshold()
     with rare_garbage_collection():
         assert gc.get_freeze_count() == frozen > 0
