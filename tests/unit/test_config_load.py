@@ -412,7 +412,7 @@ def test_the_scrubber_blanks_known_secrets_bearer_tokens_and_passwords(configure
     assert scrub("http://me:hunter2@host/") == "http://me:****@host/"
 
 
-@pytest.mark.parametrize("value", ["/home/josé/tasks.jsonl", "/tmp/a folder é/x.jsonl", "日本語", "naïve (draft), é"])
+@pytest.mark.parametrize("value", ["/data/josé/tasks.jsonl", "/tmp/a folder é/x.jsonl", "日本語", "naïve (draft), é"])
 def test_values_beyond_ascii_need_no_quotes(configure: Callable[..., Config], value: str) -> None:
     assert configure(f"+note={value}").values["note"] == value
     assert configure(f"+note='{value}'").values["note"] == value
