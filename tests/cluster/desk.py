@@ -8,7 +8,8 @@ from typing import Any, Final
 import yaml
 
 from tests.cluster.runs import CONFIG, STEADY
-from tests.support import Outcome, run_command, write_jsonl
+from tests.helpers.commands import Outcome, run_command
+from tests.helpers.jsonl import write_jsonl
 
 _MEAN: Final = "++steady_agent.responses_api_agents.steady_agent.mean_s"
 

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from tests.cluster.runs import wait_until
+from tests.helpers.parts import skip_without
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin:/sbin")
 
@@ -34,7 +33,7 @@ class LoginNode:
 def login_node(folder: Path, environment: dict[str, str]) -> Iterator[LoginNode]:
     """sshd on a free port of loopback; sessions there have `environment` and nothing else of ours."""
     if SSHD is None:
-        pytest.skip("openssh-server is not installed")
+        skip_without("openssh-server")
     folder.mkdir(mode=0o700)
     for name in ("host_key", "user_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)

@@ -16,11 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pytest
-
 from gymnast.cluster.executor import Submission, WorkersWanted, unnoted
 from gymnast.cluster.local import LocalExecutor
 from tests.cluster.runs import wait_until
+from tests.helpers.parts import skip_without
 
 SERVER = """\
 volume files
@@ -105,8 +104,10 @@ class NetworkDisk:
 @contextmanager
 def network_disk(folder: Path, clients: int) -> Iterator[NetworkDisk]:
     """The file system, for the time of the block."""
-    if os.geteuid() != 0 or not Path("/dev/fuse").exists() or not shutil.which("glusterfsd"):
-        pytest.skip("needs root, FUSE and GlusterFS (Debian: glusterfs-server)")
+    if os.geteuid() != 0:
+        skip_without("root")
+    if not Path("/dev/fuse").exists() or not shutil.which("glusterfsd"):
+        skip_without("glusterfs-server")
     files = folder / "files"
     files.mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as sock:

@@ -23,7 +23,8 @@ from gymnast.rollouts.run import CollectRequest
 from gymnast.store.chunk_files import Holder
 from gymnast.store.chunk_look import chunk_views
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
-from tests.support import read_jsonl, run_command, write_jsonl
+from tests.helpers.commands import run_command
+from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 STEADY = Path(__file__).parent / "steady"
 CONFIG = "responses_api_agents/steady_agent/configs/steady_agent.yaml"
@@ -69,7 +70,7 @@ class SharedRun:
         return sum(path.read_bytes().count(b"\n") for path in files if not path.stem.endswith("_failures"))
 
     def holders(self) -> dict[str, Holder]:
-        """Who holds which chunk now."""
+        """Caller holds which chunk now."""
         views = chunk_views(self.planned.layout, self.planned.plan)
         return {v.chunk.id: v.look.lease.holder for v in views if v.look.lease is not None and v.look.is_held}
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.runs import wait_until
+from tests.helpers.parts import skip_without
 
 SCRIPT = Path(__file__).parent / "slurm_up.sh"
 NOT_INSTALLABLE = 77
@@ -33,7 +34,7 @@ class SlurmCluster:
             [SCRIPT, "up", self.folder], capture_output=True, text=True, check=False, timeout=300, env=environment
         )
         if done.returncode == NOT_INSTALLABLE:
-            pytest.skip(f"Slurm is not installed and cannot be: {done.stderr.strip()}")
+            skip_without("slurm-wlm", done.stderr.strip())
         assert done.returncode == 0, done.stdout + done.stderr
 
     def stop_controller(self) -> None:
@@ -73,7 +74,7 @@ class SlurmCluster:
 def running_slurm(folder: Path, **environment: str) -> Iterator[SlurmCluster]:
     """Slurm, for the time of the block; commands find it by SLURM_CONF."""
     if os.geteuid() != 0:
-        pytest.skip("a Slurm of our own needs root")
+        skip_without("root")
     cluster = SlurmCluster(folder, environment)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))

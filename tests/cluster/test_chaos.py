@@ -19,7 +19,8 @@ from gymnast.cluster.slurm.executor import SlurmExecutor
 from tests.cluster.chaos import Chaos
 from tests.cluster.runs import SharedRun, shared_run, undisturbed, wait_for_all, wait_until
 from tests.cluster.slurm_cluster import SlurmCluster
-from tests.small_disk import Disk, small_disk
+from tests.helpers.parts import needs
+from tests.helpers.small_disk import Disk, small_disk
 
 pytestmark = pytest.mark.timeout(900)
 WORKERS = 40
@@ -79,7 +80,7 @@ def test_a_file_system_that_refuses_writes_for_a_while(disk: Disk, tmp_path: Pat
     assert run.merge() == undisturbed(tmp_path, run)
 
 
-@pytest.mark.skipif(not FAKETIME.exists(), reason="needs libfaketime (Debian: faketime)")
+@needs("faketime")
 def test_clocks_that_disagree_by_hours(tmp_path: Path) -> None:
     run = shared_run(tmp_path, tasks=60, chunk_rows=10, mean_s=0.3)
     executor = LocalExecutor(grace_s=20)

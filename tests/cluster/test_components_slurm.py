@@ -13,10 +13,10 @@ import yaml
 from gymnast import UserError, nemo_gym_rollouts, run_cmd, wrap_arguments
 from tests.cluster.runs import wait_until
 from tests.cluster.slurm_cluster import SlurmCluster
-from tests.support import read_jsonl
+from tests.helpers.jsonl import read_jsonl
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("slurm")]
-ENGINE = f"{sys.executable} {Path(__file__).parents[1] / 'small_engine.py'} --port {{port}}"
+ENGINE = f"{sys.executable} {Path(__file__).parents[1] / 'helpers' / 'openai_server.py'} --port {{port}}"
 
 UNTIL_GO = "until [ -e go ]; do sleep 0.2; done"
 

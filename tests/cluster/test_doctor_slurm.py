@@ -15,7 +15,7 @@ from gymnast.doctor.scheduler import read_job
 from gymnast.types.failure import Layer
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.doctor.lab import Lab, endpoint, said
-from tests.support import BIN
+from tests.helpers.commands import BIN
 
 pytestmark = pytest.mark.timeout(300)
 _OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")

@@ -18,8 +18,9 @@ from gymnast.errors import StartError
 from tests.cluster.conformance import ExecutorConformance, Refused
 from tests.cluster.ray_nodes import ADDRESS
 from tests.cluster.runs import shared_run, wait_for_all, wait_until
+from tests.helpers.parts import PARTS
 
-pytest.importorskip("ray", reason="needs Ray: make test-cluster")
+pytest.importorskip("ray", reason=PARTS["Ray"].reason)
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # Ray warns of files and futures of its own
     pytest.mark.timeout(300),

@@ -18,7 +18,8 @@ from tests.cluster.desk import Desk
 from tests.cluster.loopback_ssh import login_node
 from tests.cluster.runs import wait_until
 from tests.cluster.slurm_cluster import SlurmCluster
-from tests.support import BIN, Outcome, read_jsonl
+from tests.helpers.commands import BIN, Outcome
+from tests.helpers.jsonl import read_jsonl
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("slurm")]
 
@@ -154,7 +155,7 @@ def test_a_snapshot_takes_along_what_was_asked(desk: Desk) -> None:
     assert "2 uncommitted changes stayed behind" in clean.err
 
 
-ENGINE = Path(__file__).parents[1] / "small_engine.py"
+ENGINE = Path(__file__).parents[1] / "helpers" / "openai_server.py"
 
 
 def with_server(desk: Desk, *words: str, engine: str = "") -> Outcome:

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.desk import Desk
 from tests.cluster.runs import wait_until
 from tests.cluster.slurm_cluster import SlurmCluster
-from tests.support import read_jsonl, write_jsonl
+from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("slurm")]
 

@@ -13,7 +13,8 @@ from gymnast.store.paths import RunPaths
 from tests.cluster.desk import Desk
 from tests.cluster.runs import wait_until
 from tests.cluster.slurm_cluster import SlurmCluster
-from tests.support import Outcome, write_jsonl
+from tests.helpers.commands import Outcome
+from tests.helpers.jsonl import write_jsonl
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("slurm")]
 WORDS = ("--workers", "2", "--chunk-rows", "5")

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tests.support import DEMO_POLICY, Served, example_rows, serving
+from tests.helpers.commands import DEMO_POLICY, Served, serving
+from tests.helpers.jsonl import example_rows
 
 ENVIRONMENTS = ("-e", "mcqa", "-e", "example_session_state_mgmt", "-e", "example_multi_turn_gymnasium")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ import yaml
 
 from gymnast.wire.http_client import HttpClient, header_items, target_of
 from tests.contract.nemo_gym_policy import CHECKOUT
-from tests.support import DEMO_POLICY, read_jsonl, run_command
+from tests.helpers.command_functions import invoke_command
+from tests.helpers.commands import DEMO_POLICY
+from tests.helpers.jsonl import read_jsonl
 
 INSTANCE = {
     "entrypoint": "app.py",
@@ -28,9 +32,25 @@ INSTANCE = {
 }
 
 
+@dataclass(frozen=True)
+class Program:
+    """A running `python app.py`."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    def interrupt(self) -> str:
+        """Press Ctrl-C, and wait for its end; what it says meanwhile."""
+        assert self.process.stderr is not None
+        self.process.send_signal(signal.SIGINT)
+        said = self.process.stderr.read()
+        self.process.wait()
+        return said
+
+
 @contextmanager
-def running(app: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Iterator[str]:
-    """`python app.py`, and where it listens."""
+def running(app: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Iterator[Program]:
+    """`python app.py`, as soon as it listens."""
     process = subprocess.Popen(
         [sys.executable, str(CHECKOUT / app), *arguments],
         cwd=cwd,
@@ -40,17 +60,18 @@ def running(app: str, *arguments: str, cwd: Path, env: dict[str, str] | None = N
     )
     try:
         assert process.stderr is not None
-        said = ""
+        said, url = "", ""
         for line in process.stderr:
             said += line
             found = re.search(r"serving \S+ at (http://\S+)", line)
-            if found:
-                yield found[1]
+            url = found[1] if found else url
+            if url and "startup complete" in line:
+                yield Program(url, process)
                 return
         pytest.fail(said)
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
         if process.stderr is not None:
             process.stderr.close()
 
@@ -86,24 +107,33 @@ ROW = {
 }
 
 
-async def test_a_launcher_says_which_instance_of_which_configuration(http: HttpClient, tmp_path: Path) -> None:
+async def test_a_launcher_says_which_instance_of_which_configuration_and_ends_it_by_an_interrupt(
+    http: HttpClient, tmp_path: Path
+) -> None:
     config = {"feet": 3.28084, "converter": {"resources_servers": {"unit_converter": INSTANCE}}}
     told = {"NEMO_GYM_CONFIG_DICT": yaml.safe_dump(config), "NEMO_GYM_CONFIG_PATH": "converter"}
-    with running("resources_servers/unit_converter/app.py", cwd=tmp_path, env=told) as url:
+    with running("resources_servers/unit_converter/app.py", cwd=tmp_path, env=told) as program:
+        url = program.url
         status, row = await post(http, f"{url}/verify", ROW)
         assert (status, row["reward"]) == (200, 1.0)
         status, said = await post(http, f"{url}/verify", {**ROW, "unit": "parsecs"})
         assert (status, said) == (500, "KeyError('parsecs')")
         status, said = await post(http, f"{url}/ng-rollout/1-0/verify", {})
         assert (status, said["detail"][0]["loc"]) == (422, ["body", "responses_create_params"])
+        _, mark, ending = (await asyncio.to_thread(program.interrupt)).partition("Shutting down")
+        assert mark
+        assert "Traceback" not in ending
+        assert program.process.returncode == 0
 
 
 async def test_by_hand_with_a_configuration_on_the_command_line(http: HttpClient, tmp_path: Path) -> None:
     config = "+config_paths=[resources_servers/weather_desk/configs/weather_desk.yaml]"
     policy = "++policy_model.responses_api_models.scripted_model={entrypoint: app.py, replies: [x]}"
     env = {"NEMO_GYM_EXTRA_ROOTS": str(CHECKOUT)}
-    with running("resources_servers/weather_desk/app.py", config, policy, cwd=tmp_path, env=env) as url:
-        assert (await post(http, f"{url}/get_weather", {"city": "Rome"}))[1]["weather"] == "It is sunny in Rome."
+    with running("resources_servers/weather_desk/app.py", config, policy, cwd=tmp_path, env=env) as program:
+        assert (await post(http, f"{program.url}/get_weather", {"city": "Rome"}))[1][
+            "weather"
+        ] == "It is sunny in Rome."
 
 
 async def test_servers_started_one_by_one_reach_each_other_over_http(http: HttpClient, tmp_path: Path) -> None:
@@ -131,7 +161,7 @@ async def test_servers_started_one_by_one_reach_each_other_over_http(http: HttpC
         urls = {}
         for name, app in apps.items():
             told = {"NEMO_GYM_CONFIG_DICT": yaml.safe_dump(config), "NEMO_GYM_CONFIG_PATH": name}
-            urls[name] = stack.enter_context(running(app, cwd=tmp_path, env=told))
+            urls[name] = stack.enter_context(running(app, cwd=tmp_path, env=told)).url
         row = {"responses_create_params": {"input": "Spell cat"}, "word": "cat"}
         status, record = await post(http, f"{urls['agent']}/run", row)
         assert (status, record["reward"], record["tries"]) == (200, 1.0, 1)
@@ -145,46 +175,31 @@ def test_by_hand_without_a_configuration_it_says_what_it_needs() -> None:
     assert "python app.py '+config_paths=[resources_servers/weather_desk/configs/" in done.stderr
 
 
-def test_a_launcher_ends_it_by_an_interrupt(tmp_path: Path) -> None:
-    config = {"feet": 3.28084, "converter": {"resources_servers": {"unit_converter": INSTANCE}}}
-    told = {"NEMO_GYM_CONFIG_DICT": yaml.safe_dump(config), "NEMO_GYM_CONFIG_PATH": "converter"}
-    words = [sys.executable, str(CHECKOUT / "resources_servers/unit_converter/app.py")]
-    with subprocess.Popen(
-        words, cwd=tmp_path, env={**os.environ, **told}, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        while "startup complete" not in process.stderr.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        assert "Traceback" not in process.stderr.read()
-    assert process.returncode == 0
-
-
 @pytest.mark.parametrize("way", ["search dir", "extra root", "current folder"])
 def test_a_checkout_is_found(way: str, tmp_path: Path) -> None:
     words = ["collect", "-e", "weather_desk", "-c", DEMO_POLICY, "-o", str(tmp_path / "out.jsonl")]
     words += ["-i", "resources_servers/weather_desk/data/example.jsonl"]
     words += ["--search-dir", str(CHECKOUT)] if way == "search dir" else []
     env = {"NEMO_GYM_EXTRA_ROOTS": str(CHECKOUT)} if way == "extra root" else {}
-    done = run_command(CHECKOUT if way == "current folder" else tmp_path, "gymnast", *words, env=env)
+    done = invoke_command(CHECKOUT if way == "current folder" else tmp_path, "gymnast", *words, env=env)
     assert done.code == 0, done.err
     assert [row["reward"] for row in read_jsonl(tmp_path / "out.jsonl")] == [1.0] * 5
 
 
-def test_the_tests_of_a_server(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", "from gymnast.compat.ng import test; test()"]
-    env = {**os.environ, "NEMO_GYM_EXTRA_ROOTS": str(CHECKOUT)}
-    chosen = "+entrypoint=resources_servers/weather_desk"
-    done = subprocess.run([*words, chosen], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 passed" in done.stdout
-    missing = subprocess.run([*words, "+entrypoint=resources_servers/nowhere"], cwd=tmp_path, env=env, check=False)
-    assert missing.returncode == 1
+def test_the_tests_of_a_server(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    env = {"NEMO_GYM_EXTRA_ROOTS": str(CHECKOUT)}
+    env |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_asyncio.plugin"}  # others are slow to load
+    done = invoke_command(tmp_path, "ng_test", "+entrypoint=resources_servers/weather_desk", env=env)
+    printed = capfd.readouterr().out
+    assert done.code == 0, printed + done.err
+    assert "5 passed" in printed
+    assert invoke_command(tmp_path, "ng_test", "+entrypoint=resources_servers/nowhere", env=env).code == 1
 
 
 def test_the_tests_of_a_server_directly() -> None:
-    words = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider"]
+    words = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--confcutdir", ".", "-p", "no:cacheprovider"]
     folder = CHECKOUT / "resources_servers" / "tally_counter"
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # they need none
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ from gymnast.config import Config
 from gymnast.errors import MissingRolloutsError, UserError
 from gymnast.types.usage import MODEL_USAGE
 from tests.contract.nemo_gym_policy import CHECKOUT, PLAYED, policy
-from tests.support import read_jsonl
+from tests.helpers.jsonl import read_jsonl
+from tests.helpers.parts import needs
 
-needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+needs_bubblewrap = needs("bubblewrap")
 Configure = Callable[..., Config]
 EXAMPLES = [pytest.param(name, marks=needs_bubblewrap if name == "shell_golf" else ()) for name in PLAYED]
 

@@ -249,7 +249,7 @@ async def test_requirements_that_are_not_met_put_it_into_a_process_of_its_own(
     configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GYMNAST_CACHE_DIR", str(tmp_path / "cache"))
-    requirements = f"-e nemo-gym[dev] @ ../../\ntinything @ file://{tiny_wheel(tmp_path)}\n"
+    requirements = f"-e nemo-gym[dev] @ ../../\ntinything @ {tiny_wheel(tmp_path).as_uri()}\n"
     written(tmp_path, requirements=requirements, text=APP + "import tinything\n")
     config = configure(initial={"odd": block("odd"), **policy(["hello"])})
     async with living(config, log_dir=tmp_path / "logs") as cell:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -45,8 +44,9 @@ from pydantic import ValidationError
 from gymnast.compat.nemo_gym.current import close_session
 from gymnast.errors import NotFoundError
 from tests.contract.nemo_gym_policy import CHECKOUT
+from tests.helpers.parts import needs
 
-needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+needs_bubblewrap = needs("bubblewrap")
 USAGE: dict[str, Any] = {
     "input_tokens": 3,
     "input_tokens_details": {"cached_tokens": 1},
@@ -322,7 +322,8 @@ async def endpoint() -> AsyncIterator[tuple[str, list[Any]]]:
     await runner.cleanup()
 
 
-async def test_a_busy_endpoint_is_asked_again(endpoint: tuple[str, list[Any]]) -> None:
+async def test_a_busy_endpoint_is_asked_again(endpoint: tuple[str, list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymnast.compat.nemo_gym.model_client.LONGEST_PAUSE_S", 0.05)
     url, seen = endpoint
     client = NeMoGymAsyncOpenAI(base_url=f"{url}/v1", api_key="k")
     assert await client.create_chat_completion(model="m", messages=[]) == {"ok": True}

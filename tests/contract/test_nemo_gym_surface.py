@@ -109,8 +109,8 @@ def test_folders_are_those_of_whoever_asks(tmp_path: Path) -> None:
     (server / "app.py").write_text(
         "from nemo_gym import CACHE_DIR, PARENT_DIR, RESULTS_DIR\n"
         "from resources_servers.one.shared import WORD\n"
-        "print(PARENT_DIR, CACHE_DIR.name, RESULTS_DIR.name, WORD)\n"
+        "print(PARENT_DIR, CACHE_DIR.name, RESULTS_DIR.name, WORD, sep='\\n')\n"
     )
     words = [sys.executable, str(server / "app.py")]
     done = subprocess.run(words, cwd="/", capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(tmp_path), "cache", "results", "found"]
+    assert done.stdout.splitlines() == [str(tmp_path), "cache", "results", "found"]

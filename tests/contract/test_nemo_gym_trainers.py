@@ -26,7 +26,7 @@ from gymnast.compat.nemo_gym.examples import RolloutFailedError
 from gymnast.compat.nemo_gym.global_config import find_open_port
 from gymnast.errors import ConfigError, DataError, MissingRolloutsError, NotFoundError
 from tests.contract.nemo_gym_policy import CHECKOUT, PLAYED, policy
-from tests.support import read_jsonl
+from tests.helpers.jsonl import read_jsonl
 
 Started = tuple[RunHelper, BaseServerConfig]
 

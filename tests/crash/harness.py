@@ -20,7 +20,8 @@ from typing import Any, Final, Literal
 
 import psutil
 
-from tests.support import BIN, Outcome, write_jsonl
+from tests.helpers.commands import BIN, Outcome
+from tests.helpers.jsonl import write_jsonl
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LETTERS: Final = "ABCD"

@@ -11,7 +11,7 @@ import pytest
 from tests.crash.audit import Files, assert_complete, assert_true_so_far, read_files
 from tests.crash.faulty_policy import FAULTS, GOOD, LIES
 from tests.crash.harness import Collection, Tasks, collecting, policy_running
-from tests.support import Outcome
+from tests.helpers.commands import Outcome
 
 TASKS = Tasks(12, 4)
 MANY = Tasks(100, 4)

@@ -12,8 +12,8 @@ from gymnast.errors import UserError
 from gymnast.store.append import COMMIT_INTERVAL_S, AppendLog
 from tests.crash.audit import assert_complete, assert_kept, assert_tidy, assert_true_so_far, read_files
 from tests.crash.harness import Collection, Policy, Tasks, collecting, policy_running
-from tests.small_disk import Disk, small_disk
-from tests.support import Outcome
+from tests.helpers.commands import Outcome
+from tests.helpers.small_disk import Disk, small_disk
 
 TASKS = Tasks(20, 5)
 ATTEMPTS = 3

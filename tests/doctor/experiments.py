@@ -12,11 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.crash.harness import Collection, Tasks, collecting, policy_running
 from tests.doctor.lab import FOREIGN, NO_WAIT, RIGHT, Answer, Lab, error, install, said
-from tests.support import BIN
+from tests.helpers.commands import BIN
+from tests.helpers.parts import skip_without
 
 LOGS = Path(__file__).parent / "logs"
 ONCE = ("--max-attempts", "1")
@@ -312,7 +311,7 @@ def full_disk(lab: Lab) -> tuple[str, ...]:
         ["mount", "-t", "tmpfs", "-o", "size=20k", "tmpfs", str(disk)], capture_output=True, check=False
     )
     if mounted.returncode:
-        pytest.skip("mounting is not permitted here")
+        skip_without("mounting")
     try:
         lab.rows(40)
         lab.gymnast("version")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.doctor.component_experiments import few_files
 from tests.doctor.experiments import calls, collected, log_of, many, run_of
 from tests.doctor.lab import LOOK, RIGHT, WRONG, Answer, Lab, error, install, said
-from tests.doctor.more_experiments import few_files
 
 
 @dataclass(frozen=True)

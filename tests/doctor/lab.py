@@ -17,8 +17,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from gymnast.cli.main import app, guarded
-from tests.support import write_jsonl
+from gymnast.cli.commands import build_app
+from gymnast.cli.main import guarded
+from tests.helpers.jsonl import write_jsonl
 
 ONE_TRY = "++policy_model.responses_api_models.vllm_model.max_attempts=1"
 NO_WAIT = "++model_endpoint_readiness_timeout_seconds=0"
@@ -258,7 +259,7 @@ class Lab:
         """Our command in this process: its exit code and what it printed."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = guarded(lambda: app(args=list(arguments), standalone_mode=False))
+            code = guarded(lambda: build_app(arguments[0])(args=list(arguments), standalone_mode=False))
         return code, out.getvalue(), err.getvalue()
 
     def collect(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.doctor.component_faults import COMPONENT_FAULTS
 from tests.doctor.faults import FAULTS, Fault
 from tests.doctor.healthy import HEALTHY, Healthy
 from tests.doctor.lab import Lab
-from tests.doctor.more_faults import MORE_FAULTS
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
         yield lab
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, *MORE_FAULTS], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*FAULTS, *COMPONENT_FAULTS], ids=lambda fault: fault.name)
 def test_the_first_answer_is_right(lab: Lab, fault: Fault) -> None:
     code, report = lab.doctor(*fault.make(lab))
     assert report["findings"], (report["steps"], lab.said)

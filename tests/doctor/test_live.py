@@ -17,7 +17,7 @@ import pytest
 from tests.crash.harness import Collection, Tasks, collecting, policy_running
 from tests.doctor.experiments import closed_port
 from tests.doctor.lab import ENVIRONMENT, RIGHT, Lab, endpoint, error, install
-from tests.support import BIN, DEMO_POLICY, serving
+from tests.helpers.commands import BIN, DEMO_POLICY, serving
 
 TASKS = Tasks(20, 2)
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support import BIN, DEMO_POLICY, Outcome, Served, example_rows, read_jsonl, write_jsonl
+from tests.helpers.commands import BIN, DEMO_POLICY, Outcome, Served
+from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 
 Run = Callable[..., Outcome]
 Serve = Callable[..., Served]

@@ -21,9 +21,9 @@ from gymnast.cluster.components.companion.board import deaths, published
 from gymnast.cluster.components.here import run_here
 from gymnast.cluster.components.packing import write_orders
 from gymnast.cluster.components.spec import Component, ReadyCheck
-from tests.small_disk import small_disk
+from tests.helpers.small_disk import small_disk
 
-ENGINE = (sys.executable, str(Path(__file__).parents[1] / "small_engine.py"), "--port", "{port}")
+ENGINE = (sys.executable, str(Path(__file__).parents[1] / "helpers" / "openai_server.py"), "--port", "{port}")
 QUICK = ReadyCheck("/health", deadline_s=30.0, first_interval_s=0.05, longest_interval_s=0.2)
 
 
@@ -55,7 +55,7 @@ class Running:
 
     def engines(self) -> list[psutil.Process]:
         below = psutil.Process(self.process.pid).children(recursive=True)
-        return [one for one in below if "small_engine" in " ".join(_words(one))]
+        return [one for one in below if "openai_server" in " ".join(_words(one))]
 
 
 def _words(process: psutil.Process) -> list[str]:
@@ -299,7 +299,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Talker).serve_forever()
 
 
 def test_a_server_outlives_a_file_system_that_does_not_take_its_log(tmp_path: Path) -> None:
-    """Who nobody listens to any more blocks or dies when it speaks; its log is not worth that."""
+    """Caller nobody listens to any more blocks or dies when it speaks; its log is not worth that."""
     with small_disk(tmp_path / "disk", 512) as disk:
         server = Component("policy", (sys.executable, "-c", TALKATIVE, "{port}"), ready=QUICK, stop_s=1.0)
         with running(disk.folder, server, main("import time; time.sleep(60)")) as job:

@@ -16,9 +16,10 @@ import pytest
 from gymnast import UserError, nemo_gym_rollouts, run_cmd, wrap_arguments
 from gymnast.cluster.components.companion.board import published
 from gymnast.store.paths import RunPaths
-from tests.support import example_rows, read_jsonl, run_command, write_jsonl
+from tests.helpers.commands import run_command
+from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 
-ENGINE = f"{sys.executable} {Path(__file__).parents[1] / 'small_engine.py'} --port {{port}}"
+ENGINE = f"{sys.executable} {Path(__file__).parents[1] / 'helpers' / 'openai_server.py'} --port {{port}}"
 CONFIGS = "resources_servers/mcqa/configs/mcqa.yaml,responses_api_models/vllm_model/configs/vllm_model.yaml"
 
 

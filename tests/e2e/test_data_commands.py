@@ -12,9 +12,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.datasets import AGENT, agent_with, row, train, write_config
-from tests.hub_server import LocalHub, Repo, running_hub
-from tests.support import BIN, Outcome, read_jsonl, write_jsonl
+from tests.helpers.commands import BIN, Outcome
+from tests.helpers.datasets import AGENT, agent_with, row, train, write_config
+from tests.helpers.hub_server import LocalHub, Repo, running_hub
+from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 Run = Callable[..., Outcome]
 ROOT = Path(__file__).parents[2]

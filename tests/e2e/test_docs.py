@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import BIN, DEMO_POLICY, read_jsonl, serving
+from tests.helpers.commands import BIN, DEMO_POLICY, serving
+from tests.helpers.jsonl import read_jsonl
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/README.md")])

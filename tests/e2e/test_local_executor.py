@@ -19,7 +19,8 @@ from tests.cluster.conformance import ExecutorConformance, Refused
 from tests.cluster.desk import Desk
 from tests.cluster.runs import CONFIG, STEADY, SharedRun, kill, shared_run, wait_for_all, wait_until
 from tests.e2e.test_docs import blocks
-from tests.support import BIN, read_jsonl, write_jsonl
+from tests.helpers.commands import BIN
+from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 SUBMIT = """
 import sys

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.desk import Desk
 from tests.cluster.runs import CONFIG, STEADY
-from tests.support import read_jsonl
+from tests.helpers.jsonl import read_jsonl
 
 REFUSES = """
 import errno, fcntl, os

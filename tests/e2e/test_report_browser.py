@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from gymnast.report.build import write_report
 from gymnast.report.run_view import view_runs
-from tests.report_runs import HOSTILE, failed, grid, hostile_records, record, write_run
+from tests.helpers.parts import needs
+from tests.helpers.report_runs import HOSTILE, failed, grid, hostile_records, record, write_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
+pytestmark = needs("chromium")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield started.new_context(offline=True, viewport={"width": 1280, "height": 900})
         started.close()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support import DEMO_POLICY, Outcome, read_jsonl, write_jsonl
+from tests.helpers.commands import DEMO_POLICY, Outcome
+from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 Run = Callable[..., Outcome]
 MCQA = ("-e", "mcqa", "-c", DEMO_POLICY)

@@ -15,9 +15,10 @@ import pytest
 import typer
 import yaml
 
-from gymnast.cli.main import app
+from gymnast.cli.commands import build_app
 from gymnast.types.failure import KINDS
-from tests.support import BIN, DEMO_POLICY, example_rows, run_command, serving, write_jsonl
+from tests.helpers.commands import BIN, DEMO_POLICY, run_command, serving
+from tests.helpers.jsonl import example_rows, write_jsonl
 
 ROOT = Path(__file__).parents[2]
 SKILLS = sorted((ROOT / "skills").glob("*/SKILL.md"))
@@ -96,7 +97,7 @@ def test_commands_mentioned_in_passing_exist(page: Path) -> None:
 
 
 def _assert_known(mention: str) -> None:
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(build_app())
     words = shlex.split(mention)[1:]
     while words and hasattr(command, "commands") and not words[0].startswith("-"):
         assert words[0] in command.commands, f"there is no command: {mention}"

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from tests.support import BIN, DEMO_POLICY, SCRIPTED, Outcome, example_rows, read_jsonl, write_jsonl
+from tests.helpers.commands import BIN, DEMO_POLICY, SCRIPTED, Outcome
+from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
+from tests.helpers.parts import needs
 
 Run = Callable[..., Outcome]
 MCQA = ("-e", "mcqa", "-i", "resources_servers/mcqa/data/example.jsonl", "-o", "x.jsonl")
@@ -174,7 +174,7 @@ def test_a_run_that_cannot_succeed_stops_early_and_says_why(run: Run, tmp_path: 
     assert len(read_jsonl(tmp_path / "x_failures.jsonl")) < 400
 
 
-@pytest.mark.skipif(not os.access(CGROUPS / "cgroup.procs", os.W_OK), reason="needs a memory control group")
+@needs("memory control groups")
 def test_a_worker_that_ran_out_of_memory_is_recognised(tmp_path: Path) -> None:
     hungry = tmp_path / "resources_servers" / "hungry"
     (hungry / "configs").mkdir(parents=True)

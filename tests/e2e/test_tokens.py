@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.support import example_rows, read_jsonl, run_command, write_jsonl
+from tests.helpers.commands import run_command
+from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 
-ENGINE = Path(__file__).parents[1] / "small_engine.py"
+ENGINE = Path(__file__).parents[1] / "helpers" / "openai_server.py"
 ENVIRONMENT = "resources_servers/mcqa/configs/mcqa.yaml"
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import gymnast
 from gymnast.train import Batch, BatchOptions, FewerRolloutsError, Sample, batch_metrics, collect_batch
-from tests.support import example_rows
+from tests.helpers.jsonl import example_rows
 
 POLICY = "++policy_model.responses_api_models.embedded_model.return_token_id_information=true"
 AGENT_IN_CHILD = "++shop_lookup_simple_agent.responses_api_agents.simple_agent.runs_in=child"
@@ -132,7 +132,7 @@ _TRAINER = """
 import asyncio, sys
 from pathlib import Path
 from gymnast.train import StreamOptions, stream
-from tests.train_support import Simulated, shuffled_delays, some_tasks
+from tests.helpers.train_records import Simulated, shuffled_delays, some_tasks
 
 async def main(state, log, seed):
     options = StreamOptions(groups_in_flight=4, groups_ready=3)

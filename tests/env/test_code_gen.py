@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,10 +19,11 @@ from gymnast.hub.resources_servers.code_gen.extraction import leaked_reasoning_r
 from gymnast.hub.resources_servers.code_gen.testing import next_batch, read_reports
 from gymnast.hub.resources_servers.code_gen.unit_tests import UnitTests
 from gymnast.kit.sandbox import Execution, SandboxError
-from tests.environments import Subject, check_cases, collect_examples, response, said, started, thought
-from tests.support import example_rows
+from tests.helpers.environments import Subject, check_cases, collect_examples, response, said, started, thought
+from tests.helpers.jsonl import example_rows
+from tests.helpers.parts import needs
 
-sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+sandboxed = needs("bubblewrap")
 SUM = "a, b = map(int, input().split())\nprint(a + b)"
 
 

@@ -15,9 +15,10 @@ from gymnast.errors import UserError
 from gymnast.hub.resources_servers.equivalence_llm_judge.app import EquivalenceJudge, EquivalenceSettings
 from gymnast.hub.resources_servers.equivalence_llm_judge.extraction import last_match
 from gymnast.wire.trail import Trail
-from tests.environments import check_cases, collect_examples, started, thought
-from tests.judges import JUDGE, OTHER, SAME, ScriptedJudge, judged, texts_of, verify_in_rollout
-from tests.support import Outcome, read_jsonl, write_jsonl
+from tests.helpers.commands import Outcome
+from tests.helpers.environments import check_cases, collect_examples, started, thought
+from tests.helpers.jsonl import read_jsonl, write_jsonl
+from tests.helpers.judges import JUDGE, OTHER, SAME, ScriptedJudge, judged, texts_of, verify_in_rollout
 
 ASKED = "What does a barometer measure?"
 ROW = {

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
+from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,12 +20,8 @@ from gymnast.hub.resources_servers.gymnasium.app import GymnasiumEnvironment, Gy
 from gymnast.hub.resources_servers.gymnasium.games import Words, action_of, observation_text, words_of
 from gymnast.hub.resources_servers.gymnasium.word_game import Game, marks
 from gymnast.wire.calls import Scope
-from tests.environments import response, said
-from tests.support import read_jsonl, write_jsonl
-from tests.unit.test_hub_environments import in_process
-
-gymnasium = pytest.importorskip("gymnasium")
-from gymnasium import spaces  # noqa: E402 - only where it is installed
+from tests.helpers.environments import host_environment, response, said
+from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 DATA = HUB / "resources_servers" / "gymnasium" / "data"
 SCRIPTED = "policy_model.responses_api_models.scripted_model"
@@ -119,7 +117,7 @@ def test_observations_in_words(env_id: str, shown: str) -> None:
 
 
 def game(**settings: Any) -> Any:
-    return in_process(GymnasiumEnvironment, GymnasiumSettings(**settings))[1]
+    return host_environment(GymnasiumEnvironment, GymnasiumSettings(**settings))[1]
 
 
 ROW: dict[str, Any] = {"responses_create_params": {"input": "Play."}}

@@ -13,8 +13,8 @@ from gymnast.hub.resources_servers.instruction_following.app import InstructionF
 from gymnast.hub.resources_servers.instruction_following.counting import sentences
 from gymnast.hub.resources_servers.instruction_following.instructions import INSTRUCTIONS, arguments_of, check_all
 from gymnast.hub.resources_servers.instruction_following.languages import KNOWN, detect
-from tests.environments import called, check_cases, collect_examples, started, thought
-from tests.support import example_rows
+from tests.helpers.environments import called, check_cases, collect_examples, started, thought
+from tests.helpers.jsonl import example_rows
 
 PARAGRAPHS = {"num_paragraphs": 3, "nth_paragraph": 2, "first_word": "Whale"}
 CASES: list[tuple[str, dict[str, Any], str, bool]] = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,10 +18,12 @@ from gymnast.hub.resources_servers.math_with_code.app import MathWithCode, MathW
 from gymnast.hub.responses_api_models.scripted_model.script import ScriptedCall
 from gymnast.kit.sandbox import SandboxError
 from gymnast.wire.calls import Scope
-from tests.environments import Subject, called, check_cases, collect_examples, response, said, started, thought
-from tests.support import eventually, example_rows
+from tests.helpers.environments import Subject, called, check_cases, collect_examples, response, said, started, thought
+from tests.helpers.jsonl import example_rows
+from tests.helpers.parts import needs
+from tests.helpers.waiting import eventually
 
-sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+sandboxed = needs("bubblewrap")
 ROW: dict[str, Any] = {
     "responses_create_params": {"input": [{"role": "user", "content": "What is 6 times 7?"}]},
     "id": 1,

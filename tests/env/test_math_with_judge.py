@@ -17,8 +17,8 @@ from gymnast.config import Config
 from gymnast.hub.resources_servers.math_with_judge.app import MathSettings, MathWithJudge
 from gymnast.hub.resources_servers.math_with_judge.excerpt import LONGEST_WHOLE, excerpt
 from gymnast.wire.trail import Trail
-from tests.environments import Subject, check_cases, collect_examples, started, thought
-from tests.judges import JUDGE, OTHER, SAME, ScriptedJudge, judged, texts_of, verify_in_rollout
+from tests.helpers.environments import Subject, check_cases, collect_examples, started, thought
+from tests.helpers.judges import JUDGE, OTHER, SAME, ScriptedJudge, judged, texts_of, verify_in_rollout
 
 one_loop = pytest.mark.asyncio(loop_scope="module")
 """A worker imports sympy for a second or more: one serves nearly all tests here."""

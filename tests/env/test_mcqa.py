@@ -11,8 +11,8 @@ import pytest
 
 from gymnast.hub.resources_servers.mcqa.app import MCQA, MCQASettings
 from gymnast.hub.resources_servers.mcqa.grading import by_mode
-from tests.environments import check_cases, collect_examples, started, thought
-from tests.support import example_rows
+from tests.helpers.environments import check_cases, collect_examples, started, thought
+from tests.helpers.jsonl import example_rows
 
 OPTIONS = {"A": "red", "B": "green", "C": "deep blue", "D": "D-flat", "I": "a vowel"}
 STRICT, BOXED, COLON = "strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"

@@ -14,11 +14,12 @@ import yaml
 
 from gymnast.config.roots import HUB
 from gymnast.runtime.venvs import unmet
-from tests.mixed_policy import playable
-from tests.support import read_jsonl, run_command, write_jsonl
+from tests.helpers.commands import run_command
+from tests.helpers.jsonl import read_jsonl, write_jsonl
+from tests.helpers.mixed_policy import playable
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = "++policy_model.responses_api_models.scripted_model.script=tests.mixed_policy:answer"
+SCRIPT = "++policy_model.responses_api_models.scripted_model.script=tests.helpers.mixed_policy:answer"
 
 
 def agent_of(environment: str) -> str:

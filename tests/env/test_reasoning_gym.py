@@ -19,11 +19,12 @@ import pytest
 from gymnast.hub.resources_servers.reasoning_gym.answers import answer_of
 from gymnast.hub.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
 from gymnast.hub.resources_servers.reasoning_gym.scoring import EXPRESSIONS, LITERALS_ONLY, is_plain_expression
-from tests.environments import check_cases, collect_examples, started, thought
-from tests.support import example_rows
+from tests.helpers.environments import check_cases, collect_examples, started, thought
+from tests.helpers.jsonl import example_rows
+from tests.helpers.parts import needs
 
 SPEC = importlib.util.find_spec("reasoning_gym")
-pytestmark = pytest.mark.skipif(SPEC is None, reason="needs the package reasoning-gym")
+pytestmark = needs("reasoning-gym")
 
 
 def make(*arguments: str, hash_seed: str = "random") -> list[dict[str, Any]]:

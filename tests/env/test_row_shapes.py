@@ -9,7 +9,7 @@ import pytest
 
 from gymnast.authoring.check import find_environment, opened
 from gymnast.kit.conformance.subject import play
-from tests.environments import called, response, said
+from tests.helpers.environments import called, response, said
 
 AGENT = {"type": "responses_api_agents", "name": "some_agent"}
 ALL_PARAMS = {
@@ -141,7 +141,7 @@ ROWS: list[tuple[str, dict[str, Any], Any, float]] = [
     ),
     (
         "reasoning_gym",
-        {"question": "Who is who?", "answer": "Zoey is a sage, and Riley is a fool.", "metadata": KNIGHTS},
+        {"question": "Caller is who?", "answer": "Zoey is a sage, and Riley is a fool.", "metadata": KNIGHTS},
         "<answer>Zoey is a sage, and Riley is a fool.</answer>",
         1.0,
     ),

@@ -18,7 +18,7 @@ from gymnast.hub.resources_servers.single_step_tool_use_with_argument_comparison
     ToolCallComparatorConfig,
     mismatches,
 )
-from tests.environments import called, check_cases, collect_examples, response, said, started, thought
+from tests.helpers.environments import called, check_cases, collect_examples, response, said, started, thought
 
 NAME = "single_step_tool_use_with_argument_comparison"
 BOOK = {"bike": "E-17", "days": 2, "extras": ["helmet", "lock"], "note": None}

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gymnast.hub.resources_servers.structured_outputs.app import StructuredOutputs, StructuredOutputsSettings
 from gymnast.hub.resources_servers.structured_outputs.checking import check, closed
-from tests.environments import called, check_cases, collect_examples, said, started, thought
-from tests.support import example_rows
+from tests.helpers.environments import called, check_cases, collect_examples, said, started, thought
+from tests.helpers.jsonl import example_rows
 
 POINT: dict[str, Any] = {
     "type": "object",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,11 +18,12 @@ from gymnast.hub.resources_servers.text_to_sql.app import TextToSql, TextToSqlSe
 from gymnast.hub.resources_servers.text_to_sql.queries import is_ordered, query_in
 from gymnast.hub.resources_servers.text_to_sql.results import same_rows
 from gymnast.kit.sandbox import Execution, SandboxError
-from tests.environments import Subject, check_cases, collect_examples, response, said, thought
-from tests.judges import JUDGE, OTHER, SAME, ScriptedJudge, judged, texts_of
-from tests.support import example_rows, read_jsonl
+from tests.helpers.environments import Subject, check_cases, collect_examples, response, said, thought
+from tests.helpers.jsonl import example_rows, read_jsonl
+from tests.helpers.judges import JUDGE, OTHER, SAME, ScriptedJudge, judged, texts_of
+from tests.helpers.parts import needs
 
-sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+sandboxed = needs("bubblewrap")
 CONTEXT = (
     "CREATE TABLE staff (id INT, name TEXT, pay REAL, team TEXT);"
     "INSERT INTO staff VALUES (1, 'Ada', 10.5, 'x'), (2, 'Ben; Bob', 20, 'x'), (3, 'Cleo', NULL, 'y');"

@@ -1,11 +1,10 @@
 """Environments of the package verifiers: conversations as messages, and episodes at a rollout's own URL.
 
-The package is installed beside Gymnast; the tests with it run if GYMNAST_TEST_VERIFIERS is set (300 MB of downloads).
+The package is not part of Gymnast: the first test that needs it has it installed into an environment of its own.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +18,9 @@ from gymnast import check_environment
 from gymnast.config.roots import HUB
 from gymnast.errors import MissingRolloutsError, UserError
 from gymnast.hub.resources_servers.verifiers.episodes import Episodes, InOrder, messages_of
-from tests.environments import said
-from tests.support import example_rows, read_jsonl, write_jsonl
-from tests.unit.test_hub_environments import called
+from tests.helpers.environments import called, said
+from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 
-with_the_package = pytest.mark.skipif(
-    "GYMNAST_TEST_VERIFIERS" not in os.environ, reason="set GYMNAST_TEST_VERIFIERS: installs 300 MB"
-)
 SCRIPTED = "policy_model.responses_api_models.scripted_model"
 
 
@@ -33,7 +28,9 @@ def test_a_conversation_as_messages() -> None:
     thought = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]}
     output = {"type": "function_call_output", "call_id": "c", "output": "7"}
     items = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": "Add."}]
-    found = messages_of([*items, thought, said("Let me see."), called("add", a=3), output, said("7"), said("Yes.")])
+    found = messages_of(
+        [*items, thought, said("Let me see."), called("add", {"a": 3}), output, said("7"), said("Yes.")]
+    )
     assert found == [
         {"role": "system", "content": "Be short."},
         {"role": "user", "content": "Add."},
@@ -63,7 +60,6 @@ def test_a_taskset_that_loads_slowly_is_loaded_once_for_rollouts_that_begin_toge
 
 
 def test_without_the_package_it_is_named() -> None:
-    pytest.importorskip("httpx2")
     try:
         import verifiers  # type: ignore[import-not-found]  # noqa: F401
     except ImportError:
@@ -155,7 +151,6 @@ async def test_a_policy_that_is_down_is_no_reward(tmp_path: Path) -> None:
     assert failed["failure"]["layer"] == "model_serving"
 
 
-@with_the_package
 async def test_a_taskset_of_the_package(tmp_path: Path) -> None:
     records = gymnast.collect(
         write_jsonl(tmp_path / "in.jsonl", example_rows("verifiers")),
@@ -169,7 +164,6 @@ async def test_a_taskset_of_the_package(tmp_path: Path) -> None:
     assert read_jsonl(tmp_path / "out.jsonl")[0]["stop_condition"] == "agent_completed"
 
 
-@with_the_package
 async def test_it_conforms() -> None:
     report = await check_environment("verifiers")
     assert report.ok, str(report)

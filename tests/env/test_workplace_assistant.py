@@ -28,8 +28,8 @@ from tests.env.workplace import (
     TASK,
     Desk,
 )
-from tests.environments import Subject, check_cases, started
-from tests.support import example_rows
+from tests.helpers.environments import Subject, check_cases, started
+from tests.helpers.jsonl import example_rows
 
 _BOUNDS = "last_contact_date_min last_contact_date_max follow_up_by_min follow_up_by_max"
 _DETAILS = "customer_email customer_phone last_contact_date product_interest notes follow_up_by"

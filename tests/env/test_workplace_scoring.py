@@ -36,8 +36,9 @@ from tests.env.workplace import (
     send,
     update,
 )
-from tests.environments import Subject, called, response, said, started, thought
-from tests.support import SCRIPTED, example_rows, write_jsonl
+from tests.helpers.commands import SCRIPTED
+from tests.helpers.environments import Subject, called, response, said, started, thought
+from tests.helpers.jsonl import example_rows, write_jsonl
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from gymnast.hub.resources_servers.workplace_assistant.tables import load_tables
 from gymnast.hub.resources_servers.workplace_assistant.toolbox import OfficeTools
 from gymnast.kit.tools import tools_of
 from gymnast.wire.calls import Scope
-from tests.environments import Subject
+from tests.helpers.environments import Subject
 
 NAME = "workplace_assistant"
 PREMISES = premises_of(load_tables(SHIPPED_TABLES), WorkplaceSettings().current_time)

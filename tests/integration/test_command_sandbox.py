@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -15,9 +14,10 @@ from pydantic import ValidationError
 
 from gymnast.errors import UserError
 from gymnast.kit.sandbox.command import CommandSandboxSettings, open_command_jail
+from tests.helpers.parts import needs
 from tests.integration.test_command_agent import CLIENT, World
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+pytestmark = needs("bubblewrap")
 PYTHON = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())
 WALLS = {"read_only": [str(Path(sys.base_prefix).resolve())]}
 
@@ -93,7 +93,7 @@ import subprocess, time
 subprocess.Popen(["sleep", "600"], start_new_session=True)
 time.sleep(600)
 """
-    world = await walled(stack, folder, program, ["ok"], timeout_s=3)
+    world = await walled(stack, folder, program, ["ok"], timeout_s=1)
     failure = await world.failure()
     assert failure.kind == "agent_timeout"
 

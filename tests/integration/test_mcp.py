@@ -6,7 +6,7 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,9 +16,10 @@ from itsdangerous import URLSafeSerializer
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.environments import response, said
-from tests.support import DEMO_POLICY, Outcome, Served, example_rows
-from tests.unit.test_hub_environments import called
+from tests.helpers.commands import DEMO_POLICY, Outcome, serving
+from tests.helpers.environments import called, response, said
+from tests.helpers.jsonl import example_rows
+from tests.helpers.local_serve import LocalServe
 
 COUNTER, WEATHER = "example_session_state_mgmt", "example_single_tool_call"
 HEADER = "X-NeMo-Gym-Session-Token"
@@ -44,10 +45,12 @@ def text_of(result: Any) -> str:
     return str(result.content[0].text)
 
 
-@pytest.fixture
-def counter(serve: Callable[..., Served]) -> str:
+@pytest.fixture(scope="module")
+def counter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     exposed = f"++{COUNTER}_resources_server.resources_servers.{COUNTER}.expose_tools_over_mcp=true"
-    return serve("-e", COUNTER, "-c", DEMO_POLICY, exposed).url(f"{COUNTER}_resources_server")
+    folder = tmp_path_factory.mktemp("counter")
+    with serving(folder, "-e", COUNTER, "-c", DEMO_POLICY, exposed) as served:
+        yield served.url(f"{COUNTER}_resources_server")
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -71,7 +74,7 @@ async def test_the_official_client_uses_tools_in_the_rollouts_session(counter: s
             wrong = await client.call_tool("increment_counter", {"count": "many"})
             assert wrong.is_error
             assert text_of(wrong).startswith("HTTP 422 from POST /increment_counter: ")
-        body = {**row, "response": response(called("mcp__counter__increment_counter", count=add), said("ok"))}
+        body = {**row, "response": response(called("mcp__counter__increment_counter", {"count": add}), said("ok"))}
         verdict, _ = await asyncio.to_thread(post, f"{counter}/verify", body, cookie)
         assert verdict["reward"] == float(add == 5)
         assert verdict["response"]["output"][0]["name"] == "mcp__counter__increment_counter"
@@ -104,17 +107,17 @@ async def test_a_row_limits_its_token_to_the_tools_it_declares(counter: str) -> 
         assert only.name == params["tools"][0]["name"]
 
 
-async def test_without_the_setting_there_is_no_mcp(serve: Callable[..., Served]) -> None:
-    url = serve("-e", WEATHER, "-c", DEMO_POLICY).url(WEATHER)
+async def test_without_the_setting_there_is_no_mcp(serve_here: Callable[..., LocalServe]) -> None:
+    url = serve_here(environments=[WEATHER], config_paths=[DEMO_POLICY]).url(WEATHER)
     offer, _ = await asyncio.to_thread(post, f"{url}/seed_session", example_rows(WEATHER)[0])
     assert "mcp" not in offer
     with pytest.raises(urllib.error.HTTPError, match="404"):
         await asyncio.to_thread(post, f"{url}/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 
 
-def test_an_environment_of_steps_refuses_the_setting(run: Callable[..., Outcome]) -> None:
+def test_an_environment_of_steps_refuses_the_setting(invoke: Callable[..., Outcome]) -> None:
     name = "example_multi_turn_gymnasium"
     setting = f"++{name}_resources_server.resources_servers.{name}.expose_tools_over_mcp=true"
-    told = run("gymnast", "check", "env", name, setting)
+    told = invoke("gymnast", "check", "env", name, setting)
     assert told.code == 2
     assert "has no tools to call" in told.err

@@ -15,7 +15,7 @@ from anthropic.types import ToolParam
 from openai.types.chat import ChatCompletionToolParam
 from openai.types.responses import FunctionToolParam
 
-from tests.support import Served, serving
+from tests.helpers.commands import Served, serving
 
 REPLIES: list[Any] = [
     {"when": "weather", "replies": [{"reasoning": "hm", "tool_calls": [{"name": "look", "arguments": {"at": "sky"}}]}]},

@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from gymnast.kit.sandbox import Limits, SandboxSettings, open_sandbox
+from tests.helpers.parts import needs, skip_without
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 IMAGE = "localhost/gymnast-test-python"
+NOT_NEEDED = re.compile(r"/test|/config-|/(__pycache__|ensurepip|idlelib|lib2to3|pydoc_data|tkinter|turtledemo)(/|$)")
+"""Parts of the standard library that only make an image large."""
 
 
 def _runs(program: str) -> bool:
@@ -38,7 +41,7 @@ def _image(folder: Path) -> Path:
             if Path("/", name).is_symlink():
                 archive.add(f"/{name}")
         archive.add(str(real), SYSTEM_PYTHON.as_posix())
-        archive.add(library, filter=lambda item: None if "/test" in item.name or "config-" in item.name else item)
+        archive.add(library, filter=lambda item: None if NOT_NEEDED.search(item.name) else item)
         for path in sorted(set(re.findall(r"(/\S+\.so\S*) \(", linked))):
             resolved = Path(path).resolve()
             archive.add(str(resolved), str(Path(path).parent.resolve() / Path(path).name))
@@ -48,9 +51,9 @@ def _image(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def podman_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not _runs("podman"):
-        pytest.skip("podman is not installed, or does not run here")
+        skip_without("podman")
     if not SYSTEM_PYTHON.exists():
-        pytest.skip("there is no system Python to make an image of")
+        skip_without("podman", "no system Python to make an image of")
     archive = _image(tmp_path_factory.mktemp("image"))
     _podman("import", str(archive), IMAGE)
     yield IMAGE
@@ -79,16 +82,16 @@ async def test_podman_runs_programs_behind_the_same_interface(podman_image: str)
 
 async def test_docker_runs_a_program() -> None:
     if not _runs("docker"):
-        pytest.skip("no Docker engine runs here")
+        skip_without("a Docker engine")
     async with open_sandbox(SandboxSettings(driver="docker", pool_size=1)) as sandbox:
         assert (await sandbox.run_python("print(1)")).stdout == "1\n"
 
 
-@pytest.mark.skipif(shutil.which("apptainer") is None, reason="Apptainer is not installed")
+@needs("Apptainer")
 async def test_apptainer_runs_a_program(tmp_path: Path) -> None:
     folder = tmp_path / "image"
     folder.mkdir()
     with tarfile.open(_image(tmp_path)) as archive:
-        archive.extractall(folder, filter="tar")
+        archive.extractall(folder)
     async with open_sandbox(SandboxSettings(driver="apptainer", image=str(folder), pool_size=1)) as sandbox:
         assert (await sandbox.run_python("print(1)")).stdout == "1\n"

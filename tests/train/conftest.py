@@ -12,7 +12,7 @@ from gymnast import Collector
 from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.train import Batch, BatchOptions, SampleOptions, collect_batch
 from gymnast.train.background import Background
-from tests.train_tasks import ENVIRONMENTS, TOKENS, shop_tasks
+from tests.helpers.train_tasks import ENVIRONMENTS, TOKENS, shop_tasks
 
 HERE = Path(__file__).parent
 

@@ -17,8 +17,8 @@ from gymnast.train.nemo_rl_environment import GymnastEnvironment, actor_of, conf
 from gymnast.train.nemo_rl_results import group_batch, group_results, message_log, result_of
 from gymnast.train.verl_engine import VerlEngine
 from gymnast.types.task import RolloutKey
-from tests.train_support import Simulated, call, failure, good, record, some_tasks
-from tests.train_tasks import EmbeddedLlmClient, shop_tasks
+from tests.helpers.train_records import Simulated, call, failure, good, record, some_tasks
+from tests.helpers.train_tasks import EmbeddedLlmClient, shop_tasks
 
 
 def rows_of(tasks: list[dict[str, Any]], generations: int) -> list[dict[str, Any]]:

@@ -20,8 +20,8 @@ from gymnast import Collector
 from gymnast.errors import UserError
 from gymnast.train import FewerRolloutsError, MaskReason, sample_of
 from gymnast.train.trl_rollouts import TrlRollouts, columns
-from tests.train_support import Simulated, call, failure, record
-from tests.train_tasks import shop_tasks, sum_tasks
+from tests.helpers.train_records import Simulated, call, failure, record
+from tests.helpers.train_tasks import shop_tasks, sum_tasks
 
 
 class Opened:

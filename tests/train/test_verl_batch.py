@@ -23,7 +23,7 @@ from gymnast.train.samples import Sample
 from gymnast.train.sequences import group_names, token_rows, whole_rows
 from gymnast.train.verl_batch import REASON, data_proto, log_figures
 from gymnast.types.task import RolloutKey
-from tests.train_support import call, failure, good, record
+from tests.helpers.train_records import call, failure, good, record
 
 PAD = 0
 TENSORS = {

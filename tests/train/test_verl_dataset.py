@@ -16,7 +16,7 @@ from verl.utils.dataset.rl_dataset import collate_fn
 
 from gymnast.errors import DataError
 from gymnast.train.verl_dataset import ROW, GymnastDataset
-from tests.train_tasks import shop_tasks, written
+from tests.helpers.train_tasks import shop_tasks, written
 
 HISTORY = [
     {"role": "user", "content": "What is in the shop?", "id": "msg_1"},

@@ -22,7 +22,7 @@ from gymnast.train import FewerRolloutsError, NothingToTrainError
 from gymnast.train.verl_batch import REASON
 from gymnast.train.verl_dataset import GymnastDataset
 from gymnast.train.verl_engine import finish_of
-from tests.train_tasks import EmbeddedLlmClient, shop_tasks, sum_tasks, written
+from tests.helpers.train_tasks import EmbeddedLlmClient, shop_tasks, sum_tasks, written
 
 ROLLOUT = {
     "n": 4,

@@ -20,9 +20,9 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from gymnast.train import Batch, FewerRolloutsError, Group, MaskReason, NothingToTrainError, advantages, sample_of
 from gymnast.train.verl_dataset import GymnastDataset
 from gymnast.train.verl_queue import GymnastQueueManager, columns_of
+from tests.helpers.train_records import call, record
+from tests.helpers.train_tasks import shop_tasks, sum_tasks, written
 from tests.train.test_verl_manager import ONE_TRY, ROLLOUT, Client
-from tests.train_support import call, record
-from tests.train_tasks import shop_tasks, sum_tasks, written
 
 
 class Store:

@@ -41,6 +41,8 @@ class Lab(Environment[Task, Log]):
     seen: list[Log]
     running = 0
     most_at_once = 0
+    meeting = 1
+    """How many calls of `slow` wait for each other."""
 
     async def open(self, task: Task) -> Log:
         self.seen = [*getattr(self, "seen", []), Log()]
@@ -60,7 +62,9 @@ class Lab(Environment[Task, Log]):
         """Take a moment."""
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)
-        await asyncio.sleep(0.05)
+        while self.most_at_once < self.meeting:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
         self.running -= 1
         return "slept"
 
@@ -82,6 +86,7 @@ class Lab(Environment[Task, Log]):
 
 class ParallelLab(Lab):
     parallel_tools = True
+    meeting = 2
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,9 @@ from gymnast.rollouts.verdict import OUT_OF_BUDGET
 from gymnast.store.manifest import Counts, Manifest, RunState, read_manifest, write_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.types.usage import ModelUsage
-from tests.support import DEMO_POLICY, SCRIPTED, example_rows, read_jsonl, run_command, write_jsonl
-
-MODEL = "policy_model.responses_api_models.scripted_model"
-PRICES = f"++{MODEL}.prices={{input: 1.0, output: 2.0}}"
-REPLY = {"text": "\\boxed{B}", "usage": {"input_tokens": 100, "output_tokens": 10}}
+from tests.helpers.commands import DEMO_POLICY, Outcome
+from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
+from tests.helpers.metered_runs import PRICES, USAGE, collect_all, manifest_of, metered_policy
 
 
 @pytest.fixture
@@ -31,80 +29,22 @@ def tasks(tmp_path: Path) -> Path:
     return write_jsonl(tmp_path / "tasks.jsonl", example_rows("mcqa")[:4])
 
 
-Scripted = Callable[..., dict[str, Any]]
+Policy = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def scripted(tmp_path: Path) -> Scripted:
-    """A policy that says these things turn by turn; 110 tokens a call, which cost 120 of a millionth."""
-
-    def configured(*replies: Any, prices: bool = True, **settings: Any) -> dict[str, Any]:
-        script = tmp_path / "script.json"
-        script.write_text(json.dumps(list(replies) or [REPLY]))
-        given = [f"++{MODEL}.{name}={value}" for name, value in {"script": script, **settings}.items()]
-        overrides = [*given, *([PRICES] if prices else [])]
-        return {"environments": ["mcqa"], "config_paths": [SCRIPTED], "overrides": overrides}
-
-    return configured
-
-
-def manifest_of(output: Path) -> Manifest:
-    found = read_manifest(RunPaths(output).manifest)
-    assert found is not None
-    return found
-
-
-async def run(tasks: Path, output: Path, names: dict[str, Any], **more: Any) -> list[Any]:
-    return [record async for record in gymnast.collect(tasks, output, **{"concurrency": 1, **names, **more})]
+def policy(tmp_path: Path) -> Policy:
+    return partial(metered_policy, tmp_path)
 
 
 # --- what is recorded ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-async def test_records_say_what_their_model_calls_used(
-    tmp_path: Path, tasks: Path, scripted: Scripted, workers: int
-) -> None:
-    output = tmp_path / "x.jsonl"
-    await run(tasks, output, scripted(), workers=workers)
-    for record in read_jsonl(output):
-        usage = record["_ng_model_usage"]
-        assert usage.pop("latency_ms") > 0
-        assert usage.pop("cost") == pytest.approx(120e-6)
-        assert usage == {
-            "calls": 1,
-            "input_tokens": 100,
-            "cached_tokens": None,
-            "output_tokens": 10,
-            "reasoning_tokens": None,
-            "ttft_ms": None,
-        }
-        assert list(record)[-3:] == ["_ng_task_index", "_ng_rollout_index", "agent_ref"]
-        assert "ng_model_call_capture" not in record
-    spent = manifest_of(output).spent
-    assert (spent.calls, spent.tokens) == (4, 440)
-    assert spent.cost == pytest.approx(480e-6)
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-async def test_failed_attempts_say_what_they_used(
-    tmp_path: Path, tasks: Path, scripted: Scripted, workers: int
-) -> None:
-    output, events = tmp_path / "x.jsonl", list[Any]()
-    names = scripted({"status": 400, "body": "no"})
-    with pytest.raises(MissingRolloutsError):
-        await run(tasks, output, names, workers=workers, max_attempts=1, on_event=events.append)
-    failures = read_jsonl(RunPaths(output).failures)
-    assert [row["_ng_model_usage"]["failed_calls"] for row in failures] == [1] * 4
-    assert [row["_ng_model_usage"]["cost"] for row in failures] == [0.0] * 4
-    assert events[-1].spent.failed_calls == 4
-
-
-async def test_every_call_is_listed_where_that_is_asked_for(tmp_path: Path, tasks: Path, scripted: Scripted) -> None:
-    names = scripted()
+async def test_every_call_is_listed_where_that_is_asked_for(tmp_path: Path, tasks: Path, policy: Policy) -> None:
+    names = policy()
     names["overrides"].append("++observability_enabled=true")
     output = tmp_path / "x.jsonl"
-    await run(tasks, output, names)
+    await collect_all(tasks, output, names)
     capture = read_jsonl(output)[0]["ng_model_call_capture"]
     assert capture["rollout_id"] == "0-0"
     metrics = dict(capture["metrics"])
@@ -129,105 +69,107 @@ async def test_every_call_is_listed_where_that_is_asked_for(tmp_path: Path, task
 
 @pytest.mark.parametrize("limit", [{"max_tokens": 500}, {"max_cost": 0.0005}])
 async def test_a_used_up_budget_ends_the_run_and_a_larger_one_goes_on(
-    tmp_path: Path, tasks: Path, scripted: Scripted, limit: dict[str, Any]
+    tmp_path: Path, tasks: Path, policy: Policy, limit: dict[str, Any]
 ) -> None:
     output, events = tmp_path / "x.jsonl", list[Any]()
     with pytest.raises(MissingRolloutsError, match="budget"):
-        await run(tasks, output, scripted(), num_repeats=5, on_event=events.append, **limit)
+        await collect_all(tasks, output, policy(), num_repeats=5, on_event=events.append, **limit)
     manifest = manifest_of(output)
     assert manifest.state is RunState.INTERRUPTED
     assert (manifest.counts.scored, manifest.counts.owed) == (5, 15)
     assert "used up" in (manifest.note or "")
     assert events[-1].is_out_of_budget
     with pytest.raises(MissingRolloutsError):  # what was spent before counts
-        await run(tasks, output, scripted(), num_repeats=5, resume=True, **limit)
+        await collect_all(tasks, output, policy(), num_repeats=5, resume=True, **limit)
     assert manifest_of(output).counts.scored == 5
     larger = {name: value * 2 for name, value in limit.items()}
     with pytest.raises(MissingRolloutsError):
-        await run(tasks, output, scripted(), num_repeats=5, resume=True, **larger)
+        await collect_all(tasks, output, policy(), num_repeats=5, resume=True, **larger)
     assert 9 <= manifest_of(output).counts.scored <= 10
-    records = await run(tasks, output, scripted(), num_repeats=5, resume=True)
+    records = await collect_all(tasks, output, policy(), num_repeats=5, resume=True)
     assert len({record.key for record in records}) == 20
     assert manifest_of(output).state is RunState.COMPLETE
     assert manifest_of(output).spent.calls == 20
 
 
-async def test_a_budget_that_suffices_changes_nothing(tmp_path: Path, tasks: Path, scripted: Scripted) -> None:
+async def test_a_budget_that_suffices_changes_nothing(tmp_path: Path, tasks: Path, policy: Policy) -> None:
     output = tmp_path / "x.jsonl"
-    assert len(await run(tasks, output, scripted(), max_tokens=440)) == 4
+    assert len(await collect_all(tasks, output, policy(), max_tokens=440)) == 4
     assert manifest_of(output).state is RunState.COMPLETE
 
 
-async def test_overstepping_is_bounded_by_what_was_in_flight(tmp_path: Path, tasks: Path, scripted: Scripted) -> None:
+async def test_overstepping_is_bounded_by_what_was_in_flight(tmp_path: Path, tasks: Path, policy: Policy) -> None:
     output = tmp_path / "x.jsonl"
     with pytest.raises(MissingRolloutsError):
-        await run(tasks, output, scripted(latency_s=0.02), num_repeats=10, concurrency=6, max_tokens=1000)
+        await collect_all(tasks, output, policy(latency_s=0.02), num_repeats=10, concurrency=6, max_tokens=1000)
     spent = manifest_of(output).spent.tokens
     assert 1000 <= spent <= 1000 + 6 * 110
 
 
-async def test_failed_attempts_count(tmp_path: Path, scripted: Scripted) -> None:
+async def test_failed_attempts_count(tmp_path: Path, policy: Policy) -> None:
     """Each attempt has one good call, and one that fails."""
     rows = example_rows("example_session_state_mgmt")[:3]
     source, output = write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / "x.jsonl"
-    tool = {"tool_calls": [{"name": "get_counter_value", "arguments": {}}], "usage": REPLY["usage"]}
-    names = {**scripted(tool, {"status": 400, "body": "no"}), "environments": ["example_session_state_mgmt"]}
+    tool = {"tool_calls": [{"name": "get_counter_value", "arguments": {}}], "usage": USAGE}
+    names = {**policy(tool, {"status": 400, "body": "no"}), "environments": ["example_session_state_mgmt"]}
     with pytest.raises(MissingRolloutsError, match="budget of 200 tokens is used up: 220"):
-        await run(source, output, names, num_repeats=4, max_tokens=200, max_attempts=1)
+        await collect_all(source, output, names, num_repeats=4, max_tokens=200, max_attempts=1)
     counts = manifest_of(output).counts
     assert (counts.scored, sum(counts.failed.values()), counts.owed) == (0, 2, 10)
 
 
-async def test_a_budget_of_money_needs_prices(tmp_path: Path, tasks: Path, scripted: Scripted) -> None:
+async def test_a_budget_of_money_needs_prices(tmp_path: Path, tasks: Path, policy: Policy) -> None:
     output = tmp_path / "x.jsonl"
     with pytest.raises(UserError, match="policy_model") as caught:
-        await run(tasks, output, scripted(prices=False), max_cost=1.0)
+        await collect_all(tasks, output, policy(prices=False), max_cost=1.0)
     assert "policy_model.responses_api_models.scripted_model.prices" in str(caught.value)
     assert not RunPaths(output).existing()
 
 
-async def test_after_a_crash_the_records_say_what_was_spent(tmp_path: Path, tasks: Path, scripted: Scripted) -> None:
+async def test_after_a_crash_the_records_say_what_was_spent(tmp_path: Path, tasks: Path, policy: Policy) -> None:
     output = tmp_path / "x.jsonl"
-    await run(tasks, output, scripted())
+    await collect_all(tasks, output, policy())
     paths = RunPaths(output)
     kept = manifest_of(output)
     behind = {"counts": {"requested": 4, "owed": 4}, "spent": {}, "state": "running"}
     stale = orjson.loads(paths.manifest.read_bytes()) | behind
     paths.manifest.write_bytes(orjson.dumps(stale))
-    await run(tasks, output, scripted(), max_tokens=440, resume=True)
+    await collect_all(tasks, output, policy(), max_tokens=440, resume=True)
     assert manifest_of(output).spent.tokens == kept.spent.tokens == 440
 
 
-async def test_a_collector_minds_a_budget_of_its_own_for_each_batch(scripted: Scripted) -> None:
+async def test_a_collector_minds_a_budget_of_its_own_for_each_batch(policy: Policy) -> None:
     rows = example_rows("mcqa")[:4]
-    async with gymnast.Collector(**scripted()) as collector:
+    async with gymnast.Collector(**policy()) as collector:
         for _ in range(2):
             with pytest.raises(MissingRolloutsError, match="2 of 4 rollouts were scored") as caught:
                 _ = [pair async for pair in collector.run(rows, concurrency=1, max_tokens=200)]
             assert "budget" in str(caught.value)
-    async with gymnast.Collector(**scripted(prices=False)) as collector:
+    async with gymnast.Collector(**policy(prices=False)) as collector:
         with pytest.raises(UserError, match="needs prices"):
             _ = [pair async for pair in collector.run(rows, max_cost=1)]
 
 
-def test_the_command_says_what_was_spent_and_ends_with_a_code_of_its_own(tmp_path: Path, tasks: Path) -> None:
+def test_the_command_says_what_was_spent_and_ends_with_a_code_of_its_own(
+    tmp_path: Path, tasks: Path, invoke: Callable[..., Outcome]
+) -> None:
     names = ["-e", "mcqa", "-c", DEMO_POLICY, "-i", str(tasks), "-o", "x.jsonl", "-n", "30", "--concurrency", "1"]
-    done = run_command(tmp_path, "gymnast", "collect", *names, PRICES, "--max-cost", "0.0005")
+    done = invoke("gymnast", "collect", *names, PRICES, "--max-cost", "0.0005")
     assert done.code == OUT_OF_BUDGET == 4
     assert "the budget of 0.0005 is used up" in done.err
     assert "--resume and a larger budget" in done.err
     assert "models    " in done.out
-    status = run_command(tmp_path, "gymnast", "status", "x.jsonl")
+    status = invoke("gymnast", "status", "x.jsonl")
     assert "tokens in" in status.out
-    again = run_command(tmp_path, "gymnast", "collect", *names, "--resume", "--max-tokens", "100000000", "--json")
+    again = invoke("gymnast", "collect", *names, "--resume", "--max-tokens", "100000000", "--json")
     assert again.code == 0
     finished = orjson.loads(again.out.splitlines()[-1])
     assert finished["spent"]["calls"] == 120
-    refused = run_command(tmp_path, "gymnast", "collect", *names, "--overwrite", "--max-cost", "-1")
+    refused = invoke("gymnast", "collect", *names, "--overwrite", "--max-cost", "-1")
     assert refused.code == 2
 
 
-def test_the_contracts_command_takes_budgets(tmp_path: Path, tasks: Path) -> None:
+def test_the_contracts_command_takes_budgets(tasks: Path, invoke: Callable[..., Outcome]) -> None:
     fields = [
         f"+config_paths=[resources_servers/mcqa/configs/mcqa.yaml,{DEMO_POLICY}]",
         "+agent_name=mcqa_simple_agent",
@@ -236,9 +178,9 @@ def test_the_contracts_command_takes_budgets(tmp_path: Path, tasks: Path) -> Non
         "+num_repeats=30",
         "+num_samples_in_parallel=1",
     ]
-    done = run_command(tmp_path, "ng_collect_rollouts", *fields, "+max_tokens=100")
+    done = invoke("ng_collect_rollouts", *fields, "+max_tokens=100")
     assert done.code == OUT_OF_BUDGET
-    wrong = run_command(tmp_path, "ng_collect_rollouts", *fields, "+max_cost=much")
+    wrong = invoke("ng_collect_rollouts", *fields, "+max_cost=much")
     assert wrong.code == 2
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +16,9 @@ from gymnast.checks import compilers
 from gymnast.checks.schema_shape import cyclic_refs, depth
 from gymnast.checks.tool_backends import MOST_LEVELS, schema_complaints
 from gymnast.checks.tools import check_tools
-from tests.support import Outcome, write_jsonl
-from tests.tool_schemas import FINE, REFUSED, YES, parameters
+from tests.helpers.commands import Outcome
+from tests.helpers.jsonl import write_jsonl
+from tests.helpers.tool_schemas import FINE, REFUSED, YES, parameters
 
 
 def tool(schema: Any, name: str = "look_up", **more: Any) -> dict[str, Any]:
@@ -146,19 +146,19 @@ def test_what_is_wrong_with_the_tools_of_a_row(tmp_path: Path, bad: Any, rule: s
     assert not report.ok
 
 
-def test_the_command_prints_writes_rows_and_fails(tmp_path: Path, run: Callable[..., Outcome]) -> None:
+def test_the_command_prints_writes_rows_and_fails(tmp_path: Path, invoke: Callable[..., Outcome]) -> None:
     path = write_jsonl(tmp_path / "rows.jsonl", [row(tool(parameters(YES)))] * 2 + [row()])
     path.write_text(path.read_text() + "{broken\n")
-    done = run("gymnast", "check", "tools", "rows.jsonl", "--rows", "bad.jsonl", "--no-compile")
+    done = invoke("gymnast", "check", "tools", "rows.jsonl", "--rows", "bad.jsonl", "--no-compile")
     assert done.code == 1
     assert "refused  outlines: boolean_schema (2 rows)" in done.out
     assert "3 rows would be refused" in done.out
     listed = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
     assert [entry["line"] for entry in listed] == [1, 2, 4]
-    report = run("gymnast", "check", "tools", "rows.jsonl", "--json", "--backend", "xgrammar", "--no-compile").json()
+    report = invoke("gymnast", "check", "tools", "rows.jsonl", "--json", "--backend", "xgrammar", "--no-compile").json()
     assert (report["bad_rows"], report["refused_rows"]) == (1, {"any": 1})
-    assert run("gymnast", "check", "tools", "rows.jsonl", "--backend", "xgramar").code == 2
-    assert run("gymnast", "check", "tools", "nowhere.jsonl").code == 2
+    assert invoke("gymnast", "check", "tools", "rows.jsonl", "--backend", "xgramar").code == 2
+    assert invoke("gymnast", "check", "tools", "nowhere.jsonl").code == 2
 
 
 def test_the_shipped_examples_pass() -> None:
@@ -181,26 +181,3 @@ def test_libraries_that_are_installed_have_the_last_word(tmp_path: Path, monkeyp
     assert report.compiled_with == ["xgrammar"]
     assert [key.rule for key in report.found] == ["compiled"]
     monkeypatch.delitem(sys.modules, "xgrammar", raising=False)
-
-
-_BIG = """
-import json, resource, sys
-from pathlib import Path
-from gymnast.checks.tools import check_tools
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-report = check_tools(Path(sys.argv[1]), compile_too=False)
-assert report.schemas == report.rows, report
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
-def test_memory_stays_flat_when_every_tool_is_different(tmp_path: Path) -> None:
-    grown = []
-    for number in (6_000, 24_000):
-        path = tmp_path / f"{number}.jsonl"
-        with path.open("w") as out:
-            for index in range(number):
-                out.write(json.dumps(row(tool(parameters({"type": "string", "description": f"n{index}"})))) + "\n")
-        done = subprocess.run([sys.executable, "-c", _BIG, str(path)], capture_output=True, text=True, check=True)
-        grown.append(int(done.stdout))
-    assert grown[1] - grown[0] < 8_000  # KiB for 18,000 more schemas

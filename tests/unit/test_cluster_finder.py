@@ -12,7 +12,7 @@ from gymnast.cluster.held_chunk import HeldChunk
 from gymnast.cluster.lease import DEFAULT_LEASE_S, Watch, write_beat
 from gymnast.store.chunk_files import Holder
 from gymnast.store.chunk_look import views_below
-from tests.cluster_chunks import SmallRun, small_run
+from tests.helpers.chunked_runs import SmallRun, small_run
 
 CHUNKS = 200
 PAUSE_S = DEFAULT_LEASE_S / 8

@@ -26,7 +26,7 @@ from gymnast.store.chunk_files import Holder
 from gymnast.store.chunk_look import look_at_chunk, whole_lines_bytes
 from gymnast.store.replacing import create_once, read_fresh
 from gymnast.types.task import RolloutKey
-from tests.cluster_chunks import SmallRun, commit, expected_output, failure, record, small_run
+from tests.helpers.chunked_runs import SmallRun, commit, expected_output, failure, record, small_run
 
 LEASE_S = 10.0
 

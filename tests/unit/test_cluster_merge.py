@@ -25,8 +25,8 @@ from gymnast.rollouts.reproducible import reproducible
 from gymnast.store.lines import numbered_lines
 from gymnast.store.records import record_file
 from gymnast.types.task import RolloutKey
-from tests.cluster_chunks import SmallRun, commit, expected_output, failure, record, small_run
-from tests.support import read_jsonl
+from tests.helpers.chunked_runs import SmallRun, commit, expected_output, failure, record, small_run
+from tests.helpers.jsonl import read_jsonl
 
 
 def end(held: HeldChunk) -> None:

@@ -20,7 +20,8 @@ from gymnast.config.overrides import parse_overrides
 from gymnast.errors import DataError, NotFoundError
 from gymnast.profile.across_seeds import across_seeds
 from gymnast.store.paths import RunPaths
-from tests.support import Outcome, write_jsonl
+from tests.helpers.commands import Outcome
+from tests.helpers.jsonl import write_jsonl
 
 SITE = """
 executor: slurm
@@ -34,6 +35,11 @@ containers:
 mounts: [LUSTRE:/workspace]
 gpus_per_node: 8
 """
+
+
+def quoted_start(start: str) -> str:
+    """The start of a value as a script has it, with a quote before it where the path needs one."""
+    return start if shlex.quote(start) == start else f"'{start}"
 
 
 @pytest.fixture
@@ -86,8 +92,8 @@ def test_the_documented_call_runs_with_only_the_import_changed(cluster: str, tmp
     # What the call names as containers see it is used by its name outside, and mounted under that.
     results = f"{tmp_path}/lustre/results/math_verification_aime24/run2"
     assert {str(job.output.parent) for job in found.jobs} == {results}
-    assert f"#SBATCH --output={results}/jobs/" in script
-    mounts = f"--container-mounts={tmp_path}/lustre:/workspace,{results}:{results} "
+    assert f"#SBATCH --output={quoted_start(f'{results}/jobs/')}" in script
+    mounts = shlex.quote(f"--container-mounts={tmp_path}/lustre:/workspace,{results}:{results}") + " "
     assert script.replace("\\\n    ", "").count(mounts) == 2
 
 
@@ -103,19 +109,20 @@ def test_where_logs_go_elsewhere_containers_still_have_the_folder_of_the_rollout
     )
     script = found.scripts[0].replace("\\\n    ", "")
     logs = f"{tmp_path}/lustre/logs"
-    assert f"{tmp_path}/lustre:/workspace,{tmp_path}/out:{tmp_path}/out,{logs}:{logs} " in script
+    mounts = f"{tmp_path}/lustre:/workspace,{tmp_path}/out:{tmp_path}/out,{logs}:{logs}"
+    assert shlex.quote(f"--container-mounts={mounts}") + " " in script
 
 
 def test_options_that_mean_nothing_here_are_taken_and_said(
-    cluster: str, tmp_path: Path, run: Callable[..., Outcome]
+    cluster: str, tmp_path: Path, invoke: Callable[..., Outcome]
 ) -> None:
     """On the command line as from Python; what nobody knows is refused."""
     words = ["--cluster", cluster, "--config_paths", "a.yaml", "--input_file", "x", "--output_dir", "out", "--dry_run"]
     words += ["--server_address", "http://node:8000", "--no-reuse_code", "--reuse_code_exp", "old", "+a=1"]
-    told = run("gymnast", "nemo-gym-rollouts", *words, "--skip_hf_home_check")
+    told = invoke("gymnast", "nemo-gym-rollouts", *words, "--skip_hf_home_check")
     assert told.code == 0, told.err
     assert [line.split()[1] for line in told.err.splitlines()] == ["reuse_code", "reuse_code_exp", "skip_hf_home_check"]
-    refused = run("gymnast", "nemo-gym-rollouts", *words, "--reuse-cod")
+    refused = invoke("gymnast", "nemo-gym-rollouts", *words, "--reuse-cod")
     assert (refused.code, "no option --reuse-cod" in refused.err) == (2, True)
 
 

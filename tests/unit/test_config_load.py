@@ -410,3 +410,13 @@ def test_the_scrubber_blanks_known_secrets_bearer_tokens_and_passwords(configure
     assert scrub("abc stays, too short to blank") == "abc stays, too short to blank"
     assert scrub("Authorization: Bearer xyz12345") == "Authorization: Bearer ****"
     assert scrub("http://me:hunter2@host/") == "http://me:****@host/"
+
+
+@pytest.mark.parametrize("value", ["/data/josé/tasks.jsonl", "/tmp/a folder é/x.jsonl", "日本語", "naïve (draft), é"])
+def test_values_beyond_ascii_need_no_quotes(configure: Callable[..., Config], value: str) -> None:
+    assert configure(f"+note={value}").values["note"] == value
+    assert configure(f"+note='{value}'").values["note"] == value
+
+
+def test_lists_beyond_ascii_are_read_by_the_grammar(configure: Callable[..., Config]) -> None:
+    assert configure("+notes=['é', 2]").values["notes"] == ["é", 2]

@@ -27,8 +27,8 @@ from gymnast.data.render import render
 from gymnast.data.row import read_row
 from gymnast.data.spill import Scratch, SpillSet
 from gymnast.errors import DataError, NotFoundError, UserError
-from tests.datasets import AGENT, agent_with, prepare_in, row, silent, train
-from tests.support import read_jsonl, write_jsonl
+from tests.helpers.datasets import AGENT, agent_with, prepare_in, row, silent, train
+from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 Configure = Callable[..., Config]
 NUMBERS = st.floats(-1e6, 1e6)

@@ -14,9 +14,9 @@ from gymnast.data.fetch import Fetched, FetchRequest, fetch
 from gymnast.data.hub import Hub
 from gymnast.data.hub_layout import split_files
 from gymnast.errors import DataError, NotFoundError, UserError
-from tests.datasets import prepare_in, row, train
-from tests.hub_server import LocalHub, Repo, running_hub
-from tests.support import read_jsonl, write_jsonl
+from tests.helpers.datasets import prepare_in, row, train
+from tests.helpers.hub_server import LocalHub, Repo, running_hub
+from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 
 @pytest.fixture

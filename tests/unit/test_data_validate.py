@@ -15,8 +15,8 @@ from gymnast.data.findings import SHOWN, Finding, Findings
 from gymnast.data.row import BadRow, read_row
 from gymnast.data.tool_schema import schema_problems, tool_problems
 from gymnast.data.validate import KINDS, Checked, Validation, validate
-from tests.datasets import AGENT, row
-from tests.support import example_rows, write_jsonl
+from tests.helpers.datasets import AGENT, row
+from tests.helpers.jsonl import example_rows, write_jsonl
 
 
 def checked(tmp_path: Path, *files: list[Any], allow: tuple[str, ...] = (), agents: Any = None) -> Validation:

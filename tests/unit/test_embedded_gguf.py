@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
 
 from gymnast.errors import DataError
 from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Pool
@@ -18,7 +19,7 @@ from gymnast.hub.responses_api_models.embedded_model.gguf import GgufFile
 from gymnast.hub.responses_api_models.embedded_model.smollm2 import pieces, read_gguf_policy
 from gymnast.hub.responses_api_models.embedded_model.tokenizer import byte_characters
 from gymnast.hub.responses_api_models.embedded_model.transformer import Transformer
-from tests.unit.test_embedded_policy import SMALL, random_weights
+from tests.helpers.small_transformer import SMALL, random_weights
 
 F32, F16, Q4_0, Q4_1, Q8_0, Q6_K = 0, 1, 2, 3, 8, 14
 NAMES = {
@@ -138,7 +139,6 @@ def test_a_model_reads_the_same_from_a_gguf_file(tmp_path: Path) -> None:
 
 @given(st.text(st.sampled_from("ab Z9½三٣Ⅷ\t\n\x1c\u3000 é'slld_.-ɐ\u0301😀") | st.characters(max_codepoint=0x17F)))
 def test_text_is_cut_as_the_tokenizers_library_does(given_text: str) -> None:
-    library = pytest.importorskip("tokenizers").pre_tokenizers
-    digits, words = library.Digits(individual_digits=True), library.ByteLevel(add_prefix_space=False)
-    cut = [span for _, span in library.Sequence([digits, words]).pre_tokenize_str(given_text)]
+    digits, words = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    cut = [span for _, span in pre_tokenizers.Sequence([digits, words]).pre_tokenize_str(given_text)]
     assert [given_text[start:end] for start, end in cut] == list(pieces(given_text))

@@ -10,56 +10,34 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymnast.hub.responses_api_models.embedded_model.batching import Batch, Generation
 from gymnast.hub.responses_api_models.embedded_model.cache import BLOCK, Cache, Pool
 from gymnast.hub.responses_api_models.embedded_model.engine import EmbeddedEngine
 from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
-from gymnast.hub.responses_api_models.embedded_model.products import RowProducts
 from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
 from gymnast.hub.responses_api_models.embedded_model.sampling import choose, log_probabilities
 from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
-from gymnast.hub.responses_api_models.embedded_model.transformer import Shape, Transformer
 from gymnast.tokens.engine import BadGeneration, ContextOverflow, Sampling, check_generation
-from tests.asker import Who
+from tests.helpers.batch_invariance import (
+    check_batched_decoding,
+    check_decoding_equals_one_pass,
+    check_forgotten_caches,
+    check_golden_logprobs,
+    check_prompts,
+    check_rows_multiplied_one_by_one,
+)
+from tests.helpers.caller import Caller
+from tests.helpers.small_transformer import SMALL, small_transformer
 
 TRAINING = Path(__file__).parents[2] / "training" / "embedded"
-GOLDEN = Path(__file__).parents[1] / "embedded_golden_logprobs.json"
 TOKENIZER = ByteLevelTokenizer.read(SHIPPED / "tokenizer.json")
-SMALL = Shape(vocabulary=96, width=48, inner_width=80, layers=3, heads=6, kv_heads=2, head_width=8, context=512)
-
-
-def random_weights(shape: Shape, seed: int = 0) -> dict[str, Any]:
-    chance = np.random.default_rng(seed)
-    kv = shape.kv_heads * shape.head_width
-    sizes = {
-        "input_layernorm": (shape.width,),
-        "self_attn.q_proj": (shape.heads * shape.head_width, shape.width),
-        "self_attn.k_proj": (kv, shape.width),
-        "self_attn.v_proj": (kv, shape.width),
-        "self_attn.o_proj": (shape.width, shape.heads * shape.head_width),
-        "post_attention_layernorm": (shape.width,),
-        "mlp.gate_proj": (shape.inner_width, shape.width),
-        "mlp.up_proj": (shape.inner_width, shape.width),
-        "mlp.down_proj": (shape.width, shape.inner_width),
-    }
-    tensors = {
-        f"model.layers.{layer}.{name}.weight": chance.normal(0, 0.2, size).astype(np.float16)
-        for layer in range(shape.layers)
-        for name, size in sizes.items()
-    }
-    tensors["model.embed_tokens.weight"] = chance.normal(0, 0.5, (shape.vocabulary, shape.width)).astype(np.float16)
-    tensors["model.norm.weight"] = np.ones(shape.width, np.float16)
-    return tensors
-
-
-@pytest.fixture(scope="module")
-def transformer() -> Transformer:
-    return Transformer(SMALL, random_weights(SMALL))
+TRANSFORMER = small_transformer()
 
 
 @given(st.text())
@@ -80,8 +58,7 @@ def test_control_strings_stay_text_and_digits_are_single() -> None:
 
 @given(st.text(st.sampled_from("ab zA19\n\t.,'{}\"<|é日 -_")))
 def test_the_tokenizers_library_gives_the_same_ids(text: str) -> None:
-    library = pytest.importorskip("tokenizers")
-    other = library.Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
+    other = tokenizers.Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
     assert other.encode(text).ids == TOKENIZER.encode(text) or "<|" in text
 
 
@@ -91,7 +68,6 @@ def training_module(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_training_transcripts_are_what_the_template_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    jinja2 = pytest.importorskip("jinja2")
     solutions, transcript = (training_module(name, monkeypatch) for name in ("solutions", "transcript"))
     template = json.loads((SHIPPED / "tokenizer_config.json").read_text())["chat_template"]
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
@@ -117,72 +93,36 @@ def test_tensors_are_written_and_read(tmp_path: Path) -> None:
     assert {name: tensor.tolist() for name, tensor in found.items()} == {"a": [[0, 1, 2], [3, 4, 5]], "b": 1.0}
 
 
-@settings(deadline=None, max_examples=20)
+# --- the batch changes no number: tests/integration/test_blas_kernels.py repeats this on other BLAS kernels ----------
+
+
+@settings(max_examples=20)
 @given(st.lists(st.lists(st.integers(0, 95), min_size=1, max_size=300), min_size=1, max_size=6), st.integers(1, 200))
 def test_however_tokens_are_cut_into_calls_the_numbers_agree(sequences: list[list[int]], cut: int) -> None:
-    transformer = Transformer(SMALL, random_weights(SMALL))
-    alone = [transformer.forward([(Cache(Pool(SMALL)), ids)])[0] for ids in sequences]
-    pool = Pool(SMALL)
-    together = transformer.forward([(Cache(pool), ids) for ids in sequences])
-    np.testing.assert_array_equal(np.stack(alone), together)
-    for ids, wanted in zip(sequences, alone, strict=True):
-        cache = Cache(Pool(SMALL))
-        for start in range(0, len(ids), cut):
-            logits = transformer.forward([(cache, ids[start : start + cut])])
-        np.testing.assert_array_equal(logits[0], wanted)
+    check_prompts(TRANSFORMER, sequences, cut)
 
 
-def test_rows_that_are_multiplied_one_by_one_keep_the_promise(transformer: Transformer) -> None:
-    careful = Transformer(SMALL, random_weights(SMALL))
-    careful.products = RowProducts(1)  # as on a BLAS whose rows depend on each other
-    sequences = [list(range(40)), list(range(9))]
-    together = careful.forward([(Cache(pool), ids) for pool in [Pool(SMALL)] for ids in sequences])
-    for ids, wanted in zip(sequences, together, strict=True):
-        np.testing.assert_array_equal(careful.forward([(Cache(Pool(SMALL)), ids)])[0], wanted)
-        np.testing.assert_allclose(transformer.forward([(Cache(Pool(SMALL)), ids)])[0], wanted, atol=1e-4)
+def test_rows_that_are_multiplied_one_by_one_keep_the_promise() -> None:
+    check_rows_multiplied_one_by_one(TRANSFORMER)
 
 
-def generations(count: int, seed: int = 0) -> list[Generation]:
-    chance = random.Random(seed)
-    return [
-        Generation(
-            [chance.randrange(96) for _ in range(chance.randrange(1, 200))],
-            Sampling(temperature=chance.choice((0.0, 0.7, 1.0)), top_p=chance.choice((0.9, 1.0)), stop_token_ids=(3,)),
-            seed=chance.getrandbits(64),
-            most=chance.randrange(1, 40),
-        )
-        for _ in range(count)
-    ]
+def test_batched_equals_unbatched() -> None:
+    check_batched_decoding(TRANSFORMER, (1, 5, 32))
 
 
-def finished(batch: Batch, asked: list[Generation]) -> list[Generation]:
-    for generation in asked:
-        batch.add(generation)
-    while not batch.is_idle:
-        batch.step()
-    return asked
+def test_logprobs_are_those_of_one_pass_and_turns_are_reused() -> None:
+    check_decoding_equals_one_pass(TRANSFORMER)
 
 
-@pytest.mark.parametrize("max_batch", [1, 5, 32])
-def test_batched_equals_unbatched(transformer: Transformer, max_batch: int) -> None:
-    together = finished(Batch(transformer, max_batch=max_batch), generations(24))
-    for alone, joint in zip(generations(24), together, strict=True):
-        finished(Batch(transformer, max_batch=1), [alone])
-        assert alone.sampled == joint.sampled
-        assert alone.logprobs == joint.logprobs  # to the bit
-        assert alone.finish == joint.finish == ("stop" if alone.sampled[-1] == 3 else "length")
+def test_what_was_computed_before_may_be_forgotten() -> None:
+    check_forgotten_caches(TRANSFORMER)
 
 
-def test_logprobs_are_those_of_one_pass_and_turns_are_reused(transformer: Transformer) -> None:
-    batch = Batch(transformer, max_batch=4)
-    first = finished(batch, [Generation(list(range(40)), Sampling(), 1, 30)])[0]
-    history = [*range(40), *first.sampled, 5, 6, 7]
-    second = finished(batch, [Generation(history, Sampling(), 2, 20)])[0]
-    assert second.reused == 69  # all but the last sampled token, whose keys were never needed
-    ids = [*history, *second.sampled]
-    passed = log_probabilities(transformer.forward([(Cache(Pool(SMALL)), ids)], every=True))
-    wanted = [passed[place - 1, ids[place]] for place in range(len(history), len(ids))]
-    assert second.logprobs == wanted  # to the bit: decoding and reading a prompt compute the same numbers
+def test_logprobs_are_those_of_the_torch_implementation() -> None:
+    check_golden_logprobs()
+
+
+# --- the parts -------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 300)), max_size=40))
@@ -202,18 +142,6 @@ def test_blocks_in_use_lie_together_and_keep_their_contents(steps: list[tuple[in
             assert (pool.keys[:, each.blocks] == other).all()
 
 
-def test_what_was_computed_before_may_be_forgotten(transformer: Transformer) -> None:
-    for kept in (0, 200_000):
-        batch = Batch(transformer, max_batch=2, kept_bytes=kept)
-        for seed in range(6):
-            asked = Generation([*range(60), seed], Sampling(), seed, 9)
-            alone = Generation([*range(60), seed], Sampling(), seed, 9)
-            finished(batch, [asked])
-            finished(Batch(transformer, max_batch=1), [alone])
-            assert (asked.sampled, asked.logprobs) == (alone.sampled, alone.logprobs)
-        assert (asked.reused > 0) == (kept > 0)
-
-
 def test_sampling_follows_the_distribution_and_its_limits() -> None:
     logprobs = log_probabilities(np.log(np.array([[0.5, 0.3, 0.15, 0.05]], np.float32)))[0]
     places = (np.arange(2000) + 0.5) / 2000
@@ -231,14 +159,14 @@ def test_sampling_follows_the_distribution_and_its_limits() -> None:
     assert shares(Sampling(temperature=0.5)) == [0.69, 0.25, 0.06, 0.01]
 
 
-async def test_the_engine_serves_many_at_once_and_lets_go_of_the_cancelled(transformer: Transformer) -> None:
-    engine = EmbeddedEngine(transformer, max_batch=4, seed=7)
+async def test_the_engine_serves_many_at_once_and_lets_go_of_the_cancelled() -> None:
+    engine = EmbeddedEngine(TRANSFORMER, max_batch=4, seed=7)
     try:
-        asked = [engine.generate([1, 2, place], Sampling(max_tokens=20), Who()) for place in range(10)]
-        cancelled = asyncio.ensure_future(engine.generate([9], Sampling(max_tokens=400), Who()))
+        asked = [engine.generate([1, 2, place], Sampling(max_tokens=20), Caller()) for place in range(10)]
+        cancelled = asyncio.ensure_future(engine.generate([9], Sampling(max_tokens=400), Caller()))
         replies = await asyncio.gather(*asked)
         cancelled.cancel()
-        again = await engine.generate([1, 2, 0], Sampling(max_tokens=20), Who())
+        again = await engine.generate([1, 2, 0], Sampling(max_tokens=20), Caller())
     finally:
         await engine.stop()
     for reply in replies:
@@ -248,40 +176,14 @@ async def test_the_engine_serves_many_at_once_and_lets_go_of_the_cancelled(trans
     assert len({tuple(reply.token_ids) for reply in replies}) == 10
 
 
-async def test_the_engine_refuses_what_it_cannot_do(transformer: Transformer) -> None:
-    engine = EmbeddedEngine(transformer, max_context=64)
+async def test_the_engine_refuses_what_it_cannot_do() -> None:
+    engine = EmbeddedEngine(TRANSFORMER, max_context=64)
     with pytest.raises(ContextOverflow, match="64 tokens"):
-        await engine.generate([1] * 64, Sampling(), Who())
+        await engine.generate([1] * 64, Sampling(), Caller())
     with pytest.raises(BadGeneration, match="logit_bias"):
-        await engine.generate([1], Sampling(extra={"logit_bias": {}}), Who())
+        await engine.generate([1], Sampling(extra={"logit_bias": {}}), Caller())
     with pytest.raises(BadGeneration, match="outside"):
-        await engine.generate([96], Sampling(), Who())
-    reply = await engine.generate([1] * 60, Sampling(), Who())
+        await engine.generate([96], Sampling(), Caller())
+    reply = await engine.generate([1] * 60, Sampling(), Caller())
     await engine.stop()
     assert len(reply.token_ids) == 4
-
-
-def shipped() -> Transformer:
-    shape = Shape.of_config(json.loads((SHIPPED / "config.json").read_text()))
-    return Transformer(shape, read_tensors(SHIPPED / "model.safetensors"))
-
-
-@pytest.mark.skipif(not GOLDEN.exists(), reason="no reference logprobs yet")
-def test_logprobs_are_those_of_the_torch_implementation() -> None:
-    model = shipped()
-    for case in json.loads(GOLDEN.read_text()):
-        ids = case["ids"]
-        found = log_probabilities(model.forward([(Cache(Pool(model.shape)), ids)], every=True))
-        np.testing.assert_allclose(found[np.arange(len(ids) - 1), ids[1:]], case["logprobs"], atol=1e-4)
-
-
-def test_logprobs_agree_with_torch_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
-    model = training_module("model", monkeypatch)
-    shape, config = Shape.of_config(model.CONFIG), model.CONFIG
-    tensors = random_weights(shape, seed=3)
-    ids = np.random.default_rng(1).integers(0, shape.vocabulary, 200)
-    with torch.no_grad():
-        wanted = model.load(config, tensors)(torch.from_numpy(ids)[None]).log_softmax(-1)[0].numpy()
-    found = log_probabilities(Transformer(shape, tensors).forward([(Cache(Pool(shape)), ids.tolist())], every=True))
-    np.testing.assert_allclose(found, wanted, atol=1e-4)

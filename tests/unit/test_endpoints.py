@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.hub.responses_api_models.openai_model.app import OpenAIModel, OpenAIModelSettings
-from gymnast.hub.responses_api_models.vllm_model.app import VLLMModel, VLLMModelSettings
+from gymnast.hub.responses_api_models.vllm_model.app import VLLMModel
 from gymnast.kit import ModelCall, Prices
 from gymnast.kit.replicas import MOST_SESSIONS, Replicas, place_of
-from gymnast.runtime.listener import Listener
-from gymnast.runtime.ports import bind
 from gymnast.types.failure import Stage
 from gymnast.types.usage import (
     USAGE_HEADER,
@@ -32,13 +29,15 @@ from gymnast.types.usage import (
     usage_of_line,
 )
 from gymnast.wire.asgi import Receive, Send, ServerApp, read_body, send_reply
-from gymnast.wire.calls import Calls, Scope, Transport
+from gymnast.wire.calls import Scope
 from gymnast.wire.dialects.chat_chunks import BrokenStream, StreamedError, arrived_ms, completion_of_stream, events
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import EventStream, Reply, Request
-from gymnast.wire.server import Surroundings
 from gymnast.wire.trail import Trail
 from gymnast.wire.transports import Http, InProcess
+from tests.helpers.chat_streams import delta, sse
+from tests.helpers.model_bench import Bench as ModelBench
+from tests.helpers.waiting import eventually
 
 USAGE = {
     "prompt_tokens": 100,
@@ -84,47 +83,22 @@ class Engine:
         return Reply(404, {})
 
 
-class Bench:
+class Bench(ModelBench):
     """Hosts engines and model servers in front of them."""
-
-    def __init__(self, stack: AsyncExitStack, client: HttpClient) -> None:
-        self._stack = stack
-        self.client = client
-        self.transports: dict[str, Transport] = {}
-        self.calls = Calls(self.transports)
-        self.surroundings = Surroundings(self.calls, client)
 
     async def engine(self, reply: Any = None) -> Engine:
         engine = Engine(chat() if reply is None else reply)
         engine.url = f"{await self.listen(engine)}/v1"
         return engine
 
-    async def listen(self, app: Any) -> str:
-        sock = bind("127.0.0.1", 0, what="endpoint", way_on="")
-        return (await self._stack.enter_async_context(Listener(app, sock))).url
-
     def vllm(self, *urls: str, **settings: Any) -> VLLMModel:
-        given = {"base_url": list(urls), "api_key": "sk", "model": "m", "health_interval_s": 0.05, **settings}
-        model = VLLMModel("policy", VLLMModelSettings(**given), self.surroundings)
-        self._stack.push_async_callback(model.stop)
-        model.upstream.policy = replace(model.upstream.policy, first_delay_s=0.01)
-        self.transports["policy"] = InProcess(model)
-        return model
-
-    async def ask(self, scope: Scope | None = None, **params: Any) -> Reply:
-        return await self.calls.call("policy", "/v1/responses", {"input": "q", **params}, scope, stage=Stage.MODEL)
+        return super().vllm(**{"base_url": list(urls), "model": "m", "health_interval_s": 0.05, **settings})
 
 
 @pytest.fixture
 async def bench(http: HttpClient) -> AsyncIterator[Bench]:
     async with AsyncExitStack() as stack:
         yield Bench(stack, http)
-
-
-async def until(true: Callable[[], bool], timeout_s: float = 5.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 def call_of(session: str) -> ModelCall:
@@ -140,13 +114,13 @@ async def test_a_sick_replica_is_avoided_and_comes_back_by_itself(bench: Bench) 
     sick.status = 503
     await bench.ask()
     replica = model.upstream.replicas.all[0]
-    await until(lambda: replica.failures > 0)
+    await eventually(lambda: replica.failures > 0)
     sick.calls = well.calls = 0
     for _ in range(20):
         assert (await bench.ask()).status == 200
     assert (sick.calls, well.calls) == (0, 20)
     sick.status = 200
-    await until(lambda: replica.down_until == 0.0)
+    await eventually(lambda: replica.down_until == 0.0)
     for _ in range(40):
         await bench.ask()
     assert sick.calls > 0
@@ -154,22 +128,22 @@ async def test_a_sick_replica_is_avoided_and_comes_back_by_itself(bench: Bench) 
 
 async def test_checks_end_with_the_server(bench: Bench) -> None:
     one, two = await bench.engine(), await bench.engine()
-    model = bench.vllm(one.url, two.url)
+    model = bench.vllm(one.url, two.url, health_interval_s=0.01)
     await bench.ask()
-    await until(lambda: one.looks["/health"] > 1)
+    await eventually(lambda: one.looks["/health"] > 1)
     assert model.upstream.health.is_running
     await model.stop()
     assert not model.upstream.health.is_running
     seen = one.looks["/health"]
-    await asyncio.sleep(0.15)
+    await asyncio.sleep(0.04)  # several intervals
     assert one.looks["/health"] == seen
 
 
 async def test_a_single_endpoint_is_never_checked(bench: Bench) -> None:
     one = await bench.engine()
-    model = bench.vllm(one.url)
+    model = bench.vllm(one.url, health_interval_s=0.01)
     await bench.ask()
-    await asyncio.sleep(0.12)
+    await asyncio.sleep(0.04)
     assert not one.looks
     assert not model.upstream.health.is_running
 
@@ -178,7 +152,7 @@ async def test_checks_can_be_turned_off(bench: Bench) -> None:
     one, two = await bench.engine(), await bench.engine()
     bench.vllm(one.url, two.url, health_interval_s=0)
     await bench.ask()
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.04)
     assert not one.looks
 
 
@@ -187,7 +161,7 @@ async def test_an_endpoint_without_a_health_page_is_asked_for_its_models(bench: 
     one.status = 404
     bench.vllm(one.url, two.url)
     await bench.ask()
-    await until(lambda: one.looks["/v1/models"] > 1)
+    await eventually(lambda: one.looks["/v1/models"] > 1)
     assert two.looks["/v1/models"] == 0
 
 
@@ -212,7 +186,7 @@ async def test_a_new_session_goes_where_the_engine_has_least_to_do(bench: Bench)
     model = bench.vllm(busy.url, idle.url)
     scope = Scope()
     await bench.ask(scope)
-    await until(lambda: model.upstream.replicas.all[0].load == 42.0)
+    await eventually(lambda: model.upstream.replicas.all[0].load == 42.0)
     before = busy.calls
     for _ in range(20):
         await bench.ask()
@@ -492,63 +466,6 @@ def test_the_mean_time_to_the_first_token_is_weighted() -> None:
 
 
 # --- time to the first token -----------------------------------------------------------------------------------------
-
-
-def sse(*chunks: Any, done: bool = True) -> str:
-    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
-    return "".join(lines) + ("data: [DONE]\n\n" if done else "")
-
-
-def delta(finish: str | None = None, index: int = 0, **what: Any) -> dict[str, Any]:
-    choice = {"index": index, "delta": what, "finish_reason": finish, "logprobs": None}
-    return {"id": "c", "object": "chat.completion.chunk", "created": 9, "model": "m", "choices": [choice]}
-
-
-class Streaming:
-    """An engine that takes its time before the first token and after it."""
-
-    def __init__(self, *chunks: Any) -> None:
-        self._chunks = chunks
-        self.asked: list[dict[str, Any]] = []
-
-    async def __call__(self, _: Any, receive: Receive, send: Send) -> None:
-        self.asked.append(json.loads(await read_body(receive)))
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
-        for chunk in self._chunks:
-            await asyncio.sleep(chunk if isinstance(chunk, float) else 0)
-            if not isinstance(chunk, float):
-                await send({"type": "http.response.body", "body": sse(chunk, done=False).encode(), "more_body": True})
-        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
-
-
-async def test_the_time_to_the_first_token_is_measured_and_the_reply_is_the_same(bench: Bench) -> None:
-    streaming = Streaming(
-        delta(role="assistant", content=""),
-        0.1,
-        delta(reasoning_content="hm"),
-        delta(content="an"),
-        0.5,
-        delta(content="swer"),
-        delta("stop"),
-        {**delta(), "choices": [], "usage": USAGE},
-    )
-    url = await bench.listen(streaming)
-    bench.vllm(f"{url}/v1", measure_ttft=True, prices={"input": 1.0, "output": 1.0})
-    trail = Trail()
-    streamed = (await bench.ask(Scope("0-0", trail))).body
-    assert trail.account is not None
-    usage = trail.account.usage()
-    assert usage.ttft_ms is not None
-    assert 90 <= usage.ttft_ms < usage.latency_ms - 100
-    assert usage.tokens == 120
-    assert streaming.asked[0]["stream"] is True
-    assert streaming.asked[0]["stream_options"] == {"include_usage": True}
-    whole = await bench.engine(chat("answer", reasoning_content="hm"))
-    bench.vllm(whole.url)
-    plain = (await bench.ask(Scope("0-0"))).body
-    forget = {"id": None, "created_at": None}
-    assert [{**item, **forget} for item in streamed["output"]] == [{**item, **forget} for item in plain["output"]]
-    assert streamed["usage"] == plain["usage"]
 
 
 async def test_an_endpoint_that_does_not_stream_is_taken_at_its_word(bench: Bench) -> None:

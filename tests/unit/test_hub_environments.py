@@ -15,14 +15,10 @@ from gymnast.hub.resources_servers.example_session_state_mgmt.app import Example
 from gymnast.hub.resources_servers.example_single_tool_call.app import ExampleSingleToolCall
 from gymnast.hub.resources_servers.mcqa.app import MCQA, MCQASettings
 from gymnast.hub.resources_servers.mcqa.grading import by_mode
-from gymnast.kit import EnvironmentSettings
-from gymnast.wire.calls import Calls, Scope, Transport
-from gymnast.wire.http_client import HttpClient
-from gymnast.wire.server import Surroundings
-from gymnast.wire.transports import InProcess
+from gymnast.wire.calls import Scope
 from gymnast.wire.validate import validate_params
-from tests.environments import response, said, started
-from tests.support import example_rows
+from tests.helpers.environments import called, host_environment, response, said
+from tests.helpers.jsonl import example_rows
 
 OPTIONS = {"A": "red", "B": "green", "C": "deep blue", "D": "D-flat"}
 STRICT, BOXED, COLON, COLON_MD = (
@@ -75,37 +71,8 @@ def test_grading(mode: str, text: str, letter: str | None) -> None:
     assert by_mode(text, OPTIONS, mode) == letter
 
 
-@pytest.mark.parametrize(
-    ("patterns", "text", "letter"),
-    [
-        ([r"final:\s*(\w)"], "FINAL: a ... final: b", "B"),
-        ([r"nomatch(\w)", r"choice (\w)"], r"choice c \boxed{A}", "C"),
-        ([r"nomatch(\w)"], r"\boxed{A}", "A"),
-        ([r"option [a-d]$"], "option b", None),  # without a group the whole match must be a letter or an option
-    ],
-)
-async def test_patterns_of_a_row_come_first(patterns: list[str], text: str, letter: str | None) -> None:
-    options = [{key: value} for key, value in OPTIONS.items()]
-    row = {**example_rows("mcqa")[0], "options": options, "grading_mode": STRICT}
-    async with started(MCQA, MCQASettings()) as subject:
-        verdict = await subject.verify({**row, "template_metadata": {"output_regex": patterns}}, text)
-    assert verdict["extracted_answer"] == letter
-
-
-def in_process(server_class: Any, settings: Any = None) -> tuple[Any, Calls]:
-    transports: dict[str, Transport] = {}
-    calls = Calls(transports)
-    server = server_class("env", settings or EnvironmentSettings(), Surroundings(calls, HttpClient()))
-    transports["env"] = InProcess(server)
-    return server, calls
-
-
-def called(name: str, **arguments: Any) -> dict[str, Any]:
-    return {"type": "function_call", "call_id": "c", "name": name, "arguments": json.dumps(arguments)}
-
-
 async def test_mcqa_scores_and_reports() -> None:
-    _, calls = in_process(MCQA, MCQASettings())
+    _, calls = host_environment(MCQA, MCQASettings())
     row = {**example_rows("mcqa")[0], "expected_answer": "b"}
     right = (await calls.call("env", "/verify", {**row, "response": response(said(r"\boxed{B}"))})).body
     assert (right["reward"], right["expected_answer"], right["extracted_answer"]) == (1.0, "B", "B")
@@ -114,7 +81,7 @@ async def test_mcqa_scores_and_reports() -> None:
 
 
 async def test_an_answer_inside_reasoning_does_not_count() -> None:
-    _, calls = in_process(MCQA, MCQASettings())
+    _, calls = host_environment(MCQA, MCQASettings())
     reasoning = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": r"\boxed{B}"}]}
     body = {**example_rows("mcqa")[0], "response": response(reasoning, said("hm"))}
     assert (await calls.call("env", "/verify", body)).body["reward"] == 0.0
@@ -124,12 +91,12 @@ async def test_the_server_may_force_a_grading_mode() -> None:
     row = example_rows("mcqa")[0]
     body = {**row, "response": response(said("**Answer:** B"))}
     for mode, reward in ((None, 0.0), ("lenient_answer_colon_md", 1.0)):
-        _, calls = in_process(MCQA, MCQASettings(grading_mode=mode))
+        _, calls = host_environment(MCQA, MCQASettings(grading_mode=mode))
         assert (await calls.call("env", "/verify", body)).body["reward"] == reward
 
 
 async def test_a_row_with_a_broken_pattern_is_refused() -> None:
-    _, calls = in_process(MCQA, MCQASettings())
+    _, calls = host_environment(MCQA, MCQASettings())
     row = {**example_rows("mcqa")[0], "template_metadata": {"output_regex": "(unclosed"}}
     reply = await calls.call("env", "/seed_session", row)
     assert reply.status == 422
@@ -137,32 +104,35 @@ async def test_a_row_with_a_broken_pattern_is_refused() -> None:
 
 
 async def test_multi_step_rules() -> None:
-    _, calls = in_process(ExampleMultiStep)
+    _, calls = host_environment(ExampleMultiStep)
     row = example_rows("example_multi_step")[0]
     expected, mine = row["expected_synonym_values"], row["minefield_label_value"]
     value = await calls.call("env", "/get_synonym_value", {"synonym": row["expected_synonyms"][0]})
     assert value.body == {"synonym_value": expected[0]}
     cases: list[tuple[list[Any], dict[str, Any]]] = [
         (
-            [called("extract_synonym_values", synonym_values=expected)],
+            [called("extract_synonym_values", {"synonym_values": expected})],
             {"reward": 1.0, "accuracy": True, "set_overlap": 1.0},
         ),
         (
-            [called("extract_synonym_values", synonym_values=expected[::-1])],
+            [called("extract_synonym_values", {"synonym_values": expected[::-1]})],
             {"reward": 0.0, "set_overlap": 1.0, "order_instruction_following_failure": True},
         ),
         (
-            [called("extract_synonym_values", synonym_values=[expected[0], mine])],
+            [called("extract_synonym_values", {"synonym_values": [expected[0], mine]})],
             {"reward": 0.0, "set_overlap": 0.5, "original_term_minefield_hit": True},
         ),
         (
             [
-                called("extract_synonym_values", synonym_values=[1]),
-                called("extract_synonym_values", synonym_values=expected),
+                called("extract_synonym_values", {"synonym_values": [1]}),
+                called("extract_synonym_values", {"synonym_values": expected}),
             ],
             {"reward": 1.0},
         ),
-        ([called("extract_synonym_values", synonym_values="nonsense")], {"reward": 0.0, "parsed_synonym_values": []}),
+        (
+            [called("extract_synonym_values", {"synonym_values": "nonsense"})],
+            {"reward": 0.0, "parsed_synonym_values": []},
+        ),
         ([said("done")], {"reward": 0.0, "set_overlap": 0.0}),
     ]
     for output, wanted in cases:
@@ -171,7 +141,7 @@ async def test_multi_step_rules() -> None:
 
 
 async def test_the_counter_counts_for_each_rollout() -> None:
-    _, calls = in_process(ExampleSessionState)
+    _, calls = host_environment(ExampleSessionState)
     row = {**example_rows("example_session_state_mgmt")[0], "initial_count": 2, "expected_count": 7}
     for add, reward in ((5, 1.0), (4, 0.0)):
         scope = Scope()
@@ -203,7 +173,7 @@ def test_example_rows_are_five_or_more_and_valid(name: str, configure: Callable[
     ],
 )
 def test_tools_in_example_rows_are_the_servers_own(name: str, server_class: Any) -> None:
-    server, _ = in_process(server_class)
+    server, _ = host_environment(server_class)
     declared = [found.declaration() for found in server.tools.values()]
     for row in example_rows(name):
         assert row["responses_create_params"]["tools"] == declared

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from gymnast.kit.judging import Labels, Template, load_template, majority, short
 from gymnast.types.usage import Account, ModelUsage, decode_usage, encode_usage
 from gymnast.wire.calls import Scope
 from gymnast.wire.trail import Trail
-from tests.judges import JUDGE, OTHER, SAME, ScriptedJudge, scripted
+from tests.helpers.judges import JUDGE, OTHER, SAME, ScriptedJudge, scripted
 
 LABELS = Labels()
 
@@ -181,11 +180,9 @@ async def test_a_judge_without_a_verdict_fails(reply: Any, calls: int, cause: st
 
 
 async def test_a_question_has_a_deadline_however_slow_the_judge() -> None:
-    started = time.monotonic()
-    with pytest.raises(JudgeError, match=r"gave no verdict within 0\.2 s") as failed:
-        await asking(ScriptedJudge({"hang": True}), judge_deadline_s=0.2, judge_votes=3).ask("same?", Scope())
+    with pytest.raises(JudgeError, match=r"gave no verdict within 0\.05 s") as failed:
+        await asking(ScriptedJudge({"hang": True}), judge_deadline_s=0.05, judge_votes=3).ask("same?", Scope())
     assert failed.value.cause == "judge_timeout"
-    assert time.monotonic() - started < 2
 
 
 async def test_an_instance_that_is_not_there_fails_at_once() -> None:

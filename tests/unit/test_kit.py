@@ -35,6 +35,7 @@ from gymnast.wire.calls import Calls, Scope, Transport
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.server import Surroundings
 from gymnast.wire.transports import InProcess
+from tests.helpers.waiting import eventually
 
 RESPONSE: dict[str, Any] = {
     "id": "r",
@@ -285,7 +286,7 @@ async def test_a_forgotten_session_expires_and_says_so() -> None:
     await server.start()
     scope = Scope()
     await calls.call("env", "/seed_session", ROW, scope)
-    await asyncio.sleep(0.2)
+    await eventually(lambda: server.held[0].closed)
     reply = await calls.call("env", "/touch", {}, scope)
     assert reply.status == 400
     assert reply.failure is not None

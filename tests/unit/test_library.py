@@ -16,7 +16,8 @@ from gymnast.rollouts import feed as feed_module
 from gymnast.rollouts.collector import stamp_rows
 from gymnast.store.manifest import RunState, read_manifest
 from gymnast.store.paths import RunPaths
-from tests.support import DEMO_POLICY, example_rows, read_jsonl, serving, write_jsonl
+from tests.helpers.commands import DEMO_POLICY
+from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 
 NAMES: dict[str, Any] = {"environments": ["mcqa"], "config_paths": [DEMO_POLICY]}
 
@@ -88,16 +89,6 @@ async def test_rows_come_back_with_their_outcomes_batch_after_batch() -> None:
             assert all(record.data["_ng_task_index"] == row["_ng_task_index"] for row, record in results)
 
 
-async def test_two_batches_at_once_share_the_servers() -> None:
-    rows = example_rows("mcqa")
-    async with gymnast.Collector(**NAMES, workers=1) as collector:
-
-        async def batch() -> int:
-            return len([pair async for pair in collector.run(rows * 4, concurrency=3)])
-
-        assert list(await asyncio.gather(batch(), batch())) == [4 * len(rows)] * 2
-
-
 async def test_a_batch_with_missing_rollouts_is_an_error_that_survives_pickling(tmp_path: Path) -> None:
     rows = [dict(row) for row in example_rows("mcqa")]
     rows[1]["grading_mode"] = "no such mode"
@@ -113,14 +104,6 @@ async def test_a_batch_with_missing_rollouts_is_an_error_that_survives_pickling(
     assert len(failed) == 1
     assert failed[0].reward is None
     assert failed[0].data["failure"]["kind"] == failed[0].failure_kind
-
-
-async def test_a_running_serve_can_be_used(tmp_path: Path) -> None:
-    config = "resources_servers/mcqa/configs/mcqa.yaml"
-    with serving(tmp_path, "--config", config, "--config", DEMO_POLICY) as served:
-        async with gymnast.Collector(head=served.head, token=served.token) as collector:
-            results = [pair async for pair in collector.run(example_rows("mcqa"))]
-    assert len(results) == len(example_rows("mcqa"))
 
 
 def test_rows_are_stamped_as_a_plan_would() -> None:

@@ -12,7 +12,7 @@ from gymnast.runtime.listener import Listener
 from gymnast.runtime.ports import bind
 from gymnast.wire.asgi import AsgiScope, Receive, Send
 from gymnast.wire.http_client import HttpClient, target_of
-from tests.support import eventually
+from tests.helpers.waiting import eventually
 
 
 async def hello(_: AsgiScope, receive: Receive, send: Send) -> None:
@@ -40,16 +40,34 @@ async def test_a_block_that_ends_closes_the_port(http: HttpClient) -> None:
     assert await refused(server.port)
 
 
+async def test_a_request_under_way_is_answered_before_the_block_ends(http: HttpClient) -> None:
+    arrived, proceed = asyncio.Event(), asyncio.Event()
+
+    async def slow_hello(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        arrived.set()
+        await proceed.wait()
+        await hello(scope, receive, send)
+
+    async with Listener(slow_hello, bind("127.0.0.1", 0, what="test", way_on="")) as server:
+        request = asyncio.create_task(http.request("GET", target_of(f"{server.url}/")))
+        await arrived.wait()
+        asyncio.get_running_loop().call_later(0.02, proceed.set)
+    assert proceed.is_set()
+    assert (await request).body == b"hello"
+    assert await refused(server.port)
+
+
 async def test_closing_that_is_cancelled_leaves_nothing_open(http: HttpClient) -> None:
-    server = listener()
+    server, entered = listener(), asyncio.Event()
 
     async def serve() -> None:
         async with server:
+            entered.set()
             await asyncio.Event().wait()
 
     task = asyncio.create_task(serve())
     assert (await http.request("GET", target_of(f"{server.url}/"))).status == 200  # its connection is kept open
-    await asyncio.sleep(0.1)  # the block is entered
+    await entered.wait()
     task.cancel()
     await asyncio.sleep(0)  # it is closing
     task.cancel()

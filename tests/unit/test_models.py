@@ -5,103 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.hub.responses_api_models.openai_model.app import OpenAIModel, OpenAIModelSettings
 from gymnast.hub.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
-from gymnast.hub.responses_api_models.vllm_model.app import VLLMModel, VLLMModelSettings
 from gymnast.kit import ModelCall
 from gymnast.kit.replicas import Replicas
 from gymnast.kit.upstream import RetryPolicy
-from gymnast.runtime.listener import Listener
-from gymnast.runtime.ports import bind
 from gymnast.types.failure import FailureDetail, Stage
-from gymnast.wire.asgi import Receive, Send, read_body
-from gymnast.wire.calls import Calls, Scope, Transport
+from gymnast.wire.calls import Calls, Scope
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply, Request
 from gymnast.wire.server import Surroundings
-from gymnast.wire.transports import InProcess
-
-
-class Endpoint:
-    """A policy endpoint that answers what it is told, in order, and remembers what it was asked."""
-
-    def __init__(self, *replies: Any) -> None:
-        self.replies = list(replies)
-        self.asked: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.url = ""
-
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        from gymnast.wire.asgi import send_reply
-
-        if scope["method"] == "GET":
-            await send_reply(send, Reply(404))
-            return
-        self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
-        self.asked.append({"path": scope["path"], **json.loads(await read_body(receive))})
-        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-        if isinstance(reply, (int, float)):
-            await asyncio.sleep(reply)
-            reply = chat("late")
-        await send_reply(send, reply if isinstance(reply, Reply) else Reply(200, reply))
-
-
-def chat(content: str | None = "hi", finish: str = "stop", **message: Any) -> dict[str, Any]:
-    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content, **message}}
-    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-    return {"id": "c", "object": "chat.completion", "created": 9, "model": "m", "choices": [choice], "usage": usage}
-
-
-class Bench:
-    """Hosts endpoints and model servers in front of them."""
-
-    def __init__(self, stack: AsyncExitStack, client: HttpClient) -> None:
-        self._stack = stack
-        self.transports: dict[str, Transport] = {}
-        self.calls = Calls(self.transports)
-        self.surroundings = Surroundings(self.calls, client)
-
-    async def endpoint(self, *replies: Any) -> Endpoint:
-        endpoint = Endpoint(*replies)
-        sock = bind("127.0.0.1", 0, what="endpoint", way_on="")
-        listener = await self._stack.enter_async_context(Listener(endpoint, sock))
-        endpoint.url = f"{listener.url}/v1"
-        return endpoint
-
-    def vllm(self, *urls: str, **settings: Any) -> VLLMModel:
-        base_url = urls[0] if len(urls) == 1 else list(urls)
-        given = {"base_url": base_url, "api_key": "sk", "model": "the-model", **settings}
-        model = VLLMModel("policy", VLLMModelSettings(**given), self.surroundings)
-        self._stack.push_async_callback(model.stop)
-        model.upstream.policy = replace(model.upstream.policy, first_delay_s=0.01)
-        self.transports["policy"] = InProcess(model)
-        return model
-
-    def openai(self, url: str, **settings: Any) -> OpenAIModel:
-        given = {"openai_base_url": url, "openai_api_key": "sk", "openai_model": "the-model", **settings}
-        model = OpenAIModel("policy", OpenAIModelSettings(**given), self.surroundings)
-        model.upstream.policy = replace(model.upstream.policy, first_delay_s=0.01)
-        self.transports["policy"] = InProcess(model)
-        return model
-
-    async def ask(self, scope: Scope | None = None, **params: Any) -> Reply:
-        return await self.calls.call("policy", "/v1/responses", {"input": "q", **params}, scope, stage=Stage.MODEL)
-
-
-@pytest.fixture
-async def bench(http: HttpClient) -> AsyncIterator[Bench]:
-    async with AsyncExitStack() as stack:
-        yield Bench(stack, http)
-
+from tests.helpers.model_bench import Bench, Endpoint, Silence, chat
+from tests.helpers.waiting import eventually
 
 # --- vllm_model ------------------------------------------------------------------------------------------------------
 
@@ -284,23 +204,29 @@ async def test_openai_model_passes_through(bench: Bench) -> None:
 
 
 async def test_max_concurrent_requests(bench: Bench) -> None:
-    endpoint = await bench.endpoint(0.05)
-    model = bench.vllm(endpoint.url, max_concurrent_requests=2)
-    model.upstream._timeout_s = 5
-    started = time.monotonic()
-    await asyncio.gather(*(bench.ask() for _ in range(6)))
-    assert time.monotonic() - started > 0.13
+    endpoint = await bench.endpoint(chat())
+    bench.vllm(endpoint.url, max_concurrent_requests=2)
+    assert await peaks_of_six(bench, endpoint, expected=2) == [2]
 
 
 async def test_each_endpoint_has_a_limit_of_its_own(bench: Bench) -> None:
-    endpoints = [await bench.endpoint(0.05), await bench.endpoint(0.05)]
+    endpoints = [await bench.endpoint(chat()), await bench.endpoint(chat())]
     model = bench.vllm(*(endpoint.url for endpoint in endpoints), max_concurrent_requests_per_endpoint=1)
-    model.upstream._timeout_s = 5
     assert [replica.slots.locked() for replica in model.upstream.replicas.all if replica.slots] == [False, False]
-    started = time.monotonic()
-    await asyncio.gather(*(bench.ask() for _ in range(6)))
-    most = max(len(endpoint.asked) for endpoint in endpoints)
-    assert time.monotonic() - started > 0.05 * most - 0.02
+    assert await peaks_of_six(bench, *endpoints, expected=1) == [1, 1]
+
+
+async def peaks_of_six(bench: Bench, *endpoints: Endpoint, expected: int) -> list[int]:
+    """How many of six calls at once were at each endpoint together; they are held there until all that may are."""
+    for endpoint in endpoints:
+        endpoint.open.clear()
+    calls = [asyncio.create_task(bench.ask()) for _ in range(6)]
+    await eventually(lambda: all(endpoint.running == expected for endpoint in endpoints), within_s=60)
+    await asyncio.sleep(0.02)  # for more to come if they may
+    for endpoint in endpoints:
+        endpoint.open.set()
+    assert [reply.status for reply in await asyncio.gather(*calls)] == [200] * 6
+    return [endpoint.peak for endpoint in endpoints]
 
 
 # --- upstream retries and replicas -----------------------------------------------------------------------------------
@@ -334,7 +260,7 @@ async def test_a_500_gets_three_tries(bench: Bench) -> None:
 
 
 async def test_a_timeout_is_not_repeated(bench: Bench) -> None:
-    endpoint = await bench.endpoint(5)
+    endpoint = await bench.endpoint(Silence.UNTIL_HANG_UP)
     bench.vllm(endpoint.url, timeout_s=0.1)
     reply = await bench.ask()
     assert reply.failure is not None
@@ -426,17 +352,12 @@ def test_retry_after_is_honoured_up_to_a_limit() -> None:
 # --- scripted_model --------------------------------------------------------------------------------------------------
 
 
-def scripted(bench: Bench, **settings: Any) -> None:
-    model = ScriptedModel("policy", ScriptedModelSettings(**settings), bench.surroundings)
-    bench.transports["policy"] = InProcess(model)
-
-
 async def texts(bench: Bench, *inputs: Any) -> list[str]:
     return [(await bench.ask(input=given)).body["output"][0]["content"][0]["text"] for given in inputs]
 
 
 async def test_replies_by_turn_and_the_last_repeats(bench: Bench) -> None:
-    scripted(bench, replies=["one", {"text": "two"}])
+    bench.scripted(replies=["one", {"text": "two"}])
     user, mine = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
     assert await texts(bench, [user], [user, mine, user], [user, mine, user, mine, user]) == ["one", "two", "two"]
 
@@ -447,13 +368,13 @@ async def test_rules_by_pattern_from_files(bench: Bench, tmp_path: Any) -> None:
     (tmp_path / "rules.json").write_text(json.dumps(rules))
     (tmp_path / "rules.yaml").write_text("- {when: weather|rain, replies: [wet]}\n- {when: time, replies: [late]}\n")
     for name in ("rules.jsonl", "rules.json", "rules.yaml"):
-        scripted(bench, script=str(tmp_path / name))
+        bench.scripted(script=str(tmp_path / name))
         assert await texts(bench, "what time is it", "will it rain") == ["late", "wet"]
         assert (await bench.ask(input="unmatched")).status == 400
 
 
 async def test_functions_see_the_call_and_are_seeded_by_rollout(bench: Bench) -> None:
-    scripted(bench, script=f"{__name__}:dice")
+    bench.scripted(script=f"{__name__}:dice")
     rolls = {}
     for rollout in ("1-0", "1-1", "1-2"):
         scope = Scope(rollout)
@@ -468,27 +389,25 @@ async def dice(call: Any) -> str:
 
 
 async def test_scripted_tool_calls_errors_and_raw_bodies(bench: Bench) -> None:
-    scripted(
-        bench, replies=[{"tool_calls": [{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": "{bad"}]}]
-    )
+    bench.scripted(replies=[{"tool_calls": [{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": "{bad"}]}])
     output = (await bench.ask()).body["output"]
     assert [(item["name"], item["arguments"]) for item in output] == [("f", '{"a":1}'), ("g", "{bad")]
-    scripted(bench, replies=[{"status": 429, "body": {"error": "x"}, "retry_after_s": 2}])
+    bench.scripted(replies=[{"status": 429, "body": {"error": "x"}, "retry_after_s": 2}])
     busy = await bench.ask()
     assert (busy.status, busy.body, busy.headers["retry-after"]) == (429, {"error": "x"}, "2")
-    scripted(bench, replies=[{"raw": "gibberish"}])
+    bench.scripted(replies=[{"raw": "gibberish"}])
     assert (await bench.ask()).text() == "gibberish"
 
 
 async def test_faults_hit_their_share_of_calls_and_always_the_same_ones(bench: Bench) -> None:
-    scripted(bench, replies=["ok"], faults=[{"rate": 0.3, "reply": {"status": 503}}])
+    bench.scripted(replies=["ok"], faults=[{"rate": 0.3, "reply": {"status": 503}}])
     first = [(await bench.ask(Scope(f"{n}-0"))).status for n in range(300)]
     assert 60 <= first.count(503) <= 120
     assert first == [(await bench.ask(Scope(f"{n}-0"))).status for n in range(300)]
 
 
 async def test_latency_is_waited_for(bench: Bench) -> None:
-    scripted(bench, replies=["slow"], latency_s=0.05)
+    bench.scripted(replies=["slow"], latency_s=0.05)
     started = time.monotonic()
     await bench.ask()
     assert time.monotonic() - started > 0.04

@@ -16,7 +16,8 @@ import pytest
 from gymnast.compat import ng_aggregate, ng_collect
 from gymnast.compat.ng_asked import Asked
 from gymnast.errors import DataError
-from tests.support import DEMO_POLICY, example_rows, read_jsonl, write_jsonl
+from tests.helpers.commands import DEMO_POLICY
+from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 
 AGENT = "mcqa_simple_agent"
 CONFIG = f"+config_paths=[resources_servers/mcqa/configs/mcqa.yaml,{DEMO_POLICY}]"

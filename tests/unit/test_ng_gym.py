@@ -15,7 +15,8 @@ from gymnast.compat.gym_words import explained, overview, translate
 from gymnast.compat.ng_asked import Asked, FieldError
 from gymnast.config.roots import Roots
 from gymnast.errors import NotFoundError
-from tests.support import Outcome, example_rows, read_jsonl, write_jsonl
+from tests.helpers.commands import Outcome
+from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 
 Said = pytest.CaptureFixture[str]
 
@@ -128,12 +129,12 @@ def test_every_command_and_option_can_be_explained() -> None:
     assert {long for command in COMMANDS.values() for long in command.options} >= set(SHORT.values())
 
 
-def test_a_whole_evaluation_with_the_newer_words(run: Callable[..., Outcome], here: Path) -> None:
+def test_a_whole_evaluation_with_the_newer_words(invoke: Callable[..., Outcome], here: Path) -> None:
     """As typed in a shell: collect, profile, re-verify, aggregate."""
     write_jsonl(here / "in.jsonl", example_rows("mcqa"))
     picks = ("--resources-server", "mcqa", "--model-type", "scripted_model/demo")
     words = ("-a", "mcqa_simple_agent", "-i", "in.jsonl", "-o", "x.jsonl", "--num-repeats", "2", "--temperature", "0.5")
-    done = run("gymnast", "gym", "eval", "run", *picks, *words)
+    done = invoke("gymnast", "gym", "eval", "run", *picks, *words)
     assert done.code == 0, done.err
     assert len(read_jsonl(here / "x.jsonl")) == 10
     assert read_jsonl(here / "x_materialized_inputs.jsonl")[0]["responses_create_params"]["temperature"] == 0.5

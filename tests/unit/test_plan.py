@@ -14,7 +14,7 @@ from gymnast.errors import DataError
 from gymnast.rollouts.plan import PlanOptions, PlanSummary, write_plan
 from gymnast.rollouts.prompt import PromptTemplate, read_template
 from gymnast.rollouts.skills import skills_ref
-from tests.support import read_jsonl, write_jsonl
+from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 ROW: dict[str, Any] = {"responses_create_params": {"input": "q"}, "answer": 1}
 

@@ -38,7 +38,7 @@ from gymnast.profile.reading import read_rollouts
 from gymnast.profile.rollout_table import reward_by
 from gymnast.profile.run_profile import ProfileRequest, load_run, profile, rollout_files
 from gymnast.profile.schedule import Schedule, batch_shares, drawn
-from tests.support import read_jsonl, write_jsonl
+from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 TAU_BENCH = {0: 14, 1: 12, 2: 10, 3: 4, 4: 10}
 """How many of 50 airline tasks were solved how often in 4 rollouts."""

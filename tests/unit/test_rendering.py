@@ -21,8 +21,6 @@ from gymnast.tokens.spelling import compiled
 from gymnast.tokens.template import TemplateRenderer
 from gymnast.types.tokens import Source
 
-pytest.importorskip("tokenizers")
-
 CHATML = """\
 {%- for message in messages %}
     {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}

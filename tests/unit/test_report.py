@@ -34,8 +34,8 @@ from gymnast.report.transcripts import Limits, conversation, cut_text, decoded, 
 from gymnast.report.visible import one_line, visible
 from gymnast.store.paths import RunPaths
 from gymnast.types.task import RolloutKey
-from tests.report_runs import HOSTILE, failed, grid, hostile_records, record, write_run
-from tests.support import Outcome
+from tests.helpers.commands import Outcome
+from tests.helpers.report_runs import HOSTILE, failed, grid, hostile_records, record, write_run
 
 
 def view(folder: Path, records: list[dict[str, Any]], **options: Any) -> RunView:
@@ -436,20 +436,20 @@ def test_a_report_never_takes_the_place_of_a_run(tmp_path: Path) -> None:
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_a_report_beside_the_run(run: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_the_command_writes_a_report_beside_the_run(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
     write_run(tmp_path, grid(5, 3), failures=[failed(9, 0)])
-    done = run("gymnast", "report", "run.jsonl")
+    done = invoke("gymnast", "report", "run.jsonl")
     assert done.code == 0, done.err
     assert "15 scored, 1 failed, 0 excluded, 0 missing" in done.out
     assert (tmp_path / "run_report.html").stat().st_size > 10_000
-    told = run("gymnast", "report", "run.jsonl", "--json", "-o", "here.html", "--transcripts", "2").json()
+    told = invoke("gymnast", "report", "run.jsonl", "--json", "-o", "here.html", "--transcripts", "2").json()
     assert told["report"] == "here.html"
     assert told["runs"][0]["pass_at"][0]["k"] == 1
 
 
-def test_the_terminal_form_fits_80_columns_in_a_pipe(run: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_the_terminal_form_fits_80_columns_in_a_pipe(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
     write_run(tmp_path, grid(50, 4), failures=[failed(90, 0)])
-    done = run("gymnast", "report", "run.jsonl", "--terminal", env={"COLUMNS": "200"})
+    done = invoke("gymnast", "report", "run.jsonl", "--terminal", env={"COLUMNS": "200"})
     assert done.code == 0, done.err
     assert max(map(cell_len, done.out.splitlines())) <= 80
     for part in ("rewards", "pass rate per task", "pass@k", "model_timeout", "most uncertain tasks", "█"):
@@ -457,24 +457,24 @@ def test_the_terminal_form_fits_80_columns_in_a_pipe(run: Callable[..., Outcome]
     assert not list(tmp_path.glob("*.html"))
 
 
-def test_an_output_that_knows_only_ascii_is_no_crash(run: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_an_output_that_knows_only_ascii_is_no_crash(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
     write_run(tmp_path, grid(4, 2))
-    done = run("gymnast", "report", "run.jsonl", "--terminal", env={"PYTHONIOENCODING": "ascii"})
+    done = invoke("gymnast", "report", "run.jsonl", "--terminal", encoding="ascii")
     assert done.code == 0, done.err
     assert "pass@k" in done.out
 
 
-def test_the_transcript_of_any_rollout_can_be_printed(run: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_the_transcript_of_any_rollout_can_be_printed(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
     write_run(tmp_path, grid(3, 2), failures=[failed(9, 1, body="<b>\x1b[31m")])
-    shown = run("gymnast", "report", "run.jsonl", "--show", "2:1")
+    shown = invoke("gymnast", "report", "run.jsonl", "--show", "2:1")
     assert shown.code == 0, shown.err
     assert shown.out.startswith("task 2, rollout 1: reward 1.0\n")
     assert "The answer is B." in shown.out
-    lost = run("gymnast", "report", "run.jsonl", "--show", "9:1")
+    lost = invoke("gymnast", "report", "run.jsonl", "--show", "9:1")
     assert "failed (model_timeout)" in lost.out
     assert "body: <b>␛[31m" in lost.out
-    assert run("gymnast", "report", "run.jsonl", "--show", "8:0").code == 2
-    assert run("gymnast", "report", "run.jsonl", "--show", "here").code == 2
+    assert invoke("gymnast", "report", "run.jsonl", "--show", "8:0").code == 2
+    assert invoke("gymnast", "report", "run.jsonl", "--show", "here").code == 2
 
 
 def test_every_hostile_transcript_can_be_printed(tmp_path: Path) -> None:
@@ -495,10 +495,10 @@ def test_every_hostile_transcript_can_be_printed(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_said(
-    run: Callable[..., Outcome], tmp_path: Path, arguments: tuple[str, ...], code: int, text: str
+    invoke: Callable[..., Outcome], tmp_path: Path, arguments: tuple[str, ...], code: int, text: str
 ) -> None:
     write_run(tmp_path, grid(2, 2))
-    done = run("gymnast", "report", *arguments)
+    done = invoke("gymnast", "report", *arguments)
     assert done.code == code
     assert text in done.err
 

@@ -35,7 +35,7 @@ from gymnast.store.paths import RunPaths
 from gymnast.types.events import RunFinished
 from gymnast.types.failure import FailureDetail, Stage
 from gymnast.wire.trail import Signals
-from tests.support import read_jsonl, write_jsonl
+from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 RETRY = RetryPolicy(max_attempts=2, first_delay_s=0.001, longest_delay_s=0.002)
 

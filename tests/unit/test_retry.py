@@ -22,7 +22,7 @@ from gymnast.store.manifest import Counts, RunState
 from gymnast.store.paths import RunPaths
 from gymnast.types.failure import KINDS, FailureDetail, Stage
 from gymnast.wire.trail import Signals
-from tests.support import write_jsonl
+from tests.helpers.jsonl import write_jsonl
 
 RETRYABLE = sorted(name for name, kind in KINDS.items() if kind.retryable)
 FOR_GOOD = sorted(name for name, kind in KINDS.items() if not kind.retryable)

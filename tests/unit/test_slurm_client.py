@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.cluster.executor import JobState, JobView, WorkersWanted
+from gymnast.cluster.executor import JobState, JobView
 from gymnast.cluster.hosts import Answer, SshHost, ThisHost, host_named
 from gymnast.cluster.job_failures import failure_of
-from gymnast.cluster.slurm.assembly import SlurmOptions
 from gymnast.cluster.slurm.client import Slurm
-from gymnast.cluster.slurm.executor import SlurmExecutor
 from gymnast.cluster.slurm.states import exit_code, read_squeue, state_of
 from gymnast.cluster.submitting import Standing, is_meant
 from gymnast.errors import NotFoundError, StartError, UserError
@@ -219,22 +214,6 @@ def test_cancelling_what_is_over_is_no_error() -> None:
         Slurm(FakeHost({"scancel": denied})).cancel(["7"])
 
 
-def test_jobs_that_could_not_be_taken_back_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The controller goes away when the workers are queued and the job that merges is not."""
-    commands = {
-        "sbatch": 'case "$2" in *finish*) echo away >&2; exit 1;; esac; echo 77',
-        "scancel": "echo away >&2; exit 1",
-    }
-    for name, text in commands.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    run = WorkersWanted(run=tmp_path / "x.jsonl", count=2)
-    with pytest.raises(UserError, match="jobs 77 could not be taken back") as caught:
-        SlurmExecutor(SlurmOptions(finish=(("merge", "x.jsonl"),))).submit(run, 1)
-    assert "scancel 77" in str(caught.value)
-
-
 def test_what_a_job_waits_for() -> None:
     slurm = Slurm(FakeHost({"squeue": Answer(0, "12 12\n15 14\n13 14\n", "")}))
     assert slurm.after("afterany:17:18") == "afterany:17:18"
@@ -245,14 +224,6 @@ def test_what_a_job_waits_for() -> None:
 
 
 # --- hosts -----------------------------------------------------------------------------------------------------------
-
-
-def test_commands_here_have_deadlines() -> None:
-    assert ThisHost().run([sys.executable, "-c", "print('a b')"]).out == "a b\n"
-    with pytest.raises(UserError, match="did not answer within"):
-        ThisHost().run(["sleep", "5"], timeout_s=0.2)
-    with pytest.raises(UserError, match="there is no command `no-such-command`"):
-        ThisHost().run(["no-such-command"])
 
 
 def test_a_host_is_no_option_of_ssh() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -12,20 +10,13 @@ import pytest
 from gymnast.types.failure import Stage
 from gymnast.wire.asgi import Guarded, ServerApp
 from gymnast.wire.dialects.chat_stream import chat_stream
-from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import EventStream, Reply, Request
 from gymnast.wire.transports import InMemoryAsgi
-from tests.unit.test_models import Bench, chat, scripted
+from tests.helpers.model_bench import Bench, chat
 
 QUESTION = [{"role": "user", "content": "q"}]
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": None}
 CALLS = {"text": "Let me see.", "reasoning": "hm", "tool_calls": [{"name": "look", "arguments": {"at": "sky"}}]}
-
-
-@pytest.fixture
-async def bench(http: HttpClient) -> AsyncIterator[Bench]:
-    async with AsyncExitStack() as stack:
-        yield Bench(stack, http)
 
 
 def events(reply: Reply) -> list[dict[str, Any]]:
@@ -54,7 +45,7 @@ def ignored(reply: Reply) -> list[str]:
 
 
 async def test_a_chat_stream_says_role_text_calls_and_finish(bench: Bench) -> None:
-    scripted(bench, replies=[CALLS])
+    bench.scripted(replies=[CALLS])
     found = events(await post(bench, "/v1/chat/completions", {"messages": QUESTION, "stream": True}))
     assert found[-1] == {"done": True}
     chunks = found[:-1]
@@ -67,7 +58,7 @@ async def test_a_chat_stream_says_role_text_calls_and_finish(bench: Bench) -> No
 
 
 async def test_usage_comes_last_and_only_when_asked_for(bench: Bench) -> None:
-    scripted(bench, replies=[{"text": "a", "usage": {"input_tokens": 3, "output_tokens": 2}}])
+    bench.scripted(replies=[{"text": "a", "usage": {"input_tokens": 3, "output_tokens": 2}}])
     body = {"messages": QUESTION, "stream": True, "stream_options": {"include_usage": True}}
     last = events(await post(bench, "/v1/chat/completions", body))[-2]
     assert last["choices"] == []
@@ -107,20 +98,20 @@ async def test_a_completion_that_is_none_is_no_stream(bench: Bench, nonsense: di
 
 async def test_no_sign_in_a_text_ends_a_line_of_the_stream(bench: Bench) -> None:
     text = "a\u2028b\u2029c\x85d\r\n\n\x0b\x1ce"
-    scripted(bench, replies=[text])
+    bench.scripted(replies=[text])
     reply = await post(bench, "/v1/messages", {"messages": QUESTION, "stream": True})
     deltas = [json.loads(line[6:]).get("delta", {}) for line in reply.body.splitlines() if line.startswith("data: ")]
     assert [delta["text"] for delta in deltas if "text" in delta] == [text]
 
 
 async def test_a_chat_stream_that_fails_is_an_error_status(bench: Bench) -> None:
-    scripted(bench, replies=[{"status": 503, "body": {"error": "busy"}}])
+    bench.scripted(replies=[{"status": 503, "body": {"error": "busy"}}])
     assert (await post(bench, "/v1/chat/completions", {"messages": QUESTION, "stream": True})).status == 503
 
 
 @pytest.mark.parametrize("stream", ["yes", 1, []])
 async def test_stream_is_a_boolean_in_chat(bench: Bench, stream: Any) -> None:
-    scripted(bench, replies=["a"])
+    bench.scripted(replies=["a"])
     assert (await post(bench, "/v1/chat/completions", {"messages": QUESTION, "stream": stream})).status == 422
 
 
@@ -134,7 +125,7 @@ async def test_a_chat_body_that_is_none_is_422_before_any_backend(bench: Bench, 
 
 
 async def test_a_responses_stream_is_created_items_completed(bench: Bench) -> None:
-    scripted(bench, replies=[CALLS])
+    bench.scripted(replies=[CALLS])
     found = events(await post(bench, "/v1/responses", {"input": "q", "stream": True, "temperature": 0.5}))
     assert (found[0]["type"], found[-1]["type"]) == ("response.created", "response.completed")
     assert [event["sequence_number"] for event in found] == list(range(len(found)))
@@ -317,13 +308,13 @@ async def test_a_prompt_that_does_not_fit_is_a_message_cut_short(bench: Bench) -
     ],
 )
 async def test_stop_reasons(bench: Bench, reply: Any, reason: str) -> None:
-    scripted(bench, replies=[reply])
+    bench.scripted(replies=[reply])
     found = await post(bench, "/v1/messages", {"messages": QUESTION, "max_tokens": 5})
     assert found.body["stop_reason"] == reason
 
 
 async def test_a_messages_stream_goes_block_by_block(bench: Bench) -> None:
-    scripted(bench, replies=[CALLS])
+    bench.scripted(replies=[CALLS])
     found = events(await post(bench, "/v1/messages", {"messages": QUESTION, "max_tokens": 5, "stream": True}))
     block = ["content_block_start", "content_block_delta", "content_block_stop"]
     assert [event["type"] for event in found] == ["message_start", *block * 3, "message_delta", "message_stop"]
@@ -334,7 +325,7 @@ async def test_a_messages_stream_goes_block_by_block(bench: Bench) -> None:
 
 
 async def test_arguments_that_are_no_json_object_are_kept_as_written(bench: Bench) -> None:
-    scripted(bench, replies=[{"tool_calls": [{"name": "f", "arguments": "{broken"}]}])
+    bench.scripted(replies=[{"tool_calls": [{"name": "f", "arguments": "{broken"}]}])
     block = (await post(bench, "/v1/messages", {"messages": QUESTION, "max_tokens": 5})).body["content"][0]
     assert block["input"] == {"_invalid_json": "{broken"}
 
@@ -351,14 +342,14 @@ async def test_arguments_that_are_no_json_object_are_kept_as_written(bench: Benc
     ],
 )
 async def test_errors_of_messages_have_anthropics_shape(bench: Bench, body: dict[str, Any], said: str) -> None:
-    scripted(bench, replies=["a"])
+    bench.scripted(replies=["a"])
     reply = await post(bench, "/v1/messages", body)
     assert (reply.status, reply.body["type"], reply.body["error"]["type"]) == (422, "error", "invalid_request_error")
     assert said in reply.body["error"]["message"]
 
 
 async def test_failures_behind_messages_keep_status_detail_and_retry_after(bench: Bench) -> None:
-    scripted(bench, replies=[{"status": 429, "retry_after_s": 2}])
+    bench.scripted(replies=[{"status": 429, "retry_after_s": 2}])
     busy = await post(bench, "/v1/messages", {"messages": QUESTION})
     assert (busy.status, busy.body["error"]["type"], busy.headers["retry-after"]) == (429, "rate_limit_error", "2")
     bench.vllm("http://127.0.0.1:9/v1", max_attempts=1)
@@ -379,7 +370,7 @@ async def test_lost_parameters_are_named_in_every_dialect(bench: Bench) -> None:
     thinking = {"type": "enabled", "budget_tokens": 2000}
     body = {"messages": QUESTION, "thinking": thinking, "speed": "fast", "cache_control": {"type": "ephemeral"}}
     assert ignored(await post(bench, "/v1/messages", body)) == ["speed", "thinking"]
-    scripted(bench, replies=["a"])
+    bench.scripted(replies=["a"])
     named = {"messages": [{"role": "user", "content": "q", "name": "ann"}]}
     assert ignored(await post(bench, "/v1/chat/completions", named)) == ["messages.name"]
     assert not ignored(await post(bench, "/v1/responses", {"input": "q"}))
@@ -417,7 +408,7 @@ async def test_responses_refuse_parameters_they_do_not_have(bench: Bench, name: 
     ],
 )
 async def test_a_chat_request_that_cannot_be_converted_is_422(bench: Bench, body: dict[str, Any]) -> None:
-    scripted(bench, replies=["a"])
+    bench.scripted(replies=["a"])
     reply = await post(bench, "/v1/chat/completions", {"messages": QUESTION, **body})
     assert reply.status == 422, reply.body
     assert isinstance(reply.body["detail"], str)
@@ -455,7 +446,7 @@ async def test_thoughts_an_engine_has_no_field_for_are_named(
 
 
 async def test_names_from_clients_cannot_break_the_header(bench: Bench) -> None:
-    scripted(bench, replies=["a"])
+    bench.scripted(replies=["a"])
     name = "bad\r\nset-cookie: x=1 ü"
     reply = await post(bench, "/v1/messages", {"messages": QUESTION, name: 1})
     assert reply.headers["x-gymnast-ignored"].isascii()
@@ -467,7 +458,7 @@ async def test_names_from_clients_cannot_break_the_header(bench: Bench) -> None:
 
 
 async def test_a_stream_has_its_content_type(bench: Bench) -> None:
-    scripted(bench, replies=["a"])
+    bench.scripted(replies=["a"])
     server = bench.transports["policy"]._server  # type: ignore[attr-defined]
     sent = Request("POST", "/v1/responses", {"input": "q", "stream": True})
     reply = await InMemoryAsgi(ServerApp(server)).send(sent)
@@ -485,7 +476,7 @@ async def test_a_stream_has_its_content_type(bench: Bench) -> None:
     ],
 )
 async def test_the_token_may_be_an_api_key(bench: Bench, headers: dict[str, str], status: int) -> None:
-    scripted(bench, replies=["a"])
+    bench.scripted(replies=["a"])
     app = Guarded(ServerApp(bench.transports["policy"]._server), "secret")  # type: ignore[attr-defined]
     reply = await InMemoryAsgi(app).send(Request("GET", "/", headers=headers))
     assert reply.status == status

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
-from gymnast.cli.main import app, guarded
-from tests.support import DEMO_POLICY
+from gymnast.cli.commands import build_app
+from gymnast.cli.main import guarded
+from tests.helpers.commands import DEMO_POLICY
 
 RUN = ["-e", "arithmetic", "-c", DEMO_POLICY, "-i", "resources_servers/arithmetic/data/example.jsonl", "-o", "x.jsonl"]
 
@@ -22,7 +24,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def submit(*words: str) -> int:
-    return guarded(lambda: app(args=["submit", *RUN, *words], standalone_mode=False))
+    return guarded(lambda: build_app("submit")(args=["submit", *RUN, *words], standalone_mode=False))
 
 
 def test_a_dry_run_needs_no_scheduler_and_writes_nothing(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,8 +36,9 @@ def test_a_dry_run_needs_no_scheduler_and_writes_nothing(desk: Path, capsys: pyt
     workers, finish = told["scripts"].values()
     for option in ("--array=0-2%2", "--partition=gpu", "--time=01:00:00", "--requeue"):
         assert f"#SBATCH {option}\n" in workers
-    assert f"worker {desk}/x.jsonl" in workers.replace(" \\\n   ", "")
-    assert f"merge {desk}/x.jsonl" in finish.replace(" \\\n   ", "")
+    run = shlex.quote(f"{desk}/x.jsonl")
+    assert f"worker {run}" in workers.replace(" \\\n   ", "")
+    assert f"merge {run}" in finish.replace(" \\\n   ", "")
     assert [path.name for path in desk.iterdir()] == ["cluster_configs"]
 
 
@@ -48,7 +51,7 @@ def test_no_more_workers_than_chunks(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_server_in_the_job_is_a_component(capsys: pytest.CaptureFixture[str]) -> None:
     policy = ("--server", "vllm", "-m", "org/model", "--server-gpus", "8", "--tensor-parallel", "4")
     words = ["submit", "-e", "arithmetic", "--model-type", "vllm_model", *RUN[4:], *policy, "--cluster", "mine"]
-    assert guarded(lambda: app(args=[*words, "--dry-run"], standalone_mode=False)) == 0
+    assert guarded(lambda: build_app()(args=[*words, "--dry-run"], standalone_mode=False)) == 0
     shown = capsys.readouterr().out
     assert "#SBATCH --gpus-per-node=8" in shown
     assert "start policy srun --kill-on-bad-exit=1 --overlap" in shown
@@ -92,7 +95,7 @@ def test_refusals_say_what_to_do(desk: Path, words: list[str], said: str, capsys
 
 
 def test_the_options_of_collect_are_those_of_submit(capsys: pytest.CaptureFixture[str]) -> None:
-    guarded(lambda: app(args=["submit", "--help"], standalone_mode=False))
+    guarded(lambda: build_app("submit")(args=["submit", "--help"], standalone_mode=False))
     text = capsys.readouterr().out
     for option in ("--num-repeats", "--temperature", "--skip-bad-rows", "--server-args", "--workers", "--dry-run"):
         assert option in text
@@ -100,5 +103,5 @@ def test_the_options_of_collect_are_those_of_submit(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("command", ["cancel", "logs"])
 def test_a_run_that_is_not_there(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert guarded(lambda: app(args=[command, "nothing.jsonl"], standalone_mode=False)) == 2
+    assert guarded(lambda: build_app(command)(args=[command, "nothing.jsonl"], standalone_mode=False)) == 2
     assert "nothing" in capsys.readouterr().err

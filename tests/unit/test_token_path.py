@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import orjson
@@ -19,21 +17,14 @@ from gymnast.tokens.export import read_ledger, with_bundles
 from gymnast.types.failure import Stage
 from gymnast.types.tokens import LEDGER, TOKEN_CALL, TokenKeeping
 from gymnast.wire.calls import Scope
-from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply
 from gymnast.wire.transports import InProcess
-from tests.asker import Who
-from tests.token_support import CLOSE, Answer, LetterModel, Letters, ListedEngine, sampled
-from tests.unit.test_models import Bench
+from tests.helpers.caller import Caller
+from tests.helpers.character_tokens import CLOSE, Answer, LetterModel, Letters, ListedEngine, sampled
+from tests.helpers.model_bench import Bench
 
 TOOL: dict[str, Any] = {"type": "function", "name": "look", "parameters": {}, "strict": None}
 USER = {"role": "user", "content": "hi"}
-
-
-@pytest.fixture
-async def bench(http: HttpClient) -> AsyncIterator[Bench]:
-    async with AsyncExitStack() as stack:
-        yield Bench(stack, http)
 
 
 def policy(bench: Bench, *answers: Answer, options: TokenOptions | None = None, **renderer: bool) -> ListedEngine:
@@ -194,10 +185,10 @@ def test_forgotten_sessions_are_dropped() -> None:
     time = [0.0]
     ledgers = Ledgers(Letters(), "m", clock=lambda: time[0])
     for number in range(5):
-        ledgers.of(Who(rollout_id=f"{number}-0"))
+        ledgers.of(Caller(rollout_id=f"{number}-0"))
     assert len(ledgers) == 5
     time[0] = 1e6
-    ledgers.of(Who(rollout_id="9-0"))
+    ledgers.of(Caller(rollout_id="9-0"))
     assert len(ledgers) == 1
 
 

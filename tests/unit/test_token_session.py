@@ -17,7 +17,7 @@ from gymnast.tokens.rendering import ForkReason, Source
 from gymnast.tokens.session import TokenSession
 from gymnast.types.json import JsonObject
 from gymnast.types.tokens import LEDGER, TOKEN_CALL
-from tests.token_support import CLOSE, OTHER_STOP, Letters, sampled, text_of
+from tests.helpers.character_tokens import CLOSE, OTHER_STOP, Letters, sampled, text_of
 
 
 def message(role: str, text: str) -> JsonObject:

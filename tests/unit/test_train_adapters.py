@@ -19,8 +19,8 @@ from gymnast.train.continuations import Continuations
 from gymnast.train.offsets import JsonlRows
 from gymnast.train.sequences import generations_of, token_rows
 from gymnast.train.verl_settings import read_settings, task_of, window_of
-from tests.train_support import call, failure, record
-from tests.train_tasks import written
+from tests.helpers.train_records import call, failure, record
+from tests.helpers.train_tasks import written
 
 BLANK = ("", "  ")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gymnast.train import Estimator, Group, MaskReason, advantages, failed_sample, group_advantages, sample_of
 from gymnast.train.samples import RolloutFailure
 from gymnast.types.task import RolloutKey
-from tests.train_support import good
+from tests.helpers.train_records import good
 
 SECOND_MASKED = [True, False, True, True]
 Rewards = st.lists(st.floats(-5, 5, allow_subnormal=False).map(lambda value: round(value, 3)), min_size=2, max_size=12)

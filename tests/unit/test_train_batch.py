@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import pickle
-import subprocess
-import sys
-import time
 from typing import Any
 
 import orjson
@@ -19,7 +17,7 @@ from gymnast.train.metrics import batch_metrics
 from gymnast.types.failure import KINDS
 from gymnast.types.task import RolloutKey
 from gymnast.types.tokens import LEDGER
-from tests.train_support import Simulated, good, record, shuffled_delays, some_tasks
+from tests.helpers.train_records import Simulated, good, record, shuffled_delays, some_tasks
 
 
 def without_logprobs(key: RolloutKey) -> bytes:
@@ -74,7 +72,8 @@ async def test_whatever_went_wrong_the_error_says_what_to_do(kind: str) -> None:
 
 async def test_a_batch_that_cannot_be_complete_ends_at_once() -> None:
     policy = Simulated(
-        lambda key, _: "verify_rejected" if key == (0, 0) else good(key), delay_s=lambda key: 0 if key == (0, 0) else 30
+        lambda key, _: "verify_rejected" if key == (0, 0) else good(key),
+        delay_s=lambda key: 0 if key == (0, 0) else math.inf,
     )
     with pytest.raises(FewerRolloutsError, match="3 × stopped") as caught:
         await collect_batch(policy, some_tasks(1), generations=4)
@@ -151,9 +150,9 @@ async def test_an_empty_batch_cannot_be_asked_for(tasks: int, generations: int) 
         await collect_batch(Simulated(), some_tasks(tasks), generations=generations)
 
 
-async def test_a_group_has_a_deadline() -> None:
-    policy = Simulated(delay_s=lambda key: 30.0 if key == (1, 1) else 0.0)
-    began = time.monotonic()
+async def test_a_group_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymnast.train.batch._TICK_S", 0.01)
+    policy = Simulated(delay_s=lambda key: math.inf if key == (1, 1) else 0.0)
     options = BatchOptions(group_timeout_s=0.05)
     with pytest.raises(FewerRolloutsError, match="1 × group_deadline") as caught:
         await collect_batch(policy, some_tasks(2), generations=2, options=options)
@@ -162,12 +161,11 @@ async def test_a_group_has_a_deadline() -> None:
         policy, some_tasks(2), generations=2, options=BatchOptions(group_timeout_s=0.05, max_failed=1)
     )
     assert batch.groups[1].rewards == [0.0, None]
-    assert time.monotonic() - began < 10
     assert policy.ended == 2
 
 
 async def test_a_batch_has_a_deadline() -> None:
-    policy = Simulated(delay_s=lambda key: 30.0 * key.task)
+    policy = Simulated(delay_s=lambda key: math.inf if key.task else 0.0)
     with pytest.raises(FewerRolloutsError, match="2 × batch_deadline: not there"):
         await collect_batch(policy, some_tasks(2), generations=2, options=BatchOptions(batch_timeout_s=0.1))
     assert policy.ended == 1
@@ -178,36 +176,6 @@ async def test_deadlines_and_attempts_of_rows_are_passed_on() -> None:
     options = BatchOptions(concurrency=3, max_attempts=5, row_timeout_s=7, give_up_after_s=8)
     await collect_batch(policy, some_tasks(1), generations=1, options=options)
     assert policy.asked == [{"concurrency": 3, "max_attempts": 5, "rollout_timeout_s": 7, "give_up_after_s": 8}]
-
-
-def _raise(_: int) -> None:
-    raise FewerRolloutsError("1 of 2 rollouts", 2, 1, {"worker_died": 1}, ["0:1"])
-
-
-_CHILD = """
-import pickle, sys
-from gymnast.train import FewerRolloutsError
-error = FewerRolloutsError("1 of 2 rollouts", 2, 1, {"worker_died": 1}, ["0:1"])
-sys.stdout.buffer.write(pickle.dumps(error))
-"""
-
-
-def test_the_error_crosses_process_borders() -> None:
-    error = pickle.loads(subprocess.run([sys.executable, "-c", _CHILD], capture_output=True, check=True).stdout)
-    assert isinstance(error, FewerRolloutsError)
-    assert (str(error), error.requested, error.scored, error.owed) == ("1 of 2 rollouts", 2, 1, 0)
-    assert (error.failed, error.missing) == ({"worker_died": 1}, ("0:1",))
-
-
-def test_the_error_crosses_ray() -> None:
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-    try:
-        with pytest.raises(FewerRolloutsError) as caught:
-            ray.get(ray.remote(_raise).remote(0))
-        assert caught.value.missing == ("0:1",)
-    finally:
-        ray.shutdown()
 
 
 Fates = st.lists(st.sampled_from(["good", "bad", "worker_died", "never"]), min_size=1, max_size=12)

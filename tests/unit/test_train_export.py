@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from gymnast.train.export import export_samples, read_samples
 from gymnast.train.rows import row_of
 from gymnast.types.task import RolloutKey
 from gymnast.types.tokens import ForkReason
-from tests.support import read_jsonl, run_command
-from tests.train_support import AGENT, call, failure, good, record
+from tests.helpers.commands import Outcome
+from tests.helpers.jsonl import read_jsonl
+from tests.helpers.train_records import AGENT, call, failure, good, record
 
 KEYS = [RolloutKey(task, rollout) for task in range(2) for rollout in range(3)]
 
@@ -36,8 +38,6 @@ def a_run(folder: Path, *, owed: bool = False) -> Path:
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_every_rollout_of_a_run_is_exported_and_read_back(tmp_path: Path, suffix: str) -> None:
-    if suffix == ".parquet":
-        pytest.importorskip("pyarrow")
     output = tmp_path / f"samples{suffix}"
     found = export_samples(a_run(tmp_path), output)
     assert (found.requested, found.samples, found.scored, found.missing) == (6, 6, 4, 0)
@@ -114,8 +114,6 @@ def test_a_failure_keeps_its_agent_and_what_was_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_a_rollout_that_stands_in_a_run_twice_is_not_trained_on_twice(tmp_path: Path, suffix: str) -> None:
-    if suffix == ".parquet":
-        pytest.importorskip("pyarrow")
     run, output = a_run(tmp_path), tmp_path / f"samples{suffix}"
     run.write_bytes(run.read_bytes() + good(KEYS[0]) + b"\n")
     with pytest.raises(DataError, match=f"rollout {KEYS[0]} has more than one record") as caught:
@@ -132,25 +130,27 @@ def test_a_run_of_nothing_is_not_exported_as_an_empty_file(tmp_path: Path) -> No
     assert not output.exists()
 
 
-def test_a_run_without_tokens_is_said_to_be_of_no_use_to_a_trainer(tmp_path: Path) -> None:
+def test_a_run_without_tokens_is_said_to_be_of_no_use_to_a_trainer(
+    tmp_path: Path, invoke: Callable[..., Outcome]
+) -> None:
     (tmp_path / "x.jsonl").write_bytes(record(None) + b"\n")
-    done = run_command(tmp_path, "gymnast", "train", "export", "x.jsonl", "-o", "s.jsonl")
+    done = invoke("gymnast", "train", "export", "x.jsonl", "-o", "s.jsonl")
     assert done.code == 0
     assert "no sample has a token to be trained on: collect with return_token_id_information" in done.err
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(tmp_path: Path, invoke: Callable[..., Outcome]) -> None:
     a_run(tmp_path)
-    done = run_command(tmp_path, "gymnast", "train", "export", "x.jsonl", "-o", "s.jsonl", "--json")
+    done = invoke("gymnast", "train", "export", "x.jsonl", "-o", "s.jsonl", "--json")
     assert done.code == 0, done.err
     said = done.json()
     assert (said["samples"], said["trained_tokens"], said["schema_version"]) == (6, 18, 1)
     assert "masked    failed 2, no_tokens 1" in done.err
     a_run(tmp_path, owed=True)
-    done = run_command(tmp_path, "gymnast", "train", "export", "x.jsonl", "-o", "t.jsonl")
+    done = invoke("gymnast", "train", "export", "x.jsonl", "-o", "t.jsonl")
     assert (done.code, done.out) == (1, "")
     assert "4 of 6 rollouts were scored" in done.err
-    assert run_command(tmp_path, "gymnast", "train", "export", "x.jsonl", "-o", "t.jsonl", "--share", "no").code == 2
+    assert invoke("gymnast", "train", "export", "x.jsonl", "-o", "t.jsonl", "--share", "no").code == 2
 
 
 def test_figures_for_a_log() -> None:

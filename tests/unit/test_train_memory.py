@@ -8,7 +8,7 @@ from typing import Any
 
 from gymnast.train import StreamOptions, collect_batch, stream
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey
-from tests.train_support import SimulatedRecord, good, some_tasks
+from tests.helpers.train_records import SimulatedRecord, good, some_tasks
 
 LINE = good(RolloutKey(0, 0), turns=4, tokens=64)
 TOKENS = 4 * (4 + 64)

@@ -20,8 +20,8 @@ from gymnast.tokens.session import TokenSession
 from gymnast.train import Batch, Group, MaskReason, Sample, SampleOptions, Share, Termination, VersionSpan, sample_of
 from gymnast.train.rows import row_of, sample_of_row
 from gymnast.types.tokens import LEDGER, ForkReason
-from tests.token_support import CLOSE, Letters
-from tests.train_support import AGENT, call, failure, record
+from tests.helpers.character_tokens import CLOSE, Letters
+from tests.helpers.train_records import AGENT, call, failure, record
 
 
 def edited(line: bytes, **changes: Any) -> bytes:

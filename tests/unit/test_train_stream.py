@@ -32,8 +32,8 @@ from gymnast.train import (
 from gymnast.train.stream_state import read_state
 from gymnast.types.task import RolloutKey
 from gymnast.wire.http_client import HttpClient
-from tests.support import eventually
-from tests.train_support import Simulated, good, record, shuffled_delays, some_tasks
+from tests.helpers.train_records import Simulated, good, record, shuffled_delays, some_tasks
+from tests.helpers.waiting import eventually
 
 
 async def test_every_task_is_delivered_once_as_it_completes() -> None:

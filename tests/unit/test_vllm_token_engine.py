@@ -26,7 +26,7 @@ from gymnast.wire.calls import Calls
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply
 from gymnast.wire.server import Surroundings
-from tests.asker import Who
+from tests.helpers.caller import Caller
 
 PROMPT = [1, 2, 3, 4, 5]
 USAGE = {
@@ -121,7 +121,7 @@ async def bench(http: HttpClient) -> AsyncIterator[Bench]:
 @pytest.mark.parametrize("use_generate", [True, False])
 async def test_what_was_sampled_comes_back(bench: Bench, use_generate: bool) -> None:  # noqa: FBT001
     engine = bench.engine(use_generate=use_generate, logprobs_mode="processed")
-    got = await engine.generate(PROMPT, Sampling(), Who())
+    got = await engine.generate(PROMPT, Sampling(), Caller())
     assert list(got.token_ids) == [493, 667, 263]
     assert list(got.logprobs) == [-9.717846870422363, -7.558934211730957, -5.29005765914917]
     assert (got.finish, got.cached_tokens, got.logprob_mode) == ("stop", 4, "processed")
@@ -131,11 +131,11 @@ async def test_what_was_sampled_comes_back(bench: Bench, use_generate: bool) -> 
 
 async def test_every_sampling_parameter_is_said(bench: Bench) -> None:
     """vLLM takes what is left out from the model's generation_config.json."""
-    await bench.engine().generate(PROMPT, Sampling(), Who())
+    await bench.engine().generate(PROMPT, Sampling(), Caller())
     path, body = bench.server.asked[0]
     said = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "logprobs": 0}
     assert (path, body) == (GENERATE, {"model": "tiny", "token_ids": PROMPT, "sampling_params": said})
-    await bench.engine(use_generate=False).generate(PROMPT, Sampling(), Who())
+    await bench.engine(use_generate=False).generate(PROMPT, Sampling(), Caller())
     path, body = bench.server.asked[1]
     ids = {"return_token_ids": True, "return_tokens_as_token_ids": True}
     assert (path, body) == (COMPLETIONS, {"model": "tiny", "prompt": PROMPT, "max_tokens": 2**31 - 1, **said, **ids})
@@ -146,21 +146,21 @@ async def test_parameters_are_passed_on(bench: Bench) -> None:
     sampling = Sampling(
         max_tokens=9, temperature=0.5, top_p=0.9, top_k=4, min_p=0.1, seed=3, stop_token_ids=(7, 8), extra=extra
     )
-    await bench.engine().generate(PROMPT, sampling, Who())
+    await bench.engine().generate(PROMPT, sampling, Caller())
     body = bench.server.asked[0][1]
     assert body["cache_salt"] == "step-7"
     assert body["sampling_params"] == {
         "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "top_k": 4, "min_p": 0.1, "seed": 3, "logprobs": 0,
         "stop_token_ids": [7, 8], "min_tokens": 2, "repetition_penalty": 1.1,
     }  # fmt: skip
-    await bench.engine(use_generate=False).generate(PROMPT, sampling, Who())
+    await bench.engine(use_generate=False).generate(PROMPT, sampling, Caller())
     body = bench.server.asked[1][1]
     assert (body["seed"], body["min_tokens"], body["cache_salt"], body["max_tokens"]) == (3, 2, "step-7", 9)
 
 
 async def test_a_parameter_that_vllm_would_ignore_is_refused(bench: Bench) -> None:
     with pytest.raises(CallError, match="no parameters of token generation: nonsense") as caught:
-        await bench.engine().generate(PROMPT, Sampling(extra={"nonsense": 1}), Who())
+        await bench.engine().generate(PROMPT, Sampling(extra={"nonsense": 1}), Caller())
     assert caught.value.detail.kind == "model_rejected"
     assert not bench.server.asked
 
@@ -170,7 +170,7 @@ async def test_without_scale_out_completions_are_asked_from_then_on(bench: Bench
     bench.server.replies[GENERATE] = reply
     engine = bench.engine()
     for _ in range(2):
-        assert len((await engine.generate(PROMPT, Sampling(), Who())).token_ids) == 3
+        assert len((await engine.generate(PROMPT, Sampling(), Caller())).token_ids) == 3
     assert bench.server.paths == [GENERATE, COMPLETIONS, COMPLETIONS]
 
 
@@ -179,10 +179,10 @@ async def test_a_wrong_model_name_is_no_missing_route(bench: Bench) -> None:
     bench.server.replies = {GENERATE: wrong, COMPLETIONS: wrong}
     engine = bench.engine()
     with pytest.raises(CallError) as caught:
-        await engine.generate(PROMPT, Sampling(), Who())
+        await engine.generate(PROMPT, Sampling(), Caller())
     assert caught.value.detail.kind == "model_not_found"
     bench.server.replies = {GENERATE: GENERATED, COMPLETIONS: COMPLETED}
-    await engine.generate(PROMPT, Sampling(), Who())
+    await engine.generate(PROMPT, Sampling(), Caller())
     assert bench.server.paths[-1] == GENERATE
 
 
@@ -191,13 +191,13 @@ async def test_a_wrong_model_name_is_no_missing_route(bench: Bench) -> None:
 async def test_a_prompt_that_leaves_no_room_is_an_overflow(bench: Bench, path: str, said: str) -> None:
     bench.server.replies[path] = refused(said)
     with pytest.raises(ContextOverflow):
-        await bench.engine(use_generate=path == GENERATE).generate(PROMPT, Sampling(), Who())
+        await bench.engine(use_generate=path == GENERATE).generate(PROMPT, Sampling(), Caller())
 
 
 async def test_another_refusal_is_no_overflow(bench: Bench) -> None:
     bench.server.replies[GENERATE] = refused("min_p must be in [0, 1], got 2.0.")
     with pytest.raises(CallError) as caught:
-        await bench.engine().generate(PROMPT, Sampling(), Who())
+        await bench.engine().generate(PROMPT, Sampling(), Caller())
     assert caught.value.detail.kind == "model_rejected"
     assert not is_overflow(FailureDetail("model_error", Stage.MODEL, TOO_LONG[GENERATE], status=500))
 
@@ -208,24 +208,24 @@ async def test_the_window_of_completions_is_found_out(bench: Bench) -> None:
     bench.server.replies[COMPLETIONS] = refused(said)
     engine = bench.engine(use_generate=False)
     with pytest.raises(CallError):
-        await engine.generate(PROMPT, Sampling(), Who())
+        await engine.generate(PROMPT, Sampling(), Caller())
     bench.server.replies[COMPLETIONS] = COMPLETED
-    await engine.generate(PROMPT, Sampling(), Who())
-    await engine.generate(PROMPT, Sampling(max_tokens=99), Who())
-    await engine.generate(PROMPT, Sampling(max_tokens=9), Who())
+    await engine.generate(PROMPT, Sampling(), Caller())
+    await engine.generate(PROMPT, Sampling(max_tokens=99), Caller())
+    await engine.generate(PROMPT, Sampling(max_tokens=9), Caller())
     assert [body["max_tokens"] for _, body in bench.server.asked] == [2**31 - 1, 15, 15, 15, 9]
     with pytest.raises(ContextOverflow, match="the context holds 20"):
-        await engine.generate([1] * 20, Sampling(), Who())
+        await engine.generate([1] * 20, Sampling(), Caller())
 
 
 async def test_an_abort_keeps_what_was_sampled(bench: Bench) -> None:
     reply = copy.deepcopy(GENERATED)
     reply["choices"][0] |= {"finish_reason": "abort", "stop_reason": None}
     bench.server.replies[GENERATE] = reply
-    got = await bench.engine().generate(PROMPT, Sampling(), Who())
+    got = await bench.engine().generate(PROMPT, Sampling(), Caller())
     assert (got.finish, len(got.token_ids)) == ("abort", 3)
     reply["choices"][0] |= {"token_ids": [], "logprobs": None, "weight_versions": None}
-    got = await bench.engine().generate(PROMPT, Sampling(), Who())
+    got = await bench.engine().generate(PROMPT, Sampling(), Caller())
     assert (got.finish, list(got.token_ids)) == ("abort", [])
 
 
@@ -265,12 +265,12 @@ async def test_what_is_no_whole_bundle_is_bad(bench: Bench, path: str, spoil: Ca
     spoil(reply)
     bench.server.replies[path] = reply
     with pytest.raises(BadGeneration, match=said):
-        await bench.engine(use_generate=path == GENERATE).generate(PROMPT, Sampling(), Who())
+        await bench.engine(use_generate=path == GENERATE).generate(PROMPT, Sampling(), Caller())
 
 
 async def test_an_older_engine_names_ids_only_in_its_logprobs(bench: Bench) -> None:
     reply = copy.deepcopy(COMPLETED)
     del reply["choices"][0]["token_ids"], reply["choices"][0]["prompt_token_ids"]
     bench.server.replies[COMPLETIONS] = reply
-    got = await bench.engine(use_generate=False).generate(PROMPT, Sampling(), Who())
+    got = await bench.engine(use_generate=False).generate(PROMPT, Sampling(), Caller())
     assert list(got.token_ids) == [493, 667, 263]

@@ -16,7 +16,7 @@ from gymnast.tokens.engine import Generated, Sampling
 from gymnast.wire.calls import Calls
 from gymnast.wire.http_client import HttpClient, target_of
 from gymnast.wire.server import Surroundings
-from tests.asker import Who
+from tests.helpers.caller import Caller
 from tests.vllm.conftest import Model
 
 
@@ -33,7 +33,7 @@ class Asking:
         return VLLMTokenEngine(self.upstream, self.model.name, use_generate=use_generate)
 
     async def sample(self, prompt: Sequence[int], *, use_generate: bool | None = None, **sampling: Any) -> Generated:
-        return await self.engine(use_generate=use_generate).generate(prompt, Sampling(**sampling), Who())
+        return await self.engine(use_generate=use_generate).generate(prompt, Sampling(**sampling), Caller())
 
     async def post(self, path: str, body: Any = None) -> Any:
         headers = (("content-type", "application/json"),)

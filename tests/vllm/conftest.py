@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from gymnast.runtime.listening import reserve
+from tests.helpers.parts import PARTS
 
 ROOT = Path(__file__).parents[2]
 VENV = Path(os.environ.get("GYMNAST_VLLM_VENV", ROOT / ".venv-vllm")).resolve()
@@ -43,7 +44,7 @@ _READY_S = 400.0
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not (VENV / ".ready").exists():
-        mark = pytest.mark.skip(reason="vLLM is not installed: make test-vllm")
+        mark = pytest.mark.skip(reason=PARTS["vLLM"].reason)
         for item in items:
             if Path(__file__).parent in item.path.parents:
                 item.add_marker(mark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support import run_command
+from tests.helpers.commands import run_command
 from tests.vllm.conftest import CONTEXT, Model
 
 

@@ -21,8 +21,9 @@ from gymnast.tokens.export import read_ledger
 from gymnast.types.events import RolloutFailed
 from gymnast.types.failure import kind_named
 from gymnast.wire.http_client import HttpClient
-from tests.asker import Who
-from tests.support import eventually, example_rows
+from tests.helpers.caller import Caller
+from tests.helpers.jsonl import example_rows
+from tests.helpers.waiting import eventually
 from tests.vllm.asking import Asking
 from tests.vllm.conftest import ENV, SERVE, VENV, VLLM, Model
 
@@ -114,7 +115,7 @@ async def _check_that_generate_is_refused(http: HttpClient) -> None:
     port = next(found.laddr.port for found in server.net_connections("tcp") if found.status == psutil.CONN_LISTEN)
     asking = Asking(Model("tiny", f"http://127.0.0.1:{port}"), http)
     engine = asking.engine()
-    got = await engine.generate([1, 2, 3], Sampling(max_tokens=5), Who())
+    got = await engine.generate([1, 2, 3], Sampling(max_tokens=5), Caller())
     assert len(got.token_ids) == 5
     assert engine.use_generate is False
 

@@ -17,7 +17,7 @@ from gymnast.tokens.export import Segment, ids_of, read_ledger, segments
 from gymnast.tokens.load import load_renderer
 from gymnast.types.tokens import TokenLedger
 from gymnast.wire.http_client import HttpClient
-from tests.support import example_rows
+from tests.helpers.jsonl import example_rows
 from tests.vllm.asking import Asking, all_of
 from tests.vllm.conftest import Model
 

@@ -11,7 +11,8 @@ import pytest
 
 from gymnast import nemo_gym_rollouts, wrap_arguments
 from gymnast.store.paths import RunPaths
-from tests.support import eventually, read_jsonl
+from tests.helpers.jsonl import read_jsonl
+from tests.helpers.waiting import eventually
 from tests.vllm.conftest import ENV, SERVE, VENV, VLLM
 
 pytestmark = pytest.mark.timeout(900)

@@ -12,7 +12,7 @@ import pytest
 from gymnast.errors import CallError
 from gymnast.tokens.engine import ContextOverflow, Generated, Sampling, WeightSpan
 from gymnast.wire.http_client import HttpClient
-from tests.asker import Who
+from tests.helpers.caller import Caller
 from tests.vllm.asking import Asking, all_of, random_prompts
 from tests.vllm.conftest import CONTEXT, Model
 
@@ -30,7 +30,7 @@ def asking(tiny: Model, http: HttpClient) -> Asking:
 
 async def test_generate_is_found_where_it_is_offered(asking: Asking) -> None:
     engine = asking.engine()
-    await engine.generate(PROMPTS[0], Sampling(max_tokens=1), Who())
+    await engine.generate(PROMPTS[0], Sampling(max_tokens=1), Caller())
     assert engine.use_generate is True
 
 

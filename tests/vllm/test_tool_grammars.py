@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from gymnast.checks.tool_backends import schema_complaints
-from tests.tool_schemas import FINE, REFUSED
+from tests.helpers.tool_schemas import FINE, REFUSED
 from tests.vllm.conftest import VENV
 
 PYTHON = VENV / "bin" / "python"

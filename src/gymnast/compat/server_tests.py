@@ -31,8 +31,8 @@ def run_tests(folder: Path) -> int:
     _refuse_without_pytest(folder)
     root = folder.resolve().parents[1]
     words = [python_for(folder), "-m", "pytest", str(folder.resolve() / "tests"), f"--rootdir={root}", "-q"]
-    words += ["-c", os.devnull, "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]  # no settings from parent folders
-    words += ["-o", "asyncio_default_fixture_loop_scope=function"]
+    words += ["-c", os.devnull, f"--confcutdir={root}", "-p", "no:cacheprovider"]  # no settings from parent folders
+    words += ["-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
     return subprocess.run(words, cwd=root, env=child_environ({}), check=False).returncode  # noqa: S603 - our own command
 
 

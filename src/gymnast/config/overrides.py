@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gymnast.config import tree
 from gymnast.config.secrets import MASK, is_secret_key
@@ -12,6 +12,13 @@ from gymnast.errors import ConfigError, Problem, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import Override as HydraOverride
+
+
+_STRUCTURED: Final = "[{\"'$\\"
+"""What a value that is more than plain text begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ def parse_overrides(texts: Sequence[str]) -> list[Override]:
     problems: list[Problem] = []
     for text in texts:
         try:
-            override = parser.parse_override(text)
+            override = _parse(parser, text)
             if override.is_sweep_override():
                 problems.append(Problem("sweeps are not supported", where=text, next=f"quote it: {_quote(text)}"))
                 continue
@@ -55,6 +62,14 @@ def parse_overrides(texts: Sequence[str]) -> list[Override]:
     if problems:
         raise ConfigError(problems)
     return parsed
+
+
+def _parse(parser: OverridesParser, text: str) -> HydraOverride:
+    """Hydra's grammar knows no letters beyond ASCII outside of quotes; a plain value with some is read as if quoted."""
+    key, equals, value = text.partition("=")
+    if equals and not value.isascii() and value[0] not in _STRUCTURED and "'" not in value and value[-1] != "\\":
+        text = f"{key}='{value}'"
+    return parser.parse_override(text)
 
 
 def additions(overrides: Sequence[Override]) -> Node:

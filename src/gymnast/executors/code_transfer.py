@@ -125,7 +125,9 @@ def _unpack(root: Path, tree: str, env: Mapping[str, str], packed: Path, folder:
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f".{tree}-", dir=folder.parent))
     with tarfile.open(packed) as archive:
-        archive.extractall(new, filter="tar")  # what git itself wrote
+        if hasattr(tarfile, "tar_filter"):  # Python 3.11.4 and newer
+            archive.extraction_filter = staticmethod(tarfile.tar_filter)
+        archive.extractall(new)  # noqa: S202 - what git itself wrote
     new.chmod(0o755)
     try:
         new.rename(folder)

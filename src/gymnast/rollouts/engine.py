@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 DEFAULT_CAP: Final = 4096
 _TICK_S: Final = 0.25
+_TIMER_SLACK_S: Final = 0.002
+"""uvloop's timers count milliseconds and may fire early: a retry not yet due by then would wait for the next tick."""
 _SAVE_EVERY_S: Final = 5.0
 _MAX_PARKED: Final = 4096
 _MAX_STACKS: Final = 5
@@ -348,7 +350,7 @@ class Engine:
         delay = self.options.retry.delay_s(detail, again.attempts, random.random())  # noqa: S311 - jitter
         heapq.heappush(self._retries, (now + delay, next(self._sequence), again))
         if delay < _TICK_S:
-            asyncio.get_running_loop().call_later(delay, self._fill)
+            asyncio.get_running_loop().call_later(delay + _TIMER_SLACK_S, self._fill)
 
     def _state(self) -> RunState:
         if self.store.counts().owed == 0:

@@ -335,8 +335,8 @@ async def _all_or_first_error() -> AsyncIterator[asyncio.TaskGroup]:
     try:
         async with asyncio.TaskGroup() as group:
             yield group
-    except* (UserError, OSError) as errors:
-        raise errors.exceptions[0] from None
+    except BaseExceptionGroup as errors:  # raised inside `except*`, some releases of 3.11 wrap it again
+        raise next((error for error in errors.exceptions if isinstance(error, UserError | OSError)), errors) from None
 
 
 def stderr_boundary(scrubber: Scrubber) -> BoundaryLog:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT_S: Final = 120.0
 MAX_RESTARTS: Final = 3
+_FIRST_PAUSE_S: Final = 0.4
+"""Before the first restart; twice as long before each further one."""
 
 
 class Child:
@@ -131,8 +133,8 @@ class Child:
     async def _restart(self) -> bool:
         """Restart it at its old address, so that its peers need no new one."""
         while self.restarts < MAX_RESTARTS and self._spec is not None and self.port is not None:
+            await asyncio.sleep(_FIRST_PAUSE_S * 2**self.restarts)
             self.restarts += 1
-            await asyncio.sleep(0.2 * 2**self.restarts)
             self.process.kill()  # processes it started must not outlive it
             self.process = ControlledProcess(self.instance.name, self.process.log)
             try:

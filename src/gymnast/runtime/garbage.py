@@ -19,13 +19,16 @@ _RARE_THRESHOLDS: Final = (50_000, 20, 20)
 
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
-    """Collect cycles rarely inside the block."""
+    """Collect cycles rarely inside the block. A heap that is frozen already is left alone."""
     before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
+    freezes = gc.get_freeze_count() == 0
+    if freezes:
+        gc.collect()
+        gc.freeze()
     gc.set_threshold(*_RARE_THRESHOLDS)
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if freezes:
+            gc.unfreeze()

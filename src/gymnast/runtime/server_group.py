@@ -85,6 +85,7 @@ class ServerGroup:
             )
         self.state.expected = [instance.name for instance in self.cell.instances]
         head_sock = await self._bind_head()
+        self._stack.callback(head_sock.close)  # also where an instance cannot start
         await self._stack.enter_async_context(self.cell)
         head = HeadServer(self.state, ServerContext(self.cell.calls, self.cell.http))
         app = AccessGuard(ServerApp(head), self.token)
@@ -120,8 +121,10 @@ class ServerGroup:
         """What holds the head's port: another serve, a NeMo Gym head, or an unrelated process."""
         host = advertised_host(self.head_host)
         async with HttpClient() as client:
-            ours = await probe(client, f"http://{host}:{port}{IDENTITY_PATH}", token=self.token)
-            other = await probe(client, f"http://{host}:{port}/server_instances")
+            ours, other = await asyncio.gather(  # a stranger may keep silent until a probe gives up
+                probe(client, f"http://{host}:{port}{IDENTITY_PATH}", token=self.token),
+                probe(client, f"http://{host}:{port}/server_instances"),
+            )
         if isinstance(ours.body, dict) and ours.body.get("product") == "gymnast":
             what = f"another gymnast serve (pid {ours.body['pid']}, in {ours.body['cwd']}) holds port {port}"
             return PortTakenError(

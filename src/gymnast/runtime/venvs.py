@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import Version
 
 from gymnast.errors import StartError
 
@@ -35,6 +36,8 @@ _EDITABLE: Final = re.compile(r"^(-e|--editable)[ =]*")
 _INCLUDED: Final = re.compile(r"(?:-r|--requirement)[ =]*(.+)")
 _WITH_PATH: Final = frozenset({"-e", "--editable", "-c", "--constraint"})
 _MARKER: Final = "gymnast-complete"
+_FIRST_PIP_FOR_OTHERS: Final = Version("22.3")
+"""The first with `--python`."""
 
 
 def requirement_lines(folder: Path) -> list[str]:
@@ -96,26 +99,38 @@ async def ensure_venv(folder: Path, cache_dir: Path, log: Path) -> Path:
 
 
 async def _build(home: Path, lines: list[str], log: Path) -> None:
-    uv = shutil.which("uv")
     requirements = home.with_suffix(".txt")
     requirements.write_text("\n".join(lines) + "\n")
-    python = home / "bin" / "python"
-    if uv:
-        commands = [
-            [uv, "venv", "--quiet", "--python", sys.executable, str(home)],
-            [uv, "pip", "install", "--quiet", "--python", str(python), "-r", str(requirements)],
-        ]
-    else:
-        commands = [
-            [sys.executable, "-m", "venv", str(home)],
-            [str(python), "-m", "pip", "install", "--quiet", "-r", str(requirements)],
-        ]
-    for command in commands if lines else commands[:1]:
+    make, install = _commands(home, requirements)
+    for command in (make, install) if lines else (make,):
         await _run(command, log)
     packages = next((home / "lib").glob("python*/site-packages"))
     # Processed after the venv's own packages, which take precedence; `addsitedir` also handles editable installs.
     text = "".join(f"import site; site.addsitedir({parent!r})\n" for parent in _parent_packages())
     (packages / "gymnast_parent.pth").write_text(text)
+
+
+def _commands(home: Path, wanted: Path) -> tuple[list[str], list[str]]:
+    """How to make a virtual environment, and how to install what is wanted into it."""
+    uv, python = shutil.which("uv"), str(home / "bin" / "python")
+    if uv:
+        return (
+            [uv, "venv", "--quiet", "--python", sys.executable, str(home)],
+            [uv, "pip", "install", "--quiet", "--python", python, "-r", str(wanted)],
+        )
+    make = [sys.executable, "-m", "venv", str(home)]
+    install = ["install", "--quiet", "--disable-pip-version-check", "-r", str(wanted)]
+    if _has_pip_for_others():  # to give a venv a pip of its own takes seconds
+        return [*make, "--without-pip"], [sys.executable, "-m", "pip", "--python", python, *install]
+    return make, [python, "-m", "pip", *install]
+
+
+def _has_pip_for_others() -> bool:
+    """Whether our own pip can install into another environment."""
+    try:
+        return Version(metadata.version("pip")) >= _FIRST_PIP_FOR_OTHERS
+    except metadata.PackageNotFoundError:
+        return False
 
 
 async def _run(command: list[str], log: Path) -> None:

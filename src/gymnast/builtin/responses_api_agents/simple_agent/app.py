@@ -83,8 +83,8 @@ class SimpleAgent(EnvironmentAgent):
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._use_tool(call, declared, scope)) for call in calls]
-        except* CallError as errors:
-            raise errors.exceptions[0] from None
+        except BaseExceptionGroup as errors:  # raised inside `except*`, some releases of 3.11 wrap it again
+            raise next((error for error in errors.exceptions if isinstance(error, CallError)), errors) from None
         return [task.result() for task in tasks]
 
     async def _use_tool(self, call: JsonObject, declared: set[str], scope: Scope) -> JsonObject:

@@ -54,7 +54,8 @@ class DecodingLayout:
         for rows, blocks in self._steps:
             weight[rows] += shares[blocks]
             mixed[rows] += seen[blocks]
-        return (mixed / weight[..., None])[:, :, :group]
+        mixed /= weight[..., None]
+        return mixed[:, :, :group]
 
 
 class PromptLayout:
