@@ -51,15 +51,16 @@ def measured(kind: str, port: int, source: Path, chunk_rows: int) -> tuple[float
     """Seconds of CPU and of the tail of one way, in this process."""
     import uvloop
 
-    from gymnast.chunks.worker_spec import ConfigArguments
     from gymnast.chunks.planning import ChunkingOptions, plan_run
     from gymnast.chunks.worker import run_worker
     from gymnast.chunks.worker_context import compose_config, open_worker_context
+    from gymnast.chunks.worker_spec import ConfigArguments
     from gymnast.config import read_environ
-    from gymnast.rollouts.conduct import Audience
     from gymnast.rollouts.engine import EngineOptions
+    from gymnast.rollouts.observer import RunObserver
+    from gymnast.rollouts.options import RunOptions
     from gymnast.rollouts.plan import PlanOptions
-    from gymnast.rollouts.run import CollectRequest, collect_here
+    from gymnast.rollouts.run import collect_run
 
     names = ConfigArguments(
         environments=("mcqa",),
@@ -68,18 +69,22 @@ def measured(kind: str, port: int, source: Path, chunk_rows: int) -> tuple[float
         model_url=f"http://127.0.0.1:{port}/v1",
     )
     environ, clock = read_environ(), Clock()
-    audience = Audience(clock.listen, lambda _: None)
+    observer = RunObserver(clock.listen)
     output = Path(tempfile.mkdtemp(dir=source.parent)) / "x.jsonl"
-    request = CollectRequest(
-        source, output, PlanOptions(agent="mcqa_simple_agent"), EngineOptions(CONCURRENCY), aggregate=False
+    options = RunOptions(
+        source=source,
+        output=output,
+        plan=PlanOptions(agent="mcqa_simple_agent"),
+        engine=EngineOptions(CONCURRENCY),
+        aggregate=False,
     )
     config = _composed(names)
     if kind == "collect":
-        uvloop.run(collect_here(request, config, environ, audience))
+        uvloop.run(collect_run(options, config, environ, observer))
     else:
-        planned = plan_run(request, config, names, ChunkingOptions(chunk_rows=chunk_rows))
+        planned = plan_run(options, config, names, ChunkingOptions(chunk_rows=chunk_rows))
         context = open_worker_context(planned.paths, planned.spec)
-        uvloop.run(run_worker(context, compose_config(planned.spec, environ), environ, audience))
+        uvloop.run(run_worker(context, compose_config(planned.spec, environ), environ, observer))
     return clock.cpu_s, clock.tail_s
 
 

@@ -11,9 +11,9 @@ from unittest.mock import patch
 import msgspec
 from running import row
 
-from gymnast.chunks.partition import cut_chunks, read_plan_rows
 from gymnast.chunks.held_chunk import HeldChunk, read_rows
-from gymnast.chunks.lease import claim, write_heartbeat, write_end
+from gymnast.chunks.lease import claim, write_end, write_heartbeat
+from gymnast.chunks.partition import cut_chunks, read_plan_rows
 from gymnast.chunks.worker_spec import ConfigArguments, WorkerSpec, write_worker_spec
 from gymnast.rollouts.prepare import new_manifest
 from gymnast.store.chunk_files import ChunkPlan, Holder
@@ -52,7 +52,9 @@ def worked_on(paths: RunPaths, plan: ChunkPlan, *, done: float = 1.0, answer_byt
     with patch.object(os, "fsync"):  # it is the reading that is measured
         for number, chunk in enumerate(plan.chunks):
             folder_state = read_folder_state(layout.chunk(chunk.id), plan.run_id)
-            won = claim(folder_state, holder=Holder(worker=f"w{number % 300}", host=f"node{number % 75}"), token=f"t{number}")
+            won = claim(
+                folder_state, holder=Holder(worker=f"w{number % 300}", host=f"node{number % 75}"), token=f"t{number}"
+            )
             assert won is not None
             held = HeldChunk(chunk, won, folder_state.folder, read_rows(paths.materialized_inputs, chunk))
             is_done = number < done * len(plan.chunks)

@@ -25,11 +25,11 @@ from simulated_worker import Losses, Worker, World, here_and_now
 
 from gymnast.chunks.lease import DEFAULT_HEARTBEAT_S, DEFAULT_LEASE_S
 from gymnast.chunks.merge import merge
-from gymnast.chunks.worker_spec import ConfigArguments
 from gymnast.chunks.planning import ChunkingOptions, PlannedRun, plan_run
+from gymnast.chunks.worker_spec import ConfigArguments
 from gymnast.config import compose, read_environ
+from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.plan import PlanOptions
-from gymnast.rollouts.run import CollectRequest
 
 MOST_MAKESPAN, MOST_LOST = 1.08, 0.02
 DEMO = "responses_api_models/scripted_model/configs/demo.yaml"
@@ -114,7 +114,7 @@ def plan(folder: Path, how: ChunkingOptions, tasks: int, repeats: int) -> Planne
     config = compose(read_environ(), environments=["mcqa"], config_paths=[DEMO])
     names = ConfigArguments(environments=("mcqa",), config_paths=(DEMO,), folder=str(folder))
     plan_options = PlanOptions(agent="mcqa_simple_agent", repeats=repeats)
-    return plan_run(CollectRequest(source, folder / "x.jsonl", plan_options), config, names, how)
+    return plan_run(RunOptions(source=source, output=folder / "x.jsonl", plan=plan_options), config, names, how)
 
 
 def show(found: dict[str, Any], *, as_json: bool) -> None:

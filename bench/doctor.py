@@ -20,12 +20,12 @@ from typing import Any, Final
 DOCTOR = """
 import json, resource, sys, time
 from pathlib import Path
-from gymnast.doctor.examine import examine, subject_of
+from gymnast.doctor.examine import examine, find_target
 started = time.perf_counter()
-report = examine(subject_of(Path(sys.argv[1])))
+diagnosis = examine(find_target(Path(sys.argv[1])))
 took_s, cpu_s = time.perf_counter() - started, time.process_time()
 peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-first = report.findings[0]
+first = diagnosis.findings[0]
 print(json.dumps({"seconds": took_s, "cpu_s": cpu_s, "peak_mb": peak_mb, "first": first.id, "lost": first.lost}))
 """
 REPEATS: Final = 16
@@ -98,9 +98,7 @@ def _line(rng: random.Random) -> str:
     stamp = f"2026-01-01 10:{rng.randrange(60):02d}:{rng.randrange(60):02d}"
     if rng.random() < 0.1:
         return f"{stamp} INFO reply id={rng.getrandbits(64):016x} text={'words and words ' * 8}\n"
-    return (
-        f"{stamp} INFO rollout {rng.randrange(10**6)} verified in {rng.randrange(900)} ms, {'more talk ' * 6}\n"
-    )
+    return f"{stamp} INFO rollout {rng.randrange(10**6)} verified in {rng.randrange(900)} ms, {'more talk ' * 6}\n"
 
 
 def main() -> None:

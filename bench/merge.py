@@ -20,8 +20,8 @@ from pathlib import Path
 from chunked import planned, worked_on
 
 from gymnast.store.chunk_layout import ChunkLayout
-from gymnast.store.chunk_state import read_chunk_plan
 from gymnast.store.chunk_records import run_record_files
+from gymnast.store.chunk_state import read_chunk_plan
 from gymnast.store.paths import RunPaths
 
 MERGE = """

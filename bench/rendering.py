@@ -18,12 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gymnast.tokens.chat_template import ChatTemplate
 from gymnast.tokens.backend import GeneratedTokens, Sampling
+from gymnast.tokens.chat_template import ChatTemplate
+from gymnast.tokens.conversation import TokenConversation
 from gymnast.tokens.hf_tokenizer import read_model_files
 from gymnast.tokens.load import load_renderer
 from gymnast.tokens.rendering import Extension, ForkReason
-from gymnast.tokens.conversation import TokenConversation
 from gymnast.tokens.template import TemplateRenderer
 
 WORDS = [

@@ -101,14 +101,14 @@ def in_process(port: int, workload: Workload, tasks: Path, rollouts: int, concur
     import uvloop
 
     from gymnast.config import load_config, read_environ
-    from gymnast.rollouts.conduct import Audience
-    from gymnast.rollouts.run import collect_here
+    from gymnast.rollouts.observer import RunObserver
+    from gymnast.rollouts.run import collect_run
 
     config = load_config(_overrides(workload, port), environ=read_environ()).require_valid()
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder:
-        request = _request(tasks, Path(folder) / "x.jsonl", workload, rollouts, concurrency)
-        finished = uvloop.run(collect_here(request, config, read_environ(), Audience(clock.listen, _quiet)))
+        options = _options(tasks, Path(folder) / "x.jsonl", workload, rollouts, concurrency)
+        finished = uvloop.run(collect_run(options, config, read_environ(), RunObserver(clock.listen)))
     assert finished.scored == rollouts, finished
     return Measured(rollouts, clock.cpu_s)
 
@@ -117,14 +117,14 @@ def served(head_url: str, pid: int, workload: Workload, tasks: Path, rollouts: i
     """(c): collect through a running serve; the CPU of both processes counts."""
     import uvloop
 
-    from gymnast.rollouts.conduct import Audience
-    from gymnast.rollouts.run import collect_remote
+    from gymnast.rollouts.observer import RunObserver
+    from gymnast.rollouts.run import collect_through_serve
 
     clock = _Clock()
     before = _cpu_of(pid)
     with tempfile.TemporaryDirectory() as folder:
-        request = _request(tasks, Path(folder) / "x.jsonl", workload, rollouts, concurrency)
-        finished = uvloop.run(collect_remote(request, head_url, None, Audience(clock.listen, _quiet)))
+        options = _options(tasks, Path(folder) / "x.jsonl", workload, rollouts, concurrency)
+        finished = uvloop.run(collect_through_serve(options, head_url, None, RunObserver(clock.listen)))
     assert finished.scored == rollouts, finished
     return Measured(rollouts, clock.cpu_s + _cpu_of(pid) - before)
 
@@ -143,15 +143,16 @@ class _Clock:
             self.cpu_s = time.process_time() - self._start
 
 
-def _request(tasks: Path, output: Path, workload: Workload, rollouts: int, concurrency: int) -> Any:
+def _options(tasks: Path, output: Path, workload: Workload, rollouts: int, concurrency: int) -> Any:
     from gymnast.rollouts.engine import EngineOptions
+    from gymnast.rollouts.options import RunOptions
     from gymnast.rollouts.plan import PlanOptions
-    from gymnast.rollouts.run import CollectRequest
 
     lines = sum(1 for _ in tasks.open("rb"))
     assert rollouts % lines == 0
     plan = PlanOptions(agent=workload.agent, repeats=rollouts // lines)
-    return CollectRequest(tasks, output, plan, EngineOptions(concurrency), aggregate=False)
+    engine = EngineOptions(concurrency)
+    return RunOptions(source=tasks, output=output, plan=plan, engine=engine, aggregate=False)
 
 
 def _overrides(workload: Workload, port: int) -> list[str]:
@@ -174,7 +175,10 @@ def _bodies(workload: Workload) -> list[dict[str, Any]]:
     call = {"type": "function_call", "call_id": "call_1", "name": "increment_counter", "arguments": '{"count": 3}'}
     result = {"type": "function_call_output", "call_id": "call_1", "output": '{"success":true}'}
     return [
-        {**params_to_chat(cast("Any", {**params, "input": params["input"] + [call, result] * turn}))[0], "model": "mock"}
+        {
+            **params_to_chat(cast("Any", {**params, "input": params["input"] + [call, result] * turn}))[0],
+            "model": "mock",
+        }
         for turn in range(workload.model_calls)
     ]
 
@@ -183,10 +187,6 @@ def _example(workload: Workload) -> Path:
     from gymnast.config.roots import BUILTIN
 
     return BUILTIN / "resources_servers" / workload.environment / "data" / "example.jsonl"
-
-
-def _quiet(_: str) -> None:
-    pass
 
 
 def _cpu_of(pid: int) -> float:

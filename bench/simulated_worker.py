@@ -14,13 +14,13 @@ from typing import Any
 from simulated_cluster import Clock, Job
 
 from gymnast.chunks import batched_writes, heartbeat, supplier, upkeep
-from gymnast.chunks.run_store import ChunkRunStore
 from gymnast.chunks.finder import Clock as WorkerClock
 from gymnast.chunks.finder import Finder
 from gymnast.chunks.lease import LeaseMonitor
-from gymnast.chunks.worker_spec import WorkerOptions
 from gymnast.chunks.planning import PlannedRun
+from gymnast.chunks.run_store import ChunkRunStore
 from gymnast.chunks.upkeep import ChunkUpkeep
+from gymnast.chunks.worker_spec import WorkerOptions
 from gymnast.rollouts.run_store import NOT_YET
 from gymnast.store.chunk_files import Holder
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey

@@ -24,10 +24,10 @@ from typing import Any
 
 import psutil
 
+from gymnast.checks.conformance.subject import Subject, play
 from gymnast.checks.environment import find_environment, open_subject
 from gymnast.config.roots import BUILTIN
 from gymnast.errors import UserError
-from gymnast.checks.conformance.subject import Subject, play
 from gymnast.runtime.listener import loop_factory
 from gymnast.types.failure import Stage
 

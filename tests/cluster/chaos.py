@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from gymnast.cluster.executor import ClusterExecutor, Submission
+from gymnast.executors.executor import Executor, Submission
 from tests.cluster.runs import SharedRun, kill, wait_for_all
 
 Blow = Callable[[random.Random], None]
@@ -22,7 +22,7 @@ class Chaos:
     """Keeps so many workers at work while one after the other is killed."""
 
     run: SharedRun
-    executor: ClusterExecutor
+    executor: Executor
     workers: int
     every_s: float
     """A kill every so many seconds, on average."""

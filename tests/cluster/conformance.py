@@ -11,8 +11,9 @@ from typing import ClassVar
 
 import pytest
 
-from gymnast.cluster.executor import ClusterExecutor, JobState, JobView, Submission
 from gymnast.errors import UserError
+from gymnast.executors.executor import Executor, Submission
+from gymnast.types.job import JobState, JobView
 from tests.cluster.runs import SharedRun, kill, shared_run, undisturbed, wait_for_all, wait_until
 
 
@@ -20,7 +21,7 @@ from tests.cluster.runs import SharedRun, kill, shared_run, undisturbed, wait_fo
 class Refused:
     """An executor that cannot start anything, and what its scheduler says about it."""
 
-    executor: ClusterExecutor
+    executor: Executor
     words: str
 
 
@@ -31,7 +32,7 @@ class ExecutorConformance(ABC):
     """How long its scheduler may take to start a worker."""
 
     @abstractmethod
-    def executor(self) -> ClusterExecutor:
+    def executor(self) -> Executor:
         """An executor with room for a few workers."""
 
     @abstractmethod

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gymnast.cluster.executor import Submission, WorkersWanted, unnoted
-from gymnast.cluster.local import LocalExecutor
+from gymnast.executors.executor import Submission, WorkerRequest, ignore_intent
+from gymnast.executors.local import LocalExecutor
 from tests.cluster.runs import wait_until
 from tests.helpers.parts import skip_without
 
@@ -130,6 +130,8 @@ class OnClients(LocalExecutor):
         super().__init__(grace_s=20)
         self._clients = disk.clients
 
-    def submit(self, wanted: WorkersWanted, number: int, note: Callable[[Submission], None] = unnoted) -> Submission:
+    def submit(
+        self, wanted: WorkerRequest, number: int, note: Callable[[Submission], None] = ignore_intent
+    ) -> Submission:
         name = wanted.run.relative_to(self._clients[0])
         return super().submit(replace(wanted, run=self._clients[number % len(self._clients)] / name), number, note)

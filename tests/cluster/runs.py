@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gymnast.cluster.account import RunAccount, run_account
-from gymnast.cluster.executor import ClusterExecutor, JobView, Submission, WorkersWanted
-from gymnast.cluster.order import ConfigNames
-from gymnast.cluster.planning import InChunks, PlannedRun, plan_run
+from gymnast.chunks.planning import ChunkingOptions, PlannedRun, plan_run
+from gymnast.chunks.status import RunStatus, read_run_status
+from gymnast.chunks.worker_spec import ConfigArguments
 from gymnast.config import compose, read_environ
+from gymnast.executors.executor import Executor, Submission, WorkerRequest
 from gymnast.rollouts.engine import EngineOptions
+from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.plan import PlanOptions
-from gymnast.rollouts.run import CollectRequest
 from gymnast.store.chunk_files import Holder
-from gymnast.store.chunk_look import chunk_views
+from gymnast.store.chunk_state import walk_chunks
+from gymnast.types.job import JobView
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 from tests.helpers.commands import run_command
 from tests.helpers.jsonl import read_jsonl, write_jsonl
@@ -55,12 +56,12 @@ class SharedRun:
     def failed(self) -> int:
         return sum(self.repeats for task in range(self.tasks) if fails(task, self.failing))
 
-    def wanted(self, count: int, **options: Any) -> WorkersWanted:
-        return WorkersWanted(self.output, count, **options)
+    def wanted(self, count: int, **options: Any) -> WorkerRequest:
+        return WorkerRequest(self.output, count, **options)
 
-    def account(self) -> RunAccount:
+    def account(self) -> RunStatus:
         """How it stands."""
-        found = run_account(self.planned.layout)
+        found = read_run_status(self.planned.layout)
         assert found.requested == self.requested == found.scored + sum(found.failed.values()) + found.unsettled
         return found
 
@@ -70,9 +71,9 @@ class SharedRun:
         return sum(path.read_bytes().count(b"\n") for path in files if not path.stem.endswith("_failures"))
 
     def holders(self) -> dict[str, Holder]:
-        """Caller holds which chunk now."""
-        views = chunk_views(self.planned.layout, self.planned.plan)
-        return {v.chunk.id: v.look.lease.holder for v in views if v.look.lease is not None and v.look.is_held}
+        """Who holds which chunk now."""
+        states = {v.chunk.id: v.folder_state for v in walk_chunks(self.planned.layout, self.planned.plan)}
+        return {name: one.lease.holder for name, one in states.items() if one.lease is not None and one.is_held}
 
     def merge(self) -> bytes:
         """The merged rollouts, audited."""
@@ -109,20 +110,20 @@ def shared_run(
     """Plan a run whose rollouts take `mean_s` on average."""
     folder.mkdir(parents=True, exist_ok=True)
     config = compose(read_environ(), **_names(mean_s))
-    request = CollectRequest(
+    request = RunOptions(
         source=write_jsonl(folder / f"{name}_tasks.jsonl", list(_rows(tasks, failing))),
         output=folder / f"{name}.jsonl",
         plan=PlanOptions(agent="steady_agent", repeats=repeats),
         engine=EngineOptions(concurrency=concurrency),
     )
     options = _names(mean_s)
-    names = ConfigNames(
+    names = ConfigArguments(
         config_paths=tuple(options["config_paths"]),
         overrides=tuple(options["overrides"]),
         search_dirs=tuple(map(str, options["search_dirs"])),
         folder=str(folder),
     )
-    how = InChunks(
+    how = ChunkingOptions(
         workers=workers,
         chunk_rows=chunk_rows,
         lease_s=LEASE_S,
@@ -187,7 +188,7 @@ def wait_until(check: Callable[[], bool], what: str, *, within_s: float = 60.0) 
         time.sleep(0.1)
 
 
-def wait_for_all(executor: ClusterExecutor, submission: Submission, *, within_s: float = 90.0) -> list[JobView]:
+def wait_for_all(executor: Executor, submission: Submission, *, within_s: float = 90.0) -> list[JobView]:
     """Wait until every worker's job is over."""
     found: list[JobView] = []
 

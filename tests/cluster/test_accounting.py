@@ -10,13 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymnast.cluster.executor import JobState, Submission
-from gymnast.cluster.hosts import ThisHost
-from gymnast.cluster.site import parse_site
-from gymnast.cluster.slurm.assembly import SlurmOptions
-from gymnast.cluster.slurm.client import Slurm
-from gymnast.cluster.slurm.executor import SlurmExecutor
 from gymnast.doctor.scheduler import read_job
+from gymnast.executors.executor import Submission
+from gymnast.executors.hosts import LocalHost
+from gymnast.executors.site import parse_site
+from gymnast.executors.slurm.assembly import SlurmOptions
+from gymnast.executors.slurm.client import Slurm
+from gymnast.executors.slurm.executor import SlurmExecutor
+from gymnast.types.job import JobState
 from tests.cluster.runs import kill, shared_run, wait_for_all, wait_until
 from tests.cluster.slurm_cluster import SlurmCluster, running_slurm
 
@@ -54,7 +55,7 @@ def test_elements_of_an_array_that_goes_on(forgetful: SlurmCluster, tmp_path: Pa
     wait_until(lambda: remembered(forgetful, job) == set(elements[3:]), "forgotten by the controller", within_s=90)
     forgetful.ask("scancel", elements[3])
     wait_until(lambda: remembered(forgetful, job) == {elements[4]}, "the cancelled one, too", within_s=90)
-    slurm = Slurm(ThisHost())
+    slurm = Slurm(LocalHost())
     found = {view.job: view for view in slurm.views([job], elements)}
     assert [found[name].state for name in elements] == [
         *(JobState.COMPLETED, JobState.FAILED, JobState.FAILED, JobState.CANCELLED, JobState.RUNNING)
@@ -68,8 +69,8 @@ def test_elements_of_an_array_that_goes_on(forgetful: SlurmCluster, tmp_path: Pa
     forgetful.ask("scancel", job)
     wait_until(lambda: not remembered(forgetful, job), "all forgotten", within_s=90)
     assert {view.state for view in slurm.views([job], elements)} >= {JobState.COMPLETED, JobState.CANCELLED}
-    assert slurm.told("a-word", 2e9) == [], "not before they were submitted"
-    assert slurm.told("a-word", next(view.started_at or 0.0 for view in found.values())) == [job]
+    assert slurm.jobs_with_token("a-word", 2e9) == [], "not before they were submitted"
+    assert slurm.jobs_with_token("a-word", next(view.started_at or 0.0 for view in found.values())) == [job]
 
 
 def test_workers_of_a_submit_that_left_no_record(forgetful: SlurmCluster, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.cluster.executor import ClusterExecutor
-from gymnast.cluster.local import LocalExecutor
-from gymnast.cluster.site import parse_site
-from gymnast.cluster.slurm.assembly import SlurmOptions
-from gymnast.cluster.slurm.executor import SlurmExecutor
+from gymnast.executors.executor import Executor
+from gymnast.executors.local import LocalExecutor
+from gymnast.executors.site import parse_site
+from gymnast.executors.slurm.assembly import SlurmOptions
+from gymnast.executors.slurm.executor import SlurmExecutor
 from tests.cluster.chaos import Chaos
 from tests.cluster.runs import SharedRun, shared_run, undisturbed, wait_for_all, wait_until
 from tests.cluster.slurm_cluster import SlurmCluster
@@ -43,7 +43,7 @@ def large_run(folder: Path) -> SharedRun:
     )
 
 
-def stormy(run: SharedRun, executor: ClusterExecutor, folder: Path) -> None:
+def stormy(run: SharedRun, executor: Executor, folder: Path) -> None:
     chaos = Chaos(run, executor, workers=WORKERS, every_s=2.0, seed=5)
     chaos.until_settled()
     assert chaos.kills >= 5

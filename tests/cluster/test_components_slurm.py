@@ -52,7 +52,7 @@ def summarised(path: Path) -> list[tuple[int, int, bool]]:
 
 
 def test_data_then_seeds_then_their_summary(cluster: str, tmp_path: Path, slurm: SlurmCluster) -> None:
-    rows = Path(__file__).parents[2] / "src/gymnast/hub/resources_servers/mcqa/data/example.jsonl"
+    rows = Path(__file__).parents[2] / "src/gymnast/builtin/resources_servers/mcqa/data/example.jsonl"
     fetched = run_cmd(cluster=cluster, command=f"{UNTIL_GO}; cp {rows} rows.jsonl", expname="fetch_rows")
     assert fetched.job is not None
     found = collect(cluster, num_random_seeds=2, server_replicas=2, run_after=["fetch_rows"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.cluster.account import run_account
+from gymnast.chunks.status import read_run_status
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.paths import RunPaths
 from tests.cluster.chaos import Chaos
@@ -39,7 +39,7 @@ def test_a_storm_over_hosts_whose_caches_disagree(disk: NetworkDisk, tmp_path: P
     chaos.until_settled()
     assert chaos.kills >= 3
     for client in disk.clients:
-        seen = run_account(ChunkLayout.of(RunPaths(client / run.output.relative_to(disk.clients[0]))))
+        seen = read_run_status(ChunkLayout.of(RunPaths(client / run.output.relative_to(disk.clients[0]))))
         assert (seen.requested, seen.unsettled) == (run.requested, 0)
     assert run.merge() == undisturbed(tmp_path, run)
 

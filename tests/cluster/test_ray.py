@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.cluster.executor import JobState
-from gymnast.cluster.ray import RayExecutor, RayOptions
 from gymnast.errors import StartError
+from gymnast.executors.ray import RayExecutor, RayOptions
+from gymnast.types.job import JobState
 from tests.cluster.conformance import ExecutorConformance, Refused
 from tests.cluster.ray_nodes import ADDRESS
 from tests.cluster.runs import shared_run, wait_for_all, wait_until

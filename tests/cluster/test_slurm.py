@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.cluster.executor import ClusterExecutor, JobState, Submission
-from gymnast.cluster.job_failures import failure_of
-from gymnast.cluster.site import Site, parse_site
-from gymnast.cluster.slurm.assembly import SlurmOptions
-from gymnast.cluster.slurm.executor import SlurmExecutor
 from gymnast.errors import UserError
+from gymnast.executors.executor import Executor, Submission
+from gymnast.executors.job_failures import failure_of
+from gymnast.executors.site import Site, parse_site
+from gymnast.executors.slurm.assembly import SlurmOptions
+from gymnast.executors.slurm.executor import SlurmExecutor
+from gymnast.types.job import JobState
 from tests.cluster.conformance import ExecutorConformance, Refused
 from tests.cluster.runs import SharedRun, kill, shared_run, undisturbed, wait_for_all, wait_until
 from tests.cluster.slurm_cluster import SlurmCluster
@@ -28,7 +29,7 @@ def executor(**site: object) -> SlurmExecutor:
 class TestSlurm(ExecutorConformance):
     """What every executor must do."""
 
-    def executor(self) -> ClusterExecutor:
+    def executor(self) -> Executor:
         return executor()
 
     def refused(self) -> Refused:
@@ -53,7 +54,7 @@ def deaf(slurm: SlurmCluster, tmp_path_factory: pytest.TempPathFactory) -> Submi
 
 def test_no_more_run_at_once_than_asked(slurm: SlurmCluster, tmp_path: Path) -> None:
     run = shared_run(tmp_path, tasks=12, repeats=1, chunk_rows=2, mean_s=0.3)
-    submission = executor().submit(run.wanted(5, at_once=2), 1)
+    submission = executor().submit(run.wanted(5, max_running=2), 1)
     most = 0
 
     def are_over() -> bool:

@@ -62,7 +62,7 @@ def test_a_dry_run_shows_the_very_scripts_and_writes_nothing(desk: Desk) -> None
     dry_lines = finish[1].splitlines()
     assert [line for line in real if "--dependency" not in line] == [x for x in dry_lines if "--dependency" not in x]
     shown = desk.submit(*words, "--dry-run", "--resume")
-    assert "workers   0 on slurm, beside 3 that are at it" in shown.out or "workers   " in shown.out
+    assert "workers   0 on slurm, in addition to 3 already on it" in shown.out or "workers   " in shown.out
 
 
 def test_two_submits_at_the_same_moment_make_one_run(desk: Desk) -> None:
@@ -107,7 +107,7 @@ def test_logs_show_first_what_failed(desk: Desk) -> None:
     wait_until(lambda: "failed" in {view["state"] for view in desk.status()["jobs"]}, "refused")
     told = desk.gymnast("logs", "x.jsonl", "--json").json()
     assert told[0]["failure"] == "job_refused"
-    assert "are not of one run" in told[0]["end_of_log"]
+    assert "belong to different runs" in told[0]["end_of_log"]
     shown = desk.gymnast("logs", "x.jsonl", "--follow")
     assert "job_refused" in shown.out
     assert desk.gymnast("logs", "x.jsonl", "--job", "77").code == 2
@@ -152,7 +152,7 @@ def test_a_snapshot_takes_along_what_was_asked(desk: Desk) -> None:
     assert f"export PYTHONPATH={folder}" in script
     wait_until((desk.folder / "x.jsonl.done").exists, "merged", within_s=120)
     clean = desk.submit("--workers", "1", "--code", "snapshot", "--overwrite")
-    assert "2 uncommitted changes stayed behind" in clean.err
+    assert "2 uncommitted changes were left out" in clean.err
 
 
 ENGINE = Path(__file__).parents[1] / "helpers" / "openai_server.py"
@@ -222,7 +222,7 @@ def test_a_worker_in_a_container(desk: Desk) -> None:
 def test_servers_on_nodes_of_their_own(desk: Desk, slurm: SlurmCluster) -> None:
     """A heterogeneous job: the worker in one part, the servers on two nodes of the other."""
     name = desk.cluster(worker={"partition": "short", "time": 5}, time=5)
-    done = with_server(desk, "--cluster", name, "--workers", "2", "--at-once", "1", "--server-nodes", "2", "--json")
+    done = with_server(desk, "--cluster", name, "--workers", "2", "--max-running", "1", "--server-nodes", "2", "--json")
     assert done.code == 0, done.err
     submission = done.json()["submission"]
     assert len(submission["jobs"]) == 2, "Slurm has no arrays of heterogeneous jobs"
@@ -263,7 +263,7 @@ def test_the_page_about_slurm_runs_as_written(tmp_path: Path) -> None:
 
 def test_a_job_that_is_not_there_cannot_be_waited_for(desk: Desk, slurm: SlurmCluster) -> None:
     done = desk.submit("--run-after", "no-such-job")
-    assert (done.code, "no job called 'no-such-job' waits or runs" in done.err) == (2, True)
+    assert (done.code, "no job named 'no-such-job' is pending or running" in done.err) == (2, True)
     slurm.ask("sbatch", "--job-name", "prepare", "-o", "/dev/null", "--wrap", "sleep 3")
     done = desk.submit("--run-after", "prepare", "--workers", "1", "--wait")
     assert done.code == 0, done.err

@@ -82,7 +82,7 @@ def test_a_resume_queues_the_merge_that_never_was(desk: Desk, slurm: SlurmCluste
     assert slurm.ask(*named, "%F").strip() == again.json()["finish"]
     assert f"afterany:{workers}" in slurm.ask(*named, "%E")
     third = desk.submit(*WORDS, "--resume", mean_s=LONG_S)
-    assert "2 workers are at it already: none was added" in third.out, "one merges, not two"
+    assert "2 workers are already on it: none was added" in third.out, "one merges, not two"
     assert len(slurm.ask(*named, "%F").split()) == 1
     desk.gymnast("cancel", "x.jsonl")
     wait_until(lambda: slurm.ask(*named, "%F").strip() == "", "the job that merges is cancelled, too")

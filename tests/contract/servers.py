@@ -13,7 +13,7 @@ from starlette.middleware.sessions import SessionMiddleware
 
 from gymnast.errors import CallError
 from gymnast.kit import Attempt, Environment, Task, Verdict, tool
-from gymnast.types.failure import FailureDetail, Stage
+from gymnast.types.failure import FailureDetail, FailureKind, Stage
 
 
 class CountTask(Task):
@@ -63,7 +63,7 @@ class Counting(Environment[CountTask, Box]):
     @tool
     async def ask_inner(self) -> str:
         """Call a server that fails."""
-        raise CallError(FailureDetail("judge_failed", Stage.VERIFY, "judge said no", body='{"why":"tired"}'))
+        raise CallError(FailureDetail(FailureKind.JUDGE_FAILED, Stage.VERIFY, "judge said no", body='{"why":"tired"}'))
 
     async def verify(self, attempt: Attempt[CountTask, Box]) -> CountVerdict:
         found = attempt.session.value

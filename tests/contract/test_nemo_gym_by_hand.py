@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gymnast.wire.http_client import HttpClient, header_items, target_of
+from gymnast.wire.http_client import HttpClient, header_items, parse_target
 from tests.contract.nemo_gym_policy import CHECKOUT
 from tests.helpers.command_functions import invoke_command
 from tests.helpers.commands import DEMO_POLICY
@@ -78,7 +78,7 @@ def running(app: str, *arguments: str, cwd: Path, env: dict[str, str] | None = N
 
 async def post(http: HttpClient, url: str, body: Any) -> Any:
     headers = header_items({"content-type": "application/json"})
-    answer = await http.request("POST", target_of(url), headers, json.dumps(body).encode())
+    answer = await http.request("POST", parse_target(url), headers, json.dumps(body).encode())
     return answer.status, json.loads(answer.body)
 
 

@@ -12,7 +12,7 @@ from gymnast.config import Config
 from gymnast.runtime.cell import Cell
 from gymnast.wire.calls import Calls, Scope
 from gymnast.wire.http_client import HttpClient
-from gymnast.wire.transports import Http
+from gymnast.wire.transports import HttpTransport
 from tests.contract.nemo_gym_policy import policy
 from tests.contract.test_nemo_gym_hosting import block, living, written
 
@@ -173,7 +173,7 @@ async def test_work_left_for_after_the_reply_is_done(odd: Cell) -> None:
 
 
 async def test_routes_answer_in_memory_as_over_their_port(odd: Cell, http: HttpClient) -> None:
-    outside = Calls({"odd": Http(odd.addresses["odd"].url, http)})
+    outside = Calls({"odd": HttpTransport(odd.addresses["odd"].url, http)})
     for path in ("/text", "/lines", "/head"):
         inside, over_port = await odd.calls.call("odd", path, {}), await outside.call("odd", path, {})
         assert (inside.status, inside.text()) == (over_port.status, over_port.text()), path

@@ -12,11 +12,11 @@ import pytest
 
 from gymnast.config import Config, read_environ
 from gymnast.errors import StartError
-from gymnast.runtime.cell import Cell, options_from
+from gymnast.runtime.cell import Cell, make_cell_options
 from gymnast.types.failure import Stage
 from gymnast.wire.calls import Calls, Scope
 from gymnast.wire.http_client import HttpClient
-from gymnast.wire.transports import Http
+from gymnast.wire.transports import HttpTransport
 from tests.contract.nemo_gym_policy import CHECKOUT, policy
 from tests.integration.test_serving import tiny_wheel
 
@@ -101,8 +101,8 @@ def written(folder: Path, name: str = "odd", text: str = APP, requirements: str 
 
 @asynccontextmanager
 async def living(config: Config, **options: Any) -> AsyncIterator[Cell]:
-    instances = list(config.checked().instances.values())
-    async with Cell(instances, options_from(config, read_environ(), **options)) as cell:
+    instances = list(config.require_valid().instances.values())
+    async with Cell(instances, make_cell_options(config, read_environ(), **options)) as cell:
         yield cell
 
 
@@ -120,7 +120,7 @@ async def test_a_session_begun_in_memory_goes_on_over_the_port(configure: Config
         scope = Scope()
         await cell.calls.call("tally_counter", "/seed_session", {"initial_count": 3}, scope)
         assert list(scope.jars["tally_counter"]) == ["TallyCounter___tally_counter"]
-        outside = Calls({"tally_counter": Http(cell.addresses["tally_counter"].url, http)})
+        outside = Calls({"tally_counter": HttpTransport(cell.addresses["tally_counter"].url, http)})
         assert (await outside.call("tally_counter", "/add", {"count": 4}, scope)).body == {"success": True}
         assert (await cell.calls.call("tally_counter", "/get_count", {}, scope)).body == {"count": 7}
         stranger = await cell.calls.call("tally_counter", "/add", {"count": 1})
@@ -145,7 +145,7 @@ async def test_sessions_do_not_see_each_other(configure: Configure) -> None:
 
 
 async def test_in_memory_and_over_the_port_the_answers_are_the_same(odd: Cell, http: HttpClient) -> None:
-    outside = Calls({"odd": Http(odd.addresses["odd"].url, http)})
+    outside = Calls({"odd": HttpTransport(odd.addresses["odd"].url, http)})
     row = {"responses_create_params": {"input": "x"}, "response": RESPONSE}
     asked: list[tuple[str, Any]] = [
         ("/verify", row),
@@ -173,13 +173,13 @@ async def test_what_a_handler_does_to_its_body_reaches_nobody(odd: Cell) -> None
 
 async def test_peers_are_called_in_the_name_of_the_attempt(odd: Cell) -> None:
     body = {"server": "policy_model", "path": "/v1/responses", "body": {"input": "hi"}}
-    from gymnast.wire.trail import Trail
+    from gymnast.wire.progress import AttemptProgress
 
-    trail = Trail()
-    reply = await odd.calls.call("odd", "/ask", body, Scope("4-2", trail), stage=Stage.TOOL)
+    progress = AttemptProgress()
+    reply = await odd.calls.call("odd", "/ask", body, Scope("4-2", progress), stage=Stage.TOOL)
     assert reply.body["answer"]["output"][0]["content"][0]["text"] == "hello"
-    assert trail.account is not None
-    assert trail.account.calls == 1
+    assert progress.usage_counter is not None
+    assert progress.usage_counter.calls == 1
 
 
 async def test_an_inner_failure_keeps_its_kind(odd: Cell) -> None:
@@ -231,7 +231,7 @@ async def test_middleware_of_its_own_is_run(configure: Configure, tmp_path: Path
 async def test_a_server_that_cannot_be_made_is_said(configure: Configure, tmp_path: Path) -> None:
     broken = "    def model_post_init(self, context: Any) -> None:\n        raise OSError('no such model')\n\n"
     written(tmp_path, text=APP.replace("    def setup_webserver", broken + "    def setup_webserver"))
-    with pytest.raises(StartError, match="odd could not be made: OSError: no such model"):
+    with pytest.raises(StartError, match="odd could not be created: OSError: no such model"):
         async with living(configure(initial={"odd": block("odd")})):
             pass
 

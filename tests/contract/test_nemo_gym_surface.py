@@ -53,12 +53,12 @@ def members(found: Any) -> set[str]:
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("from nemo_gym.server_utils import initialize_ray", "nemo_gym.server_utils has no 'initialize_ray' here"),
-        ("from nemo_gym import ray_utils", "nemo_gym has no 'ray_utils' here"),
-        ("from nemo_gym.sandbox.providers import daytona", "nemo_gym.sandbox.providers has no 'daytona' here"),
-        ("import nemo_gym.ray_utils", "nemo_gym has no 'ray_utils' here"),
-        ("from nemo_gym.token_id_capture.sink import Sink", "nemo_gym has no 'token_id_capture' here"),
-        ("import nemo_gym.sandbox.providers.enroot", "nemo_gym.sandbox.providers has no 'enroot' here"),
+        ("from nemo_gym.server_utils import initialize_ray", "nemo_gym.server_utils has no 'initialize_ray': Gymnast provides the part"),
+        ("from nemo_gym import ray_utils", "nemo_gym has no 'ray_utils': Gymnast provides the part"),
+        ("from nemo_gym.sandbox.providers import daytona", "nemo_gym.sandbox.providers has no 'daytona': Gymnast provides the part"),
+        ("import nemo_gym.ray_utils", "nemo_gym has no 'ray_utils': Gymnast provides the part"),
+        ("from nemo_gym.token_id_capture.sink import Sink", "nemo_gym has no 'token_id_capture': Gymnast provides the part"),
+        ("import nemo_gym.sandbox.providers.enroot", "nemo_gym.sandbox.providers has no 'enroot': Gymnast provides the part"),
     ],
 )
 def test_what_is_outside_is_said(statement: str, said: str) -> None:

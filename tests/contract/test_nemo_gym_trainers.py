@@ -21,8 +21,8 @@ from nemo_gym.server_utils import (
 )
 from omegaconf import DictConfig
 
-from gymnast.compat.nemo_gym.current import PROCESS, close_session
-from gymnast.compat.nemo_gym.examples import RolloutFailedError
+from gymnast.compat.nemo_gym.context import PROCESS, close_session
+from gymnast.compat.nemo_gym.example_runner import RolloutFailedError
 from gymnast.compat.nemo_gym.global_config import find_open_port
 from gymnast.errors import ConfigError, DataError, MissingRolloutsError, NotFoundError
 from tests.contract.nemo_gym_policy import CHECKOUT, PLAYED, policy
@@ -131,7 +131,7 @@ async def test_a_row_that_fails_raises_with_its_record(started: Started) -> None
 
 
 async def test_a_row_without_an_agent_is_refused_before_anything_runs(started: Started) -> None:
-    with pytest.raises(DataError, match="1 of 2 examples name no agent"):
+    with pytest.raises(DataError, match="1 of 2 examples have no agent"):
         RolloutCollectionHelper().run_examples([*rows(count=1), {"responses_create_params": {}}], started[1])
 
 
@@ -141,7 +141,7 @@ async def test_rows_that_end_without_a_word_are_missing(started: Started) -> Non
     await asyncio.sleep(0)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
-    with pytest.raises(MissingRolloutsError, match="5 examples were asked for"):
+    with pytest.raises(MissingRolloutsError, match="5 of 5 examples ended without a result or a failure"):
         await first
 
 

@@ -13,13 +13,13 @@ import pytest
 from gymnast.errors import CallError
 from gymnast.kit import EnvironmentSettings
 from gymnast.runtime.listener import Listener
-from gymnast.runtime.ports import bind
+from gymnast.runtime.ports import bind_socket
 from gymnast.types.failure import Stage
-from gymnast.wire.asgi import Guarded, ServerApp
+from gymnast.wire.asgi import AccessGuard, ServerApp
 from gymnast.wire.calls import Calls, Scope, Transport
 from gymnast.wire.http_client import HttpClient
-from gymnast.wire.server import Surroundings
-from gymnast.wire.transports import Http, InMemoryAsgi, InProcess
+from gymnast.wire.server import ServerContext
+from gymnast.wire.transports import AsgiTransport, HttpTransport, InProcessTransport
 
 from .servers import Counting, foreign_app
 
@@ -67,18 +67,18 @@ async def reached(how: str) -> AsyncIterator[Subject]:
         client = await stack.enter_async_context(HttpClient())
         transports: dict[str, Transport] = {}
         calls = Calls(transports)
-        server = Counting("counting", EnvironmentSettings(), Surroundings(calls, client))
+        server = Counting("counting", EnvironmentSettings(), ServerContext(calls, client))
         await server.start()
         stack.push_async_callback(server.stop)
         app: Any = foreign_app() if foreign else ServerApp(server)
         if transport == "in-process":
-            transports["counting"] = InProcess(server)
+            transports["counting"] = InProcessTransport(server)
         elif transport == "asgi":
-            transports["counting"] = InMemoryAsgi(app)
+            transports["counting"] = AsgiTransport(app)
         else:
-            sock = bind("127.0.0.1", 0, what="test", way_on="")
-            listener = await stack.enter_async_context(Listener(Guarded(app, None), sock))
-            transports["counting"] = Http(listener.url, client)
+            sock = bind_socket("127.0.0.1", 0, what="test", hint="")
+            listener = await stack.enter_async_context(Listener(AccessGuard(app, None), sock))
+            transports["counting"] = HttpTransport(listener.url, client)
         yield Subject(calls)
 
 

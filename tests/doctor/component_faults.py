@@ -59,11 +59,11 @@ COMPONENT_FAULTS = (
         "server_code",
         "app.py",
     ),
-    Fault("no input file", no_input, Layer.CONFIG, "refused_to_start", "mend"),
+    Fault("no input file", no_input, Layer.CONFIG, "refused_to_start", "fix what the message names"),
     Fault("one row edited before a resume", one_row_edited, Layer.CACHE_RESUME, "stale_inputs", "--fork"),
     Fault("too little memory", too_little_memory, Layer.INFRA, "work_process_died", "memory"),
     Fault("killed by the kernel", killed_by_the_kernel, Layer.INFRA, "oom_kill", "--concurrency"),
-    Fault("disk fills up", disk_that_fills_up, Layer.INFRA, "disk_full", "make room"),
+    Fault("disk fills up", disk_that_fills_up, Layer.INFRA, "disk_full", "free space"),
     Fault("read-only folder", read_only, Layer.INFRA, "permission", "another folder"),
     Fault("port of an instance taken", instance_port_taken, Layer.INFRA, "port_taken", "another `port`"),
 )

@@ -177,7 +177,7 @@ def foreign_data_changed(lab: Lab) -> tuple[str, ...]:
     for name in ("x_run.json", "x.jsonl.done", "x.err"):
         (lab.folder / name).unlink()
     lab.rows(6, expected_answer="C")
-    return ("x.jsonl", "--data", "tasks.jsonl")
+    return ("x.jsonl", "--input", "tasks.jsonl")
 
 
 def empty_profile(lab: Lab) -> tuple[str, ...]:

@@ -140,7 +140,7 @@ FAULTS = (
     Fault("seed 422", seed_422, Layer.DATA_SCHEMA, "seed_schema", "gymnast check rows"),
     Fault("nested 500 without a body", nested_500, Layer.VERIFIER, "inner_500_no_body", "request_debug=True"),
     Fault("verifier raises", in_lab("verify"), Layer.VERIFIER, "verifier_exception", "lab.log"),
-    Fault("verifier answers NaN", in_lab("nan"), Layer.VERIFIER, "verifier_reply", "finite number"),
+    Fault("verifier answers NaN", in_lab("nan"), Layer.VERIFIER, "verifier_reply", "return a finite `reward`"),
     Fault(
         "verifier too slow",
         in_lab("slow", "++lab_agent.responses_api_agents.simple_agent.verify_timeout_s=0.1"),
@@ -148,7 +148,7 @@ FAULTS = (
         "verifier_slow",
         "verify_timeout_s",
     ),
-    Fault("verifier's disk is full", in_lab("full"), Layer.INFRA, "disk_full", "make room"),
+    Fault("verifier's disk is full", in_lab("full"), Layer.INFRA, "disk_full", "free space"),
     Fault(
         "foreign judge failures", foreign_failures("judge_failed"), Layer.VERIFIER, "judge_failed", "gymnast reverify"
     ),
@@ -167,7 +167,7 @@ FAULTS = (
         ),
         Layer.THROUGHPUT,
         "tool_hang",
-        "owns the tool",
+        "has the tool",
     ),
     Fault(
         "tool raises", in_lab("tool", policy=calls("look"), tools=[LOOK]), Layer.VERIFIER, "tool_exception", "lab.log"
@@ -177,7 +177,7 @@ FAULTS = (
         in_lab("", policy=calls("launch_rocket"), tools=[LAUNCH]),
         Layer.CONFIG,
         "tool_unowned",
-        "who owns `launch_rocket`",
+        "which environment has `launch_rocket`",
     ),
     Fault("judge gives no verdict", judged(said("no idea")), Layer.VERIFIER, "judge_failed", "gymnast reverify"),
     Fault(
@@ -226,7 +226,7 @@ FAULTS = (
         "dmesg",
     ),
     Fault("collector killed for memory", killed("collector", line=OOM_LINE), Layer.INFRA, "oom_kill", "--mem"),
-    Fault("disk full", full_disk, Layer.INFRA, "disk_full", "make room"),
+    Fault("disk full", full_disk, Layer.INFRA, "disk_full", "free space"),
     Fault("too many open files", too_many_files, Layer.INFRA, "fd_limit", "ulimit -n"),
     Fault("port taken", port_taken, Layer.INFRA, "port_taken", ""),
     Fault("shutdown noise after an exception", shutdown_noise, Layer.VERIFIER, "verifier_exception", "app.py"),
@@ -246,7 +246,9 @@ FAULTS = (
         "process_crashed",
         "logs/browser.0.log",
     ),
-    Fault("slurm: a step failed", log_of("slurm_step_failed.out"), Layer.INFRA, "task_refused", "read the lines"),
+    Fault(
+        "slurm: a step failed", log_of("slurm_step_failed.out"), Layer.INFRA, "task_refused", "read the preceding lines"
+    ),
     Fault("slurm: task killed", log_of("slurm_task_killed.out"), Layer.INFRA, "process_killed", "sacct"),
     Fault("slurm: no such command", log_of("slurm_no_command.out"), Layer.CONFIG, "command_missing", "srun which"),
     Fault("vllm: unknown flag", log_of("vllm_unknown_flag.log"), Layer.CONFIG, "server_flag", "--help"),

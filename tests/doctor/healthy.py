@@ -52,7 +52,7 @@ def foreign_whole(lab: Lab) -> tuple[str, ...]:
     lab.collect(MIXED)
     for name in ("x_run.json", "x.jsonl.done", "x.err"):
         (lab.folder / name).unlink()
-    return ("x.jsonl", "--data", "tasks.jsonl")
+    return ("x.jsonl", "--input", "tasks.jsonl")
 
 
 def torn_and_repaired(lab: Lab) -> tuple[str, ...]:

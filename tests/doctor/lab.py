@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnast.cli.commands import build_app
-from gymnast.cli.main import guarded
+from gymnast.cli.main import run_guarded
 from tests.helpers.jsonl import write_jsonl
 
 ONE_TRY = "++policy_model.responses_api_models.vllm_model.max_attempts=1"
@@ -259,7 +259,7 @@ class Lab:
         """Our command in this process: its exit code and what it printed."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = guarded(lambda: build_app(arguments[0])(args=list(arguments), standalone_mode=False))
+            code = run_guarded(lambda: build_app(arguments[0])(args=list(arguments), standalone_mode=False))
         return code, out.getvalue(), err.getvalue()
 
     def collect(

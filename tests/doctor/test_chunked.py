@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymnast.doctor.examine import Subject, examine
+from gymnast.doctor.examine import Target, examine
 from gymnast.doctor.facts import Facts, JobFacts
 from gymnast.doctor.rules.infra import job_cannot_start, job_ended
 from gymnast.store.chunk_files import ChunkPlan
@@ -76,24 +76,24 @@ def test_a_server_that_ends_because_the_job_was_cancelled_is_not_the_cause(tmp_p
         "slurmstepd-n0: error: *** JOB 38 ON n0 CANCELLED AT 2026-11-15T10:45:50 ***\n"
         "gymnast: component policy ended (exit code 143) before worker did\n"
     )
-    assert [finding.id for finding in examine(Subject(logs=(log,))).findings] == ["job_cancelled"]
+    assert [finding.id for finding in examine(Target(logs=(log,))).findings] == ["job_cancelled"]
 
 
 def test_a_server_that_was_started_again_did_not_end_the_job(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     log.write_text("[policy.0] policy exited with code 1; starting again (1 of 3)\n")
-    assert examine(Subject(logs=(log,))).is_healthy
+    assert examine(Target(logs=(log,))).is_healthy
 
 
 def test_a_traceback_goes_before_the_step_that_it_ended(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nKeyError: 1\n'
     log.write_text(trace + "srun: error: n0: task 0: Exited with exit code 1\n")
-    assert [finding.id for finding in examine(Subject(logs=(log,))).findings] == ["verifier_exception", "task_refused"]
+    assert [finding.id for finding in examine(Target(logs=(log,))).findings] == ["verifier_exception", "task_refused"]
 
 
 def test_a_step_that_failed_is_a_guess(tmp_path: Path) -> None:
-    (only,) = examine(Subject(logs=(LOGS / "slurm_step_failed.out",))).findings
+    (only,) = examine(Target(logs=(LOGS / "slurm_step_failed.out",))).findings
     assert (only.layer.value, only.confidence.value) == ("infra", "low")
 
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.doctor.examine import Subject, examine
+from gymnast.builtin.resources_servers.mcqa.app import MCQATask
+from gymnast.doctor.examine import Target, examine
 from gymnast.doctor.read_logs import read_logs
 from gymnast.doctor.rules.kind_table import TABLE
 from gymnast.doctor.rules.registry import RULES
-from gymnast.doctor.scheduler import from_sacct, from_scontrol, read_job
-from gymnast.doctor.schema_diff import compare, from_refusal
+from gymnast.doctor.scheduler import parse_sacct, parse_scontrol, read_job
+from gymnast.doctor.schema_diff import compare, parse_refusal
 from gymnast.doctor.signatures import SIGNATURES
-from gymnast.hub.resources_servers.mcqa.app import MCQATask
 from gymnast.types.failure import KINDS
 from tests.doctor.lab import FOREIGN, RIGHT, Lab, error, install
 from tests.doctor.lines import LINES
@@ -117,7 +117,7 @@ def test_what_happened_to_a_task(lab: Lab) -> None:
     lab.collect(RIGHT, "-n", "2", "--max-attempts", "2", environment="lab")
     code, out, _ = lab.gymnast("doctor", "x.jsonl", "--task", "1")
     assert code == 1
-    assert "asked: Question 1" in out
+    assert "prompt: Question 1" in out
     assert out.count("attempt 1") == out.count("attempt 2") == 2
     for said in (
         "1:0 failed after 2",
@@ -162,7 +162,7 @@ def test_a_row_that_is_refused_is_shown_field_by_field(lab: Lab) -> None:
     lab.collect(RIGHT, "--max-attempts", "1")
     _, report = lab.doctor("x.jsonl")
     shown = [seen["what"] for seen in report["findings"][0]["evidence"]]
-    assert any("grading_mode: asked" in said and '"by_feeling"' in said for said in shown), shown
+    assert any("grading_mode: expected" in said and '"by_feeling"' in said for said in shown), shown
 
 
 def test_the_first_real_exception_is_quoted_with_its_place(lab: Lab) -> None:
@@ -227,9 +227,9 @@ def test_what_is_healthy_is_said(lab: Lab) -> None:
 def test_a_row_is_compared_field_by_field() -> None:
     found = {one.field: one for one in compare({"expected_answer": 7, "grading_mode": "by_feeling"}, MCQATask)}
     assert "valid string" in found["expected_answer"].problem
-    assert found["grading_mode"].has == '"by_feeling"'
+    assert found["grading_mode"].actual == '"by_feeling"'
     assert not found["options"].problem
-    assert "optional" in found["options"].asked
+    assert "optional" in found["options"].expected
 
 
 @pytest.mark.parametrize(
@@ -240,13 +240,13 @@ def test_a_row_is_compared_field_by_field() -> None:
     ],
 )
 def test_a_refusal_names_its_fields(body: str) -> None:
-    (only,) = from_refusal(body)
-    assert (only.field, only.has, only.problem) == ("target", "nothing", "Field required")
+    (only,) = parse_refusal(body)
+    assert (only.field, only.actual, only.problem) == ("target", "nothing", "Field required")
 
 
 @given(st.text())
 def test_any_body_can_be_read(body: str) -> None:
-    from_refusal(body)
+    parse_refusal(body)
 
 
 # --- logs ------------------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def test_what_slurm_says_of_a_job(
     job = read_job("4")
     assert job is not None
     assert job.state == state
-    assert examine(Subject(job="4")).findings[0].id == cause
+    assert examine(Target(job="4")).findings[0].id == cause
 
 
 def test_accounting_is_asked_where_the_job_is_forgotten() -> None:
@@ -322,7 +322,7 @@ def test_accounting_is_asked_where_the_job_is_forgotten() -> None:
     job = read_job("7", run)
     assert job is not None
     assert (job.state, job.source) == ("OUT_OF_MEMORY", "sacct")
-    assert from_sacct("7", "7|COMPLETED|0:0|||00:10|01:00|n0").state == "COMPLETED"
+    assert parse_sacct("7", "7|COMPLETED|0:0|||00:10|01:00|n0").state == "COMPLETED"
 
 
 def test_accounting_is_asked_for_what_is_forgotten_of_an_array() -> None:
@@ -354,5 +354,5 @@ def test_a_job_id_that_is_none_is_not_passed_on() -> None:
 def test_the_worst_task_of_an_array_counts() -> None:
     task = "JobId={0} ArrayJobId=7 ArrayTaskId={1}\n   JobState={2} Reason=None ExitCode={3}\n   StdOut=/x/{0}.out"
     told = "\n\n".join((task.format(9, 2, "COMPLETED", "0:0"), task.format(8, 1, "FAILED", "3:0")))
-    found = from_scontrol("7", told)
+    found = parse_scontrol("7", told)
     assert (found.id, found.state, found.exit_code) == ("7_1", "FAILED", "3:0")

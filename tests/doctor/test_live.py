@@ -57,7 +57,7 @@ def test_what_is_stuck_is_named_with_its_stage_endpoint_and_stack(lab: Lab, hang
     assert "policy_model" in first["symptom"]
     assert len(report["stuck"]) == 3
     frames: list[str] = report["stuck"][0]["frames"]
-    assert frames[0].endswith("in _one")
+    assert frames[0].endswith("in _run_attempt")
     assert any("upstream" in frame for frame in frames), frames
 
 

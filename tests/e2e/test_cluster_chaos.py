@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.cluster.local import LocalExecutor
+from gymnast.executors.local import LocalExecutor
 from tests.cluster.chaos import Chaos
 from tests.cluster.runs import shared_run, undisturbed
 

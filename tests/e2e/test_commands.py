@@ -32,7 +32,7 @@ def keys(path: Path) -> list[tuple[int, int]]:
 
 
 def test_the_demo_collects_with_the_policy_that_ships(run: Run, tmp_path: Path) -> None:
-    first = run("gymnast", "demo", "--tasks", "1", "-n", "4")
+    first = run("gymnast", "demo", "--tasks-per-level", "1", "-n", "4")
     assert first.code == 0, first.err
     output = tmp_path / "demo" / "rollouts.jsonl"
     rollouts = read_jsonl(output)
@@ -49,7 +49,7 @@ def test_the_demo_collects_with_the_policy_that_ships(run: Run, tmp_path: Path) 
         assert (tmp_path / "demo" / made).is_file()
     audited = run("gymnast", "tokens", "audit", str(output))
     assert audited.code == 0, audited.out
-    run("gymnast", "demo", "--tasks", "1", "-n", "4")  # seeded: the same tokens again
+    run("gymnast", "demo", "--tasks-per-level", "1", "-n", "4")  # seeded: the same tokens again
     assert sampled(read_jsonl(output)) == sampled(rollouts)
 
 
@@ -263,7 +263,7 @@ def test_ctrl_c_ends_a_collection_with_130_and_keeps_what_was_scored(tmp_path: P
         ),
         (("config", "validate"), 2, "no instances"),
         (("config", "explain", "policy_bas_url", "+policy_base_url=x"), 2, "did you mean 'policy_base_url'"),
-        (("serve",), 2, "no instance to serve"),
+        (("serve",), 2, "no instances to serve"),
         (("serve", *MCQA, "--head-port", "many"), 2, "a number or 'auto'"),
         (("status", "--head", "http://127.0.0.1:9"), 2, "no head server answers at http://127.0.0.1:9"),
     ],
@@ -338,7 +338,7 @@ def test_config_show_masks_and_explains(run: Run, tmp_path: Path) -> None:
     assert "valid: 3 instances" in valid.out
     told = run("gymnast", "config", "validate", "-e", "mcqa", "--json", "++mcqa.resources_servers.mcqa.x=1")
     assert told.code == 2
-    assert told.json()["problems"][0]["what"] == "'x' is no setting of mcqa"
+    assert told.json()["problems"][0]["what"] == "unknown setting 'x' of mcqa"
 
 
 def test_unknown_settings_are_errors_unless_they_are_allowed(run: Run) -> None:
@@ -346,8 +346,8 @@ def test_unknown_settings_are_errors_unless_they_are_allowed(run: Run) -> None:
     for command in (COLLECT, ("serve", *MCQA, "--head-port", "auto")):
         refused = run("gymnast", *command, *unknown)
         assert refused.code == 2
-        assert "'x' is no setting of mcqa" in refused.err
-        assert "'y' is no setting of simple_agent" in refused.err
+        assert "unknown setting 'x' of mcqa" in refused.err
+        assert "unknown setting 'y' of simple_agent" in refused.err
     allowed = run("gymnast", *COLLECT, *unknown, "++error_on_unknown_settings=false")
     assert allowed.code == 0, allowed.err
 
@@ -367,7 +367,7 @@ def test_validate_starts_nothing_and_finds_everything(run: Run, tmp_path: Path) 
     done = run("gymnast", "config", "validate", "-c", "bad.yaml")
     assert done.code == 2
     for said in (
-        "'extra' is no setting",
+        "unknown setting 'extra'",
         "'grading_mode'",
         "'max_steps'",
         "needs 'resources_server'",
@@ -471,7 +471,7 @@ def test_ng_overrides_merge_shallowly_and_say_what_that_dropped(run: Run, tmp_pa
         ),
         (("ng_collect_rollouts", "--config", "x"), 2, "there is no option --config"),
         (("ng_validate", "+config_paths=[resources_servers/mcqa/configs/nope.yaml]"), 1, "did you mean"),
-        (("ng_dump_config", "+config_paths=[nope.yaml]"), 1, "there is no config file 'nope.yaml'"),
+        (("ng_dump_config", "+config_paths=[nope.yaml]"), 1, "no config file 'nope.yaml'"),
         (("ng_run", "+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]"), 1, "which is not configured"),
     ],
 )

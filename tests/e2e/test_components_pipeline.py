@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from gymnast import UserError, nemo_gym_rollouts, run_cmd, wrap_arguments
-from gymnast.cluster.components.companion.board import published
+from gymnast.sidecars.sidecar.job_registry import read_addresses
 from gymnast.store.paths import RunPaths
 from tests.helpers.commands import run_command
 from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
@@ -53,7 +53,7 @@ def test_seeds_run_one_after_the_other_and_done_ones_are_skipped(tmp_path: Path)
     anew = collect(tmp_path, random_seeds="1", rerun_done=True, on_note=said.append)
     assert [job.seed for job in anew.jobs] == [1]
     assert outputs[1].read_bytes() != before
-    assert any("the earlier run is now in" in line for line in said)
+    assert any("the earlier run was moved to" in line for line in said)
     shown = run_command(tmp_path, "gymnast", "nemo-gym-rollouts", "--summary-only", "--output-dir", "out")
     assert shown.code == 0, shown.err
     assert "pass@1[avg-of-2]" in shown.out
@@ -81,7 +81,7 @@ def test_a_killed_replica_costs_no_rollout(tmp_path: Path) -> None:
         output = tmp_path / "out" / "rollouts.jsonl"
         while time.monotonic() < deadline and not (output.exists() and output.stat().st_size):
             time.sleep(0.02)
-        guard = published(addresses, "policy")[0]["pid"]
+        guard = read_addresses(addresses, "policy")[0]["pid"]
         engine = psutil.Process(guard).children()[0].pid
         os.kill(engine, signal.SIGKILL)
         killed.append(engine)
@@ -124,8 +124,8 @@ def test_data_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     write_jsonl(rows, example_rows("mcqa"))
     failed = run_cmd(command="echo gone wrong >&2; exit 3", expname="bad")
     assert failed.exit_code == 3
-    assert "gone wrong" in (failed.said or "")
-    with pytest.raises(UserError, match="the data could not be prepared"):
+    assert "gone wrong" in (failed.message or "")
+    with pytest.raises(UserError, match="cannot prepare the data"):
         collect(tmp_path, before=[["data", "validate", "--input", "missing.jsonl"]])
     checked = collect(tmp_path, "+limit=1", input_file=str(rows), before=[["data", "validate", "--input", str(rows)]])
     assert checked.exit_code == 0

@@ -151,14 +151,14 @@ def test_ng_download_and_materialize_word_by_word(run: Run, tmp_path: Path, hub:
         (
             ("ng_prepare_data", "+mode=train_preparation", "+output_dirpath=out", "+data_source=hf"),
             2,
-            "data_source cannot be 'hf'",
+            "invalid value 'hf' for data_source",
         ),
         (("ng_download_dataset_from_hf", "+output_fpath=x"), 2, "+repo_id=… is required"),
         (("ng_download_dataset_from_hf", "+repo_id=a/b", "+output_fpath=x"), 2, "one artifact or one split"),
         (
             ("ng_download_dataset_from_hf", "+repo_id=a/b", "+split=train", "+artifact_fpath=f", "+output_fpath=x"),
             2,
-            "exclude each other",
+            "mutually exclusive",
         ),
         (("ng_download_dataset_from_hf", "+repo_id=a/b", "+split=train", "+output_fpath=x"), 1, "no dataset 'a/b'"),
         (
@@ -169,7 +169,11 @@ def test_ng_download_and_materialize_word_by_word(run: Run, tmp_path: Path, hub:
         (("gymnast", "data", "prepare", "--mode", "exampel_validation", "--output-dir", "o"), 2, "did you mean"),
         (("gymnast", "data", "validate"), 2, "no agent has a dataset"),
         (("gymnast", "data", "validate", "-i", "nope.jsonl"), 2, "'nope.jsonl' does not exist"),
-        (("gymnast", "data", "validate", "-i", "x", "--allow", "duplicates"), 2, "--allow cannot be 'duplicates'"),
+        (
+            ("gymnast", "data", "validate", "-i", "x", "--ignore", "duplicates"),
+            2,
+            "invalid value 'duplicates' for --ignore",
+        ),
         (("gymnast", "data", "download", "--repo-id", "a/b", "--split", "train"), 2, "give one of --output"),
         (("gymnast", "data", "render", "-i", "x"), 2, "--prompt-config"),
     ],
@@ -190,10 +194,10 @@ def test_validate_prints_every_problem_and_counts_them(run: Run, tmp_path: Path)
     for text in (
         "agent: agents that are not configured (1)",
         "t.jsonl line 1: the agent 'mcqa_agent' is not configured; did you mean 'mcqa_simple_agent'?",
-        "empty: prompts or answers that are empty (2)",
-        "t.jsonl line 3: the same row as t.jsonl line 2",
+        "empty: empty prompts or answers (2)",
+        "t.jsonl line 3: duplicate of t.jsonl line 2",
         "t.jsonl line 4: responses_create_params.input: Field required",
-        "t.jsonl: 'MTI' is no known license; did you mean 'MIT'?",
+        "t.jsonl: unknown license 'MTI'; did you mean 'MIT'?",
         "6 problems in 4 rows",
     ):
         assert text in done.err
@@ -205,8 +209,8 @@ def test_validate_prints_every_problem_and_counts_them(run: Run, tmp_path: Path)
         "schema": 1,
         "duplicate_row": 1,
     }
-    allowed = ("--allow", "empty", "--allow", "schema", "--allow", "duplicate_row")
-    fine = run("gymnast", "data", "validate", "-i", "t.jsonl", *allowed)
+    ignored = ("--ignore", "empty", "--ignore", "schema", "--ignore", "duplicate_row")
+    fine = run("gymnast", "data", "validate", "-i", "t.jsonl", *ignored)
     assert fine.code == 0
     assert "valid: 4 rows (t.jsonl)" in fine.out
 
@@ -219,7 +223,7 @@ def test_validate_takes_all_configured_datasets_and_their_licenses(run: Run, tmp
     write_config(tmp_path, agent_with(train("t.jsonl", license="Apache 2")))
     unknown = run("gymnast", "data", "validate", "-c", "c.yaml")
     assert unknown.code == 2
-    assert "'Apache 2' is no known license" in unknown.err
+    assert "unknown license 'Apache 2'" in unknown.err
 
 
 def test_render_and_download_tell_programs_what_they_wrote(run: Run, tmp_path: Path, hub: LocalHub) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymnast.cluster.executor import JobState, Submission
-from gymnast.cluster.executors import executor_for, executor_named
-from gymnast.cluster.local import LocalExecutor
 from gymnast.errors import NotFoundError
+from gymnast.executors.executor import Submission
+from gymnast.executors.local import LocalExecutor
+from gymnast.executors.registry import executor_for, make_executor
+from gymnast.types.job import JobState
 from tests.cluster.conformance import ExecutorConformance, Refused
 from tests.cluster.desk import Desk
 from tests.cluster.runs import CONFIG, STEADY, SharedRun, kill, shared_run, wait_for_all, wait_until
@@ -26,11 +27,11 @@ SUBMIT = """
 import sys
 from pathlib import Path
 import msgspec
-from gymnast.cluster.executor import WorkersWanted
-from gymnast.cluster.local import LocalExecutor
+from gymnast.executors.executor import WorkerRequest
+from gymnast.executors.local import LocalExecutor
 
 foreground = sys.argv[2] == "foreground"
-found = LocalExecutor(foreground=foreground, grace_s=20).submit(WorkersWanted(Path(sys.argv[1]), 2), 1)
+found = LocalExecutor(foreground=foreground, grace_s=20).submit(WorkerRequest(Path(sys.argv[1]), 2), 1)
 print(msgspec.json.encode(found).decode(), flush=True)
 sys.stdin.read()
 """
@@ -83,18 +84,18 @@ def test_workers_outlive_whoever_submitted_them(tmp_path: Path) -> None:
     run.merge()
 
 
-def test_workers_outlive_their_keeper_and_can_be_cancelled_without_it(tmp_path: Path) -> None:
+def test_workers_outlive_their_supervisor_and_can_be_cancelled_without_it(tmp_path: Path) -> None:
     run = shared_run(tmp_path, tasks=200, chunk_rows=20, mean_s=0.3)
     executor = LocalExecutor()
-    submission = executor.submit(run.wanted(3, at_once=2), 1)
+    submission = executor.submit(run.wanted(3, max_running=2), 1)
     wait_until(lambda: run.scored() > 2, "work")
     kill(int(submission.jobs[0].split("-")[0]))
-    wait_until(lambda: executor.states(submission)[2].state is JobState.UNKNOWN, "the keeper is gone")
+    wait_until(lambda: executor.states(submission)[2].state is JobState.UNKNOWN, "the supervisor is gone")
     assert [view.state for view in executor.states(submission)[:2]] == [JobState.RUNNING] * 2
     executor.cancel(submission)
     views = wait_for_all(executor, submission)
     assert [view.state for view in views] == [JobState.UNKNOWN, JobState.UNKNOWN, JobState.CANCELLED]
-    assert views[0].reason == "it ended while nobody watched"
+    assert views[0].reason == "it ended without a supervisor"
     assert not run.holders()  # what they held was given back
 
 
@@ -136,9 +137,9 @@ def test_a_job_that_is_not_there_is_not_cancelled(tmp_path: Path) -> None:
 
 
 def test_executors_by_name() -> None:
-    assert [executor_named(name).name for name in ("local", "ray", "slurm")] == ["local", "ray", "slurm"]
+    assert [make_executor(name).name for name in ("local", "ray", "slurm")] == ["local", "ray", "slurm"]
     with pytest.raises(NotFoundError, match="did you mean 'slurm'"):
-        executor_named("slrum")
+        make_executor("slrum")
 
 
 def test_the_page_about_many_workers_runs_as_written(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_what_failed_for_good_is_tried_again_when_asked(tmp_path: Path) -> None:
     again = in_shell(tmp_path, f"{words} --resume --retry-failed --dry-run 2>&1")
     assert "workers   1" in again
     said = in_shell(tmp_path, f"{words} --no-merge --resume --retry-failed 2>&1 || [[ $? == 1 ]]")
-    assert "1 rollouts that failed for good are tried again" in said
+    assert "1 permanently failed rollouts are retried" in said
     assert not (tmp_path / "x.jsonl.done").exists(), "what was merged is not the whole any more"
 
 
@@ -172,7 +173,7 @@ def test_a_run_is_not_replaced_under_its_workers(tmp_path: Path) -> None:
     assert desk.submit(*words, mean_s=10.0).code == 0
     refused = desk.submit(*words, "--overwrite")
     assert refused.code == 2
-    assert "2 workers are at the run that stands there" in refused.err
+    assert "2 workers are still running on the existing run" in refused.err
     assert desk.status()["requested"] == 60
     assert desk.gymnast("cancel", "x.jsonl").code == 0
     wait_until(lambda: all(view["state"] != "running" for view in desk.status()["jobs"]), "cancelled")

@@ -49,7 +49,7 @@ def test_a_partial_run_is_refused_unless_that_is_allowed(run: Run, profiled: Pat
     assert done.code == 0, done.err
     assert "10/40 rollout rows (25.00%)" in done.out
     bounds = run("gymnast", "profile", "x.jsonl", "--allow-partial", "--failures-as", "bounds")
-    assert "whatever rollouts without a score would have had" in bounds.out
+    assert "bounds over all rewards of rollouts without a score: " in bounds.out
     assert run("gymnast", "profile", "x.jsonl", "--failures-as", "maybe").code == 2
 
 
@@ -75,7 +75,9 @@ def test_two_runs_are_compared_and_a_gate_can_rely_on_it(run: Run, profiled: Pat
 
 def test_a_profile_becomes_training_data(run: Run, profiled: Path) -> None:
     assert run("gymnast", "profile", "x.jsonl").code == 0
-    done = run("gymnast", "curriculum", "x_reward_profiling.jsonl", "-o", "train.jsonl", "--steps", "3", "--batch", "2")
+    done = run(
+        "gymnast", "curriculum", "x_reward_profiling.jsonl", "-o", "train.jsonl", "--steps", "3", "--batch-size", "2"
+    )
     assert done.code == 0, done.err
     assert "5 tasks:" in done.out
     rows = read_jsonl(profiled / "train.jsonl")

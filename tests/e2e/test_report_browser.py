@@ -201,7 +201,7 @@ def test_for_the_others_there_is_a_command_that_prints_them(browser: Any, tmp_pa
     tab.open(17, 3)
     assert tab.text("#viewer .command code") == f"gymnast report {tmp_path}/run.jsonl --show 17:3"
     tab.page.evaluate("location.hash = 'task=17&rollout=99'")
-    tab.until("document.getElementById('viewer').innerText.includes('no result and no failure')")
+    tab.until("document.getElementById('viewer').innerText.includes('no recorded result or failure')")
     tab.close()
 
 
@@ -289,7 +289,7 @@ def test_light_dark_and_narrow_can_be_read(browser: Any, tmp_path: Path) -> None
 
 def test_a_run_without_a_score_says_so(browser: Any, tmp_path: Path) -> None:
     tab = Tab(browser, report_of(tmp_path, [], failures=[failed(0, 0)], missing=[(1, 0)]))
-    assert "Nothing is scored" in tab.text("main")
+    assert "Nothing was scored" in tab.text("main")
     assert tab.page.locator("figure h3").first.inner_text() == "Failures"
     tab.page.click("#task-table tbody a")
     tab.page.wait_for_selector("#viewer[open]")

@@ -168,7 +168,7 @@ def test_a_verifier_that_fails_is_no_reward(world: World, tmp_path: Path) -> Non
 
 
 def test_wrong_use_is_explained(run: Run, tmp_path: Path) -> None:
-    assert "give an --output" in run("gymnast", "reverify", "-e", "mcqa", "--rollouts", "x.jsonl").err
+    assert "missing --output" in run("gymnast", "reverify", "-e", "mcqa", "--rollouts", "x.jsonl").err
     missing = run("gymnast", "reverify", "-e", "mcqa", "--rollouts", "x.jsonl", "-o", "y.jsonl")
     assert missing.code == 2
     assert "x_materialized_inputs.jsonl" in missing.err
@@ -184,7 +184,7 @@ def test_a_configured_split_is_collected(run: Run, tmp_path: Path) -> None:
     other = run("gymnast", "collect", *MCQA, "--split", "train", "-o", "y.jsonl")
     assert other.code == 2
     assert "no dataset of type 'train'" in other.err
-    assert "either --input FILE or --split" in run("gymnast", "collect", *MCQA, "-o", "y.jsonl").err
+    assert "needs either an input file or a split" in run("gymnast", "collect", *MCQA, "-o", "y.jsonl").err
 
 
 def test_the_e2e_command_serves_and_collects(run: Run, tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_ids_that_an_engine_reports_in_chat_form_become_an_audited_ledger(tmp_pa
     assert "Exact: tokens trained on are tokens sampled." in done.out
     found = json.loads(run_command(tmp_path, "gymnast", "tokens", "audit", "r.jsonl", "--json").out)
     assert (found["exact"], found["rollouts"], found["drift"]) == (True, 5, 0)
-    each = run_command(tmp_path, "gymnast", "tokens", "audit", "r.jsonl", "--each").out.splitlines()
-    assert [json.loads(line)["exact"] for line in each] == [True] * 5
+    per_rollout = run_command(tmp_path, "gymnast", "tokens", "audit", "r.jsonl", "--per-rollout").out.splitlines()
+    assert [json.loads(line)["exact"] for line in per_rollout] == [True] * 5
 
 
 def test_export_writes_whole_prompts_on_items_and_never_over_the_run(tmp_path: Path, rows: Path) -> None:

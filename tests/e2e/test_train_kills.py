@@ -124,7 +124,7 @@ async def test_what_keeps_dying_is_an_error_that_says_so(module: str, overrides:
     assert error.requested == TASKS * GENERATIONS
     assert 0 < len(error.missing) == error.requested - error.scored
     assert set(error.failed) <= DEATHS
-    assert "prompts × generations (3 × 4 = 12) is too much at once for this host" in str(error)
+    assert "prompts × generations (3 × 4 = 12) is too much for this host at the same time" in str(error)
     assert "lower concurrency (rollouts in flight, now 4)" in str(error)
 
 

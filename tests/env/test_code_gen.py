@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.hub.resources_servers.code_gen.app import CodeGen, CodeGenSettings
-from gymnast.hub.resources_servers.code_gen.comparison import same_output, same_value
-from gymnast.hub.resources_servers.code_gen.extraction import leaked_reasoning_rate, program_of
-from gymnast.hub.resources_servers.code_gen.testing import next_batch, read_reports
-from gymnast.hub.resources_servers.code_gen.unit_tests import UnitTests
-from gymnast.kit.sandbox import Execution, SandboxError
+from gymnast.builtin.resources_servers.code_gen.app import CodeGen, CodeGenSettings
+from gymnast.builtin.resources_servers.code_gen.comparison import same_output, same_value
+from gymnast.builtin.resources_servers.code_gen.extraction import extract_program, leaked_reasoning_rate
+from gymnast.builtin.resources_servers.code_gen.testing import next_batch, read_results
+from gymnast.builtin.resources_servers.code_gen.unit_tests import UnitTests
+from gymnast.sandbox import Execution, SandboxError
 from tests.helpers.environments import Subject, check_cases, collect_examples, response, said, started, thought
 from tests.helpers.jsonl import example_rows
 from tests.helpers.parts import needs
@@ -67,7 +67,7 @@ async def code_gen(**settings: Any) -> AsyncIterator[Subject]:
     ],
 )
 def test_the_program_in_an_answer(text: str, program: str | None) -> None:
-    assert program_of(text) == program
+    assert extract_program(text) == program
 
 
 def test_leaked_reasoning() -> None:
@@ -142,11 +142,11 @@ def test_batches_cover_all_tests_in_order(count: int, size: int) -> None:
 
 def test_reports_end_at_the_first_line_that_is_none() -> None:
     good = '{"how":"exited","code":0}'
-    assert len(read_reports(f"{good}\n{good}\n", 2)) == 2
-    assert len(read_reports(f"{good}\n{good}\n", 1)) == 1
-    assert len(read_reports(f"{good}\nall tests passed\n{good}\n", 3)) == 1
-    assert read_reports('{"how":"perfectly"}\n', 1) == []
-    assert read_reports("\ud800\n", 1) == []
+    assert len(read_results(f"{good}\n{good}\n", 2)) == 2
+    assert len(read_results(f"{good}\n{good}\n", 1)) == 1
+    assert len(read_results(f"{good}\nall tests passed\n{good}\n", 3)) == 1
+    assert read_results('{"how":"perfectly"}\n', 1) == []
+    assert read_results("\ud800\n", 1) == []
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ async def test_arguments_that_are_no_json_are_the_rows_fault() -> None:
     async with code_gen() as subject:
         reply = await subject.calls.call("env", "/verify", body)
     assert reply.status == 422
-    assert "unit_tests.inputs[0] must hold one JSON value a line" in str(reply.body)
+    assert "unit_tests.inputs[0] must have one JSON value per line" in str(reply.body)
 
 
 HACKS = {

@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 
 from gymnast import check_environment
-from gymnast.config.roots import HUB
+from gymnast.checks.conformance import EnvironmentResult, SuiteOptions, parse_cases
+from gymnast.checks.conformance.loop_lag import LagProbe
+from gymnast.checks.conformance.subject import turns_of
+from gymnast.checks.conformance.suite import CHECKS
+from gymnast.config.roots import BUILTIN
 from gymnast.errors import ConfigError, NotFoundError
-from gymnast.kit.conformance import Report, SuiteOptions, parse_cases
-from gymnast.kit.conformance.lag import LagProbe
-from gymnast.kit.conformance.subject import turns_of
-from gymnast.kit.conformance.suite import CHECKS
-from gymnast.runtime.venvs import unmet
+from gymnast.runtime.venvs import unmet_requirements
 from tests.helpers.commands import Outcome
 from tests.helpers.environments import called, response, said
 from tests.helpers.jsonl import write_jsonl
 
 SHIPPED = sorted(
     f"{path.parents[1].name}/{path.stem}"
-    for path in HUB.glob("resources_servers/*/configs/*.yaml")
-    if (path.parents[1] / "data" / "verifier_cases.jsonl").exists() and not unmet(path.parents[1])
+    for path in BUILTIN.glob("resources_servers/*/configs/*.yaml")
+    if (path.parents[1] / "data" / "verifier_cases.jsonl").exists() and not unmet_requirements(path.parents[1])
 )
 """Those with packages of their own (verifiers) have tests of their own."""
 
@@ -115,7 +115,7 @@ def environment(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-async def check(root: Path, *only: str) -> Report:
+async def check(root: Path, *only: str) -> EnvironmentResult:
     options = SuiteOptions(concurrency=64, only=frozenset(only or CHECKS))
     return await check_environment("take", search_dirs=[root], options=options)
 
@@ -133,13 +133,13 @@ DEFECTS: dict[str, tuple[str, list[tuple[str, str]], str]] = {
     "state on the environment": (
         "isolation",
         [("return S([])", "self.s = S([]); return self.s"), ("session.taken.app", "self.s.taken.app")],
-        "among 64",
+        "of 16 concurrent rollouts failed: ",
     ),
-    "chance": ("determinism", [(VERIFY, "return float(random.random() < 0.5)")], "different ways"),
+    "chance": ("determinism", [(VERIFY, "return float(random.random() < 0.5)")], "different outcomes"),
     "an edited response": (
         "determinism",
         [(VERIFY, f"attempt.output.append(attempt.output[-1]); {VERIFY}")],
-        "changed the request",
+        "modified the request",
     ),
     "a crash without output": ("outputs", [(VERIFY, f"attempt.output[0]; {VERIFY}")], "an empty output"),
     "a reward for nothing": (
@@ -148,18 +148,18 @@ DEFECTS: dict[str, tuple[str, list[tuple[str, str]], str]] = {
         "earns the full reward",
     ),
     "a crash on much text": ("huge", [(VERIFY, f"assert len(attempt.text) < 500_000; {VERIFY}")], "1 MB"),
-    "slow work on the loop": ("blocking", [(VERIFY, f"time.sleep(0.15); {VERIFY}")], "holds up"),
+    "slow work on the loop": ("blocking", [(VERIFY, f"time.sleep(0.15); {VERIFY}")], "blocks the event loop"),
     "a slow pattern": (
         "blocking",
         [(VERIFY, f"sum(map(ord, attempt.text * 5)) if len(attempt.text) > 500_000 else 0; {VERIFY}")],
-        "holds up",
+        "blocks the event loop",
     ),
     "a tool that crashes": ("tools", [('return "taken"', 'return "taken" if len(word) < 99 else 1 / 0')], "crash"),
-    "a field that crashes": ("bodies", [(VERIFY, f"attempt.task.extra + 1; {VERIFY}")], "'extra' is a text"),
+    "a field that crashes": ("bodies", [(VERIFY, f"attempt.task.extra + 1; {VERIFY}")], "'extra' is a string"),
     "sessions for ever": (
         "expiry",
         [("    async def open", f"    async def start(self):\n        {FOR_EVER}\n\n    async def open")],
-        "expired is answered with reward",
+        "in an expired session returns reward",
     ),
 }  # fmt: skip
 
@@ -168,45 +168,45 @@ DEFECTS: dict[str, tuple[str, list[tuple[str, str]], str]] = {
 async def test_a_defect_is_found(defect: str, environment: Callable[..., Path]) -> None:
     check_name, replaced, said_of_it = DEFECTS[defect]
     report = await check(environment(*replaced), check_name)
-    found = report.result(check_name).findings
-    assert any(said_of_it in f"{finding.what} {finding.next}" for finding in found), str(report)
-    assert all(finding.what and finding.where and finding.next for finding in report.findings)
+    found = report.result(check_name).problems
+    assert any(said_of_it in f"{problem.what} {problem.next}" for problem in found), str(report)
+    assert all(problem.what and problem.where and problem.next for problem in report.problems)
 
 
 @pytest.mark.parametrize(
     ("files", "check_name", "said_of_it"),
     [
         ({"rows": []}, "examples", "no example rows"),
-        ({"rows": [ROW, ROW]}, "examples", "same as row 1"),
-        ({"rows": [{**ROW, "word": 7}]}, "examples", "does not fit T: word"),
+        ({"rows": [ROW, ROW]}, "examples", "duplicate of row 1"),
+        ({"rows": [{**ROW, "word": 7}]}, "examples", "does not match T: word"),
         ({"rows": [{"word": "x"}]}, "examples", "responses_create_params"),
-        ({"rows": [{**ROW, "responses_create_params": {"inputs": "x"}}]}, "examples", "create params do not fit"),
-        ({"rows": [{**ROW, "agent_ref": {"name": "nobody"}}]}, "examples", "the agent 'nobody'"),
+        ({"rows": [{**ROW, "responses_create_params": {"inputs": "x"}}]}, "examples", "invalid create params"),
+        ({"rows": [{**ROW, "agent_ref": {"name": "nobody"}}]}, "examples", "agent 'nobody' is not in the config"),
         ({"rows": [{**ROW, "responses_create_params": {"input": "", "tools": [{**TAKE, "name": "give"}]}}]},
-         "tools", "does not have: give"),
+         "tools", "the environment lacks: give"),
         ({"cases": []}, "data", "no verifier cases"),
         ({"cases": CASES[:3]}, "data", "no case of kind determinism"),
-        ({"cases": [*CASES, CASES[0]]}, "data", "there twice"),
+        ({"cases": [*CASES, CASES[0]]}, "data", "duplicate case 'right'"),
         ({"cases": [*CASES, {"name": "x", "kind": "full_reward", "request": {}}]}, "data", "give either"),
         ({"cases": [*CASES, {**CASES[1], "name": "x", "expected_reward": 0.5}]}, "cases", "expected reward 0.5"),
-        ({"cases": [*CASES, {**CASES[0], "name": "x", "expected_reward": 0.0}]}, "data", "no more than"),
+        ({"cases": [*CASES, {**CASES[0], "name": "x", "expected_reward": 0.0}]}, "data", "expects no more reward than"),
         ({"cases": [*CASES, {**CASES[2], "name": "x", "expected_error": 400}]}, "cases", "expected the error 400"),
-        ({"setting": "domain: other, speed: 3"}, "config", "'speed' is no setting"),
+        ({"setting": "domain: other, speed: 3"}, "config", "unknown setting 'speed' of take"),
     ],
 )  # fmt: skip
 async def test_what_the_folder_holds_is_checked(
     files: dict[str, Any], check_name: str, said_of_it: str, environment: Callable[..., Path]
 ) -> None:
     report = await check(environment(**files))
-    found = report.result(check_name).findings
-    assert any(said_of_it in finding.what for finding in found), str(report)
+    found = report.result(check_name).problems
+    assert any(said_of_it in problem.what for problem in found), str(report)
 
 
-def test_a_line_that_is_no_json_is_a_finding() -> None:
-    cases, findings = parse_cases([b"{", b""], "cases.jsonl")
+def test_a_line_that_is_no_json_is_a_problem() -> None:
+    cases, problems = parse_cases([b"{", b""], "cases.jsonl")
     assert not cases
-    assert "no verifier case" in findings[0].what
-    assert findings[0].where == "cases.jsonl line 1"
+    assert "not a verifier case" in problems[0].what
+    assert problems[0].where == "cases.jsonl line 1"
 
 
 async def test_an_application_of_another_framework_is_checked(tmp_path: Path, environment: Callable[..., Path]) -> None:
@@ -216,7 +216,7 @@ async def test_an_application_of_another_framework_is_checked(tmp_path: Path, en
     assert report.result("cases").ok, str(report)
     assert report.result("isolation").ok
     assert report.result("expiry").skipped
-    assert any("a response that is null" in finding.what for finding in report.result("bodies").findings)
+    assert any("a response that is null" in problem.what for problem in report.result("bodies").problems)
 
 
 FOREIGN = """
@@ -261,7 +261,7 @@ def test_the_command_says_what_it_found(run: Callable[..., Outcome], environment
     environment(("== [attempt.task.word]", "== ['other']"))
     told = run("gymnast", "check", "env", "take", "--concurrency", "8")
     assert told.code == 1
-    assert "expected reward 1, found reward 0" in told.out
+    assert "expected reward 1, got reward 0" in told.out
     assert "next:" in told.out
     as_data = run("gymnast", "check", "env", "take", "--concurrency", "8", "--json")
     assert as_data.code == 1
@@ -272,7 +272,7 @@ def test_the_command_says_what_it_found(run: Callable[..., Outcome], environment
 
 
 async def test_a_broken_configuration_is_an_error(environment: Callable[..., Path]) -> None:
-    with pytest.raises(ConfigError, match="no domain"):
+    with pytest.raises(ConfigError, match="unknown domain 'moon'"):
         await check(environment(setting="domain: moon"))
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gymnast.builtin.resources_servers.equivalence_llm_judge.app import EquivalenceJudge, EquivalenceSettings
+from gymnast.builtin.resources_servers.equivalence_llm_judge.extraction import last_match
 from gymnast.errors import UserError
-from gymnast.hub.resources_servers.equivalence_llm_judge.app import EquivalenceJudge, EquivalenceSettings
-from gymnast.hub.resources_servers.equivalence_llm_judge.extraction import last_match
-from gymnast.wire.trail import Trail
+from gymnast.wire.progress import AttemptProgress
 from tests.helpers.commands import Outcome
 from tests.helpers.environments import check_cases, collect_examples, started, thought
 from tests.helpers.jsonl import read_jsonl, write_jsonl
@@ -184,7 +184,7 @@ async def test_own_labels_and_own_prompt(tmp_path: Path) -> None:
 
 
 def test_wrong_settings_and_prompts_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="no regular expression"):
+    with pytest.raises(ValidationError, match="invalid regular expression"):
         settings(response_extract_regex="(unclosed")
     with pytest.raises(ValidationError, match="judge_model_server"):
         EquivalenceSettings.model_validate({})
@@ -198,9 +198,9 @@ async def test_a_missing_prompt_is_said_at_the_start() -> None:
 
 async def test_rows_that_cannot_be_compared_are_refused() -> None:
     async with judged(EquivalenceJudge, settings(), literal) as subject:
-        assert "nothing to compare with" in await subject.refusal({**ROW, "expected_answer": None})
+        assert "expected_answer is missing" in await subject.refusal({**ROW, "expected_answer": None})
         broken = {**ROW, "template_metadata": {"output_regex": "(unclosed"}}
-        assert "no regular expression" in await subject.refusal(broken)
+        assert "invalid regular expression" in await subject.refusal(broken)
         row = {**ROW, "expected_answer": None, "metadata": {"expected_answer": 7}}
         assert (await subject.verify(row, "7"))["expected_answer"] == "7"
 
@@ -214,13 +214,13 @@ async def test_rows_that_cannot_be_compared_are_refused() -> None:
     ],
 )
 async def test_a_judge_that_fails_is_no_wrong_answer(reply: Any, error: str) -> None:
-    trail = Trail()
+    progress = AttemptProgress()
     async with judged(EquivalenceJudge, settings(judge_deadline_s=0.2), ScriptedJudge(reply)) as subject:
-        found = await verify_in_rollout(subject, ROW, "air pressure", trail)
+        found = await verify_in_rollout(subject, ROW, "air pressure", progress)
     assert found["_ng_failure_class"] == "judge_failed"
     assert found["_ng_failure_judge_error"].startswith(error)
     assert found["expected_answer"] == "air pressure"
-    usage = trail.open_account().usage()
+    usage = progress.ensure_usage_counter().usage()
     assert usage.judge is not None
     assert usage.judge.calls == 1
 

@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gymnast
-from gymnast.config.roots import HUB
+from gymnast.builtin.resources_servers.gymnasium.actions import NoAction, choose, extract_action
+from gymnast.builtin.resources_servers.gymnasium.app import GymnasiumEnvironment, GymnasiumSettings
+from gymnast.builtin.resources_servers.gymnasium.games import GameText, game_text_for, observation_text, parse_action
+from gymnast.builtin.resources_servers.gymnasium.word_game import Game, marks
+from gymnast.config.roots import BUILTIN
 from gymnast.errors import UserError
-from gymnast.hub.resources_servers.gymnasium.actions import NoAction, action_text, choice
-from gymnast.hub.resources_servers.gymnasium.app import GymnasiumEnvironment, GymnasiumSettings
-from gymnast.hub.resources_servers.gymnasium.games import Words, action_of, observation_text, words_of
-from gymnast.hub.resources_servers.gymnasium.word_game import Game, marks
 from gymnast.wire.calls import Scope
 from tests.helpers.environments import host_environment, response, said
 from tests.helpers.jsonl import read_jsonl, write_jsonl
 
-DATA = HUB / "resources_servers" / "gymnasium" / "data"
+DATA = BUILTIN / "resources_servers" / "gymnasium" / "data"
 SCRIPTED = "policy_model.responses_api_models.scripted_model"
 
 
@@ -45,26 +45,26 @@ SCRIPTED = "policy_model.responses_api_models.scripted_model"
     ],
 )
 def test_where_the_action_stands(text: str, action: str | None) -> None:
-    assert action_text(text) == action
+    assert extract_action(text) == action
 
 
 @given(st.text())
 def test_any_text_has_an_action_or_none(text: str) -> None:
-    found = action_text(text)
+    found = extract_action(text)
     assert found is None or found.strip()
 
 
 @pytest.mark.parametrize(("said_of_it", "number"), [("hit", 1), ("STAND", 0), ("1", 1), ("draw", 1)])
 def test_names_synonyms_and_numbers(said_of_it: str, number: int) -> None:
-    words = words_of("Blackjack-v1")
-    assert choice(said_of_it, words.actions, words.synonyms) == number
+    words = game_text_for("Blackjack-v1")
+    assert choose(said_of_it, words.actions, words.synonyms) == number
 
 
 @pytest.mark.parametrize("said_of_it", ["2", "-1", "double", "hít", "٣"])
 def test_what_is_no_action_is_told(said_of_it: str) -> None:
-    words = words_of("Blackjack-v1")
+    words = game_text_for("Blackjack-v1")
     with pytest.raises(NoAction, match="stick, hit"):
-        choice(said_of_it, words.actions, words.synonyms)
+        choose(said_of_it, words.actions, words.synonyms)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_is_no_action_is_told(said_of_it: str) -> None:
     ],
 )
 def test_actions_of_other_spaces(space: Any, text: str, action: Any) -> None:
-    found = action_of(Words(), space, text)
+    found = parse_action(GameText(), space, text)
     assert (found.tolist() if hasattr(found, "tolist") else found) == pytest.approx(action)
 
 
@@ -96,7 +96,7 @@ def test_actions_of_other_spaces(space: Any, text: str, action: Any) -> None:
 )
 def test_what_does_not_fit_a_space_is_refused(space: Any, text: str) -> None:
     with pytest.raises(NoAction):
-        action_of(Words(), space, text)
+        parse_action(GameText(), space, text)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_what_does_not_fit_a_space_is_refused(space: Any, text: str) -> None:
 def test_observations_in_words(env_id: str, shown: str) -> None:
     env = gymnasium.make(env_id)
     observation, _ = env.reset(seed=1)
-    assert shown in observation_text(words_of(env_id), env, observation)
+    assert shown in observation_text(game_text_for(env_id), env, observation)
     env.close()
 
 

@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.hub.resources_servers.instruction_following.app import InstructionFollowing, InstructionFollowingSettings
-from gymnast.hub.resources_servers.instruction_following.counting import sentences
-from gymnast.hub.resources_servers.instruction_following.instructions import INSTRUCTIONS, arguments_of, check_all
-from gymnast.hub.resources_servers.instruction_following.languages import KNOWN, detect
+from gymnast.builtin.resources_servers.instruction_following.app import (
+    InstructionFollowing,
+    InstructionFollowingSettings,
+)
+from gymnast.builtin.resources_servers.instruction_following.counting import sentences
+from gymnast.builtin.resources_servers.instruction_following.instructions import (
+    INSTRUCTIONS,
+    check_all,
+    parse_arguments,
+)
+from gymnast.builtin.resources_servers.instruction_following.languages import KNOWN, detect
 from tests.helpers.environments import called, check_cases, collect_examples, started, thought
 from tests.helpers.jsonl import example_rows
 
@@ -104,14 +111,14 @@ CASES: list[tuple[str, dict[str, Any], str, bool]] = [
 
 @pytest.mark.parametrize(("name", "kwargs", "text", "followed"), CASES)
 def test_instructions(name: str, kwargs: dict[str, Any], text: str, followed: Literal[True, False]) -> None:
-    assert check_all(text, [name], [arguments_of(name, {**kwargs, "other": None})]) == [followed]
+    assert check_all(text, [name], [parse_arguments(name, {**kwargs, "other": None})]) == [followed]
 
 
 def test_every_instruction_is_tested_both_ways_and_not_kept_by_silence() -> None:
     for outcome in (True, False):
         assert {case[0] for case in CASES if case[3] is outcome} == set(INSTRUCTIONS)
     for name, kwargs, _, _ in CASES:
-        assert check_all(" \n", [name], [arguments_of(name, kwargs)]) == [False]
+        assert check_all(" \n", [name], [parse_arguments(name, kwargs)]) == [False]
     assert len(INSTRUCTIONS) == 25
 
 
@@ -179,7 +186,7 @@ def test_languages(language: str) -> None:
 
 def test_what_gives_no_sign_is_in_no_language() -> None:
     assert detect("") is detect("123 …") is detect("xyzzy plugh") is None
-    assert detect("xyzzy plugh", otherwise="en") == "en"
+    assert detect("xyzzy plugh", default="en") == "en"
     assert set(LANGUAGES) <= KNOWN
 
 
@@ -187,7 +194,7 @@ def test_what_gives_no_sign_is_in_no_language() -> None:
 def test_any_text_can_be_checked(text: str) -> None:
     kwargs = {name: value for _, given, _, _ in CASES for name, value in given.items()}
     names = list(INSTRUCTIONS)
-    assert len(check_all(text, names, [arguments_of(name, kwargs) for name in names])) == 25
+    assert len(check_all(text, names, [parse_arguments(name, kwargs) for name in names])) == 25
 
 
 async def test_verifier_cases() -> None:
@@ -200,24 +207,28 @@ async def test_unknown_instructions_are_named_with_those_that_are_known() -> Non
     async with started(InstructionFollowing, InstructionFollowingSettings()) as subject:
         for path in ("/seed_session", "/verify"):
             told = await subject.refusal(row, path)
-            assert "there is no instruction 'keywords:exists'; known: keywords:existence, " in told
+            assert "unknown instruction 'keywords:exists'; known: keywords:existence, " in told
 
 
 @pytest.mark.parametrize(
     ("name", "kwargs", "told"),
     [
         ("length_constraints:number_words", None, "needs 'num_words'"),
-        ("length_constraints:number_words", {"num_words": 2.5, "relation": "at least"}, "no whole number"),
+        ("length_constraints:number_words", {"num_words": 2.5, "relation": "at least"}, "expected an integer"),
         ("length_constraints:number_words", {"num_words": float("1e400"), "relation": "at least"}, "num_words"),
-        ("length_constraints:number_words", {"num_words": 2, "relation": "about"}, "none of: less than"),
-        ("language:response_language", {"language": "tlh"}, "languages that can be told apart"),
-        ("keywords:letter_frequency", {"letter": "ab", "let_frequency": 1, "let_relation": "at least"}, "no single"),
-        ("keywords:existence", {"keywords": []}, "no list of texts"),
+        ("length_constraints:number_words", {"num_words": 2, "relation": "about"}, "expected one of less than"),
+        ("language:response_language", {"language": "tlh"}, "unsupported language"),
+        (
+            "keywords:letter_frequency",
+            {"letter": "ab", "let_frequency": 1, "let_relation": "at least"},
+            "expected a single character",
+        ),
+        ("keywords:existence", {"keywords": []}, "expected a list of texts"),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(name: str, kwargs: dict[str, Any] | None, told: str) -> None:
     with pytest.raises(ValueError, match=told) as raised:
-        arguments_of(name, kwargs)
+        parse_arguments(name, kwargs)
     assert name in str(raised.value)
 
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.hub.resources_servers.math_with_code.answers import answer_in, number_of, same_answer
-from gymnast.hub.resources_servers.math_with_code.app import MathWithCode, MathWithCodeSettings, shortened
-from gymnast.hub.responses_api_models.scripted_model.script import ScriptedCall
-from gymnast.kit.sandbox import SandboxError
+from gymnast.builtin.resources_servers.math_with_code.answers import extract_answer, parse_number, same_answer
+from gymnast.builtin.resources_servers.math_with_code.app import MathWithCode, MathWithCodeSettings, truncate_middle
+from gymnast.builtin.responses_api_models.scripted_model.script import ScriptedCall
+from gymnast.sandbox import SandboxError
 from gymnast.wire.calls import Scope
 from tests.helpers.environments import Subject, called, check_cases, collect_examples, response, said, started, thought
 from tests.helpers.jsonl import example_rows
@@ -85,7 +85,7 @@ class Rollout:
     ],
 )
 def test_the_answer_in_a_text(text: str, answer: str | None) -> None:
-    assert answer_in(text) == answer
+    assert extract_answer(text) == answer
 
 
 @pytest.mark.parametrize(
@@ -132,16 +132,16 @@ def test_another_answer(answer: str, expected: str) -> None:
 @given(st.integers() | st.decimals(allow_nan=False, allow_infinity=False, places=6))
 def test_numbers_as_they_are_written_are_read_back(value: Any) -> None:
     text = str(value)
-    assert number_of(text) is None if "E" in text else number_of(text) == value
+    assert parse_number(text) is None if "E" in text else parse_number(text) == value
     assert same_answer(text, text)
 
 
 def test_long_output_keeps_both_ends() -> None:
-    text = shortened("a" * 1000 + "b" * 1000, 100)
+    text = truncate_middle("a" * 1000 + "b" * 1000, 100)
     assert text.startswith("a" * 50)
     assert text.endswith("b" * 50)
     assert "1900 characters left out" in text
-    assert shortened("abc", 3) == "abc"
+    assert truncate_middle("abc", 3) == "abc"
 
 
 @sandboxed

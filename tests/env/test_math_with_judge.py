@@ -13,10 +13,10 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymnast.builtin.resources_servers.math_with_judge.app import MathSettings, MathWithJudge
+from gymnast.builtin.resources_servers.math_with_judge.excerpt import MAX_WHOLE_CHARS, excerpt
 from gymnast.config import Config
-from gymnast.hub.resources_servers.math_with_judge.app import MathSettings, MathWithJudge
-from gymnast.hub.resources_servers.math_with_judge.excerpt import LONGEST_WHOLE, excerpt
-from gymnast.wire.trail import Trail
+from gymnast.wire.progress import AttemptProgress
 from tests.helpers.environments import Subject, check_cases, collect_examples, started, thought
 from tests.helpers.judges import JUDGE, OTHER, SAME, ScriptedJudge, judged, texts_of, verify_in_rollout
 
@@ -123,17 +123,17 @@ async def test_cases(subject: Subject) -> None:
 
 @one_loop
 async def test_a_row_without_an_answer_is_refused(subject: Subject) -> None:
-    assert "nothing could be right" in await subject.refusal({**ROW, "expected_answer": " "})
+    assert "expected_answer is blank" in await subject.refusal({**ROW, "expected_answer": " "})
     assert "question" in await subject.refusal({"responses_create_params": {"input": "q"}, "expected_answer": "1"})
 
 
-@given(st.text(max_size=50), st.integers(0, 3 * LONGEST_WHOLE))
+@given(st.text(max_size=50), st.integers(0, 3 * MAX_WHOLE_CHARS))
 def test_an_excerpt_keeps_the_end_and_the_last_boxed_answer(end: str, before: int) -> None:
     text = "\\boxed{84}" + "x" * before + end
     found = excerpt(text)
     assert "\\boxed{84}" in found
     assert found.endswith(end)
-    assert len(found) <= 2 * LONGEST_WHOLE + 1
+    assert len(found) <= 2 * MAX_WHOLE_CHARS + 1
 
 
 @one_loop
@@ -167,15 +167,15 @@ async def test_the_judge_is_asked_only_where_the_library_says_no(subject: Subjec
     async with with_judge(subject, answer) as judging:
         right = await judging.verify(ROW, r"\boxed{84}")
         assert (right["reward"], right["judge_evaluations"], answer.asked) == (1.0, None, [])
-        trail = Trail()
-        found = await verify_in_rollout(judging, ROW, "eighty-four, that is [[A=B]]", trail)
+        progress = AttemptProgress()
+        found = await verify_in_rollout(judging, ROW, "eighty-four, that is [[A=B]]", progress)
         assert (found["reward"], found["library_reward"]) == (1.0, 0.0)
         assert texts_of(found["judge_evaluations"]) == ["[[A=B]]", "[[A=B]]"]
         first, second = answer.questions
         assert first.index(">\n84\n<") < first.index("eighty-four")
         assert second.index(">\n84\n<") > second.index("eighty-four")
         assert "that is [ [A=B]]" in first  # no verdict comes along with an answer
-        usage = trail.open_account().usage()
+        usage = progress.ensure_usage_counter().usage()
         assert usage.judge is not None
         assert usage.calls == usage.judge.calls == 2
 
@@ -197,7 +197,7 @@ async def test_both_orders_must_agree(subject: Subject, replies: list[Any], labe
     ("reply", "error"),
     [
         ({"status": 401}, "model_auth: judge answered 401"),
-        ("no verdict", "judge_unparseable: judge said neither"),
+        ("no verdict", "judge_unparseable: no [[A=B]] or [[A!=B]] from judge in 3 tries"),
         ({"hang": True}, "judge_timeout: judge gave no verdict within 0.2 s"),
     ],
 )

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gymnast.hub.resources_servers.mcqa.app import MCQA, MCQASettings
-from gymnast.hub.resources_servers.mcqa.grading import by_mode
+from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
+from gymnast.builtin.resources_servers.mcqa.grading import grade_by_mode
 from tests.helpers.environments import check_cases, collect_examples, started, thought
 from tests.helpers.jsonl import example_rows
 
@@ -51,7 +51,7 @@ COLON_MD = "lenient_answer_colon_md"
     ],
 )
 def test_evasive_answers(mode: str, text: str, letter: str | None) -> None:
-    assert by_mode(text, OPTIONS, mode) == letter
+    assert grade_by_mode(text, OPTIONS, mode) == letter
 
 
 async def test_verifier_cases() -> None:

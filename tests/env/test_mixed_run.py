@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from gymnast.config.roots import HUB
-from gymnast.runtime.venvs import unmet
+from gymnast.config.roots import BUILTIN
+from gymnast.runtime.venvs import unmet_requirements
 from tests.helpers.commands import run_command
 from tests.helpers.jsonl import read_jsonl, write_jsonl
 from tests.helpers.mixed_policy import playable
@@ -25,14 +25,14 @@ SCRIPT = "++policy_model.responses_api_models.scripted_model.script=tests.helper
 def agent_of(environment: str) -> str:
     name, _, flavor = environment.partition("/")
     config: dict[str, Any] = yaml.safe_load(
-        (HUB / "resources_servers" / name / "configs" / f"{flavor}.yaml").read_text()
+        (BUILTIN / "resources_servers" / name / "configs" / f"{flavor}.yaml").read_text()
     )
     return next(instance for instance, block in config.items() if "responses_api_agents" in block)
 
 
 def takes_part(environment: str) -> bool:
-    folder = HUB / "resources_servers" / environment.partition("/")[0]
-    return not unmet(folder) or "GYMNAST_TEST_VERIFIERS" in os.environ
+    folder = BUILTIN / "resources_servers" / environment.partition("/")[0]
+    return not unmet_requirements(folder) or "GYMNAST_TEST_VERIFIERS" in os.environ
 
 
 def row_of(key: str, environment: str, case: dict[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from gymnast.hub.resources_servers.reasoning_gym.answers import answer_of
-from gymnast.hub.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
-from gymnast.hub.resources_servers.reasoning_gym.scoring import EXPRESSIONS, LITERALS_ONLY, is_plain_expression
+from gymnast.builtin.resources_servers.reasoning_gym.answers import extract_answer
+from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
+from gymnast.builtin.resources_servers.reasoning_gym.scoring import EXPRESSIONS, LITERALS_ONLY, is_plain_expression
 from tests.helpers.environments import check_cases, collect_examples, started, thought
 from tests.helpers.jsonl import example_rows
 from tests.helpers.parts import needs
@@ -30,7 +30,7 @@ pytestmark = needs("reasoning-gym")
 def make(*arguments: str, hash_seed: str = "random") -> list[dict[str, Any]]:
     """What the command that makes tasks writes."""
     done = subprocess.run(
-        [sys.executable, "-m", "gymnast.hub.resources_servers.reasoning_gym.tasks", *arguments],
+        [sys.executable, "-m", "gymnast.builtin.resources_servers.reasoning_gym.tasks", *arguments],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
@@ -60,9 +60,9 @@ def make(*arguments: str, hash_seed: str = "random") -> list[dict[str, Any]]:
     ],
 )
 def test_answers_are_found(text: str, answer: str | None) -> None:
-    assert answer_of(text, last_line=True) == answer
+    assert extract_answer(text, last_line=True) == answer
     if not text.rpartition("</think>")[2].count("</answer>") and "boxed" not in text:
-        assert answer_of(text, last_line=False) is None
+        assert extract_answer(text, last_line=False) is None
 
 
 @pytest.mark.parametrize(

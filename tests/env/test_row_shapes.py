@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gymnast.authoring.check import find_environment, opened
-from gymnast.kit.conformance.subject import play
+from gymnast.checks.conformance.subject import play
+from gymnast.checks.environment import find_environment, open_subject
 from tests.helpers.environments import called, response, said
 
 AGENT = {"type": "responses_api_agents", "name": "some_agent"}
@@ -181,6 +181,6 @@ async def test_a_row_of_this_shape_is_scored(name: str, row: dict[str, Any], out
     params = {"input": [{"role": "user", "content": "Please."}], **ALL_PARAMS, "tools": tools}
     item = said(output) if isinstance(output, str) else output
     request = {**row, "responses_create_params": params, "response": response(item), "_ng_task_index": 0, "new": {}}
-    async with opened(find_environment(name), None) as subject:
+    async with open_subject(find_environment(name), None) as subject:
         outcome = await play(subject, request)
     assert outcome.reward == reward, str(outcome)

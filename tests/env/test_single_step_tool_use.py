@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.hub.resources_servers.single_step_tool_use_with_argument_comparison.app import (
+from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
     SingleStepSettings,
     SingleStepToolUse,
 )
-from gymnast.hub.resources_servers.single_step_tool_use_with_argument_comparison.comparison import (
+from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.comparison import (
     ToolCallComparatorConfig,
     mismatches,
 )

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.hub.resources_servers.structured_outputs.app import StructuredOutputs, StructuredOutputsSettings
-from gymnast.hub.resources_servers.structured_outputs.checking import check, closed
+from gymnast.builtin.resources_servers.structured_outputs.app import StructuredOutputs, StructuredOutputsSettings
+from gymnast.builtin.resources_servers.structured_outputs.checking import check, close_objects
 from tests.helpers.environments import called, check_cases, collect_examples, said, started, thought
 from tests.helpers.jsonl import example_rows
 
@@ -192,7 +192,7 @@ def test_a_closed_schema_requires_every_property_and_allows_no_other() -> None:
     assert outcome(POINT, "json", '{"x": 1, "y": 2}') is None
     assert outcome(POINT, "json", '{"x": 1}', strict_schema=True) == "validation_error"
     assert outcome(POINT, "json", '{"x": 1, "label": "", "y": 2}', strict_schema=True) == "validation_error"
-    assert closed(nested)["properties"]["default"]["additionalProperties"] is False
+    assert close_objects(nested)["properties"]["default"]["additionalProperties"] is False
 
 
 @given(st.text(max_size=60), st.sampled_from(["json", "yaml", "toml", "xml"]))

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymnast.builtin.resources_servers.text_to_sql.app import TextToSql, TextToSqlSettings
+from gymnast.builtin.resources_servers.text_to_sql.queries import extract_query, is_ordered
+from gymnast.builtin.resources_servers.text_to_sql.results import same_rows
 from gymnast.config import Config
-from gymnast.config.roots import HUB
-from gymnast.hub.resources_servers.text_to_sql.app import TextToSql, TextToSqlSettings
-from gymnast.hub.resources_servers.text_to_sql.queries import is_ordered, query_in
-from gymnast.hub.resources_servers.text_to_sql.results import same_rows
-from gymnast.kit.sandbox import Execution, SandboxError
+from gymnast.config.roots import BUILTIN
+from gymnast.sandbox import Execution, SandboxError
 from tests.helpers.environments import Subject, check_cases, collect_examples, response, said, thought
 from tests.helpers.jsonl import example_rows, read_jsonl
 from tests.helpers.judges import JUDGE, OTHER, SAME, ScriptedJudge, judged, texts_of
@@ -80,7 +80,7 @@ async def text_to_sql(judge: Any = OTHER, **more: Any) -> AsyncIterator[Subject]
     ],
 )
 def test_the_query_in_an_answer(text: str, query: str | None) -> None:
-    assert query_in(text) == query
+    assert extract_query(text) == query
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ class BrokenSandbox:
 @sandboxed
 async def test_a_sandbox_that_fails_is_a_failure_and_no_reward() -> None:
     async with text_to_sql(grading="execution") as subject:
-        subject.server._executor._sandbox = BrokenSandbox()
+        subject.server._runner._sandbox = BrokenSandbox()
         reply = await subject.calls.call("env", "/verify", {**ROW, "response": response(said(fenced("SELECT 1")))})
     assert (reply.status, reply.failure and reply.failure.kind) == (500, "sandbox_failed")
 
@@ -322,7 +322,7 @@ async def test_cases() -> None:
 
 @sandboxed
 async def test_cases_of_execution() -> None:
-    path = HUB / "resources_servers/text_to_sql/data/text_to_sql_execution_verifier_cases.jsonl"
+    path = BUILTIN / "resources_servers/text_to_sql/data/text_to_sql_execution_verifier_cases.jsonl"
     async with text_to_sql(grading="execution") as subject:
         for case in read_jsonl(path):
             reply = await subject.calls.call("env", "/verify", case["request"])

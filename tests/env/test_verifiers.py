@@ -15,9 +15,9 @@ import pytest
 
 import gymnast
 from gymnast import check_environment
-from gymnast.config.roots import HUB
+from gymnast.builtin.resources_servers.verifiers.episodes import Episodes, IndexedTasks, to_messages
+from gymnast.config.roots import BUILTIN
 from gymnast.errors import MissingRolloutsError, UserError
-from gymnast.hub.resources_servers.verifiers.episodes import Episodes, InOrder, messages_of
 from tests.helpers.environments import called, said
 from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 
@@ -28,7 +28,7 @@ def test_a_conversation_as_messages() -> None:
     thought = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]}
     output = {"type": "function_call_output", "call_id": "c", "output": "7"}
     items = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": "Add."}]
-    found = messages_of(
+    found = to_messages(
         [*items, thought, said("Let me see."), called("add", {"a": 3}), output, said("7"), said("Yes.")]
     )
     assert found == [
@@ -52,10 +52,10 @@ def test_a_taskset_that_loads_slowly_is_loaded_once_for_rollouts_that_begin_toge
             time.sleep(0.02)
             yield number
 
-    tasks = InOrder(load())
+    tasks = IndexedTasks(load())
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(tasks.at, [3, 0, 2, 1, 3, 2, 0, 1])) == [3, 0, 2, 1, 3, 2, 0, 1]
-    with pytest.raises(ValueError, match="the taskset has 4 tasks, none at 9"):
+    with pytest.raises(ValueError, match="no task at index 9: the taskset has 4 tasks"):
         tasks.at(9)
 
 
@@ -70,7 +70,7 @@ def test_without_the_package_it_is_named() -> None:
 STAND_IN = '''
 from dataclasses import dataclass
 from gymnast.kit import Environment, Task
-from gymnast.wire.http_client import header_items, target_of
+from gymnast.wire.http_client import header_items, parse_target
 from gymnast.wire.server import HttpError
 import orjson
 
@@ -83,8 +83,8 @@ class S:
 
 class StandIn(Environment[T, S]):
     """Plays an episode as the package's harness does: one chat completion at the URL it is given."""
-    def __init__(self, name, settings, surroundings):
-        super().__init__(name, settings, surroundings)
+    def __init__(self, name, settings, context):
+        super().__init__(name, settings, context)
         self.route("POST", "/run_episode", self.run_episode)
 
     async def open(self, task):
@@ -94,8 +94,8 @@ class StandIn(Environment[T, S]):
         asked = request.body
         headers = {"authorization": "Bearer EMPTY", "x-gymnast-key": asked["api_key"]}
         body = {"model": asked["model"], "messages": [{"role": "user", "content": "What is 3 + 4?"}]}
-        target = target_of(asked["base_url"] + "/chat/completions")
-        reply = await self.surroundings.http.request("POST", target, header_items(headers), orjson.dumps(body))
+        target = parse_target(asked["base_url"] + "/chat/completions")
+        reply = await self.context.http.request("POST", target, header_items(headers), orjson.dumps(body))
         if reply.status != 200:
             raise HttpError(500, "the harness gave up")
         async with self.sessions.use(request.session_id, exclusive=True) as session:
@@ -111,7 +111,7 @@ def stand_in(folder: Path) -> list[str]:
     home = folder / "resources_servers" / "stand_in"
     home.mkdir(parents=True)
     (home / "app.py").write_text(STAND_IN)
-    config = (HUB / "resources_servers" / "verifiers" / "configs" / "verifiers.yaml").read_text()
+    config = (BUILTIN / "resources_servers" / "verifiers" / "configs" / "verifiers.yaml").read_text()
     agent = config[config.index("verifiers_agent:") : config.index("      datasets:")].replace(
         "name: verifiers", "name: s"
     )

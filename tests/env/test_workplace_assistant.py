@@ -8,23 +8,27 @@ from typing import Any
 
 import pytest
 
+from gymnast.builtin.resources_servers.workplace_assistant import tables
+from gymnast.builtin.resources_servers.workplace_assistant.app import (
+    SHIPPED_TABLES,
+    WorkplaceAssistant,
+    WorkplaceSettings,
+)
+from gymnast.builtin.resources_servers.workplace_assistant.checks import is_day, is_moment
+from gymnast.builtin.resources_servers.workplace_assistant.make_tables import SHIPPED_SEED, make_tables
+from gymnast.builtin.resources_servers.workplace_assistant.office import within
+from gymnast.builtin.resources_servers.workplace_assistant.tables import load_tables
+from gymnast.builtin.resources_servers.workplace_assistant.tasks import task_rows
+from gymnast.builtin.resources_servers.workplace_assistant.toolbox import CHANGING, declarations
 from gymnast.errors import DataError, NotFoundError
-from gymnast.hub.resources_servers.workplace_assistant import tables
-from gymnast.hub.resources_servers.workplace_assistant.app import SHIPPED_TABLES, WorkplaceAssistant, WorkplaceSettings
-from gymnast.hub.resources_servers.workplace_assistant.checks import is_day, is_moment
-from gymnast.hub.resources_servers.workplace_assistant.make_tables import SHIPPED_SEED, make_tables
-from gymnast.hub.resources_servers.workplace_assistant.office import within
-from gymnast.hub.resources_servers.workplace_assistant.tables import load_tables
-from gymnast.hub.resources_servers.workplace_assistant.tasks import task_rows
-from gymnast.hub.resources_servers.workplace_assistant.toolbox import CHANGING, declarations
 from gymnast.wire.calls import Scope
 from tests.env.workplace import (
     EVENT,
     EXAMPLE_SEED,
     MAIL,
     NAME,
+    OFFICE_DATA,
     PLOT,
-    PREMISES,
     TASK,
     Desk,
 )
@@ -108,7 +112,7 @@ def test_tools_have_the_names_and_arguments_of_existing_rows() -> None:
 
 def test_the_example_rows_are_made_from_the_code_and_the_shipped_tables() -> None:
     rows = example_rows(NAME)
-    assert rows == list(task_rows(PREMISES, count=10, seed=EXAMPLE_SEED, levels=[1, 2, 3, 4, 5]))
+    assert rows == list(task_rows(OFFICE_DATA, count=10, seed=EXAMPLE_SEED, levels=[1, 2, 3, 4, 5]))
     assert {row["category"] for row in rows} > {"email", "calendar", "analytics", "multi_domain", "project_management"}
     assert sorted({len(row["ground_truth"]) for row in rows}) == [0, 1, 2, 3]
 
@@ -117,10 +121,15 @@ def test_the_shipped_tables_come_from_their_seed() -> None:
     made = make_tables(SHIPPED_SEED)
     assert made == {path.name: path.read_text() for path in SHIPPED_TABLES.glob("*.csv")}
     assert made != make_tables(SHIPPED_SEED + 1)
-    for table in (PREMISES.tables.emails, PREMISES.tables.events, PREMISES.tables.tasks, PREMISES.tables.customers):
+    for table in (
+        OFFICE_DATA.tables.emails,
+        OFFICE_DATA.tables.events,
+        OFFICE_DATA.tables.tasks,
+        OFFICE_DATA.tables.customers,
+    ):
         assert len(table.rows) >= 200
         assert all(len(row_id) == 8 for row_id in table.rows)
-    assert {len(row["visitor_id"]) for row in PREMISES.tables.visits} == {4}
+    assert {len(row["visitor_id"]) for row in OFFICE_DATA.tables.visits} == {4}
 
 
 async def test_verifier_cases(subject: Subject) -> None:
@@ -173,7 +182,7 @@ async def test_figures_of_the_website_add_up(desk: Desk) -> None:
     assert all(engaged[day] <= total[day] for day in total)
     lengths = await desk.use("analytics_get_average_session_duration", **span)
     assert set(lengths) == set(total)
-    visitor = PREMISES.tables.visits[0]["visitor_id"]
+    visitor = OFFICE_DATA.tables.visits[0]["visitor_id"]
     assert (await desk.use("analytics_get_visitor_information_by_id", visitor_id=visitor))[0]["visitor_id"] == visitor
 
 
@@ -275,9 +284,9 @@ async def test_tables_of_your_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"emails.csv": "email_id,body\n"}, "sent_datetime is missing"),
-        ({"project_tasks.csv": f"{','.join(tables.TASK_COLUMNS)}\n1,,,,,\n1,,,,,\n"}, "'1' is there twice"),
-        ({"project_tasks.csv": f"{','.join(tables.TASK_COLUMNS)}\nx,,,,,\n"}, "'x' is no number"),
+        ({"emails.csv": "email_id,body\n"}, "missing columns: inbox/outbox, sender/recipient, subject, sent_datetime"),
+        ({"project_tasks.csv": f"{','.join(tables.TASK_COLUMNS)}\n1,,,,,\n1,,,,,\n"}, "task_id '1' is a duplicate"),
+        ({"project_tasks.csv": f"{','.join(tables.TASK_COLUMNS)}\nx,,,,,\n"}, "task_id 'x' is not a number"),
     ],
 )
 def test_tables_that_do_not_fit_are_refused(tmp_path: Path, changed: dict[str, str], told: str) -> None:
@@ -292,7 +301,7 @@ async def test_missing_folders_and_files_are_named(tmp_path: Path) -> None:
     (own_tables(tmp_path) / "emails.csv").unlink()
     with pytest.raises(DataError, match=r"emails\.csv is missing"):
         load_tables(tmp_path)
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="must be a time such as"):
         WorkplaceSettings(current_time="noon")
 
 

@@ -14,20 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gymnast
-from gymnast.hub.resources_servers.workplace_assistant.app import SHIPPED_TABLES, WorkplaceAssistant, WorkplaceSettings
-from gymnast.hub.resources_servers.workplace_assistant.office import Office
-from gymnast.hub.resources_servers.workplace_assistant.scoring import Call, differences, replay
-from gymnast.hub.resources_servers.workplace_assistant.tasks import main as write_tasks
-from gymnast.hub.resources_servers.workplace_assistant.tasks import task_rows
-from gymnast.hub.resources_servers.workplace_assistant.toolbox import declarations
+from gymnast.builtin.resources_servers.workplace_assistant.app import (
+    SHIPPED_TABLES,
+    WorkplaceAssistant,
+    WorkplaceSettings,
+)
+from gymnast.builtin.resources_servers.workplace_assistant.office import Office
+from gymnast.builtin.resources_servers.workplace_assistant.scoring import Call, differences, replay
+from gymnast.builtin.resources_servers.workplace_assistant.tasks import main as write_tasks
+from gymnast.builtin.resources_servers.workplace_assistant.tasks import task_rows
+from gymnast.builtin.resources_servers.workplace_assistant.toolbox import declarations
 from tests.env.workplace import (
     EVENT,
     MAIL,
     MOVE,
     NAME,
+    OFFICE_DATA,
     OTHER_MAIL,
     PLOT,
-    PREMISES,
     RENAME,
     TASK,
     TOOLS,
@@ -133,11 +137,11 @@ async def test_reference_calls_may_be_stored_as_text(subject: Subject, write: An
 @pytest.mark.parametrize(
     ("truth", "told"),
     [
-        ("[", "neither a list"),
-        ("__import__('os')", "neither a list"),
-        ([{"name": "email_send_email", "arguments": "{"}], "no JSON object"),
-        ([{"name": "email_delete_email", "arguments": '{"email_id": "77777777"}'}], "Is data_dir the right one?"),
-        ([{"name": "email_destroy", "arguments": "{}"}], "there is no tool 'email_destroy'"),
+        ("[", "must be a list"),
+        ("__import__('os')", "must be a list"),
+        ([{"name": "email_send_email", "arguments": "{"}], "expected a JSON object"),
+        ([{"name": "email_delete_email", "arguments": '{"email_id": "77777777"}'}], "Is data_dir right?"),
+        ([{"name": "email_destroy", "arguments": "{}"}], "unknown tool 'email_destroy'"),
     ],
 )
 async def test_rows_whose_reference_does_not_work_are_refused(subject: Subject, truth: Any, told: str) -> None:
@@ -195,7 +199,7 @@ PROGRAMS = st.lists(CALLS, max_size=12)
 
 
 def state(calls: Sequence[Call]) -> dict[str, Any]:
-    return contents(asyncio.run(replay(TOOLS, calls, PREMISES)).office)
+    return contents(asyncio.run(replay(TOOLS, calls, OFFICE_DATA)).office)
 
 
 def contents(office: Office) -> dict[str, Any]:
@@ -204,10 +208,10 @@ def contents(office: Office) -> dict[str, Any]:
 
 @given(PROGRAMS)
 def test_a_replay_ends_the_same_every_time_and_leaves_the_tables_alone(calls: list[Call]) -> None:
-    before = [dict(row) for row in PREMISES.tables.tasks.rows.values()]
+    before = [dict(row) for row in OFFICE_DATA.tables.tasks.rows.values()]
     assert state(calls) == state(calls)
-    assert [dict(row) for row in PREMISES.tables.tasks.rows.values()] == before
-    office = Office(PREMISES)
+    assert [dict(row) for row in OFFICE_DATA.tables.tasks.rows.values()] == before
+    office = Office(OFFICE_DATA)
     assert all(not sheet.changes() for sheet in office.sheets.values())
 
 
@@ -224,13 +228,13 @@ def test_the_order_of_arguments_does_not_matter(calls: list[Call], chance: Any) 
 @given(PROGRAMS)
 def test_reading_in_between_changes_no_score(calls: list[Call]) -> None:
     reading: list[Call] = [call for made in calls for call in (("calendar_search_events", {"query": "tea"}), made)]
-    one, other = (asyncio.run(replay(TOOLS, program, PREMISES)).office for program in (calls, reading))
+    one, other = (asyncio.run(replay(TOOLS, program, OFFICE_DATA)).office for program in (calls, reading))
     assert differences(one, other, any_order=False) == {}
 
 
 @given(PROGRAMS, PROGRAMS)
 def test_equal_states_are_those_without_differences(calls: list[Call], others: list[Call]) -> None:
-    one, other = (asyncio.run(replay(TOOLS, program, PREMISES)).office for program in (calls, others))
+    one, other = (asyncio.run(replay(TOOLS, program, OFFICE_DATA)).office for program in (calls, others))
     told = {name for name in one.sheets if one.sheets[name].changes() != other.sheets[name].changes()}
     assert set(differences(one, other, any_order=False)) == told
     assert set(differences(one, other, any_order=True)) <= told
@@ -255,7 +259,7 @@ def test_sessions_do_not_see_each_other(first: list[Call], second: list[Call], c
 
 
 async def test_every_generated_task_is_answered_by_its_reference(subject: Subject) -> None:
-    rows = list(task_rows(PREMISES, count=200, seed=5, levels=[1, 2, 3, 4, 5]))
+    rows = list(task_rows(OFFICE_DATA, count=200, seed=5, levels=[1, 2, 3, 4, 5]))
     assert len({json.dumps(row["responses_create_params"]["input"]) for row in rows}) == 200
     for row in rows:
         made = [called(call["name"], call["arguments"]) for call in row["ground_truth"]]
@@ -272,7 +276,7 @@ def test_tasks_follow_from_the_seed_and_the_command_writes_them(capsys: pytest.C
     write_tasks(["--count", "6", "--seed", "9", "--level", "2-3"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["id"], row["level"]) for row in rows] == [(0, 2), (1, 3), (2, 2), (3, 3), (4, 2), (5, 3)]
-    assert rows == list(task_rows(PREMISES, count=12, seed=9, levels=[2, 3]))[:6]
+    assert rows == list(task_rows(OFFICE_DATA, count=12, seed=9, levels=[2, 3]))[:6]
     with pytest.raises(SystemExit):
         write_tasks(["--level", "0"])
     assert "--level 0" in capsys.readouterr().err

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gymnast.hub.resources_servers.workplace_assistant.app import SHIPPED_TABLES, WorkplaceSettings
-from gymnast.hub.resources_servers.workplace_assistant.premises import premises_of
-from gymnast.hub.resources_servers.workplace_assistant.scoring import Call
-from gymnast.hub.resources_servers.workplace_assistant.tables import load_tables
-from gymnast.hub.resources_servers.workplace_assistant.toolbox import OfficeTools
-from gymnast.kit.tools import tools_of
+from gymnast.builtin.resources_servers.workplace_assistant.app import SHIPPED_TABLES, WorkplaceSettings
+from gymnast.builtin.resources_servers.workplace_assistant.office_data import make_office_data
+from gymnast.builtin.resources_servers.workplace_assistant.scoring import Call
+from gymnast.builtin.resources_servers.workplace_assistant.tables import load_tables
+from gymnast.builtin.resources_servers.workplace_assistant.toolbox import OfficeTools
+from gymnast.kit.tools import collect_tools
 from gymnast.wire.calls import Scope
 from tests.helpers.environments import Subject
 
 NAME = "workplace_assistant"
-PREMISES = premises_of(load_tables(SHIPPED_TABLES), WorkplaceSettings().current_time)
-TOOLS = tools_of(OfficeTools())
+OFFICE_DATA = make_office_data(load_tables(SHIPPED_TABLES), WorkplaceSettings().current_time)
+TOOLS = collect_tools(OfficeTools())
 EXAMPLE_SEED = 876
 
 MAIL = {"recipient": "ada.yilmaz@larkfield.example", "subject": "Hello", "body": "Hi."}

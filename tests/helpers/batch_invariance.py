@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from gymnast.hub.responses_api_models.embedded_model.batching import Batch, Generation
-from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Pool
-from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
-from gymnast.hub.responses_api_models.embedded_model.products import RowProducts
-from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors
-from gymnast.hub.responses_api_models.embedded_model.sampling import log_probabilities
-from gymnast.hub.responses_api_models.embedded_model.transformer import Shape, Transformer
-from gymnast.tokens.engine import Sampling
+from gymnast.builtin.responses_api_models.embedded_model.batching import Batch, Generation
+from gymnast.builtin.responses_api_models.embedded_model.cache import Cache, Pool
+from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
+from gymnast.builtin.responses_api_models.embedded_model.products import RowProducts
+from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors
+from gymnast.builtin.responses_api_models.embedded_model.sampling import log_probabilities
+from gymnast.builtin.responses_api_models.embedded_model.transformer import Shape, Transformer
+from gymnast.tokens.backend import Sampling
 from tests.helpers.small_transformer import SMALL, small_transformer
 
 GOLDEN: Final = Path(__file__).parents[1] / "unit" / "embedded_golden_logprobs.json"
@@ -85,7 +85,7 @@ def check_decoding_equals_one_pass(transformer: Transformer) -> None:
 def check_forgotten_caches(transformer: Transformer) -> None:
     """Whether earlier computations are kept or forgotten changes no number."""
     for kept_bytes in (0, 200_000):
-        batch = Batch(transformer, max_batch=2, kept_bytes=kept_bytes)
+        batch = Batch(transformer, max_batch=2, cache_bytes=kept_bytes)
         for seed in range(6):
             in_batch, alone = (Generation([*range(60), seed], Sampling(), seed, 9) for _ in range(2))
             finish(batch, in_batch)
@@ -96,7 +96,7 @@ def check_forgotten_caches(transformer: Transformer) -> None:
 
 def check_golden_logprobs() -> None:
     """The shipped weights give the logprobs of the torch implementation."""
-    shape = Shape.of_config(json.loads((SHIPPED / "config.json").read_text()))
+    shape = Shape.from_config(json.loads((SHIPPED / "config.json").read_text()))
     model = Transformer(shape, read_tensors(SHIPPED / "model.safetensors"))
     for case in json.loads(GOLDEN.read_text()):
         ids = case["ids"]
@@ -118,7 +118,7 @@ def random_generations(count: int, seed: int = 0) -> list[Generation]:
                 temperature=chance.choice((0.0, 0.7, 1.0)), top_p=chance.choice((0.9, 1.0)), stop_token_ids=(STOP,)
             ),
             seed=chance.getrandbits(64),
-            most=chance.randrange(1, 40),
+            max_tokens=chance.randrange(1, 40),
         )
         for _ in range(count)
     ]

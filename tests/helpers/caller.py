@@ -1,4 +1,4 @@
-"""A caller of a token engine, as a rollout's session would be."""
+"""A caller of a token backend, as a rollout's session would be."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from dataclasses import dataclass
 class Caller:
     session_id: str = "s"
     rollout_id: str | None = "r"
-    trail: None = None
+    progress: None = None

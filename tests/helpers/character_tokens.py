@@ -1,17 +1,26 @@
-"""A renderer and an engine for tests of the token path: tokens are characters, answers come from a list."""
+"""A renderer and a backend for tests of the token path: tokens are characters, answers come from a list."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gymnast.endpoints.token_path import TokenOptions, TokenPath
 from gymnast.kit import Model, ModelCall, Settings
-from gymnast.kit.token_path import TokenOptions, TokenPath
-from gymnast.tokens.engine import Asker, Generated, Sampling
-from gymnast.tokens.rendering import Extension, ForkReason, NotRenderable, Refusal, Rendered, Said, SaidCall, Source
+from gymnast.tokens.backend import Caller, GeneratedTokens, Sampling
+from gymnast.tokens.rendering import (
+    Extension,
+    ForkReason,
+    NotRenderable,
+    ParsedCall,
+    ParsedTurn,
+    Refusal,
+    Rendered,
+    Source,
+)
 from gymnast.types.items import CreateParams, Response
 from gymnast.types.json import JsonObject
-from gymnast.wire.server import Surroundings
+from gymnast.wire.server import ServerContext
 
 OPEN, CLOSE, OTHER_STOP = 1000, 1001, 1002
 
@@ -59,39 +68,41 @@ class Letters:
         cut = int(bool(generated) and generated[-1] == OTHER_STOP)
         return Extension(Rendered((CLOSE, *delta.ids), ((Source.TEMPLATE, 1), *delta.sources)), cut)
 
-    def parse(self, generated: Sequence[int], prompt_ids: Sequence[int] = (), tools: Sequence[JsonObject] = ()) -> Said:
+    def parse(
+        self, generated: Sequence[int], prompt_ids: Sequence[int] = (), tools: Sequence[JsonObject] = ()
+    ) -> ParsedTurn:
         """`!name` is a call of that tool."""
         text = "".join(chr(token) for token in generated if token < OPEN)
         if text.startswith("!"):
-            return Said("", tool_calls=(SaidCall(text[1:], "{}"),))
-        return Said(text)
+            return ParsedTurn("", tool_calls=(ParsedCall(text[1:], "{}"),))
+        return ParsedTurn(text)
 
 
-def sampled(text: str, end: int | None = CLOSE) -> Generated:
+def sampled(text: str, end: int | None = CLOSE) -> GeneratedTokens:
     ids = [ord(letter) for letter in text] + ([end] if end is not None else [])
-    return Generated(ids, [-0.5] * len(ids), "length" if end is None else "stop")
+    return GeneratedTokens(ids, [-0.5] * len(ids), "length" if end is None else "stop")
 
 
 def text_of(ids: Sequence[int]) -> str:
     return "".join({OPEN: "<", CLOSE: ">", OTHER_STOP: "!"}.get(token) or chr(token) for token in ids)
 
 
-Answer = Generated | Exception | Callable[[Sequence[int]], Generated]
+Answer = GeneratedTokens | Exception | Callable[[Sequence[int]], GeneratedTokens]
 
 
-class ListedEngine:
+class ListedBackend:
     """Gives the listed answers, one after the other."""
 
     def __init__(self, answers: Sequence[Answer]) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[str, Sampling]] = []
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, who: Asker) -> Generated:
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, caller: Caller) -> GeneratedTokens:
         self.asked.append((text_of(prompt_ids), sampling))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return answer if isinstance(answer, Generated) else answer(prompt_ids)
+        return answer if isinstance(answer, GeneratedTokens) else answer(prompt_ids)
 
 
 class LetterModel(Model):
@@ -99,13 +110,13 @@ class LetterModel(Model):
 
     def __init__(
         self,
-        surroundings: Surroundings,
-        engine: ListedEngine,
+        context: ServerContext,
+        backend: ListedBackend,
         options: TokenOptions | None = None,
         renderer: Letters | None = None,
     ) -> None:
-        super().__init__("policy", Settings(), surroundings)
-        self.path = TokenPath(self, renderer or Letters(), engine, options or TokenOptions(return_ids=True))
+        super().__init__("policy", Settings(), context)
+        self.path = TokenPath(self, renderer or Letters(), backend, options or TokenOptions(return_ids=True))
 
     @property
     def model_name(self) -> str:

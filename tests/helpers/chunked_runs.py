@@ -10,13 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from gymnast.cluster.chunks import cut, plan_rows
-from gymnast.cluster.held_chunk import HeldChunk, read_rows
-from gymnast.cluster.lease import claim, write_beat
+from gymnast.chunks.held_chunk import HeldChunk, read_rows
+from gymnast.chunks.lease import claim, write_heartbeat
+from gymnast.chunks.partition import cut_chunks, read_plan_rows
 from gymnast.rollouts.prepare import new_manifest
 from gymnast.store.chunk_files import ChunkPlan, Holder
 from gymnast.store.chunk_layout import ChunkLayout
-from gymnast.store.chunk_look import ChunkView, chunk_views
+from gymnast.store.chunk_state import ChunkView, walk_chunks
 from gymnast.store.manifest import write_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.types.task import RolloutKey
@@ -34,18 +34,18 @@ class SmallRun:
         return ChunkLayout.of(self.paths)
 
     def views(self) -> list[ChunkView]:
-        return list(chunk_views(self.layout, self.plan))
+        return list(walk_chunks(self.layout, self.plan))
 
     def view(self, chunk_id: str) -> ChunkView:
         return next(view for view in self.views() if view.chunk.id == chunk_id)
 
     def claim(self, view: ChunkView, worker: str, token: str) -> HeldChunk | None:
         rows = read_rows(self.paths.materialized_inputs, view.chunk)
-        won = claim(view.look, holder=Holder(worker=worker), token=token)
+        won = claim(view.folder_state, holder=Holder(worker=worker), token=token)
         if won is None:
             return None
-        held = HeldChunk(view.chunk, won, view.look.folder, rows, view.attempts)
-        write_beat(held.folder, held.lease, held.next_beat(0.0, in_flight=0, is_draining=False))
+        held = HeldChunk(view.chunk, won, view.folder_state.folder, rows, view.attempts)
+        write_heartbeat(held.folder, held.lease, held.next_heartbeat(0.0, in_flight=0, is_draining=False))
         return held
 
 
@@ -68,7 +68,7 @@ def small_run(folder: Path, tasks: int, repeats: int, chunk_rows: int) -> SmallR
         size_bytes=len(data),
         crc32=zlib.crc32(data),
         requested=tasks * repeats,
-        chunks=tuple(cut(plan_rows(paths.materialized_inputs), chunk_rows)),
+        chunks=tuple(cut_chunks(read_plan_rows(paths.materialized_inputs), chunk_rows)),
     )
     layout = ChunkLayout.of(paths)
     layout.chunks.mkdir(parents=True)
@@ -93,10 +93,10 @@ def failure(key: RolloutKey, attempt: int, *, final: bool, kind: str = "model_er
 
 
 def commit(held: HeldChunk) -> None:
-    """What `Tending.commit` does, without a loop."""
-    waiting = held.waiting()
-    waiting.write()
-    held.committed(waiting)
+    """What `Committer.commit` does, without a loop."""
+    pending = held.take_pending()
+    pending.write()
+    held.confirm(pending)
 
 
 def expected_output(run: SmallRun, without: Iterable[RolloutKey] = ()) -> bytes:

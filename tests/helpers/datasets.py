@@ -9,7 +9,7 @@ import yaml
 
 from gymnast.config import load_config, read_environ
 from gymnast.data.hub import Hub
-from gymnast.data.prepare import Prepared, PrepareRequest, prepare
+from gymnast.data.prepare import PrepareRequest, PrepareResult, prepare
 
 AGENT = "mcqa_simple_agent"
 SERVER = {"mcqa": {"resources_servers": {"mcqa": {"entrypoint": "app.py", "domain": "knowledge"}}}}
@@ -47,10 +47,10 @@ def prepare_in(
     hub: Hub | None = None,
     mode: str = "train_preparation",
     **options: Any,
-) -> Prepared:
+) -> PrepareResult:
     """Prepare the datasets of one agent, or of several, into `out`."""
     path = write_config(folder, agents or agent_with(*datasets))
-    config = load_config(environ=read_environ(), config_paths=[str(path)], cwd=folder, stub_policy=True).checked()
+    config = load_config(environ=read_environ(), config_paths=[str(path)], cwd=folder, stub_policy=True).require_valid()
     return prepare(config, PrepareRequest(mode, folder / "out", **options), hub or Hub(), silent)
 
 

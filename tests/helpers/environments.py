@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnast
-from gymnast.config.roots import HUB
+from gymnast.config.roots import BUILTIN
 from gymnast.kit import EnvironmentSettings
 from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.http_client import HttpClient
-from gymnast.wire.server import Surroundings
-from gymnast.wire.transports import InProcess
+from gymnast.wire.server import ServerContext
+from gymnast.wire.transports import InProcessTransport
 from tests.helpers.commands import SCRIPTED
 from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 
@@ -45,8 +45,8 @@ def host_environment(server_class: Any, settings: Any = None) -> tuple[Any, Call
     """An environment in this process that is not started, and calls in which it is `env`."""
     transports: dict[str, Transport] = {}
     calls = Calls(transports)
-    server = server_class("env", settings or EnvironmentSettings(), Surroundings(calls, HttpClient()))
-    transports["env"] = InProcess(server)
+    server = server_class("env", settings or EnvironmentSettings(), ServerContext(calls, HttpClient()))
+    transports["env"] = InProcessTransport(server)
     return server, calls
 
 
@@ -94,7 +94,7 @@ def called(name: str, arguments: Any) -> dict[str, Any]:
 
 async def check_cases(subject: Subject, name: str) -> None:
     """The verifier cases of a shipped environment end as they say, twice."""
-    cases = read_jsonl(HUB / "resources_servers" / name / "data" / "verifier_cases.jsonl")
+    cases = read_jsonl(BUILTIN / "resources_servers" / name / "data" / "verifier_cases.jsonl")
     assert {case["kind"] for case in cases} == {"full_reward", "zero_reward", "malformed", "determinism"}
     for case in cases * 2:
         reply = await subject.calls.call("env", "/verify", case["request"])

@@ -21,6 +21,6 @@ def read_jsonl(path: Path) -> list[Any]:
 
 def example_rows(name: str) -> list[dict[str, Any]]:
     """The example rows of a shipped environment."""
-    from gymnast.config.roots import HUB
+    from gymnast.config.roots import BUILTIN
 
-    return read_jsonl(HUB / "resources_servers" / name / "data" / "example.jsonl")
+    return read_jsonl(BUILTIN / "resources_servers" / name / "data" / "example.jsonl")

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gymnast.hub.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
-from gymnast.hub.responses_api_models.scripted_model.script import FunctionScript, ScriptedCall
+from gymnast.builtin.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
+from gymnast.builtin.responses_api_models.scripted_model.script import FunctionScript, ScriptedCall
 from gymnast.wire.calls import Calls, Scope, Transport
 from gymnast.wire.http_client import HttpClient
-from gymnast.wire.server import Surroundings
-from gymnast.wire.trail import Trail
-from gymnast.wire.transports import InProcess
+from gymnast.wire.progress import AttemptProgress
+from gymnast.wire.server import ServerContext
+from gymnast.wire.transports import InProcessTransport
 from tests.helpers.environments import Subject, response, said
 
 JUDGE = {"type": "responses_api_models", "name": "judge"}
@@ -39,9 +39,9 @@ class ScriptedJudge:
 def scripted(transports: dict[str, Transport], answer: Callable[[ScriptedCall], Any], **settings: Any) -> Calls:
     """Calls in which `judge` is a scripted model."""
     calls = Calls(transports)
-    model = ScriptedModel("judge", ScriptedModelSettings(replies=["-"], **settings), Surroundings(calls, HttpClient()))
+    model = ScriptedModel("judge", ScriptedModelSettings(replies=["-"], **settings), ServerContext(calls, HttpClient()))
     model.script = FunctionScript(answer)
-    transports["judge"] = InProcess(model)
+    transports["judge"] = InProcessTransport(model)
     return calls
 
 
@@ -50,8 +50,8 @@ async def judged(server_class: Any, settings: Any, answer: Callable[[ScriptedCal
     """An environment whose judge answers so."""
     transports: dict[str, Transport] = {}
     calls = scripted(transports, answer)
-    server = server_class("env", settings, Surroundings(calls, HttpClient()))
-    transports["env"] = InProcess(server)
+    server = server_class("env", settings, ServerContext(calls, HttpClient()))
+    transports["env"] = InProcessTransport(server)
     await server.start()
     try:
         yield Subject(server, calls)
@@ -59,10 +59,10 @@ async def judged(server_class: Any, settings: Any, answer: Callable[[ScriptedCal
         await server.stop()
 
 
-async def verify_in_rollout(subject: Subject, row: dict[str, Any], text: str, trail: Trail) -> Any:
-    """A verdict, with what it used on the trail's account."""
+async def verify_in_rollout(subject: Subject, row: dict[str, Any], text: str, progress: AttemptProgress) -> Any:
+    """A verdict, with what it used in the usage counter of `progress`."""
     body = {**row, "response": response(said(text))}
-    reply = await subject.calls.call("env", "/verify", body, Scope("1-0", trail))
+    reply = await subject.calls.call("env", "/verify", body, Scope("1-0", progress))
     assert reply.status == 200, reply.body
     return reply.body
 

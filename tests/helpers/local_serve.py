@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gymnast.config import Config, compose, read_environ
 from gymnast.runtime.listener import loop_factory
-from gymnast.runtime.serving import ServeOptions, Serving
+from gymnast.runtime.server_group import ServeOptions, ServerGroup
 
 WAIT_S: Final = 120.0
 
@@ -26,7 +26,7 @@ class LocalServe:
         self._config, self._options = config, options
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
-        self._started: Future[Serving] = Future()
+        self._started: Future[ServerGroup] = Future()
         self._thread = threading.Thread(target=self._run, name="serve")
         self._thread.start()
         serving = self._started.result(WAIT_S)
@@ -55,7 +55,7 @@ class LocalServe:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         try:
-            async with Serving(self._config, read_environ(), self._options, self.messages.append) as serving:
+            async with ServerGroup(self._config, read_environ(), self._options, self.messages.append) as serving:
                 self._started.set_result(serving)
                 await self._stop.wait()
         except Exception as error:
@@ -75,7 +75,7 @@ def serving_here(
     """A configuration as it would be served in a folder, on free ports."""
     with chdir(folder):
         config = compose(read_environ(), overrides=overrides, environments=environments, config_paths=config_paths)
-        serve = LocalServe(config.checked(), ServeOptions(host=host, head_port=0, log_dir=folder / "logs"))
+        serve = LocalServe(config.require_valid(), ServeOptions(host=host, head_port=0, log_dir=folder / "logs"))
     try:
         yield serve
     finally:

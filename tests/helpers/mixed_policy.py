@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import yaml
 
-from gymnast.config.roots import HUB
-from gymnast.hub.responses_api_models.scripted_model.script import Script, ScriptedCall, ScriptedReply, script_of
-from gymnast.kit.conformance.subject import turns_of
+from gymnast.builtin.responses_api_models.scripted_model.script import Script, ScriptedCall, ScriptedReply, parse_script
+from gymnast.checks.conformance.subject import turns_of
+from gymnast.config.roots import BUILTIN
 from gymnast.types.responses import message_text, reasoning_texts
 from tests.helpers.jsonl import read_jsonl
 
@@ -29,7 +29,7 @@ PLAYED_BY_PROMPT: Final = frozenset({"verifiers"})
 def playable() -> dict[str, tuple[str, dict[str, Any]]]:
     """The cases that an agent can play, by key: the environment (NAME/FLAVOR) and the case."""
     found: dict[str, tuple[str, dict[str, Any]]] = {}
-    for folder in sorted((HUB / "resources_servers").iterdir()):
+    for folder in sorted((BUILTIN / "resources_servers").iterdir()):
         for flavor in FLAVORS.get(folder.name, (folder.name,)):
             own = folder / "data" / f"{flavor}_verifier_cases.jsonl"
             path = own if own.exists() else folder / "data" / "verifier_cases.jsonl"
@@ -87,7 +87,7 @@ async def _judge(call: ScriptedCall) -> ScriptedReply:
 def _judge_script() -> Script:
     """The scripted judges of the environments' own checks."""
     rules: list[Any] = []
-    for path in sorted((HUB / "resources_servers").glob("*/data/check.yaml")):
+    for path in sorted((BUILTIN / "resources_servers").glob("*/data/check.yaml")):
         given = yaml.safe_load(path.read_text())["policy_model"]["responses_api_models"]["scripted_model"]["replies"]
         rules += [rule for rule in given if "when" in rule]
-    return script_of([*rules, {"replies": ["They differ. [[A!=B]]"]}], "data/check.yaml")
+    return parse_script([*rules, {"replies": ["They differ. [[A!=B]]"]}], "data/check.yaml")

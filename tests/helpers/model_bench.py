@@ -9,18 +9,18 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Final
 
-from gymnast.hub.responses_api_models.openai_model.app import OpenAIModel, OpenAIModelSettings
-from gymnast.hub.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
-from gymnast.hub.responses_api_models.vllm_model.app import VLLMModel, VLLMModelSettings
+from gymnast.builtin.responses_api_models.openai_model.app import OpenAIModel, OpenAIModelSettings
+from gymnast.builtin.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
+from gymnast.builtin.responses_api_models.vllm_model.app import VLLMModel, VLLMModelSettings
 from gymnast.runtime.listener import Listener
-from gymnast.runtime.ports import bind
+from gymnast.runtime.ports import bind_socket
 from gymnast.types.failure import Stage
 from gymnast.wire.asgi import Receive, Send, read_body, send_reply
 from gymnast.wire.calls import Calls, Scope, Transport
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply
-from gymnast.wire.server import Surroundings
-from gymnast.wire.transports import InProcess
+from gymnast.wire.server import ServerContext
+from gymnast.wire.transports import InProcessTransport
 
 USAGE: Final = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
@@ -83,11 +83,11 @@ class Bench:
         self.client = client
         self.transports: dict[str, Transport] = {}
         self.calls = Calls(self.transports)
-        self.surroundings = Surroundings(self.calls, client)
+        self.context = ServerContext(self.calls, client)
 
     async def listen(self, app: Any) -> str:
         """Serve an application on a port of its own; returns its address."""
-        sock = bind("127.0.0.1", 0, what="endpoint", way_on="")
+        sock = bind_socket("127.0.0.1", 0, what="endpoint", hint="")
         return (await self._stack.enter_async_context(Listener(app, sock))).url
 
     async def endpoint(self, *replies: Any) -> Endpoint:
@@ -98,22 +98,22 @@ class Bench:
     def vllm(self, *urls: str, **settings: Any) -> VLLMModel:
         base_url = urls[0] if len(urls) == 1 else list(urls)
         given = {"base_url": base_url, "api_key": "sk", "model": "the-model", **settings}
-        model = VLLMModel("policy", VLLMModelSettings(**given), self.surroundings)
+        model = VLLMModel("policy", VLLMModelSettings(**given), self.context)
         self._stack.push_async_callback(model.stop)
         model.upstream.policy = replace(model.upstream.policy, first_delay_s=0.01)
-        self.transports["policy"] = InProcess(model)
+        self.transports["policy"] = InProcessTransport(model)
         return model
 
     def openai(self, url: str, **settings: Any) -> OpenAIModel:
         given = {"openai_base_url": url, "openai_api_key": "sk", "openai_model": "the-model", **settings}
-        model = OpenAIModel("policy", OpenAIModelSettings(**given), self.surroundings)
+        model = OpenAIModel("policy", OpenAIModelSettings(**given), self.context)
         model.upstream.policy = replace(model.upstream.policy, first_delay_s=0.01)
-        self.transports["policy"] = InProcess(model)
+        self.transports["policy"] = InProcessTransport(model)
         return model
 
     def scripted(self, **settings: Any) -> None:
-        model = ScriptedModel("policy", ScriptedModelSettings(**settings), self.surroundings)
-        self.transports["policy"] = InProcess(model)
+        model = ScriptedModel("policy", ScriptedModelSettings(**settings), self.context)
+        self.transports["policy"] = InProcessTransport(model)
 
     async def ask(self, scope: Scope | None = None, **params: Any) -> Reply:
         return await self.calls.call("policy", "/v1/responses", {"input": "q", **params}, scope, stage=Stage.MODEL)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gymnast.hub.responses_api_models.embedded_model.transformer import Shape, Transformer
+from gymnast.builtin.responses_api_models.embedded_model.transformer import Shape, Transformer
 
 SMALL: Final = Shape(vocabulary=96, width=48, inner_width=80, layers=3, heads=6, kv_heads=2, head_width=8, context=512)
 

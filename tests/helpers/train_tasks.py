@@ -7,12 +7,12 @@ from typing import Any
 
 import orjson
 
-from gymnast.hub.graded_tasks import rows
-from gymnast.hub.resources_servers.arithmetic.tasks import GENERATOR as ARITHMETIC
-from gymnast.hub.resources_servers.shop_lookup.tasks import GENERATOR as SHOP_LOOKUP
-from gymnast.hub.responses_api_models.embedded_model.app import load_policy
-from gymnast.hub.responses_api_models.embedded_model.engine import EmbeddedEngine
-from gymnast.tokens.engine import ContextOverflow, Sampling
+from gymnast.builtin.graded_tasks import rows
+from gymnast.builtin.resources_servers.arithmetic.tasks import GENERATOR as ARITHMETIC
+from gymnast.builtin.resources_servers.shop_lookup.tasks import GENERATOR as SHOP_LOOKUP
+from gymnast.builtin.responses_api_models.embedded_model.app import load_policy
+from gymnast.builtin.responses_api_models.embedded_model.backend import EmbeddedBackend
+from gymnast.tokens.backend import ContextOverflow, Sampling
 
 ENVIRONMENTS = ["shop_lookup", "arithmetic"]
 TOKENS = "++policy_model.responses_api_models.embedded_model.return_token_id_information=true"
@@ -38,10 +38,10 @@ def written(folder: Path, rows: list[dict[str, Any]], name: str = "rows.jsonl") 
 
 
 class Nobody:
-    """Caller asks the engine."""
+    """Caller asks the backend."""
 
     rollout_id = None
-    trail = None
+    progress = None
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
@@ -51,7 +51,7 @@ class EmbeddedLlmClient:
     """The embedded policy behind the public method of verl's LLMServerClient; it counts as verl's engines do."""
 
     def __init__(self) -> None:
-        self._engine = EmbeddedEngine(load_policy("shipped").transformer)
+        self._backend = EmbeddedBackend(load_policy("shipped").transformer)
         self.calls: list[tuple[str, int]] = []
         self.broken: Any = None
         """Called with each output, its number and the length of its prompt, to spoil it."""
@@ -69,7 +69,7 @@ class EmbeddedLlmClient:
             stop_token_ids=tuple(sampling_params.get("stop_token_ids", ())),
         )
         try:
-            found = await self._engine.generate(prompt_ids, sampling, Nobody(request_id))
+            found = await self._backend.generate(prompt_ids, sampling, Nobody(request_id))
         except ContextOverflow as error:
             raise ValueError(str(error)) from error
         steps = {"min_global_steps": 3, "max_global_steps": 3}
@@ -82,4 +82,4 @@ class EmbeddedLlmClient:
         return self.broken(output, number, len(prompt_ids)) if self.broken is not None else output
 
     async def stop(self) -> None:
-        await self._engine.stop()
+        await self._backend.stop()

@@ -75,7 +75,7 @@ def test_what_a_run_needs_and_an_engine_lacks_is_an_error(invoke: Callable[..., 
         lacking = invoke("gymnast", "check", "endpoint", url, "--need", "token_ids")
         wrong = invoke("gymnast", "check", "endpoint", url, "--model", "large", "--json")
     assert good.code == 0
-    assert "has what a run needs" in good.out
+    assert "everything a run needs passes" in good.out
     assert lacking.code == 1
     assert "[needed]" in lacking.out
     assert checks(wrong)["models"]["next"] == "set policy_model_name to one of: small"
@@ -142,7 +142,7 @@ def test_the_context_length_is_read_from_a_refusal(tmp_path: Path, invoke: Calla
     (tmp_path / "script.json").write_text(json.dumps(rules))
     done = invoke("gymnast", "check", "endpoint", "-c", SCRIPTED, SCRIPT, "--json", "--probe-context")
     assert done.code == 1  # it answers nothing at all
-    assert checks(done)["context"]["said"] == "2048 tokens, says its refusal"
+    assert checks(done)["context"]["said"] == "2048 tokens, according to its error"
 
 
 def test_a_refused_key_is_said(

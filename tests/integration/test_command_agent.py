@@ -17,15 +17,15 @@ from typing import Any
 import psutil
 import pytest
 
-from gymnast.hub.responses_api_agents.command_agent.app import CommandAgent, CommandAgentSettings
-from gymnast.hub.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
+from gymnast.builtin.responses_api_agents.command_agent.app import CommandAgent, CommandAgentSettings
+from gymnast.builtin.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
 from gymnast.kit import Attempt, Environment, EnvironmentSettings, ModelRef, ResourcesRef, Task, tool
 from gymnast.types.failure import Stage
 from gymnast.wire.calls import Calls, Scope, Transport
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply
-from gymnast.wire.server import Surroundings
-from gymnast.wire.transports import InProcess
+from gymnast.wire.server import ServerContext
+from gymnast.wire.transports import InProcessTransport
 from tests.helpers.commands import BIN
 from tests.helpers.jsonl import read_jsonl
 from tests.helpers.waiting import eventually
@@ -77,15 +77,15 @@ class World:
     def __init__(self, folder: Path, program: str, replies: list[Any], **settings: Any) -> None:
         transports: dict[str, Transport] = {}
         self.calls = Calls(transports)
-        surroundings = Surroundings(self.calls, HttpClient())
+        context = ServerContext(self.calls, HttpClient())
         (folder / "program.py").write_text(CLIENT + textwrap.dedent(program))
         given = {"command": ["{python}", str(folder / "program.py")], "timeout_s": 20, "scratch_dir": str(folder / "s")}
-        self.sums = Sums("sums", EnvironmentSettings(), surroundings)
-        self.model = ScriptedModel("policy", ScriptedModelSettings(replies=replies), surroundings)
+        self.sums = Sums("sums", EnvironmentSettings(), context)
+        self.model = ScriptedModel("policy", ScriptedModelSettings(replies=replies), context)
         refs: Any = {"resources_server": ResourcesRef(name="sums"), "model_server": ModelRef(name="policy")}
-        self.agent = CommandAgent("agent", CommandAgentSettings(**refs, **{**given, **settings}), surroundings)
+        self.agent = CommandAgent("agent", CommandAgentSettings(**refs, **{**given, **settings}), context)
         for server in (self.sums, self.model, self.agent):
-            transports[server.name] = InProcess(server)
+            transports[server.name] = InProcessTransport(server)
         self.scratch = folder / "s"
 
     async def run(self, text: str = "go", rollout: int = 0, **params: Any) -> Reply:
@@ -424,9 +424,9 @@ async def test_programs_end_with_us_even_when_we_are_killed(tmp_path: Path) -> N
     code = f"""
 import asyncio
 from pathlib import Path
-from gymnast.runtime.command import CommandSpec, run_here
+from gymnast.runtime.command import CommandSpec, run_locally
 command, variables = ("sh", "-c", "sleep 95.4 & sleep 95.4"), {{"PATH": {os.environ["PATH"]!r}}}
-asyncio.run(run_here(CommandSpec(command, variables, Path({str(tmp_path)!r}), "mark")))
+asyncio.run(run_locally(CommandSpec(command, variables, Path({str(tmp_path)!r}), "mark")))
 """
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
     await eventually(lambda: len(_running("95.4")) >= 2, within_s=60)

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from gymnast.errors import UserError
-from gymnast.kit.sandbox.command import CommandSandboxSettings, open_command_jail
+from gymnast.sandbox.command_jail import CommandSandboxSettings, open_command_jail
 from tests.helpers.parts import needs
 from tests.integration.test_command_agent import CLIENT, World
 
@@ -104,5 +104,5 @@ def test_a_working_folder_of_somebody_elses_is_refused(folder: Path) -> None:
 
 
 async def test_a_folder_that_is_not_there_is_named(folder: Path) -> None:
-    with pytest.raises(UserError, match="cannot be shown"):
+    with pytest.raises(UserError, match="missing is not a directory"):
         await open_command_jail(CommandSandboxSettings(read_only=(folder / "missing",)))

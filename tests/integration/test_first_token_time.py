@@ -10,7 +10,7 @@ from typing import Any
 from gymnast.wire.asgi import Receive, Send, read_body
 from gymnast.wire.calls import Scope
 from gymnast.wire.http_client import HttpClient
-from gymnast.wire.trail import Trail
+from gymnast.wire.progress import AttemptProgress
 from tests.helpers.chat_streams import delta, sse
 from tests.helpers.model_bench import USAGE, Bench, chat
 
@@ -46,13 +46,13 @@ async def test_the_time_to_the_first_token_is_measured_and_the_reply_is_the_same
     async with AsyncExitStack() as stack:
         bench = Bench(stack, http)
         bench.vllm(f"{await bench.listen(streaming)}/v1", measure_ttft=True)
-        trail = Trail()
-        streamed = (await bench.ask(Scope("0-0", trail))).body
+        progress = AttemptProgress()
+        streamed = (await bench.ask(Scope("0-0", progress))).body
         whole = await bench.endpoint(chat("answer", reasoning_content="hm"))
         bench.vllm(whole.url)
         plain = (await bench.ask(Scope("0-0"))).body
-    assert trail.account is not None
-    usage = trail.account.usage()
+    assert progress.usage_counter is not None
+    usage = progress.usage_counter.usage()
     assert usage.ttft_ms is not None
     assert 90 <= usage.ttft_ms < usage.latency_ms - 100
     assert usage.tokens == USAGE["total_tokens"]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 ENVIRONMENTS = ("arithmetic", "word_tasks", "shop_lookup", "number_hunt")
-GENERATORS = [f"gymnast.hub.resources_servers.{name}.tasks" for name in ENVIRONMENTS]
+GENERATORS = [f"gymnast.builtin.resources_servers.{name}.tasks" for name in ENVIRONMENTS]
 
 
 def test_importing_gymnast_loads_nothing_heavy_and_starts_nothing() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.wire.http_client import HttpClient, target_of
+from gymnast.wire.http_client import HttpClient, parse_target
 from gymnast.wire.http_connection import TransportError
 from tests.helpers.parts import needs
 from tests.helpers.tcp_server import OK, answering, listening
@@ -34,7 +34,7 @@ async def test_tls_is_verified(certificate: tuple[Path, Path]) -> None:
         url = f"https://localhost:{server.port}/"
         async with HttpClient() as http:
             with pytest.raises(TransportError, match=r"(?i)certificate.verify.failed"):
-                await http.request("GET", target_of(url))
+                await http.request("GET", parse_target(url))
         async with HttpClient() as http:
             http._tls = ssl.create_default_context(cafile=str(certificate[0]))
-            assert (await http.request("GET", target_of(url))).body == b"hi"
+            assert (await http.request("GET", parse_target(url))).body == b"hi"

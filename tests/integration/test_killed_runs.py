@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from gymnast.rollouts.inspect_run import is_being_written, look_at
+from gymnast.rollouts.inspect_run import inspect_run, is_being_written
 from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
 from gymnast.store.paths import RunPaths
 from tests.helpers.commands import holding_lock
@@ -20,11 +20,11 @@ async def test_a_run_whose_process_is_gone_without_a_word_is_interrupted(tmp_pat
     process = holding_lock(paths.lock)
     try:
         assert is_being_written(paths)
-        assert (await look_at(paths.output)).state == "running"
+        assert (await inspect_run(paths.output)).state == "running"
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
     paths.socket.write_text("")  # left behind as well
     assert not is_being_written(paths)
-    look = await look_at(paths.output)
+    look = await inspect_run(paths.output)
     assert (look.state, look.live, look.manifest.state) == ("interrupted", None, RunState.RUNNING)

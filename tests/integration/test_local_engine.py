@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -17,39 +18,39 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
-from gymnast.errors import StartError
-from gymnast.hub.responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelSettings
-from gymnast.hub.responses_api_models.local_vllm_model.serve_command import (
+from gymnast.builtin.responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelSettings
+from gymnast.builtin.responses_api_models.local_vllm_model.serve_command import (
+    custom_command,
     environment,
-    given_command,
     option,
     served_name,
     vllm_command,
 )
-from gymnast.hub.responses_api_models.local_vllm_model_proxy.app import (
+from gymnast.builtin.responses_api_models.local_vllm_model_proxy.app import (
     LocalVLLMModelProxy,
     LocalVLLMModelProxySettings,
 )
-from gymnast.runtime.engines import Engine, EngineOrder
+from gymnast.errors import StartError
 from gymnast.runtime.guard import descendants
-from gymnast.runtime.listening import listening_pids
-from gymnast.runtime.ports import bind
+from gymnast.runtime.listening_ports import listening_pids
+from gymnast.runtime.managed_servers import ManagedServer, ManagedServerSpec
+from gymnast.runtime.ports import bind_socket
 from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply, Request
-from gymnast.wire.server import Surroundings
-from gymnast.wire.transports import InProcess
+from gymnast.wire.server import ServerContext
+from gymnast.wire.transports import InProcessTransport
 from tests.helpers.commands import Served
 from tests.helpers.waiting import eventually
 
 PROGRAM = Path(__file__).parents[1] / "helpers" / "openai_server.py"
 
 
-def order(*arguments: str, **options: Any) -> EngineOrder:
+def order(*arguments: str, **options: Any) -> ManagedServerSpec:
     def command(port: int) -> list[str]:
         return [sys.executable, str(PROGRAM), "--port", str(port), *arguments]
 
-    return replace(EngineOrder(command, ready_timeout_s=20.0, first_pause_s=0.05), **options)
+    return replace(ManagedServerSpec(command, ready_timeout_s=20.0, first_pause_s=0.05), **options)
 
 
 class Shop:
@@ -61,20 +62,22 @@ class Shop:
         self.folder = folder
         self.http = http
         self.transports: dict[str, Transport] = {}
-        self.surroundings = Surroundings(Calls(self.transports), http, log_dir=folder)
+        self.context = ServerContext(Calls(self.transports), http, log_dir=folder)
 
-    def engine(self, *arguments: str, **options: Any) -> Engine:
-        made = Engine("engine", order(*arguments, **options), self.folder / "engine.log", self.http, self.said.append)
+    def engine(self, *arguments: str, **options: Any) -> ManagedServer:
+        made = ManagedServer(
+            "engine", order(*arguments, **options), self.folder / "engine.log", self.http, self.said.append
+        )
         self._stack.push_async_callback(made.stop)
         return made
 
     async def model(self, *arguments: str, **settings: Any) -> LocalVLLMModel:
         command = [sys.executable, str(PROGRAM), "--port", "{port}", *arguments]
         asked = LocalVLLMModelSettings(**{"model": "small", "command": command, **settings})
-        made = LocalVLLMModel("policy", asked, self.surroundings)
+        made = LocalVLLMModel("policy", asked, self.context)
         await made.start()
         self._stack.push_async_callback(made.stop)
-        self.transports["policy"] = InProcess(made)
+        self.transports["policy"] = InProcessTransport(made)
         return made
 
 
@@ -95,6 +98,15 @@ def said(reply: Reply) -> str:
 
 def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+
+
+def running_engines() -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # ended meanwhile
+            if "openai_server" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 async def offspring(record: Path) -> list[int]:
@@ -172,7 +184,7 @@ async def test_a_stranger_on_the_port_is_not_taken_for_the_engine(shop: Shop) ->
     def command(port: int) -> list[str]:
         ports.append(port)
         if len(ports) == 1:
-            sock = bind("127.0.0.1", port, what="stranger", way_on="")
+            sock = bind_socket("127.0.0.1", port, what="stranger", hint="")
             task = loop.create_task(asyncio.start_server(answer, sock=sock))
             task.add_done_callback(lambda done: strangers.append(done.result()))
         return [sys.executable, str(PROGRAM), "--port", str(port), "--slow-start-s", "0.5"]
@@ -204,7 +216,7 @@ async def test_restarts_are_bounded(shop: Shop) -> None:
     os.kill(descendants(engine.pid)[0], signal.SIGKILL)
     await eventually(lambda: engine.state == "gone")
     assert engine.restarts == 2
-    assert "could not be started again" in (engine.last_death or "")
+    assert "could not be restarted" in (engine.last_death or "")
 
 
 async def test_when_the_guard_is_killed_the_engine_dies_and_comes_back(shop: Shop) -> None:
@@ -244,16 +256,16 @@ async def test_the_model_server_answers_in_front_of_its_engines(shop: Shop) -> N
     config = (await model.handle(Request("GET", "/get_inner_vllm_config"))).body
     assert config["api_key"] == "key"
     assert config["model"] == "small"
-    assert model.fleet is not None
-    assert config["base_url"] == [f"{engine.url}/v1" for engine in model.fleet.engines]
+    assert model.server_group is not None
+    assert config["base_url"] == [f"{engine.url}/v1" for engine in model.server_group.servers]
     assert (shop.folder / "policy.engine0.log").exists()
     assert (shop.folder / "policy.engine1.log").exists()
 
 
 async def test_a_request_in_flight_fails_with_the_death_and_later_ones_wait_for_the_restart(shop: Shop) -> None:
     model = await shop.model("--slow-start-s", "0.3", max_attempts=2)
-    assert model.fleet is not None
-    (engine,) = model.fleet.engines
+    assert model.server_group is not None
+    (engine,) = model.server_group.servers
     hanging = asyncio.create_task(model.handle(ask("slowly")))
     await asyncio.sleep(0.2)
     assert engine.pid is not None
@@ -266,8 +278,8 @@ async def test_a_request_in_flight_fails_with_the_death_and_later_ones_wait_for_
 
 async def test_without_retries_a_request_in_flight_has_a_typed_failure(shop: Shop) -> None:
     model = await shop.model(max_attempts=2, max_restarts=0)
-    assert model.fleet is not None
-    (engine,) = model.fleet.engines
+    assert model.server_group is not None
+    (engine,) = model.server_group.servers
     hanging = asyncio.create_task(model.handle(ask("slowly")))
     await asyncio.sleep(0.2)
     assert engine.pid is not None
@@ -279,7 +291,7 @@ async def test_without_retries_a_request_in_flight_has_a_typed_failure(shop: Sho
     late = await model.handle(ask())
     assert late.failure is not None
     assert late.failure.kind == "instance_died"
-    assert "no engine left" in late.failure.message
+    assert "no inference server left" in late.failure.message
 
 
 async def test_if_one_replica_cannot_start_none_is_left(shop: Shop) -> None:
@@ -289,21 +301,13 @@ async def test_if_one_replica_cannot_start_none_is_left(shop: Shop) -> None:
             command=["sh", "-c", f"exec '{sys.executable}' '{PROGRAM}' --port {{port}} $BAD"],
             replica_env=[{}, {"BAD": "--crash"}],
         )
-    await eventually(
-        lambda: (
-            not [
-                child
-                for child in psutil.Process().children(recursive=True)
-                if "openai_server" in " ".join(child.cmdline())
-            ]
-        )
-    )
+    await eventually(lambda: not running_engines())
 
 
 async def test_a_proxy_uses_the_engines_of_another_server(shop: Shop) -> None:
     model = await shop.model()
     settings = LocalVLLMModelProxySettings.model_validate({"model_server": {"name": "policy"}, "extra_body": {"a": 1}})
-    proxy = LocalVLLMModelProxy("judge", settings, shop.surroundings)
+    proxy = LocalVLLMModelProxy("judge", settings, shop.context)
     assert said(await proxy.handle(ask())) == said(await model.handle(ask()))
     await proxy.stop()
 
@@ -312,12 +316,12 @@ async def test_with_a_base_url_it_starts_nothing(shop: Shop) -> None:
     engine = shop.engine()
     await engine.start()
     model = await shop.model(base_url=f"{engine.url}/v1", command=None)
-    assert model.fleet is None
+    assert model.server_group is None
     assert "gpu" in said(await model.handle(ask()))
 
 
 async def test_a_missing_vllm_says_what_to_do(shop: Shop) -> None:
-    with pytest.raises(StartError, match="no program 'no-vllm-here'") as caught:
+    with pytest.raises(StartError, match="cannot find the program 'no-vllm-here'") as caught:
         await shop.model(command=None, vllm_executable="no-vllm-here")
     assert "vllm_executable" in str(caught.value)
 
@@ -344,7 +348,7 @@ def test_the_whole_command() -> None:
     command = vllm_command("vllm", "m", "127.0.0.1", 5, {"dtype": "float32"})
     assert command == ["vllm", "serve", "m", "--host", "127.0.0.1", "--port", "5", "--dtype", "float32"]
     words = ["run", "{model}@{host}:{port}", '{"json": 1}']
-    assert given_command(words, "m", "h", 5) == ["run", "m@h:5", '{"json": 1}']
+    assert custom_command(words, "m", "h", 5) == ["run", "m@h:5", '{"json": 1}']
 
 
 def test_environment_and_served_name() -> None:
@@ -358,9 +362,9 @@ def test_environment_and_served_name() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"vllm_serve_kwargs": {"port": 1}}, "may not set port"),
+        ({"vllm_serve_kwargs": {"port": 1}}, "must not set port"),
         ({"replicas": 2, "replica_env": [{}]}, "1 entries for 2 replicas"),
-        ({"command": ["serve"]}, "no {port}"),
+        ({"command": ["serve"]}, "must contain {port}"),
     ],
 )
 def test_settings_that_do_not_fit(settings: Any, text: str) -> None:

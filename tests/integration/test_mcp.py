@@ -120,4 +120,4 @@ def test_an_environment_of_steps_refuses_the_setting(invoke: Callable[..., Outco
     setting = f"++{name}_resources_server.resources_servers.{name}.expose_tools_over_mcp=true"
     told = invoke("gymnast", "check", "env", name, setting)
     assert told.code == 2
-    assert "has no tools to call" in told.err
+    assert "has no tools to expose" in told.err

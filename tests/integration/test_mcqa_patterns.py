@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gymnast.hub.resources_servers.mcqa.app import MCQA, MCQASettings
+from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
 from tests.helpers.environments import started
 from tests.helpers.jsonl import example_rows
 

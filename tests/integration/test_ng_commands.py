@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from gymnast.compat import ng_benchmarks, ng_listing, ng_servers
-from gymnast.compat.ng_asked import Asked, FieldError
+from gymnast.compat.ng_arguments import FieldError, NgArguments
 from tests.helpers.jsonl import example_rows, write_jsonl
 from tests.helpers.server_folders import write_file, write_server
 
@@ -32,8 +32,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def ask(*words: str) -> Asked:
-    return Asked(words, values={})
+def ask(*words: str) -> NgArguments:
+    return NgArguments(words, values={})
 
 
 # --- servers ---------------------------------------------------------------------------------------------------------
@@ -117,15 +117,15 @@ def test_benchmarks_are_listed_and_prepared(quiz: str, capsys: Said) -> None:
     assert "making rows" in said.err
     assert len(Path("benchmarks/quiz/data/quiz.jsonl").read_text().splitlines()) == 3
     assert ng_benchmarks.prepare_benchmark(ask(quiz, "+use_cached_prepared_benchmarks=true")) == 0
-    assert "(was there)" in capsys.readouterr().out
+    assert "(already there)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (("return path", "return 'elsewhere.jsonl'"), "is not where its dataset is expected: elsewhere.jsonl"),
-        (("    path.write_text", "    0 and path.write_text"), "is not there"),
-        (("rows=2", "need"), "ended with code 1: TypeError"),
+        (("return path", "return 'elsewhere.jsonl'"), "is not the expected file: elsewhere.jsonl"),
+        (("    path.write_text", "    0 and path.write_text"), "does not exist"),
+        (("rows=2", "need"), "exited with code 1: TypeError"),
     ],
 )
 def test_a_script_that_does_not_do_its_work_is_named(

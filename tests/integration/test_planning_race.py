@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gymnast.cluster.account import run_account
-from gymnast.cluster.order import read_order
+from gymnast.chunks.status import read_run_status
+from gymnast.chunks.worker_spec import read_worker_spec
 from gymnast.store.chunk_layout import ChunkLayout
-from gymnast.store.chunk_look import read_chunk_plan
+from gymnast.store.chunk_state import read_chunk_plan
 from gymnast.store.paths import RunPaths
 from tests.helpers.jsonl import example_rows, write_jsonl
 
@@ -51,7 +51,7 @@ def test_of_submits_at_the_same_moment_one_plans(tmp_path: Path) -> None:
         assert [what for what, _ in said].count(others) == 3 - len(planned), said
         layout = ChunkLayout.of(RunPaths(folder / "x.jsonl"))
         run_id = read_chunk_plan(layout).run_id
-        assert run_id == read_order(layout).run_id
+        assert run_id == read_worker_spec(layout).run_id
         assert run_id in planned
         assert json.loads((folder / "x_run.json").read_bytes())["run_id"] == run_id
-        assert run_account(layout).owed == 40
+        assert read_run_status(layout).owed == 40

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.kit.sandbox import Limits, SandboxSettings, open_sandbox
+from gymnast.sandbox import Limits, SandboxSettings, open_sandbox
 from tests.helpers.parts import needs, skip_without
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")

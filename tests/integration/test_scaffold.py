@@ -71,12 +71,12 @@ async def test_environments_of_the_same_name_in_other_folders_are_kept_apart(tmp
 
 
 def test_the_command(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
-    made = invoke("gymnast", "env", "new", "mine", "--kind", "step", "--dir", "elsewhere")
+    made = invoke("gymnast", "env", "new", "mine", "--kind", "step", "--output-dir", "elsewhere")
     assert made.code == 0
     assert (tmp_path / "elsewhere" / "resources_servers" / "mine" / "app.py").exists()
     assert "gymnast check env mine --search-dir elsewhere" in made.out
     assert invoke("gymnast", "check", "env", "mine", "--search-dir", "elsewhere").code == 0
-    again = invoke("gymnast", "env", "new", "mine", "--dir", "elsewhere")
+    again = invoke("gymnast", "env", "new", "mine", "--output-dir", "elsewhere")
     assert again.code == 2
     assert "already" in again.err
     assert invoke("gymnast", "env", "new", "mine", "--kind", "steps").code == 2

@@ -54,7 +54,7 @@ def get(url: str, headers: dict[str, str] | None = None, method: str = "GET", bo
 def test_status_counts_what_is_healthy(run: Run, invoke: Run, serve: Serve) -> None:
     none = invoke("gymnast", "status")
     assert none.code == 2
-    assert "no serve is running" in none.err
+    assert "no gymnast serve is running" in none.err
     served = serve(*MCQA)
     for command in (("gymnast", "status"), ("ng_status",)):
         found = run(*command)
@@ -81,7 +81,7 @@ def test_a_killed_child_is_noticed_reported_and_started_again(invoke: Run, serve
     again = child_status(invoke)
     assert again["pid"] != child
     assert again["url"] == served.url("mcqa")
-    assert "started again 1 time(s): mcqa" in again["said"]
+    assert "restarted 1 time(s): mcqa" in again["said"]
     assert get(f"{served.url('mcqa_simple_agent')}/run", method="POST", body=example_rows("mcqa")[0])[0] == 200
 
 
@@ -276,7 +276,7 @@ def test_a_foreign_web_server_is_no_head(invoke: Run) -> None:
             stranger.shutdown()
             thread.join()
     assert found.code == 2
-    assert "is no head server" in found.err
+    assert "is not a head server" in found.err
 
 
 class QuietHandler(SimpleHTTPRequestHandler):

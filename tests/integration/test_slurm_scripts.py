@@ -17,23 +17,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.cluster.code_travel import Code
-from gymnast.cluster.components.sandbox import ITS_ADDRESS, SandboxWanted, sandbox_component
-from gymnast.cluster.components.spec import Component, Container, Mount, ReadyCheck
-from gymnast.cluster.executor import WorkersWanted
-from gymnast.cluster.site import Resources, Site, parse_site
-from gymnast.cluster.slurm.assembly import SlurmOptions, finish_job, worker_job
-from gymnast.cluster.slurm.executor import SlurmExecutor
-from gymnast.cluster.slurm.job import Array, Job, Step
-from gymnast.cluster.slurm.script import render
 from gymnast.errors import UserError
+from gymnast.executors.code_transfer import Code
+from gymnast.executors.executor import WorkerRequest
+from gymnast.executors.site import Resources, Site, parse_site
+from gymnast.executors.slurm.assembly import SlurmOptions, finish_job, worker_job
+from gymnast.executors.slurm.executor import SlurmExecutor
+from gymnast.executors.slurm.job import Array, Job, Step
+from gymnast.executors.slurm.script import render
+from gymnast.sidecars.component import Component, Container, Mount, ReadyCheck
+from gymnast.sidecars.sandbox import SANDBOX_ENVIRONMENT, SandboxOptions, make_sandbox_component
 from tests.helpers.commands import BIN
 
 GOLDEN = Path(__file__).parent / "slurm_golden"
 SLURM_UP = Path(__file__).parents[1] / "cluster" / "slurm_up.sh"
 FOLDER = Path("/shared/runs/a_chunks/submissions/3")
-WANTED = WorkersWanted(
-    run=Path("/shared/runs/a.jsonl"), count=300, at_once=64, name="gymnast-a", logs=Path("/shared/runs/a_logs")
+WANTED = WorkerRequest(
+    run=Path("/shared/runs/a.jsonl"), count=300, max_running=64, name="gymnast-a", logs=Path("/shared/runs/a_logs")
 )
 POLICY = Component(
     "policy",
@@ -102,17 +102,17 @@ def _contained(runtime: str) -> Site:
 def servers(runtime: str) -> Job:
     """Policy servers on two nodes beside the worker, each in a container of its own."""
     site = _contained(runtime)
-    policy = replace(POLICY, container=site.container_named("vllm"))
-    return worker_job(WANTED, 3, FOLDER, SlurmOptions(site=site, beside=(policy,), worker=WORKER))
+    policy = replace(POLICY, container=site.get_container("vllm"))
+    return worker_job(WANTED, 3, FOLDER, SlurmOptions(site=site, components=(policy,), worker=WORKER))
 
 
 def sandbox() -> Job:
     """Policy, sandbox service and worker in one job."""
     site = _contained("pyxis")
-    walls = sandbox_component(SandboxWanted(), Container("sandbox", "/images/sandbox.sqsh"))
-    worker = replace(WORKER, environment=ITS_ADDRESS, needs=("policy", "sandbox"))
-    policy = replace(POLICY, nodes=1, container=site.container_named("vllm"))
-    return worker_job(WANTED, 3, FOLDER, SlurmOptions(site=site, beside=(policy, walls), worker=worker))
+    walls = make_sandbox_component(SandboxOptions(), Container("sandbox", "/images/sandbox.sqsh"))
+    worker = replace(WORKER, environment=SANDBOX_ENVIRONMENT, needs=("policy", "sandbox"))
+    policy = replace(POLICY, nodes=1, container=site.get_container("vllm"))
+    return worker_job(WANTED, 3, FOLDER, SlurmOptions(site=site, components=(policy, walls), worker=worker))
 
 
 def heterogeneous() -> Job:
@@ -120,7 +120,7 @@ def heterogeneous() -> Job:
     policy, worker = replace(POLICY, het_group=1), replace(WORKER, het_group=0)
     site = parse_site({"partition": "cpu", "python": "/shared/venv/bin/python"}, name="het")
     parts = (Resources(partition="cpu", time="01:00:00"), Resources(partition="gpu", time="01:00:00", nodes=3))
-    options = SlurmOptions(site=site, beside=(policy,), worker=worker, parts=parts)
+    options = SlurmOptions(site=site, components=(policy,), worker=worker, parts=parts)
     return worker_job(WANTED, 3, FOLDER, options, [str(number) for number in range(100, 165)])
 
 
@@ -180,7 +180,7 @@ STRANGE = st.text(st.characters(exclude_characters="\0\n\r", codec="utf-8"), min
 def test_no_word_of_others_becomes_shell(word: str, value: str) -> None:
     """Bash itself says what the words are: exactly those that were given."""
     component = Component("main", (), environment={"NAME": value}, is_main=True)
-    text = render(Job("j", "", "/f", "/l", (Step(component, ("printf", "%s", word)),), in_order=True))
+    text = render(Job("j", "", "/f", "/l", (Step(component, ("printf", "%s", word)),), is_sequential=True))
     command = text[text.index("srun") :]
     shown = subprocess.run(
         ["bash", "-c", 'srun() { printf "%s\\0" "$@"; }; ' + command], capture_output=True, check=True
@@ -195,23 +195,23 @@ def test_an_option_cannot_bring_a_line_of_its_own() -> None:
 
 
 def test_without_steps_there_is_no_job() -> None:
-    with pytest.raises(UserError, match="without a step"):
+    with pytest.raises(UserError, match="a job needs at least one step"):
         render(Job("a", "", "/f", "/l", ()))
 
 
 @given(st.integers(1, 500), st.one_of(st.none(), st.integers(1, 500)))
-def test_an_array_has_as_many_elements_as_workers(count: int, at_once: int | None) -> None:
-    job = Job("a", "", "/f", "/l", (Step(Component("main", ()), ("true",)),), array=Array(count, at_once))
+def test_an_array_has_as_many_elements_as_workers(count: int, max_running: int | None) -> None:
+    job = Job("a", "", "/f", "/l", (Step(Component("main", ()), ("true",)),), array=Array(count, max_running))
     found = re.search(r"--array=0-(\d+)(?:%(\d+))?$", render(job), re.MULTILINE)
     assert found is not None
     assert int(found[1]) == count - 1
-    assert found[2] == (str(at_once) if at_once is not None else None)
+    assert found[2] == (str(max_running) if max_running is not None else None)
 
 
 def test_folders_of_the_run_are_mounted_unless_they_are_already() -> None:
     container = Container("c", "/i.sqsh", (Mount("/shared/runs", "/shared/runs"),))
     site = parse_site({"runtime": "pyxis"}, name="m")
-    wanted = WorkersWanted(run=Path("/other/a.jsonl"), count=1, logs=Path("/other/logs"))
+    wanted = WorkerRequest(run=Path("/other/a.jsonl"), count=1, logs=Path("/other/logs"))
     worker = Component("worker", (), container=container, is_main=True)
     text = render(worker_job(wanted, 1, FOLDER, SlurmOptions(site=site, worker=worker)))
     assert "--container-mounts=/shared/runs:/shared/runs,/other:/other " in text
@@ -220,22 +220,24 @@ def test_folders_of_the_run_are_mounted_unless_they_are_already() -> None:
 def test_another_folder_of_the_same_name_inside_is_not_the_run() -> None:
     """What a mount shows as /shared is not what the host has there."""
     inside = Container("c", "/i.sqsh", (Mount("/lustre", "/shared"), Mount("/lustre/models", "/shared/models")))
-    assert inside.outside("/shared/models/m") == "/lustre/models/m"
-    assert inside.outside("/sharedness") is None
-    assert inside.reaching(["/shared/runs", "/shared/runs/a"]).mounts[2:] == (Mount("/shared/runs", "/shared/runs"),)
+    assert inside.host_path("/shared/models/m") == "/lustre/models/m"
+    assert inside.host_path("/sharedness") is None
+    assert inside.with_folders(["/shared/runs", "/shared/runs/a"]).mounts[2:] == (
+        Mount("/shared/runs", "/shared/runs"),
+    )
 
 
 def test_runs_of_the_same_name_have_job_folders_of_their_own() -> None:
-    """Orders of components are read when a job starts: those of another run must not lie there by then."""
+    """Specs of components are read when a job starts: those of another run must not lie there by then."""
     executor = SlurmExecutor(SlurmOptions(site=parse_site({"job_dir": "/shared/jobs"}, name="site")))
-    wanted = [WorkersWanted(run=Path(run), count=1) for run in ("/a/x.jsonl", "/b/x.jsonl")]
+    wanted = [WorkerRequest(run=Path(run), count=1) for run in ("/a/x.jsonl", "/b/x.jsonl")]
     first, second = (executor.scripts(one, 1)[0].path for one in wanted)
     assert first != second
     assert first.is_relative_to("/shared/jobs")
 
 
 def test_the_log_of_a_run_with_a_percent_sign_is_not_slurms_to_read() -> None:
-    wanted = WorkersWanted(run=Path("/r/50%a.jsonl"), count=1, logs=Path("/r/50%a_logs"), name="x")
+    wanted = WorkerRequest(run=Path("/r/50%a.jsonl"), count=1, logs=Path("/r/50%a_logs"), name="x")
     text = render(worker_job(wanted, 1, FOLDER, SlurmOptions()))
     assert "--output=/r/50%%a_logs/x-1-%a.log" in [
         shlex.split(line)[-1] for line in text.splitlines() if "SBATCH" in line

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from gymnast.kit.sandbox import Sandbox, SandboxSettings, open_sandbox
+from gymnast.sandbox import Sandbox, SandboxSettings, open_sandbox
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.kit.sandbox import Execution, Limits, Program, Sandbox, SandboxSettings, open_sandbox
+from gymnast.sandbox import Execution, Limits, Program, Sandbox, SandboxSettings, open_sandbox
 from tests.helpers.parts import needs, skip_without
 from tests.redteam.attempts import HEAD, PROGRAMS, TAIL, X86_ONLY
 
@@ -351,7 +351,7 @@ async def test_programs_do_not_draw_the_same_random_numbers(sandbox: Sandbox) ->
 
 async def test_files_cannot_be_put_outside_of_the_working_directory(sandbox: Sandbox) -> None:
     for name in ("../x", "/tmp/x", "a/../../x", ""):
-        with pytest.raises(ValueError, match="below its working directory"):
+        with pytest.raises(ValueError, match="below the program's working directory"):
             await sandbox.run(Program(files={name: b"x"}))
 
 
@@ -368,7 +368,7 @@ async def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
     marker = f"8{time.monotonic_ns()}"
     script = f"""
 import asyncio, os, signal
-from gymnast.kit.sandbox import *
+from gymnast.sandbox import *
 async def main():
     async with open_sandbox(SandboxSettings(pool_size=1)) as sandbox:
         asyncio.get_running_loop().call_later(0.5, os.kill, os.getpid(), signal.SIGKILL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gymnast.kit.sandbox import Limits, Sandbox
+from gymnast.sandbox import Limits, Sandbox
 from tests.helpers.parts import needs
 
 pytestmark = [

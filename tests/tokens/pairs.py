@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gymnast.tokens.families.registry import family_named, recognised_family
+from gymnast.tokens.families.registry import detect_family, get_family
 from gymnast.tokens.families.smollm2 import TOOL_TEMPLATE
 from gymnast.tokens.hf_tokenizer import HfTokenizer, read_model_files
 from gymnast.tokens.template import TemplateRenderer
@@ -101,7 +101,7 @@ def renderer(name: str) -> TemplateRenderer:
     """The renderer of a pair, loaded once."""
     pair = BY_NAME[name]
     source = pair.source()
-    family = family_named(pair.family) if pair.family else recognised_family(source)
+    family = get_family(pair.family) if pair.family else detect_family(source)
     assert family is not None
     return TemplateRenderer(
         _tokenizer(pair.vocabulary, pair.extra, name),

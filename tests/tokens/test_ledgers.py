@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.tokens.audit import audit
-from gymnast.tokens.engine import Generated, Sampling
+from gymnast.tokens.backend import GeneratedTokens, Sampling
+from gymnast.tokens.conversation import TokenConversation
 from gymnast.tokens.export import ids_of as sequence_of
 from gymnast.tokens.export import segments
-from gymnast.tokens.messages import message_of_said
+from gymnast.tokens.messages import turn_to_message
 from gymnast.tokens.rendering import NotRenderable
-from gymnast.tokens.session import TokenSession
 from gymnast.tokens.template import TemplateRenderer
 from gymnast.types.tokens import ForkReason
 from tests.tokens.conversations import TOOLS, said, user
@@ -35,7 +35,7 @@ class Harness:
         self.renderer: TemplateRenderer = renderer(name)
         self.manners = MANNERS[name]
         self.chance = chance
-        self.session = TokenSession(self.renderer, "m")
+        self.session = TokenConversation(self.renderer, "m")
         self.sent: list[tuple[list[int], list[int]]] = []
         """Prompt and generation of every call, as the engine saw them."""
 
@@ -64,8 +64,8 @@ class Harness:
         made = self._sampled(message, following)
         meant = self.renderer.parse(made, prompt.ids, tools)
         names = [f"call{len(self.sent):03d}{index:02d}" for index in range(len(meant.tool_calls))]
-        answer = message_of_said(meant, names)
-        generated = Generated(made, [-0.5] * len(made), "stop")
+        answer = turn_to_message(meant, names)
+        generated = GeneratedTokens(made, [-0.5] * len(made), "stop")
         self.session.finish(prompt, Sampling(), generated, answer)
         self.sent.append((prompt.ids, made))
         return answer
@@ -130,7 +130,7 @@ def test_a_fresh_render_never_splices_an_old_history(name: str) -> None:
     answer = said("two", thought=thought)
     prompt = harness.session.begin(first, [], BY_NAME[name].args)
     made = [*ids_of(harness.renderer, manners.write(answer)), harness.renderer.stop_token_ids[0]]
-    harness.session.finish(prompt, Sampling(), Generated(made, [-1.0] * len(made), "stop"), answer)
+    harness.session.finish(prompt, Sampling(), GeneratedTokens(made, [-1.0] * len(made), "stop"), answer)
     edited = [user("1"), answer, user("three")]
     again = harness.session.begin(edited, [], BY_NAME[name].args)
     assert again.reason is ForkReason.HISTORY_EDITED

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gymnast import Collector
-from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
+from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.train import Batch, BatchOptions, SampleOptions, collect_batch
-from gymnast.train.background import Background
+from gymnast.train.background_loop import BackgroundLoop
 from tests.helpers.train_tasks import ENVIRONMENTS, TOKENS, shop_tasks
 
 HERE = Path(__file__).parent
@@ -41,8 +41,8 @@ def ray_cluster() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def background() -> Iterator[Background]:
-    thread = Background("tests")
+def background() -> Iterator[BackgroundLoop]:
+    thread = BackgroundLoop("tests")
     yield thread
     thread.close()
 
@@ -58,12 +58,12 @@ def make_collector() -> Callable[..., Collector]:
 
 
 @pytest.fixture(scope="session")
-def collector(background: Background, make_collector: Callable[..., Collector]) -> Collector:
+def collector(background: BackgroundLoop, make_collector: Callable[..., Collector]) -> Collector:
     return background.enter(make_collector())
 
 
 @pytest.fixture(scope="session")
-def real_batch(background: Background, collector: Collector) -> Batch:
+def real_batch(background: BackgroundLoop, collector: Collector) -> Batch:
     """Rollouts of several turns with tools, four of each task, with their records."""
     options = BatchOptions(sample=SampleOptions(keep_line=True))
     return background.run(collect_batch(collector, shop_tasks(6), generations=4, options=options))

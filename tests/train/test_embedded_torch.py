@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Pool
-from gymnast.hub.responses_api_models.embedded_model.sampling import log_probabilities
-from gymnast.hub.responses_api_models.embedded_model.transformer import Shape, Transformer
+from gymnast.builtin.responses_api_models.embedded_model.cache import Cache, Pool
+from gymnast.builtin.responses_api_models.embedded_model.sampling import log_probabilities
+from gymnast.builtin.responses_api_models.embedded_model.transformer import Shape, Transformer
 from tests.helpers.small_transformer import random_weights
 
 TRAINING = Path(__file__).parents[2] / "training" / "embedded"
@@ -20,7 +20,7 @@ TRAINING = Path(__file__).parents[2] / "training" / "embedded"
 def test_logprobs_agree_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(TRAINING))
     model = importlib.import_module("model")
-    shape = Shape.of_config(model.CONFIG)
+    shape = Shape.from_config(model.CONFIG)
     tensors = random_weights(shape, seed=3)
     ids = np.random.default_rng(1).integers(0, shape.vocabulary, 200)
     with torch.no_grad():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gymnast.train import Batch
 from gymnast.train.export import export_samples, read_samples
-from gymnast.train.rows import SCHEMA_VERSION, row_of
+from gymnast.train.sample_rows import SCHEMA_VERSION, sample_to_row
 
 
 def test_pyarrow_reads_what_was_exported(real_batch: Batch, tmp_path: Path) -> None:
@@ -24,4 +24,4 @@ def test_pyarrow_reads_what_was_exported(real_batch: Batch, tmp_path: Path) -> N
         assert (segment["ids"], segment["mask"]) == (ours.ids.tolist(), ours.mask.tolist())
         assert segment["logprobs"] == ours.logprobs.tolist()
         assert [(span["start"], span["end"]) for span in segment["versions"]] == [span[1:] for span in ours.versions]
-    assert [row_of(sample) for sample in read_samples(output)] == [row_of(sample) for sample in samples]
+    assert [sample_to_row(sample) for sample in read_samples(output)] == [sample_to_row(sample) for sample in samples]

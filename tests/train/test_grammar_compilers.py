@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.checks.tool_backends import schema_complaints
+from gymnast.checks.schema_rules import backend_problems
 from tests.helpers.tool_schemas import FINE, REFUSED
 
 SOURCE = Path(__file__).parents[2] / "src"
 ASK = """
 import json, sys
-from gymnast.checks.compilers import compile_complaints, installed_compilers
+from gymnast.checks.schema_compilers import compile_problems, installed_compilers
 found = installed_compilers()
-told = {name: [[one.backend, one.what] for one in compile_complaints(schema, found)]
+told = {name: [[one.backend, one.what] for one in compile_problems(schema, found)]
         for name, schema in json.load(sys.stdin).items()}
 json.dump({"compilers": sorted(found), "told": told}, sys.stdout)
 """
@@ -49,14 +49,14 @@ def compiled() -> dict[str, dict[str, str]]:
 
 def test_what_libraries_refuse_the_rules_refuse_too(compiled: dict[str, dict[str, str]]) -> None:
     for name, told in compiled.items():
-        rules = {one.backend for one in schema_complaints(SCHEMAS[name]) if one.effect == "refused"}
+        rules = {one.backend for one in backend_problems(SCHEMAS[name]) if one.effect == "refused"}
         assert "any" in rules or told.keys() <= rules, (name, told)
 
 
 def test_a_refusal_says_what_the_library_said(compiled: dict[str, dict[str, str]]) -> None:
     said = [what for told in compiled.values() for what in told.values()]
     assert said, "nothing is refused by the libraries that are installed"
-    assert all(what.startswith("compiling it here: ") and len(what) > 25 for what in said)
+    assert all(what.startswith("it fails to compile: ") and len(what) > 25 for what in said)
 
 
 def test_what_is_fine_compiles(compiled: dict[str, dict[str, str]]) -> None:

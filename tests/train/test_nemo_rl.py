@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from gymnast import Collector
+from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.errors import UserError
-from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.train import Batch, FewerRolloutsError, Group, MaskReason, SampleOptions, sample_of
 from gymnast.train.nemo_rl_environment import GymnastEnvironment, actor_of, config_of, group_size, tasks_of
 from gymnast.train.nemo_rl_results import group_batch, group_results, message_log, result_of
-from gymnast.train.verl_engine import VerlEngine
+from gymnast.train.verl_endpoint import VerlEndpoint
 from gymnast.types.task import RolloutKey
 from tests.helpers.train_records import Simulated, call, failure, good, record, some_tasks
 from tests.helpers.train_tasks import EmbeddedLlmClient, shop_tasks
@@ -150,14 +150,14 @@ async def test_logprobs_that_are_no_numbers_mask_the_row_after_bounded_tries() -
 def test_rows_that_are_no_whole_groups_are_refused() -> None:
     rows = rows_of(some_tasks(2), 2)
     assert len(tasks_of(rows, 2)) == 2
-    with pytest.raises(UserError, match="no whole groups"):
+    with pytest.raises(UserError, match="3 rows do not form complete groups of 2"):
         tasks_of(rows[:3], 2)
     with pytest.raises(UserError, match="row 1 is another task"):
         tasks_of(rows_of(some_tasks(4), 1), 2)
 
 
 def test_settings() -> None:
-    with pytest.raises(UserError, match="no setting of Gymnast: concurency"):
+    with pytest.raises(UserError, match="unknown setting: concurency"):
         GymnastEnvironment({"gymnast": {"concurency": 1}})
     assert GymnastEnvironment({}).options.row_timeout_s == 3600.0, "rollouts have deadlines by default"
 
@@ -212,7 +212,7 @@ def test_texts_lists_and_names_of_a_configuration_arrive_as_they_are() -> None:
         },
     }
     config = config_of(cfg)
-    config.checked()
+    config.require_valid()
     assert (config.values["judge_prompt"], config.values["of/a"]) == (prompt, {"b c": 1})
     assert config.instances["shop_lookup_simple_agent"].block["datasets"] == agent["datasets"]
     assert config.values["policy_base_url"] == cfg["base_urls"]
@@ -222,7 +222,7 @@ def test_texts_lists_and_names_of_a_configuration_arrive_as_they_are() -> None:
 async def test_a_configuration_of_nemo_rl_is_enough() -> None:
     """Servers from `config_paths`, the policy behind `base_urls`, prompts as ids."""
     client = EmbeddedLlmClient()
-    async with VerlEngine(client, window=1000) as engine:
+    async with VerlEndpoint(client, window=1000) as engine:
         cfg = {
             "model_name": "embedded",
             "base_urls": [engine.url],

@@ -45,7 +45,7 @@ def test_verl_and_gymnast_know_what_a_recipe_says(name: str, policy_folder: Path
         model="policy",
         model_url="http://127.0.0.1:1/v1",
     )
-    found.checked()
+    found.require_valid()
 
 
 def test_job_scripts_are_shell() -> None:

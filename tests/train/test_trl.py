@@ -167,5 +167,5 @@ def test_columns_that_trl_takes() -> None:
 
 
 def test_a_prompt_of_another_dataset_is_refused() -> None:
-    with TrlRollouts(Opened(Simulated()), []) as rollouts, pytest.raises(UserError, match="which task"):
+    with TrlRollouts(Opened(Simulated()), []) as rollouts, pytest.raises(UserError, match="a prompt has no task index"):
         rollouts.rollout([[{"role": "user", "content": "hi"}]], None)

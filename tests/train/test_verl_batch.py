@@ -20,7 +20,7 @@ from verl.trainer.ppo.core_algos import (
 
 from gymnast.train import Batch, Estimator, MaskReason, advantages, group_advantages, sample_of, verl_advantage
 from gymnast.train.samples import Sample
-from gymnast.train.sequences import group_names, token_rows, whole_rows
+from gymnast.train.sequences import group_indexes, rollout_rows, token_rows
 from gymnast.train.verl_batch import REASON, data_proto, log_figures
 from gymnast.types.task import RolloutKey
 from tests.helpers.train_records import call, failure, good, record
@@ -33,7 +33,7 @@ TENSORS = {
 
 
 def proto_of(batch: Batch, **options: Any) -> DataProto:
-    groups = group_names(batch)
+    groups = group_indexes(batch)
     proto = data_proto(list(batch.samples), groups, pad_id=PAD, columns={"uid": groups}, **options)
     assert len(proto) == len(batch)
     return proto
@@ -144,7 +144,7 @@ def test_masked_rows_have_exactly_no_loss(real_batch: Batch, model: Any) -> None
 def test_a_masked_row_gets_no_gradient_beside_others(real_batch: Batch) -> None:
     samples = list(real_batch.samples)
     samples[1] = samples[1].masked(MaskReason.BAD_LOGPROBS, "call 0")
-    proto = data_proto(samples, group_names(real_batch), pad_id=PAD, columns={"uid": group_names(real_batch)})
+    proto = data_proto(samples, group_indexes(real_batch), pad_id=PAD, columns={"uid": group_indexes(real_batch)})
     logprobs = proto.batch["rollout_log_probs"].clone().requires_grad_()
     loss_of(proto, grpo(proto), logprobs).backward()
     assert logprobs.grad is not None
@@ -224,7 +224,7 @@ def test_a_rollout_that_forked_is_masked_and_counted_here() -> None:
     assert proto.non_tensor_batch[REASON].tolist() == ["forked", ""]
     assert proto.batch["response_mask"][0].sum().item() == 0
     assert len(list(token_rows([forked], [0], PAD))) == 2, "a trainer that can gets both"
-    assert whole_rows([forked], [0], PAD)[0].score == 0.0, "alone it has no group to be compared with"
+    assert rollout_rows([forked], [0], PAD)[0].score == 0.0, "alone it has no group to be compared with"
 
 
 def test_columns_of_lists_and_figures_of_the_log(real_batch: Batch) -> None:

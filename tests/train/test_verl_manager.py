@@ -21,7 +21,7 @@ from gymnast.errors import UserError
 from gymnast.train import FewerRolloutsError, NothingToTrainError
 from gymnast.train.verl_batch import REASON
 from gymnast.train.verl_dataset import GymnastDataset
-from gymnast.train.verl_engine import finish_of
+from gymnast.train.verl_endpoint import finish_of
 from tests.helpers.train_tasks import EmbeddedLlmClient, shop_tasks, sum_tasks, written
 
 ROLLOUT = {

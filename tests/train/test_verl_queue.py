@@ -142,7 +142,7 @@ def test_in_an_asynchronous_mode_the_error_comes_with_the_next_call(
     client.broken = lambda *_: (_ for _ in ()).throw(RuntimeError("gone"))
     manager = manage(client, "separate_async", max_attempts=1, overrides=[ONE_TRY])
     manager.generate_sequences(questions(tmp_path, sum_tasks(1)))
-    for future in list(manager._under_way):
+    for future in list(manager._in_flight):
         assert isinstance(future.exception(timeout=60), FewerRolloutsError)
     with pytest.raises(FewerRolloutsError):
         manager.generate_sequences(questions(tmp_path, sum_tasks(1)))

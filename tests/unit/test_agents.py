@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gymnast.hub.responses_api_agents.gymnasium_agent.app import GymnasiumAgent, GymnasiumAgentSettings
-from gymnast.hub.responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentSettings
-from gymnast.hub.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
+from gymnast.builtin.responses_api_agents.gymnasium_agent.app import GymnasiumAgent, GymnasiumAgentSettings
+from gymnast.builtin.responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentSettings
+from gymnast.builtin.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
 from gymnast.kit import (
     Attempt,
     Environment,
@@ -26,8 +26,8 @@ from gymnast.types.responses import sum_usage
 from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply, Request
-from gymnast.wire.server import Surroundings
-from gymnast.wire.transports import InProcess
+from gymnast.wire.server import ServerContext
+from gymnast.wire.transports import InProcessTransport
 
 
 class Log:
@@ -105,13 +105,13 @@ class World:
     def __init__(self, replies: list[Any], *, lab: type[Lab] = Lab, **settings: Any) -> None:
         transports: dict[str, Transport] = {}
         self.calls = Calls(transports)
-        surroundings = Surroundings(self.calls, HttpClient())
-        self.lab = lab("lab", EnvironmentSettings(), surroundings)
-        self.model = ScriptedModel("policy", ScriptedModelSettings(replies=replies), surroundings)
+        context = ServerContext(self.calls, HttpClient())
+        self.lab = lab("lab", EnvironmentSettings(), context)
+        self.model = ScriptedModel("policy", ScriptedModelSettings(replies=replies), context)
         refs = {"resources_server": ResourcesRef(name="lab"), "model_server": ModelRef(name="policy")}
-        self.agent = SimpleAgent("agent", SimpleAgentSettings(**refs, **settings), surroundings)
+        self.agent = SimpleAgent("agent", SimpleAgentSettings(**refs, **settings), context)
         for server in (self.lab, self.model, self.agent):
-            transports[server.name] = InProcess(server)
+            transports[server.name] = InProcessTransport(server)
 
     async def run(self, row: Any = ROW) -> Reply:
         return await self.calls.call("agent", "/run", row)
@@ -305,12 +305,16 @@ class Guess(StepEnvironment[Task, list[int]]):
 def game(replies: list[Any], environment: Any = Guess, **settings: Any) -> tuple[Any, Calls]:
     transports: dict[str, Transport] = {}
     calls = Calls(transports)
-    surroundings = Surroundings(calls, HttpClient())
-    guess = environment("game", EnvironmentSettings(), surroundings)
+    context = ServerContext(calls, HttpClient())
+    guess = environment("game", EnvironmentSettings(), context)
     refs = {"resources_server": ResourcesRef(name="game"), "model_server": ModelRef(name="policy")}
-    agent = GymnasiumAgent("agent", GymnasiumAgentSettings(**refs, **settings), surroundings)
-    model = ScriptedModel("policy", ScriptedModelSettings(replies=replies), surroundings)
-    transports |= {"game": InProcess(guess), "agent": InProcess(agent), "policy": InProcess(model)}
+    agent = GymnasiumAgent("agent", GymnasiumAgentSettings(**refs, **settings), context)
+    model = ScriptedModel("policy", ScriptedModelSettings(replies=replies), context)
+    transports |= {
+        "game": InProcessTransport(guess),
+        "agent": InProcessTransport(agent),
+        "policy": InProcessTransport(model),
+    }
     return guess, calls
 
 

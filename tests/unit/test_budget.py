@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import gymnast
 from gymnast.errors import MissingRolloutsError, UserError
 from gymnast.rollouts.budget import Budget
-from gymnast.rollouts.verdict import OUT_OF_BUDGET
+from gymnast.rollouts.exit_status import OUT_OF_BUDGET
 from gymnast.store.manifest import Counts, Manifest, RunState, read_manifest, write_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.types.usage import ModelUsage
@@ -195,7 +195,7 @@ def test_a_budget_is_used_up_when_it_is_reached_or_cannot_be_kept(
     max_cost: float | None, max_tokens: int | None, cost: float | None, tokens: int, unmetered: int
 ) -> None:
     spent = ModelUsage(calls=9, input_tokens=tokens, unmetered_calls=unmetered, cost=cost)
-    said = Budget(max_cost, max_tokens).used_up(spent)
+    said = Budget(max_cost, max_tokens).exhausted_reason(spent)
     by_cost = max_cost is not None and (cost is None or cost >= max_cost)
     by_tokens = max_tokens is not None and (unmetered > 0 or tokens >= max_tokens)
     assert (said is not None) == (by_cost or by_tokens)
@@ -203,7 +203,7 @@ def test_a_budget_is_used_up_when_it_is_reached_or_cannot_be_kept(
 
 @pytest.mark.parametrize("limits", [(0.0, None), (-1.0, None), (None, 0), (float("nan"), None)])
 def test_a_budget_of_nothing_is_refused(limits: Any) -> None:
-    with pytest.raises(UserError, match="more than nothing"):
+    with pytest.raises(UserError, match="a budget must be positive"):
         Budget(*limits)
 
 

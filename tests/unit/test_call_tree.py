@@ -110,7 +110,7 @@ def test_every_prompt_can_be_put_together_again(data: st.DataObject) -> None:
 
 
 def _keys(talk: Talk, index: int, prompts: list[list[Any]]) -> list[bytes]:
-    from gymnast.types.conversation import entries_of
+    from gymnast.types.conversation import make_entries
 
     call = talk.trace.calls[index]
     output = [] if call.node.output is None else talk.trace.tree.entries[call.node.output].items
@@ -118,7 +118,7 @@ def _keys(talk: Talk, index: int, prompts: list[list[Any]]) -> list[bytes]:
     first = next(iter(talk.trace.tree.prompt_of(call.node)), None)
     entry = talk.trace.tree.entries[first] if first is not None else None
     system = entry.items[0]["content"] if entry is not None and entry.role == "system" else None
-    return [entry.key for entry in entries_of(prompt, system)]
+    return [entry.key for entry in make_entries(prompt, system)]
 
 
 def test_storage_grows_with_what_is_said_not_with_prompts() -> None:

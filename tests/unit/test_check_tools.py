@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.checks import compilers
+from gymnast.checks import schema_compilers
+from gymnast.checks.schema_rules import MAX_LEVELS, backend_problems
 from gymnast.checks.schema_shape import cyclic_refs, depth
-from gymnast.checks.tool_backends import MOST_LEVELS, schema_complaints
 from gymnast.checks.tools import check_tools
 from tests.helpers.commands import Outcome
 from tests.helpers.jsonl import write_jsonl
@@ -30,7 +30,7 @@ def row(*tools: Any, **params: Any) -> dict[str, Any]:
 
 
 def refusing(schema: Any) -> set[str]:
-    return {one.backend for one in schema_complaints(schema) if one.effect == "refused"}
+    return {one.backend for one in backend_problems(schema) if one.effect == "refused"}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -53,7 +53,7 @@ def test_schemas_that_every_backend_takes(name: str) -> None:
     ],
 )
 def test_what_xgrammar_silently_drops_is_said(schema: Any, rule: str) -> None:
-    found = [one for one in schema_complaints(schema) if one.backend == "xgrammar"]
+    found = [one for one in backend_problems(schema) if one.backend == "xgrammar"]
     assert [(one.rule, one.effect) for one in found] == [(rule, "loosened")]
 
 
@@ -68,19 +68,19 @@ def test_recursion_through_several_definitions_is_found() -> None:
         },
     }
     assert cyclic_refs(schema) == {"#/$defs/one", "#/$defs/two"}
-    assert {one.rule for one in schema_complaints(schema)} == {"recursion"}
+    assert {one.rule for one in backend_problems(schema)} == {"recursion"}
 
 
 def test_deep_large_and_wide_schemas_are_slow() -> None:
     deep: Any = {"type": "string"}
-    for _ in range(MOST_LEVELS + 5):
+    for _ in range(MAX_LEVELS + 5):
         deep = parameters(deep)
-    assert depth(deep) == MOST_LEVELS + 5
+    assert depth(deep) == MAX_LEVELS + 5
     wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(300)}}
     large = parameters({"type": "string", "description": "x" * 130_000})
     values = parameters({"type": "string", "enum": [str(n) for n in range(2000)]})
     for schema in (deep, wide, large, values):
-        assert ("size", "slow") in {(one.rule, one.effect) for one in schema_complaints(schema)}
+        assert ("size", "slow") in {(one.rule, one.effect) for one in backend_problems(schema)}
 
 
 anything = st.recursive(
@@ -104,7 +104,7 @@ anything = st.recursive(
 
 @given(anything)
 def test_no_schema_whatever_breaks_the_check(schema: Any) -> None:
-    for one in schema_complaints(schema):
+    for one in backend_problems(schema):
         assert one.what
         assert one.next
 
@@ -115,7 +115,7 @@ def test_rows_are_counted_and_equal_tools_looked_at_once(tmp_path: Path) -> None
     report = check_tools(write_jsonl(tmp_path / "rows.jsonl", rows), compile_too=False)
     assert (report.rows, report.rows_with_tools, report.schemas, report.bad_rows) == (4, 3, 2, 2)
     assert report.refused_rows == {"outlines": 2}
-    ((key, tally),) = report.found.items()
+    ((key, tally),) = report.tallies.items()
     assert (key.backend, key.rule, tally.rows, len(tally.first)) == ("outlines", "boolean_schema", 2, 1)
     assert tally.first[0]["line"] == 1
 
@@ -142,7 +142,7 @@ def test_rows_are_counted_and_equal_tools_looked_at_once(tmp_path: Path) -> None
 )
 def test_what_is_wrong_with_the_tools_of_a_row(tmp_path: Path, bad: Any, rule: str) -> None:
     report = check_tools(write_jsonl(tmp_path / "rows.jsonl", [bad]), compile_too=False)
-    assert rule in {key.rule for key in report.found}
+    assert rule in {key.rule for key in report.tallies}
     assert not report.ok
 
 
@@ -162,9 +162,9 @@ def test_the_command_prints_writes_rows_and_fails(tmp_path: Path, invoke: Callab
 
 
 def test_the_shipped_examples_pass() -> None:
-    from gymnast.config.roots import HUB
+    from gymnast.config.roots import BUILTIN
 
-    for path in sorted(HUB.glob("resources_servers/*/data/example.jsonl")):
+    for path in sorted(BUILTIN.glob("resources_servers/*/data/example.jsonl")):
         assert check_tools(path, backends=("any", "xgrammar"), compile_too=False).ok, path
 
 
@@ -175,9 +175,9 @@ def test_libraries_that_are_installed_have_the_last_word(tmp_path: Path, monkeyp
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "xgrammar", raising=False)
-    assert "xgrammar" in compilers.installed_compilers()
+    assert "xgrammar" in schema_compilers.installed_compilers()
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     report = check_tools(write_jsonl(tmp_path / "rows.jsonl", [row(tool(schema))]), backends=("any", "xgrammar"))
     assert report.compiled_with == ["xgrammar"]
-    assert [key.rule for key in report.found] == ["compiled"]
+    assert [key.rule for key in report.tallies] == ["compiled"]
     monkeypatch.delitem(sys.modules, "xgrammar", raising=False)

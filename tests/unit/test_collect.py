@@ -13,14 +13,15 @@ import pytest
 
 from gymnast.errors import UserError
 from gymnast.rollouts.attempt import Failed, Scored, attempt
-from gymnast.rollouts.book import RunBook
+from gymnast.rollouts.control_commands import ControlCommands
 from gymnast.rollouts.engine import Engine, EngineOptions
-from gymnast.rollouts.executor import HereExecutor
+from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.plan import PlanOptions
-from gymnast.rollouts.prepare import Preparation, prepare
+from gymnast.rollouts.prepare import prepare_run
 from gymnast.rollouts.retry import RetryPolicy
-from gymnast.rollouts.snapshot import snapshot
-from gymnast.rollouts.steering import Steering
+from gymnast.rollouts.run_store import FileRunStore
+from gymnast.rollouts.runner import LocalRunner
+from gymnast.rollouts.snapshot import make_snapshot
 from gymnast.rollouts.tally import Tally
 from gymnast.store.append import AppendLog
 from gymnast.store.lock import RunLock
@@ -29,7 +30,7 @@ from gymnast.store.paths import RunPaths
 from gymnast.types.events import Event, RolloutFailed, RolloutScored
 from gymnast.wire.calls import Calls
 from gymnast.wire.message import Reply, Request
-from gymnast.wire.trail import Signals
+from gymnast.wire.progress import Signals
 from tests.helpers.jsonl import read_jsonl, write_jsonl
 from tests.helpers.waiting import eventually
 
@@ -87,22 +88,24 @@ class World:
     def __init__(self, folder: Path, rows: list[Any], **plan: Any) -> None:
         self.paths = RunPaths(folder / "x.jsonl")
         source = write_jsonl(folder / "in.jsonl", [{**ROW, "n": n, **row} for n, row in enumerate(rows)])
-        self.wanted = Preparation(source, PlanOptions(**plan), ["a"], lambda _: [], existing="resume")
+        self.options = RunOptions(source=source, output=self.paths.output, plan=PlanOptions(**plan), existing="resume")
         self.agent = Agent()
         self.events: list[Event] = []
         self.engine: Engine | None = None
 
     async def run(self, *, retry_failed: bool = False, **options: Any) -> tuple[RunState, Counts]:
         with RunLock(self.paths.lock):
-            prepared = prepare(self.paths, self.wanted)
+            prepared = prepare_run(self.options, ["a"], lambda _: [])
             given = EngineOptions(**{"concurrency": 8, "retry": FAST, **options})
             attempts = given.retry.max_attempts
-            async with RunBook(self.paths, prepared.manifest, max_attempts=attempts, retry_failed=retry_failed) as book:
-                executor = HereExecutor(Calls({"a": self.agent}), Signals())
-                self.engine = Engine(book, executor, given, self.events.append, ["a"])
+            async with FileRunStore(
+                self.paths, prepared.manifest, max_attempts=attempts, retry_failed=retry_failed
+            ) as store:
+                runner = LocalRunner(Calls({"a": self.agent}), Signals())
+                self.engine = Engine(store, runner, given, self.events.append, ["a"])
                 state = await self.engine.run()
-                await book.save(state)
-                return state, book.counts()
+                await store.save(state)
+                return state, store.counts()
 
     @property
     def scored(self) -> list[Any]:
@@ -201,7 +204,7 @@ async def test_no_persist_rows_are_counted_but_not_written(tmp_path: Path) -> No
 
 async def test_the_retry_budget_bounds_a_run(tmp_path: Path) -> None:
     world = World(tmp_path, [{"do": "crash"}] + [{}] * 20)
-    policy = RetryPolicy(first_delay_s=0.001, longest_delay_s=0.002, max_attempts=500, budget_share=0.0)
+    policy = RetryPolicy(first_delay_s=0.001, max_delay_s=0.002, max_attempts=500, budget_share=0.0)
     state, counts = await world.run(retry=policy)
     assert state is RunState.INCOMPLETE
     assert (counts.retries, counts.owed, counts.scored) == (100, 1, 20)
@@ -210,7 +213,7 @@ async def test_the_retry_budget_bounds_a_run(tmp_path: Path) -> None:
 async def test_draining_finishes_what_is_in_flight_and_owes_the_rest(tmp_path: Path) -> None:
     world = World(tmp_path, [{}] * 200)
     task = asyncio.create_task(world.run(concurrency=5))
-    while world.engine is None or len(world.engine.book.settled.scored) < 20:
+    while world.engine is None or len(world.engine.store.settled.scored) < 20:
         await asyncio.sleep(0.001)
     world.engine.drain("test")
     state, counts = await task
@@ -224,7 +227,7 @@ async def test_draining_finishes_what_is_in_flight_and_owes_the_rest(tmp_path: P
 async def test_stopping_abandons_what_is_in_flight_and_loses_nothing_scored(tmp_path: Path) -> None:
     world = World(tmp_path, [{}] * 50 + [{"do": "hang"}] * 3)
     task = asyncio.create_task(world.run(concurrency=5))
-    while world.engine is None or len(world.engine.book.settled.scored) < 50:
+    while world.engine is None or len(world.engine.store.settled.scored) < 50:
         await asyncio.sleep(0.001)
     world.engine.stop_now("test")
     state, counts = await task
@@ -234,30 +237,30 @@ async def test_stopping_abandons_what_is_in_flight_and_loses_nothing_scored(tmp_
 async def test_pausing_and_steering(tmp_path: Path) -> None:
     world = World(tmp_path, [{}] * 400 + [{"do": "hang"}])
     task = asyncio.create_task(world.run(concurrency=5))
-    while world.engine is None or len(world.engine.book.settled.scored) < 20:
+    while world.engine is None or len(world.engine.store.settled.scored) < 20:
         await asyncio.sleep(0.001)
-    steering = Steering(world.engine, lambda: snapshot(world.engine, 0.0, model_calls=0, rejections=0))  # type: ignore[arg-type]
-    assert await steering.handle({"command": "pause"}) == "paused"
+    control = ControlCommands(world.engine, lambda: make_snapshot(world.engine, 0.0, model_calls=0, rejections=0))  # type: ignore[arg-type]
+    assert await control.handle({"command": "pause"}) == "paused"
     await eventually(lambda: world.engine is not None and not world.engine.in_flight)
-    before = len(world.engine.book.settled.scored)
+    before = len(world.engine.store.settled.scored)
     await asyncio.sleep(0.04)
-    assert len(world.engine.book.settled.scored) == before
-    assert (await steering.handle({"command": "status"}))["state"] == "paused"
-    assert await steering.handle({"command": "set", "argument": "concurrency=2"}) == "concurrency is 2"
-    assert await steering.handle({"command": "resume"}) == "resumed"
-    while len(world.engine.book.settled.scored) < 400:
+    assert len(world.engine.store.settled.scored) == before
+    assert (await control.handle({"command": "status"}))["state"] == "paused"
+    assert await control.handle({"command": "set", "argument": "concurrency=2"}) == "concurrency is 2"
+    assert await control.handle({"command": "resume"}) == "resumed"
+    while len(world.engine.store.settled.scored) < 400:
         await asyncio.sleep(0.005)
-    status = await steering.handle({"command": "status"})
+    status = await control.handle({"command": "status"})
     assert status["oldest"][0]["key"] == "400:0"
     assert status["oldest"][0]["stage"] == "agent"
     for bad in ("cancel", "set"):
         with pytest.raises(UserError):
-            await steering.handle({"command": bad, "argument": "nonsense"})
+            await control.handle({"command": bad, "argument": "nonsense"})
     with pytest.raises(UserError, match="not in flight"):
-        await steering.handle({"command": "cancel", "argument": "7:7"})
+        await control.handle({"command": "cancel", "argument": "7:7"})
     with pytest.raises(UserError, match="did you mean 'pause'"):
-        await steering.handle({"command": "pauze"})
-    assert await steering.handle({"command": "cancel", "argument": "400:0"}) == "cancelled 400:0"
+        await control.handle({"command": "pauze"})
+    assert await control.handle({"command": "cancel", "argument": "400:0"}) == "cancelled 400:0"
     state, counts = await task
     assert (state, counts.scored, counts.failed) == (RunState.COMPLETE, 400, {"cancelled": 1})
 
@@ -269,7 +272,7 @@ async def test_a_hopeless_run_stops_early_and_says_why(tmp_path: Path) -> None:
     assert sum(counts.failed.values()) < 60
     assert counts.owed > 400
     assert world.engine is not None
-    assert "all failed" in world.engine.prospects.reasons()["a"]
+    assert "all failed" in world.engine.circuit_breaker.reasons()["a"]
 
 
 async def test_an_unknown_agent_is_a_config_failure() -> None:
@@ -288,10 +291,10 @@ async def test_a_scored_attempt_knows_its_reward() -> None:
 
 def test_tallies_count_by_agent() -> None:
     tally = Tally()
-    tally.take(RolloutScored(0, 0, "a", 1.0, 0.5, 10, 20))
-    tally.take(RolloutScored(0, 1, "a", 0.0, 1.5, None, None))
-    tally.take(RolloutFailed(1, 0, "b", "model_error", "model_serving", "model", "x", 0.1, final=False))
-    tally.take(RolloutFailed(1, 0, "b", "model_error", "model_serving", "model", "x", 0.1, final=True))
+    tally.add(RolloutScored(0, 0, "a", 1.0, 0.5, 10, 20))
+    tally.add(RolloutScored(0, 1, "a", 0.0, 1.5, None, None))
+    tally.add(RolloutFailed(1, 0, "b", "model_error", "model_serving", "model", "x", 0.1, final=False))
+    tally.add(RolloutFailed(1, 0, "b", "model_error", "model_serving", "model", "x", 0.1, final=True))
     assert (tally.scored, tally.done, dict(tally.failed)) == (2, 3, {"model_error": 1})
     assert tally.agents["a"].mean_reward == 0.5
     assert tally.agents["b"].mean_reward is None

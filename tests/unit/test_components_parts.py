@@ -1,4 +1,4 @@
-"""The parts of a job's companion: orders, ports, GPUs, addresses, and that it runs where Gymnast is not."""
+"""The parts of a job's sidecar: specs, ports, GPUs, addresses, and that it runs where Gymnast is not."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.cluster.components.companion.board import Board, deaths, log_end, published
-from gymnast.cluster.components.companion.leasing import lease_port
-from gymnast.cluster.components.companion.order import filled, read_order
-from gymnast.cluster.components.companion.readiness import pauses
-from gymnast.cluster.components.companion.surroundings import gpu_share, host_names
-from gymnast.cluster.components.packing import in_order, order_of, packed_companion, read_job, write_orders
-from gymnast.cluster.components.spec import Component, ReadyCheck
+from gymnast.endpoints.health import HealthMonitor
+from gymnast.endpoints.replicas import Replicas
 from gymnast.errors import ConfigError, NotFoundError
-from gymnast.kit.health import HealthWatch
-from gymnast.kit.replicas import Replicas
-from gymnast.wire.addresses import expanded, refresher
+from gymnast.sidecars.component import Component, ReadyCheck
+from gymnast.sidecars.packing import build_sidecar_spec, pack_sidecar, read_job_spec, sort_by_needs, write_job_files
+from gymnast.sidecars.sidecar.host_environment import gpu_share, host_names
+from gymnast.sidecars.sidecar.job_registry import JobRegistry, read_addresses, read_death_notes, tail_log
+from gymnast.sidecars.sidecar.port_lease import lease_port
+from gymnast.sidecars.sidecar.readiness import backoff_intervals
+from gymnast.sidecars.sidecar.spec import fill_placeholders, read_sidecar_spec
+from gymnast.wire.addresses import expand_base_urls, make_url_reader
 from gymnast.wire.http_client import HttpClient
 from tests.helpers.waiting import eventually
 
@@ -38,75 +38,81 @@ def component(name: str, *needs: str, **given_: Any) -> Component:
     return Component(name, ("run", name), needs=needs, **given_)
 
 
-# --- orders ----------------------------------------------------------------------------------------------------------
+# --- specs -----------------------------------------------------------------------------------------------------------
 
 
 def test_places_are_filled_in_and_other_braces_stay() -> None:
     places = {"port": "80", "task": "3", "addresses:policy": "addresses:///j", "host:a-b": "n1"}
-    assert filled('{port} {"port": 1} {task*4} {addresses:policy} {host:a-b} {}', places) == (
+    assert fill_placeholders('{port} {"port": 1} {task*4} {addresses:policy} {host:a-b} {}', places) == (
         '80 {"port": 1} 12 addresses:///j n1 {}'
     )
     with pytest.raises(ValueError, match="gpus"):
-        filled("{gpus}", places)
+        fill_placeholders("{gpus}", places)
 
 
 @given(st.text(), st.dictionaries(st.sampled_from(["port", "host", "folder"]), st.text(), min_size=3))
 def test_text_without_places_is_left_alone(text: str, places: dict[str, str]) -> None:
-    assert filled(text.replace("{", "("), places) == text.replace("{", "(")
+    assert fill_placeholders(text.replace("{", "("), places) == text.replace("{", "(")
 
 
-def test_what_is_written_is_what_a_companion_reads(tmp_path: Path) -> None:
+def test_what_is_written_is_what_a_sidecar_reads(tmp_path: Path) -> None:
     policy = component("policy", tasks_per_node=2, ready=READY, restarts=1, gpus_per_task=2, environment={"A": "1"})
     main = Component("collect", ("go", "{addresses:policy}"), needs=("policy",), is_main=True)
-    ordered = write_orders(tmp_path, [main, policy])
+    ordered = write_job_files(tmp_path, [main, policy])
     assert [one.name for one in ordered] == ["policy", "collect"]
-    order = read_order(tmp_path / "collect.json")
+    order = read_sidecar_spec(tmp_path / "collect.json")
     assert (order.needs, order.is_main, order.bind) == ({"policy": 2}, True, "127.0.0.1")
     assert order.needs_deadline_s > READY.deadline_s
-    assert read_order(tmp_path / "policy.json").ready is not None
-    assert [one.name for one in read_job(tmp_path).components] == ["policy", "collect"]
+    assert read_sidecar_spec(tmp_path / "policy.json").ready is not None
+    assert [one.name for one in read_job_spec(tmp_path).components] == ["policy", "collect"]
     old = json.loads((tmp_path / "policy.json").read_text())
     (tmp_path / "policy.json").write_text(json.dumps({**old, "schema_version": 99}))
     with pytest.raises(ValueError, match="version 99"):
-        read_order(tmp_path / "policy.json")
+        read_sidecar_spec(tmp_path / "policy.json")
 
 
 def test_a_job_on_several_nodes_listens_on_all_addresses() -> None:
     parts = [component("policy", ready=READY, nodes=2), component("collect", "policy", is_main=True)]
-    assert order_of(parts[1], parts, bind="0.0.0.0")["bind"] == "0.0.0.0"
+    assert build_sidecar_spec(parts[1], parts, bind="0.0.0.0")["bind"] == "0.0.0.0"
 
 
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ([component("a", "b", is_main=True), component("b", "a", ready=READY)], "circle|nobody can know"),
+        (
+            [component("a", "b", is_main=True), component("b", "a", ready=READY)],
+            "cycle|it needs 'a', which has no ready",
+        ),
         ([component("a", "polcy", is_main=True), component("policy", ready=READY)], "did you mean 'policy'"),
-        ([component("a", is_main=True), component("a")], "two components are called 'a'"),
+        ([component("a", is_main=True), component("a")], "duplicate component name 'a'"),
         ([component("a"), component("b")], "exactly one main"),
-        ([component("a", "b", is_main=True), component("b")], "nobody can know"),
-        ([Component("a", ("{url:b}",), is_main=True), component("b", ready=READY)], "does not need it"),
-        ([component("a b", is_main=True)], "cannot be called"),
+        ([component("a", "b", is_main=True), component("b")], "it needs 'b', which has no ready check"),
+        (
+            [Component("a", ("{url:b}",), is_main=True), component("b", ready=READY)],
+            "the address of 'b' without need",
+        ),
+        ([component("a b", is_main=True)], "invalid component name 'a b'"),
     ],
 )
 def test_jobs_that_cannot_start_are_refused_in_words(parts: list[Component], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        in_order(parts)
+        sort_by_needs(parts)
 
 
 # --- packing ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_companion_is_the_same_file_every_time() -> None:
-    assert packed_companion() == packed_companion()
+def test_the_sidecar_is_the_same_file_every_time() -> None:
+    assert pack_sidecar() == pack_sidecar()
 
 
 def packed_sources() -> list[tuple[str, str]]:
-    with zipfile.ZipFile(io.BytesIO(packed_companion())) as packed:
+    with zipfile.ZipFile(io.BytesIO(pack_sidecar())) as packed:
         return [(name, packed.read(name).decode()) for name in packed.namelist()]
 
 
 @pytest.mark.parametrize(("name", "source"), packed_sources(), ids=lambda value: value if len(value) < 80 else "")
-def test_the_companion_needs_only_an_old_python_and_its_library(name: str, source: str) -> None:
+def test_the_sidecar_needs_only_an_old_python_and_its_library(name: str, source: str) -> None:
     tree = ast.parse(source, feature_version=(3, 8))
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -152,13 +158,13 @@ def test_host_names_resolve() -> None:
 
 def test_pauses_grow_up_to_the_longest() -> None:
     ready = read_ready(first=0.5, longest=4.0)
-    found = [pause for pause, _ in zip(pauses(ready), range(10), strict=False)]
+    found = [pause for pause, _ in zip(backoff_intervals(ready), range(10), strict=False)]
     assert found == sorted(found)
     assert (found[0], found[-1]) == (0.5, 4.0)
 
 
 def read_ready(*, first: float, longest: float) -> Any:
-    from gymnast.cluster.components.companion.order import Ready
+    from gymnast.sidecars.sidecar.spec import Ready
 
     return Ready("/", 10.0, first, longest)
 
@@ -166,41 +172,41 @@ def read_ready(*, first: float, longest: float) -> Any:
 # --- addresses -------------------------------------------------------------------------------------------------------
 
 
-def publish(folder: Path, task: int, port: int) -> Board:
-    board = Board(folder, "policy", task)
-    board.publish({"url": f"http://n{task}:{port}", "host": f"n{task}", "port": port, "task": task})
-    return board
+def publish(folder: Path, task: int, port: int) -> JobRegistry:
+    registry = JobRegistry(folder, "policy", task)
+    registry.publish({"url": f"http://n{task}:{port}", "host": f"n{task}", "port": port, "task": task})
+    return registry
 
 
 def test_published_addresses_are_base_urls_while_they_are_there(tmp_path: Path) -> None:
     url = f"addresses://{tmp_path}/addresses/policy"
     with pytest.raises(NotFoundError, match="no policy server"):
-        expanded(url)
-    boards = [publish(tmp_path, task, 8000 + task) for task in (2, 10, 0)]
-    assert expanded(url) == ["http://n0:8000/v1", "http://n2:8002/v1", "http://n10:8010/v1"]
-    assert [address["task"] for address in published(tmp_path, "policy")] == [0, 2, 10]
-    refresh = refresher(["http://fixed/v1", url])
+        expand_base_urls(url)
+    registries = [publish(tmp_path, task, 8000 + task) for task in (2, 10, 0)]
+    assert expand_base_urls(url) == ["http://n0:8000/v1", "http://n2:8002/v1", "http://n10:8010/v1"]
+    assert [address["task"] for address in read_addresses(tmp_path, "policy")] == [0, 2, 10]
+    refresh = make_url_reader(["http://fixed/v1", url])
     assert refresh is not None
-    boards[0].withdraw()
+    registries[0].withdraw()
     assert refresh() == ["http://fixed/v1", "http://n0:8000/v1", "http://n10:8010/v1"]
-    assert refresher("http://fixed/v1") is None
+    assert make_url_reader("http://fixed/v1") is None
     (tmp_path / "addresses" / "policy" / "0.json").write_text("{")  # half there, as network filesystems may show it
     assert refresh() == ["http://fixed/v1", "http://n10:8010/v1"]
 
 
 def test_death_notes_are_in_the_order_of_deaths(tmp_path: Path) -> None:
     for at, name in ((2.0, "b"), (1.0, "a")):
-        Board(tmp_path, name, 0).note_death({"component": name, "at": at})
-    assert [note["component"] for note in deaths(tmp_path)] == ["a", "b"]
+        JobRegistry(tmp_path, name, 0).write_death_note({"component": name, "at": at})
+    assert [note["component"] for note in read_death_notes(tmp_path)] == ["a", "b"]
 
 
 def test_the_end_of_a_log_has_the_error_that_much_talk_came_after(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text("fine\nKeyError: 'chatcmpl-1'\n" + "shutting down\n" * 60)
-    assert "  | KeyError: 'chatcmpl-1'\nlast lines of" in log_end(log)
-    assert "fine" not in log_end(log)
-    assert "KeyError" not in log_end(log, begin=30)
-    assert "cannot be read" in log_end(tmp_path / "none")
+    assert "  | KeyError: 'chatcmpl-1'\nlast lines of" in tail_log(log)
+    assert "fine" not in tail_log(log)
+    assert "KeyError" not in tail_log(log, start=30)
+    assert "cannot read" in tail_log(tmp_path / "none")
 
 
 class Call:
@@ -214,15 +220,15 @@ def test_replicas_follow_what_is_published() -> None:
     replicas = Replicas(["http://a", "http://b"], clock=lambda: 100.0)
     at_b = next(call for call in (Call(str(n)) for n in range(100)) if replicas.choose(call).base_url == "http://b")  # type: ignore[arg-type]
     b = replicas.choose(at_b)  # type: ignore[arg-type]
-    replicas.follow(["http://a", "http://c"])
+    replicas.update(["http://a", "http://c"])
     assert {replica.base_url for replica in replicas.all} == {"http://a", "http://c"}
     moved = replicas.choose(at_b)  # type: ignore[arg-type]
     assert moved.base_url != "http://b"
-    replicas.follow(["http://a", "http://b"])
+    replicas.update(["http://a", "http://b"])
     assert b in replicas.all
     assert b.is_up(100.0)
     assert replicas.choose(at_b).base_url in {"http://a", "http://b"}  # type: ignore[arg-type]
-    replicas.follow([])  # nobody answers at the moment: the last ones stay
+    replicas.update([])  # nobody answers at the moment: the last ones stay
     assert len(replicas.all) == 2
 
 
@@ -237,19 +243,21 @@ async def test_a_replica_leaves_rotation_with_its_address_and_comes_back_with_it
 
     servers = [await asyncio.start_server(well, "127.0.0.1", 0) for _ in range(2)]
     ports = [server.sockets[0].getsockname()[1] for server in servers]
-    boards = [Board(tmp_path, "policy", task) for task in range(2)]
-    for board, port in zip(boards, ports, strict=True):
-        board.publish({"url": f"http://127.0.0.1:{port}"})
+    registries = [JobRegistry(tmp_path, "policy", task) for task in range(2)]
+    for registry, port in zip(registries, ports, strict=True):
+        registry.publish({"url": f"http://127.0.0.1:{port}"})
     url = f"addresses://{tmp_path}/addresses/policy"
-    replicas = Replicas(expanded(url))
-    watch = HealthWatch(replicas, http, (), interval_s=0.02, timeout_s=2.0, reads_load=False, refresh=refresher(url))
+    replicas = Replicas(expand_base_urls(url))
+    watch = HealthMonitor(
+        replicas, http, (), interval_s=0.02, timeout_s=2.0, reads_load=False, refresh=make_url_reader(url)
+    )
     gone, stays = replicas.all
     watch.start()
     try:
-        boards[0].withdraw()
+        registries[0].withdraw()
         await eventually(lambda: replicas.all == [stays])
         assert not gone.is_up(replicas.clock())
-        boards[0].publish({"url": f"http://127.0.0.1:{ports[0]}"})
+        registries[0].publish({"url": f"http://127.0.0.1:{ports[0]}"})
         await eventually(lambda: replicas.all == [gone, stays])
         assert gone.is_up(replicas.clock())
     finally:

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast import UserError, nemo_gym_rollouts, run_cmd, wrap_arguments
-from gymnast.cluster.pipeline_jobs import quoted
-from gymnast.cluster.pipeline_options import sbatch_of
-from gymnast.cluster.seeds import seed_output, seeds_meant, seeds_there
+from gymnast.compat.nemo_skills.options import parse_sbatch_options
+from gymnast.compat.nemo_skills.seed_jobs import quote_override
+from gymnast.compat.nemo_skills.seeds import find_seeds, resolve_seeds, seed_output
 from gymnast.config.overrides import parse_overrides
 from gymnast.errors import DataError, NotFoundError
-from gymnast.profile.across_seeds import across_seeds
+from gymnast.profile.seeds import combine_seeds
 from gymnast.store.paths import RunPaths
 from tests.helpers.commands import Outcome
 from tests.helpers.jsonl import write_jsonl
@@ -123,7 +123,7 @@ def test_options_that_mean_nothing_here_are_taken_and_said(
     assert told.code == 0, told.err
     assert [line.split()[1] for line in told.err.splitlines()] == ["reuse_code", "reuse_code_exp", "skip_hf_home_check"]
     refused = invoke("gymnast", "nemo-gym-rollouts", *words, "--reuse-cod")
-    assert (refused.code, "no option --reuse-cod" in refused.err) == (2, True)
+    assert (refused.code, "unknown option --reuse-cod" in refused.err) == (2, True)
 
 
 def test_data_steps_are_jobs(cluster: str, tmp_path: Path) -> None:
@@ -138,10 +138,10 @@ def test_data_steps_are_jobs(cluster: str, tmp_path: Path) -> None:
         num_gpus=0,
         dry_run=True,
     )
-    assert fetched.said is not None
-    assert shlex.quote(command) in fetched.said.replace("\\\n    ", "")
-    assert "#SBATCH --partition=cpu" in fetched.said
-    assert "gpus" not in fetched.said, "the site's number is not for a job that wants none"
+    assert fetched.message is not None
+    assert shlex.quote(command) in fetched.message.replace("\\\n    ", "")
+    assert "#SBATCH --partition=cpu" in fetched.message
+    assert "gpus" not in fetched.message, "the site's number is not for a job that wants none"
     found = nemo_gym_rollouts(
         cluster=cluster,
         config_paths=["a.yaml"],
@@ -169,8 +169,8 @@ def test_data_steps_are_jobs(cluster: str, tmp_path: Path) -> None:
         ({"server_type": "vllm", "model": "m", "server_container": "vlm"}, "no container 'vlm'"),
         ({"config_paths": ""}, "config_paths must be given"),
         ({"cluster": "min"}, "no cluster 'min'"),
-        ({"num_random_seeds": 2, "random_seeds": "1,2,3"}, "2 seeds were asked for and 3 are listed"),
-        ({"random_seeds": "1,x"}, "'x' is no seed"),
+        ({"num_random_seeds": 2, "random_seeds": "1,2,3"}, "num_random_seeds is 2, but random_seeds lists 3"),
+        ({"random_seeds": "1,x"}, "expected a seed, got 'x'"),
         ({"mount_paths": "relative"}, "a mount is"),
     ],
 )
@@ -249,14 +249,14 @@ def test_options_about_packing_are_noted_and_misspelt_ones_refused(tmp_path: Pat
     ],
 )
 def test_seeds_that_are_meant(given_: dict[str, Any], meant: list[int | None]) -> None:
-    assert seeds_meant(**given_) == meant
+    assert resolve_seeds(**given_) == meant
 
 
 def test_seeds_in_a_folder_are_found_again(tmp_path: Path) -> None:
     for seed in (10, 2, None):
         seed_output(tmp_path, seed).touch()
     RunPaths(seed_output(tmp_path, 2)).failures.touch()
-    assert list(seeds_there(tmp_path)) == [None, 2, 10]
+    assert list(find_seeds(tmp_path)) == [None, 2, 10]
 
 
 def test_each_engine_draws_with_its_own_seed(tmp_path: Path) -> None:
@@ -283,15 +283,15 @@ def test_a_server_on_several_nodes_is_one_as_in_that_pipeline(tmp_path: Path) ->
 
 @given(st.text(st.characters(min_codepoint=32, exclude_characters="{}"), min_size=1))
 def test_values_survive_the_grammar_of_overrides(text: str) -> None:
-    (parsed,) = parse_overrides([f"+key={quoted(text)}"])
+    (parsed,) = parse_overrides([f"+key={quote_override(text)}"])
     assert str(parsed.value) == text
 
 
 def test_further_options_of_sbatch() -> None:
-    assert sbatch_of("comment=x,gpu_bind=none") == ("--comment=x", "--gpu-bind=none")
-    assert sbatch_of("--constraint=h100 --nice") == ("--constraint=h100", "--nice")
-    assert sbatch_of({"time_min": "1:00"}) == ("--time-min=1:00",)
-    assert sbatch_of(None) == ()
+    assert parse_sbatch_options("comment=x,gpu_bind=none") == ("--comment=x", "--gpu-bind=none")
+    assert parse_sbatch_options("--constraint=h100 --nice") == ("--constraint=h100", "--nice")
+    assert parse_sbatch_options({"time_min": "1:00"}) == ("--time-min=1:00",)
+    assert parse_sbatch_options(None) == ()
 
 
 # --- across seeds ----------------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def test_across_seeds_by_hand(tmp_path: Path) -> None:
     seed_run(tmp_path, 0, {0: 1.0, 1: 0.0, 2: 0.0}, {0: "a", 1: "x", 2: "q"})
     seed_run(tmp_path, 1, {0: 1.0, 1: 1.0, 2: 0.0}, {0: "a", 1: "b", 2: "q"})
     seed_run(tmp_path, 2, {0: 0.0, 1: 0.0, 2: 0.0}, {0: "c", 1: "x", 2: "r"})
-    found = across_seeds(seeds_there(tmp_path))
+    found = combine_seeds(find_seeds(tmp_path))
     assert [round(estimate.value, 6) for _, estimate in found.pass_at] == [
         round((2 / 3 + 1 / 3) / 3, 6),
         round((1 + 2 / 3) / 3, 6),
@@ -331,7 +331,7 @@ def test_across_seeds_by_hand(tmp_path: Path) -> None:
 def test_what_is_missing_is_counted_and_never_a_zero(tmp_path: Path) -> None:
     seed_run(tmp_path, 0, {0: 1.0, 1: 1.0})
     seed_run(tmp_path, 1, {0: 1.0, 1: None})
-    found = across_seeds(seeds_there(tmp_path))
+    found = combine_seeds(find_seeds(tmp_path))
     assert found.pass_at[0][1].value == 1.0
     assert (found.missing, found.rollouts, found.voted_by) == (1, 3, "reward")
     assert [one.scored for one in found.seeds] == [2, 1]
@@ -340,7 +340,7 @@ def test_what_is_missing_is_counted_and_never_a_zero(tmp_path: Path) -> None:
 def test_seeds_over_other_tasks_are_refused(tmp_path: Path) -> None:
     seed_run(tmp_path, 0, {0: 1.0})
     seed_run(tmp_path, 1, {0: 1.0, 1: 1.0})
-    with pytest.raises(DataError, match="seed 1 was asked for other rollouts"):
-        across_seeds(seeds_there(tmp_path))
-    with pytest.raises(NotFoundError, match="no seed has begun"):
-        across_seeds({})
+    with pytest.raises(DataError, match="seed 1 has different rollouts than the first seed"):
+        combine_seeds(find_seeds(tmp_path))
+    with pytest.raises(NotFoundError, match="no seed has started yet"):
+        combine_seeds({})

@@ -8,12 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.cluster.components.servers import ServerWanted, kind_named, served_name, server_component, split_arguments
 from gymnast.errors import NotFoundError, UserError
+from gymnast.sidecars.policy_server import (
+    ServerSpec,
+    make_server_component,
+    parse_server_kind,
+    served_model_name,
+    split_arguments,
+)
 
 
-def wanted(**given_: Any) -> ServerWanted:
-    return ServerWanted(**{"kind": "vllm", "model": "org/m", "gpus": 8, **given_})
+def wanted(**given_: Any) -> ServerSpec:
+    return ServerSpec(**{"kind": "vllm", "model": "org/m", "gpus": 8, **given_})
 
 
 def option(words: tuple[str, ...], name: str) -> str | None:
@@ -21,7 +27,7 @@ def option(words: tuple[str, ...], name: str) -> str | None:
 
 
 def test_all_gpus_of_a_node_are_one_server_unless_told_otherwise() -> None:
-    found = server_component(wanted())
+    found = make_server_component(wanted())
     assert found.command[:3] == ("vllm", "serve", "org/m")
     assert option(found.command, "--tensor-parallel-size") == "8"
     assert option(found.command, "--host") == "{host}"
@@ -32,22 +38,22 @@ def test_all_gpus_of_a_node_are_one_server_unless_told_otherwise() -> None:
 
 
 def test_replicas_fill_every_node() -> None:
-    found = server_component(wanted(tensor_parallel=2, nodes=3))
+    found = make_server_component(wanted(tensor_parallel=2, nodes=3))
     assert (found.nodes, found.tasks_per_node, found.gpus_per_task, found.addresses) == (3, 4, 2, 12)
     assert found.restarts == 3
-    fewer = server_component(wanted(replicas=2, nodes=3))
+    fewer = make_server_component(wanted(replicas=2, nodes=3))
     assert (fewer.tasks_per_node, fewer.gpus_per_task) == (2, 4)
     assert option(fewer.command, "--tensor-parallel-size") == "4"
 
 
 def test_pipeline_parallel_within_a_node() -> None:
-    found = server_component(wanted(tensor_parallel=2, pipeline_parallel=2))
+    found = make_server_component(wanted(tensor_parallel=2, pipeline_parallel=2))
     assert (found.tasks_per_node, found.gpus_per_task) == (2, 4)
     assert option(found.command, "--pipeline-parallel-size") == "2"
 
 
 def test_a_model_larger_than_a_node_is_one_server_over_nodes() -> None:
-    found = server_component(wanted(tensor_parallel=8, pipeline_parallel=2, nodes=2))
+    found = make_server_component(wanted(tensor_parallel=8, pipeline_parallel=2, nodes=2))
     assert (found.nodes, found.tasks_per_node, found.gpus_per_task) == (2, 1, 8)
     assert found.addresses == 1
     assert found.restarts == 0  # a part of it cannot be started again alone
@@ -61,7 +67,7 @@ def test_a_model_larger_than_a_node_is_one_server_over_nodes() -> None:
 
 
 def test_sglang_over_nodes_runs_the_same_words_everywhere() -> None:
-    found = server_component(wanted(kind="sglang", tensor_parallel=16, nodes=2))
+    found = make_server_component(wanted(kind="sglang", tensor_parallel=16, nodes=2))
     assert found.command == found.rest_command
     assert option(found.command, "--dist-init-addr") == "{head}:{head_port}"
     assert option(found.command, "--tp-size") == "16"
@@ -69,11 +75,11 @@ def test_sglang_over_nodes_runs_the_same_words_everywhere() -> None:
 
 
 def test_vllms_own_data_parallel_mode_is_one_address() -> None:
-    here = server_component(wanted(data_parallel=4))
+    here = make_server_component(wanted(data_parallel=4))
     assert option(here.command, "--data-parallel-size") == "4"
     assert option(here.command, "--tensor-parallel-size") == "2"
     assert (here.tasks, here.gpus_per_task, here.addresses) == (1, 8, 1)
-    spread = server_component(wanted(data_parallel=16, nodes=2, tensor_parallel=1))
+    spread = make_server_component(wanted(data_parallel=16, nodes=2, tensor_parallel=1))
     assert option(spread.command, "--data-parallel-size-local") == "8"
     assert option(spread.rest_command, "--data-parallel-start-rank") == "{task*8}"
     assert "--headless" in spread.rest_command
@@ -81,25 +87,25 @@ def test_vllms_own_data_parallel_mode_is_one_address() -> None:
 
 
 def test_remote_code_is_trusted_only_when_asked() -> None:
-    assert "--trust-remote-code" not in server_component(wanted()).command
-    assert "--trust-remote-code" in server_component(wanted(trust_remote_code=True)).command
-    twice = server_component(wanted(trust_remote_code=True, arguments=("--trust-remote-code",))).command
+    assert "--trust-remote-code" not in make_server_component(wanted()).command
+    assert "--trust-remote-code" in make_server_component(wanted(trust_remote_code=True)).command
+    twice = make_server_component(wanted(trust_remote_code=True, arguments=("--trust-remote-code",))).command
     assert twice.count("--trust-remote-code") == 1
 
 
 def test_what_the_user_says_of_sizes_and_names_is_not_said_again() -> None:
     arguments = split_arguments("-tp 4 --served-model-name=short --dtype auto")
-    found = server_component(wanted(arguments=arguments))
+    found = make_server_component(wanted(arguments=arguments))
     assert "--tensor-parallel-size" not in found.command
     assert found.command[-5:] == arguments
     assert found.command.count("--served-model-name") == 0
-    assert served_name(wanted(arguments=arguments)) == "short"
-    assert served_name(wanted(arguments=("--served-model-name", "other"))) == "other"
-    assert served_name(wanted()) == "org/m"
+    assert served_model_name(wanted(arguments=arguments)) == "short"
+    assert served_model_name(wanted(arguments=("--served-model-name", "other"))) == "other"
+    assert served_model_name(wanted()) == "org/m"
 
 
 def test_any_command_serves() -> None:
-    found = server_component(
+    found = make_server_component(
         wanted(kind="command", gpus=0, command=("serve", "{model}", "--listen", "{host}:{port}"), arguments=("-v",))
     )
     assert found.command == ("serve", "org/m", "--listen", "{host}:{port}", "-v")
@@ -117,19 +123,19 @@ def test_any_command_serves() -> None:
         ({"data_parallel": 3, "nodes": 2}, "evenly"),
         ({"data_parallel": 16, "tensor_parallel": 1}, "need 16 GPUs"),
         ({"data_parallel": 2, "replicas": 2}, "exclude each other"),
-        ({"kind": "command"}, "needs its command"),
+        ({"kind": "command"}, "needs a command"),
         ({"nodes": 0}, "cannot hold"),
     ],
 )
 def test_layouts_that_cannot_be_are_refused_in_words(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        server_component(wanted(**options))
+        make_server_component(wanted(**options))
 
 
 def test_a_misspelt_type_is_an_error_with_a_suggestion() -> None:
-    assert kind_named("openai-compatible") == "command"
+    assert parse_server_kind("openai-compatible") == "command"
     with pytest.raises(NotFoundError, match="vlm") as caught:
-        kind_named("vlm")
+        parse_server_kind("vlm")
     assert "'vllm'" in str(caught.value)
 
 
@@ -146,7 +152,7 @@ def test_no_layout_uses_a_gpu_twice(
     gpus: int, nodes: int, tensor: int | None, pipeline: int, replicas: int | None, parts: int | None, kind: str
 ) -> None:
     try:
-        found = server_component(
+        found = make_server_component(
             wanted(
                 kind=kind,
                 gpus=gpus,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.rollouts.concurrency import START, ConcurrencyLimit, Pressure
+from gymnast.rollouts.concurrency import INITIAL_LIMIT, ConcurrencyLimit, Pressure
 
 TOO_HIGH = Pressure(waiting=0, running=60, kv_usage=0.99)
 CALM = Pressure(waiting=0, running=10, kv_usage=0.3)
@@ -52,7 +52,7 @@ class Simulation:
 
     def feel_every(self, seconds: float) -> None:
         """Tell the limit now and then what the policy's metrics say."""
-        self.limit.feel(Pressure(len(self._waiting), self._serving, 0.5))
+        self.limit.adjust_to_pressure(Pressure(len(self._waiting), self._serving, 0.5))
         self._later(seconds, self.feel_every, seconds)
 
     def per_second(self, since_s: float) -> float:
@@ -75,7 +75,7 @@ class Simulation:
         is_full = self._serving >= self.capacity
         if self.is_down or (is_full and self.rejects):
             self.rejected.append(self.now)
-            self.limit.rejected(self.now, 0.001)
+            self.limit.record_rejection(self.now, 0.001)
             wait_s = min(0.5 * 2**tries, 8.0) * (0.5 + self._random.random())
             self._later(wait_s, self._call, began, tries + 1)
         elif is_full:
@@ -93,7 +93,7 @@ class Simulation:
             self._serve(self._waiting.popleft())
         self._in_flight -= 1
         self.finished.append(self.now)
-        self.limit.finished(self.now, self.now - began, self._in_flight)
+        self.limit.record_finished(self.now, self.now - began, self._in_flight)
 
 
 def rejecting(capacity: int, **options: Any) -> Simulation:
@@ -110,14 +110,14 @@ def windows(limit: ConcurrencyLimit, number: int, *, seconds: float, now: float,
         for _ in range(max(10, limit.current)):
             level = limit.current if in_flight is None else in_flight
             now += seconds / level
-            limit.finished(now, seconds, level - 1)
+            limit.record_finished(now, seconds, level - 1)
     return now
 
 
 def turn_away(limit: ConcurrencyLimit, now: float, latency_s: float = 0.0) -> None:
     """More rejections than happen by accident."""
     for _ in range(200):
-        limit.rejected(now, latency_s)
+        limit.record_rejection(now, latency_s)
 
 
 # --- finding the level -----------------------------------------------------------------------------------------------
@@ -169,8 +169,8 @@ def test_a_policy_that_queues_is_used_whole_and_its_queue_stays_short(
     warm_s = 60 * latency_s
     simulated.run(160 * latency_s)
     assert simulated.per_second(warm_s) >= 0.9 * capacity / latency_s
-    assert simulated.limit.current <= max(1.25 * START, 3 * capacity)
-    assert simulated.most_in_flight <= max(2 * START, 6 * capacity)  # the steps that slow start took back
+    assert simulated.limit.current <= max(1.25 * INITIAL_LIMIT, 3 * capacity)
+    assert simulated.most_in_flight <= max(2 * INITIAL_LIMIT, 6 * capacity)  # the steps that slow start took back
 
 
 def test_the_level_is_found_within_seconds_of_slow_start() -> None:
@@ -219,7 +219,9 @@ def test_an_outage_of_half_a_minute_is_forgotten_within_minutes() -> None:
 # --- slow start ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("cap", "first"), [(4096, START), (START, START), (5, 5), (1, 1), (0, 1), (-3, 1)])
+@pytest.mark.parametrize(
+    ("cap", "first"), [(4096, INITIAL_LIMIT), (INITIAL_LIMIT, INITIAL_LIMIT), (5, 5), (1, 1), (0, 1), (-3, 1)]
+)
 def test_the_search_begins_small(cap: int, first: int) -> None:
     assert ConcurrencyLimit(cap).current == first
 
@@ -248,7 +250,7 @@ def test_growth_stops_and_the_last_step_is_taken_back_when_only_latency_grows() 
 def test_a_limit_that_nobody_uses_does_not_grow() -> None:
     limit = ConcurrencyLimit(4096)
     windows(limit, 50, seconds=10, now=0.0, in_flight=6)
-    assert limit.current == START
+    assert limit.current == INITIAL_LIMIT
 
 
 def test_a_probe_that_pays_is_kept_and_one_that_does_not_is_taken_back() -> None:
@@ -280,7 +282,7 @@ def test_a_rejection_now_and_then_says_nothing_about_the_level() -> None:
     now = 0.0
     for _ in range(50):
         now = windows(limit, 1, seconds=10, now=now)
-        limit.rejected(now)
+        limit.record_rejection(now)
     assert limit.current == 100
 
 
@@ -305,7 +307,7 @@ def test_a_policy_that_is_slow_to_reject_gets_longer_to_feel_the_step_back() -> 
 def test_the_step_back_starts_from_what_was_in_flight_not_from_a_limit_that_was_not_used() -> None:
     limit = ConcurrencyLimit(1000, fixed_start=True)
     for number in range(500):
-        limit.finished(number / 20, 1.0, 19)
+        limit.record_finished(number / 20, 1.0, 19)
     turn_away(limit, 26.0)
     assert limit.current == 16
 
@@ -314,7 +316,7 @@ def test_there_is_always_room_for_one() -> None:
     limit = ConcurrencyLimit(4096)
     for moment in range(100):
         turn_away(limit, moment * 10.0)
-        limit.feel(TOO_HIGH)
+        limit.adjust_to_pressure(TOO_HIGH)
     assert limit.current == 1
 
 
@@ -356,21 +358,21 @@ def test_what_counts_as_pressure(pressure: Pressure, high: bool, too_high: bool)
 
 def test_no_growth_under_pressure_and_growth_when_it_is_gone() -> None:
     limit = ConcurrencyLimit(4096)
-    limit.feel(Pressure(waiting=5, running=16, kv_usage=0.5))
+    limit.adjust_to_pressure(Pressure(waiting=5, running=16, kv_usage=0.5))
     now = windows(limit, 10, seconds=10, now=0.0)
-    assert limit.current == START
-    limit.feel(CALM)
+    assert limit.current == INITIAL_LIMIT
+    limit.adjust_to_pressure(CALM)
     windows(limit, 1, seconds=10, now=now)
-    assert limit.current == 2 * START
+    assert limit.current == 2 * INITIAL_LIMIT
 
 
 def test_too_much_pressure_is_a_step_back_each_time_it_is_felt() -> None:
     limit = ConcurrencyLimit(100, fixed_start=True)
-    limit.feel(TOO_HIGH)
+    limit.adjust_to_pressure(TOO_HIGH)
     assert limit.current == 90
-    limit.feel(TOO_HIGH)
+    limit.adjust_to_pressure(TOO_HIGH)
     assert limit.current == 81
-    limit.feel(CALM)
+    limit.adjust_to_pressure(CALM)
     assert limit.current == 81
 
 
@@ -386,10 +388,10 @@ def test_a_spell_of_pressure_is_recovered_from() -> None:
     simulated = rejecting(64)
     simulated.run(100)
     for _ in range(15):
-        simulated.limit.feel(TOO_HIGH)
+        simulated.limit.adjust_to_pressure(TOO_HIGH)
         simulated.run(simulated.now + 2)
     assert simulated.limit.current < 20
-    simulated.limit.feel(CALM)
+    simulated.limit.adjust_to_pressure(CALM)
     simulated.run(simulated.now + 100)
     assert simulated.per_second(simulated.now - 20) >= 0.8 * 64
 
@@ -451,13 +453,13 @@ def test_the_limit_stays_between_one_and_the_cap_whatever_happens(
     for what, number, whole in happened:
         now += 0.1
         if what == "finished":
-            limit.finished(now, number, whole)
+            limit.record_finished(now, number, whole)
         elif what == "window":
             now = windows(limit, 1, seconds=number, now=now, in_flight=whole)
         elif what == "rejected":
-            limit.rejected(now, number)
+            limit.record_rejection(now, number)
         elif what == "feel":
-            limit.feel(Pressure(whole, 50, number))
+            limit.adjust_to_pressure(Pressure(whole, 50, number))
         else:
             limit.set_cap(whole)
             cap = max(1, whole)

@@ -16,16 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.config import Config
-from gymnast.data.configured import configured_datasets
-from gymnast.data.findings import SHOWN
+from gymnast.data.datasets import configured_datasets
 from gymnast.data.hub import Hub
-from gymnast.data.metrics import Metrics, Spread
+from gymnast.data.metrics import Metrics, RunningStats
 from gymnast.data.metrics_file import differences
-from gymnast.data.pending import PendingFiles
+from gymnast.data.pending_files import PendingFiles
 from gymnast.data.prepare import PrepareRequest, prepare
+from gymnast.data.problems import MAX_SHOWN
 from gymnast.data.render import render
 from gymnast.data.row import read_row
-from gymnast.data.spill import Scratch, SpillSet
+from gymnast.data.spill import ScratchFile, SpillSet
 from gymnast.errors import DataError, NotFoundError, UserError
 from tests.helpers.datasets import AGENT, agent_with, prepare_in, row, silent, train
 from tests.helpers.jsonl import read_jsonl, write_jsonl
@@ -35,7 +35,7 @@ NUMBERS = st.floats(-1e6, 1e6)
 
 
 def measured(rows: list[dict[str, Any]], times: int = 1) -> dict[str, Any]:
-    with Scratch() as scratch:
+    with ScratchFile() as scratch:
         metrics = Metrics(scratch)
         for one in rows:
             metrics.observe(read_row(orjson.dumps(one)), times)
@@ -47,7 +47,7 @@ def measured(rows: list[dict[str, Any]], times: int = 1) -> dict[str, Any]:
 
 @given(st.lists(st.binary(min_size=3, max_size=3)), st.integers(1, 8))
 def test_a_spilled_set_is_the_sorted_set(records: list[bytes], in_memory: int) -> None:
-    with Scratch() as scratch:
+    with ScratchFile() as scratch:
         first, second = (SpillSet(scratch, 3, in_memory=in_memory) for _ in range(2))
         first.update(records[::2])
         second.update(records[1::2])
@@ -58,7 +58,7 @@ def test_a_spilled_set_is_the_sorted_set(records: list[bytes], in_memory: int) -
 
 @given(st.lists(st.tuples(NUMBERS, st.integers(1, 4)), min_size=1), st.integers(0, 100))
 def test_a_spread_is_mean_extremes_and_deviation_however_it_is_merged(values: list[tuple[float, int]], at: int) -> None:
-    whole, left, right = Spread(), Spread(), Spread()
+    whole, left, right = RunningStats(), RunningStats(), RunningStats()
     for index, (value, times) in enumerate(values):
         whole.observe(value, times)
         (left if index < at else right).observe(value, times)
@@ -143,7 +143,7 @@ ROWS = st.lists(st.dictionaries(st.sampled_from(["x", "y", "z"]), VALUES), min_s
 @given(ROWS, st.integers(0, 12), st.integers(1, 3))
 def test_merged_metrics_are_the_metrics_of_all_rows(fields: list[dict[str, Any]], at: int, times: int) -> None:
     rows = [row("why", **values) for values in fields]
-    with Scratch() as scratch:
+    with ScratchFile() as scratch:
         first, second = Metrics(scratch), Metrics(scratch)
         for index, one in enumerate(rows):
             (first if index < at else second).observe(read_row(orjson.dumps(one)), times)
@@ -167,7 +167,7 @@ def test_weighted_rows_count_like_repeated_ones() -> None:
         ({"a": 0.5}, {"a": 0.5004}, []),
         ({"a": 0.5}, {"a": 0.501}, ["a was 0.5 and is 0.501"]),
         ({"a": 1}, {"a": 1.0}, []),
-        ({"a": {"b": 1}}, {"a": {}}, ["a.b is gone"]),
+        ({"a": {"b": 1}}, {"a": {}}, ["a.b is missing"]),
         ({"a": [1, 2, 2]}, {"a": [2, 1, 2]}, []),
         ({"a": [1, 2, 2]}, {"a": [1, 1, 2]}, ["a was [1, 2, 2] and is [1, 1, 2]"]),
         ({"a": None}, {"a": 0}, ["a was null and is 0"]),
@@ -209,7 +209,7 @@ def test_a_metrics_file_that_says_the_same_is_not_rewritten(tmp_path: Path) -> N
 def test_a_damaged_metrics_file_is_named(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "t.jsonl", [row()])
     (tmp_path / "t_metrics.json").write_text("{")
-    with pytest.raises(DataError, match="cannot be read") as raised:
+    with pytest.raises(DataError, match="cannot read the metrics file") as raised:
         prepare_in(tmp_path, train("t.jsonl"))
     assert raised.value.where == str(tmp_path / "t_metrics.json")
 
@@ -265,7 +265,7 @@ def test_bad_rows_are_errors_that_name_file_line_and_reason(tmp_path: Path) -> N
         prepare_in(tmp_path, train("a.jsonl"), train("b.jsonl", name="b"))
     said = str(raised.value)
     for text in (
-        "5 bad rows; nothing was put together",
+        "5 bad rows; nothing was written",
         "a.jsonl line 2: not JSON",
         "a.jsonl line 3: the line is blank",
         "b.jsonl line 1: responses_create_params.input",
@@ -282,7 +282,7 @@ def test_many_bad_rows_are_all_counted_and_the_first_shown(tmp_path: Path) -> No
         prepare_in(tmp_path, train("a.jsonl"))
     assert "100 bad rows" in raised.value.what
     assert "… and 80 more" in raised.value.what
-    assert raised.value.what.count("not JSON") == SHOWN
+    assert raised.value.what.count("not JSON") == MAX_SHOWN
 
 
 def test_an_empty_dataset_is_an_error(tmp_path: Path) -> None:
@@ -351,10 +351,10 @@ def test_a_benchmark_is_prepared_through_its_prompt_template(tmp_path: Path) -> 
 def test_files_of_a_shipped_dataset_are_written_here_and_not_into_the_package(
     configure: Configure, tmp_path: Path
 ) -> None:
-    config = configure(config_paths=["resources_servers/mcqa/configs/mcqa.yaml"], stub_policy=True).checked()
-    before = sorted(config.roots.hub.rglob("*.json*"))
+    config = configure(config_paths=["resources_servers/mcqa/configs/mcqa.yaml"], stub_policy=True).require_valid()
+    before = sorted(config.roots.builtin.rglob("*.json*"))
     prepare(config, PrepareRequest("example_validation", tmp_path / "out"), Hub(), silent)
-    assert sorted(config.roots.hub.rglob("*.json*")) == before
+    assert sorted(config.roots.builtin.rglob("*.json*")) == before
     assert (tmp_path / "resources_servers" / "mcqa" / "data" / "example_metrics.json").exists()
     assert len(read_jsonl(tmp_path / "out" / "example.jsonl")) == 5
 
@@ -363,7 +363,7 @@ def test_a_mode_without_datasets_says_what_there_is(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [row()])
     with pytest.raises(NotFoundError, match="no agent has a dataset of type example") as raised:
         prepare_in(tmp_path, train("a.jsonl"), mode="example_validation")
-    assert raised.value.next == "there is: train"
+    assert raised.value.next == "configured types: train"
 
 
 def test_all_missing_files_are_named_at_once(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_both_older_identifiers_stand_side_by_side(configure: Configure, tmp_pat
     both = train("t.jsonl", gitlab_identifier=gitlab, huggingface_identifier={"repo_id": "org/a"})
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(agent_with(both)))
     base = "resources_servers/mcqa/configs/mcqa.yaml"
-    config = configure(config_paths=[base, "c.yaml"], stub_policy=True).checked()
+    config = configure(config_paths=[base, "c.yaml"], stub_policy=True).require_valid()
     header = configured_datasets(config, ["train"])[0].header()
     assert header["source"] is None
     assert header["gitlab_identifier"] == gitlab
@@ -440,12 +440,12 @@ def test_rendering_refuses_rows_that_do_not_fit_and_writes_none(tmp_path: Path) 
     with pytest.raises(DataError) as raised:
         render(source, template, tmp_path / "out.jsonl")
     assert "line 2: the prompt template uses {word}" in raised.value.what
-    assert "line 3: the row has an input of its own" in raised.value.what
+    assert "line 3: the row already has an input" in raised.value.what
     assert not list(tmp_path.glob("out*"))
 
 
 def test_rendering_does_not_replace_its_input(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("user: '{word}'\n")
     source = write_jsonl(tmp_path / "in.jsonl", [{"word": "hi"}])
-    with pytest.raises(UserError, match="the output is the input file"):
+    with pytest.raises(UserError, match="the output would overwrite the input"):
         render(source, tmp_path / "p.yaml", source)

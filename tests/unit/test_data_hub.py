@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gymnast.data.fetch import Fetched, FetchRequest, fetch
+from gymnast.data.fetch import FetchedFile, FetchRequest, fetch
 from gymnast.data.hub import Hub
 from gymnast.data.hub_layout import split_files
 from gymnast.errors import DataError, NotFoundError, UserError
@@ -41,7 +41,7 @@ LINES = b"".join(b'{"n": %d}\n' % number for number in range(100))
 def test_one_artifact_is_fetched_byte_by_byte(local_hub: LocalHub, client: Hub, tmp_path: Path) -> None:
     local_hub.repos["org/d"] = Repo({"data/x.bin": b"\x00raw\xff"})
     target = tmp_path / "got" / "x.bin"
-    assert fetch(FetchRequest("org/d", "data/x.bin", output=target), client) == [Fetched(target, 5)]
+    assert fetch(FetchRequest("org/d", "data/x.bin", output=target), client) == [FetchedFile(target, 5)]
     assert target.read_bytes() == b"\x00raw\xff"
     fetch(FetchRequest("org/d", "data/x.bin", output_dir=tmp_path / "got"), client)
     assert outputs(tmp_path) == ["data/x.bin", "x.bin"]
@@ -143,13 +143,13 @@ def test_a_private_dataset_needs_its_token(local_hub: LocalHub, client: Hub, tmp
         ({"repo_id": "org/none", "artifact": "a"}, "the Hub has no dataset 'org/none'"),
         ({"repo_id": "org/none", "split": "train"}, "the Hub has no dataset 'org/none'"),
         ({"repo_id": "org/gated", "split": "train"}, "'org/gated' is gated"),
-        ({"repo_id": "a/b/c", "artifact": "a"}, "'a/b/c' is no name of a dataset"),
+        ({"repo_id": "a/b/c", "artifact": "a"}, "'a/b/c' is not a dataset name"),
         ({"repo_id": "org/d", "artifact": "train.jsonl", "revision": "v9"}, "has no revision 'v9'"),
         ({"repo_id": "org/d", "split": "validation"}, "has no split 'validation'"),
-        ({"repo_id": "org/parquet", "split": "train"}, "keeps its rows as .parquet"),
+        ({"repo_id": "org/parquet", "split": "train"}, "stores its rows as .parquet"),
         ({"repo_id": "org/empty", "split": "train"}, "has no split 'train'"),
         ({"repo_id": "org/configs", "split": "train"}, "several configurations and no default: a, b"),
-        ({"repo_id": "org/torn", "split": "train"}, "the file cannot be read"),
+        ({"repo_id": "org/torn", "split": "train"}, "cannot read the file"),
         ({"repo_id": "org/list", "split": "train"}, "the row is not a JSON object"),
     ],
 )
@@ -177,7 +177,7 @@ def test_what_the_hub_cannot_give_is_explained(
     [
         (None, "train", None, None, "give one of"),
         (None, "train", "o", "d", "give one of"),
-        ("a", "train", "o", None, "exclude each other"),
+        ("a", "train", "o", None, "mutually exclusive"),
         (None, None, "o", None, "one output file holds one artifact or one split"),
     ],
 )
@@ -266,7 +266,7 @@ def test_preparation_fetches_what_is_missing_and_nothing_else(local_hub: LocalHu
                 "source": {"type": "huggingface", "repo_id": "org/a"},
             },
             {"mode": "example_validation"},
-            "does not say which file",
+            "does not name its file",
         ),
     ],
 )

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.config.datasets import LICENSES
-from gymnast.data.findings import SHOWN, Finding, Findings
+from gymnast.data.problems import MAX_SHOWN, FileProblem, Problems
 from gymnast.data.row import BadRow, read_row
 from gymnast.data.tool_schema import schema_problems, tool_problems
-from gymnast.data.validate import KINDS, Checked, Validation, validate
+from gymnast.data.validate import KINDS, InputFile, ValidationResult, validate
 from tests.helpers.datasets import AGENT, row
 from tests.helpers.jsonl import example_rows, write_jsonl
 
 
-def checked(tmp_path: Path, *files: list[Any], allow: tuple[str, ...] = (), agents: Any = None) -> Validation:
+def checked(tmp_path: Path, *files: list[Any], allow: tuple[str, ...] = (), agents: Any = None) -> ValidationResult:
     paths = [write_jsonl(tmp_path / f"{index}.jsonl", rows) for index, rows in enumerate(files)]
-    return validate([Checked(path.name, path) for path in paths], agents, allow=allow)
+    return validate([InputFile(path.name, path) for path in paths], agents, allow=allow)
 
 
 def nested(depth: int) -> Any:
@@ -31,8 +31,8 @@ def nested(depth: int) -> Any:
     return value
 
 
-def said(found: Validation, kind: str) -> list[str]:
-    return [str(finding) for finding in found.findings.first[kind]]
+def said(found: ValidationResult, kind: str) -> list[str]:
+    return [str(problem) for problem in found.problems.first[kind]]
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def said(found: Validation, kind: str) -> list[str]:
 def test_each_kind_of_bad_row_is_found_with_its_line(tmp_path: Path, bad: Any, kind: str, text: str) -> None:
     found = checked(tmp_path, [row("fine"), bad], agents=[AGENT])
     assert found.rows == 2
-    assert list(found.findings.counts.items()) == [(kind, 1)]
+    assert list(found.problems.counts.items()) == [(kind, 1)]
     assert text in said(found, kind)[0]
     assert said(found, kind)[0].startswith("0.jsonl line 2: ")
     assert kind in KINDS
-    assert not checked(tmp_path, [row("fine"), bad], agents=[AGENT], allow=(kind,)).findings
+    assert not checked(tmp_path, [row("fine"), bad], agents=[AGENT], allow=(kind,)).problems
 
 
 @pytest.mark.parametrize(
@@ -96,44 +96,44 @@ def test_each_kind_of_bad_row_is_found_with_its_line(tmp_path: Path, bad: Any, k
     ],
 )
 def test_rows_that_only_look_odd_are_valid(tmp_path: Path, good: Any) -> None:
-    assert not checked(tmp_path, [good], agents=[AGENT]).findings
+    assert not checked(tmp_path, [good], agents=[AGENT]).problems
 
 
 def test_duplicate_rows_are_found_across_files_whatever_the_order_of_keys(tmp_path: Path) -> None:
     twin = {"n": 1, "responses_create_params": {"input": "a"}, "_ng_task_index": 7}
     found = checked(tmp_path, [row("a", n=1), row("b")], [row("c"), twin, row("a", n=1, agent_ref={"name": "x"})])
-    assert said(found, "duplicate_row") == ["1.jsonl line 2: the same row as 0.jsonl line 1"]
-    assert found.findings.total == 1
+    assert said(found, "duplicate_row") == ["1.jsonl line 2: duplicate of 0.jsonl line 1"]
+    assert found.problems.total == 1
 
 
 def test_an_id_is_for_one_row_of_a_file(tmp_path: Path) -> None:
     rows = [row("a", id=1), row("b", id=1), row("c", id="1"), row("a", id=1, agent_ref={"name": "x"}), row("d", uuid=1)]
     found = checked(tmp_path, rows, [row("e", id=1)])
-    assert said(found, "duplicate_id") == ["0.jsonl line 2: another row with the 'id' of line 1"]
-    assert list(found.findings.counts) == ["duplicate_id"]
+    assert said(found, "duplicate_id") == ["0.jsonl line 2: same 'id' as line 1, but a different row"]
+    assert list(found.problems.counts) == ["duplicate_id"]
 
 
 def test_the_first_duplicates_are_shown_and_all_are_counted(tmp_path: Path) -> None:
     found = checked(tmp_path, [row("same", id=7)] * 50)
-    assert found.findings.counts == {"duplicate_row": 49}
-    assert [finding.line for finding in found.findings.first["duplicate_row"]] == list(range(2, 2 + SHOWN))
+    assert found.problems.counts == {"duplicate_row": 49}
+    assert [problem.line for problem in found.problems.first["duplicate_row"]] == list(range(2, 2 + MAX_SHOWN))
 
 
 @given(st.lists(st.integers(0, 30), max_size=60))
 def test_what_came_first_is_shown_first_however_it_was_found(lines: list[int]) -> None:
-    findings = Findings()
-    found = [Finding("f", line, "x") for line in lines]
-    findings.add_unordered("k", found[::2])
-    findings.add_unordered("k", found[1::2])
-    assert findings.first["k"] == sorted(found)[:SHOWN]
-    assert findings.counts["k"] == len(lines)
+    problems = Problems()
+    found = [FileProblem("f", line, "x") for line in lines]
+    problems.add_unordered("k", found[::2])
+    problems.add_unordered("k", found[1::2])
+    assert problems.first["k"] == sorted(found)[:MAX_SHOWN]
+    assert problems.counts["k"] == len(lines)
 
 
 def test_a_license_must_be_known(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", [row()])
-    assert not validate([Checked("a", path, license=LICENSES[0])], None).findings
-    found = validate([Checked("a", path, license="Apache 2")], None)
-    assert said(found, "license") == ["a: 'Apache 2' is no known license; did you mean 'Apache 2.0'?"]
+    assert not validate([InputFile("a", path, license=LICENSES[0])], None).problems
+    found = validate([InputFile("a", path, license="Apache 2")], None)
+    assert said(found, "license") == ["a: unknown license 'Apache 2'; did you mean 'Apache 2.0'?"]
 
 
 def test_an_empty_file_is_a_problem(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_an_empty_file_is_a_problem(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["mcqa", "example_multi_step", "example_session_state_mgmt"])
 def test_the_shipped_examples_are_valid(tmp_path: Path, name: str) -> None:
-    assert not checked(tmp_path, example_rows(name)).findings
+    assert not checked(tmp_path, example_rows(name)).problems
 
 
 @given(st.binary(max_size=60))
@@ -162,21 +162,21 @@ def function(name: str = "f", **schema: Any) -> dict[str, Any]:
     ("schema", "text"),
     [
         ({"properties": []}, "parameters.properties must be an object, not []"),
-        ({"properties": {"a": {"type": "str"}}}, 'parameters.properties.a.type "str" is no JSON type'),
-        ({"properties": {"a": {"type": ["string", 1]}}}, "parameters.properties.a.type 1 is no JSON type"),
-        ({"properties": {"a": "string"}}, 'parameters.properties.a is no schema but "string"'),
-        ({"properties": {}, "required": ["b"]}, "parameters.required names 'b', which is no property"),
+        ({"properties": {"a": {"type": "str"}}}, 'parameters.properties.a.type "str" is not a JSON type'),
+        ({"properties": {"a": {"type": ["string", 1]}}}, "parameters.properties.a.type 1 is not a JSON type"),
+        ({"properties": {"a": "string"}}, 'parameters.properties.a is not a schema but "string"'),
+        ({"properties": {}, "required": ["b"]}, "parameters.required names 'b', which is not a property"),
         ({"required": "b"}, 'parameters.required must be a list of names, not "b"'),
         (
             {"properties": {"a": {"type": "array", "items": {"enum": []}}}},
             "parameters.properties.a.items.enum must be a list of values, not []",
         ),
         ({"properties": {"a": {"anyOf": []}}}, "parameters.properties.a.anyOf must be a list of schemas, not []"),
-        ({"properties": {"a": {"anyOf": [{"type": 1}]}}}, "parameters.properties.a.anyOf[0].type 1 is no JSON type"),
-        ({"properties": {"a": {"$ref": "#/$defs/A"}}}, 'parameters.properties.a.$ref "#/$defs/A" leads nowhere'),
-        ({"properties": {"a": {"pattern": "("}}}, "is no regular expression"),
+        ({"properties": {"a": {"anyOf": [{"type": 1}]}}}, "parameters.properties.a.anyOf[0].type 1 is not a JSON type"),
+        ({"properties": {"a": {"$ref": "#/$defs/A"}}}, 'parameters.properties.a.$ref "#/$defs/A" cannot be resolved'),
+        ({"properties": {"a": {"pattern": "("}}}, "is not a regular expression"),
         ({"properties": {"a": {"minimum": "0"}}}, 'parameters.properties.a.minimum must be a number, not "0"'),
-        ({"properties": {"a": {"maxItems": -1}}}, "must be a whole number from 0, not -1"),
+        ({"properties": {"a": {"maxItems": -1}}}, "must be a non-negative integer, not -1"),
         ({"type": "array"}, "parameters must be of type object, not 'array'"),
     ],
 )
@@ -206,7 +206,10 @@ def test_good_tools_have_no_problems() -> None:
 
 def test_tool_names_must_be_callable_and_different() -> None:
     found = list(tool_problems([function("no spaces"), function("a"), function("a")]))
-    assert found == ["tool 'no spaces': a name has 1 to 64 of A-Z a-z 0-9 _ -", "tool 'a' is there twice"]
+    assert found == [
+        "tool 'no spaces': a name must be 1 to 64 characters of A-Z a-z 0-9 _ -",
+        "tool 'a' is defined twice",
+    ]
 
 
 JSON = st.recursive(

@@ -9,13 +9,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.types.responses import message_text, response_object
-from gymnast.wire.dialects.chat_reply import completion_of_response, response_of_completion
-from gymnast.wire.dialects.chat_request import chat_request, params_of_chat
-from gymnast.wire.dialects.chat_stream import chat_stream
-from gymnast.wire.dialects.messages_reply import message_of_response, message_stream
-from gymnast.wire.dialects.messages_request import messages_request
-from gymnast.wire.dialects.responses_stream import response_stream
+from gymnast.types.responses import make_response, message_text
+from gymnast.wire.dialects.chat_replies import completion_to_response, response_to_completion
+from gymnast.wire.dialects.chat_requests import chat_to_params, params_to_chat
+from gymnast.wire.dialects.chat_streams import make_chat_stream
+from gymnast.wire.dialects.messages_replies import make_message_stream, response_to_message
+from gymnast.wire.dialects.messages_requests import messages_to_params
+from gymnast.wire.dialects.responses_streams import make_response_stream
 from gymnast.wire.validate import validate_items, validate_params, validate_response
 
 Items = list[dict[str, Any]]
@@ -67,7 +67,7 @@ def response(output: Items) -> dict[str, Any]:
     usage: Any = {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}
     usage |= {"input_tokens_details": {"cached_tokens": None}, "output_tokens_details": {"reasoning_tokens": None}}
     items: Any = output
-    return dict(response_object({"input": "x"}, items, response_id="r", created_at=1.0, model="m", usage=usage))
+    return dict(make_response({"input": "x"}, items, response_id="r", created_at=1.0, model="m", usage=usage))
 
 
 def new_id() -> Any:
@@ -111,16 +111,16 @@ def spelled(arguments: str, *, exact: bool) -> Any:
 
 @given(chat_outputs)
 def test_a_turn_survives_a_client_of_chat(output: Items) -> None:
-    message = completion_of_response(response(output), new_id=new_id())["choices"][0]["message"]
-    back = params_of_chat({"messages": [{"role": "user", "content": "q"}, message]})
+    message = response_to_completion(response(output), new_id=new_id())["choices"][0]["message"]
+    back = chat_to_params({"messages": [{"role": "user", "content": "q"}, message]})
     validate_params(back)
     assert meaning(back["input"][1:]) == meaning(output)
 
 
 @given(outputs)
 def test_a_turn_survives_a_client_of_messages(output: Items) -> None:
-    message = message_of_response(response(output), message_id="m")
-    back = messages_request({"messages": [{"role": "assistant", "content": message["content"]}]})
+    message = response_to_message(response(output), message_id="m")
+    back = messages_to_params({"messages": [{"role": "assistant", "content": message["content"]}]})
     assert not back.ignored
     validate_params(back.params)
     assert meaning(back.params["input"], exact_json=False) == meaning(output, exact_json=False)
@@ -128,8 +128,8 @@ def test_a_turn_survives_a_client_of_messages(output: Items) -> None:
 
 @given(st.lists(st.one_of(thinking, st.builds(reasoning, st.just([]), st.just("secret"))), max_size=4))
 def test_signatures_survive_a_client_of_messages(output: Items) -> None:
-    content = message_of_response(response(output), message_id="m")["content"]
-    back = messages_request({"messages": [{"role": "assistant", "content": content}]}).params["input"]
+    content = response_to_message(response(output), message_id="m")["content"]
+    back = messages_to_params({"messages": [{"role": "assistant", "content": content}]}).params["input"]
     wanted = [item["encrypted_content"] for item in output for _ in item["summary"] or [None]]
     assert [item["encrypted_content"] for item in back] == wanted
 
@@ -141,7 +141,7 @@ def test_think_blocks_and_reasoning_content_are_the_same_thought(inner: list[str
     if apart and inner and inner[0]:
         rest = "".join(f"<think>{thought}</think>" for thought in inner[1:])
         message |= {"content": rest + text, "reasoning_content": inner[0]}
-    found = meaning(params_of_chat({"messages": [message]})["input"])
+    found = meaning(chat_to_params({"messages": [message]})["input"])
     assert found == [("thought", thought) for thought in inner] + ([("text", text)] if text else [])
 
 
@@ -166,7 +166,7 @@ tool_result = st.builds(
 )
 user_turns = st.one_of(user_content, st.lists(tool_result, min_size=1, max_size=2))
 turns = st.lists(
-    st.tuples(user_turns, chat_outputs.map(lambda output: message_of_response(response(output), message_id="m"))),
+    st.tuples(user_turns, chat_outputs.map(lambda output: response_to_message(response(output), message_id="m"))),
     min_size=1,
     max_size=3,
 )
@@ -183,12 +183,12 @@ def test_a_conversation_survives_messages_responses_chat_and_back(
     ]
     tool = {"name": "f", "description": "d", "input_schema": {"type": "object"}}
     body = {"messages": messages, "system": system, "temperature": temperature, "max_tokens": limit, "top_k": top_k}
-    asked = messages_request({**body, "tools": [tool], "tool_choice": {"type": "tool", "name": "f"}})
+    asked = messages_to_params({**body, "tools": [tool], "tool_choice": {"type": "tool", "name": "f"}})
     assert not asked.ignored
     params = validate_params(asked.params)
-    chat, lost = chat_request(params)
+    chat, lost = params_to_chat(params)
     assert not lost
-    back = validate_params(params_of_chat(chat))
+    back = validate_params(chat_to_params(chat))
     leading = [("system", system)] if system else []
     assert meaning(list(back["input"])) == leading + meaning(asked.params["input"])  # type: ignore[arg-type]
     for name in ("temperature", "max_output_tokens", "tools", "tool_choice", "metadata"):
@@ -221,7 +221,7 @@ def test_a_conversation_survives_messages_responses_chat_and_back(
 )
 def test_no_parameter_of_chat_is_lost(body: dict[str, Any]) -> None:
     """Each comes back under its own name, or in the extra body that engines lay under the request."""
-    back, lost = chat_request(validate_params(params_of_chat(body)))
+    back, lost = params_to_chat(validate_params(chat_to_params(body)))
     assert not lost
     metadata = back.pop("metadata", {})
     extra = json.loads(metadata.pop("extra_body", "{}"))
@@ -238,10 +238,10 @@ def data(stream: str) -> list[Any]:
 
 @given(chat_outputs)
 def test_a_chat_stream_adds_up_to_the_completion(output: Items) -> None:
-    completion = completion_of_response(response(output), new_id=new_id())
+    completion = response_to_completion(response(output), new_id=new_id())
     message: dict[str, Any] = {"refusal": None, "content": None}
     finish = None
-    for chunk in data(chat_stream(completion, include_usage=False)):
+    for chunk in data(make_chat_stream(completion, include_usage=False)):
         message |= chunk["choices"][0]["delta"]
         finish = chunk["choices"][0]["finish_reason"]
     for call in message.get("tool_calls", []):
@@ -253,7 +253,7 @@ def test_a_chat_stream_adds_up_to_the_completion(output: Items) -> None:
 @given(outputs)
 def test_a_responses_stream_adds_up_to_the_response(output: Items) -> None:
     whole = response(output)
-    events = data(response_stream(whole, {}))
+    events = data(make_response_stream(whole, {}))
     assert [event["item"] for event in events if event["type"] == "response.output_item.done"] == output
     assert "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta") == "".join(
         part["text"] for item in output if item["type"] == "message" for part in item["content"]
@@ -263,9 +263,9 @@ def test_a_responses_stream_adds_up_to_the_response(output: Items) -> None:
 
 @given(outputs)
 def test_a_messages_stream_adds_up_to_the_message(output: Items) -> None:
-    whole = message_of_response(response(output), message_id="m")
+    whole = response_to_message(response(output), message_id="m")
     message: dict[str, Any] = {}
-    for event in data(message_stream(whole)):
+    for event in data(make_message_stream(whole)):
         if event["type"] == "message_start":
             message = event["message"]
         elif event["type"] == "content_block_start":
@@ -287,8 +287,8 @@ def add(block: dict[str, Any], delta: dict[str, Any]) -> None:
 
 @given(chat_outputs)
 def test_what_chat_says_of_a_response_is_a_response_again(output: Items) -> None:
-    completion = completion_of_response(response(output), new_id=new_id())
-    back = response_of_completion(completion, {"input": "x"}, model="m", new_id=new_id(), parse_thinking=True)
+    completion = response_to_completion(response(output), new_id=new_id())
+    back = completion_to_response(completion, {"input": "x"}, model="m", new_id=new_id(), parse_thinking=True)
     validate_response(back)
     validate_items(back["output"])
     found: Any = back["output"]

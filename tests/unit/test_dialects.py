@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.wire.dialects.chat_reply import (
+from gymnast.wire.dialects.chat_replies import (
     BadCompletion,
-    completion_of_response,
-    items_of_message,
-    response_of_completion,
+    completion_to_response,
+    convert_chat_usage,
+    message_to_items,
+    response_to_completion,
     split_thinking,
-    usage_of_completion,
 )
-from gymnast.wire.dialects.chat_request import NotConvertible, chat_request, params_of_chat
+from gymnast.wire.dialects.chat_requests import NotConvertible, chat_to_params, params_to_chat
 from gymnast.wire.validate import validate_items, validate_params, validate_response
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True, "description": "d"}
 
 
 def chat(**params: Any) -> dict[str, Any]:
-    return chat_request({"input": "hi", **params})[0]  # type: ignore[typeddict-item]
+    return params_to_chat({"input": "hi", **params})[0]  # type: ignore[typeddict-item]
 
 
 def messages(*items: Any, **params: Any) -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ def test_instructions_lead_and_swallow_the_first_system_messages() -> None:
 
 
 def test_parameters_are_renamed_kept_or_reported() -> None:
-    body, lost = chat_request(
+    body, lost = params_to_chat(
         {
             "input": "x",
             "max_output_tokens": 7,
@@ -165,7 +165,7 @@ def completion(finish: str = "stop", **message: Any) -> dict[str, Any]:
 
 def response(body: dict[str, Any], *, parse_thinking: bool = True, **params: Any) -> Any:
     asked: Any = {"input": "x", **params}
-    return response_of_completion(body, asked, model="m", new_id=new_id(), parse_thinking=parse_thinking)
+    return completion_to_response(body, asked, model="m", new_id=new_id(), parse_thinking=parse_thinking)
 
 
 def test_thinking_becomes_reasoning() -> None:
@@ -226,12 +226,12 @@ def test_the_request_is_echoed_and_ids_are_new() -> None:
     ],
 )
 def test_usage(usage: dict[str, Any], cached: int | None, thought: int | None) -> None:
-    found = usage_of_completion(usage)
+    found = convert_chat_usage(usage)
     assert found is not None
     assert (found["input_tokens"], found["output_tokens"], found["total_tokens"]) == (3, 4, 7)
     assert found["input_tokens_details"]["cached_tokens"] == cached
     assert found["output_tokens_details"]["reasoning_tokens"] == thought
-    assert usage_of_completion(None) is None
+    assert convert_chat_usage(None) is None
 
 
 @pytest.mark.parametrize("body", [{}, {"choices": []}, {"choices": [{}]}, {"choices": None}])
@@ -286,9 +286,9 @@ def merged(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @given(turns, st.floats(0, 2), st.integers(1, 4096))
 def test_a_conversation_survives_chat_and_back(items: list[dict[str, Any]], temperature: float, limit: int) -> None:
     params = validate_params({"input": items, "temperature": temperature, "max_output_tokens": limit, "tools": [TOOL]})
-    body, lost = chat_request(params)
+    body, lost = params_to_chat(params)
     assert not lost
-    back = params_of_chat(body)
+    back = chat_to_params(body)
     assert back["input"] == merged(items)
     assert (back["temperature"], back["max_output_tokens"]) == (temperature, limit)
     assert back["tools"] == [{**TOOL, "strict": None}]
@@ -307,7 +307,7 @@ def test_a_reply_survives_responses_and_back(text: str | None, calls: list[tuple
     answered = response(body)
     validate_response(answered)
     validate_items(answered["output"])
-    back = completion_of_response(answered, new_id=new_id())
+    back = response_to_completion(answered, new_id=new_id())
     message = back["choices"][0]["message"]
     assert message["content"] == text
     assert message.get("tool_calls", []) == made
@@ -319,10 +319,10 @@ def test_a_reply_survives_responses_and_back(text: str | None, calls: list[tuple
 def test_thoughts_and_text_are_told_apart(thoughts: list[str], text: str) -> None:
     content = "".join(f"<think>{thought}</think>" for thought in thoughts) + text
     assert split_thinking(content) == (thoughts, text)
-    items = items_of_message({"content": content}, new_id=new_id(), parse_thinking=True)
+    items = message_to_items({"content": content}, new_id=new_id(), parse_thinking=True)
     assert len(items) == (2 if thoughts else 1)
 
 
 def test_chat_only_parameters_travel_in_extra_body() -> None:
-    found = params_of_chat({"messages": [{"role": "user", "content": "x"}], "top_k": 5, "seed": 7, "stream": False})
+    found = chat_to_params({"messages": [{"role": "user", "content": "x"}], "top_k": 5, "seed": 7, "stream": False})
     assert found["metadata"] == {"extra_body": '{"top_k":5,"seed":7}'}

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
+from gymnast.builtin.responses_api_models.embedded_model.cache import Cache, Pool
+from gymnast.builtin.responses_api_models.embedded_model.gguf import GgufFile
+from gymnast.builtin.responses_api_models.embedded_model.smollm2 import pieces, read_gguf_policy
+from gymnast.builtin.responses_api_models.embedded_model.tokenizer import byte_characters
+from gymnast.builtin.responses_api_models.embedded_model.transformer import Transformer
 from gymnast.errors import DataError
-from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Pool
-from gymnast.hub.responses_api_models.embedded_model.gguf import GgufFile
-from gymnast.hub.responses_api_models.embedded_model.smollm2 import pieces, read_gguf_policy
-from gymnast.hub.responses_api_models.embedded_model.tokenizer import byte_characters
-from gymnast.hub.responses_api_models.embedded_model.transformer import Transformer
 from tests.helpers.small_transformer import SMALL, random_weights
 
 F32, F16, Q4_0, Q4_1, Q8_0, Q6_K = 0, 1, 2, 3, 8, 14
@@ -85,10 +85,10 @@ def test_blocks_of_every_type_are_decoded(tmp_path: Path) -> None:
     np.testing.assert_array_equal(file.tensor("q4_0")[0], (nibbles - 8) * 0.25)
     np.testing.assert_array_equal(file.tensor("q4_1")[0], nibbles * 0.25 - 1.5)
     np.testing.assert_array_equal(file.tensor("q8_0")[0], signed * 0.25)
-    with pytest.raises(DataError, match="q6_k is of type 14"):
+    with pytest.raises(DataError, match="tensor q6_k has unsupported type 14"):
         file.tensor("q6_k")
     (tmp_path / "y.gguf").write_bytes(b"not such a file at all, sorry")
-    with pytest.raises(DataError, match="no GGUF file"):
+    with pytest.raises(DataError, match="not a GGUF file"):
         GgufFile(tmp_path / "y.gguf")
 
 

@@ -1,4 +1,4 @@
-"""The embedded policy's parts: tokenizer, template, transformer, sampling, batching and the engine's thread."""
+"""The embedded policy's parts: tokenizer, template, transformer, sampling, batching and the backend's thread."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import jinja2
 import numpy as np
 import pytest
 import tokenizers
+from gymnast.builtin.responses_api_models.embedded_model.backend import EmbeddedBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymnast.hub.responses_api_models.embedded_model.cache import BLOCK, Cache, Pool
-from gymnast.hub.responses_api_models.embedded_model.engine import EmbeddedEngine
-from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED
-from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
-from gymnast.hub.responses_api_models.embedded_model.sampling import choose, log_probabilities
-from gymnast.hub.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
-from gymnast.tokens.engine import BadGeneration, ContextOverflow, Sampling, check_generation
+from gymnast.builtin.responses_api_models.embedded_model.cache import BLOCK, Cache, Pool
+from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
+from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
+from gymnast.builtin.responses_api_models.embedded_model.sampling import choose, log_probabilities
+from gymnast.builtin.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
+from gymnast.tokens.backend import BadGeneration, ContextOverflow, Sampling, check_generation
 from tests.helpers.batch_invariance import (
     check_batched_decoding,
     check_decoding_equals_one_pass,
@@ -160,15 +160,15 @@ def test_sampling_follows_the_distribution_and_its_limits() -> None:
 
 
 async def test_the_engine_serves_many_at_once_and_lets_go_of_the_cancelled() -> None:
-    engine = EmbeddedEngine(TRANSFORMER, max_batch=4, seed=7)
+    backend = EmbeddedBackend(TRANSFORMER, max_batch=4, seed=7)
     try:
-        asked = [engine.generate([1, 2, place], Sampling(max_tokens=20), Caller()) for place in range(10)]
-        cancelled = asyncio.ensure_future(engine.generate([9], Sampling(max_tokens=400), Caller()))
+        asked = [backend.generate([1, 2, place], Sampling(max_tokens=20), Caller()) for place in range(10)]
+        cancelled = asyncio.ensure_future(backend.generate([9], Sampling(max_tokens=400), Caller()))
         replies = await asyncio.gather(*asked)
         cancelled.cancel()
-        again = await engine.generate([1, 2, 0], Sampling(max_tokens=20), Caller())
+        again = await backend.generate([1, 2, 0], Sampling(max_tokens=20), Caller())
     finally:
-        await engine.stop()
+        await backend.stop()
     for reply in replies:
         assert len(check_generation(reply).token_ids) == 20
         assert reply.finish == "length"
@@ -177,13 +177,13 @@ async def test_the_engine_serves_many_at_once_and_lets_go_of_the_cancelled() -> 
 
 
 async def test_the_engine_refuses_what_it_cannot_do() -> None:
-    engine = EmbeddedEngine(TRANSFORMER, max_context=64)
+    backend = EmbeddedBackend(TRANSFORMER, max_context=64)
     with pytest.raises(ContextOverflow, match="64 tokens"):
-        await engine.generate([1] * 64, Sampling(), Caller())
+        await backend.generate([1] * 64, Sampling(), Caller())
     with pytest.raises(BadGeneration, match="logit_bias"):
-        await engine.generate([1], Sampling(extra={"logit_bias": {}}), Caller())
+        await backend.generate([1], Sampling(extra={"logit_bias": {}}), Caller())
     with pytest.raises(BadGeneration, match="outside"):
-        await engine.generate([96], Sampling(), Caller())
-    reply = await engine.generate([1] * 60, Sampling(), Caller())
-    await engine.stop()
+        await backend.generate([96], Sampling(), Caller())
+    reply = await backend.generate([1] * 60, Sampling(), Caller())
+    await backend.stop()
     assert len(reply.token_ids) == 4

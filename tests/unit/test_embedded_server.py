@@ -18,25 +18,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymnast.builtin.graded_tasks import rows
+from gymnast.builtin.resources_servers.shop_lookup.tasks import GENERATOR, Shop
+from gymnast.builtin.responses_api_models.embedded_model.app import EmbeddedModel, EmbeddedModelSettings, make_renderer
+from gymnast.builtin.responses_api_models.embedded_model.blas import set_blas_threads
+from gymnast.builtin.responses_api_models.embedded_model.cache import Cache, Pool
+from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED, Policy, read_policy
+from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
+from gymnast.builtin.responses_api_models.embedded_model.sampling import log_probabilities
+from gymnast.endpoints.ledgers import OPEN_ROUTE, TAKE_ROUTE
 from gymnast.errors import UserError
-from gymnast.hub.graded_tasks import rows
-from gymnast.hub.resources_servers.shop_lookup.tasks import GENERATOR, Shop
-from gymnast.hub.responses_api_models.embedded_model.app import EmbeddedModel, EmbeddedModelSettings, renderer_of
-from gymnast.hub.responses_api_models.embedded_model.blas import set_blas_threads
-from gymnast.hub.responses_api_models.embedded_model.cache import Cache, Pool
-from gymnast.hub.responses_api_models.embedded_model.policy import SHIPPED, Policy, read_policy
-from gymnast.hub.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
-from gymnast.hub.responses_api_models.embedded_model.sampling import log_probabilities
 from gymnast.kit import ModelCall
-from gymnast.kit.ledgers import OPEN_ROUTE, TAKE_ROUTE
 from gymnast.tokens.audit import audit
-from gymnast.tokens.engine import Generated, Sampling
+from gymnast.tokens.backend import GeneratedTokens, Sampling
 from gymnast.tokens.export import read_ledger
 from gymnast.types.failure import Stage
 from gymnast.types.tokens import LEDGER, TokenLedger
 from gymnast.wire.calls import Scope
 from gymnast.wire.message import Reply, Request
-from gymnast.wire.transports import InProcess
+from gymnast.wire.transports import InProcessTransport
 from tests.helpers.model_bench import Bench
 
 HI = [{"role": "user", "content": "Work out 3 + 4. End with 'Answer: ' and the number."}]
@@ -50,9 +50,9 @@ class Policies:
     stack: AsyncExitStack
 
     def start(self, **settings: Any) -> EmbeddedModel:
-        model = EmbeddedModel("policy", EmbeddedModelSettings(**settings), self.bench.surroundings)
+        model = EmbeddedModel("policy", EmbeddedModelSettings(**settings), self.bench.context)
         self.stack.push_async_callback(model.stop)
-        self.bench.transports["policy"] = InProcess(model)
+        self.bench.transports["policy"] = InProcessTransport(model)
         return model
 
     async def post(self, path: str, body: Any, scope: Scope | None = None) -> Reply:
@@ -73,7 +73,7 @@ def shipped_policy() -> Policy:
 @pytest.fixture
 async def policies(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Policies]:
     monkeypatch.setattr(
-        "gymnast.hub.responses_api_models.embedded_model.app.read_policy",
+        "gymnast.builtin.responses_api_models.embedded_model.app.read_policy",
         lambda folder=SHIPPED: shipped_policy() if folder == SHIPPED else read_policy(folder),
     )
     async with AsyncExitStack() as stack:
@@ -231,7 +231,7 @@ async def test_what_a_request_leaves_open_is_set_by_the_config(policies: Policie
         ({"metadata": {"extra_body": '{"logit_bias": {}}'}}, "logit_bias"),
         ({"temperature": -1.0}, "temperature"),
         ({"top_p": 0.0}, "top_p"),
-        ({"max_output_tokens": 0}, "one token"),
+        ({"max_output_tokens": 0}, "max_tokens must be at least 1"),
         ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
     ],
 )
@@ -270,14 +270,14 @@ async def test_stopping_leaves_no_thread_and_nobody_waiting(policies: Policies) 
         set_blas_threads(threads)
     model = policies.start()
     waiting = [asyncio.create_task(policies.post("/v1/responses", {"input": HI})) for _ in range(40)]
-    while "embedded-engine" not in {thread.name for thread in threading.enumerate()}:
+    while "embedded-backend" not in {thread.name for thread in threading.enumerate()}:
         await asyncio.sleep(0)
     await model.stop()
     replies = await asyncio.wait_for(asyncio.gather(*waiting), 10)
     assert {reply.status for reply in replies} <= {200, 500}
-    assert "embedded-engine" not in {thread.name for thread in threading.enumerate()}
+    assert "embedded-backend" not in {thread.name for thread in threading.enumerate()}
     assert (await policies.post("/v1/responses", {"input": HI})).status == 500
-    assert "embedded-engine" not in {thread.name for thread in threading.enumerate()}
+    assert "embedded-backend" not in {thread.name for thread in threading.enumerate()}
     assert set_blas_threads(threads or 1) == threads
 
 
@@ -291,7 +291,7 @@ async def test_a_failed_step_fails_who_waits_and_no_one_after(
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("gymnast.hub.responses_api_models.embedded_model.transformer.Transformer.forward", fail)
+        patch.setattr("gymnast.builtin.responses_api_models.embedded_model.transformer.Transformer.forward", fail)
         failed = await policies.post("/v1/responses", {"input": HI})
     assert failed.status == 500
     assert "no room" in str(failed.failure)
@@ -328,11 +328,11 @@ async def test_other_weights_are_loaded_between_two_tokens_and_the_spans_say_whe
     policies: Policies, tmp_path: Path
 ) -> None:
     before, after = shipped_policy(), read_policy(copied_policy(tmp_path / "step-1"))
-    engine = policies.start(return_token_id_information=True).engine
+    backend = policies.start(return_token_id_information=True).backend
 
-    def generation(most: int) -> asyncio.Task[Generated]:
+    def generation(most: int) -> asyncio.Task[GeneratedTokens]:
         sampling = Sampling(max_tokens=most, stop_token_ids=(), temperature=1.0)
-        return asyncio.create_task(engine.generate([1, 5, 9], sampling, ModelCall(Request("POST", "/v1/responses"))))
+        return asyncio.create_task(backend.generate([1, 5, 9], sampling, ModelCall(Request("POST", "/v1/responses"))))
 
     long, short = generation(300), generation(20)
     await short
@@ -348,7 +348,7 @@ async def test_other_weights_are_loaded_between_two_tokens_and_the_spans_say_whe
 async def test_weights_that_do_not_fit_are_refused_and_the_old_ones_stay(policies: Policies, tmp_path: Path) -> None:
     other = copied_policy(tmp_path / "larger", max_position_embeddings=512)
     policies.start()
-    for path, said in ((tmp_path / "none", "no weights"), (other, "another shape")):
+    for path, said in ((tmp_path / "none", "not the weights of an embedded policy"), (other, "a different shape")):
         reply = await policies.post("/load_weights", {"path": str(path)})
         assert reply.status == 400
         assert said in reply.body["detail"]
@@ -361,7 +361,7 @@ async def test_smollm2_that_is_not_installed_is_an_error(policies: Policies, mon
         policies.start(weights="smollm2")
 
 
-RENDERER = renderer_of(shipped_policy())
+RENDERER = make_renderer(shipped_policy())
 
 
 @given(text=st.text(max_size=60))

@@ -13,28 +13,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.hub.responses_api_models.openai_model.app import OpenAIModel, OpenAIModelSettings
-from gymnast.hub.responses_api_models.vllm_model.app import VLLMModel
+from gymnast.builtin.responses_api_models.openai_model.app import OpenAIModel, OpenAIModelSettings
+from gymnast.builtin.responses_api_models.vllm_model.app import VLLMModel
+from gymnast.endpoints.replicas import MAX_SESSIONS, Replicas, hash_index
 from gymnast.kit import ModelCall, Prices
-from gymnast.kit.replicas import MOST_SESSIONS, Replicas, place_of
 from gymnast.types.failure import Stage
 from gymnast.types.usage import (
     USAGE_HEADER,
-    Account,
     ModelUsage,
     Tokens,
+    UsageCounter,
     decode_usage,
     encode_usage,
-    tokens_of,
+    parse_tokens,
     usage_of_line,
 )
 from gymnast.wire.asgi import Receive, Send, ServerApp, read_body, send_reply
 from gymnast.wire.calls import Scope
-from gymnast.wire.dialects.chat_chunks import BrokenStream, StreamedError, arrived_ms, completion_of_stream, events
+from gymnast.wire.dialects.chat_chunks import (
+    BrokenStream,
+    StreamedError,
+    arrival_ms,
+    iter_events,
+    parse_completion_stream,
+)
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import EventStream, Reply, Request
-from gymnast.wire.trail import Trail
-from gymnast.wire.transports import Http, InProcess
+from gymnast.wire.progress import AttemptProgress
+from gymnast.wire.transports import HttpTransport, InProcessTransport
 from tests.helpers.chat_streams import delta, sse
 from tests.helpers.model_bench import Bench as ModelBench
 from tests.helpers.waiting import eventually
@@ -102,7 +108,7 @@ async def bench(http: HttpClient) -> AsyncIterator[Bench]:
 
 
 def call_of(session: str) -> ModelCall:
-    return ModelCall(Request("POST", "/", issued_session=session))
+    return ModelCall(Request("POST", "/", new_session_id=session))
 
 
 # --- health ----------------------------------------------------------------------------------------------------------
@@ -202,7 +208,7 @@ def test_without_load_sessions_go_where_their_names_lead(names: list[str], numbe
     urls = [f"http://{n}" for n in range(number)]
     loaded, hashed = Replicas(urls), Replicas(urls, choice="hash")
     for name in names:
-        expected = f"http://{place_of(name, number)}"
+        expected = f"http://{hash_index(name, number)}"
         assert loaded.choose(call_of(name)).base_url == hashed.choose(call_of(name)).base_url == expected
     assert hashed.sessions == 0
 
@@ -211,7 +217,7 @@ def test_the_contracts_rule_of_hashing() -> None:
     import hashlib
 
     digest = hashlib.sha256(b"a-session").digest()
-    assert place_of("a-session", 5) == int.from_bytes(digest[:8], "big") % 5
+    assert hash_index("a-session", 5) == int.from_bytes(digest[:8], "big") % 5
 
 
 @given(st.lists(st.sampled_from("abcdefghij"), min_size=1, max_size=80), st.sampled_from(["least_loaded", "hash"]))
@@ -241,19 +247,19 @@ def test_sessions_in_flight_are_spread_evenly() -> None:
 
 def test_what_is_remembered_of_sessions_is_bounded() -> None:
     replicas = Replicas(["http://a", "http://b"])
-    for number in range(MOST_SESSIONS + 100):
+    for number in range(MAX_SESSIONS + 100):
         replicas.choose(call_of(f"s{number}"))
-    assert replicas.sessions == MOST_SESSIONS
+    assert replicas.sessions == MAX_SESSIONS
 
 
 def test_the_load_counts_what_we_sent_since_the_engine_spoke() -> None:
     replica = Replicas(["http://a"]).all[0]
     replica.in_flight = 4
-    replica.note_engine_load(10.0)
+    replica.record_server_load(10.0)
     assert replica.load == 10.0
     replica.in_flight = 7
     assert replica.load == 13.0
-    replica.note_engine_load(0.0)
+    replica.record_server_load(0.0)
     assert replica.load == 7.0  # ours are there, whatever it says
 
 
@@ -270,27 +276,27 @@ async def test_a_dead_replica_costs_no_rollout(bench: Bench) -> None:
 async def test_a_call_is_accounted_with_its_price(bench: Bench) -> None:
     engine = await bench.engine()
     bench.vllm(engine.url, prices={"input": 1.0, "cached_input": 0.1, "output": 10.0, "reasoning": 20.0})
-    trail = Trail()
+    progress = AttemptProgress()
     for _ in range(2):
-        await bench.ask(Scope("0-0", trail))
-    assert trail.account is not None
-    usage = trail.account.usage()
+        await bench.ask(Scope("0-0", progress))
+    assert progress.usage_counter is not None
+    usage = progress.usage_counter.usage()
     assert (usage.calls, usage.input_tokens, usage.cached_tokens) == (2, 200, 80)
     assert (usage.output_tokens, usage.reasoning_tokens) == (40, 10)
     assert usage.cost == pytest.approx(2 * (60 * 1.0 + 40 * 0.1 + 15 * 10.0 + 5 * 20.0) / 1e6)
     assert usage.latency_ms > 0
     assert usage.ttft_ms is None
-    assert trail.account.captured is None
+    assert progress.usage_counter.captured is None
 
 
 async def test_without_prices_the_cost_is_unknown_and_never_0(bench: Bench) -> None:
     engine = await bench.engine()
     bench.vllm(engine.url)
-    trail = Trail()
-    await bench.ask(Scope("0-0", trail))
-    assert trail.account is not None
-    assert trail.account.cost is None
-    assert trail.account.usage().as_json()["cost"] is None
+    progress = AttemptProgress()
+    await bench.ask(Scope("0-0", progress))
+    assert progress.usage_counter is not None
+    assert progress.usage_counter.cost is None
+    assert progress.usage_counter.usage().as_json()["cost"] is None
 
 
 @pytest.mark.parametrize(("path", "body"), [
@@ -304,67 +310,67 @@ async def test_without_prices_the_cost_is_unknown_and_never_0(bench: Bench) -> N
 async def test_every_dialect_is_accounted_once(bench: Bench, path: str, body: Any) -> None:
     engine = await bench.engine()
     bench.vllm(engine.url, prices={"input": 1.0, "output": 1.0})
-    trail = Trail()
-    reply = await bench.calls.call("policy", path, body, Scope("0-0", trail), stage=Stage.MODEL)
+    progress = AttemptProgress()
+    reply = await bench.calls.call("policy", path, body, Scope("0-0", progress), stage=Stage.MODEL)
     assert reply.status == 200
-    assert trail.account is not None
-    assert (trail.account.calls, trail.account.tokens, trail.account.cached_tokens) == (1, 120, 40)
-    assert trail.account.cost == pytest.approx(120e-6)
+    assert progress.usage_counter is not None
+    assert (progress.usage_counter.calls, progress.usage_counter.tokens, progress.usage_counter.cached_tokens) == (1, 120, 40)
+    assert progress.usage_counter.cost == pytest.approx(120e-6)
 
 
 async def test_a_failed_call_is_counted_and_free(bench: Bench) -> None:
     engine = await bench.engine(Reply(400, {"error": "no"}))
     bench.vllm(engine.url, prices={"input": 1.0, "output": 1.0})
-    trail = Trail(captures=True)
-    assert (await bench.ask(Scope("0-0", trail))).status == 500
-    assert trail.account is not None
-    assert (trail.account.calls, trail.account.failed_calls, trail.account.cost) == (1, 1, 0.0)
-    assert trail.account.captured is not None
-    assert trail.account.captured[0]["error_category"] == "client_error"
-    assert trail.account.captured[0]["status_code"] == 400
+    progress = AttemptProgress(captures=True)
+    assert (await bench.ask(Scope("0-0", progress))).status == 500
+    assert progress.usage_counter is not None
+    assert (progress.usage_counter.calls, progress.usage_counter.failed_calls, progress.usage_counter.cost) == (1, 1, 0.0)
+    assert progress.usage_counter.captured is not None
+    assert progress.usage_counter.captured[0]["error_category"] == "client_error"
+    assert progress.usage_counter.captured[0]["status_code"] == 400
 
 
 async def test_a_context_overflow_is_an_outcome_that_cost_nothing(bench: Bench) -> None:
     engine = await bench.engine(Reply(400, {"message": "maximum context length is 9"}))
     bench.vllm(engine.url, prices={"input": 1.0, "output": 1.0})
-    trail = Trail()
-    reply = await bench.ask(Scope("0-0", trail))
+    progress = AttemptProgress()
+    reply = await bench.ask(Scope("0-0", progress))
     assert reply.body["incomplete_details"] is not None
-    assert trail.account is not None
-    assert trail.account.usage().as_json()["cost"] == 0.0
-    assert trail.account.unmetered_calls == 0
+    assert progress.usage_counter is not None
+    assert progress.usage_counter.usage().as_json()["cost"] == 0.0
+    assert progress.usage_counter.unmetered_calls == 0
 
 
 async def test_a_reply_without_usage_is_not_taken_for_free(bench: Bench) -> None:
     engine = await bench.engine(chat(usage=None))
     bench.vllm(engine.url, prices={"input": 1.0, "output": 1.0})
-    trail = Trail()
-    await bench.ask(Scope("0-0", trail))
-    assert trail.account is not None
-    assert (trail.account.unmetered_calls, trail.account.cost) == (1, None)
+    progress = AttemptProgress()
+    await bench.ask(Scope("0-0", progress))
+    assert progress.usage_counter is not None
+    assert (progress.usage_counter.unmetered_calls, progress.usage_counter.cost) == (1, None)
 
 
 async def test_ignored_parameters_are_on_the_account(bench: Bench) -> None:
     engine = await bench.engine()
     bench.vllm(engine.url)
-    trail = Trail()
-    reply = await bench.ask(Scope("0-0", trail), truncation="auto")
+    progress = AttemptProgress()
+    reply = await bench.ask(Scope("0-0", progress), truncation="auto")
     names = json.loads(reply.headers["x-gymnast-ignored"])
     assert names
-    assert trail.account is not None
-    assert trail.account.usage().as_json()["ignored"] == names
+    assert progress.usage_counter is not None
+    assert progress.usage_counter.usage().as_json()["ignored"] == names
 
 
 async def test_what_was_used_behind_http_comes_back_in_a_header(bench: Bench) -> None:
     engine = await bench.engine()
     model = bench.vllm(engine.url, prices={"input": 1.0, "output": 1.0})
-    bench.transports["policy"] = Http(await bench.listen(ServerApp(model)), bench.client)
-    trail = Trail()
-    reply = await bench.ask(Scope("0-0", trail))
+    bench.transports["policy"] = HttpTransport(await bench.listen(ServerApp(model)), bench.client)
+    progress = AttemptProgress()
+    reply = await bench.ask(Scope("0-0", progress))
     assert json.loads(reply.headers[USAGE_HEADER])["calls"] == 1
-    assert trail.account is not None
-    assert (trail.account.calls, trail.account.tokens) == (1, 120)
-    assert trail.account.cost == pytest.approx(120e-6)
+    assert progress.usage_counter is not None
+    assert (progress.usage_counter.calls, progress.usage_counter.tokens) == (1, 120)
+    assert progress.usage_counter.cost == pytest.approx(120e-6)
 
 
 async def test_a_model_server_of_somebody_else_is_accounted_by_its_usage(bench: Bench) -> None:
@@ -372,11 +378,11 @@ async def test_a_model_server_of_somebody_else_is_accounted_by_its_usage(bench: 
         await read_body(receive)
         await send_reply(send, Reply(200, {"output": [], "usage": {"input_tokens": 3, "output_tokens": 4}}))
 
-    bench.transports["policy"] = Http(await bench.listen(theirs), bench.client)
-    trail = Trail()
-    await bench.ask(Scope("0-0", trail))
-    assert trail.account is not None
-    assert (trail.account.calls, trail.account.tokens, trail.account.cost) == (1, 7, None)
+    bench.transports["policy"] = HttpTransport(await bench.listen(theirs), bench.client)
+    progress = AttemptProgress()
+    await bench.ask(Scope("0-0", progress))
+    assert progress.usage_counter is not None
+    assert (progress.usage_counter.calls, progress.usage_counter.tokens, progress.usage_counter.cost) == (1, 7, None)
 
 
 async def test_the_openai_model_is_accounted_in_the_words_of_responses(bench: Bench) -> None:
@@ -393,11 +399,11 @@ async def test_the_openai_model_is_accounted_in_the_words_of_responses(bench: Be
     }  # fmt: skip
     engine = await bench.engine(body)
     given = OpenAIModelSettings(openai_base_url=engine.url, openai_api_key="sk", openai_model="m")
-    bench.transports["policy"] = InProcess(OpenAIModel("policy", given, bench.surroundings))
-    trail = Trail()
-    assert (await bench.ask(Scope("0-0", trail))).status == 200
-    assert trail.account is not None
-    found = trail.account.usage()
+    bench.transports["policy"] = InProcessTransport(OpenAIModel("policy", given, bench.context))
+    progress = AttemptProgress()
+    assert (await bench.ask(Scope("0-0", progress))).status == 200
+    assert progress.usage_counter is not None
+    found = progress.usage_counter.usage()
     assert (found.input_tokens, found.cached_tokens, found.output_tokens, found.reasoning_tokens) == (11, 1, 7, 2)
 
 
@@ -412,7 +418,7 @@ usages = st.builds(
 
 @given(st.lists(usages, max_size=6))
 def test_sums_do_not_depend_on_where_they_are_made(parts: list[ModelUsage]) -> None:
-    once, twice, half = Account(), Account(), Account()
+    once, twice, half = UsageCounter(), UsageCounter(), UsageCounter()
     for part in parts:
         once.merge(part)
     for part in parts[:2]:
@@ -442,7 +448,7 @@ def test_headers_and_records_that_say_nonsense_say_nothing() -> None:
     assert decode_usage({USAGE_HEADER: '{"calls": "many"}'}) is None
     assert usage_of_line(b'{"_ng_model_usage": []}') is None
     assert usage_of_line(b"{}") is None
-    assert tokens_of({"prompt_tokens": None}) is None
+    assert parse_tokens({"prompt_tokens": None}) is None
 
 
 @given(counts, counts, st.none() | counts, st.none() | counts)
@@ -454,10 +460,10 @@ def test_a_price_for_everything_is_a_price_for_tokens(given_: int, made: int, ca
 
 
 def test_the_mean_time_to_the_first_token_is_weighted() -> None:
-    account = Account()
+    account = UsageCounter()
     account.add_call(Tokens(1, 1), 5.0, cost=0.0, ttft_ms=10.0)
     account.add_call(Tokens(1, 1), 5.0, cost=0.0, ttft_ms=20.0)
-    more = Account()
+    more = UsageCounter()
     more.add_call(Tokens(1, 1), 5.0, cost=0.0, ttft_ms=60.0)
     more.add_call(Tokens(1, 1), 5.0, cost=0.0)
     account.merge(more.usage())
@@ -471,11 +477,11 @@ def test_the_mean_time_to_the_first_token_is_weighted() -> None:
 async def test_an_endpoint_that_does_not_stream_is_taken_at_its_word(bench: Bench) -> None:
     engine = await bench.engine(chat("whole"))
     bench.vllm(engine.url, measure_ttft=True)
-    trail = Trail()
-    reply = await bench.ask(Scope("0-0", trail))
+    progress = AttemptProgress()
+    reply = await bench.ask(Scope("0-0", progress))
     assert reply.body["output"][0]["content"][0]["text"] == "whole"
-    assert trail.account is not None
-    assert trail.account.usage().ttft_ms is None
+    assert progress.usage_counter is not None
+    assert progress.usage_counter.usage().ttft_ms is None
 
 
 @pytest.mark.parametrize(("stream", "kind"), [
@@ -511,7 +517,7 @@ def test_tool_calls_logprobs_and_token_ids_are_joined_in_order() -> None:
         delta("tool_calls"),
         {**delta(), "choices": [], "usage": USAGE},
     )
-    found, offset = completion_of_stream(stream.encode())
+    found, offset = parse_completion_stream(stream.encode())
     assert offset is not None
     message, choice = found["choices"][0]["message"], found["choices"][0]
     assert message["content"] is None
@@ -537,7 +543,7 @@ def test_text_in_any_pieces_is_the_text(content: str, thought: str, sizes: list[
 
     chunks = [delta(reasoning=part) for part in pieces(thought)] + [delta(content=part) for part in pieces(content)]
     stream = sse(*chunks, delta("stop")).replace("\n\n", end)
-    completion, offset = completion_of_stream(stream.encode())
+    completion, offset = parse_completion_stream(stream.encode())
     message = completion["choices"][0]["message"]
     assert (message["content"], message["reasoning"]) == (content, thought)
     assert (offset is None) == (not content and not thought)
@@ -545,17 +551,17 @@ def test_text_in_any_pieces_is_the_text(content: str, thought: str, sizes: list[
 
 def test_a_stream_without_its_end_is_no_reply() -> None:
     with pytest.raises(BrokenStream):
-        completion_of_stream(sse(delta(content="x"), done=False).encode())
+        parse_completion_stream(sse(delta(content="x"), done=False).encode())
     with pytest.raises(StreamedError):
-        completion_of_stream(sse(delta(content="x"), {"error": "boom"}).encode())
-    found, _ = completion_of_stream(sse(delta(content="x"), delta("stop"), done=False).encode())
+        parse_completion_stream(sse(delta(content="x"), {"error": "boom"}).encode())
+    found, _ = parse_completion_stream(sse(delta(content="x"), delta("stop"), done=False).encode())
     assert found["choices"][0]["message"]["content"] == "x"
 
 
 def test_events_know_where_they_end() -> None:
     raw = b": a comment\n\ndata: 1\n\nevent: x\ndata: 2\ndata: 3\n\ndata: 4"
-    assert [data for data, _ in events(raw)] == [b"1", b"2\n3", b"4"]
-    assert next(events(raw))[1] == raw.index(b"event")
-    assert arrived_ms([(0.5, 10), (0.9, 10)], 10) == 500.0
-    assert arrived_ms([(0.5, 10), (0.9, 10)], 11) == 900.0
-    assert arrived_ms([], 1) is None
+    assert [data for data, _ in iter_events(raw)] == [b"1", b"2\n3", b"4"]
+    assert next(iter_events(raw))[1] == raw.index(b"event")
+    assert arrival_ms([(0.5, 10), (0.9, 10)], 10) == 500.0
+    assert arrival_ms([(0.5, 10), (0.9, 10)], 11) == 900.0
+    assert arrival_ms([], 1) is None

@@ -8,17 +8,17 @@ from typing import Any
 import orjson
 import pytest
 
-from gymnast.hub.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
+from gymnast.builtin.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
+from gymnast.endpoints.gateway import Gateway
+from gymnast.endpoints.rollout_endpoint import RolloutEndpoint
+from gymnast.endpoints.rollout_endpoint_rules import EndpointTargets, RolloutLimits, build_policy_request
 from gymnast.kit import Attempt, Environment, EnvironmentSettings, Task, ToolError, tool
-from gymnast.kit.door import Door
-from gymnast.kit.door_rules import Limits, Places, outbound
-from gymnast.kit.gateway import Gateway
 from gymnast.types.trace import history_of
 from gymnast.wire.calls import Calls, Scope, Transport
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply, Request
-from gymnast.wire.server import Surroundings
-from gymnast.wire.transports import InProcess
+from gymnast.wire.server import ServerContext
+from gymnast.wire.transports import InProcessTransport
 
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 TOOLS: list[Any] = [
@@ -57,19 +57,19 @@ class Fixture:
     def __init__(self, replies: list[Any], *, params: dict[str, Any] | None = None, **limits: Any) -> None:
         transports: dict[str, Transport] = {}
         calls = Calls(transports)
-        surroundings = Surroundings(calls, HttpClient())
-        self.model = ScriptedModel("policy", ScriptedModelSettings(replies=replies), surroundings)
-        for server in (self.model, Notes("notes", EnvironmentSettings(), surroundings)):
-            transports[server.name] = InProcess(server)
+        context = ServerContext(calls, HttpClient())
+        self.model = ScriptedModel("policy", ScriptedModelSettings(replies=replies), context)
+        for server in (self.model, Notes("notes", EnvironmentSettings(), context)):
+            transports[server.name] = InProcessTransport(server)
         self.calls = calls
-        self.gateway = Gateway("agent", surroundings)
+        self.gateway = Gateway("agent", context)
         self.params: Any = {"input": "hi", "tools": TOOLS, **(params or {})}
-        self.limits = Limits(**limits)
+        self.limits = RolloutLimits(**limits)
         self.door, self.path, self.key = self.open("1-0")
 
-    def open(self, rollout_id: str | None) -> tuple[Door, str, str]:
+    def open(self, rollout_id: str | None) -> tuple[RolloutEndpoint, str, str]:
         self.scope = Scope(rollout_id)
-        places = Places("policy", "notes", model_timeout_s=0.3)
+        places = EndpointTargets("policy", "notes", model_timeout_s=0.3)
         door, address = self.gateway.open("http://gateway", places, self.limits, self.params, self.scope)
         return door, address.url.removeprefix("http://gateway"), address.key
 
@@ -245,15 +245,15 @@ async def test_models_are_listed_and_any_name_is_one() -> None:
 def test_the_task_decides_about_sampling() -> None:
     asked = {"input": "x", "model": "gpt", "temperature": 0.0, "max_output_tokens": 100, "metadata": {"a": "1"}}
     given = {"temperature": 1.0, "max_output_tokens": 50, "metadata": {"extra_body": '{"seed":3}'}}
-    assert outbound(asked, given, 70) == {
+    assert build_policy_request(asked, given, 70) == {
         "input": "x",
         "temperature": 1.0,
         "max_output_tokens": 50,
         "metadata": {"a": "1", "extra_body": '{"seed":3}'},
     }
-    both = outbound({"input": "x", "metadata": {"extra_body": '{"seed":1,"top_k":5}'}}, given, None)
+    both = build_policy_request({"input": "x", "metadata": {"extra_body": '{"seed":1,"top_k":5}'}}, given, None)
     assert orjson.loads(both["metadata"]["extra_body"]) == {"seed": 3, "top_k": 5}
-    assert outbound({"input": "x"}, {}, None) == {"input": "x"}
+    assert build_policy_request({"input": "x"}, {}, None) == {"input": "x"}
 
 
 # --- limits and failures ---------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import gzip
 
 import pytest
 
-from gymnast.wire.http_client import HttpClient, Slots, header_items, target_of
+from gymnast.wire.http_client import HttpClient, Slots, header_items, parse_target
 from gymnast.wire.http_connection import StaleConnectionError, TransportError
 from tests.helpers.tcp_server import OK, answering, listening, read_request
 from tests.helpers.waiting import eventually
@@ -22,7 +22,7 @@ async def test_a_request_and_its_answer(http: HttpClient) -> None:
 
     async with listening(handler) as server:
         headers = header_items({"content-type": "application/json"})
-        reply = await http.request("POST", target_of(server.url), headers, b'{"a":1}', varying=(("cookie", "a=b"),))
+        reply = await http.request("POST", parse_target(server.url), headers, b'{"a":1}', extra_headers=(("cookie", "a=b"),))
     assert (reply.status, reply.body, reply.header("x-thing")) == (200, b"hi", "One")
     assert list(reply.headers()) == [("content-length", "2"), ("x-thing", "One"), ("x-thing", "Two")]
     head, body = seen[0]
@@ -36,9 +36,9 @@ async def test_a_request_and_its_answer(http: HttpClient) -> None:
 async def test_connections_are_reused(http: HttpClient) -> None:
     async with listening(answering(OK)) as server:
         for _ in range(5):
-            await http.request("GET", target_of(server.url))
+            await http.request("GET", parse_target(server.url))
         assert server.connections == 1
-        await asyncio.gather(*(http.request("GET", target_of(server.url)) for _ in range(4)))
+        await asyncio.gather(*(http.request("GET", parse_target(server.url)) for _ in range(4)))
         assert server.connections == 4
 
 
@@ -56,25 +56,25 @@ async def test_connections_are_reused(http: HttpClient) -> None:
 async def test_forms_of_an_answer(http: HttpClient, reply: bytes) -> None:
     async with listening(answering(reply)) as server:
         for _ in range(2):
-            answer = await http.request("GET", target_of(server.url))
+            answer = await http.request("GET", parse_target(server.url))
             assert (answer.status, answer.body) == (200, b"hi")
 
 
 async def test_an_answer_that_ends_with_the_connection(http: HttpClient) -> None:
     async with listening(answering(b"HTTP/1.1 200 OK\r\n\r\nuntil the end", times=1)) as server:
-        assert (await http.request("GET", target_of(server.url))).body == b"until the end"
+        assert (await http.request("GET", parse_target(server.url))).body == b"until the end"
 
 
 async def test_an_answer_without_a_body(http: HttpClient) -> None:
     async with listening(answering(b"HTTP/1.1 204 No Content\r\n\r\n")) as server:
-        reply = await http.request("GET", target_of(server.url))
+        reply = await http.request("GET", parse_target(server.url))
         assert (reply.status, reply.body) == (204, b"")
 
 
 async def test_connection_close_is_honoured(http: HttpClient) -> None:
     async with listening(answering(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")) as server:
         for _ in range(2):
-            await http.request("GET", target_of(server.url))
+            await http.request("GET", parse_target(server.url))
         assert server.connections == 2
 
 
@@ -89,16 +89,16 @@ async def test_a_large_body_in_small_pieces(http: HttpClient) -> None:
             await writer.drain()
 
     async with listening(handler) as server:
-        assert (await http.request("POST", target_of(server.url), (), body)).body == body
+        assert (await http.request("POST", parse_target(server.url), (), body)).body == body
 
 
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        (b"", "without an answer"),
+        (b"", "without a reply"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhi", "in the middle of the answer"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhi", "in the middle of the answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhi", "in the middle of the reply"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhi", "in the middle of the reply"),
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope", "cannot be decompressed"),
     ],
     ids=["closed", "garbage", "truncated", "truncated-chunk", "bad-gzip"],
@@ -106,19 +106,19 @@ async def test_a_large_body_in_small_pieces(http: HttpClient) -> None:
 async def test_no_answer_is_a_transport_error(http: HttpClient, reply: bytes, said: str) -> None:
     async with listening(answering(reply, times=1)) as server:
         with pytest.raises(TransportError, match=said):
-            await http.request("GET", target_of(server.url))
+            await http.request("GET", parse_target(server.url))
 
 
 async def test_nobody_listens(http: HttpClient) -> None:
     async with listening(answering(OK)) as server:
         port = server.port
     with pytest.raises(TransportError, match="Connect"):
-        await http.request("GET", target_of(f"http://127.0.0.1:{port}/"))
+        await http.request("GET", parse_target(f"http://127.0.0.1:{port}/"))
 
 
 async def test_a_host_that_does_not_resolve(http: HttpClient) -> None:
     with pytest.raises(TransportError, match=r"cannot connect to no\.such\.host\.invalid"):
-        await http.request("GET", target_of("http://no.such.host.invalid/"))
+        await http.request("GET", parse_target("http://no.such.host.invalid/"))
 
 
 async def test_an_abandoned_exchange_never_answers_the_next_one(http: HttpClient) -> None:
@@ -136,17 +136,17 @@ async def test_an_abandoned_exchange_never_answers_the_next_one(http: HttpClient
         base = f"http://127.0.0.1:{server.port}"
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await http.request("GET", target_of(f"{base}/slow"))
+                await http.request("GET", parse_target(f"{base}/slow"))
         late.set()
-        assert (await http.request("GET", target_of(f"{base}/fast"))).body == b"fast"
+        assert (await http.request("GET", parse_target(f"{base}/fast"))).body == b"fast"
         assert server.connections == 2
 
 
 async def test_a_reused_connection_that_died_is_replaced_only_for_repeatable_requests(http: HttpClient) -> None:
     async with listening(answering(OK, times=1)) as server:  # closes after each answer without saying so
-        target = target_of(server.url)
+        target = parse_target(server.url)
         for _ in range(3):
-            assert (await http.request("POST", target, (), b"{}", repeatable=True)).body == b"hi"
+            assert (await http.request("POST", target, (), b"{}", idempotent=True)).body == b"hi"
         connection = http._idle[target.origin][-1]  # the race: closed by the server, not yet noticed by us
         connection._transport = _Pretending(connection._transport)  # type: ignore[assignment]
         with pytest.raises(StaleConnectionError):
@@ -180,20 +180,20 @@ async def test_unasked_data_closes_the_connection(http: HttpClient) -> None:
         await reader.read()
 
     async with listening(handler) as server:
-        await http.request("GET", target_of(server.url))
-        (connection,) = http._idle[target_of(server.url).origin]
+        await http.request("GET", parse_target(server.url))
+        (connection,) = http._idle[parse_target(server.url).origin]
         answered.set()
-        await eventually(lambda: not connection.usable)
-        assert (await http.request("GET", target_of(server.url))).body == b"hi"
+        await eventually(lambda: not connection.is_usable)
+        assert (await http.request("GET", parse_target(server.url))).body == b"hi"
         assert server.connections == 2
 
 
 async def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gymnast.wire.http_client._KEEPALIVE_S", 0.02)
     async with HttpClient() as http, listening(answering(OK)) as server:
-        await http.request("GET", target_of(server.url))
+        await http.request("GET", parse_target(server.url))
         await eventually(lambda: not http._idle)
-        await http.request("GET", target_of(server.url))
+        await http.request("GET", parse_target(server.url))
         assert server.connections == 2
 
 
@@ -212,42 +212,42 @@ async def test_connections_are_bounded(limits: dict[str, int]) -> None:
             writer.write(OK)
 
     async with HttpClient(**limits) as http, listening(handler) as server:
-        await asyncio.gather(*(http.request("GET", target_of(server.url)) for _ in range(20)))
+        await asyncio.gather(*(http.request("GET", parse_target(server.url)) for _ in range(20)))
     assert peak == 3
 
 
 async def test_a_waiter_that_gives_up_does_not_lose_the_slot() -> None:
     slots = Slots(1)
-    assert slots.take_now()
-    waiters = [asyncio.create_task(slots.wait()) for _ in range(3)]
+    assert slots.try_acquire()
+    waiters = [asyncio.create_task(slots.acquire()) for _ in range(3)]
     await asyncio.sleep(0)
     waiters[0].cancel()
-    slots.give_back()
+    slots.release()
     await asyncio.sleep(0)
     assert waiters[1].done()
     assert not waiters[2].done()
-    slots.give_back()
+    slots.release()
     await waiters[2]
-    slots.give_back()
-    assert slots.take_now()
+    slots.release()
+    assert slots.try_acquire()
 
 
 def test_urls_are_parsed_and_odd_paths_escaped() -> None:
-    target = target_of("https://api.example.com/v1/chat completions?x=1")
+    target = parse_target("https://api.example.com/v1/chat completions?x=1")
     assert (target.origin.host, target.origin.port, target.origin.tls) == ("api.example.com", 443, True)
     assert (target.path, target.host_header) == ("/v1/chat%20completions?x=1", "api.example.com")
-    assert target_of("http://[::1]:8000").host_header == "[::1]:8000"
-    assert "\n" not in target_of("http://h/a\nb").path
+    assert parse_target("http://[::1]:8000").host_header == "[::1]:8000"
+    assert "\n" not in parse_target("http://h/a\nb").path
     for bad in ("ftp://x/", "nonsense", "http://"):
         with pytest.raises(ValueError, match="not an http"):
-            target_of(bad)
+            parse_target(bad)
 
 
 async def test_headers_cannot_be_injected(http: HttpClient) -> None:
     with pytest.raises(ValueError, match="line break"):
-        await http.request("GET", target_of("http://127.0.0.1:9/"), (("x", "a\r\nevil: yes"),))
+        await http.request("GET", parse_target("http://127.0.0.1:9/"), (("x", "a\r\nevil: yes"),))
     with pytest.raises(ValueError, match="line break"):
-        await http.request("GET", target_of("http://127.0.0.1:9/"), varying=(("x", "a\nb"),))
+        await http.request("GET", parse_target("http://127.0.0.1:9/"), extra_headers=(("x", "a\nb"),))
 
 
 async def test_the_resolver_is_asked_once_a_minute(http: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,7 @@ async def test_the_resolver_is_asked_once_a_minute(http: HttpClient, monkeypatch
         return await original(*args, **options)  # type: ignore[arg-type]
 
     async with listening(answering(OK)) as server:
-        target = target_of(f"http://localhost:{server.port}/")
+        target = parse_target(f"http://localhost:{server.port}/")
         monkeypatch.setattr(loop, "getaddrinfo", counting)
         await asyncio.gather(*(http.request("GET", target) for _ in range(3)))
         await http.request("GET", target)

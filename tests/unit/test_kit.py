@@ -30,11 +30,11 @@ from gymnast.kit.extract import boxed, last_boxed, unwrap_text
 from gymnast.kit.metrics import aggregate, numeric_fields
 from gymnast.kit.packages import require_package
 from gymnast.kit.sessions import NoSession, Sessions
-from gymnast.kit.tools import tools_of
+from gymnast.kit.tools import collect_tools
 from gymnast.wire.calls import Calls, Scope, Transport
 from gymnast.wire.http_client import HttpClient
-from gymnast.wire.server import Surroundings
-from gymnast.wire.transports import InProcess
+from gymnast.wire.server import ServerContext
+from gymnast.wire.transports import InProcessTransport
 from tests.helpers.waiting import eventually
 
 RESPONSE: dict[str, Any] = {
@@ -50,12 +50,12 @@ RESPONSE: dict[str, Any] = {
 ROW: dict[str, Any] = {"responses_create_params": {"input": "x"}}
 
 
-def hosted(make: Callable[[Surroundings], Any]) -> tuple[Any, Calls]:
+def hosted(make: Callable[[ServerContext], Any]) -> tuple[Any, Calls]:
     """A server and calls to it in this process."""
     transports: dict[str, Transport] = {}
     calls = Calls(transports)
-    server = make(Surroundings(calls, HttpClient()))
-    transports["env"] = InProcess(server)
+    server = make(ServerContext(calls, HttpClient()))
+    transports["env"] = InProcessTransport(server)
     return server, calls
 
 
@@ -103,7 +103,7 @@ class Shop(Environment[Task, None]):
 
 
 def shop() -> tuple[Shop, Calls]:
-    return hosted(lambda surroundings: Shop("env", EnvironmentSettings(), surroundings))
+    return hosted(lambda context: Shop("env", EnvironmentSettings(), context))
 
 
 def test_a_tools_schema_comes_from_its_signature() -> None:
@@ -157,11 +157,11 @@ def test_reserved_and_sync_tools_are_refused() -> None:
         async def verify(self, attempt: Any) -> float:
             return 1.0
 
-    surroundings = Surroundings(Calls({}), HttpClient())
+    context = ServerContext(Calls({}), HttpClient())
     with pytest.raises(TypeError, match="reserved"):
-        Bad("env", EnvironmentSettings(), surroundings)
+        Bad("env", EnvironmentSettings(), context)
     with pytest.raises(TypeError, match="async"):
-        Sync("env", EnvironmentSettings(), surroundings)
+        Sync("env", EnvironmentSettings(), context)
 
 
 def test_tools_are_inherited_and_can_be_replaced() -> None:
@@ -171,8 +171,8 @@ def test_tools_are_inherited_and_can_be_replaced() -> None:
             """Say less."""
             return "hm"
 
-    server, _ = hosted(lambda surroundings: Outlet("env", EnvironmentSettings(), surroundings))
-    assert set(tools_of(server)) == {"order", "plain", "refuse"}
+    server, _ = hosted(lambda context: Outlet("env", EnvironmentSettings(), context))
+    assert set(collect_tools(server)) == {"order", "plain", "refuse"}
     assert server.tools["plain"].description == "Say less."
 
 

@@ -1,54 +1,70 @@
-"""The shape of the code: imports go down only, every module says what it owns, printing and environment have places."""
+"""The shape of the code: imports go down only and in no circle, every module says what it owns, printing and the
+environment have places."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
 SOURCE = Path(__file__).parents[2] / "src" / "gymnast"
+ROOT = "gymnast"
 RANK = {
     "types": 0,
-    "errors": 0.5,
-    "config": 1,
-    "wire": 2,
-    "store": 2,
-    "tokens": 2.5,
-    "runtime": 3,
-    "kit": 3,
-    "hub": 4,
-    "rollouts": 4,
-    "authoring": 5,
-    "data": 5,
-    "profile": 5,
-    "doctor": 5,
-    "cluster": 5,
-    "train": 5,
-    "report": 5,
-    "checks": 5.5,
-    "compat": 6,
-    "cli": 6,
+    "errors": 1,
+    "config": 2,
+    "wire": 3,
+    "store": 3,
+    "tokens": 4,
+    "runtime": 5,
+    "endpoints": 5,
+    "sandbox": 5,
+    "kit": 6,
+    "builtin": 7,
+    "rollouts": 7,
+    "hub": 8,
+    "authoring": 8,
+    "data": 8,
+    "profile": 8,
+    "doctor": 8,
+    "chunks": 8,
+    "sidecars": 8,
+    "checks": 9,
+    "train": 9,
+    "report": 9,
+    "executors": 9,
+    "compat.nemo_gym": 10,
+    "compat.nemo_skills": 10,
+    "cli": 11,
+    "compat": 12,
+    "cli.gym": 13,
 }
-BESIDE = {("compat", "cli"), ("cli", "compat"), ("report", "profile"), ("train", "profile")}
-"""compat's commands are the command line under other names, and `gymnast gym` is one of them; the report shows what the
-profile computes, and samples of a run are read from the same files."""
+"""By the longest name that fits a module. `compat` has our commands under NeMo Gym's names, so it is above `cli`, and
+so is the command that runs them, `gymnast gym`."""
+ONE_MODULE = frozenset(f"compat.nemo_gym.{name}" for name in ("hosting", "server_base", "server_utils", "standalone"))
+"""These are one module in NeMo Gym, where the client, the servers and what runs them refer to each other."""
+
+
+class Import(NamedTuple):
+    """An import of a module of ours."""
+
+    target: str
+    only_for_types: bool
 
 
 class Module(NamedTuple):
     """What the rules need to know of a source file."""
 
     name: str
+    """Below gymnast; `gymnast` is the root."""
+    path: str
     text: str
     has_docstring: bool
-    imports: frozenset[str]
-    """Packages of ours."""
+    imports: frozenset[Import]
     prints: bool
-
-    @property
-    def package(self) -> str:
-        return self.name.split("/")[0].removesuffix(".py")
 
 
 @cache
@@ -60,45 +76,134 @@ def read_module(path: Path) -> Module:
     text = path.read_text()
     tree = ast.parse(text)
     nodes = list(ast.walk(tree))
-    imports = frozenset(
-        name.split(".")[1] for node in nodes for name in imported_names(node) if name.startswith("gymnast.")
-    )
+    for_types = {id(inner) for node in nodes if is_type_checking(node) for inner in ast.walk(node)}
+    imports = frozenset(Import(target, id(node) in for_types) for node in nodes for target in imported_modules(node))
     prints = any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print" for node in nodes
     )
-    return Module(str(path.relative_to(SOURCE)), text, bool(ast.get_docstring(tree)), imports, prints)
+    relative = str(path.relative_to(SOURCE))
+    return Module(module_name(path), relative, text, bool(ast.get_docstring(tree)), imports, prints)
 
 
-def imported_names(node: ast.AST) -> Iterator[str]:
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def imported_modules(node: ast.AST) -> Iterator[str]:
+    """The modules of ours behind an import, or behind a name of the package root such as `gymnast.collect`."""
     if isinstance(node, ast.ImportFrom):
-        yield node.module or ""
+        assert not node.level, "relative imports are not seen"
+        dotted = [f"{node.module}.{alias.name}" for alias in node.names]
     elif isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
+        dotted = [alias.name for alias in node.names]
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        dotted = [f"{node.value.id}.{node.attr}"] if node.value.id == ROOT else []
+    else:
+        return
+    yield from (resolve(name) for name in dotted if name.split(".")[0] == ROOT)
+
+
+def resolve(dotted: str) -> str:
+    """The module that a dotted name is, or is in. Names of the package root belong to where it takes them from."""
+    dotted = root_names().get(dotted, dotted)
+    while dotted not in known_names():
+        dotted = dotted.rpartition(".")[0]
+    return dotted.removeprefix(f"{ROOT}.")
+
+
+@cache
+def known_names() -> frozenset[str]:
+    return frozenset({ROOT} | {f"{ROOT}.{module_name(path)}" for path in SOURCE.rglob("*.py")})
+
+
+@cache
+def root_names() -> dict[str, str]:
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = {f"{ROOT}.{alias.name}": f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
+    return {name: target for name, target in names.items() if target.startswith(f"{ROOT}.")}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or ROOT
+
+
+def layer_of(name: str) -> str:
+    while name not in RANK:
+        assert name, "a package without a rank"
+        name = name.rpartition(".")[0]
+    return name
+
+
+def upward_imports(found: list[Module]) -> list[str]:
+    return [
+        f"{module.name} imports {target}"
+        for module in found
+        for target, _ in module.imports
+        if ROOT not in {module.name, target} and layer_of(module.name) != layer_of(target)
+        if RANK[layer_of(target)] >= RANK[layer_of(module.name)]
+    ]
+
+
+def find_cycle(found: list[Module], *, one: frozenset[str] = frozenset()) -> list[str]:
+    """A circle of imports, late ones included; those for annotations never run. The modules in `one` count as one."""
+    graph: dict[str, set[str]] = {}
+    for module in found:
+        targets = {target for target, for_types in module.imports if not for_types}
+        name = min(one) if module.name in one else module.name
+        graph.setdefault(name, set()).update(min(one) if target in one else target for target in targets)
+    for name in one & graph.keys():
+        graph[name].discard(name)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def test_imports_go_down_only() -> None:
-    offenders = [
-        f"{module.name} imports {other}"
-        for module in modules()
-        if module.package != "__init__"
-        for other in module.imports - {module.package}
-        if RANK[other] >= RANK[module.package] and (module.package, other) not in BESIDE
+    assert not upward_imports(modules())
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    assert not find_cycle(modules(), one=ONE_MODULE)
+    assert set(find_cycle(modules())) <= ONE_MODULE
+
+
+def test_the_rules_see_what_breaks_them() -> None:
+    def module(name: str, code: str) -> Module:
+        targets = {target for node in ast.walk(ast.parse(code)) for target in imported_modules(node)}
+        imports = frozenset(Import(target, only_for_types=False) for target in targets)
+        return Module(name, "", code, has_docstring=True, imports=imports, prints=False)
+
+    through_root = module("wire.calls", "from gymnast import Collector")
+    assert upward_imports([through_root]) == ["wire.calls imports rollouts.collector"]
+    through_root = module("kit.tools", "import gymnast\ngymnast.collect()")
+    assert upward_imports([through_root]) == ["kit.tools imports rollouts.library"]
+    assert upward_imports([module("wire.calls", "from gymnast import cli")]) == ["wire.calls imports cli"]
+    assert upward_imports([module("wire.calls", "from gymnast import __version__")]) == []
+    circle = [
+        module("wire.calls", "from gymnast.wire import message"),
+        module("wire.message", "def f():\n    from gymnast.wire.calls import Calls"),
     ]
-    assert not offenders
+    assert set(find_cycle(circle)) == {"wire.calls", "wire.message"}
 
 
 def test_every_module_says_what_it_owns() -> None:
     assert len(modules()) > 500
     silent = [module for module in modules() if not module.has_docstring]
-    assert not [module.name for module in silent if module.text or not module.name.endswith("__init__.py")]
+    assert not [module.path for module in silent if module.text or not module.path.endswith("__init__.py")]
 
 
 def test_only_the_command_line_prints() -> None:
-    offenders = [module.name for module in modules() if module.prints and module.package not in {"cli", "compat"}]
+    offenders = [
+        module.path for module in modules() if module.prints and not module.path.startswith(("cli/", "compat/"))
+    ]
     assert offenders in ([], ["runtime/cell.py"])  # request-boundary lines, asked for by a flag
 
 
 def test_environment_variables_are_read_in_one_file() -> None:
-    offenders = [module.name for module in modules() if "os.environ" in module.text or "os.getenv" in module.text]
-    # A job's companion runs in containers without Gymnast, so it has a file of its own for them.
-    assert offenders == ["cluster/components/companion/surroundings.py", "config/environ.py"]
+    offenders = [module.path for module in modules() if "os.environ" in module.text or "os.getenv" in module.text]
+    # A job's sidecar runs in containers without Gymnast, so it has a file of its own for them.
+    assert offenders == ["config/environ.py", "sidecars/sidecar/host_environment.py"]

@@ -12,7 +12,7 @@ import pytest
 
 import gymnast
 from gymnast.errors import DataError, UserError
-from gymnast.rollouts import feed as feed_module
+from gymnast.rollouts import record_stream
 from gymnast.rollouts.collector import stamp_rows
 from gymnast.store.manifest import RunState, read_manifest
 from gymnast.store.paths import RunPaths
@@ -67,7 +67,7 @@ async def test_an_earlier_run_is_not_overwritten(tmp_path: Path, tasks: Path) ->
 async def test_a_slow_taker_slows_the_run_and_not_the_memory(
     tmp_path: Path, tasks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "_MOST_WAITING", 8)
+    monkeypatch.setattr(record_stream, "_MAX_WAITING", 8)
     output, most, seen = tmp_path / "x.jsonl", 0, 0
     async for _ in gymnast.collect(tasks, output, num_repeats=20, concurrency=4, **NAMES):
         seen += 1
@@ -121,5 +121,5 @@ def test_all_rows_that_cannot_be_run_are_named_at_once() -> None:
     text = str(caught.value)
     assert "3 of 4 rows" in text
     assert "row 0: needs" in text
-    assert "row 2: there is no agent 'c'" in text
+    assert "row 2: no agent 'c'" in text
     assert "row 3: _ng_task_index" in text

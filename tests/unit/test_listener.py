@@ -9,9 +9,9 @@ import pytest
 
 from gymnast.errors import StartError
 from gymnast.runtime.listener import Listener
-from gymnast.runtime.ports import bind
+from gymnast.runtime.ports import bind_socket
 from gymnast.wire.asgi import AsgiScope, Receive, Send
-from gymnast.wire.http_client import HttpClient, target_of
+from gymnast.wire.http_client import HttpClient, parse_target
 from tests.helpers.waiting import eventually
 
 
@@ -21,7 +21,7 @@ async def hello(_: AsgiScope, receive: Receive, send: Send) -> None:
 
 
 def listener() -> Listener:
-    return Listener(hello, bind("127.0.0.1", 0, what="test", way_on=""))
+    return Listener(hello, bind_socket("127.0.0.1", 0, what="test", hint=""))
 
 
 async def refused(port: int) -> bool:
@@ -35,7 +35,7 @@ async def refused(port: int) -> bool:
 
 async def test_a_block_that_ends_closes_the_port(http: HttpClient) -> None:
     async with listener() as server:
-        answer = await http.request("GET", target_of(f"{server.url}/"))
+        answer = await http.request("GET", parse_target(f"{server.url}/"))
     assert answer.body == b"hello"
     assert await refused(server.port)
 
@@ -48,8 +48,8 @@ async def test_a_request_under_way_is_answered_before_the_block_ends(http: HttpC
         await proceed.wait()
         await hello(scope, receive, send)
 
-    async with Listener(slow_hello, bind("127.0.0.1", 0, what="test", way_on="")) as server:
-        request = asyncio.create_task(http.request("GET", target_of(f"{server.url}/")))
+    async with Listener(slow_hello, bind_socket("127.0.0.1", 0, what="test", hint="")) as server:
+        request = asyncio.create_task(http.request("GET", parse_target(f"{server.url}/")))
         await arrived.wait()
         asyncio.get_running_loop().call_later(0.02, proceed.set)
     assert proceed.is_set()
@@ -66,7 +66,7 @@ async def test_closing_that_is_cancelled_leaves_nothing_open(http: HttpClient) -
             await asyncio.Event().wait()
 
     task = asyncio.create_task(serve())
-    assert (await http.request("GET", target_of(f"{server.url}/"))).status == 200  # its connection is kept open
+    assert (await http.request("GET", parse_target(f"{server.url}/"))).status == 200  # its connection is kept open
     await entered.wait()
     task.cancel()
     await asyncio.sleep(0)  # it is closing

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.hub.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
+from gymnast.builtin.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
+from gymnast.endpoints.replicas import Replicas
+from gymnast.endpoints.upstream import RetryPolicy
 from gymnast.kit import ModelCall
-from gymnast.kit.replicas import Replicas
-from gymnast.kit.upstream import RetryPolicy
-from gymnast.types.failure import FailureDetail, Stage
+from gymnast.types.failure import FailureDetail, FailureKind, Stage
 from gymnast.wire.calls import Calls, Scope
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply, Request
-from gymnast.wire.server import Surroundings
+from gymnast.wire.server import ServerContext
 from tests.helpers.model_bench import Bench, Endpoint, Silence, chat
 from tests.helpers.waiting import eventually
 
@@ -325,27 +325,27 @@ def test_a_dead_replica_is_tried_again_later_by_new_sessions() -> None:
 
 
 def call_of(session: str) -> ModelCall:
-    return ModelCall(Request("POST", "/", issued_session=session))
+    return ModelCall(Request("POST", "/", new_session_id=session))
 
 
 @given(
     st.integers(1, 20),
     st.floats(0, 1, exclude_max=True),
-    st.sampled_from(["model_rate_limited", "model_error", "model_auth"]),
+    st.sampled_from([FailureKind.MODEL_RATE_LIMITED, FailureKind.MODEL_ERROR, FailureKind.MODEL_AUTH]),
 )
-def test_retry_delays_are_bounded(attempt: int, jitter: float, kind: str) -> None:
+def test_retry_delays_are_bounded(attempt: int, jitter: float, kind: FailureKind) -> None:
     policy = RetryPolicy()
     status = {"model_rate_limited": 429, "model_error": 500, "model_auth": 401}[kind]
     delay = policy.delay_s(FailureDetail(kind, Stage.MODEL, "x", status=status), attempt, jitter)
     allowed = {"model_rate_limited": 6, "model_error": 3, "model_auth": 1}[kind]
     assert (delay is None) == (attempt >= allowed)
-    assert delay is None or 0 < delay <= policy.longest_delay_s * 1.5
+    assert delay is None or 0 < delay <= policy.max_delay_s * 1.5
 
 
 def test_retry_after_is_honoured_up_to_a_limit() -> None:
-    detail = FailureDetail("model_rate_limited", Stage.MODEL, "x", status=429, retry_after_s=3.0)
+    detail = FailureDetail(FailureKind.MODEL_RATE_LIMITED, Stage.MODEL, "x", status=429, retry_after_s=3.0)
     assert RetryPolicy().delay_s(detail, 1, 0.5) == 3.0
-    long = FailureDetail("model_rate_limited", Stage.MODEL, "x", status=429, retry_after_s=3600.0)
+    long = FailureDetail(FailureKind.MODEL_RATE_LIMITED, Stage.MODEL, "x", status=429, retry_after_s=3600.0)
     assert RetryPolicy().delay_s(long, 1, 0.5) == 20.0
 
 
@@ -418,12 +418,12 @@ async def test_latency_is_waited_for(bench: Bench) -> None:
     [
         ({}, "either `script` or `replies`"),
         ({"replies": ["x"], "script": "y"}, "either `script` or `replies`"),
-        ({"replies": []}, "not empty"),
+        ({"replies": []}, "must be a non-empty list"),
         ({"replies": [{"txt": "x"}]}, "entry 0"),
-        ({"script": "nowhere.jsonl"}, "neither a file"),
-        ({"script": "no.such.module:f"}, "cannot be imported"),
+        ({"script": "nowhere.jsonl"}, "is neither an existing file nor module:function"),
+        ({"script": "no.such.module:f"}, "cannot import the script function"),
     ],
 )
 def test_bad_scripts_are_explained(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        ScriptedModel("policy", ScriptedModelSettings(**settings), Surroundings(Calls({}), HttpClient()))
+        ScriptedModel("policy", ScriptedModelSettings(**settings), ServerContext(Calls({}), HttpClient()))

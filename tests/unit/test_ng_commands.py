@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gymnast.compat import ng, ng_data, ng_listing, ng_servers, ng_upload, ng_viewer
-from gymnast.compat.ng_asked import Asked, FieldError
+from gymnast.compat.ng_arguments import FieldError, NgArguments
 from gymnast.errors import NotFoundError, UserError
 from tests.helpers.jsonl import write_jsonl
 from tests.helpers.server_folders import write_file, write_server
@@ -54,8 +54,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def ask(*words: str, **values: Any) -> Asked:
-    return Asked(words, values=values)
+def ask(*words: str, **values: Any) -> NgArguments:
+    return NgArguments(words, values=values)
 
 
 # --- all of them -----------------------------------------------------------------------------------------------------
@@ -84,11 +84,11 @@ def test_options_and_bad_fields_end_with_two_and_bad_configurations_with_one(
     monkeypatch: pytest.MonkeyPatch, capsys: Said
 ) -> None:
     for name, words, code, said in (
-        ("test", ["--entrypoint"], 2, "there is no option --entrypoint"),
+        ("test", ["--entrypoint"], 2, "unknown option --entrypoint"),
         ("test", [], 2, "+entrypoint=… is required"),
         ("test", ["+entrypoint=resources_servers/nope"], 1, "does not exist"),
         ("aggregate_rollouts", ["+input_glob=*.jsonl", "+output_jsonl_fpath=x.jsonl"], 1, "there is no file"),
-        ("list_benchmarks", ["+json=maybe"], 2, "json is true or false"),
+        ("list_benchmarks", ["+json=maybe"], 2, "json must be true or false"),
         ("download_dataset_from_gitlab", [], 1, "GitLab"),
     ):
         monkeypatch.setattr(sys, "argv", [f"ng_{name}", *words])
@@ -112,11 +112,11 @@ def test_example_data_is_five_rows_their_metrics_and_five_rollouts(capsys: Said)
     assert ng_servers.test_all(ask("+should_validate_data=true")) == 0
     write_file("resources_servers/a/data/example_metrics_conflict.json", "{}")
     assert ng_servers.test_all(ask("+should_validate_data=true")) == 1
-    assert "unsettled metrics conflict" in capsys.readouterr().err
+    assert "unresolved metrics conflict" in capsys.readouterr().err
 
 
 def test_a_folder_without_servers_is_said() -> None:
-    with pytest.raises(NotFoundError, match="no servers here"):
+    with pytest.raises(NotFoundError, match="no servers found"):
         ng_servers.test_all(ask())
     for command in (ng_servers.dev_test, ng_servers.reinstall):
         with pytest.raises(NotFoundError):
@@ -127,9 +127,9 @@ def test_a_new_server_is_begun_where_its_users_expect_it(capsys: Said) -> None:
     assert ng_servers.init_resources_server(ask("+entrypoint=resources_servers/crossword")) == 0
     assert Path("resources_servers/crossword/configs/crossword.yaml").exists()
     assert "gymnast check env crossword" in capsys.readouterr().out
-    with pytest.raises(UserError, match="there is already"):
+    with pytest.raises(UserError, match="already exists"):
         ng_servers.init_resources_server(ask("+entrypoint=resources_servers/crossword"))
-    with pytest.raises(FieldError, match="only resources_servers"):
+    with pytest.raises(FieldError, match="can only create resources_servers"):
         ng_servers.init_resources_server(ask("+entrypoint=responses_api_agents/x"))
 
 
@@ -138,7 +138,7 @@ def test_a_new_server_is_begun_where_its_users_expect_it(capsys: Said) -> None:
 
 def test_no_benchmarks_is_no_error(capsys: Said) -> None:
     assert ng_listing.list_benchmarks(ask()) == 0
-    assert "nothing is there" in capsys.readouterr().err
+    assert "none found" in capsys.readouterr().err
 
 
 # --- the viewer ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from gymnast.compat import ng_aggregate, ng_collect
-from gymnast.compat.ng_asked import Asked
+from gymnast.compat.ng_arguments import NgArguments
 from gymnast.errors import DataError
 from tests.helpers.commands import DEMO_POLICY
 from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
@@ -30,8 +30,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def ask(*words: str) -> Asked:
-    return Asked(words)
+def ask(*words: str) -> NgArguments:
+    return NgArguments(words)
 
 
 def collect(*words: str) -> int:
@@ -198,7 +198,7 @@ def test_shards_that_overlap_are_refused_and_metrics_alone_can_be_had(capsys: py
     plan = materialized(example_rows("mcqa"), 1)
     write_jsonl(Path("a.jsonl"), [result(row, right(row), 1.0) for row in plan])
     write_jsonl(Path("b.jsonl"), [result(plan[3], right(plan[3]), 1.0)])
-    with pytest.raises(DataError, match="1 rollouts are there twice, for example 3:0"):
+    with pytest.raises(DataError, match="1 rollouts appear twice, for example 3:0"):
         ng_aggregate.aggregate_rollouts(ask("+input_glob='a.jsonl,b.jsonl'", "+output_jsonl_fpath=x.jsonl", CONFIG))
     assert not Path("x.jsonl").exists()
     words = ("+input_glob=a.jsonl", "+output_jsonl_fpath=x.jsonl", "+merge_shards=false", "+head_server.port=9")
@@ -219,7 +219,7 @@ def test_environments_with_metrics_of_their_own_are_asked_for_them() -> None:
     words = ("+input_glob=a.jsonl", "+output_jsonl_fpath=x.jsonl")
     paths = ("resources_servers/spelling_bee/configs/spelling_bee.yaml", DEMO_POLICY)
     checkout = Path(__file__).parents[1] / "contract" / "nemo_gym_checkout"
-    assert ng_aggregate.aggregate_rollouts(Asked(words, paths, (checkout,))) == 0
+    assert ng_aggregate.aggregate_rollouts(NgArguments(words, paths, (checkout,))) == 0
     [metrics] = json.loads(Path("x_aggregate_metrics.json").read_text())
     assert metrics["key_metrics"] == {"pass@2/accuracy": 100.0}
     assert metrics["agent_metrics"]["easy/pass@1/accuracy"] == 50.0

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gymnast.compat.gym_entry import run_gym
+from gymnast.compat.gym_parser import describe_command, list_commands, translate
 from gymnast.compat.gym_table import COMMANDS, SHORT
-from gymnast.compat.gym_words import explained, overview, translate
-from gymnast.compat.ng_asked import Asked, FieldError
+from gymnast.compat.ng_arguments import FieldError, NgArguments
 from gymnast.config.roots import Roots
 from gymnast.errors import NotFoundError
 from tests.helpers.commands import Outcome
@@ -27,7 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def asked(line: str) -> Asked:
+def asked(line: str) -> NgArguments:
     return translate(line.split(), lambda search_dirs: Roots(search_dirs, Path.cwd()))[1]
 
 
@@ -96,16 +96,16 @@ def test_names_become_config_files_in_the_order_given(here: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("evl run", "there is no command 'gym evl run'"),
+        ("evl run", "unknown command 'gym evl run'"),
         ("eval run --inptu I", "no option --inptu"),
-        ("eval run --limit many", "--limit cannot be 'many'"),
+        ("eval run --limit many", "invalid value 'many' for --limit"),
         ("eval run --input", "--input needs a value"),
         ("eval run --resume=yes", "--resume takes no value"),
-        ("eval run stray", "one argument too many"),
+        ("eval run stray", "unexpected argument 'stray'"),
         ("search", "needs query"),
-        ("dataset upload --storage ftp", "--storage cannot be 'ftp'"),
-        ("env init --environment x --reward-range 0 1", "does nothing with --reward-range here"),
-        ("env validate x --sync", "does nothing with --sync here"),
+        ("dataset upload --storage ftp", "invalid value 'ftp' for --storage"),
+        ("env init --environment x --reward-range 0 1", "does not support --reward-range"),
+        ("env validate x --sync", "does not support --sync"),
     ],
 )
 def test_what_is_not_known_is_said(line: str, said: str) -> None:
@@ -117,14 +117,14 @@ def test_unknown_names_have_suggestions() -> None:
     with pytest.raises(NotFoundError) as refused:
         asked("eval run --resources-server mcq")
     assert "'mcqa'" in str(refused.value.next)
-    with pytest.raises(NotFoundError, match="there is no model 'vlm_model'"):
+    with pytest.raises(NotFoundError, match="unknown model 'vlm_model'"):
         asked("eval run --model-type vlm_model")
 
 
 def test_every_command_and_option_can_be_explained() -> None:
-    assert len(list(overview())) == len(COMMANDS)
+    assert len(list(list_commands())) == len(COMMANDS)
     for name, command in COMMANDS.items():
-        lines = list(explained(name))
+        lines = list(describe_command(name))
         assert all(any(line.split()[:1] == [option] for line in lines) for option in command.options)
     assert {long for command in COMMANDS.values() for long in command.options} >= set(SHORT.values())
 
@@ -150,7 +150,7 @@ def test_later_steps_of_an_evaluation(here: Path, capsys: Said) -> None:
     assert run_gym(["eval", "aggregate", *picks, "-i", "x.jsonl", "-o", "z.jsonl"]) == 0
     assert json.loads((here / "z_aggregate_metrics.json").read_text())[0]["agent_ref"] == {"name": "mcqa_simple_agent"}
     assert run_gym(["eval", "reverify", "--rollouts", "x.jsonl", "--append"]) == 2
-    assert "append goes with judge_failed_only" in capsys.readouterr().err
+    assert "append needs judge_failed_only" in capsys.readouterr().err
 
 
 def test_environments_are_picked_by_their_manifests(here: Path, capsys: Said) -> None:

@@ -230,7 +230,7 @@ def test_a_template_makes_the_input(tmp_path: Path) -> None:
 
 def test_rows_that_do_not_fit_a_template_are_refused(tmp_path: Path) -> None:
     text = refused(tmp_path, [ROW, {"other": 1}], template=PromptTemplate("Q: {question}"))
-    assert "has an input of its own" in text
+    assert "the row already has an input" in text
     assert "{question}, which the row does not have" in text
 
 

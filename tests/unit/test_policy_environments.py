@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.data.validate import Checked, validate
-from gymnast.hub.graded_tasks import Generator, last_answer, last_number, level_range, rows, write_tasks
-from gymnast.hub.resources_servers.arithmetic import tasks as arithmetic
-from gymnast.hub.resources_servers.arithmetic.app import Arithmetic
-from gymnast.hub.resources_servers.number_hunt import tasks as number_hunt
-from gymnast.hub.resources_servers.number_hunt.app import NumberHunt
-from gymnast.hub.resources_servers.shop_lookup import tasks as shop_lookup
-from gymnast.hub.resources_servers.shop_lookup.app import ShopLookup
-from gymnast.hub.resources_servers.word_tasks import tasks as word_tasks
-from gymnast.hub.resources_servers.word_tasks.app import WordTasks
+from gymnast.builtin.graded_tasks import Generator, last_answer, last_number, level_range, rows, write_tasks
+from gymnast.builtin.resources_servers.arithmetic import tasks as arithmetic
+from gymnast.builtin.resources_servers.arithmetic.app import Arithmetic
+from gymnast.builtin.resources_servers.number_hunt import tasks as number_hunt
+from gymnast.builtin.resources_servers.number_hunt.app import NumberHunt
+from gymnast.builtin.resources_servers.shop_lookup import tasks as shop_lookup
+from gymnast.builtin.resources_servers.shop_lookup.app import ShopLookup
+from gymnast.builtin.resources_servers.word_tasks import tasks as word_tasks
+from gymnast.builtin.resources_servers.word_tasks.app import WordTasks
+from gymnast.data.validate import InputFile, validate
 from gymnast.wire.calls import Scope
 from tests.helpers.environments import host_environment, response, said
 from tests.helpers.jsonl import write_jsonl
@@ -37,7 +37,7 @@ def test_rows_pass_validation_and_follow_from_the_seed(generator: Generator, tmp
     assert made != list(rows(generator, count=60, seed=4, levels=levels))
     assert [row["level"] for row in made[: len(levels)]] == levels
     path = write_jsonl(tmp_path / "tasks.jsonl", made)
-    assert not validate([Checked("tasks.jsonl", path)], None).findings.total
+    assert not validate([InputFile("tasks.jsonl", path)], None).problems.total
 
 
 @by_name
@@ -53,7 +53,7 @@ def test_the_command_writes_rows(generator: Generator, capsys: pytest.CaptureFix
 
 @given(st.integers(), st.integers(1, 6))
 def test_terms_are_written_as_python_reads_them(seed: int, level: int) -> None:
-    term = arithmetic.term_of_level(random.Random(seed), level)
+    term = arithmetic.make_term(random.Random(seed), level)
     assert eval(arithmetic.text_of(term)) == arithmetic.value_of(term) >= 0
 
 
@@ -81,8 +81,8 @@ def test_ranges_of_levels(text: str, levels: list[int]) -> None:
 @pytest.mark.parametrize(
     ("server_class", "row", "right"),
     [
-        (Arithmetic, arithmetic.row_of(arithmetic.Operation(47, "+", 85), 2), "4+8+1=13\nAnswer: 132"),
-        (WordTasks, word_tasks.row_of(word_tasks.Question("reverse", "plum"), 3), "Answer: Mulp"),
+        (Arithmetic, arithmetic.make_row(arithmetic.Operation(47, "+", 85), 2), "4+8+1=13\nAnswer: 132"),
+        (WordTasks, word_tasks.make_row(word_tasks.Question("reverse", "plum"), 3), "Answer: Mulp"),
     ],
 )
 async def test_single_answers_are_scored(server_class: Any, row: dict[str, Any], right: str) -> None:
@@ -97,7 +97,7 @@ async def test_the_shop_answers_and_scores() -> None:
     _, calls = host_environment(ShopLookup)
     shop = shop_lookup.Shop({"apple": 7, "pear": 9}, {"apple": 2, "pear": 0})
     order = shop_lookup.Order("in_stock", (("apple", 3), ("pear", 2)))
-    row, scope = shop_lookup.row_of(order, shop, 3), Scope()
+    row, scope = shop_lookup.make_row(order, shop, 3), Scope()
     assert row["expected_answer"] == 14
     await calls.call("env", "/seed_session", row, scope)
     assert (await calls.call("env", "/get_price", {"item": "apple"}, scope)).text() == "7"
@@ -110,7 +110,7 @@ async def test_the_shop_answers_and_scores() -> None:
 
 async def test_a_binary_search_finds_the_number_and_a_budget_ends() -> None:
     _, calls = host_environment(NumberHunt)
-    row = number_hunt.row_of(hidden=6, highest=10, budget=3, level=1)
+    row = number_hunt.make_row(hidden=6, highest=10, budget=3, level=1)
     for guesses, reward in (((5, 8, 6), 1.0), ((5, 8, 7, 6), 0.0)):
         scope = Scope()
         await calls.call("env", "/seed_session", row, scope)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gymnast.errors import DataError, NotFoundError, UserError
-from gymnast.profile.compare import compare, match, sign_flip_p
+from gymnast.profile.compare import compare, match_tasks, sign_flip_p
 from gymnast.profile.curriculum import CurriculumRequest, write_curriculum
 from gymnast.profile.difficulty import Thresholds, difficulty, usable_signal
 from gymnast.profile.headline import Headline
@@ -37,7 +37,7 @@ from gymnast.profile.pass_at_k import (
 from gymnast.profile.reading import read_rollouts
 from gymnast.profile.rollout_table import reward_by
 from gymnast.profile.run_profile import ProfileRequest, load_run, profile, rollout_files
-from gymnast.profile.schedule import Schedule, batch_shares, drawn
+from gymnast.profile.schedule import Schedule, batch_shares, draw_schedule
 from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 TAU_BENCH = {0: 14, 1: 12, 2: 10, 3: 4, 4: 10}
@@ -205,10 +205,10 @@ def test_a_partial_run_is_profiled_if_that_is_asked_for(tmp_path: Path) -> None:
 
 def test_rollouts_that_nobody_asked_for_and_second_ones_are_errors(tmp_path: Path) -> None:
     extra = Files(tmp_path, [result(0, 0, 1.0), result(0, 1, 1.0)], {0: 1}, "extra")
-    with pytest.raises(DataError, match="1 rollouts were never asked for: 0:1"):
+    with pytest.raises(DataError, match="1 rollouts were never requested: 0:1"):
         extra.profile(allow_partial=True)
     twice = Files(tmp_path, [result(0, 0, 1.0), result(0, 0, 0.0)], {0: 1}, "twice")
-    with pytest.raises(DataError, match="1 keys stand in the rollouts more than once: 0:0"):
+    with pytest.raises(DataError, match="1 keys occur in the rollouts more than once: 0:0"):
         twice.profile()
 
 
@@ -416,23 +416,23 @@ def runs(folder: Path, rates_a: Sequence[float], rates_b: Sequence[float], repea
 def test_a_real_difference_is_found_and_named(tmp_path: Path) -> None:
     rates = [task / 20 for task in range(20)]
     better = [min(1.0, rate + 0.25) for rate in rates]
-    changes, only, how = match(*runs(tmp_path, rates, better))
-    found = compare(changes, only=only, matched_by=how)
+    changes, unmatched, how = match_tasks(*runs(tmp_path, rates, better))
+    found = compare(changes, unmatched=unmatched, matched_by=how)
     assert found.verdict == "better"
     assert found.difference.low > 0
     assert (found.wins + found.ties, found.losses) == (20, 0)
     assert found.p_value < 0.001
     paired = stats.ttest_rel([change.mean_b for change in changes], [change.mean_a for change in changes])
     assert found.p_value_t == pytest.approx(paired.pvalue)
-    back = compare(match(*runs(tmp_path, better, rates))[0], only=only, matched_by=how)
+    back = compare(match_tasks(*runs(tmp_path, better, rates))[0], unmatched=unmatched, matched_by=how)
     assert back.verdict == "worse"
 
 
 def test_noise_is_no_difference(tmp_path: Path) -> None:
     chance = random.Random(1)
     a, b = ([chance.choice([0.25, 0.5, 0.75]) for _ in range(30)] for _ in range(2))
-    changes, only, how = match(*runs(tmp_path, a, b))
-    assert compare(changes, only=only, matched_by=how).verdict == "no difference shown"
+    changes, unmatched, how = match_tasks(*runs(tmp_path, a, b))
+    assert compare(changes, unmatched=unmatched, matched_by=how).verdict == "no difference shown"
 
 
 @given(st.lists(st.sampled_from([-0.5, -0.25, 0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8))
@@ -456,12 +456,12 @@ def test_tasks_are_paired_by_what_they_say_not_by_where_they_stand(tmp_path: Pat
         results = [result(n, 0, float(text == "p")) for n, text in enumerate(order)]
         paths = write_jsonl(tmp_path / f"{name}_in.jsonl", inputs), write_jsonl(tmp_path / f"{name}.jsonl", results)
         loaded.append(load_run((paths[0],), (paths[1],), allow_partial=False))
-    changes, only, how = match(*loaded)
+    changes, unmatched, how = match_tasks(*loaded)
     assert [(change.task_a, change.task_b) for change in changes] == [(0, 1), (2, 0)]
-    assert (only, how) == ((1, 1), "content")
-    assert len(match(*loaded, by_index=True)[0]) == 3
+    assert (unmatched, how) == ((1, 1), "content")
+    assert len(match_tasks(*loaded, by_index=True)[0]) == 3
     with pytest.raises(DataError, match="no task in common"):
-        compare([], only=(1, 1), matched_by=how)
+        compare([], unmatched=(1, 1), matched_by=how)
 
 
 # --- curriculum ------------------------------------------------------------------------------------------------------
@@ -511,7 +511,7 @@ def test_tasks_that_teach_nothing_are_dropped_and_the_rest_carries_its_profile(t
     assert rows[1]["reward_profile"]["pass_rate"] == 0.5
     assert rows[1]["responses_create_params"] == {"input": "q2"}
     assert "_ng_task_index" not in rows[1]
-    with pytest.raises(DataError, match="no task is left"):
+    with pytest.raises(DataError, match="none of 5 tasks is left"):
         write_curriculum(CurriculumRequest((path,), tmp_path / "none.jsonl", keep=frozenset()))
 
 
@@ -535,7 +535,7 @@ def test_a_schedule_moves_from_easy_to_hard_and_is_reproducible(tmp_path: Path) 
 
 def test_blends_share_a_batch(tmp_path: Path) -> None:
     agents = ["a"] * 30 + ["b"] * 10
-    steps = drawn([0.5] * 40, agents, Schedule(4, 10), {"a": 0.25, "b": 0.75}, 0)
+    steps = draw_schedule([0.5] * 40, agents, Schedule(4, 10), {"a": 0.25, "b": 0.75}, 0)
     for step in steps:
         assert sum(agents[place] == "b" for place in step) in {7, 8}
     assert batch_shares(agents, 7, {"a": 1, "b": 1}) in ({"a": 4, "b": 3}, {"a": 3, "b": 4})

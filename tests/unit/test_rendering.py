@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from gymnast.errors import DataError, NotFoundError, UserError
 from gymnast.tokens.chat_template import ChatTemplate
-from gymnast.tokens.families.registry import FAMILIES, family_named, recognised_family
+from gymnast.tokens.escape_controls import ControlEscaper, unused_private_chars
+from gymnast.tokens.families.registry import FAMILIES, detect_family, get_family
+from gymnast.tokens.literal_match import compile_literals
 from gymnast.tokens.load import load_renderer
-from gymnast.tokens.rendering import Extension, NotRenderable, Refusal, Said, SaidCall
-from gymnast.tokens.shielding import Shield, private_characters
-from gymnast.tokens.spelling import compiled
+from gymnast.tokens.rendering import Extension, NotRenderable, ParsedCall, ParsedTurn, Refusal
 from gymnast.tokens.template import TemplateRenderer
 from gymnast.types.tokens import Source
 
@@ -75,13 +75,13 @@ def chatml(folder: Path) -> TemplateRenderer:
 def sampled(renderer: TemplateRenderer, text: str) -> list[int]:
     """Control tokens where they are spelled."""
     ids, at = [], 0
-    for match in compiled(KNOWN).finditer(text):
+    for match in compile_literals(KNOWN).finditer(text):
         ids += [*renderer.tokenizer.encode(text[at : match.start()]), renderer.tokenizer.control_tokens[match[0]]]
         at = match.end()
     return ids + renderer.tokenizer.encode(text[at:])
 
 
-def said_by(folder: Path, family: str, text: str) -> Said:
+def said_by(folder: Path, family: str, text: str) -> ParsedTurn:
     renderer = load_renderer(folder, chat_template=THINKING, family=family)
     return renderer.parse(sampled(renderer, text))
 
@@ -105,17 +105,17 @@ def test_tags_of_plain_text_stay_tokens_of_text(chatml: TemplateRenderer) -> Non
     )
 )
 def test_no_pieces_of_text_join_to_a_control_token(pieces: list[str]) -> None:
-    """Even when a template puts two shielded texts next to each other, or brackets around one."""
+    """Even when a template puts two escaped texts next to each other, or brackets around one."""
     controls = ["<|im_end|>", "<think>"]
-    breaker = private_characters(1, pieces)
-    shield = Shield(controls)
+    breaker = unused_private_chars(1, pieces)
+    escaper = ControlEscaper(controls)
     for joined in (
-        "".join(shield.text(piece, breaker) for piece in pieces),
-        "".join(f"<{shield.text(piece, breaker)}>" for piece in pieces),
-        shield.text("".join(pieces), breaker),
+        "".join(escaper.escape_text(piece, breaker) for piece in pieces),
+        "".join(f"<{escaper.escape_text(piece, breaker)}>" for piece in pieces),
+        escaper.escape_text("".join(pieces), breaker),
     ):
         assert not any(control in joined for control in controls)
-    assert shield.text("".join(pieces), breaker).replace(breaker, "") == "".join(pieces)
+    assert escaper.escape_text("".join(pieces), breaker).replace(breaker, "") == "".join(pieces)
 
 
 def test_every_text_of_a_message_is_shielded(chatml: TemplateRenderer) -> None:
@@ -155,29 +155,29 @@ def test_templates_render_as_on_hugging_face() -> None:
     )
     clock = datetime(2031, 1, 1, tzinfo=UTC)
     template = ChatTemplate(source, {"eos_token": "</s>"}, clock=lambda: clock)
-    text = template.render([{"a": "é<"}, {"skip": 1}], [], {}, to_generate=False)
+    text = template.render([{"a": "é<"}, {"skip": 1}], [], {}, add_generation_prompt=False)
     assert text == '{"a": "é<"}2031|</s>|True|'
 
 
 def test_a_template_cannot_reach_python() -> None:
     template = ChatTemplate("{{ messages.__class__.__mro__ }}")
     with pytest.raises(NotRenderable, match="unsafe"):
-        template.render([], [], {}, to_generate=False)
+        template.render([], [], {}, add_generation_prompt=False)
 
 
 def test_what_a_template_cannot_say_is_refused(chatml: TemplateRenderer) -> None:
     tool = {"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}
-    with pytest.raises(NotRenderable, match="no place for tools"):
+    with pytest.raises(NotRenderable, match="does not support tools"):
         chatml.prompt([{"role": "user", "content": "u"}], [tool], {})
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    with pytest.raises(NotRenderable, match="no way to write tool calls"):
+    with pytest.raises(NotRenderable, match="does not support tool calls"):
         chatml.prompt([{"role": "assistant", "content": None, "tool_calls": [call]}], [], {})
 
 
 def test_a_template_that_forgets_what_was_said_is_refused(folder: Path) -> None:
     forgetful = "{{ '<|im_start|>' + messages[-1].content }}"
     renderer = load_renderer(folder, chat_template=forgetful, family="plain")
-    with pytest.raises(NotRenderable, match="leaves out what a user said"):
+    with pytest.raises(NotRenderable, match="leaves out a user's text"):
         renderer.prompt([{"role": "user", "content": "u"}, {"role": "user", "content": "v"}], [], {})
 
 
@@ -203,7 +203,7 @@ def test_the_cost_of_a_bridge_does_not_grow_with_the_history(chatml: TemplateRen
     long = chatml.bridge(rounds, sampled(chatml, "a<|im_end|>"), [{"role": "user", "content": "v"}], [], {})
     short = chatml.bridge(rounds[:2], sampled(chatml, "a<|im_end|>"), [{"role": "user", "content": "v"}], [], {})
     assert long == short
-    assert len(chatml._bridges._kept) < 10
+    assert len(chatml._bridges._cache) < 10
 
 
 def test_a_template_that_numbers_its_turns_is_refused(folder: Path) -> None:
@@ -223,70 +223,78 @@ HARMONY_CALL = (
     "<|channel|>analysis<|message|>hm<|end|><|start|>assistant to=functions.f<|channel|>commentary "
     '<|constrain|>json<|message|>{"a": 1}<|call|>'
 )
-CALL = SaidCall("f", '{"a": 1}')
+CALL = ParsedCall("f", '{"a": 1}')
 
 
 @pytest.mark.parametrize(
     ("family", "text", "expected"),
     [
-        ("qwen3", "hello<|im_end|>", Said("hello")),
-        ("qwen3", f"<think>\nhm\n</think>\n\nok\n{HERMES}<|im_end|>", Said("ok", "hm", (CALL,))),
-        ("qwen3", f"{HERMES}\n{HERMES}<|im_end|>", Said("", None, (CALL, CALL))),
-        ("qwen3", "hm\n</think>\n\nok", Said("ok", "hm")),
-        ("qwen3", "<think>\n\n</think>\n\nok", Said("ok", "")),
-        ("qwen3", "<think>\nhm", Said("", "hm", (), ("the thought was never closed",))),
+        ("qwen3", "hello<|im_end|>", ParsedTurn("hello")),
+        ("qwen3", f"<think>\nhm\n</think>\n\nok\n{HERMES}<|im_end|>", ParsedTurn("ok", "hm", (CALL,))),
+        ("qwen3", f"{HERMES}\n{HERMES}<|im_end|>", ParsedTurn("", None, (CALL, CALL))),
+        ("qwen3", "hm\n</think>\n\nok", ParsedTurn("ok", "hm")),
+        ("qwen3", "<think>\n\n</think>\n\nok", ParsedTurn("ok", "")),
+        ("qwen3", "<think>\nhm", ParsedTurn("", "hm", (), ("the thought was never closed",))),
         (
             "qwen3",
             "<tool_call>{]</tool_call>",
-            Said("<tool_call>{]</tool_call>", malformed=("a call that is not JSON",)),
+            ParsedTurn("<tool_call>{]</tool_call>", malformed=("a call that is not JSON",)),
         ),
-        ("qwen3", "x<tool_call>{}", Said("x<tool_call>{}", malformed=("a call was never closed",))),
+        ("qwen3", "x<tool_call>{}", ParsedTurn("x<tool_call>{}", malformed=("a call was never closed",))),
         (
             "qwen3",
             '<tool_call>{"name": 1}</tool_call>',
-            Said('<tool_call>{"name": 1}</tool_call>', malformed=("a call without",)),
+            ParsedTurn('<tool_call>{"name": 1}</tool_call>', malformed=("a call without",)),
         ),
-        ("smollm2", '<tool_call>[{"name": "f", "arguments": {"a": 1}}]</tool_call>', Said("", None, (CALL,))),
-        ("embedded", f"{HERMES}<|im_end|>", Said("", None, (CALL,))),
-        ("llama3", '<|python_tag|>{"name": "f", "parameters": {"a": 1}}<|eot_id|>', Said("", None, (CALL,))),
-        ("llama3", ' {"name": "f", "parameters": {"a": 1}} ', Said("", None, (CALL,))),
-        ("llama3", '{"a": 1}', Said('{"a": 1}')),
-        ("llama3", "<|python_tag|>print()", Said("<|python_tag|>print()", malformed=("a call that is not JSON",))),
-        ("gemma3", "<tool_call>", Said("<tool_call>")),
-        ("mistral_nemo", '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]</s>', Said("", None, (CALL,))),
-        ("mistral_nemo", "[TOOL_CALLS][", Said("[TOOL_CALLS][", malformed=("calls that are not JSON",))),
+        ("smollm2", '<tool_call>[{"name": "f", "arguments": {"a": 1}}]</tool_call>', ParsedTurn("", None, (CALL,))),
+        ("embedded", f"{HERMES}<|im_end|>", ParsedTurn("", None, (CALL,))),
+        ("llama3", '<|python_tag|>{"name": "f", "parameters": {"a": 1}}<|eot_id|>', ParsedTurn("", None, (CALL,))),
+        ("llama3", ' {"name": "f", "parameters": {"a": 1}} ', ParsedTurn("", None, (CALL,))),
+        ("llama3", '{"a": 1}', ParsedTurn('{"a": 1}')),
+        (
+            "llama3",
+            "<|python_tag|>print()",
+            ParsedTurn("<|python_tag|>print()", malformed=("a call that is not JSON",)),
+        ),
+        ("gemma3", "<tool_call>", ParsedTurn("<tool_call>")),
+        ("mistral_nemo", '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]</s>', ParsedTurn("", None, (CALL,))),
+        ("mistral_nemo", "[TOOL_CALLS][", ParsedTurn("[TOOL_CALLS][", malformed=("calls that are not JSON",))),
         (
             "glm4_5",
             "\n<think>hm</think>\n<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call><|observation|>",
-            Said("", "hm", (CALL,)),
+            ParsedTurn("", "hm", (CALL,)),
         ),
-        ("glm4_5", "<tool_call></tool_call>", Said("<tool_call></tool_call>", malformed=("a call without a name",))),
+        (
+            "glm4_5",
+            "<tool_call></tool_call>",
+            ParsedTurn("<tool_call></tool_call>", malformed=("a call without a name",)),
+        ),
         (
             "nemotron3",
             "hm\n</think>\n<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>\n",
-            Said("", "hm", (CALL,)),
+            ParsedTurn("", "hm", (CALL,)),
         ),
         (
             "deepseek_v3",
             DEEPSEEK_CALL,
-            Said("", None, (CALL,)),
+            ParsedTurn("", None, (CALL,)),
         ),
         (
             "gpt_oss",
             HARMONY_CALL,
-            Said("", "hm", (CALL,)),
+            ParsedTurn("", "hm", (CALL,)),
         ),
         (
             "gpt_oss",
             '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>',
-            Said("", None, (CALL,)),
+            ParsedTurn("", None, (CALL,)),
         ),
-        ("gpt_oss", "<|channel|>final<|message|>ok<|return|>", Said("ok")),
-        ("gpt_oss", "<|channel|>analysis<|message|>hm", Said("", "hm")),
-        ("gpt_oss", "hello", Said("hello", malformed=("a message without a channel",))),
+        ("gpt_oss", "<|channel|>final<|message|>ok<|return|>", ParsedTurn("ok")),
+        ("gpt_oss", "<|channel|>analysis<|message|>hm", ParsedTurn("", "hm")),
+        ("gpt_oss", "hello", ParsedTurn("hello", malformed=("a message without a channel",))),
     ],
 )
-def test_what_a_generation_says(folder: Path, family: str, text: str, expected: Said) -> None:
+def test_what_a_generation_says(folder: Path, family: str, text: str, expected: ParsedTurn) -> None:
     found = said_by(folder, family, text)
     assert (found.content, found.reasoning, found.tool_calls) == (
         expected.content,
@@ -299,13 +307,13 @@ def test_what_a_generation_says(folder: Path, family: str, text: str, expected: 
 
 def test_text_that_spells_a_call_is_no_call(folder: Path) -> None:
     renderer = load_renderer(folder, chat_template=THINKING, family="qwen3")
-    assert renderer.parse(renderer.tokenizer.encode(HERMES)) == Said(HERMES)
+    assert renderer.parse(renderer.tokenizer.encode(HERMES)) == ParsedTurn(HERMES)
 
 
 def test_a_prompt_that_opened_a_thought_is_taken_into_account(folder: Path) -> None:
     renderer = load_renderer(folder, chat_template=THINKING, family="qwen3")
     cut_off = renderer.tokenizer.encode("hm")
-    assert renderer.parse(cut_off) == Said("hm")
+    assert renderer.parse(cut_off) == ParsedTurn("hm")
     assert renderer.parse(cut_off, sampled(renderer, "<think>\n")).reasoning == "hm"
 
 
@@ -319,7 +327,7 @@ def test_declared_texts_are_no_numbers(folder: Path) -> None:
 
 def test_families_are_recognised_by_their_templates() -> None:
     recognised = {
-        text: family.name if (family := recognised_family(text)) else None
+        text: family.name if (family := detect_family(text)) else None
         for text in ("<|im_start|>", "<|channel|>", "[INST]", "<arg_key><tool_call>", "no sign")
     }
     assert recognised == {
@@ -330,22 +338,22 @@ def test_families_are_recognised_by_their_templates() -> None:
         "no sign": None,
     }
     with pytest.raises(NotFoundError, match="did you mean 'qwen3'"):
-        family_named("qwen_3")
+        get_family("qwen_3")
 
 
 def test_what_cannot_be_loaded_says_why(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no folder with a tokenizer"):
+    with pytest.raises(UserError, match="is not a tokenizer folder"):
         load_renderer(tmp_path / "nowhere")
     with pytest.raises(UserError, match="no chat template"):
         load_renderer(tmp_path)
-    with pytest.raises(NotFoundError, match=r"no tokenizer\.json"):
+    with pytest.raises(NotFoundError, match=r"tokenizer\.json not found"):
         load_renderer(tmp_path, chat_template=CHATML)
     write_tokenizer(tmp_path)
-    with pytest.raises(UserError, match="family is not recognised"):
+    with pytest.raises(UserError, match="cannot detect the model's family"):
         load_renderer(tmp_path, chat_template="{{ messages }}")
-    with pytest.raises(DataError, match="no valid template"):
+    with pytest.raises(DataError, match="invalid chat template"):
         load_renderer(tmp_path, chat_template="<|im_start|>{% if %}")
-    with pytest.raises(UserError, match="no such chat template"):
+    with pytest.raises(UserError, match="chat template not found"):
         load_renderer(tmp_path, chat_template="absent.jinja")
 
 

@@ -21,17 +21,17 @@ from rich.cells import cell_len
 
 from gymnast.errors import DataError, NotFoundError, UserError
 from gymnast.profile.run_profile import load_run
-from gymnast.report.bins import reward_bins, reward_by_tokens
+from gymnast.report.bins import make_reward_bins, reward_by_tokens
 from gymnast.report.build import default_output, summary, write_report
 from gymnast.report.markup import Markup, tag
-from gymnast.report.payload import columns, packed, snippet, transcripts
+from gymnast.report.payload import collect_transcripts, make_columns, pack, snippet
 from gymnast.report.run_view import RunView, view_runs
-from gymnast.report.scales import Scale, even_ticks, log_ticks, percent, short
-from gymnast.report.selection import selected
+from gymnast.report.safe_text import make_visible, to_one_line
+from gymnast.report.scales import Scale, format_percent, format_short, linear_ticks, log_ticks
+from gymnast.report.selection import select_rollouts
 from gymnast.report.terminal import report_lines
+from gymnast.report.transcript_items import Limits, conversation_items, decode_record, extract_facts, truncate
 from gymnast.report.transcript_text import transcript_lines
-from gymnast.report.transcripts import Limits, conversation, cut_text, decoded, facts
-from gymnast.report.visible import one_line, visible
 from gymnast.store.paths import RunPaths
 from gymnast.types.task import RolloutKey
 from tests.helpers.commands import Outcome
@@ -56,14 +56,14 @@ def test_a_text_never_becomes_markup(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_in_a_visible_text_acts_on_a_terminal(text: str) -> None:
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", visible(text))
-    assert len(one_line(text, 60)) <= 60
-    assert "\n" not in one_line(text + "\nmore", 60)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", make_visible(text))
+    assert len(to_one_line(text, 60)) <= 60
+    assert "\n" not in to_one_line(text + "\nmore", 60)
 
 
 def test_signs_say_which_character_was_there() -> None:
-    assert visible("\x1b[31m\u202e\ud800") == "␛[31m‹U+202E›‹U+D800›"
-    assert visible("tab\tline\n👩‍👧") == "tab\tline\n👩‍👧"
+    assert make_visible("\x1b[31m\u202e\ud800") == "␛[31m‹U+202E›‹U+D800›"
+    assert make_visible("tab\tline\n👩‍👧") == "tab\tline\n👩‍👧"
 
 
 def test_markup_is_not_escaped_twice() -> None:
@@ -76,7 +76,7 @@ def test_markup_is_not_escaped_twice() -> None:
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(2, 8))
 def test_ticks_lie_on_the_axis_and_are_few(low: float, length: float, about: int) -> None:
     high = low + length
-    ticks = even_ticks(low, high, about)
+    ticks = linear_ticks(low, high, about)
     slack = length * 1e-6
     assert all(low - slack <= tick <= high + slack for tick in ticks)
     assert len(ticks) <= 3 * about
@@ -97,33 +97,33 @@ def test_scales_clip_and_survive_a_range_without_length() -> None:
 
 
 def test_numbers_are_short_and_a_share_is_never_rounded_to_all_or_nothing() -> None:
-    assert [short(one) for one in (0.25, 12_000, 3_400_000, 2.5e9)] == ["0.25", "12k", "3.4M", "2.5G"]
-    assert [percent(one) for one in (0.0, 0.0001, 0.5, 0.9999, 1.0)] == ["0%", "<0.1%", "50%", ">99.9%", "100%"]
+    assert [format_short(one) for one in (0.25, 12_000, 3_400_000, 2.5e9)] == ["0.25", "12k", "3.4M", "2.5G"]
+    assert [format_percent(one) for one in (0.0, 0.0001, 0.5, 0.9999, 1.0)] == ["0%", "<0.1%", "50%", ">99.9%", "100%"]
 
 
 @given(st.lists(st.one_of(st.floats(-5, 5), st.sampled_from([0.0, 1.0])), min_size=1, max_size=60))
 def test_every_reward_is_in_one_bin(rewards: list[float]) -> None:
     values = np.asarray(rewards)
-    bins = reward_bins([values])
+    bins = make_reward_bins([values])
     assert sum(bins.counts(values)) == len(rewards)
     assert len(bins.labels()) == len(bins)
-    for value, place in zip(rewards, bins.places(values).tolist(), strict=True):
+    for value, index in zip(rewards, bins.indices(values).tolist(), strict=True):
         if bins.are_values:
-            assert bins.edges[place] == value
+            assert bins.edges[index] == value
         else:
-            assert bins.edges[place] <= value <= bins.edges[place + 1] + 1e-9
+            assert bins.edges[index] <= value <= bins.edges[index + 1] + 1e-9
 
 
 def test_binary_rewards_have_a_bar_for_each_even_if_none_is_right() -> None:
-    assert reward_bins([np.zeros(4)]).edges == (0.0, 1.0)
+    assert make_reward_bins([np.zeros(4)]).edges == (0.0, 1.0)
 
 
 def test_rollouts_of_similar_length_are_put_together(tmp_path: Path) -> None:
     run = view(tmp_path, grid(20, 8))
     found = reward_by_tokens(run.table, run.tokens)
     assert sum(one.rollouts for one in found) == 160
-    assert all(one.low <= one.middle <= one.high for one in found)
-    assert [one.middle for one in found] == sorted(one.middle for one in found)
+    assert all(one.low <= one.median <= one.high for one in found)
+    assert [one.median for one in found] == sorted(one.median for one in found)
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_tasks_are_summed_up_one_by_one(tmp_path: Path) -> None:
     assert math.isnan(tasks.mean[3])
     assert tasks.tokens[:3].tolist() == [10, 0, 5]
     assert tasks.low[0] <= tasks.mean[0] <= tasks.high[0]
-    assert tasks.uncertain(5) == [0]
+    assert tasks.most_uncertain(5) == [0]
 
 
 def test_the_slowest_tasks_go_by_seconds_where_records_have_them(tmp_path: Path) -> None:
@@ -176,13 +176,13 @@ def test_records_without_a_reward_are_excluded_and_said_to_be(tmp_path: Path) ->
 
 def test_a_small_run_is_carried_whole(tmp_path: Path) -> None:
     run = view(tmp_path, grid(4, 3), failures=[failed(9, 0)])
-    assert len(transcripts(run, 13, 1 << 20, Limits())) == 13
+    assert len(collect_transcripts(run, 13, 1 << 20, Limits())) == 13
 
 
 def test_a_selection_has_something_of_every_kind(tmp_path: Path) -> None:
     kinds = ["model_timeout", "verifier_error", "tool_error"]
     run = view(tmp_path, grid(60, 6), failures=[failed(100 + at, 0, kinds[at % 3]) for at in range(30)])
-    keys = selected(run, 30)
+    keys = select_rollouts(run, 30)
     assert len(set(keys)) == len(keys) == 30
     failures = {run.loaded.failures.last_kind[key] for key in keys if key in run.loaded.failures.last_kind}
     assert failures == set(kinds)
@@ -193,7 +193,7 @@ def test_a_selection_has_something_of_every_kind(tmp_path: Path) -> None:
 
 def test_no_more_is_carried_than_there_is_room_for(tmp_path: Path) -> None:
     rows = [record(task, 0, 1.0, "".join(chr(97 + (task * at) % 26) for at in range(9000))) for task in range(20)]
-    found = transcripts(view(tmp_path, rows), 20, 3000, Limits())
+    found = collect_transcripts(view(tmp_path, rows), 20, 3000, Limits())
     assert 0 < len(found) < 20
     assert sum(map(len, found.blocks.values())) <= 3000
 
@@ -215,7 +215,7 @@ def test_calls_stand_with_what_they_returned() -> None:
         {"type": "function_call_output", "call_id": "z", "output": "nobody asked"},
         {"type": "code_interpreter_call", "code": "print(1)", "outputs": [{"type": "logs", "text": "1"}]},
     ]
-    found = conversation(items, Limits())
+    found = conversation_items(items, Limits())
     assert [(one["kind"], one.get("name"), one.get("result")) for one in found] == [
         ("call", "add", {"text": "first"}),
         ("call", "sub", {"text": "late"}),
@@ -225,13 +225,13 @@ def test_calls_stand_with_what_they_returned() -> None:
 
 
 def test_long_texts_and_long_trajectories_say_what_was_cut() -> None:
-    assert cut_text("x" * 100, Limits(text=30)) == {"text": "x" * 20, "cut": 70, "rest": "x" * 10}
+    assert truncate("x" * 100, Limits(text=30)) == {"text": "x" * 20, "cut": 70, "rest": "x" * 10}
     items = [{"role": "user", "content": str(number)} for number in range(50)]
-    found = conversation(items, Limits(items=10))
+    found = conversation_items(items, Limits(items=10))
     assert [one.get("items") for one in found if one["kind"] == "gap"] == [40]
     assert (found[0]["text"], found[-1]["text"]) == ("0", "49")
     long = [{"role": "user", "content": "y" * 20_000} for _ in range(100)]
-    kept = conversation(long, Limits(whole=100_000))
+    kept = conversation_items(long, Limits(total=100_000))
     assert sum(len(one["text"]) + len(one["rest"]) for one in kept) <= 100_000
 
 
@@ -240,7 +240,7 @@ def test_training_fields_and_images_are_left_out() -> None:
         {"type": "strange", "generation_token_ids": list(range(99)), "kept": 1},
         {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]},
     ]
-    found = conversation(items, Limits())
+    found = conversation_items(items, Limits())
     assert found[0]["text"] == '{"type": "strange", "kept": 1}'
     assert found[1]["text"].startswith("[image, ")
     assert "base64" not in found[1]["text"]
@@ -262,21 +262,21 @@ JSON = st.recursive(
 
 @given(st.lists(JSON, max_size=6))
 def test_any_items_become_something_to_read(items: list[Any]) -> None:
-    found = conversation(items, Limits())
+    found = conversation_items(items, Limits())
     json.dumps(found, allow_nan=False)
     assert all(isinstance(one.get("text", ""), str) for one in found)
 
 
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=5))
 def test_any_record_has_facts_that_json_can_hold(record: dict[str, Any]) -> None:
-    json.dumps(facts(record), allow_nan=False)
+    json.dumps(extract_facts(record), allow_nan=False)
     json.dumps(snippet(record.get("x")))
 
 
 def test_half_surrogates_and_deep_nesting_are_decoded_or_given_up() -> None:
-    assert decoded(b'{"a": "\\ud800"}') == {"a": "\ud800"}
-    assert decoded(b"[" * 100_000 + b"]" * 100_000) is None
-    assert decoded(b"[1]") is None
+    assert decode_record(b'{"a": "\\ud800"}') == {"a": "\ud800"}
+    assert decode_record(b"[" * 100_000 + b"]" * 100_000) is None
+    assert decode_record(b"[1]") is None
 
 
 # --- the page --------------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def test_the_policy_allows_this_script_and_these_styles_and_nothing_else(tmp_pat
 
 def test_data_is_packed_into_signs_without_meaning(tmp_path: Path) -> None:
     run = view(tmp_path, hostile_records())
-    text = packed(columns(run))
+    text = pack(make_columns(run))
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", text)
     back = json.loads(zlib.decompress(base64.b64decode(text)))
     assert back["ids"] == list(range(len(HOSTILE)))
@@ -409,7 +409,7 @@ def test_every_sort_of_run_has_a_report(make: Callable[[Path], Path], tmp_path: 
     text = written.path.read_text()
     shown = re.sub(r"<(script|style)>.*?</\1>", "", text, flags=re.DOTALL)
     assert not re.search(r'="[^"]*\b(nan|inf)\b', shown)
-    assert "Nothing is scored" in text or len(run.rewards)
+    assert "Nothing was scored" in text or len(run.rewards)
     for width in (80, 60):
         lines = list(report_lines([run], width))
         assert max(cell_len(line) for line in lines) <= width, lines
@@ -420,7 +420,7 @@ def test_inputs_and_rollouts_that_do_not_belong_together_are_refused(tmp_path: P
     output = write_run(tmp_path, grid(3, 2))
     with output.open("a") as more:
         more.write(json.dumps(record(77, 0, 1.0)) + "\n")
-    with pytest.raises(DataError, match="never asked for: 77:0"):
+    with pytest.raises(DataError, match="never requested: 77:0"):
         view_runs([output])
 
 
@@ -428,7 +428,7 @@ def test_a_report_never_takes_the_place_of_a_run(tmp_path: Path) -> None:
     run = view(tmp_path, grid(2, 2))
     before = run.paths.output.read_bytes()
     for taken in (run.paths.output, run.paths.failures, tmp_path):
-        with pytest.raises(UserError, match="can't be written there"):
+        with pytest.raises(UserError, match="cannot write the report here"):
             write_report([run], taken)
     assert run.paths.output.read_bytes() == before
 
@@ -488,7 +488,7 @@ def test_every_hostile_transcript_can_be_printed(tmp_path: Path) -> None:
     ("arguments", "code", "text"),
     [
         (("nowhere.jsonl",), 2, "there is no run 'nowhere.jsonl'"),
-        (("run.jsonl", "-o", "run.jsonl"), 2, "it is a file of the run"),
+        (("run.jsonl", "-o", "run.jsonl"), 2, "this is a file of the run"),
         (("run.jsonl", "--terminal", "--json"), 2, "--terminal"),
         (("run.jsonl", "run.jsonl", "--show", "1:1"), 2, "one run"),
         ((), 2, "RUN"),

@@ -21,23 +21,27 @@ from gymnast.config import Instance
 from gymnast.config.instances import ServerKind
 from gymnast.errors import DataError, UserError
 from gymnast.rollouts.attempt import Failed, Outcome, Scored
-from gymnast.rollouts.changes import PlanChange, compare_plan, differences, plan_difference
-from gymnast.rollouts.conduct import Audience, Conduct, conduct
+from gymnast.rollouts.changes import PlanChange, compare_plan, diff_plan, diff_values
 from gymnast.rollouts.engine import EngineOptions
-from gymnast.rollouts.executor import Job
-from gymnast.rollouts.identity import code_digests, settings_that_matter
+from gymnast.rollouts.identity import code_digests, comparable_settings
+from gymnast.rollouts.observer import RunObserver
+from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.plan import Planner, PlanOptions, write_plan
-from gymnast.rollouts.prepare import Preparation, Prepared, prepare, remove_prepared
+from gymnast.rollouts.prepare import InstancesFor, PreparedRun, prepare_run, remove_run
 from gymnast.rollouts.retry import RetryPolicy
+from gymnast.rollouts.run import run_prepared
+from gymnast.rollouts.runner import WorkItem
+from gymnast.rollouts.servers import Servers
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import RunState, read_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.types.events import RunFinished
-from gymnast.types.failure import FailureDetail, Stage
-from gymnast.wire.trail import Signals
+from gymnast.types.failure import FailureDetail, FailureKind, Stage
+from gymnast.wire.calls import Calls
+from gymnast.wire.progress import Signals
 from tests.helpers.jsonl import read_jsonl, write_jsonl
 
-RETRY = RetryPolicy(max_attempts=2, first_delay_s=0.001, longest_delay_s=0.002)
+RETRY = RetryPolicy(max_attempts=2, first_delay_s=0.001, max_delay_s=0.002)
 
 
 def row(number: int, **fields: Any) -> dict[str, Any]:
@@ -58,13 +62,13 @@ class Player:
         self.ran: list[str] = []
         self._script = script
 
-    async def attempt(self, job: Job, timeout_s: float) -> Outcome:
-        self.ran.append(str(job.key))
+    async def attempt(self, item: WorkItem, timeout_s: float) -> Outcome:
+        self.ran.append(str(item.key))
         await asyncio.sleep(0)
-        kind = self._script(str(job.key))
+        kind = self._script(str(item.key))
         if kind != "scored":
-            return Failed(FailureDetail(kind, Stage.AGENT, "as the script says"), 0.0, 0.0)
-        record = {"reward": 1.0, "_ng_task_index": job.key.task, "_ng_rollout_index": job.key.rollout}
+            return Failed(FailureDetail(FailureKind(kind), Stage.AGENT, "as the script says"), 0.0, 0.0)
+        record = {"reward": 1.0, "_ng_task_index": item.key.task, "_ng_rollout_index": item.key.rollout}
         return Scored(orjson.dumps(record), 1.0, 0.0)
 
 
@@ -75,7 +79,9 @@ class Run:
         self.paths = RunPaths(folder / "x.jsonl")
         self.source = folder / "in.jsonl"
         self.write(rows)
-        self.wanted = Preparation(self.source, PlanOptions(**plan), ["a", "b"], lambda _: [], existing="resume")
+        self.options = RunOptions(
+            source=self.source, output=self.paths.output, plan=PlanOptions(**plan), aggregate=False, existing="resume"
+        )
         self.said: list[str] = []
 
     def write(self, rows: list[Any] | str) -> None:
@@ -84,11 +90,12 @@ class Run:
         else:
             write_jsonl(self.source, rows)
 
-    def prepare(self, **changes: Any) -> Prepared:
-        """Get it ready; `plan` holds changed plan options, the rest are changed fields of the preparation."""
-        plan = replace(self.wanted.plan, **changes.pop("plan", {}))
+    def prepare(self, *, instances_for: InstancesFor = lambda _: [], **changes: Any) -> PreparedRun:
+        """Get it ready; `plan` holds changed plan options, the rest are changed options of the run."""
+        plan = replace(self.options.plan, **changes.pop("plan", {}))
+        options = replace(self.options, output=self.paths.output, plan=plan, **changes)
         with RunLock(self.paths.lock):
-            return prepare(self.paths, replace(self.wanted, plan=plan, **changes))
+            return prepare_run(options, ["a", "b"], instances_for)
 
     async def go(
         self,
@@ -101,8 +108,10 @@ class Run:
         """One invocation, to its end: the rollouts it ran, and how it ended."""
         prepared = self.prepare(**changes)
         player = Player(script if callable(script) else lambda _: script)
-        how = Conduct(EngineOptions(concurrency=4, retry=retry), retry_failed)
-        finished = await conduct(prepared, player, how, Audience(lambda _: None, self.said.append))
+        engine = EngineOptions(concurrency=4, retry=retry)
+        options = replace(self.options, engine=engine, retry_failed=retry_failed)
+        servers = Servers(player, Calls({}), ["a", "b"], [])
+        finished = await run_prepared(prepared, servers, options, RunObserver(say=self.said.append))
         assert finished.requested == finished.scored + sum(finished.failed.values()) + finished.owed
         self.paths = prepared.paths
         return sorted(player.ran), finished
@@ -248,7 +257,8 @@ def test_for_any_rows_and_any_part_done_a_resume_runs_exactly_the_rest(
 
 # --- another run: refused, with the difference -----------------------------------------------------------------------
 
-WAYS = "--fork runs the changed plan beside the old one, --force goes on with the old plan as it is"
+CHANGED = "inputs or settings changed since this run started:"
+WAYS = "--fork runs the changed plan as a new run, --force continues with the old plan unchanged"
 
 
 async def test_changed_rows_are_named_with_the_value_that_changed(tmp_path: Path) -> None:
@@ -256,9 +266,7 @@ async def test_changed_rows_are_named_with_the_value_that_changed(tmp_path: Path
     await run.go()
     run.write([row(0, answer=1), row(1, answer=3)])
     error = run.refused()
-    assert error.what == (
-        "the run is not what it was:\n  2 rollouts changed\n  1:0 answer: 2 -> 3\n  1:1 answer: 2 -> 3"
-    )
+    assert error.what == f"{CHANGED}\n  2 rollouts changed\n  1:0 answer: 2 -> 3\n  1:1 answer: 2 -> 3"
     assert (error.where, error.next) == (str(run.paths.output), WAYS)
 
 
@@ -284,16 +292,16 @@ def test_rows_that_are_gone_are_named(tmp_path: Path) -> None:
     run.prepare()
     run.write([row(0), row(1)])
     error = run.refused()
-    assert "1 rollouts no longer there\n  2:0 is no longer planned" in error.what
+    assert "1 rollouts removed\n  2:0 is no longer planned" in error.what
     assert error.next == WAYS
 
 
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ({"repeats": 2}, {"repeats": 1}, "2 rollouts no longer there"),
-        ({"limit": 2}, {"limit": 1}, "1 rollouts no longer there"),
-        ({}, {"limit": 1}, "1 rollouts no longer there"),
+        ({"repeats": 2}, {"repeats": 1}, "2 rollouts removed"),
+        ({"limit": 2}, {"limit": 1}, "1 rollouts removed"),
+        ({}, {"limit": 1}, "1 rollouts removed"),
         ({}, {"params": {"temperature": 0.5}}, "responses_create_params.temperature: (absent) -> 0.5"),
         ({}, {"params": {"temperature": 0.5}}, "plan.params.temperature: (absent) -> 0.5"),
         ({"params": {"temperature": 0.5}}, {"params": {"temperature": 0.7}}, "plan.params.temperature: 0.5 -> 0.7"),
@@ -307,7 +315,7 @@ def test_changed_options_of_the_plan_are_named(
     run = Run(tmp_path, [row(0), row(1)], **before)
     run.prepare()
     error = run.refused(plan=after)
-    assert error.what.startswith("the run is not what it was:\n")
+    assert error.what.startswith("inputs or settings changed since this run started:\n")
     assert said in error.what
     assert error.next == WAYS
 
@@ -332,7 +340,7 @@ def test_changed_settings_of_instances_are_named_at_any_depth(tmp_path: Path) ->
         instances_for=lambda _: [instance("a", max_steps=6, judge={"prompt": "p", "depth": {"x": 2}}, more=True)]
     )
     assert error.what == (
-        "the run is not what it was:\n"
+        "inputs or settings changed since this run started:\n"
         "  a.settings.max_steps: 5 -> 6\n"
         "  a.settings.judge.depth.x: 1 -> 2\n"
         "  a.settings.more: (absent) -> true"
@@ -408,7 +416,7 @@ def test_changed_code_is_named_and_caches_and_tests_are_no_code(tmp_path: Path) 
     (code / "notes.md").write_text("notes\n")
     run.prepare(**instances)
     (code / "app.py").write_text("x = 2\n")
-    assert run.refused(**instances).what == "the run is not what it was:\n  the code of 'env' changed"
+    assert run.refused(**instances).what == f"{CHANGED}\n  the code of 'env' changed"
     (code / "app.py").write_text("x = 1\n")
     run.prepare(**instances)
     (code / "more.py").write_text("")
@@ -499,8 +507,8 @@ async def test_a_fork_takes_the_scored_rollouts_of_unchanged_rows_along(tmp_path
     prepared = run.prepare(on_change="fork")
     assert prepared.paths.output.name == "x_fork_1.jsonl"
     assert prepared.warnings == [
-        f"the changed run goes on as {prepared.paths.output}",
-        "3 scored rollouts of unchanged rows were taken along",
+        f"the changed run continues as {prepared.paths.output}",
+        "3 scored rollouts of unchanged rows were carried over",
     ]
     assert contents(run.paths) == old
     first = read_manifest(run.paths.manifest)
@@ -547,7 +555,7 @@ async def test_a_fork_that_could_not_begin_leaves_nothing_behind(tmp_path: Path)
     await run.go()
     run.write([row(0), row(1), row(2)])
     prepared = run.prepare(on_change="fork")
-    remove_prepared(prepared)
+    remove_run(prepared)
     assert not prepared.paths.existing()
 
 
@@ -582,7 +590,7 @@ async def test_forcing_does_not_make_the_change_the_rule(tmp_path: Path) -> None
 def foreign_run(folder: Path, rows: list[dict[str, Any]], repeats: int) -> Run:
     """A run as NeMo Gym leaves it: no manifest, its own order of keys, indexes that are spaced."""
     run = Run(folder, rows, repeats=repeats)
-    write_plan(run.source, run.paths.materialized_inputs, run.wanted.plan, None)
+    write_plan(run.source, run.paths.materialized_inputs, run.options.plan, None)
     planned = read_jsonl(run.paths.materialized_inputs)
     write_jsonl(run.paths.materialized_inputs, [dict(sorted(one.items())) for one in planned])
     return run
@@ -644,7 +652,7 @@ def test_a_foreign_plan_that_is_torn_is_refused_in_words(tmp_path: Path) -> None
 def test_a_foreign_run_that_could_not_be_gone_on_with_keeps_its_plan(tmp_path: Path) -> None:
     run = foreign_run(tmp_path, [row(0)], 1)
     plan = run.paths.materialized_inputs.read_bytes()
-    remove_prepared(run.prepare())  # e.g. because its endpoint did not answer
+    remove_run(run.prepare())  # e.g. because its endpoint did not answer
     assert run.paths.materialized_inputs.read_bytes() == plan
 
 
@@ -720,7 +728,7 @@ async def test_failing_again_after_being_asked_counts_once(tmp_path: Path) -> No
 
 async def test_fewer_attempts_than_were_made_count_once(tmp_path: Path) -> None:
     run = Run(tmp_path, [row(0)])
-    generous = RetryPolicy(max_attempts=6, first_delay_s=0.001, longest_delay_s=0.002)
+    generous = RetryPolicy(max_attempts=6, first_delay_s=0.001, max_delay_s=0.002)
     await run.go("model_timeout", retry=generous)
     _, finished = await run.go(retry=RETRY)
     assert finished.failed == {"model_timeout": 1}
@@ -853,7 +861,7 @@ def test_a_new_run_that_could_not_begin_is_taken_back(tmp_path: Path) -> None:
     run = Run(tmp_path, [row(0)])
     prepared = run.prepare()
     prepared.paths.logs.mkdir()
-    remove_prepared(prepared)
+    remove_run(prepared)
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
@@ -861,7 +869,7 @@ async def test_a_run_that_began_is_never_taken_back(tmp_path: Path) -> None:
     run = Run(tmp_path, [row(0)])
     await run.go()
     before = {**contents(run.paths)}
-    remove_prepared(run.prepare())
+    remove_run(run.prepare())
     assert contents(run.paths).keys() >= before.keys() - {run.paths.done.name}
     assert run.paths.output.read_bytes() == before["x.jsonl"]
 
@@ -872,18 +880,18 @@ async def test_a_run_that_began_is_never_taken_back(tmp_path: Path) -> None:
 def test_differences_are_listed_with_their_paths() -> None:
     before = {"same": 1, "a": 1, "deep": {"x": 1, "y": {"z": 2}}, "gone": None, "kind": {"k": 1}}
     after = {"same": 1, "a": 2, "deep": {"x": 1, "y": {"z": 3}}, "new": [1], "kind": 5}
-    assert differences(before, after) == [
+    assert diff_values(before, after) == [
         "a: 1 -> 2",
         "deep.y.z: 2 -> 3",
         "gone: null -> (absent)",
         'kind: {"k":1} -> 5',
         "new: (absent) -> [1]",
     ]
-    assert differences(before, before) == []
+    assert diff_values(before, before) == []
 
 
 def test_long_values_are_cut() -> None:
-    (line,) = differences({"x": "a" * 100}, {"x": "b" * 100})
+    (line,) = diff_values({"x": "a" * 100}, {"x": "b" * 100})
     assert len(line) < 130
     assert line.count("…") == 2
 
@@ -898,24 +906,24 @@ mappings = st.dictionaries(st.text(max_size=2), trees, max_size=4)
 
 @given(mappings, mappings)
 def test_there_is_a_difference_exactly_where_values_differ(before: dict[str, Any], after: dict[str, Any]) -> None:
-    assert bool(differences(before, after)) == (before != after)
-    assert len(differences(before, after)) == len(differences(after, before))
-    assert differences(before, orjson.loads(orjson.dumps(before))) == []
+    assert bool(diff_values(before, after)) == (before != after)
+    assert len(diff_values(before, after)) == len(diff_values(after, before))
+    assert diff_values(before, orjson.loads(orjson.dumps(before))) == []
 
 
 def test_plans_are_compared_by_bytes_first_and_then_by_row(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "in.jsonl", [row(0), row(1), row(2)])
     plan = tmp_path / "plan.jsonl"
     write_plan(source, plan, PlanOptions(), None)
-    assert compare_plan(plan, Planner(source, PlanOptions(), None)).is_none
-    assert not compare_plan(plan, Planner(source, PlanOptions(limit=2), None)).is_none
-    assert not compare_plan(plan, Planner(source, PlanOptions(repeats=2), None)).is_none
-    larger = plan_difference(plan, Planner(source, PlanOptions(repeats=2), None))
+    assert compare_plan(plan, Planner(source, PlanOptions(), None)).is_empty
+    assert not compare_plan(plan, Planner(source, PlanOptions(limit=2), None)).is_empty
+    assert not compare_plan(plan, Planner(source, PlanOptions(repeats=2), None)).is_empty
+    larger = diff_plan(plan, Planner(source, PlanOptions(repeats=2), None))
     assert (larger.added, larger.removed, larger.changed, larger.is_extension) == (3, 0, 0, True)
-    smaller = plan_difference(plan, Planner(source, PlanOptions(limit=1), None))
+    smaller = diff_plan(plan, Planner(source, PlanOptions(limit=1), None))
     assert (smaller.added, smaller.removed, smaller.changed, smaller.is_extension) == (0, 2, 0, False)
-    assert smaller.words() == ["2 rollouts no longer there", "1:0 is no longer planned", "2:0 is no longer planned"]
-    assert PlanChange().words() == []
+    assert smaller.describe() == ["2 rollouts removed", "1:0 is no longer planned", "2:0 is no longer planned"]
+    assert PlanChange().describe() == []
 
 
 # --- identity, on its own --------------------------------------------------------------------------------------------
@@ -930,7 +938,7 @@ def test_what_determines_a_result_is_named_by_instance_and_secrets_are_masked() 
         openai_api_key="k",
         deep={"api_key": "s"},
     )
-    found = settings_that_matter([model], PlanOptions(params={"top_p": 1}))
+    found = comparable_settings([model], PlanOptions(params={"top_p": 1}))
     assert found == {
         "plan": {"params": {"top_p": 1}, "add_seed": False, "template": None, "skills": None},
         "policy": {

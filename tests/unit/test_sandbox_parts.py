@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.config import compose, read_environ
-from gymnast.kit.sandbox import Limits, SandboxSettings, cgroups, launch
-from gymnast.kit.sandbox.inside.frames import packed
-from gymnast.kit.sandbox.interpreter import OURS, Interpreter, described
-from gymnast.kit.sandbox.jail import Report
-from gymnast.kit.sandbox.seccomp import ALLOW, ERRNO, HIGHEST_KNOWN, KILL, MACHINES, REFUSED, refusing_filter
-from gymnast.kit.sandbox.verdict import calls_of, ending_of, frames_of, step_of
 from gymnast.runtime.unsandboxed import without_sandbox
+from gymnast.sandbox import Limits, SandboxSettings, cgroups, launch
+from gymnast.sandbox.inside.frames import packed
+from gymnast.sandbox.interpreter import PACKAGE_DIR, Interpreter, describe_interpreter
+from gymnast.sandbox.jail import JailReply
+from gymnast.sandbox.results import parse_calls, parse_ending, parse_frames, parse_step
+from gymnast.sandbox.seccomp import ALLOW, ERRNO, HIGHEST_KNOWN, KILL, MACHINES, REFUSED, build_filter
 
 PYTHON = Interpreter(
     Path("/usr/bin/python3"), (Path("/usr"), Path("/opt/py")), (Path("/opt/py/site"), Path("/elsewhere"))
@@ -49,7 +49,7 @@ def decided(code: bytes, number: int, arguments: tuple[int, ...] = (), audit: in
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_filter_refuses_its_list_and_nothing_else(machine: str) -> None:
-    code, about = refusing_filter(machine), MACHINES[machine]
+    code, about = build_filter(machine), MACHINES[machine]
     assert code is not None
     assert len(code) // 8 < 4096
     refused = {numbers[about.column] for numbers in REFUSED.values()} - {None}
@@ -64,7 +64,7 @@ def test_the_filter_refuses_its_list_and_nothing_else(machine: str) -> None:
 
 
 def test_the_filter_looks_at_arguments() -> None:
-    code = refusing_filter("x86_64")
+    code = build_filter("x86_64")
     assert code is not None
     assert decided(code, 56, (0x10000000 | 17,)) == ERRNO | errno.EPERM
     assert decided(code, 56, (0x01200011,)) == ALLOW, "an ordinary fork"
@@ -79,13 +79,13 @@ def test_the_filter_looks_at_arguments() -> None:
 
 @given(number=st.integers(0, 2**32 - 1), arguments=st.lists(st.integers(0, 2**64 - 1), max_size=6))
 def test_the_filter_decides_every_call(number: int, arguments: list[int]) -> None:
-    code = refusing_filter("x86_64")
+    code = build_filter("x86_64")
     assert code is not None
     assert decided(code, number, tuple(arguments)) in {ALLOW, KILL} | {ERRNO | n for n in (1, 38, 97)}
 
 
 def test_there_is_no_filter_for_machines_without_a_table() -> None:
-    assert refusing_filter("riscv64") is None
+    assert build_filter("riscv64") is None
 
 
 def test_bubblewrap_shows_what_is_needed_and_hides_the_rest() -> None:
@@ -106,15 +106,15 @@ def test_bubblewrap_shows_what_is_needed_and_hides_the_rest() -> None:
 
 def test_root_starts_jails_as_somebody_else() -> None:
     jail = launch.Launch(("bwrap", "x"), nest=True)
-    plain = launch.as_nobody(jail, {}).argv
+    plain = launch.run_as_nobody(jail, {}).argv
     assert plain == ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bwrap", "x")
-    mounted = launch.as_nobody(jail, {Path("/srv/p y"): Path("/mnt/0")}).argv
+    mounted = launch.run_as_nobody(jail, {Path("/srv/p y"): Path("/mnt/0")}).argv
     assert mounted[:4] == ("unshare", "--mount", "sh", "-c")
     assert "mount --bind '/srv/p y' /mnt/0" in mounted[4]
     assert mounted[-6:] == plain
-    grouped = launch.in_groups(jail, [Path("/sys/fs/cgroup/a b/cgroup.procs")]).argv
+    grouped = launch.enter_cgroups(jail, [Path("/sys/fs/cgroup/a b/cgroup.procs")]).argv
     assert grouped[2] == "echo $$ > '/sys/fs/cgroup/a b/cgroup.procs'; exec \"$@\""
-    assert launch.in_groups(jail, []) is jail
+    assert launch.enter_cgroups(jail, []) is jail
 
 
 def test_a_container_has_the_same_walls_in_its_own_words() -> None:
@@ -152,14 +152,16 @@ def test_an_apptainer_instance_shares_nothing() -> None:
 def test_without_walls_the_environment_is_still_empty() -> None:
     jail = launch.bare(PYTHON)
     assert jail.argv[:2] == ("env", "--ignore-environment")
-    assert not jail.has_walls
+    assert not jail.is_isolated
 
 
 def test_our_own_files_are_hidden_wherever_they_are(tmp_path: Path) -> None:
     settings = SandboxSettings(hide=(Path("/usr/share"),))
-    found = described(Path("/usr/bin/python3"), [Path("/usr"), Path("/usr/lib")], [Path("/usr/lib/nowhere")], settings)
+    found = describe_interpreter(
+        Path("/usr/bin/python3"), [Path("/usr"), Path("/usr/lib")], [Path("/usr/lib/nowhere")], settings
+    )
     assert found.readable == (Path("/usr"),)
-    assert OURS in found.hidden
+    assert PACKAGE_DIR in found.hidden
     assert Path("/usr/share") in found.hidden
     assert Path("/usr/lib/nowhere") not in found.hidden
 
@@ -168,33 +170,33 @@ def test_groups_of_version_1_are_made_where_they_can_be(tmp_path: Path) -> None:
     for folder in ("memory/mine", "pids"):
         (tmp_path / folder).mkdir(parents=True)
     own = "4:memory:/mine\n8:pids:/\n1:cpu:/\n0::/\n"
-    folders = cgroups.places("auto", root=tmp_path, own=own)
+    folders = cgroups.find_cgroup_parents("auto", root=tmp_path, own=own)
     assert folders == (tmp_path / "memory" / "mine", tmp_path / "pids")
-    group = cgroups.make(folders, "a")
+    group = cgroups.create_cgroup(folders, "a")
     assert group is not None
     assert [path.parent.name for path in group.procs] == [f"gymnast-jail-{os.getpid()}-a"] * 2
-    group.bound(Limits(memory_mb=100, tmp_mb=10, processes=7))
+    group.set_limits(Limits(memory_mb=100, tmp_mb=10, processes=7))
     assert (group.folders[0] / "memory.limit_in_bytes").read_text() == str(174 << 20)
     assert (group.folders[1] / "pids.max").read_text() == "15"
     (group.folders[0] / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
-    assert group.memory_kills() == 3
+    assert group.oom_kills() == 3
 
 
 def test_groups_of_version_2_need_a_delegated_controller(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    assert cgroups.places("auto", root=tmp_path, own="0::/mine\n") == ()
+    assert cgroups.find_cgroup_parents("auto", root=tmp_path, own="0::/mine\n") == ()
     (tmp_path / "mine" / "cgroup.subtree_control").write_text("cpu memory pids\n")
-    assert cgroups.places("auto", root=tmp_path, own="0::/mine\n") == (tmp_path / "mine",)
-    assert cgroups.places("off", root=tmp_path, own="0::/mine\n") == ()
-    assert cgroups.places(tmp_path, root=tmp_path) == (tmp_path,)
-    assert cgroups.make((tmp_path / "absent",), "a") is None
+    assert cgroups.find_cgroup_parents("auto", root=tmp_path, own="0::/mine\n") == (tmp_path / "mine",)
+    assert cgroups.find_cgroup_parents("off", root=tmp_path, own="0::/mine\n") == ()
+    assert cgroups.find_cgroup_parents(tmp_path, root=tmp_path) == (tmp_path,)
+    assert cgroups.create_cgroup((tmp_path / "absent",), "a") is None
 
 
 def test_groups_of_owners_that_died_are_swept(tmp_path: Path) -> None:
     ours, theirs = tmp_path / f"gymnast-jail-{os.getpid()}-a", tmp_path / "gymnast-jail-4194305-b"
     ours.mkdir()
     theirs.mkdir()
-    cgroups.sweep((tmp_path,))
+    cgroups.remove_stale_cgroups((tmp_path,))
     assert ours.exists()
     assert not theirs.exists()
 
@@ -220,29 +222,29 @@ def test_groups_of_owners_that_died_are_swept(tmp_path: Path) -> None:
 def test_how_a_program_ended(
     header: dict[str, object], stderr: bytes, kills: int, expected: tuple[str, int | None]
 ) -> None:
-    assert ending_of(Report(dict(header), b"", stderr, b"", kills)) == expected
+    assert parse_ending(JailReply(dict(header), b"", stderr, b"", kills)) == expected
 
 
 @given(said=st.binary(max_size=200), count=st.integers(0, 4))
 def test_whatever_a_program_says_there_is_one_result_for_each_call(said: bytes, count: int) -> None:
-    results = calls_of(Report({"reason": "ended", "status": 0}, b"", b"", said), count)
+    results = parse_calls(JailReply({"reason": "ended", "status": 0}, b"", b"", said), count)
     assert len(results) == count
 
 
 @given(values=st.lists(st.integers(), max_size=5), rest=st.binary(max_size=20))
 def test_answers_before_the_garbage_count(values: list[int], rest: bytes) -> None:
     said = b"".join(packed({"value": value}) for value in values) + rest[:7]
-    assert [header for header, _ in frames_of(said)] == [{"value": value} for value in values]
+    assert [header for header, _ in parse_frames(said)] == [{"value": value} for value in values]
 
 
 def test_a_step_whose_interpreter_talks_nonsense_failed() -> None:
-    found = step_of(Report({"stdout": 0}, b"", b"", b"\0\0\0\1\0\0\0\0x"), 0.1)
+    found = parse_step(JailReply({"stdout": 0}, b"", b"", b"\0\0\0\1\0\0\0\0x"), 0.1)
     assert (found.ending, found.exit_code, found.result) == ("exited", 1, None)
 
 
 def test_this_machine_has_a_filter() -> None:
     if platform.machine() in MACHINES:
-        assert refusing_filter(platform.machine())
+        assert build_filter(platform.machine())
 
 
 def test_no_sandbox_on_the_command_line_concerns_what_runs_programs() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.cluster.components.spec import Mount
-from gymnast.cluster.site import Site, find_site, parse_site, read_site
 from gymnast.config import read_environ
 from gymnast.errors import ConfigError, NotFoundError
+from gymnast.executors.site import Site, find_site, parse_site, read_site
+from gymnast.sidecars.component import Mount
 
 WHOLE = """
 executor: slurm
@@ -52,7 +52,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert (site.merge.partition, site.merge.time) == ("cpu", "30")
     assert site.mounts == (Mount("/shared", "/shared"), Mount("/a", "/b", read_only=True), Mount("/c", "/d"))
     assert site.setup == ("module load cuda", "ulimit -n 65536")
-    vllm = site.container_named("vllm")
+    vllm = site.get_container("vllm")
     assert vllm is not None
     assert (vllm.image, vllm.workdir) == ("/images/vllm.sqsh", "/opt")
     assert vllm.mounts == (*site.mounts, Mount("/models", "/models", read_only=True))
@@ -79,7 +79,7 @@ def test_a_file_written_for_nemo_skills(tmp_path: Path) -> None:
     assert site.merge.partition == "cpu"
     assert site.environment == {"HF_HOME": "/lustre/hf=1"}
     assert site.runtime == "pyxis"
-    container = site.container_named("nemo-skills")
+    container = site.get_container("nemo-skills")
     assert container is not None
     assert container.mounts == (Mount("/lustre", "/lustre"),)
 
@@ -91,7 +91,7 @@ def test_an_empty_file_is_a_site() -> None:
 def test_an_unknown_container_is_never_taken_for_an_image(tmp_path: Path) -> None:
     site = read_site(write(tmp_path, WHOLE))
     with pytest.raises(NotFoundError, match="there is no container 'vlm' at site") as caught:
-        site.container_named("vlm")
+        site.get_container("vlm")
     assert "did you mean 'vllm'?" in str(caught.value)
     with pytest.raises(NotFoundError):
         read_site(write(tmp_path, WHOLE.replace("container: gymnast", "container: /images/other.sqsh")))
@@ -119,7 +119,7 @@ def test_every_unknown_key_is_named_with_its_line(tmp_path: Path) -> None:
         ("runtime: docker", "runtime"),
         ("mounts: [relative:/x]", "a mount is /source:/target"),
         ("mounts: ['/a:/b:rx']", "a mount is /source:/target"),
-        ("time: 1\ntime: 2", "written twice"),
+        ("time: 1\ntime: 2", "duplicate key 'time'"),
         ("[a, b]", "a mapping"),
         ("a: [", "not valid YAML"),
     ],
@@ -159,6 +159,6 @@ def test_the_folders_come_from_the_environment() -> None:
 
 def test_options_are_laid_over_the_site() -> None:
     site = parse_site({"partition": "a", "time": "1", "extra_sbatch": "--nice"}, name="x")
-    over = site.resources.laid_over(partition="b", time=None, exclusive=False, extra_sbatch=("--hold",))
+    over = site.resources.with_overrides(partition="b", time=None, exclusive=False, extra_sbatch=("--hold",))
     assert (over.partition, over.time, over.exclusive) == ("b", "1", False)
     assert over.extra_sbatch == ("--nice", "--hold")

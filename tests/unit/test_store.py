@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 
 from gymnast.errors import DataError, UserError
 from gymnast.store.append import AppendLog
+from gymnast.store.atomic import atomic_write
 from gymnast.store.keys import key_of_line
 from gymnast.store.keyset import KeySet
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import Counts, Invocation, Manifest, RunState, read_manifest, write_manifest
-from gymnast.store.repair import Repair, open_repaired
-from gymnast.store.replacing import write_replacing
+from gymnast.store.repair import RepairResult, repair_file
 from gymnast.types.task import RolloutKey
 from tests.helpers.jsonl import read_jsonl
 from tests.helpers.waiting import eventually
@@ -44,22 +44,22 @@ def damaged(path: Path) -> list[bytes]:
     return kept.read_bytes().split(b"\n")[:-1] if kept.exists() else []
 
 
-def opened(path: Path, *, one_line_a_key: bool = True) -> tuple[list[tuple[RolloutKey, bytes]], Repair]:
+def opened(path: Path, *, unique_keys: bool = True) -> tuple[list[tuple[RolloutKey, bytes]], RepairResult]:
     taken: list[tuple[RolloutKey, bytes]] = []
-    found = open_repaired(path, lambda key, line: taken.append((key, line)), one_line_a_key=one_line_a_key)
+    found = repair_file(path, lambda key, line: taken.append((key, line)), unique_keys=unique_keys)
     assert not path.with_name(path.name + ".repaired").exists()
     return taken, found
 
 
-def repaired(path: Path, data: bytes, *, one_line_a_key: bool = True) -> tuple[bytes, Repair]:
+def repaired(path: Path, data: bytes, *, unique_keys: bool = True) -> tuple[bytes, RepairResult]:
     """What is left of a file after opening it, having checked that opening it again changes nothing."""
     path.write_bytes(data)
-    taken, found = opened(path, one_line_a_key=one_line_a_key)
+    taken, found = opened(path, unique_keys=unique_keys)
     left = path.read_bytes()
     assert left == b"".join(line + b"\n" for _, line in taken)
     evidence = damaged(path)
-    again, second = opened(path, one_line_a_key=one_line_a_key)
-    assert (again, second) == (taken, Repair(found.lines))
+    again, second = opened(path, unique_keys=unique_keys)
+    assert (again, second) == (taken, RepairResult(found.lines))
     assert (path.read_bytes(), damaged(path)) == (left, evidence)
     return left, found
 
@@ -136,12 +136,12 @@ def test_packed_keys_differ_where_keys_differ(pairs: list[tuple[int, int]]) -> N
 
 
 def test_a_file_that_is_not_there_is_empty_and_stays_away(tmp_path: Path) -> None:
-    assert opened(tmp_path / "x.jsonl") == ([], Repair())
+    assert opened(tmp_path / "x.jsonl") == ([], RepairResult())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_file_stays_empty(tmp_path: Path) -> None:
-    assert repaired(tmp_path / "x.jsonl", b"") == (b"", Repair())
+    assert repaired(tmp_path / "x.jsonl", b"") == (b"", RepairResult())
 
 
 def test_a_good_file_is_only_read(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_good_file_is_only_read(tmp_path: Path) -> None:
     taken, found = opened(path)
     after = path.stat()
     assert [key for key, _ in taken] == [RolloutKey(task, rollout) for task in range(20) for rollout in range(3)]
-    assert found == Repair(60)
+    assert found == RepairResult(60)
     assert path.read_bytes() == data
     assert (before.st_mtime_ns, before.st_ino) == (after.st_mtime_ns, after.st_ino)
 
@@ -160,20 +160,20 @@ def test_a_good_file_is_only_read(tmp_path: Path) -> None:
 def test_a_torn_last_line_is_cut_off_and_kept_as_evidence(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     good = record(0) + b"\n" + record(1) + b"\n"
-    assert repaired(path, good + record(2)[:-9]) == (good, Repair(2, 1))
+    assert repaired(path, good + record(2)[:-9]) == (good, RepairResult(2, 1))
     assert damaged(path) == [record(2)[:-9]]
 
 
 def test_nothing_but_a_torn_line_leaves_an_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
-    assert repaired(path, b'{"rew') == (b"", Repair(0, 1))
+    assert repaired(path, b'{"rew') == (b"", RepairResult(0, 1))
     assert damaged(path) == [b'{"rew']
 
 
 def test_a_whole_last_record_gets_its_newline_back(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     data = record(0) + b"\n" + record(1)
-    assert repaired(path, data) == (data + b"\n", Repair(2))
+    assert repaired(path, data) == (data + b"\n", RepairResult(2))
     assert damaged(path) == []
 
 
@@ -224,16 +224,16 @@ def test_a_hole_of_zeros_after_a_power_failure_is_set_aside(tmp_path: Path) -> N
 )
 def test_a_line_without_a_reward_is_no_scored_record(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "x.jsonl"
-    assert repaired(path, line + b"\n" + record(1) + b"\n") == (record(1) + b"\n", Repair(1, 1))
+    assert repaired(path, line + b"\n" + record(1) + b"\n") == (record(1) + b"\n", RepairResult(1, 1))
     assert damaged(path) == [line]
-    assert repaired(path, line + b"\n", one_line_a_key=False) == (line + b"\n", Repair(1))  # but one of a failure
+    assert repaired(path, line + b"\n", unique_keys=False) == (line + b"\n", RepairResult(1))  # but one of a failure
 
 
 def test_blank_lines_vanish_and_are_no_damage(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     left, found = repaired(path, b"\n" + record(0) + b"\n\n\n" + record(1) + b"\n\r\n")
     assert left == record(0) + b"\n" + record(1) + b"\n"
-    assert found == Repair(2)
+    assert found == RepairResult(2)
     assert damaged(path) == []
 
 
@@ -262,7 +262,7 @@ def test_second_records_are_kept_as_evidence(tmp_path: Path) -> None:
 def test_several_lines_of_a_rollout_stay_where_there_may_be_several(tmp_path: Path) -> None:
     path = tmp_path / "x_failures.jsonl"
     data = (record(3, n=1) + b"\n") * 2 + record(3, n=2) + b"\n"
-    assert repaired(path, data, one_line_a_key=False) == (data, Repair(3))
+    assert repaired(path, data, unique_keys=False) == (data, RepairResult(3))
 
 
 def test_evidence_of_several_crashes_adds_up(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ def test_corruption_anywhere_never_costs_a_line_that_it_does_not_hit(
         data = data[:-1]
     survivors = [line for place, line in enumerate(lines) if place not in hit]
     path.write_bytes(data)
-    _, found = opened(path, one_line_a_key=False)
+    _, found = opened(path, unique_keys=False)
     left = path.read_bytes()
     kept = left.split(b"\n")
     assert not Counter(survivors) - Counter(kept)
@@ -352,7 +352,7 @@ def test_corruption_anywhere_never_costs_a_line_that_it_does_not_hit(
         line.rstrip(b"\r") for line in [*kept, *damaged(path)] if line
     )  # nothing vanished
     evidence = damaged(path)
-    opened(path, one_line_a_key=False)
+    opened(path, unique_keys=False)
     assert (path.read_bytes(), damaged(path)) == (left, evidence)
     assert found.lines == len(kept) - 1
 
@@ -469,7 +469,7 @@ def test_another_holder_is_waited_for_as_long_as_asked(tmp_path: Path, monkeypat
     monkeypatch.setattr("gymnast.store.lock.time.sleep", counted_sleep)
 
     def enter() -> bool:
-        with RunLock(path, patience_s=20.0):
+        with RunLock(path, timeout_s=20.0):
             return True
 
     with ThreadPoolExecutor() as pool:
@@ -531,7 +531,7 @@ def test_fields_that_we_do_not_know_do_not_hurt(tmp_path: Path) -> None:
 def test_a_manifest_that_cannot_be_read_is_an_error_with_a_way_on(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x_run.json"
     path.write_text(text)
-    with pytest.raises(DataError, match="manifest cannot be read") as caught:
+    with pytest.raises(DataError, match="cannot read the run's manifest") as caught:
         read_manifest(path)
     assert caught.value.where == str(path)
     assert caught.value.next is not None
@@ -575,7 +575,7 @@ def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
 def test_replacing_leaves_nothing_but_the_file(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl.done"
     (tmp_path / "x.jsonl.done.new").write_text("left by a crash")
-    write_replacing(path, b"{}\n")
+    atomic_write(path, b"{}\n")
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"x.jsonl.done": b"{}\n"}
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gymnast.types.failure import Stage
-from gymnast.wire.asgi import Guarded, ServerApp
-from gymnast.wire.dialects.chat_stream import chat_stream
+from gymnast.wire.asgi import AccessGuard, ServerApp
+from gymnast.wire.dialects.chat_streams import make_chat_stream
 from gymnast.wire.message import EventStream, Reply, Request
-from gymnast.wire.transports import InMemoryAsgi
+from gymnast.wire.transports import AsgiTransport
 from tests.helpers.model_bench import Bench, chat
 
 QUESTION = [{"role": "user", "content": "q"}]
@@ -70,7 +70,7 @@ async def test_usage_comes_last_and_only_when_asked_for(bench: Bench) -> None:
 def test_reasoning_content_comes_before_content_and_each_choice_has_its_own_chunks() -> None:
     completion = chat("text", reasoning_content="thoughts")
     second = {**completion["choices"][0], "index": 1}
-    stream = chat_stream({**completion, "choices": [completion["choices"][0], second]}, include_usage=False)
+    stream = make_chat_stream({**completion, "choices": [completion["choices"][0], second]}, include_usage=False)
     found = [chunk["choices"][0] for chunk in events(Reply(200, stream))[:-1]]
     assert [part["index"] for part in found] == [0] * 4 + [1] * 4
     assert [list(part["delta"]) for part in found[:4]] == [["role"], ["reasoning_content"], ["content"], []]
@@ -461,7 +461,7 @@ async def test_a_stream_has_its_content_type(bench: Bench) -> None:
     bench.scripted(replies=["a"])
     server = bench.transports["policy"]._server  # type: ignore[attr-defined]
     sent = Request("POST", "/v1/responses", {"input": "q", "stream": True})
-    reply = await InMemoryAsgi(ServerApp(server)).send(sent)
+    reply = await AsgiTransport(ServerApp(server)).send(sent)
     assert reply.headers["content-type"].startswith("text/event-stream")
     assert reply.text().startswith("event: response.created\ndata: {")
 
@@ -477,6 +477,6 @@ async def test_a_stream_has_its_content_type(bench: Bench) -> None:
 )
 async def test_the_token_may_be_an_api_key(bench: Bench, headers: dict[str, str], status: int) -> None:
     bench.scripted(replies=["a"])
-    app = Guarded(ServerApp(bench.transports["policy"]._server), "secret")  # type: ignore[attr-defined]
-    reply = await InMemoryAsgi(app).send(Request("GET", "/", headers=headers))
+    app = AccessGuard(ServerApp(bench.transports["policy"]._server), "secret")  # type: ignore[attr-defined]
+    reply = await AsgiTransport(app).send(Request("GET", "/", headers=headers))
     assert reply.status == status

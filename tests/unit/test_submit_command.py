@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gymnast.cli.commands import build_app
-from gymnast.cli.main import guarded
+from gymnast.cli.main import run_guarded
 from tests.helpers.commands import DEMO_POLICY
 
 RUN = ["-e", "arithmetic", "-c", DEMO_POLICY, "-i", "resources_servers/arithmetic/data/example.jsonl", "-o", "x.jsonl"]
@@ -24,7 +24,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def submit(*words: str) -> int:
-    return guarded(lambda: build_app("submit")(args=["submit", *RUN, *words], standalone_mode=False))
+    return run_guarded(lambda: build_app("submit")(args=["submit", *RUN, *words], standalone_mode=False))
 
 
 def test_a_dry_run_needs_no_scheduler_and_writes_nothing(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +51,7 @@ def test_no_more_workers_than_chunks(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_server_in_the_job_is_a_component(capsys: pytest.CaptureFixture[str]) -> None:
     policy = ("--server", "vllm", "-m", "org/model", "--server-gpus", "8", "--tensor-parallel", "4")
     words = ["submit", "-e", "arithmetic", "--model-type", "vllm_model", *RUN[4:], *policy, "--cluster", "mine"]
-    assert guarded(lambda: build_app()(args=[*words, "--dry-run"], standalone_mode=False)) == 0
+    assert run_guarded(lambda: build_app()(args=[*words, "--dry-run"], standalone_mode=False)) == 0
     shown = capsys.readouterr().out
     assert "#SBATCH --gpus-per-node=8" in shown
     assert "start policy srun --kill-on-bad-exit=1 --overlap" in shown
@@ -82,9 +82,9 @@ def test_a_sandbox_in_the_job_is_a_component(desk: Path, capsys: pytest.CaptureF
         (["--code", "snapshot"], "--code snapshot needs Slurm"),
         (["--executor", "ray", "--server", "vllm", "-m", "x"], "servers in the job need Slurm"),
         (["--server", "vllm", "-m", "x", "--model-url", "http://a/v1"], "either in the job"),
-        (["--server-gpus", "8"], "for a server of the job, and there is none"),
+        (["--server-gpus", "8"], "for a server in the job, and there is none"),
         (["--with-sandbox"], "needs a container or a command for the sandbox service"),
-        (["--sandbox-command", "x"], "give --with-sandbox, too"),
+        (["--sandbox-command", "x"], "add --with-sandbox"),
         (["--executor", "ray", "--with-sandbox", "--sandbox-command", "x"], "servers in the job need Slurm"),
     ],
 )
@@ -95,7 +95,7 @@ def test_refusals_say_what_to_do(desk: Path, words: list[str], said: str, capsys
 
 
 def test_the_options_of_collect_are_those_of_submit(capsys: pytest.CaptureFixture[str]) -> None:
-    guarded(lambda: build_app("submit")(args=["submit", "--help"], standalone_mode=False))
+    run_guarded(lambda: build_app("submit")(args=["submit", "--help"], standalone_mode=False))
     text = capsys.readouterr().out
     for option in ("--num-repeats", "--temperature", "--skip-bad-rows", "--server-args", "--workers", "--dry-run"):
         assert option in text
@@ -103,5 +103,5 @@ def test_the_options_of_collect_are_those_of_submit(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("command", ["cancel", "logs"])
 def test_a_run_that_is_not_there(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert guarded(lambda: build_app(command)(args=[command, "nothing.jsonl"], standalone_mode=False)) == 2
+    assert run_guarded(lambda: build_app(command)(args=[command, "nothing.jsonl"], standalone_mode=False)) == 2
     assert "nothing" in capsys.readouterr().err

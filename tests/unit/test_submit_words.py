@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from gymnast.cli.submitted import judge_merge
-from gymnast.cluster.executor import JobState, JobView
-from gymnast.cluster.job_failures import failure_of
-from gymnast.cluster.order import ConfigNames
-from gymnast.cluster.slurm.states import read_squeue
-from gymnast.cluster.submit_run import SubmitRequest
-from gymnast.rollouts.run import CollectRequest
+from gymnast.chunks.worker_spec import ConfigArguments
+from gymnast.cli.submit_output import merge_exit_code
+from gymnast.executors.job_failures import failure_of
+from gymnast.executors.slurm.states import parse_squeue
+from gymnast.executors.submit_run import SubmitRequest
+from gymnast.rollouts.options import RunOptions
+from gymnast.types.job import JobState, JobView
 
 
 def row(state: str, reason: str, node: str = "") -> JobView:
     """A job as squeue tells it."""
-    return read_squeue(f"7_1|{state}|0|{node}|{reason}|100|100|0|\n")[0]
+    return parse_squeue(f"7_1|{state}|0|{node}|{reason}|100|100|0|\n")[0]
 
 
 def request(folder: Path) -> SubmitRequest:
     config: Any = None
-    collect = CollectRequest(folder / "tasks.jsonl", folder / "my run.jsonl")
-    return SubmitRequest(collect, config, ConfigNames(), finish=("merge",), cwd=folder)
+    collect = RunOptions(source=folder / "tasks.jsonl", output=folder / "my run.jsonl")
+    return SubmitRequest(collect, config, ConfigArguments(), finish=("merge",), cwd=folder)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_job_that_waited_in_vain_was_not_cancelled_by_somebody() -> None:
     assert usual is not None
     assert kind.name == usual.name == "job_cancelled"
     assert "a job that it waited for did not end well" in kind.hint
-    assert "somebody cancelled the job" in usual.hint
+    assert "the job was cancelled (gymnast cancel, scancel)" in usual.hint
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_job_that_waited_in_vain_was_not_cancelled_by_somebody() -> None:
     [
         (JobState.CANCELLED, 0, "was cancelled", 1),
         (JobState.TIMED_OUT, 0, "ended: timed_out", 1),
-        (JobState.UNKNOWN, None, "is not known to Slurm any more", 1),
+        (JobState.UNKNOWN, None, "is no longer known to Slurm", 1),
         (JobState.FAILED, 2, "ended with exit code 2", 2),
     ],
 )
@@ -64,11 +64,11 @@ def test_a_merge_that_ended_badly_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], state: JobState, exit_code: int | None, said: str, code: int
 ) -> None:
     view = JobView(job="17", state=state, exit_code=exit_code)
-    assert judge_merge(request(tmp_path), view, is_settled=True) == code
+    assert merge_exit_code(request(tmp_path), view, is_settled=True) == code
     told = capsys.readouterr().err
     assert f"job 17, which should merge, {said}\nthe run is not merged\n" in told
     assert f"next: gymnast merge '{tmp_path}/my run.jsonl'" in told
-    judge_merge(request(tmp_path), view, is_settled=False)
+    merge_exit_code(request(tmp_path), view, is_settled=False)
     assert "gymnast merge" not in capsys.readouterr().err, "it would refuse what is owed"
 
 
@@ -77,5 +77,5 @@ def test_a_run_that_is_merged_needs_no_job(tmp_path: Path, capsys: pytest.Captur
     """Another submit's job merged, or Slurm has forgotten the one that did."""
     (tmp_path / "my run.jsonl.done").touch()
     view = JobView(job="17", state=state, exit_code=0)
-    assert judge_merge(request(tmp_path), view, is_settled=True) == 0
+    assert merge_exit_code(request(tmp_path), view, is_settled=True) == 0
     assert not capsys.readouterr().err

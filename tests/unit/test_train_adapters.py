@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gymnast.errors import DataError, UserError
 from gymnast.train import MaskReason, sample_of
-from gymnast.train.background import Background
-from gymnast.train.continuations import Continuations
+from gymnast.train.background_loop import BackgroundLoop
+from gymnast.train.conversation_index import ConversationIndex
 from gymnast.train.offsets import JsonlRows
 from gymnast.train.sequences import generations_of, token_rows
 from gymnast.train.verl_settings import read_settings, task_of, window_of
@@ -65,7 +65,7 @@ def test_settings_that_are_unknown_or_missing_are_refused() -> None:
 
 
 def test_a_conversation_is_known_by_its_tokens() -> None:
-    known = Continuations(most=3)
+    known = ConversationIndex(max_size=3)
     known.remember([1, 2], [3], "a")
     known.remember([1, 2], [4], "b")
     assert known.name_of([1, 2, 3, 9, 9]) == "a"
@@ -84,7 +84,7 @@ Ids = st.lists(st.integers(0, 2), max_size=6)
 def test_the_longest_beginning_that_is_known_names_the_conversation(
     calls: list[tuple[list[int], list[int]]], prompt: list[int], most: int
 ) -> None:
-    known = Continuations(most)
+    known = ConversationIndex(most)
     ends: dict[tuple[int, ...], str] = {}
     for number, (asked, sampled) in enumerate(calls):
         known.remember(asked, sampled, str(number))
@@ -153,7 +153,7 @@ class Resource:
 
 
 def test_a_loop_in_the_background_keeps_resources_until_it_is_closed() -> None:
-    background = Background()
+    background = BackgroundLoop()
     resource = background.enter(Resource())
 
     async def fail() -> None:

@@ -57,7 +57,7 @@ async def test_fewer_rollouts_than_requested_is_an_error_that_explains_itself() 
         "10 of 12 rollouts were scored, 2 are missing",
         "missing: 1:0, 1:3",
         "2 × instance_died: instance_died happened",
-        "killed, most often by the kernel for want of memory, because prompts × generations (3 × 4 = 12)",
+        "killed, usually by the kernel's OOM killer, because prompts × generations (3 × 4 = 12)",
         "lower concurrency (rollouts in flight, now 12)",
     ):
         assert said in text
@@ -166,7 +166,7 @@ async def test_a_group_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_batch_has_a_deadline() -> None:
     policy = Simulated(delay_s=lambda key: math.inf if key.task else 0.0)
-    with pytest.raises(FewerRolloutsError, match="2 × batch_deadline: not there"):
+    with pytest.raises(FewerRolloutsError, match="2 × batch_deadline: not done after"):
         await collect_batch(policy, some_tasks(2), generations=2, options=BatchOptions(batch_timeout_s=0.1))
     assert policy.ended == 1
 

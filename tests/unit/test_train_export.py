@@ -13,7 +13,7 @@ from gymnast.errors import DataError, UserError
 from gymnast.train import FewerRolloutsError, MaskReason, SampleOptions, batch_metrics, sample_of
 from gymnast.train import parquet as parquet_module
 from gymnast.train.export import export_samples, read_samples
-from gymnast.train.rows import row_of
+from gymnast.train.sample_rows import sample_to_row
 from gymnast.types.task import RolloutKey
 from gymnast.types.tokens import ForkReason
 from tests.helpers.commands import Outcome
@@ -46,7 +46,9 @@ def test_every_rollout_of_a_run_is_exported_and_read_back(tmp_path: Path, suffix
     assert dict(found.masked) == {"no_tokens": 1, "failed": 2}
     samples = list(read_samples(output))
     assert {sample.key for sample in samples} == set(KEYS)
-    assert [row_of(sample) for sample in samples[:3]] == [row_of(sample_of(good(key))) for key in KEYS[:3]]
+    assert [sample_to_row(sample) for sample in samples[:3]] == [
+        sample_to_row(sample_of(good(key))) for key in KEYS[:3]
+    ]
     assert [sample.mask_reason for sample in samples[3:]] == [
         MaskReason.NO_TOKENS,
         MaskReason.FAILED,
@@ -67,15 +69,17 @@ def test_a_run_with_owed_rollouts_is_not_exported_unless_that_is_said(tmp_path: 
 
 def test_what_cannot_be_read_or_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run(tmp_path)
-    with pytest.raises(UserError, match="replace the run"):
+    with pytest.raises(UserError, match="overwrite the run"):
         export_samples(run, run)
     run.write_text("{}\n")
-    with pytest.raises(DataError, match="not a record"):
+    with pytest.raises(DataError, match="not a rollout record"):
         export_samples(run, tmp_path / "y.jsonl")
     (tmp_path / "y.jsonl").write_text('{"schema_version": 1}\n')
     with pytest.raises(DataError, match="not a sample"):
         list(read_samples(tmp_path / "y.jsonl"))
-    (tmp_path / "y.jsonl").write_text(json.dumps(row_of(sample_of(good(KEYS[0]))) | {"mask_reason": "odd"}) + "\n")
+    (tmp_path / "y.jsonl").write_text(
+        json.dumps(sample_to_row(sample_of(good(KEYS[0]))) | {"mask_reason": "odd"}) + "\n"
+    )
     with pytest.raises(DataError, match="not a sample"):
         list(read_samples(tmp_path / "y.jsonl"))
 
@@ -125,7 +129,7 @@ def test_a_rollout_that_stands_in_a_run_twice_is_not_trained_on_twice(tmp_path: 
 def test_a_run_of_nothing_is_not_exported_as_an_empty_file(tmp_path: Path) -> None:
     run, output = tmp_path / "x.jsonl", tmp_path / "samples.jsonl"
     run.write_bytes(b"")
-    with pytest.raises(UserError, match="nothing to export"):
+    with pytest.raises(UserError, match="no rollouts to export"):
         export_samples(run, output)
     assert not output.exists()
 
@@ -136,7 +140,7 @@ def test_a_run_without_tokens_is_said_to_be_of_no_use_to_a_trainer(
     (tmp_path / "x.jsonl").write_bytes(record(None) + b"\n")
     done = invoke("gymnast", "train", "export", "x.jsonl", "-o", "s.jsonl")
     assert done.code == 0
-    assert "no sample has a token to be trained on: collect with return_token_id_information" in done.err
+    assert "no sample has trainable tokens: collect with return_token_id_information" in done.err
 
 
 def test_the_command(tmp_path: Path, invoke: Callable[..., Outcome]) -> None:

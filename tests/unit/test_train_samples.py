@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.tokens.engine import Generated, Sampling, WeightSpan
-from gymnast.tokens.export import with_bundles
-from gymnast.tokens.items import BUNDLE
-from gymnast.tokens.session import TokenSession
+from gymnast.tokens.backend import GeneratedTokens, Sampling, WeightSpan
+from gymnast.tokens.conversation import TokenConversation
+from gymnast.tokens.export import add_training_fields
+from gymnast.tokens.items import TRAINING_FIELDS
 from gymnast.train import Batch, Group, MaskReason, Sample, SampleOptions, Share, Termination, VersionSpan, sample_of
-from gymnast.train.rows import row_of, sample_of_row
+from gymnast.train.sample_rows import sample_from_row, sample_to_row
 from gymnast.types.tokens import LEDGER, ForkReason
 from tests.helpers.character_tokens import CLOSE, Letters
 from tests.helpers.train_records import AGENT, call, failure, record
@@ -120,7 +120,7 @@ def test_records_whose_items_carry_ids_are_samples_as_well() -> None:
     calls = [call([1, 2], [7, 8]), call([3], [9], before=4, parent=0)]
     fields = orjson.loads(record(calls))
     fields["response"]["output"] = [{"type": "message", "role": "assistant", "token_call": place} for place in (0, 1)]
-    whole = with_bundles(fields)
+    whole = add_training_fields(fields)
     assert LEDGER not in whole
     sample, exact = sample_of(orjson.dumps(whole)), sample_of(orjson.dumps(fields))
     assert sample.is_trainable
@@ -147,9 +147,9 @@ Turns = st.lists(
 )
 
 
-def rollout(turns: list[tuple[str, str, int, bool]]) -> tuple[TokenSession, list[list[int]]]:
+def rollout(turns: list[tuple[str, str, int, bool]]) -> tuple[TokenConversation, list[list[int]]]:
     """A session as harnesses drive it: going on, editing, branching, beginning anew."""
-    session = TokenSession(Letters(), "letters")
+    session = TokenConversation(Letters(), "letters")
     history: list[dict[str, Any]] = []
     earlier: list[list[dict[str, Any]]] = [[]]
     sampled: list[list[int]] = []
@@ -165,7 +165,7 @@ def rollout(turns: list[tuple[str, str, int, bool]]) -> tuple[TokenSession, list
         ids = [ord(letter) for letter in text[::-1]] + ([CLOSE] if whole else [])
         spans = (WeightSpan(f"v{version}", 0, len(ids)),)
         logprobs = [-0.1 * (at + 1) for at in range(len(ids))]
-        generated = Generated(ids, logprobs, "stop" if whole else "length", "raw", spans)
+        generated = GeneratedTokens(ids, logprobs, "stop" if whole else "length", "raw", spans)
         answer = {"role": "assistant", "content": text[::-1]}
         session.finish(prompt, Sampling(), generated, answer)
         sampled.append(ids)
@@ -201,16 +201,16 @@ def test_every_sampled_token_is_trained_on_exactly_once(turns: list[tuple[str, s
 def test_rows_keep_everything(turns: list[tuple[str, str, int, bool]]) -> None:
     session, _ = rollout(turns)
     for line in (record(session.ledger().calls, 0.25, own=3), failure("agent_error", "no")):
-        row = row_of(sample_of(line))
-        again = sample_of_row(orjson.loads(orjson.dumps(row)))
-        assert row_of(again) == row
+        row = sample_to_row(sample_of(line))
+        again = sample_from_row(orjson.loads(orjson.dumps(row)))
+        assert sample_to_row(again) == row
         assert isinstance(again, Sample)
 
 
 def test_a_row_of_a_newer_form_is_refused() -> None:
-    row = row_of(sample_of(record([call([1], [2])])))
+    row = sample_to_row(sample_of(record([call([1], [2])])))
     with pytest.raises(Exception, match="schema version 99"):
-        sample_of_row({**row, "schema_version": 99})
+        sample_from_row({**row, "schema_version": 99})
 
 
 def test_a_ledger_of_a_newer_form_is_masked() -> None:
@@ -235,7 +235,7 @@ def holds_together(sample: Sample) -> None:
         assert np.isfinite(segment.logprobs).all()
         assert (segment.ids >= 0).all()
     assert not sample.is_trainable or (sample.trained and sample.reward is not None)
-    row_of(sample)
+    sample_to_row(sample)
 
 
 @given(st.sampled_from(OURS), Json)
@@ -258,7 +258,7 @@ def test_a_damaged_ledger_is_masked_or_sound(turns: list[tuple[str, str, int, bo
     holds_together(sample_of(json.dumps(fields).encode()))
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(["type", *BUNDLE]), Json, max_size=4), max_size=3))
+@given(st.lists(st.dictionaries(st.sampled_from(["type", *TRAINING_FIELDS]), Json, max_size=4), max_size=3))
 def test_whatever_items_carry_it_is_a_sample(items: list[dict[str, Any]]) -> None:
     holds_together(sample_of(json.dumps({**orjson.loads(record(None)), "response": {"output": items}}).encode()))
 
@@ -266,5 +266,5 @@ def test_whatever_items_carry_it_is_a_sample(items: list[dict[str, Any]]) -> Non
 def test_samples_cross_process_borders() -> None:
     sample = sample_of(record([call([1], [2, 3])]), SampleOptions(keep_line=True))
     again = pickle.loads(pickle.dumps(Batch((Group(0, (sample,)),)))).groups[0].samples[0]
-    assert row_of(again) == row_of(sample)
+    assert sample_to_row(again) == sample_to_row(sample)
     assert again.record == sample.record == orjson.loads(record([call([1], [2, 3])]))

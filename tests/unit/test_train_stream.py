@@ -109,7 +109,7 @@ async def test_missing_rollouts_end_the_stream() -> None:
             _ = [group async for group in groups]
     assert policy.ended == len(policy.runs)
     several = StreamOptions(groups_in_flight=4)
-    with pytest.raises(FewerRolloutsError, match="up to 4 groups of 2 at once") as caught:
+    with pytest.raises(FewerRolloutsError, match="up to 4 concurrent groups of 2") as caught:
         async with stream(policy, some_tasks(9), generations=2, options=several) as groups:
             _ = [group async for group in groups]
     assert caught.value.missing == ("3:0", "3:1")
@@ -118,7 +118,7 @@ async def test_missing_rollouts_end_the_stream() -> None:
 async def test_nothing_to_train_on_for_long_ends_the_stream() -> None:
     policy = Simulated(lambda key, _: record(None, task=key.task, rollout=key.rollout))
     with pytest.raises(NothingToTrainError):
-        async with stream(policy, some_tasks(9), generations=1, options=StreamOptions(most_empty=3)) as groups:
+        async with stream(policy, some_tasks(9), generations=1, options=StreamOptions(max_empty_groups=3)) as groups:
             _ = [group async for group in groups]
     with pytest.raises(UserError, match="no tasks"):
         async with stream(policy, [], generations=1) as groups:
@@ -160,7 +160,7 @@ async def _delivered_in_one_session(path: Path, tasks: int, stop: int | None, de
 async def test_a_second_epoch_with_the_state_of_the_first_is_not_empty_without_a_word(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     await _delivered_in_one_session(path, 2, None, [])
-    with pytest.raises(UserError, match="all 2 groups of this stream were delivered before: this epoch is empty"):
+    with pytest.raises(UserError, match="all 2 groups of this stream have already been delivered: this epoch is empty"):
         await _delivered_in_one_session(path, 2, None, [])
 
 
@@ -197,7 +197,7 @@ async def test_a_restart_with_other_tasks_is_refused_and_labels_go_on(tmp_path: 
         assert [group.task async for group in more] == [3]
         assert more.versions.labels == ["a", "b"]
     for others in (some_tasks(2), [{"other": 1}, *some_tasks(4)[1:]]):
-        with pytest.raises(UserError, match="are not those"):
+        with pytest.raises(UserError, match="differ from those"):
             async with stream(Simulated(), others, generations=1, state=path):
                 pass
     path.write_text('{"schema_version": 99}')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gymnast.runtime.venvs import requirement_lines, unmet
+from gymnast.runtime.venvs import requirement_lines, unmet_requirements
 
 
 def server(tmp_path: Path, requirements: str) -> Path:
@@ -25,7 +25,7 @@ def test_a_package_of_its_own_beside_the_server_is_installed(tmp_path: Path) -> 
     (folder / "more.txt").write_text("httpx\n")
     lines = requirement_lines(folder)
     assert lines == [f"-e {folder}/lib", "httpx", f"{folder}/wheels/a.whl"]
-    assert set(lines) - {"httpx"} <= set(unmet(folder))
+    assert set(lines) - {"httpx"} <= set(unmet_requirements(folder))
 
 
 def test_what_follows_a_hash_in_a_url_is_no_comment(tmp_path: Path) -> None:

@@ -17,23 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gymnast.cli.live import duration, one_line, panel
+from gymnast.cli.live_view import duration, status_line, status_panel
 from gymnast.cli.metrics import metrics_endpoint, open_metrics
 from gymnast.errors import NotFoundError, PortTakenError, UserError
 from gymnast.rollouts.control import ControlServer
-from gymnast.rollouts.inspect_run import is_being_written, look_at, run_paths
-from gymnast.rollouts.snapshot import AgentNumbers, InFlight, Snapshot
-from gymnast.rollouts.verdict import Allowance, exit_code, explanation, parse_allowance
+from gymnast.rollouts.exit_status import Allowance, exit_code, explain_missing, parse_allowance
+from gymnast.rollouts.inspect_run import inspect_run, is_being_written, resolve_run_paths
+from gymnast.rollouts.snapshot import AgentStats, InFlight, Snapshot
 from gymnast.runtime.listener import Listener
-from gymnast.runtime.ports import bind
+from gymnast.runtime.ports import bind_socket
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.types.events import RunFinished
 from gymnast.types.failure import KINDS
 from gymnast.wire.asgi import AsgiScope, Receive, Send
-from gymnast.wire.engine_metrics import parse_metrics, read_pressure
-from gymnast.wire.http_client import HttpClient, target_of
+from gymnast.wire.http_client import HttpClient, parse_target
+from gymnast.wire.inference_metrics import parse_metrics, read_pressure
 from tests.helpers.waiting import eventually
 
 
@@ -87,7 +87,7 @@ def test_an_allowance_is_a_number_or_a_share(text: str, of_200: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1 %", "5.", ".5", "1e3", "%", "1,5", "50%%", "nan", "inf"])
 def test_what_is_no_allowance_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(UserError, match="no number of rollouts and no share") as caught:
+    with pytest.raises(UserError, match="expected a count or a share of rollouts, got") as caught:
         parse_allowance(text)
     assert caught.value.next is not None
 
@@ -128,21 +128,21 @@ def test_a_share_in_percent_of_a_hundred_is_that_number() -> None:
 
 
 def test_nothing_is_explained_where_nothing_is_missing() -> None:
-    assert explanation(finished(10)) == []
+    assert explain_missing(finished(10)) == []
 
 
 def test_failures_are_listed_by_number_with_layer_and_hint() -> None:
-    lines = explanation(finished(5, {"model_auth": 1, "verifier_error": 4}))
+    lines = explain_missing(finished(5, {"model_auth": 1, "verifier_error": 4}))
     assert lines == [
         "5 of 10 rollouts were scored",
         "  4 × verifier_error (layer verifier): the verifier raised: read the environment's log",
         "  1 × model_auth (layer config): check policy_api_key",
-        "  when the cause is mended: --resume --retry-failed tries the failed ones again",
+        "  once the cause is fixed: --resume --retry-failed retries the failed ones",
     ]
 
 
 def test_what_is_owed_and_why_it_ended_is_said() -> None:
-    lines = explanation(finished(3, {"model_timeout": 1}, 6, note="interrupted by SIGINT"))
+    lines = explain_missing(finished(3, {"model_timeout": 1}, 6, note="interrupted by SIGINT"))
     assert lines[0] == "3 of 10 rollouts were scored"
     assert lines[2:] == [
         "  6 are still owed: run the same command with --resume",
@@ -151,12 +151,12 @@ def test_what_is_owed_and_why_it_ended_is_said() -> None:
 
 
 def test_out_of_memory_is_told_with_the_concurrency_it_happened_at() -> None:
-    assert "it was 512" in explanation(finished(0, {"out_of_memory": 1}, concurrency=512))[1]
+    assert "it was 512" in explain_missing(finished(0, {"out_of_memory": 1}, concurrency=512))[1]
 
 
 @pytest.mark.parametrize("kind", [*sorted(KINDS), "from_a_plugin"])
 def test_every_kind_can_be_explained(kind: str) -> None:
-    line = explanation(finished(1, {kind: 2}))[1]
+    line = explain_missing(finished(1, {kind: 2}))[1]
     assert line.startswith(f"  2 × {kind} (layer ")
     assert len(line) > len(f"  2 × {kind} (layer infra): ") + 5
 
@@ -182,11 +182,11 @@ def test_durations_for_people(seconds: float, text: str) -> None:
 
 
 def test_a_quiet_run_is_told_in_few_words() -> None:
-    assert one_line(snapshot()) == "40/100 rollouts  2.5/s  8 in flight (limit 16)  about 24 s left"
+    assert status_line(snapshot()) == "40/100 rollouts  2.5/s  8 in flight (limit 16)  about 24 s left"
 
 
 def test_nothing_is_guessed_before_the_first_rollout_ended() -> None:
-    text = one_line(snapshot(scored=0, per_second=0.0, eta_s=None))
+    text = status_line(snapshot(scored=0, per_second=0.0, eta_s=None))
     assert text == "0/100 rollouts  0.0/s  8 in flight (limit 16)"
 
 
@@ -194,30 +194,30 @@ def test_everything_that_matters_is_in_the_line() -> None:
     now = snapshot(
         state="draining", failed={"model_error": 2, "bad_row": 1}, oldest=[OLDEST], out_of_reach_s={"math": 130.0}
     )
-    assert one_line(now) == (
+    assert status_line(now) == (
         "43/100 rollouts  2.5/s  3 failed  8 in flight (limit 16)  about 24 s left"
-        "  oldest 41:3 3 min 5 s at model  math waits: out of reach for 2 min 10 s  [draining]"
+        "  oldest 41:3 3 min 5 s at model  math unreachable for 2 min 10 s, waiting  [draining]"
     )
 
 
 def test_the_view_on_a_terminal_shows_agents_stages_and_failures() -> None:
     now = snapshot(
         stages={"tool": 1, "model": 7},
-        agents={"math": AgentNumbers(40, 0.5, 2, 3), "code": AgentNumbers(0, None, 0, 0)},
+        agents={"math": AgentStats(40, 0.5, 2, 3), "code": AgentStats(0, None, 0, 0)},
         failed={"model_error": 2},
         retried={"model_timeout": 3},
         waiting_retries=4,
         given_up={"code": "the first 5 attempts of code failed on the configuration: wrong key"},
     )
     written_to = io.StringIO()
-    Console(width=160, file=written_to).print(panel(now))
+    Console(width=160, file=written_to).print(status_panel(now))
     text = written_to.getvalue()
     assert "42/100 rollouts" in text
     assert re.search(r"math +40 +0\.500 +2 +3", text)
     assert re.search(r"code +0 +–", text)
-    assert "in flight: 7 model, 1 tool; 4 waiting to be tried again" in text
-    assert "failed: 2 × model_error; tried again: 3 × model_timeout" in text
-    assert "given up code: the first 5 attempts" in text
+    assert "in flight: 7 model, 1 tool; 4 waiting for a retry" in text
+    assert "failed: 2 × model_error; retried: 3 × model_timeout" in text
+    assert "gave up on code: the first 5 attempts" in text
 
 
 # --- OpenMetrics -----------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def test_a_snapshot_as_metrics() -> None:
     now = snapshot(
         failed={"model_error": 2},
         stages={"model": 7, "tool": 1},
-        agents={"math": AgentNumbers(40, 0.25, 2, 3), "code": AgentNumbers(0, None, 0, 0)},
+        agents={"math": AgentStats(40, 0.25, 2, 3), "code": AgentStats(0, None, 0, 0)},
         oldest=[OLDEST],
         rejections=5,
         loop_lag_s=0.125,
@@ -276,7 +276,7 @@ def test_a_snapshot_as_metrics() -> None:
 
 @given(st.text())
 def test_any_name_of_an_agent_makes_a_page_that_can_be_read(name: str) -> None:
-    page = open_metrics(snapshot(agents={name: AgentNumbers(1, 1.0, 0, 0)}))
+    page = open_metrics(snapshot(agents={name: AgentStats(1, 1.0, 0, 0)}))
     escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     assert samples(page)["gymnast_mean_reward", escaped] == 1.0
 
@@ -298,11 +298,11 @@ async def test_metrics_are_served_while_the_run_lasts(http: HttpClient, capsys: 
         said = capsys.readouterr().err
         match = re.search(r"metrics at (http://127\.0\.0\.1:\d+)/metrics", said)
         assert match is not None
-        target = target_of(f"{match[1]}/metrics")
+        target = parse_target(f"{match[1]}/metrics")
         first = await http.request("GET", target)
         now[0] = snapshot(scored=41)
         second = await http.request("GET", target)
-        other = await http.request("GET", target_of(f"{match[1]}/other"))
+        other = await http.request("GET", parse_target(f"{match[1]}/other"))
     await eventually(lambda: not listens(target.origin.port))
     await eventually(lambda: len(asyncio.all_tasks()) == 1)  # closing goes on for a moment
     assert (first.status, second.status, other.status) == (200, 200, 404)
@@ -312,7 +312,7 @@ async def test_metrics_are_served_while_the_run_lasts(http: HttpClient, capsys: 
 
 
 async def test_a_metrics_port_that_is_taken_is_an_error_with_a_way_on() -> None:
-    sock = bind("127.0.0.1", 0, what="test", way_on="")
+    sock = bind_socket("127.0.0.1", 0, what="test", hint="")
     port = sock.getsockname()[1]
     try:
         with pytest.raises(PortTakenError, match=f"port {port}") as caught, metrics_endpoint(port, snapshot):
@@ -380,7 +380,7 @@ async def engine(page: str | None, status: int = 200) -> AsyncIterator[str]:
         await send({"type": "http.response.start", "status": status if found else 404, "headers": []})
         await send({"type": "http.response.body", "body": page.encode() if found else b""})
 
-    async with Listener(app, bind("127.0.0.1", 0, what="test", way_on="")) as listener:
+    async with Listener(app, bind_socket("127.0.0.1", 0, what="test", hint="")) as listener:
         yield f"{listener.url}/v1"
 
 
@@ -439,27 +439,27 @@ def written(folder: Path, state: RunState = RunState.INCOMPLETE) -> RunPaths:
     ],
 )
 def test_a_run_is_meant_by_any_of_its_files_and_by_its_name(tmp_path: Path, name: str) -> None:
-    assert run_paths(tmp_path / name).output == tmp_path / "x.jsonl"
+    assert resolve_run_paths(tmp_path / name).output == tmp_path / "x.jsonl"
 
 
 def test_names_with_dots_are_names(tmp_path: Path) -> None:
     for given_name in ("v1.5.jsonl", "v1.5_run.json", "v1.5"):
-        assert run_paths(tmp_path / given_name).manifest == tmp_path / "v1.5_run.json"
+        assert resolve_run_paths(tmp_path / given_name).manifest == tmp_path / "v1.5_run.json"
 
 
 def test_an_output_that_does_not_end_in_jsonl_is_found_again(tmp_path: Path) -> None:
-    assert run_paths(tmp_path / "out.json").manifest == RunPaths(tmp_path / "out.json").manifest
+    assert resolve_run_paths(tmp_path / "out.json").manifest == RunPaths(tmp_path / "out.json").manifest
 
 
 async def test_a_run_that_is_not_there_is_an_error_with_a_way_on(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="there is no run"):
-        await look_at(tmp_path / "nothing.jsonl")
+    with pytest.raises(NotFoundError, match="no run '"):
+        await inspect_run(tmp_path / "nothing.jsonl")
 
 
 @pytest.mark.parametrize("state", [RunState.COMPLETE, RunState.INCOMPLETE, RunState.INTERRUPTED])
 async def test_a_run_that_nobody_works_on_is_told_from_its_manifest(tmp_path: Path, state: RunState) -> None:
     paths = written(tmp_path, state)
-    look = await look_at(paths.output)
+    look = await inspect_run(paths.output)
     assert (look.state, look.live, look.run) == (state.value, None, str(paths.output))
     assert (look.manifest.counts.requested, look.manifest.counts.owed) == (3, 2)
     assert not is_being_written(paths)
@@ -467,7 +467,7 @@ async def test_a_run_that_nobody_works_on_is_told_from_its_manifest(tmp_path: Pa
 
 async def test_a_running_run_is_asked_over_its_socket(tmp_path: Path) -> None:
     paths = written(tmp_path, RunState.RUNNING)
-    now = snapshot(state="paused", oldest=[OLDEST], agents={"a": AgentNumbers(1, None, 0, 0)})
+    now = snapshot(state="paused", oldest=[OLDEST], agents={"a": AgentStats(1, None, 0, 0)})
 
     async def answer(request: dict[str, Any]) -> Any:
         assert request == {"command": "status"}
@@ -475,14 +475,14 @@ async def test_a_running_run_is_asked_over_its_socket(tmp_path: Path) -> None:
 
     with RunLock(paths.lock):
         async with ControlServer(paths.socket, answer):
-            look = await look_at(paths.manifest)
+            look = await inspect_run(paths.manifest)
     assert (look.state, look.live) == ("paused", now)
 
 
 async def test_looking_neither_takes_nor_removes_the_lock(tmp_path: Path) -> None:
     paths = written(tmp_path, RunState.RUNNING)
     with RunLock(paths.lock):
-        assert (await look_at(paths.output)).state == "running"
+        assert (await inspect_run(paths.output)).state == "running"
         assert paths.lock.exists()
         with pytest.raises(UserError), RunLock(paths.lock):
             pass

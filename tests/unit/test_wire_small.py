@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from gymnast.config.secrets import Scrubber
 from gymnast.errors import CallError
-from gymnast.types.failure import KINDS, FailureDetail, Stage, bounded, kind_named
+from gymnast.types.failure import FailureDetail, FailureKind, KINDS, Stage, bounded, kind_named
 from gymnast.types.task import correlation_id, key_of
 from gymnast.wire.boundary import MARKER, BoundaryLog
 from gymnast.wire.classify import innermost_body, kind_of_exception, kind_of_reply, reply_failure, retry_after_s
 from gymnast.wire.cookies import cookie_header, parse_cookie_header, parse_set_cookies, set_cookie_header
-from gymnast.wire.failure_header import HEADER, decode_failure, encode_failure
+from gymnast.wire.failure_header import FAILURE_HEADER, decode_failure, encode_failure
 from gymnast.wire.message import PlainText, Reply, Request
 from gymnast.wire.validate import InvalidBody, validate_params, validate_response
 
@@ -36,11 +36,11 @@ def test_foreign_cookie_values_are_echoed_as_they_are() -> None:
 
 @given(st.text(max_size=9000), st.text(max_size=9000), st.lists(st.text(max_size=300), max_size=30))
 def test_failure_headers_fit_any_client_and_keep_what_matters(message: str, body: str, chain: list[str]) -> None:
-    detail = FailureDetail("verifier_error", Stage.VERIFY, message, "mcqa", "http://h", 500, body, 1.5, tuple(chain))
+    detail = FailureDetail(FailureKind.VERIFIER_ERROR, Stage.VERIFY, message, "mcqa", "http://h", 500, body, 1.5, tuple(chain))
     encoded = encode_failure(detail)
     assert len(encoded) < 8000
     assert encoded.isascii()
-    back = decode_failure({HEADER: encoded})
+    back = decode_failure({FAILURE_HEADER: encoded})
     assert back is not None
     assert (back.kind, back.stage, back.status, back.instance, back.retry_after_s) == (
         *("verifier_error", "verify", 500, "mcqa", 1.5),
@@ -51,11 +51,11 @@ def test_failure_headers_fit_any_client_and_keep_what_matters(message: str, body
 
 @pytest.mark.parametrize("value", ["", "not base64!", "aGVsbG8=", "e30="])
 def test_a_failure_header_that_is_none_is_ignored(value: str) -> None:
-    assert decode_failure({HEADER: value}) is None
+    assert decode_failure({FAILURE_HEADER: value}) is None
 
 
 def test_call_errors_cross_process_borders() -> None:
-    error = CallError(FailureDetail("model_timeout", Stage.MODEL, "late", chain=("a", "b")))
+    error = CallError(FailureDetail(FailureKind.MODEL_TIMEOUT, Stage.MODEL, "late", chain=("a", "b")))
     assert pickle.loads(pickle.dumps(error)).detail == error.detail
 
 
@@ -99,9 +99,9 @@ def test_no_answer_always_has_a_kind(stage: Stage, *, timed_out: bool) -> None:
 
 
 def test_a_structured_failure_beats_the_body_and_gains_a_hop() -> None:
-    inner = FailureDetail("judge_failed", Stage.VERIFY, "judge", chain=("judge/v1 500",))
+    inner = FailureDetail(FailureKind.JUDGE_FAILED, Stage.VERIFY, "judge", chain=("judge/v1 500",))
     found = reply_failure(
-        Reply(500, "text", failure=inner), "verifier_error", Stage.VERIFY, "env", "/verify", "http://e"
+        Reply(500, "text", failure=inner), FailureKind.VERIFIER_ERROR, Stage.VERIFY, "env", "/verify", "http://e"
     )
     assert found.kind == "judge_failed"
     assert found.chain == ("judge/v1 500", "env/verify 500")
@@ -128,9 +128,9 @@ def test_boundary_lines_are_marked_bounded_and_scrubbed() -> None:
     lines: list[str] = []
     log = BoundaryLog(lines.append, Scrubber({"api_key": "sk-secret"}))
     request = Request("POST", "/verify", {"a": 1}, rollout_id="3-1")
-    log.answered("mcqa", "http://h", request, Reply(200, {}), 0.0123)
-    log.answered("mcqa", "http://h", request, Reply(500, "uses sk-secret " + "x" * 9000), 0.5)
-    log.failed("mcqa", "http://h", request, FailureDetail("environment_unreachable", Stage.VERIFY, "refused"), 0.1)
+    log.log_reply("mcqa", "http://h", request, Reply(200, {}), 0.0123)
+    log.log_reply("mcqa", "http://h", request, Reply(500, "uses sk-secret " + "x" * 9000), 0.5)
+    log.log_failure("mcqa", "http://h", request, FailureDetail(FailureKind.ENVIRONMENT_UNREACHABLE, Stage.VERIFY, "refused"), 0.1)
     assert all(line.startswith(f"{MARKER} rollout=3-1 to=mcqa POST /verify at=http://h") for line in lines)
     assert "status=200 ms=12.3 sent_bytes=7" in lines[0]
     assert "body=" not in lines[0]

@@ -1,4 +1,4 @@
-"""Asking a served model in tests: the token engine in front of it, and the server's own pages."""
+"""Asking a served model in tests: the token backend in front of it, and the server's own pages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
+from gymnast.builtin.responses_api_models.vllm_model.token_backend import VLLMTokenBackend
 
-from gymnast.hub.responses_api_models.vllm_model.token_engine import VLLMTokenEngine
-from gymnast.kit.upstream import EndpointSettings, Upstream
-from gymnast.tokens.engine import Generated, Sampling
+from gymnast.endpoints.upstream import EndpointSettings, Upstream
+from gymnast.tokens.backend import GeneratedTokens, Sampling
 from gymnast.wire.calls import Calls
-from gymnast.wire.http_client import HttpClient, target_of
-from gymnast.wire.server import Surroundings
+from gymnast.wire.http_client import HttpClient, parse_target
+from gymnast.wire.server import ServerContext
 from tests.helpers.caller import Caller
 from tests.vllm.conftest import Model
 
@@ -26,18 +26,20 @@ class Asking:
     def __init__(self, model: Model, http: HttpClient) -> None:
         self.model = model
         self._http = http
-        surroundings = Surroundings(Calls({}), http)
-        self.upstream = Upstream(model.name, model.root, surroundings, EndpointSettings(), api_key="", headers={})
+        context = ServerContext(Calls({}), http)
+        self.upstream = Upstream(model.name, model.root, context, EndpointSettings(), api_key="", headers={})
 
-    def engine(self, *, use_generate: bool | None = None) -> VLLMTokenEngine:
-        return VLLMTokenEngine(self.upstream, self.model.name, use_generate=use_generate)
+    def backend(self, *, use_generate: bool | None = None) -> VLLMTokenBackend:
+        return VLLMTokenBackend(self.upstream, self.model.name, use_generate=use_generate)
 
-    async def sample(self, prompt: Sequence[int], *, use_generate: bool | None = None, **sampling: Any) -> Generated:
-        return await self.engine(use_generate=use_generate).generate(prompt, Sampling(**sampling), Caller())
+    async def sample(
+        self, prompt: Sequence[int], *, use_generate: bool | None = None, **sampling: Any
+    ) -> GeneratedTokens:
+        return await self.backend(use_generate=use_generate).generate(prompt, Sampling(**sampling), Caller())
 
     async def post(self, path: str, body: Any = None) -> Any:
         headers = (("content-type", "application/json"),)
-        target = target_of(self.model.root + path)
+        target = parse_target(self.model.root + path)
         reply = await self._http.request("POST", target, headers, orjson.dumps(body or {}))
         assert reply.status == 200, reply.body
         return orjson.loads(reply.body)

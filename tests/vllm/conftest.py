@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.runtime.listening import reserve
+from gymnast.runtime.listening_ports import reserve_port
 from tests.helpers.parts import PARTS
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ def _served(name: str, folder: Path) -> Iterator[Model]:
     if running:
         yield Model(name, running)
         return
-    with reserve("127.0.0.1") as held, (folder / "vllm.log").open("w") as log:
+    with reserve_port("127.0.0.1") as held, (folder / "vllm.log").open("w") as log:
         port = held.getsockname()[1]
         options = [word for key, value in SERVE.items() for word in _option(key, value)]
         command = [VLLM, "serve", VENV / "models" / name, "--served-model-name", name, "--host", "127.0.0.1"]

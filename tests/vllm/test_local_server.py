@@ -16,7 +16,7 @@ import yaml
 
 from gymnast import Collector
 from gymnast.errors import StartError
-from gymnast.tokens.engine import Sampling
+from gymnast.tokens.backend import Sampling
 from gymnast.tokens.export import read_ledger
 from gymnast.types.events import RolloutFailed
 from gymnast.types.failure import kind_named
@@ -110,14 +110,14 @@ async def test_a_killed_engine_costs_no_rollout(tmp_path: Path, http: HttpClient
 
 
 async def _check_that_generate_is_refused(http: HttpClient) -> None:
-    """Without --enable-scale-out: the token engine finds out and asks for completions."""
+    """Without --enable-scale-out: the token backend finds out and asks for completions."""
     server = engine_processes()["server"]
     port = next(found.laddr.port for found in server.net_connections("tcp") if found.status == psutil.CONN_LISTEN)
     asking = Asking(Model("tiny", f"http://127.0.0.1:{port}"), http)
-    engine = asking.engine()
-    got = await engine.generate([1, 2, 3], Sampling(max_tokens=5), Caller())
+    backend = asking.backend()
+    got = await backend.generate([1, 2, 3], Sampling(max_tokens=5), Caller())
     assert len(got.token_ids) == 5
-    assert engine.use_generate is False
+    assert backend.use_generate is False
 
 
 async def test_vllm_that_cannot_start_says_why(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from gymnast.checks.tool_backends import schema_complaints
+from gymnast.checks.schema_rules import backend_problems
 from tests.helpers.tool_schemas import FINE, REFUSED
 from tests.vllm.conftest import VENV
 
@@ -49,7 +49,7 @@ def refusals() -> dict[str, list[str]]:
 
 def test_nothing_that_is_refused_passes_the_check(refusals: dict[str, list[str]]) -> None:
     for name, (schema, _) in REFUSED.items():
-        said = {one.backend for one in schema_complaints(schema) if one.effect == "refused"}
+        said = {one.backend for one in backend_problems(schema) if one.effect == "refused"}
         if "any" not in said:
             assert set(refusals[name]) <= said, name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -46,13 +46,17 @@ def run(head: str | None, config: Config | None, *, as_json: bool) -> int:
     health = [entry for _, entries in heads for entry in entries]
     healthy = sum(entry.healthy for entry in health)
     if as_json:
-        serves = [{"head": remote.url, "instances": [asdict(entry) for entry in entries]} for remote, entries in heads]
+        serves = [{"head": remote.url, "instances": list(map(_to_json, entries))} for remote, entries in heads]
         shared.print_json({"healthy": healthy, "unhealthy": len(health) - healthy, "serves": serves})
     else:
         for remote, entries in heads:
             _print(remote, entries)
         print(f"{healthy} healthy, {len(health) - healthy} unhealthy")
     return 0 if health and healthy == len(health) else 1
+
+
+def _to_json(health: InstanceHealth) -> dict[str, Any]:
+    return {("said" if name == "detail" else name): value for name, value in asdict(health).items()}
 
 
 async def _read_health(heads: list[tuple[str, str | None]]) -> list[tuple[RemoteHead, list[InstanceHealth]]]:

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gymnast.data.row import preview
+from gymnast.data.row import truncate
 from gymnast.errors import DataError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
             else:
                 yield from differences(value, new[key], inner)
     elif not _same(old, new):
-        yield f"{where or 'the content'} was {preview(old)} and is {preview(new)}"
+        yield f"{where or 'the content'} was {_preview(old)} and is {_preview(new)}"
 
 
 def _same(old: Any, new: Any) -> bool:
@@ -75,6 +75,11 @@ def _same(old: Any, new: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _preview(value: Any) -> str:
+    """A value as the file has it: NaN and text that is not valid Unicode included."""
+    return truncate(json.dumps(value), 60)
 
 
 def _canonical(value: Any) -> str:

@@ -43,7 +43,7 @@ class Budget:
     """Input and output together."""
 
     def __post_init__(self) -> None:
-        if any(limit is not None and limit <= 0 for limit in (self.max_cost, self.max_tokens)):
+        if any(limit is not None and not limit > 0 for limit in (self.max_cost, self.max_tokens)):  # nan is no limit
             raise UserError("a budget must be positive", next="set max_cost and max_tokens to numbers above 0")
 
     def exhausted_reason(self, spent: UsageTotals) -> str | None:

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Workers of /shared/runs/a.jsonl (submission 3), as gymnast submit wrote them.
+# Workers of /shared/runs/a.jsonl (submission 3), written by gymnast submit.
 #SBATCH --job-name=gymnast-a
 #SBATCH --output=/shared/runs/a_logs/gymnast-a-3-%a.log
 #SBATCH --open-mode=append
@@ -30,7 +30,7 @@ export HF_HOME='/shared/hf home'
 export PYTHONPATH=/shared/code/1
 export QUOTES=''"'"'"$HOME"`id`'
 
-# From the cluster's file.
+# From the cluster file.
 set --
 module load cuda/12
 source /shared/env.sh
@@ -52,8 +52,8 @@ start() { # NAME COMMAND…
   pids[$name]=$!
 }
 
-# Before the time is up: finish what is in flight, hand the rest back. Slurm itself would signal every process of a
-# step, and what the worker has started would die of it.
+# Shortly before the time limit: finish what is in flight, hand the rest back. Slurm itself would signal every process
+# of a step, and kill what the worker has started.
 drained=
 drain() {
   drained=yes
@@ -66,22 +66,22 @@ drain() {
   fi
 }
 trap drain USR1
-trap : TERM # who cancels the job signals its steps, too: wait for them
+trap : TERM # scancel signals the steps, too: wait for them
 
 start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 --cpus-per-task=16 --mpi=none \
     --chdir=/shared/code/1/sub \
     sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" /shared/venv/bin/python -m gymnast.cli.main worker \
     /shared/runs/a.jsonl
 
-# The job ends with worker. A signal ends a wait, not what is waited for.
+# The job ends with worker. A signal interrupts a wait, not the process.
 while kill -0 "${pids[worker]}" 2>/dev/null; do
   wait "${pids[worker]}"
 done
 wait "${pids[worker]}"
 code=$?
-[[ -z $drained ]] || echo "gymnast: the job's time was almost up: worker was told to end" >&2
+[[ -z $drained ]] || echo "gymnast: the time limit was near: worker was told to end" >&2
 
-# Its time was up with work left: into the queue again, at most 5 times.
+# It reached its time limit with work left: requeue it, at most 5 times.
 if [[ -n $drained && $code -eq 75 && ${SLURM_RESTART_COUNT:-0} -lt 5 ]]; then
   echo "gymnast: back into the queue (${SLURM_RESTART_COUNT:-0} of 5 times so far)" >&2
   scontrol requeue "$GYMNAST_JOB_ID" && sleep 60 # it ends here

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Workers of /shared/runs/a.jsonl (submission 3), as gymnast submit wrote them.
+# Workers of /shared/runs/a.jsonl (submission 3), written by gymnast submit.
 #SBATCH --job-name=gymnast-a
 #SBATCH --output=/shared/runs/a_logs/gymnast-a-3-65.log
 #SBATCH --open-mode=append
@@ -30,10 +30,10 @@ export GYMNAST_JOB_ID="${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID
 job=/shared/runs/a_chunks/submissions/3/"$GYMNAST_JOB_ID.${SLURM_RESTART_COUNT:-0}"
 mkdir -p "$job"
 
-# Host names, as they are in this job.
+# Host names of this job.
 mapfile -t hosts_1 < <(scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_1")
 
-listed() { # HOST…
+join_hosts() { # HOST…
   local IFS=,
   echo "$*"
 }
@@ -46,8 +46,8 @@ start() { # NAME COMMAND…
   pids[$name]=$!
 }
 
-# Before the time is up: finish what is in flight, hand the rest back. Slurm itself would signal every process of a
-# step, and what the worker has started would die of it.
+# Shortly before the time limit: finish what is in flight, hand the rest back. Slurm itself would signal every process
+# of a step, and kill what the worker has started.
 drained=
 drain() {
   drained=yes
@@ -60,10 +60,10 @@ drain() {
   fi
 }
 trap drain USR1
-trap : TERM # who cancels the job signals its steps, too: wait for them
+trap : TERM # scancel signals the steps, too: wait for them
 
 start policy srun --kill-on-bad-exit=1 --overlap --het-group=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 \
-    --nodelist="$(listed "${hosts_1[@]:0:2}")" --cpus-per-task=8 --gpus-per-node=8 \
+    --nodelist="$(join_hosts "${hosts_1[@]:0:2}")" --cpus-per-task=8 --gpus-per-node=8 \
     python3 /shared/runs/a_chunks/submissions/3/companion.pyz --spec \
     /shared/runs/a_chunks/submissions/3/policy.json --folder "$job"
 
@@ -75,7 +75,7 @@ start worker srun --kill-on-bad-exit=1 --overlap --het-group=0 --nodes=1 --ntask
 ended=
 while [[ -z $ended ]]; do
   sleep 1 &
-  wait $! # unlike sleep itself, this lets a signal through at once
+  wait $! # unlike sleep itself, this returns on a signal
   for name in worker policy; do
     kill -0 "${pids[$name]}" 2>/dev/null || { ended=$name && break; }
   done
@@ -88,6 +88,6 @@ if [[ $ended != worker ]]; then
 fi
 kill "${pids[@]}" 2>/dev/null || true
 wait
-[[ -z $drained ]] || echo "gymnast: the job's time was almost up: worker was told to end" >&2
+[[ -z $drained ]] || echo "gymnast: the time limit was near: worker was told to end" >&2
 
 exit "$code"

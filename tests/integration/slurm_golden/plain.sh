@@ -1,5 +1,5 @@
 #!/bin/bash
-# Workers of /shared/runs/a.jsonl (submission 3), as gymnast submit wrote them.
+# Workers of /shared/runs/a.jsonl (submission 3), written by gymnast submit.
 #SBATCH --job-name=gymnast-a
 #SBATCH --output=/shared/runs/a_logs/gymnast-a-3-%a.log
 #SBATCH --open-mode=append
@@ -30,8 +30,8 @@ start() { # NAME COMMAND…
   pids[$name]=$!
 }
 
-# Before the time is up: finish what is in flight, hand the rest back. Slurm itself would signal every process of a
-# step, and what the worker has started would die of it.
+# Shortly before the time limit: finish what is in flight, hand the rest back. Slurm itself would signal every process
+# of a step, and kill what the worker has started.
 drained=
 drain() {
   drained=yes
@@ -44,19 +44,19 @@ drain() {
   fi
 }
 trap drain USR1
-trap : TERM # who cancels the job signals its steps, too: wait for them
+trap : TERM # scancel signals the steps, too: wait for them
 
 start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 \
     --chdir=/users/me/work \
     sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" /shared/venv/bin/python -m gymnast.cli.main worker \
     /shared/runs/a.jsonl
 
-# The job ends with worker. A signal ends a wait, not what is waited for.
+# The job ends with worker. A signal interrupts a wait, not the process.
 while kill -0 "${pids[worker]}" 2>/dev/null; do
   wait "${pids[worker]}"
 done
 wait "${pids[worker]}"
 code=$?
-[[ -z $drained ]] || echo "gymnast: the job's time was almost up: worker was told to end" >&2
+[[ -z $drained ]] || echo "gymnast: the time limit was near: worker was told to end" >&2
 
 exit "$code"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Workers of /shared/runs/a.jsonl (submission 3), as gymnast submit wrote them.
+# Workers of /shared/runs/a.jsonl (submission 3), written by gymnast submit.
 #SBATCH --job-name=gymnast-a
 #SBATCH --output=/shared/runs/a_logs/gymnast-a-3-%a.log
 #SBATCH --open-mode=append
@@ -31,8 +31,8 @@ start() { # NAME COMMAND…
   pids[$name]=$!
 }
 
-# Before the time is up: finish what is in flight, hand the rest back. Slurm itself would signal every process of a
-# step, and what the worker has started would die of it.
+# Shortly before the time limit: finish what is in flight, hand the rest back. Slurm itself would signal every process
+# of a step, and kill what the worker has started.
 drained=
 drain() {
   drained=yes
@@ -45,7 +45,7 @@ drain() {
   fi
 }
 trap drain USR1
-trap : TERM # who cancels the job signals its steps, too: wait for them
+trap : TERM # scancel signals the steps, too: wait for them
 
 start policy srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=8 \
     --gpus-per-node=8 \
@@ -69,7 +69,7 @@ start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 --cpu-bind
 ended=
 while [[ -z $ended ]]; do
   sleep 1 &
-  wait $! # unlike sleep itself, this lets a signal through at once
+  wait $! # unlike sleep itself, this returns on a signal
   for name in worker policy sandbox; do
     kill -0 "${pids[$name]}" 2>/dev/null || { ended=$name && break; }
   done
@@ -82,6 +82,6 @@ if [[ $ended != worker ]]; then
 fi
 kill "${pids[@]}" 2>/dev/null || true
 wait
-[[ -z $drained ]] || echo "gymnast: the job's time was almost up: worker was told to end" >&2
+[[ -z $drained ]] || echo "gymnast: the time limit was near: worker was told to end" >&2
 
 exit "$code"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Workers of /shared/runs/a.jsonl (submission 3), as gymnast submit wrote them.
+# Workers of /shared/runs/a.jsonl (submission 3), written by gymnast submit.
 #SBATCH --job-name=gymnast-a
 #SBATCH --output=/shared/runs/a_logs/gymnast-a-3-%a.log
 #SBATCH --open-mode=append
@@ -23,10 +23,10 @@ export GYMNAST_JOB_ID="${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID
 job=/shared/runs/a_chunks/submissions/3/"$GYMNAST_JOB_ID.${SLURM_RESTART_COUNT:-0}"
 mkdir -p "$job"
 
-# Host names, as they are in this job.
+# Host names of this job.
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 
-listed() { # HOST…
+join_hosts() { # HOST…
   local IFS=,
   echo "$*"
 }
@@ -39,8 +39,8 @@ start() { # NAME COMMAND…
   pids[$name]=$!
 }
 
-# Before the time is up: finish what is in flight, hand the rest back. Slurm itself would signal every process of a
-# step, and what the worker has started would die of it.
+# Shortly before the time limit: finish what is in flight, hand the rest back. Slurm itself would signal every process
+# of a step, and kill what the worker has started.
 drained=
 drain() {
   drained=yes
@@ -53,7 +53,7 @@ drain() {
   fi
 }
 trap drain USR1
-trap : TERM # who cancels the job signals its steps, too: wait for them
+trap : TERM # scancel signals the steps, too: wait for them
 
 start policy srun --kill-on-bad-exit=1 --overlap --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=8 \
     --gpus-per-node=8 \
@@ -62,7 +62,7 @@ start policy srun --kill-on-bad-exit=1 --overlap --nodes=2 --ntasks=4 --ntasks-p
     python3 /shared/runs/a_chunks/submissions/3/companion.pyz --spec \
     /shared/runs/a_chunks/submissions/3/policy.json --folder "$job"
 
-start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 --nodelist="$(listed "${hosts[@]:0:1}")" \
+start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 --nodelist="$(join_hosts "${hosts[@]:0:1}")" \
     --cpu-bind=none \
     --container-image=/images/gymnast.sqsh --container-mounts=/shared:/shared,/scratch:/tmp \
     --container-workdir=/work \
@@ -73,7 +73,7 @@ start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 --nodelist
 ended=
 while [[ -z $ended ]]; do
   sleep 1 &
-  wait $! # unlike sleep itself, this lets a signal through at once
+  wait $! # unlike sleep itself, this returns on a signal
   for name in worker policy; do
     kill -0 "${pids[$name]}" 2>/dev/null || { ended=$name && break; }
   done
@@ -86,6 +86,6 @@ if [[ $ended != worker ]]; then
 fi
 kill "${pids[@]}" 2>/dev/null || true
 wait
-[[ -z $drained ]] || echo "gymnast: the job's time was almost up: worker was told to end" >&2
+[[ -z $drained ]] || echo "gymnast: the time limit was near: worker was told to end" >&2
 
 exit "$code"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from gymnast.errors import CallError
 from gymnast.kit import Agent, AgentSettings
-from gymnast.types.failure import FailureDetail, Stage
+from gymnast.types.failure import FailureDetail, FailureKind, Stage
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class SteadyAgent(Agent):
         chance = random.Random(key)
         await asyncio.sleep(chance.expovariate(1 / self.settings.mean_s))
         if row.get("fails"):
-            raise CallError(FailureDetail("agent_rejected", Stage.AGENT, f"{key} is a row that fails"))
+            raise CallError(FailureDetail(FailureKind.AGENT_REJECTED, Stage.AGENT, f"{key} is a row that fails"))
         part = {"type": "output_text", "text": f"answer {key}", "annotations": []}
         said = {"type": "message", "role": "assistant", "id": "m", "status": "completed", "content": [part]}
         return {**row, "response": _response(said), "reward": float(chance.random() < 0.5)}

@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
-from gymnast.cluster.components.companion.board import deaths, published
-from gymnast.cluster.components.here import run_here
-from gymnast.cluster.components.packing import write_orders
-from gymnast.cluster.components.spec import Component, ReadyCheck
+from gymnast.sidecars.component import Component, ReadyCheck
+from gymnast.sidecars.local_job import run_local_job
+from gymnast.sidecars.packing import write_job_files
+from gymnast.sidecars.sidecar.job_registry import read_addresses, read_death_notes
 from tests.helpers.small_disk import small_disk
 
 ENGINE = (sys.executable, str(Path(__file__).parents[1] / "helpers" / "openai_server.py"), "--port", "{port}")
@@ -43,7 +43,7 @@ class Running:
         self.process = process
 
     def addresses(self) -> list[dict[str, Any]]:
-        return published(self.job, "policy")
+        return read_addresses(self.job, "policy")
 
     def await_(self, check: Callable[[], Any], within_s: float = 20.0) -> Any:
         deadline = time.monotonic() + within_s
@@ -72,9 +72,9 @@ def living(pids: list[int]) -> list[int]:
 
 @contextmanager
 def running(folder: Path, *components: Component) -> Iterator[Running]:
-    write_orders(folder / "orders", components)
+    write_job_files(folder / "orders", components)
     process = subprocess.Popen(
-        [sys.executable, "-m", "gymnast.cluster.components.here", str(folder / "orders"), str(folder / "jobs")],
+        [sys.executable, "-m", "gymnast.sidecars.local_job", str(folder / "orders"), str(folder / "jobs")],
         env={**os.environ, "GYMNAST_JOB_ID": "1"},
         stderr=subprocess.PIPE,
         text=True,
@@ -96,18 +96,18 @@ def answer(url: str) -> str:
 
 def test_the_main_program_gets_addresses_that_answer_and_its_end_is_the_jobs(tmp_path: Path) -> None:
     code = "import sys, urllib.request as r; sys.exit(7 if r.urlopen(sys.argv[1] + '/health').status == 200 else 1)"
-    write_orders(tmp_path, [main(code, "{url:policy}"), policy()])
-    end = run_here(tmp_path, tmp_path / "job")
+    write_job_files(tmp_path, [main(code, "{url:policy}"), policy()])
+    end = run_local_job(tmp_path, tmp_path / "job")
     assert (end.exit_code, end.component) == (7, "collect")
-    assert end.said is not None
-    assert "exited with code 7" in end.said
-    assert not published(tmp_path / "job", "policy")
+    assert end.message is not None
+    assert "exited with code 7" in end.message
+    assert not read_addresses(tmp_path / "job", "policy")
 
 
 def test_a_job_that_goes_well_says_nothing(tmp_path: Path) -> None:
-    write_orders(tmp_path, [main("print('done')", needs=())])
-    end = run_here(tmp_path, tmp_path / "job")
-    assert (end.exit_code, end.component, end.said) == (0, "collect", None)
+    write_job_files(tmp_path, [main("print('done')", needs=())])
+    end = run_local_job(tmp_path, tmp_path / "job")
+    assert (end.exit_code, end.component, end.message) == (0, "collect", None)
 
 
 def test_gpus_are_split_among_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +121,8 @@ def test_gpus_are_split_among_replicas(tmp_path: Path, monkeypatch: pytest.Monke
         is_main=True,
         environment={"OWN": "{task}:{gpus}"},
     )
-    write_orders(tmp_path, [one])
-    run_here(tmp_path, tmp_path / "job")
+    write_job_files(tmp_path, [one])
+    run_local_job(tmp_path, tmp_path / "job")
     logs = sorted(path.read_text() for path in (tmp_path / "job" / "logs").iterdir() if path.stat().st_size)
     assert "3,5 0:3,5\n" in logs or "6,7 1:6,7\n" in logs
 
@@ -141,7 +141,7 @@ def test_a_killed_replica_leaves_rotation_and_comes_back_at_its_address(tmp_path
         assert after[0]["url"] == before[0]["url"]
         assert answer(after[0]["url"]) != first  # another process
         assert after[1] == before[1]
-        assert not deaths(job.job)
+        assert not read_death_notes(job.job)
 
 
 def test_a_server_that_keeps_dying_ends_the_job_by_name(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_server_that_keeps_dying_ends_the_job_by_name(tmp_path: Path) -> None:
         assert job.process.returncode == 137
     assert "the job ended with policy: policy was killed by SIGKILL after 1 restarts" in said
     assert "small engine starting" in said  # the end of its log
-    note = deaths(job.job)[0]
+    note = read_death_notes(job.job)[0]
     assert (note["component"], note["restarts"]) == ("policy", 1)
 
 
@@ -178,29 +178,29 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(
     ready = ReadyCheck("/health", deadline_s=deadline_s, first_interval_s=0.05, longest_interval_s=0.2)
     counts = tmp_path / "starts"
     never = policy(*words, "--say", "why-it-failed", "--count-starts", str(counts), ready=ready, restarts=3)
-    write_orders(tmp_path, [never, main("raise SystemExit('must not start')")])
-    end = run_here(tmp_path, tmp_path / "job")
+    write_job_files(tmp_path, [never, main("raise SystemExit('must not start')")])
+    end = run_local_job(tmp_path, tmp_path / "job")
     assert end.component == "policy"
     assert end.exit_code == 1
-    assert end.said is not None
-    assert said in end.said
-    assert "why-it-failed" in end.said
+    assert end.message is not None
+    assert said in end.message
+    assert "why-it-failed" in end.message
     assert counts.read_text() == "started\n"  # what never worked is not tried again and again
     assert not (tmp_path / "job" / "logs" / "collect.0.log").exists()
 
 
 def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
-    write_orders(tmp_path, [Component("policy", ("no-such-server", "{port}"), ready=QUICK), main("")])
-    end = run_here(tmp_path, tmp_path / "job")
+    write_job_files(tmp_path, [Component("policy", ("no-such-server", "{port}"), ready=QUICK), main("")])
+    end = run_local_job(tmp_path, tmp_path / "job")
     assert end.component == "policy"
-    assert "cannot run no-such-server" in (end.said or "")
+    assert "cannot run no-such-server" in (end.message or "")
 
 
 def test_a_port_that_is_taken_is_replaced(tmp_path: Path) -> None:
     """A program that binds without SO_REUSEADDR cannot have the port we hold for it: it gets another, let go of."""
     counts = tmp_path / "starts"
-    write_orders(tmp_path, [policy("--no-reuse", "--count-starts", str(counts)), main("", "{port:policy}")])
-    end = run_here(tmp_path, tmp_path / "job")
+    write_job_files(tmp_path, [policy("--no-reuse", "--count-starts", str(counts)), main("", "{port:policy}")])
+    end = run_local_job(tmp_path, tmp_path / "job")
     assert end.exit_code == 0
     assert counts.read_text() == "started\nstarted\n"
 
@@ -216,7 +216,7 @@ def test_nothing_is_left_when_the_job_is_told_to_end(tmp_path: Path) -> None:
     assert not living(pids)
 
 
-@pytest.mark.parametrize("victim", ["job", "companion", "guard"])
+@pytest.mark.parametrize("victim", ["job", "sidecar", "guard"])
 def test_nothing_is_left_when_a_process_of_ours_is_killed(tmp_path: Path, victim: str) -> None:
     offspring = tmp_path / "pids"
     waits = main("import time; time.sleep(60)")
@@ -224,8 +224,8 @@ def test_nothing_is_left_when_a_process_of_ours_is_killed(tmp_path: Path, victim
         job.await_(job.addresses)
         pids = json.loads(offspring.read_text())
         chain = psutil.Process(pids[0]).parents()
-        guard, companion = chain[0], chain[1]
-        chosen = {"job": job.process.pid, "companion": companion.pid, "guard": guard.pid}[victim]
+        guard, sidecar = chain[0], chain[1]
+        chosen = {"job": job.process.pid, "sidecar": sidecar.pid, "guard": guard.pid}[victim]
         os.kill(chosen, signal.SIGKILL)
         deadline = time.monotonic() + 10
         alive = pids
@@ -259,14 +259,14 @@ time.sleep(60)
 
 def test_sigusr1_reaches_only_the_main_program(tmp_path: Path) -> None:
     code = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print(1, flush=True)"
-    write_orders(tmp_path, [main(f"{code}; time.sleep(60)", needs=())])
+    write_job_files(tmp_path, [main(f"{code}; time.sleep(60)", needs=())])
     line = [sys.executable, str(tmp_path / "companion.pyz"), "--spec", str(tmp_path / "collect.json")]
-    companion = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert companion.stdout is not None
-    assert companion.stdout.readline() == b"1\n"
-    companion.send_signal(signal.SIGUSR1)  # what a job gets before its time is up
-    assert companion.wait(timeout=20) == 0
-    companion.stdout.close()
+    sidecar = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert sidecar.stdout is not None
+    assert sidecar.stdout.readline() == b"1\n"
+    sidecar.send_signal(signal.SIGUSR1)  # what a job gets before its time is up
+    assert sidecar.wait(timeout=20) == 0
+    sidecar.stdout.close()
 
 
 def test_one_program_over_several_tasks_meets_at_its_head(tmp_path: Path) -> None:

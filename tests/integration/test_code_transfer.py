@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.cluster.code_travel import bring_code
-from gymnast.cluster.components.spec import Container
 from gymnast.errors import UserError
+from gymnast.executors.code_transfer import prepare_code
+from gymnast.sidecars.component import Container
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def git(root: Path, *words: str) -> str:
 
 
 def test_a_clean_snapshot_is_what_is_committed(repository: Path, tmp_path: Path) -> None:
-    code = bring_code("snapshot", into=tmp_path / "code", cwd=repository / "envs")
+    code = prepare_code("snapshot", into=tmp_path / "code", cwd=repository / "envs")
     assert code.digest == f"git:{git(repository, 'rev-parse', 'HEAD^{tree}').strip()}"
     assert code.folder is not None
     assert code.workdir == f"{code.folder}/envs"
     assert code.environment() == {"PYTHONPATH": f"{code.folder}/src:{code.folder}"}
     assert code.note is None
-    assert bring_code("snapshot+dirty", into=tmp_path / "code", cwd=repository).digest == code.digest
+    assert prepare_code("snapshot+dirty", into=tmp_path / "code", cwd=repository).digest == code.digest
 
 
 def test_changes_go_along_only_if_asked(repository: Path, tmp_path: Path) -> None:
@@ -47,10 +47,10 @@ def test_changes_go_along_only_if_asked(repository: Path, tmp_path: Path) -> Non
     (repository / "noise.log").write_text("ignored")
     (repository / "envs" / "a.yaml").unlink()
     before = git(repository, "status", "--porcelain"), git(repository, "count-objects")
-    clean = bring_code("snapshot", into=tmp_path / "code", cwd=repository)
-    dirty = bring_code("snapshot+dirty", into=tmp_path / "code", cwd=repository)
+    clean = prepare_code("snapshot", into=tmp_path / "code", cwd=repository)
+    dirty = prepare_code("snapshot+dirty", into=tmp_path / "code", cwd=repository)
     assert (git(repository, "status", "--porcelain"), git(repository, "count-objects")) == before
-    assert clean.note == "3 uncommitted changes stayed behind (--code snapshot+dirty takes them along)"
+    assert clean.note == "3 uncommitted changes were left out (--code snapshot+dirty includes them)"
     assert dirty.note is None
     assert dirty.digest != clean.digest
     assert clean.folder is not None
@@ -62,27 +62,27 @@ def test_changes_go_along_only_if_asked(repository: Path, tmp_path: Path) -> Non
 
 
 def test_the_same_state_is_unpacked_once(repository: Path, tmp_path: Path) -> None:
-    first = bring_code("snapshot", into=tmp_path / "code", cwd=repository)
+    first = prepare_code("snapshot", into=tmp_path / "code", cwd=repository)
     assert first.folder is not None
     stamp = Path(first.folder).stat().st_mtime_ns
-    assert bring_code("snapshot", into=tmp_path / "code", cwd=repository) == first
+    assert prepare_code("snapshot", into=tmp_path / "code", cwd=repository) == first
     assert Path(first.folder).stat().st_mtime_ns == stamp
     assert [path.name for path in (tmp_path / "code").iterdir()] == [Path(first.folder).name]
 
 
 def test_a_snapshot_can_be_looked_at_as_if_it_were_elsewhere(repository: Path, tmp_path: Path) -> None:
-    code = bring_code("snapshot", into=tmp_path / "code", cwd=repository / "envs")
-    moved = code.moved(tmp_path / "code", Path("/shared"))
+    code = prepare_code("snapshot", into=tmp_path / "code", cwd=repository / "envs")
+    moved = code.relocate(tmp_path / "code", Path("/shared"))
     assert moved.workdir == f"/shared/{code.digest.removeprefix('git:')}/envs"
 
 
 def test_without_a_repository_there_is_no_snapshot(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no snapshot of the code: fatal: not a git repository"):
-        bring_code("snapshot", into=tmp_path / "code", cwd=tmp_path)
+    with pytest.raises(UserError, match="cannot make a snapshot of the code: fatal: not a git repository"):
+        prepare_code("snapshot", into=tmp_path / "code", cwd=tmp_path)
 
 
 def test_what_is_installed_has_a_digest(tmp_path: Path) -> None:
-    code = bring_code("installed", into=tmp_path, cwd=tmp_path)
+    code = prepare_code("installed", into=tmp_path, cwd=tmp_path)
     assert code.digest.startswith("gymnast ")
     assert code.environment() == {}
 
@@ -90,7 +90,7 @@ def test_what_is_installed_has_a_digest(tmp_path: Path) -> None:
 def test_a_container_is_named_by_its_image(tmp_path: Path) -> None:
     image = tmp_path / "image.sqsh"
     image.write_bytes(b"12345")
-    code = bring_code("container", into=tmp_path, cwd=tmp_path, container=Container("a", str(image)))
+    code = prepare_code("container", into=tmp_path, cwd=tmp_path, container=Container("a", str(image)))
     assert code.digest.startswith(f"image:{image} (5 bytes, modified ")
-    remote = bring_code("container", into=tmp_path, cwd=tmp_path, container=Container("a", "nvcr.example/x:1"))
+    remote = prepare_code("container", into=tmp_path, cwd=tmp_path, container=Container("a", "nvcr.example/x:1"))
     assert remote.digest == "image:nvcr.example/x:1"

@@ -16,15 +16,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gymnast.cluster.account import Observer, run_account
-from gymnast.cluster.held_chunk import HeldChunk
-from gymnast.cluster.identity import is_gone, this_holder
-from gymnast.cluster.lease import Watch, ask_for_rows, asks_of, cede, claim, holds, write_beat, write_end
-from gymnast.cluster.merge import merge
-from gymnast.cluster.settling import settle
+from gymnast.chunks.held_chunk import HeldChunk
+from gymnast.chunks.identity import is_dead, this_holder
+from gymnast.chunks.lease import (
+    LeaseMonitor,
+    cede,
+    claim,
+    is_valid,
+    pending_row_requests,
+    request_rows,
+    write_end,
+    write_heartbeat,
+)
+from gymnast.chunks.merge import merge
+from gymnast.chunks.settlement import settle
+from gymnast.chunks.status import LivenessCheck, read_run_status
+from gymnast.store.atomic import create_exclusive, read_fresh
 from gymnast.store.chunk_files import Holder
-from gymnast.store.chunk_look import look_at_chunk, whole_lines_bytes
-from gymnast.store.replacing import create_once, read_fresh
+from gymnast.store.chunk_state import complete_lines_bytes, read_folder_state
 from gymnast.types.task import RolloutKey
 from tests.helpers.chunked_runs import SmallRun, commit, expected_output, failure, record, small_run
 
@@ -37,7 +46,7 @@ class Worker:
 
     name: str
     skew_s: float
-    watch: Watch = field(default_factory=lambda: Watch(LEASE_S))
+    monitor: LeaseMonitor = field(default_factory=lambda: LeaseMonitor(LEASE_S))
     held: dict[str, HeldChunk] = field(default_factory=dict)
     begun: list[tuple[HeldChunk, RolloutKey]] = field(default_factory=list)
 
@@ -80,8 +89,8 @@ class Leases(RuleBasedStateMachine):
         """Also without need: that wastes work, and must not make anything wrong."""
         worker, views = self.workers[who], self.run.views()
         view = views[which % len(views)]
-        may = worker.watch.may_claim(view.look, self.clock(worker))
-        if view.look.is_done or not (may or is_rash):
+        may = worker.monitor.may_claim(view.folder_state, self.clock(worker))
+        if view.folder_state.is_done or not (may or is_rash):
             return
         held = self.run.claim(view, worker.name, self.token())
         assert held is not None
@@ -105,19 +114,19 @@ class Leases(RuleBasedStateMachine):
         if held.chunk.id not in worker.held or worker.held[held.chunk.id] is not held:
             return
         if how == "failed":
-            held.keep_failed(key, failure(key, 0, final=False), "model_error", final=False)
+            held.record_failed(key, failure(key, 0, final=False), "model_error", final=False)
             worker.begun.append((held, key))
         elif how == "final" and key.task == 0:  # only tasks of number 0 may fail for good, so that the end is known
-            held.keep_failed(key, failure(key, 0, final=True), "model_error", final=True)
+            held.record_failed(key, failure(key, 0, final=True), "model_error", final=True)
         else:
-            held.keep_scored(key, record(key))
+            held.record_scored(key, record(key))
 
     @rule(who=st.integers(0, 2), tears=st.booleans())
     def commits(self, *, who: int, tears: bool) -> None:
         """A write may also be cut anywhere: half of it is on disk, and it is done again later, or never."""
         for held in self.workers[who].held.values():
             if tears:
-                data = held.scored.waiting()
+                data = held.scored.take_pending()
                 held.scored.write(data[: len(data) // 2], held.scored.committed)
             else:
                 commit(held)
@@ -125,22 +134,22 @@ class Leases(RuleBasedStateMachine):
     @rule(who=st.integers(0, 2))
     def beats(self, who: int) -> None:
         for held in self.workers[who].held.values():
-            write_beat(held.folder, held.lease, held.next_beat(0.0, in_flight=0, is_draining=False))
+            write_heartbeat(held.folder, held.lease, held.next_heartbeat(0.0, in_flight=0, is_draining=False))
 
     @rule(who=st.integers(0, 2))
     def looks(self, who: int) -> None:
         worker = self.workers[who]
         for held in list(worker.held.values()):
-            if not holds(self.run.layout, held.lease):
+            if not is_valid(self.run.layout, held.lease):
                 del worker.held[held.chunk.id]
 
     @rule(who=st.integers(0, 2), count=st.integers(1, 4))
     def cedes(self, who: int, count: int) -> None:
         for held in self.workers[who].held.values():
             if len(held.unstarted) >= count:
-                going = held.begin_ceding(count)
+                going = held.start_ceding(count)
                 cede(held.folder, held.lease, going.number, going.child, going.attempts)
-                held.end_ceding()
+                held.finish_ceding()
 
     @rule(who=st.integers(0, 2))
     def ends(self, who: int) -> None:
@@ -166,13 +175,13 @@ class Leases(RuleBasedStateMachine):
             return
         seen: set[int] = set()
         for view in self.run.views():
-            found = settle(view.look.folder, view.look.sealed())
-            assert not found.twice
+            found = settle(view.folder_state.folder, view.folder_state.current_seals())
+            assert not found.duplicates
             assert not found.damaged
             settled = found.scored | set(found.failed)
             assert not seen & settled
             seen |= settled
-        account = run_account(self.run.layout, Observer(now=0.0))
+        account = read_run_status(self.run.layout, LivenessCheck(now=0.0))
         assert account.requested == len(seen) + account.unsettled
         assert account.scored + sum(account.failed.values()) == len(seen)
         assert sum(worker.scored for worker in account.workers) == account.scored
@@ -182,9 +191,8 @@ class Leases(RuleBasedStateMachine):
     def what_is_done_stays_done(self) -> None:
         if not self.workers:
             return
-        now = {
-            view.chunk.id: view.look.lease.epoch for view in self.run.views() if view.look.is_done and view.look.lease
-        }
+        states = {view.chunk.id: view.folder_state for view in self.run.views()}
+        now = {name: state.lease.epoch for name, state in states.items() if state.is_done and state.lease}
         for chunk, epoch in self.done.items():
             parents = [one for one in self.done if chunk.startswith(one + ".")]
             assert now.get(chunk) == epoch or parents or chunk not in {v.chunk.id for v in self.run.views()}
@@ -204,7 +212,7 @@ class Leases(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
     def _finish(self) -> None:
-        while (view := next((view for view in self.run.views() if not view.look.is_done), None)) is not None:
+        while (view := next((view for view in self.run.views() if not view.folder_state.is_done), None)) is not None:
             held = self.run.claim(view, "last", self.token())
             assert held is not None
             _work_off(held)
@@ -213,15 +221,16 @@ class Leases(RuleBasedStateMachine):
 def _work_off(held: HeldChunk) -> None:
     """Score all that is left, and end."""
     while (row := held.next_row()) is not None:
-        held.keep_scored(row.key, record(row.key))
+        held.record_scored(row.key, record(row.key))
     commit(held)
     write_end(held.folder, held.lease, held.end(0.0))
     held.close()
 
 
 def _failed(view: object) -> set[RolloutKey]:
-    look = view.look  # type: ignore[attr-defined]
-    return {RolloutKey(packed >> 32, packed & 0xFFFFFFFF) for packed in settle(look.folder, look.sealed()).failed}
+    folder_state = view.folder_state  # type: ignore[attr-defined]
+    failed = settle(folder_state.folder, folder_state.current_seals()).failed
+    return {RolloutKey(packed >> 32, packed & 0xFFFFFFFF) for packed in failed}
 
 
 TestLeases = Leases.TestCase
@@ -232,27 +241,27 @@ def test_a_silent_holder_is_known_by_the_claimers_clock_alone(tmp_path: Path) ->
     run = small_run(tmp_path, 1, 2, 2)
     held = run.claim(run.view("00000"), "a", "t1")
     assert held is not None
-    watch = Watch(LEASE_S)
-    assert not watch.may_claim(run.view("00000").look, 1e9)  # just met: whatever the clock says
-    assert not watch.may_claim(run.view("00000").look, 1e9 + LEASE_S - 0.1)
-    write_beat(
-        held.folder, held.lease, held.next_beat(-1e12, in_flight=0, is_draining=False)
+    monitor = LeaseMonitor(LEASE_S)
+    assert not monitor.may_claim(run.view("00000").folder_state, 1e9)  # just met: whatever the clock says
+    assert not monitor.may_claim(run.view("00000").folder_state, 1e9 + LEASE_S - 0.1)
+    write_heartbeat(
+        held.folder, held.lease, held.next_heartbeat(-1e12, in_flight=0, is_draining=False)
     )  # its clock is far behind
-    assert not watch.may_claim(run.view("00000").look, 1e9 + LEASE_S)
-    assert watch.may_claim(run.view("00000").look, 1e9 + 2 * LEASE_S)
+    assert not monitor.may_claim(run.view("00000").folder_state, 1e9 + LEASE_S)
+    assert monitor.may_claim(run.view("00000").folder_state, 1e9 + 2 * LEASE_S)
 
 
 def test_a_dead_process_of_this_host_is_not_waited_for(tmp_path: Path) -> None:
     run = small_run(tmp_path, 1, 1, 1)
     me = this_holder("me")
-    dead = Holder(worker="dead", pid=me.pid, started=me.started + 1, place=me.place)
-    elsewhere = Holder(worker="elsewhere", pid=me.pid, started=me.started + 1, place="another boot")
-    assert is_gone(dead)
-    assert not is_gone(elsewhere)
-    assert not is_gone(me)
-    won = claim(run.view("00000").look, holder=dead, token="t")
+    dead = Holder(worker="dead", pid=me.pid, started=me.started + 1, pid_namespace=me.pid_namespace)
+    elsewhere = Holder(worker="elsewhere", pid=me.pid, started=me.started + 1, pid_namespace="another boot")
+    assert is_dead(dead)
+    assert not is_dead(elsewhere)
+    assert not is_dead(me)
+    won = claim(run.view("00000").folder_state, holder=dead, token="t")
     assert won is not None
-    assert Watch(LEASE_S, is_gone).may_claim(run.view("00000").look, 0.0)
+    assert LeaseMonitor(LEASE_S, is_dead).may_claim(run.view("00000").folder_state, 0.0)
 
 
 def test_a_zombie_writes_in_vain(tmp_path: Path) -> None:
@@ -261,17 +270,17 @@ def test_a_zombie_writes_in_vain(tmp_path: Path) -> None:
     zombie = run.claim(run.view("00000"), "zombie", "t1")
     assert zombie is not None
     rows = list(zombie.unstarted)
-    zombie.keep_scored(rows[0].key, record(rows[0].key))
+    zombie.record_scored(rows[0].key, record(rows[0].key))
     commit(zombie)
     heir = run.claim(run.view("00000"), "heir", "t2")
     assert heir is not None
     assert {row.key for row in heir.unstarted} == {row.key for row in rows[1:]}
     for row in rows[1:]:
-        zombie.keep_scored(row.key, record(row.key))
+        zombie.record_scored(row.key, record(row.key))
     commit(zombie)
     write_end(zombie.folder, zombie.lease, zombie.end(0.0))
-    assert not holds(run.layout, zombie.lease)
-    assert run_account(run.layout).scored == 1
+    assert not is_valid(run.layout, zombie.lease)
+    assert read_run_status(run.layout).scored == 1
     zombie.close()
     heir.close()
 
@@ -291,7 +300,7 @@ def test_an_end_that_a_power_failure_took_costs_a_claim(tmp_path: Path, left: by
     end.unlink()
     if left is not None:
         end.write_bytes(left)
-    assert run_account(run.layout, Observer(is_gone=lambda _: True)).states["silent"] == 1
+    assert read_run_status(run.layout, LivenessCheck(is_dead=lambda _: True)).states["silent"] == 1
     heir = run.claim(run.view("00000"), "b", "t2")
     assert heir is not None
     assert heir.is_settled
@@ -313,8 +322,8 @@ def test_rows_come_whole_from_a_file_system_that_gives_little_at_once(
 
 def test_of_many_claimers_one_wins(tmp_path: Path) -> None:
     run = small_run(tmp_path, 1, 1, 1)
-    look = run.view("00000").look
-    won = [claim(look, holder=Holder(worker=f"w{n}"), token=f"t{n}") for n in range(5)]
+    folder_state = run.view("00000").folder_state
+    won = [claim(folder_state, holder=Holder(worker=f"w{n}"), token=f"t{n}") for n in range(5)]
     assert sum(one is not None for one in won) == 1
 
 
@@ -327,8 +336,8 @@ def test_a_lost_reply_of_the_file_system_is_no_lost_race(tmp_path: Path, monkeyp
         link(source, target)
 
     monkeypatch.setattr(os, "link", twice)
-    assert create_once(tmp_path / "a", b"x", "me")
-    assert not create_once(tmp_path / "a", b"y", "other")
+    assert create_exclusive(tmp_path / "a", b"x", "me")
+    assert not create_exclusive(tmp_path / "a", b"y", "other")
     assert (tmp_path / "a").read_bytes() == b"x"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
@@ -343,8 +352,8 @@ def stale_opens(monkeypatch: pytest.MonkeyPatch, times: int) -> list[float]:
             raise OSError(errno.ESTALE, "Stale file handle")
         return real(*arguments)
 
-    monkeypatch.setattr("gymnast.store.replacing.os.open", opened)
-    monkeypatch.setattr("gymnast.store.replacing.time.sleep", slept.append)
+    monkeypatch.setattr("gymnast.store.atomic.os.open", opened)
+    monkeypatch.setattr("gymnast.store.atomic.time.sleep", slept.append)
     return slept
 
 
@@ -371,20 +380,20 @@ def test_rows_that_are_asked_for_are_ceded_with_their_attempts(tmp_path: Path) -
     held = run.claim(run.view("00000"), "a", "t1")
     assert held is not None
     last = held.unstarted[-1].key
-    held.keep_failed(last, failure(last, 0, final=False), "model_error", final=False)
-    ask_for_rows(held.folder, held.lease, "idle")
-    assert asks_of(look_at_chunk(held.folder, run.plan.run_id), 1) == ["idle"]
-    going = held.begin_ceding(2)
+    held.record_failed(last, failure(last, 0, final=False), "model_error", final=False)
+    request_rows(held.folder, held.lease, "idle")
+    assert pending_row_requests(read_folder_state(held.folder, run.plan.run_id), 1) == ["idle"]
+    going = held.start_ceding(2)
     cede(held.folder, held.lease, going.number, going.child, going.attempts)
     cede(held.folder, held.lease, going.number, going.child, going.attempts)  # after a refused write: again
-    held.end_ceding()
+    held.finish_ceding()
     child = run.view("00000.1.0")
     assert child.chunk.requested == 2
     taken = run.claim(child, "idle", "t2")
     assert taken is not None
     assert [row.key.task for row in taken.unstarted] == [2, 3]
     assert taken.attempts == {last.packed: 1}
-    account = run_account(run.layout, Observer(now=0.0))
+    account = read_run_status(run.layout, LivenessCheck(now=0.0))
     assert [one.requested for one in account.chunks] == [2, 2]
     held.close()
     taken.close()
@@ -395,10 +404,10 @@ def test_a_torn_heartbeat_is_none(tmp_path: Path) -> None:
     run = small_run(tmp_path, 2, 1, 2)
     held = run.claim(run.view("00000"), "a", "t1")
     assert held is not None
-    held.folder.beat(1).write_bytes(b"")
-    assert run.view("00000").look.beat is None
-    assert run_account(run.layout).owed == 2
-    assert Watch().silent_s(run.view("00000").look, 0.0) == 0.0
+    held.folder.heartbeat(1).write_bytes(b"")
+    assert run.view("00000").folder_state.heartbeat is None
+    assert read_run_status(run.layout).owed == 2
+    assert LeaseMonitor().silent_s(run.view("00000").folder_state, 0.0) == 0.0
     held.close()
 
 
@@ -418,9 +427,9 @@ def test_a_file_that_was_replaced_while_it_was_read_is_read_again(
         return real(path)
 
     monkeypatch.setattr(Path, "read_bytes", read)
-    beat = run.view("00000").look.beat
-    assert beat is not None
-    assert beat.token == "t1"
+    heartbeat = run.view("00000").folder_state.heartbeat
+    assert heartbeat is not None
+    assert heartbeat.token == "t1"
     held.close()
 
 
@@ -432,15 +441,15 @@ def test_a_holder_of_a_replaced_run_disturbs_nobody(tmp_path: Path) -> None:
     new = small_run(tmp_path / "new", 2, 1, 2)
     held = new.claim(new.view("00000"), "a", "t2")
     assert held is not None
-    write_beat(held.folder, zombie.lease, zombie.next_beat(0.0, in_flight=7, is_draining=False))
+    write_heartbeat(held.folder, zombie.lease, zombie.next_heartbeat(0.0, in_flight=7, is_draining=False))
     write_end(held.folder, zombie.lease, zombie.end(0.0))
-    look = new.view("00000").look
-    assert look.beat is None
-    assert look.end is None
+    folder_state = new.view("00000").folder_state
+    assert folder_state.heartbeat is None
+    assert folder_state.end is None
     shutil.copy(zombie.folder.lease(1), held.folder.lease(2))
-    look = new.view("00000").look
-    assert look.lease is None
-    assert look.last_epoch == 2
+    folder_state = new.view("00000").folder_state
+    assert folder_state.lease is None
+    assert folder_state.last_epoch == 2
     zombie.close()
     held.close()
 
@@ -450,5 +459,5 @@ def test_a_holder_of_a_replaced_run_disturbs_nobody(tmp_path: Path) -> None:
 )
 def test_only_whole_lines_count(tmp_path: Path, data: bytes, whole: int) -> None:
     (tmp_path / "f").write_bytes(data)
-    assert whole_lines_bytes(tmp_path / "f") == whole
-    assert whole_lines_bytes(tmp_path / "none") == 0
+    assert complete_lines_bytes(tmp_path / "f") == whole
+    assert complete_lines_bytes(tmp_path / "none") == 0

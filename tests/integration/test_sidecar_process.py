@@ -1,4 +1,4 @@
-"""A job's companion as a process: it runs where nothing is installed, and sees which process listens."""
+"""A job's sidecar as a process: it runs where nothing is installed, and sees which process listens."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gymnast.cluster.components.companion.leasing import is_ours
-from gymnast.cluster.components.packing import write_orders
-from gymnast.cluster.components.spec import Component
+from gymnast.sidecars.component import Component
+from gymnast.sidecars.packing import write_job_files
+from gymnast.sidecars.sidecar.port_lease import is_owned_by
 
 
-def test_the_companion_runs_without_anything_installed(tmp_path: Path) -> None:
-    write_orders(tmp_path, [Component("collect", (sys.executable, "-c", "print('hello')"), is_main=True)])
+def test_the_sidecar_runs_without_anything_installed(tmp_path: Path) -> None:
+    write_job_files(tmp_path, [Component("collect", (sys.executable, "-c", "print('hello')"), is_main=True)])
     line = [sys.executable, "-I", "-S", str(tmp_path / "companion.pyz"), "--spec", str(tmp_path / "collect.json")]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout == "hello\n"
@@ -27,6 +27,6 @@ def test_who_listens_on_a_leased_port_is_looked_at() -> None:
         port = stranger.getsockname()[1]
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         try:
-            assert not is_ours(port, child.pid)  # we listen, not it
+            assert not is_owned_by(port, child.pid)  # we listen, not it
         finally:
             child.communicate()

@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymnast.cluster.account import run_account
-from gymnast.cluster.held_chunk import Row
-from gymnast.cluster.shadows import Ended, Shadows
-from gymnast.cluster.work import WorkEnd
+from gymnast.chunks.held_chunk import Row
+from gymnast.chunks.speculation import Speculation, SpeculativeResult
+from gymnast.chunks.status import read_run_status
+from gymnast.chunks.worker import WorkerExit
 from gymnast.types.task import RolloutKey
 from tests.helpers.chunked_runs import small_run
 from tests.helpers.waiting import eventually
-from tests.integration.test_cluster_worker import LONG_S, QUICK, Crew, Hands, settled_once
+from tests.integration.test_chunk_worker import LONG_S, QUICK, Crew, Hands, settled_once
 
 SPECULATING = msgspec.structs.replace(QUICK, speculates=True)
 
@@ -23,7 +23,7 @@ SPECULATING = msgspec.structs.replace(QUICK, speculates=True)
 @pytest.fixture(autouse=True)
 def quick_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers look soon for what is left."""
-    monkeypatch.setattr("gymnast.cluster.tending._TURN_S", 0.1)
+    monkeypatch.setattr("gymnast.chunks.upkeep._INTERVAL_S", 0.1)
 
 
 def open_gate(hands: Hands) -> None:
@@ -35,8 +35,8 @@ def row(number: int) -> Row:
     return Row(number, 0, RolloutKey(number, 0), b"")
 
 
-def ended(number: int) -> Ended:
-    return Ended(row(number).key, b"x", None, persisted=True)
+def ended(number: int) -> SpeculativeResult:
+    return SpeculativeResult(row(number).key, b"x", None, persisted=True)
 
 
 def packed(*numbers: int) -> list[int]:
@@ -44,27 +44,27 @@ def packed(*numbers: int) -> list[int]:
 
 
 def test_what_is_copied_goes_on_and_what_is_settled_elsewhere_does_not() -> None:
-    shadows = Shadows()
-    assert not shadows.want(map(row, range(5)), most=3)
-    first = [shadows.next_row(), shadows.next_row()]
+    speculation = Speculation()
+    assert not speculation.retarget(map(row, range(5)), limit=3)
+    first = [speculation.next_row(), speculation.next_row()]
     assert [one.number for one in first if one is not None] == [0, 1]
-    shadows.keep(ended(0))
-    assert not shadows.want(map(row, (0, 1, 4)), most=3), "neither is in the way"
-    assert [one.number for one in iter(shadows.next_row, None)] == [4]
-    assert shadows.want(map(row, (0, 4)), most=3), "1 was settled by whom it belongs to"
-    assert packed(1)[0] not in shadows
-    assert shadows.adopt(packed(0, 1, 4)) == {packed(0)[0]: ended(0), packed(4)[0]: None}
-    assert not shadows
+    speculation.keep(ended(0))
+    assert not speculation.retarget(map(row, (0, 1, 4)), limit=3), "neither is in the way"
+    assert [one.number for one in iter(speculation.next_row, None)] == [4]
+    assert speculation.retarget(map(row, (0, 4)), limit=3), "1 was settled by whom it belongs to"
+    assert packed(1)[0] not in speculation
+    assert speculation.adopt(packed(0, 1, 4)) == {packed(0)[0]: ended(0), packed(4)[0]: None}
+    assert not speculation
 
 
 def test_a_copy_that_fails_is_begun_again_when_it_is_looked_for_the_next_time() -> None:
-    shadows = Shadows()
-    shadows.want([row(0)], most=3)
-    shadows.next_row()
-    shadows.forget(row(0).key)
-    assert shadows.next_row() is None
-    shadows.want([row(0)], most=3)
-    assert shadows.next_row() == row(0)
+    speculation = Speculation()
+    speculation.retarget([row(0)], limit=3)
+    speculation.next_row()
+    speculation.discard(row(0).key)
+    assert speculation.next_row() is None
+    speculation.retarget([row(0)], limit=3)
+    assert speculation.next_row() == row(0)
 
 
 async def test_the_copies_of_a_lost_worker_are_its_rollouts(tmp_path: Path) -> None:
@@ -75,15 +75,15 @@ async def test_the_copies_of_a_lost_worker_are_its_rollouts(tmp_path: Path) -> N
     await eventually(lambda: len(crew.engines[0].in_flight) == 6 if crew.engines else False, within_s=LONG_S)
     standby = crew.start("standby", quick, concurrency=8)
     await eventually(lambda: len(crew.engines) == 2 and len(crew.engines[1].in_flight) == 6, within_s=LONG_S)
-    account = run_account(run.layout)
+    account = read_run_status(run.layout)
     assert (account.scored, account.in_flight) == (0, 6), "copies are nobody's rollouts"
     open_gate(quick)
     await eventually(lambda: sum(quick.made.values()) == 6, within_s=LONG_S)
-    assert run_account(run.layout).scored == 0
+    assert read_run_status(run.layout).scored == 0
     lost.cancel()
     await asyncio.gather(lost, return_exceptions=True)
     worked = await standby
-    assert (worked.end, worked.finished.scored) == (WorkEnd.NOTHING_LEFT, 6)
+    assert (worked.end, worked.finished.scored) == (WorkerExit.NOTHING_LEFT, 6)
     assert set(quick.made.values()) == {1}
     settled_once(run)
 
@@ -110,7 +110,7 @@ async def test_who_is_told_to_end_does_not_wait_for_copies(tmp_path: Path) -> No
     standby = crew.start("standby", hands, concurrency=4)
     await eventually(lambda: len(crew.engines) == 2 and len(crew.engines[1].in_flight) == 4, within_s=LONG_S)
     crew.engines[1].drain("told to")
-    assert (await asyncio.wait_for(standby, LONG_S)).end is WorkEnd.DRAINED
+    assert (await asyncio.wait_for(standby, LONG_S)).end is WorkerExit.DRAINED
     holder.cancel()
     await asyncio.gather(holder, return_exceptions=True)
 

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymnast.cluster.account import Observer, run_account
-from gymnast.cluster.chunks import cut, default_chunk_rows
-from gymnast.cluster.held_chunk import HeldChunk, unkept_line
-from gymnast.cluster.lease import cede, write_end
-from gymnast.cluster.merge import merge
-from gymnast.cluster.reopening import reopen_failed
+from gymnast.chunks.held_chunk import HeldChunk, placeholder_line
+from gymnast.chunks.lease import cede, write_end
+from gymnast.chunks.merge import merge
+from gymnast.chunks.partition import cut_chunks, default_chunk_rows
+from gymnast.chunks.reopen import reopen_failed
+from gymnast.chunks.status import LivenessCheck, read_run_status
 from gymnast.errors import DataError
 from gymnast.profile.run_profile import load_run
 from gymnast.report.run_view import view_runs
-from gymnast.rollouts.reproducible import reproducible
+from gymnast.rollouts.reproducible import make_reproducible
 from gymnast.store.lines import numbered_lines
 from gymnast.store.records import record_file
 from gymnast.types.task import RolloutKey
@@ -38,18 +38,18 @@ def end(held: HeldChunk) -> None:
 def finish(run: SmallRun, chance: random.Random, *, gives_away: bool = True) -> None:
     """Workers one after the other: rows in any order, deaths, cessions."""
     number = 0
-    while (view := next((view for view in run.views() if not view.look.is_done), None)) is not None:
+    while (view := next((view for view in run.views() if not view.folder_state.is_done), None)) is not None:
         number += 1
         held = run.claim(view, f"w{number}", f"t{number}")
         assert held is not None
         if gives_away and len(held.unstarted) > 1 and chance.random() < 0.4:
-            going = held.begin_ceding(chance.randint(1, len(held.unstarted) - 1))
+            going = held.start_ceding(chance.randint(1, len(held.unstarted) - 1))
             cede(held.folder, held.lease, going.number, going.child, going.attempts)
-            held.end_ceding()
+            held.finish_ceding()
         rows = list(held.unstarted)
         chance.shuffle(rows)
         for row in rows[: chance.randint(0, len(rows))]:
-            held.keep_scored(row.key, record(row.key))
+            held.record_scored(row.key, record(row.key))
         if chance.random() < 0.5:
             end(held)
         else:
@@ -80,7 +80,7 @@ def test_chunks_cover_the_plan_once(rows: list[tuple[int, int]], size: int) -> N
     for task, size_bytes in rows:
         keyed.append((RolloutKey(task, counts[task]), size_bytes))
         counts[task] += 1
-    chunks = list(cut(keyed, size))
+    chunks = list(cut_chunks(keyed, size))
     assert [key for chunk in chunks for key in chunk.rollout_keys()] == [key for key, _ in keyed]
     assert [number for chunk in chunks for number in chunk.row_numbers()] == list(range(len(rows)))
     assert sum(chunk.size_bytes for chunk in chunks) == sum(size_bytes for _, size_bytes in rows)
@@ -103,7 +103,7 @@ def test_gaps_are_named_and_nothing_is_merged(tmp_path: Path) -> None:
     assert held is not None
     row = held.next_row()
     assert row is not None
-    held.keep_scored(row.key, record(row.key))
+    held.record_scored(row.key, record(row.key))
     end(held)
     with pytest.raises(
         DataError, match=r"3 of 4 rollouts are not settled\n  chunk 00000: 2 of 2 \(free\)\n  chunk 00001: 1"
@@ -122,7 +122,7 @@ def test_overlaps_are_named_and_nothing_is_merged(tmp_path: Path) -> None:
     assert held is not None
     first = held.unstarted[0].key
     for row in list(held.unstarted):
-        held.keep_scored(row.key, record(row.key))
+        held.record_scored(row.key, record(row.key))
     held.scored.append(record(first))  # by whatever hand
     end(held)
     with pytest.raises(DataError, match="rollout 0:0 has two scored records"):
@@ -144,26 +144,28 @@ def test_failures_come_in_plan_order_and_are_tried_again_when_asked(tmp_path: Pa
     held = run.claim(run.view("00000"), "a", "t1")
     assert held is not None
     zero, one, two = (row.key for row in held.unstarted)
-    held.keep_failed(two, failure(two, 0, final=False), "model_error", final=False)
-    held.keep_failed(zero, failure(zero, 0, final=True), "model_error", final=True)
-    held.keep_failed(two, failure(two, 1, final=True, kind="verifier_error"), "verifier_error", final=True)
-    held.keep_scored(one, record(one))
+    held.record_failed(two, failure(two, 0, final=False), "model_error", final=False)
+    held.record_failed(zero, failure(zero, 0, final=True), "model_error", final=True)
+    held.record_failed(two, failure(two, 1, final=True, kind="verifier_error"), "verifier_error", final=True)
+    held.record_scored(one, record(one))
     end(held)
     counts = merge(run.paths)
     assert counts.failed == {"model_error": 1, "verifier_error": 1}
     keys = [(line["_ng_task_index"], line["_ng_attempt_index"]) for line in read_jsonl(run.paths.failures)]
     assert keys == [(0, 0), (2, 0), (2, 1)]
     assert reopen_failed(run.layout, run.plan) == 2
-    account = run_account(run.layout)
+    account = read_run_status(run.layout)
     assert (account.scored, account.failed, account.owed) == (1, {}, 2)
     again = run.claim(run.view("00000"), "b", "t2")
     assert again is not None
     assert [row.key for row in again.unstarted] == [zero, two]
     assert again.attempts == {}
     for row in list(again.unstarted):
-        again.keep_scored(row.key, record(row.key))
+        again.record_scored(row.key, record(row.key))
     end(again)
-    by = {worker.worker: (worker.scored, worker.failed) for worker in run_account(run.layout).workers if worker.scored}
+    by = {
+        worker.worker: (worker.scored, worker.failed) for worker in read_run_status(run.layout).workers if worker.scored
+    }
     assert by == {"a": (1, {}), "b": (2, {})}
     assert merge(run.paths).failed == {}
     assert run.paths.output.read_bytes() == expected_output(run)
@@ -174,8 +176,8 @@ def test_a_record_that_is_not_to_be_kept_settles_its_rollout(tmp_path: Path) -> 
     held = run.claim(run.view("00000"), "a", "t1")
     assert held is not None
     first, second = (row.key for row in held.unstarted)
-    held.keep_scored(first, unkept_line(first, 1.0), is_kept=False)
-    held.keep_scored(second, record(second))
+    held.record_scored(first, placeholder_line(first, 1.0), is_record=False)
+    held.record_scored(second, record(second))
     end(held)
     assert merge(run.paths).scored == 2
     assert run.paths.output.read_bytes() == expected_output(run, [first])
@@ -206,18 +208,18 @@ def test_the_account_says_who_is_silent(tmp_path: Path) -> None:
     run = small_run(tmp_path, 4, 1, 4)
     held = run.claim(run.view("00000"), "a", "t1")
     assert held is not None
-    from gymnast.cluster.lease import write_beat
+    from gymnast.chunks.lease import write_heartbeat
 
     for _ in range(3):
         held.next_row()
-    write_beat(held.folder, held.lease, held.next_beat(1000.0, in_flight=3, is_draining=False))
+    write_heartbeat(held.folder, held.lease, held.next_heartbeat(1000.0, in_flight=3, is_draining=False))
     key = RolloutKey(0, 0)
-    held.keep_scored(key, record(key))
+    held.record_scored(key, record(key))
     commit(held)  # after the beat: found in the file
-    heard = held.folder.beat(1).stat().st_mtime  # the holder's clock says 1000 s after 1970
-    fresh = run_account(run.layout)
+    heard = held.folder.heartbeat(1).stat().st_mtime  # the holder's clock says 1000 s after 1970
+    fresh = read_run_status(run.layout)
     assert (fresh.scored, fresh.in_flight, fresh.unknown, fresh.owed) == (1, 3, 0, 0)
-    late = run_account(run.layout, Observer(now=heard + 61))
+    late = read_run_status(run.layout, LivenessCheck(now=heard + 61))
     assert (late.scored, late.in_flight, late.unknown, late.owed) == (1, 0, 3, 0)
     assert late.states["silent"] == 1
     held.close()
@@ -230,16 +232,16 @@ def test_the_account_says_who_did_what_and_has_what(tmp_path: Path) -> None:
     assert first is not None
     keys = [row.key for row in first.unstarted]
     for key in keys[:2]:
-        first.keep_scored(key, record(key))
-    first.keep_failed(keys[2], failure(keys[2], 0, final=True), "model_error", final=True)
+        first.record_scored(key, record(key))
+    first.record_failed(keys[2], failure(keys[2], 0, final=True), "model_error", final=True)
     commit(first)
     second = run.claim(run.view("00000"), "b", "t2")
     assert second is not None
-    first.keep_scored(keys[3], record(keys[3]))
+    first.record_scored(keys[3], record(keys[3]))
     commit(first)  # in vain
-    second.keep_scored(keys[4], record(keys[4]))
+    second.record_scored(keys[4], record(keys[4]))
     commit(second)
-    a, b = run_account(run.layout).workers
+    a, b = read_run_status(run.layout).workers
     assert (a.worker, a.scored, a.failed, a.chunks_held, a.owed) == ("a", 2, {"model_error": 1}, 0, 0)
     assert (b.worker, b.scored, b.failed, b.chunks_held, b.owed) == ("b", 1, {}, 1, 2)
     first.close()
@@ -261,7 +263,7 @@ def test_reproducible_records_have_no_times_and_no_made_up_ids() -> None:
         task = {"id": "mine", "created_at": 7, "seen_call": f"call_{name}"}
         return json.dumps({"response": response, "_ng_model_usage": used, "task": task, "reward": 1.0}).encode()
 
-    assert reproducible(made("abc", 1.5)) == reproducible(made("xyz", 99.0))
-    kept = json.loads(reproducible(made("abc", 1.5)))
+    assert make_reproducible(made("abc", 1.5)) == make_reproducible(made("xyz", 99.0))
+    kept = json.loads(make_reproducible(made("abc", 1.5)))
     assert kept["task"] == {"id": "mine", "created_at": 7, "seen_call": kept["response"]["output"][0]["id"]}
     assert kept["response"]["usage"] == {"input_tokens": 3}

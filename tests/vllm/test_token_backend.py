@@ -1,4 +1,4 @@
-"""The token engine on a real vLLM, both ways of asking: what is sampled, its logprobs, its ends, its weights."""
+"""The token backend on a real vLLM, both ways of asking: what is sampled, its logprobs, its ends, its weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gymnast.errors import CallError
-from gymnast.tokens.engine import ContextOverflow, Generated, Sampling, WeightSpan
+from gymnast.tokens.backend import ContextOverflow, GeneratedTokens, Sampling, WeightSpan
 from gymnast.wire.http_client import HttpClient
 from tests.helpers.caller import Caller
 from tests.vllm.asking import Asking, all_of, random_prompts
@@ -29,9 +29,9 @@ def asking(tiny: Model, http: HttpClient) -> Asking:
 
 
 async def test_generate_is_found_where_it_is_offered(asking: Asking) -> None:
-    engine = asking.engine()
-    await engine.generate(PROMPTS[0], Sampling(max_tokens=1), Caller())
-    assert engine.use_generate is True
+    backend = asking.backend()
+    await backend.generate(PROMPTS[0], Sampling(max_tokens=1), Caller())
+    assert backend.use_generate is True
 
 
 async def test_both_ways_sample_the_same_with_the_same_seed(asking: Asking) -> None:
@@ -176,7 +176,7 @@ async def test_a_refused_request_is_no_overflow(asking: Asking, use_generate: Wa
 # --- weights change while a request runs ------------------------------------------------------------------------------
 
 
-async def _midway(asking: Asking, mode: str, version: str, *, use_generate: Way = True) -> Generated:
+async def _midway(asking: Asking, mode: str, version: str, *, use_generate: Way = True) -> GeneratedTokens:
     """A generation during which the engine was paused and its weights got another name."""
     running = asyncio.create_task(
         asking.sample(PROMPTS[4], use_generate=use_generate, max_tokens=1200, extra={"ignore_eos": True})

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.cluster.account import run_account
-from gymnast.cluster.lease import claim
-from gymnast.cluster.order import ConfigNames
-from gymnast.cluster.planning import InChunks, plan_run
+from gymnast.chunks.lease import claim
+from gymnast.chunks.planning import ChunkingOptions, plan_run
+from gymnast.chunks.status import read_run_status
+from gymnast.chunks.worker_spec import ConfigArguments
 from gymnast.config import compose, read_environ
 from gymnast.errors import UserError
 from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.engine import EngineOptions
+from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.plan import PlanOptions
-from gymnast.rollouts.run import CollectRequest
 from gymnast.store.chunk_files import Holder
 from gymnast.store.chunk_layout import ChunkFolder
-from gymnast.store.chunk_look import look_at_chunk
+from gymnast.store.chunk_state import read_folder_state
 from tests.helpers.jsonl import example_rows, write_jsonl
 from tests.helpers.planned_runs import DEMO, plan_examples
 
@@ -28,13 +28,13 @@ def test_a_planner_that_died_halfway_is_no_obstacle(tmp_path: Path) -> None:
     first = plan_examples(tmp_path)
     layout = first.layout
     layout.plan.unlink()
-    dead = Holder(worker="dead", pid=1, started=1, place="")
-    won = claim(look_at_chunk(ChunkFolder(layout.planning), "planning"), holder=dead, token="dead")
+    dead = Holder(worker="dead", pid=1, started=1, pid_namespace="")
+    won = claim(read_folder_state(ChunkFolder(layout.planning), "planning"), holder=dead, token="dead")
     assert won is not None
-    again = plan_examples(tmp_path, InChunks(lease_s=0.5))
+    again = plan_examples(tmp_path, ChunkingOptions(lease_s=0.5))
     assert again.is_new
     assert again.plan.run_id != first.plan.run_id
-    assert run_account(layout).owed == 40
+    assert read_run_status(layout).owed == 40
 
 
 def test_a_resume_with_other_rows_is_refused_with_the_difference(tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_what_many_cannot_keep_is_refused(tmp_path: Path) -> None:
         plan_examples(tmp_path, engine=EngineOptions(budget=Budget(max_tokens=5)))
     with pytest.raises(UserError, match="--extend"):
         plan_examples(tmp_path, existing="resume", on_change="extend")
-    config = compose(read_environ(), environments=("mcqa",), config_paths=DEMO).checked()
-    names = ConfigNames(environments=("mcqa",), config_paths=DEMO, overrides=("++policy_api_key=sk-secret",))
+    config = compose(read_environ(), environments=("mcqa",), config_paths=DEMO).require_valid()
+    names = ConfigArguments(environments=("mcqa",), config_paths=DEMO, overrides=("++policy_api_key=sk-secret",))
     with pytest.raises(UserError, match="policy_api_key"):
-        plan_run(CollectRequest(tmp_path / "tasks.jsonl", tmp_path / "x.jsonl"), config, names)
+        plan_run(RunOptions(source=tmp_path / "tasks.jsonl", output=tmp_path / "x.jsonl"), config, names)
     assert not (tmp_path / "x_chunks").exists()
 
 
@@ -80,5 +80,5 @@ def test_rows_that_are_skipped_are_failures_of_the_run(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "tasks.jsonl", [*example_rows("mcqa")[:2], {"no": "params"}])
     options = PlanOptions(agent="mcqa_simple_agent", repeats=2, skip_bad_rows=True)
     found = plan_examples(tmp_path, plan=options)
-    account = run_account(found.layout)
+    account = read_run_status(found.layout)
     assert (account.requested, account.owed, account.failed) == (6, 4, {"bad_row": 2})

@@ -10,11 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.tokens.audit import audit
-from gymnast.tokens.engine import BadGeneration, Generated, Sampling, WeightSpan, check_generation
-from gymnast.tokens.export import BadLedger, bundles, ids_of, pack_ledger, read_ledger, segments, with_bundles
-from gymnast.tokens.items import ledger_of_items
+from gymnast.tokens.backend import BadGeneration, GeneratedTokens, Sampling, WeightSpan, check_generation
+from gymnast.tokens.conversation import TokenConversation
+from gymnast.tokens.export import (
+    BadLedger,
+    add_training_fields,
+    ids_of,
+    pack_ledger,
+    read_ledger,
+    segments,
+    training_fields,
+)
+from gymnast.tokens.items import ledger_from_items
 from gymnast.tokens.rendering import ForkReason, Source
-from gymnast.tokens.session import TokenSession
 from gymnast.types.json import JsonObject
 from gymnast.types.tokens import LEDGER, TOKEN_CALL
 from tests.helpers.character_tokens import CLOSE, OTHER_STOP, Letters, sampled, text_of
@@ -24,7 +32,7 @@ def message(role: str, text: str) -> JsonObject:
     return {"role": role, "content": text}
 
 
-def say(session: TokenSession, messages: list[JsonObject], made: Generated, *, tools: int = 0) -> int:
+def say(session: TokenConversation, messages: list[JsonObject], made: GeneratedTokens, *, tools: int = 0) -> int:
     """One turn: begin, sample, finish. The answer is appended to `messages`."""
     prompt = session.begin(messages, [{"n": index} for index in range(tools)], {})
     answer = message("assistant", Letters().parse(made.token_ids).content)
@@ -34,7 +42,7 @@ def say(session: TokenSession, messages: list[JsonObject], made: Generated, *, t
 
 
 def test_the_next_prompt_is_what_was_sampled_and_a_bridge() -> None:
-    session = TokenSession(Letters(), "m")
+    session = TokenConversation(Letters(), "m")
     messages = [message("user", "hi")]
     say(session, messages, sampled("yo"))
     messages.append(message("tool", "42"))
@@ -46,7 +54,7 @@ def test_the_next_prompt_is_what_was_sampled_and_a_bridge() -> None:
 
 
 def test_a_truncated_turn_is_closed_by_the_template() -> None:
-    session = TokenSession(Letters(), "m")
+    session = TokenConversation(Letters(), "m")
     messages = [message("user", "hi")]
     say(session, messages, sampled("yo", end=None))
     messages.append(message("user", "go on"))
@@ -56,7 +64,7 @@ def test_a_truncated_turn_is_closed_by_the_template() -> None:
 
 
 def test_a_stop_token_off_the_template_ends_its_segment() -> None:
-    session = TokenSession(Letters(), "m")
+    session = TokenConversation(Letters(), "m")
     messages = [message("user", "hi")]
     say(session, messages, sampled("yo", end=OTHER_STOP))
     messages.append(message("user", "more"))
@@ -79,7 +87,7 @@ def test_a_stop_token_off_the_template_ends_its_segment() -> None:
     ],
 )
 def test_an_edited_history_forks_with_its_reason_and_is_never_spliced(change: Any, reason: ForkReason) -> None:
-    session = TokenSession(Letters(), "m")
+    session = TokenConversation(Letters(), "m")
     messages = [message("system", "s"), message("user", "hi")]
     say(session, messages, sampled("yo"))
     messages.append(message("user", "and"))
@@ -92,7 +100,7 @@ def test_an_edited_history_forks_with_its_reason_and_is_never_spliced(change: An
 
 
 def test_a_compacted_history_is_told_from_an_edited_one() -> None:
-    session = TokenSession(Letters(), "m")
+    session = TokenConversation(Letters(), "m")
     messages = [message("user", "hi")]
     for word in ("a", "b", "c"):
         say(session, messages, sampled(word))
@@ -102,7 +110,7 @@ def test_a_compacted_history_is_told_from_an_edited_one() -> None:
 
 
 def test_changed_tools_and_template_arguments_fork() -> None:
-    session = TokenSession(Letters(), "m")
+    session = TokenConversation(Letters(), "m")
     messages = [message("user", "hi")]
     say(session, messages, sampled("yo"), tools=1)
     messages.append(message("user", "and"))
@@ -112,7 +120,7 @@ def test_changed_tools_and_template_arguments_fork() -> None:
 
 
 def test_a_template_that_rewrites_history_forks_and_shares_what_it_can() -> None:
-    session = TokenSession(Letters(rewrites=True), "m")
+    session = TokenConversation(Letters(rewrites=True), "m")
     messages = [message("user", "hi")]
     say(session, messages, sampled("yo"))
     messages.append(message("user", "and"))
@@ -123,7 +131,7 @@ def test_a_template_that_rewrites_history_forks_and_shares_what_it_can() -> None
 
 
 def test_two_continuations_of_a_turn_are_a_branch_whichever_ends_first() -> None:
-    session = TokenSession(Letters(), "m")
+    session = TokenConversation(Letters(), "m")
     messages = [message("user", "hi")]
     say(session, messages, sampled("yo"))
     left = session.begin([*messages, message("user", "l")], [], {})
@@ -138,7 +146,7 @@ def test_two_continuations_of_a_turn_are_a_branch_whichever_ends_first() -> None
 
 
 def test_the_same_question_asked_twice_is_a_branch() -> None:
-    session = TokenSession(Letters(), "m")
+    session = TokenConversation(Letters(), "m")
     say(session, [message("user", "hi")], sampled("yo"))
     prompt = session.begin([message("user", "hi")], [], {})
     assert prompt.reason is ForkReason.BRANCH
@@ -146,7 +154,7 @@ def test_the_same_question_asked_twice_is_a_branch() -> None:
 
 
 def test_reasoning_that_a_client_leaves_out_does_not_break_the_chain() -> None:
-    session = TokenSession(Letters(), "m")
+    session = TokenConversation(Letters(), "m")
     prompt = session.begin([message("user", "hi")], [], {})
     answer = {"role": "assistant", "content": "yo", "reasoning_content": "hm"}
     session.finish(prompt, Sampling(), sampled("hmyo"), answer)
@@ -157,7 +165,7 @@ def test_reasoning_that_a_client_leaves_out_does_not_break_the_chain() -> None:
 
 
 def test_calls_match_by_what_they_say_and_not_by_ids_or_spacing() -> None:
-    session = TokenSession(Letters(), "m")
+    session = TokenConversation(Letters(), "m")
     prompt = session.begin([message("user", "hi")], [], {})
     call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a":1,"b":2}'}}
     session.finish(prompt, Sampling(), sampled("f"), {"role": "assistant", "content": None, "tool_calls": [call]})
@@ -167,13 +175,15 @@ def test_calls_match_by_what_they_say_and_not_by_ids_or_spacing() -> None:
 
 
 def test_an_engine_that_renders_itself_is_checked_call_by_call() -> None:
-    session = TokenSession(None, "m")
+    session = TokenConversation(None, "m")
     first, answer = [message("user", "hi")], message("assistant", "yo")
-    session.observe(first, [], [1, 2, 3], 1.0, Generated([4, 5], [-1, -1], "stop"), answer)
+    session.observe(first, [], [1, 2, 3], 1.0, GeneratedTokens([4, 5], [-1, -1], "stop"), answer)
     second = [*first, answer, message("tool", "x")]
-    session.observe(second, [], [1, 2, 3, 4, 5, 6], 1.0, Generated([7], [-1], "stop"), message("assistant", "a"))
+    session.observe(second, [], [1, 2, 3, 4, 5, 6], 1.0, GeneratedTokens([7], [-1], "stop"), message("assistant", "a"))
     third = [*second, message("assistant", "a"), message("tool", "y")]
-    session.observe(third, [], [1, 2, 3, 9, 5, 6, 7, 8], 1.0, Generated([10], [-1], "stop"), message("assistant", "b"))
+    session.observe(
+        third, [], [1, 2, 3, 9, 5, 6, 7, 8], 1.0, GeneratedTokens([10], [-1], "stop"), message("assistant", "b")
+    )
     found = audit(session.ledger())
     assert [call.reason for call in session.ledger().calls] == ["first", "extends", "engine_retokenised"]
     assert (found.drift_at, found.drift, found.is_exact) == ([(2, 3)], 4, False)
@@ -181,10 +191,10 @@ def test_an_engine_that_renders_itself_is_checked_call_by_call() -> None:
 
 
 def test_the_audit_says_what_was_sampled_by_which_weights_and_what_is_masked() -> None:
-    session = TokenSession(Letters(), "m")
+    session = TokenConversation(Letters(), "m")
     messages = [message("user", "hi")]
     spans = (WeightSpan("v1", 0, 1), WeightSpan("v2", 1, 3))
-    made = Generated([ord("a"), ord("b"), CLOSE], [-1.0] * 3, "stop", "processed", spans)
+    made = GeneratedTokens([ord("a"), ord("b"), CLOSE], [-1.0] * 3, "stop", "processed", spans)
     say(session, messages, made)
     messages.append(message("tool", "x"))
     prompt = session.begin(messages, [], {})
@@ -195,27 +205,27 @@ def test_the_audit_says_what_was_sampled_by_which_weights_and_what_is_masked() -
     assert (found.masked, found.masked_share) == ({"bad_logprobs": 2}, 0.4)
     assert [(each.calls, each.trained) for each in found.segments] == [(2, 3)]
     assert found.sources["sampled"] == 5
-    assert list(bundles(session.ledger()))[1] is None
+    assert list(training_fields(session.ledger()))[1] is None
 
 
 @pytest.mark.parametrize(
     "made",
     [
-        Generated([1, 2], [-1.0], "stop"),
-        Generated([1], [float("nan")], "stop"),
-        Generated([1], [float("-inf")], "stop"),
-        Generated([1], [0.5], "stop"),
-        Generated([1], [None], "stop"),  # type: ignore[list-item] # as engines write it in JSON
-        Generated([], [], "stop"),
+        GeneratedTokens([1, 2], [-1.0], "stop"),
+        GeneratedTokens([1], [float("nan")], "stop"),
+        GeneratedTokens([1], [float("-inf")], "stop"),
+        GeneratedTokens([1], [0.5], "stop"),
+        GeneratedTokens([1], [None], "stop"),  # type: ignore[list-item] # as engines write it in JSON
+        GeneratedTokens([], [], "stop"),
     ],
 )
-def test_a_generation_that_is_no_whole_bundle_is_refused(made: Generated) -> None:
+def test_a_generation_that_is_no_whole_bundle_is_refused(made: GeneratedTokens) -> None:
     with pytest.raises(BadGeneration):
         check_generation(made)
 
 
 def test_a_ledger_that_does_not_hold_together_is_named() -> None:
-    session = TokenSession(Letters(), "m")
+    session = TokenConversation(Letters(), "m")
     messages = [message("user", "hi")]
     say(session, messages, sampled("yo"))
     packed = pack_ledger(session.ledger())
@@ -223,7 +233,7 @@ def test_a_ledger_that_does_not_hold_together_is_named() -> None:
     packed["calls"][0]["logprobs"].pop()
     with pytest.raises(BadLedger, match="3 sampled ids and 2 logprobs"):
         read_ledger({LEDGER: packed})
-    with pytest.raises(BadLedger, match="schema version 9"):
+    with pytest.raises(BadLedger, match="schema 9 is newer"):
         read_ledger({LEDGER: {**packed, "schema_version": 9}})
 
 
@@ -235,12 +245,12 @@ def test_items_with_whole_prompts_become_a_ledger_and_back() -> None:
     output = [item([1, 2], [3]), {"type": "function_call_output"}, item([1, 2, 3, 4], [5]), item([1, 9], [6])]
     before = [dict(each) for each in output]
     record = {"response": {"output": output, "model": "m"}}
-    packed = ledger_of_items(record["response"])
+    packed = ledger_from_items(record["response"])
     assert packed is not None
     assert [call["delta"] for call in packed["calls"]] == [[1, 2], [4], [9]]
     assert [each.get(TOKEN_CALL) for each in output] == [0, None, 1, 2]
-    assert with_bundles({**record, LEDGER: packed})["response"]["output"] == before
-    assert ledger_of_items({"output": [{"type": "message"}]}) is None
+    assert add_training_fields({**record, LEDGER: packed})["response"]["output"] == before
+    assert ledger_from_items({"output": [{"type": "message"}]}) is None
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
@@ -276,7 +286,7 @@ def test_whatever_a_harness_does_tokens_are_exact_and_counted_once(
 ) -> None:
     draw = random.Random(seed)
     renderer = Letters(rewrites=rewrites)
-    session = TokenSession(renderer, "m")
+    session = TokenConversation(renderer, "m")
     messages = [message("user", "hi")]
     sequences: list[list[int]] = []
     made_ids = 0

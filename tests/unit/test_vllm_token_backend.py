@@ -1,4 +1,4 @@
-"""vLLM as a token engine, against an HTTP server that answers in vLLM's own shapes (as recorded from 0.32)."""
+"""vLLM as a token backend, against an HTTP server that answers in vLLM's own shapes (as recorded from 0.32)."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-
-from gymnast.errors import CallError
-from gymnast.hub.responses_api_models.vllm_model.token_engine import (
+from gymnast.builtin.responses_api_models.vllm_model.token_backend import (
     COMPLETIONS,
     GENERATE,
-    VLLMTokenEngine,
+    VLLMTokenBackend,
     is_overflow,
 )
-from gymnast.kit.upstream import EndpointSettings, Upstream
+
+from gymnast.endpoints.upstream import EndpointSettings, Upstream
+from gymnast.errors import CallError
 from gymnast.runtime.listener import Listener
-from gymnast.runtime.ports import bind
-from gymnast.tokens.engine import BadGeneration, ContextOverflow, Sampling, WeightSpan
-from gymnast.types.failure import FailureDetail, Stage
+from gymnast.runtime.ports import bind_socket
+from gymnast.tokens.backend import BadGeneration, ContextOverflow, Sampling, WeightSpan
+from gymnast.types.failure import FailureDetail, FailureKind, Stage
 from gymnast.wire.asgi import Receive, Send, read_body, send_reply
 from gymnast.wire.calls import Calls
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.message import Reply
-from gymnast.wire.server import Surroundings
+from gymnast.wire.server import ServerContext
 from tests.helpers.caller import Caller
 
 PROMPT = [1, 2, 3, 4, 5]
@@ -103,25 +103,25 @@ class Bench:
     def __init__(self, server: Server, http: HttpClient) -> None:
         self.server = server
         settings = EndpointSettings(max_attempts=1)
-        surroundings = Surroundings(Calls({}), http)
-        self.upstream = Upstream("policy", server.url, surroundings, settings, api_key="k", headers={})
+        context = ServerContext(Calls({}), http)
+        self.upstream = Upstream("policy", server.url, context, settings, api_key="k", headers={})
 
-    def engine(self, **options: Any) -> VLLMTokenEngine:
-        return VLLMTokenEngine(self.upstream, "tiny", **options)
+    def backend(self, **options: Any) -> VLLMTokenBackend:
+        return VLLMTokenBackend(self.upstream, "tiny", **options)
 
 
 @pytest.fixture
 async def bench(http: HttpClient) -> AsyncIterator[Bench]:
     server = Server()
-    async with Listener(server, bind("127.0.0.1", 0, what="server", way_on="")) as listener:
+    async with Listener(server, bind_socket("127.0.0.1", 0, what="server", hint="")) as listener:
         server.url = listener.url
         yield Bench(server, http)
 
 
 @pytest.mark.parametrize("use_generate", [True, False])
 async def test_what_was_sampled_comes_back(bench: Bench, use_generate: bool) -> None:  # noqa: FBT001
-    engine = bench.engine(use_generate=use_generate, logprobs_mode="processed")
-    got = await engine.generate(PROMPT, Sampling(), Caller())
+    backend = bench.backend(use_generate=use_generate, logprobs_mode="processed")
+    got = await backend.generate(PROMPT, Sampling(), Caller())
     assert list(got.token_ids) == [493, 667, 263]
     assert list(got.logprobs) == [-9.717846870422363, -7.558934211730957, -5.29005765914917]
     assert (got.finish, got.cached_tokens, got.logprob_mode) == ("stop", 4, "processed")
@@ -131,11 +131,11 @@ async def test_what_was_sampled_comes_back(bench: Bench, use_generate: bool) -> 
 
 async def test_every_sampling_parameter_is_said(bench: Bench) -> None:
     """vLLM takes what is left out from the model's generation_config.json."""
-    await bench.engine().generate(PROMPT, Sampling(), Caller())
+    await bench.backend().generate(PROMPT, Sampling(), Caller())
     path, body = bench.server.asked[0]
     said = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "logprobs": 0}
     assert (path, body) == (GENERATE, {"model": "tiny", "token_ids": PROMPT, "sampling_params": said})
-    await bench.engine(use_generate=False).generate(PROMPT, Sampling(), Caller())
+    await bench.backend(use_generate=False).generate(PROMPT, Sampling(), Caller())
     path, body = bench.server.asked[1]
     ids = {"return_token_ids": True, "return_tokens_as_token_ids": True}
     assert (path, body) == (COMPLETIONS, {"model": "tiny", "prompt": PROMPT, "max_tokens": 2**31 - 1, **said, **ids})
@@ -146,21 +146,21 @@ async def test_parameters_are_passed_on(bench: Bench) -> None:
     sampling = Sampling(
         max_tokens=9, temperature=0.5, top_p=0.9, top_k=4, min_p=0.1, seed=3, stop_token_ids=(7, 8), extra=extra
     )
-    await bench.engine().generate(PROMPT, sampling, Caller())
+    await bench.backend().generate(PROMPT, sampling, Caller())
     body = bench.server.asked[0][1]
     assert body["cache_salt"] == "step-7"
     assert body["sampling_params"] == {
         "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "top_k": 4, "min_p": 0.1, "seed": 3, "logprobs": 0,
         "stop_token_ids": [7, 8], "min_tokens": 2, "repetition_penalty": 1.1,
     }  # fmt: skip
-    await bench.engine(use_generate=False).generate(PROMPT, sampling, Caller())
+    await bench.backend(use_generate=False).generate(PROMPT, sampling, Caller())
     body = bench.server.asked[1][1]
     assert (body["seed"], body["min_tokens"], body["cache_salt"], body["max_tokens"]) == (3, 2, "step-7", 9)
 
 
 async def test_a_parameter_that_vllm_would_ignore_is_refused(bench: Bench) -> None:
-    with pytest.raises(CallError, match="no parameters of token generation: nonsense") as caught:
-        await bench.engine().generate(PROMPT, Sampling(extra={"nonsense": 1}), Caller())
+    with pytest.raises(CallError, match="unsupported sampling parameters: nonsense;") as caught:
+        await bench.backend().generate(PROMPT, Sampling(extra={"nonsense": 1}), Caller())
     assert caught.value.detail.kind == "model_rejected"
     assert not bench.server.asked
 
@@ -168,21 +168,21 @@ async def test_a_parameter_that_vllm_would_ignore_is_refused(bench: Bench) -> No
 @pytest.mark.parametrize("reply", [NOT_ENABLED, Reply(404, {"detail": "Not Found"})])
 async def test_without_scale_out_completions_are_asked_from_then_on(bench: Bench, reply: Reply) -> None:
     bench.server.replies[GENERATE] = reply
-    engine = bench.engine()
+    backend = bench.backend()
     for _ in range(2):
-        assert len((await engine.generate(PROMPT, Sampling(), Caller())).token_ids) == 3
+        assert len((await backend.generate(PROMPT, Sampling(), Caller())).token_ids) == 3
     assert bench.server.paths == [GENERATE, COMPLETIONS, COMPLETIONS]
 
 
 async def test_a_wrong_model_name_is_no_missing_route(bench: Bench) -> None:
     wrong = refused("The model `nope` does not exist. Valid aliases: tiny.", 404)
     bench.server.replies = {GENERATE: wrong, COMPLETIONS: wrong}
-    engine = bench.engine()
+    backend = bench.backend()
     with pytest.raises(CallError) as caught:
-        await engine.generate(PROMPT, Sampling(), Caller())
+        await backend.generate(PROMPT, Sampling(), Caller())
     assert caught.value.detail.kind == "model_not_found"
     bench.server.replies = {GENERATE: GENERATED, COMPLETIONS: COMPLETED}
-    await engine.generate(PROMPT, Sampling(), Caller())
+    await backend.generate(PROMPT, Sampling(), Caller())
     assert bench.server.paths[-1] == GENERATE
 
 
@@ -191,41 +191,41 @@ async def test_a_wrong_model_name_is_no_missing_route(bench: Bench) -> None:
 async def test_a_prompt_that_leaves_no_room_is_an_overflow(bench: Bench, path: str, said: str) -> None:
     bench.server.replies[path] = refused(said)
     with pytest.raises(ContextOverflow):
-        await bench.engine(use_generate=path == GENERATE).generate(PROMPT, Sampling(), Caller())
+        await bench.backend(use_generate=path == GENERATE).generate(PROMPT, Sampling(), Caller())
 
 
 async def test_another_refusal_is_no_overflow(bench: Bench) -> None:
     bench.server.replies[GENERATE] = refused("min_p must be in [0, 1], got 2.0.")
     with pytest.raises(CallError) as caught:
-        await bench.engine().generate(PROMPT, Sampling(), Caller())
+        await bench.backend().generate(PROMPT, Sampling(), Caller())
     assert caught.value.detail.kind == "model_rejected"
-    assert not is_overflow(FailureDetail("model_error", Stage.MODEL, TOO_LONG[GENERATE], status=500))
+    assert not is_overflow(FailureDetail(FailureKind.MODEL_ERROR, Stage.MODEL, TOO_LONG[GENERATE], status=500))
 
 
 async def test_the_window_of_completions_is_found_out(bench: Bench) -> None:
     """Null would be 16 tokens there, and more than the window is refused."""
     said = "max_tokens=2147483647 cannot be greater than max_model_len=20. Please request fewer output tokens."
     bench.server.replies[COMPLETIONS] = refused(said)
-    engine = bench.engine(use_generate=False)
+    backend = bench.backend(use_generate=False)
     with pytest.raises(CallError):
-        await engine.generate(PROMPT, Sampling(), Caller())
+        await backend.generate(PROMPT, Sampling(), Caller())
     bench.server.replies[COMPLETIONS] = COMPLETED
-    await engine.generate(PROMPT, Sampling(), Caller())
-    await engine.generate(PROMPT, Sampling(max_tokens=99), Caller())
-    await engine.generate(PROMPT, Sampling(max_tokens=9), Caller())
+    await backend.generate(PROMPT, Sampling(), Caller())
+    await backend.generate(PROMPT, Sampling(max_tokens=99), Caller())
+    await backend.generate(PROMPT, Sampling(max_tokens=9), Caller())
     assert [body["max_tokens"] for _, body in bench.server.asked] == [2**31 - 1, 15, 15, 15, 9]
     with pytest.raises(ContextOverflow, match="the context holds 20"):
-        await engine.generate([1] * 20, Sampling(), Caller())
+        await backend.generate([1] * 20, Sampling(), Caller())
 
 
 async def test_an_abort_keeps_what_was_sampled(bench: Bench) -> None:
     reply = copy.deepcopy(GENERATED)
     reply["choices"][0] |= {"finish_reason": "abort", "stop_reason": None}
     bench.server.replies[GENERATE] = reply
-    got = await bench.engine().generate(PROMPT, Sampling(), Caller())
+    got = await bench.backend().generate(PROMPT, Sampling(), Caller())
     assert (got.finish, len(got.token_ids)) == ("abort", 3)
     reply["choices"][0] |= {"token_ids": [], "logprobs": None, "weight_versions": None}
-    got = await bench.engine().generate(PROMPT, Sampling(), Caller())
+    got = await bench.backend().generate(PROMPT, Sampling(), Caller())
     assert (got.finish, list(got.token_ids)) == ("abort", [])
 
 
@@ -244,17 +244,17 @@ def _stand_in(reply: dict[str, Any]) -> None:
 
 BAD: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     (GENERATE, _choice(logprobs=None), "3 sampled ids but 0 logprobs"),
-    (GENERATE, _choice(token_ids=[493, 667]), "of other tokens"),
+    (GENERATE, _choice(token_ids=[493, 667]), "for other tokens"),
     (GENERATE, _choice(token_ids=None, logprobs=None, weight_versions=None), "nothing was sampled"),
     (GENERATE, _choice(finish_reason="error"), "finish_reason is 'error'"),
     (GENERATE, _choice(weight_versions=[{"version": "a", "start": 1, "end": 3}]), "do not cover"),
     (GENERATE, _stand_in, "stand-in for NaN"),
     (GENERATE, lambda reply: reply.update(choices=[]), "does not have one choice"),
-    (GENERATE, lambda reply: reply.update(choices=["x"]), "unknown shape"),
+    (GENERATE, lambda reply: reply.update(choices=["x"]), "unknown format"),
     (GENERATE, lambda reply: reply.update(usage={"prompt_tokens": 4}), "counted 4 prompt tokens"),
-    (COMPLETIONS, _choice(prompt_token_ids=[1, 2, 3, 4, 6]), "not the one that was sent"),
+    (COMPLETIONS, _choice(prompt_token_ids=[1, 2, 3, 4, 6]), "differs from the one that was sent"),
     (COMPLETIONS, _choice(logprobs=None), "3 sampled ids but 0 logprobs"),
-    (COMPLETIONS, _choice(token_ids=[493, 667, 264]), "of other tokens"),
+    (COMPLETIONS, _choice(token_ids=[493, 667, 264]), "for other tokens"),
     (COMPLETIONS, _nothing_but_text, "returns no token ids"),
 ]
 
@@ -265,12 +265,12 @@ async def test_what_is_no_whole_bundle_is_bad(bench: Bench, path: str, spoil: Ca
     spoil(reply)
     bench.server.replies[path] = reply
     with pytest.raises(BadGeneration, match=said):
-        await bench.engine(use_generate=path == GENERATE).generate(PROMPT, Sampling(), Caller())
+        await bench.backend(use_generate=path == GENERATE).generate(PROMPT, Sampling(), Caller())
 
 
 async def test_an_older_engine_names_ids_only_in_its_logprobs(bench: Bench) -> None:
     reply = copy.deepcopy(COMPLETED)
     del reply["choices"][0]["token_ids"], reply["choices"][0]["prompt_token_ids"]
     bench.server.replies[COMPLETIONS] = reply
-    got = await bench.engine(use_generate=False).generate(PROMPT, Sampling(), Caller())
+    got = await bench.backend(use_generate=False).generate(PROMPT, Sampling(), Caller())
     assert list(got.token_ids) == [493, 667, 263]

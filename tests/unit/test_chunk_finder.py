@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.cluster import finder as finder_module
-from gymnast.cluster.finder import Clock, Finder, Nothing
-from gymnast.cluster.held_chunk import HeldChunk
-from gymnast.cluster.lease import DEFAULT_LEASE_S, Watch, write_beat
+from gymnast.chunks import finder as finder_module
+from gymnast.chunks.finder import Clock, Finder, NoChunk
+from gymnast.chunks.held_chunk import HeldChunk
+from gymnast.chunks.lease import DEFAULT_LEASE_S, LeaseMonitor, write_heartbeat
 from gymnast.store.chunk_files import Holder
-from gymnast.store.chunk_look import views_below
+from gymnast.store.chunk_state import walk_chunk
 from tests.helpers.chunked_runs import SmallRun, small_run
 
 CHUNKS = 200
@@ -26,17 +26,17 @@ class Looker:
         self.now = self.looks = 0.0
         holder = Holder(worker=name, host=name)
         clock = Clock(lambda: self.now, lambda: self.now)
-        self.finder = Finder(run.layout, run.plan, run.paths.materialized_inputs, holder, Watch(), clock)
+        self.finder = Finder(run.layout, run.plan, run.paths.materialized_inputs, holder, LeaseMonitor(), clock)
 
         def counted(*arguments: object, **options: object) -> object:
             self.looks += 1
-            return views_below(*arguments, **options)  # type: ignore[arg-type]
+            return walk_chunk(*arguments, **options)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(finder_module, "views_below", counted)
+        monkeypatch.setattr(finder_module, "walk_chunk", counted)
 
     def take_all(self) -> list[HeldChunk]:
         found: list[HeldChunk] = []
-        while isinstance(one := self.finder.find({held.chunk.id for held in found}, asks=True), HeldChunk):
+        while isinstance(one := self.finder.find({held.chunk.id for held in found}, may_request=True), HeldChunk):
             found.append(one)
         return found
 
@@ -53,7 +53,7 @@ def test_all_that_dead_workers_held_is_found_while_a_worker_lingers(
     heir = Looker(run, "heir", monkeypatch)
     first_at = None
     while first_at is None:
-        if isinstance(heir.finder.find((), asks=True), HeldChunk):
+        if isinstance(heir.finder.find((), may_request=True), HeldChunk):
             first_at = heir.now
         heir.now += PAUSE_S
         assert heir.now <= 2 * DEFAULT_LEASE_S + PAUSE_S, "it would have left"
@@ -67,14 +67,14 @@ def test_living_workers_keep_their_chunks_and_one_look_is_at_few_of_them(
     other = Looker(run, "other", monkeypatch)
     for turn in range(15):
         for held in alive:
-            write_beat(held.folder, held.lease, held.next_beat(0.0, in_flight=0, is_draining=False))
+            write_heartbeat(held.folder, held.lease, held.next_heartbeat(0.0, in_flight=0, is_draining=False))
         before, other.now = other.looks, turn * DEFAULT_LEASE_S / 2
-        assert other.finder.find({"one of its own"}, asks=True) is Nothing.NOW
+        assert other.finder.find({"one of its own"}, may_request=True) is NoChunk.NOW
         assert other.looks - before <= 8
 
 
 def test_somebody_with_full_hands_looks_at_nothing(run: SmallRun, monkeypatch: pytest.MonkeyPatch) -> None:
     Looker(run, "first", monkeypatch).take_all()
     other = Looker(run, "other", monkeypatch)
-    assert other.finder.find((), asks=False) is Nothing.NOW
+    assert other.finder.find((), may_request=False) is NoChunk.NOW
     assert other.looks == 0

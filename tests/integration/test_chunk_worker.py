@@ -19,41 +19,43 @@ from typing import Any
 import msgspec
 import pytest
 
-from gymnast.cluster.account import run_account
-from gymnast.cluster.executor import Submission
-from gymnast.cluster.finder import PlannedAnewError
-from gymnast.cluster.job_folder import boot_id
-from gymnast.cluster.local_keeper import keeper_name
-from gymnast.cluster.merge import merge
-from gymnast.cluster.order import ConfigNames, WorkOptions, read_order
-from gymnast.cluster.planning import InChunks, plan_run
-from gymnast.cluster.submissions import write_submission
-from gymnast.cluster.visit import visit
-from gymnast.cluster.work import Worked, WorkEnd, work_with
-from gymnast.cluster.workplace import Workplace, compose_for, needed_instances, open_workplace
-from gymnast.config import compose, read_environ
+from gymnast.chunks.batched_writes import write_batch
+from gymnast.chunks.finder import ReplannedError
+from gymnast.chunks.identity import boot_id
+from gymnast.chunks.merge import merge
+from gymnast.chunks.planning import ChunkingOptions, plan_run
+from gymnast.chunks.status import read_run_status
+from gymnast.chunks.worker import WorkerExit, WorkerResult, run_with_servers
+from gymnast.chunks.worker_context import WorkerContext, compose_config, open_worker_context, select_instances
+from gymnast.chunks.worker_spec import ConfigArguments, WorkerOptions, read_worker_spec
+from gymnast.config import Instance, compose, read_environ
 from gymnast.errors import DataError, UserError
+from gymnast.executors.executor import Submission
+from gymnast.executors.local_supervisor import supervisor_name
+from gymnast.executors.submissions import write_submission
 from gymnast.rollouts.attempt import Failed, Outcome, Scored
-from gymnast.rollouts.conduct import Audience
 from gymnast.rollouts.engine import Engine, EngineOptions
-from gymnast.rollouts.executor import Job
+from gymnast.rollouts.observer import RunObserver
+from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.plan import PlanOptions
 from gymnast.rollouts.retry import RetryPolicy
-from gymnast.rollouts.run import CollectRequest
+from gymnast.rollouts.runner import WorkItem
+from gymnast.rollouts.servers import Servers
 from gymnast.store.chunk_files import Holder
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.manifest import read_manifest
 from gymnast.store.paths import RunPaths
-from gymnast.types.failure import FailureDetail, Stage
+from gymnast.types.failure import FailureDetail, FailureKind, Stage
 from gymnast.types.task import RolloutKey
-from gymnast.wire.trail import Signals
+from gymnast.wire.calls import Calls
+from gymnast.wire.progress import Signals
 from tests.helpers.chunked_runs import SmallRun, expected_output, record, small_run
 from tests.helpers.commands import BIN, DEMO_POLICY
 from tests.helpers.commands import Outcome as Told
 from tests.helpers.jsonl import read_jsonl
 from tests.helpers.waiting import eventually, wait_until
 
-QUICK = WorkOptions(lease_s=1.5, heartbeat_s=0.1, linger_s=3.0, give_up_after_s=20.0)
+QUICK = WorkerOptions(lease_s=1.5, heartbeat_s=0.1, linger_s=3.0, give_up_after_s=20.0)
 ALONE = msgspec.structs.replace(QUICK, lease_s=0.5)
 """For a worker whose chunks are safe however slow the machine is, since there is no other worker."""
 LONG_S = 60.0
@@ -63,7 +65,7 @@ LONG_S = 60.0
 @pytest.fixture(autouse=True)
 def quick_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records are on disk soon after they were kept."""
-    monkeypatch.setattr("gymnast.cluster.tending._TURN_S", 0.1)
+    monkeypatch.setattr("gymnast.chunks.upkeep._INTERVAL_S", 0.1)
 
 
 @dataclass
@@ -73,20 +75,20 @@ class Hands:
     takes_s: float = 0.0
     gate: asyncio.Event | None = None
     """What attempts wait for."""
-    fails: Callable[[Job], str | None] = lambda _: None
+    fails: Callable[[WorkItem], FailureKind | None] = lambda _: None
     made: Counter[str] = field(default_factory=Counter)
     signals: Signals = field(default_factory=Signals)
     longest_lag_s: float = 0.0
 
-    async def attempt(self, job: Job, timeout_s: float) -> Outcome:
+    async def attempt(self, item: WorkItem, timeout_s: float) -> Outcome:
         if self.gate is not None:
             await self.gate.wait()
         await asyncio.sleep(self.takes_s)
-        self.made[str(job.key)] += 1
-        kind = self.fails(job)
+        self.made[str(item.key)] += 1
+        kind = self.fails(item)
         if kind is not None:
             return Failed(FailureDetail(kind, Stage.MODEL, f"it is {kind}"), 0.0, 0.0)
-        return Scored(record(job.key), 1.0, self.takes_s)
+        return Scored(record(item.key), 1.0, self.takes_s)
 
 
 @dataclass
@@ -94,30 +96,40 @@ class Crew:
     """Workers of a run in this process."""
 
     run: SmallRun
-    options: WorkOptions = QUICK
+    options: WorkerOptions = QUICK
     engines: list[Engine] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
-    def place(self, name: str) -> Workplace:
+    def context(self, name: str) -> WorkerContext:
         manifest = read_manifest(self.run.paths.manifest)
         assert manifest is not None
-        return Workplace(self.run.paths, self.run.plan, manifest, self.options, Holder(worker=name))
+        return WorkerContext(self.run.paths, self.run.plan, manifest, self.options, Holder(worker=name))
 
-    def start(self, name: str, hands: Hands, concurrency: int = 4, **more: Any) -> asyncio.Task[Worked]:
+    def start(
+        self, name: str, hands: Hands, concurrency: int = 4, max_rollouts: int | None = None, **more: Any
+    ) -> asyncio.Task[WorkerResult]:
         def watch(engine: Engine, _: object) -> Any:
             from contextlib import nullcontext
 
             self.engines.append(engine)
             return nullcontext()
 
-        options = EngineOptions(concurrency, retry=RetryPolicy(first_delay_s=0.01), give_up_after_s=0.5, **more)
-        audience = Audience(lambda _: None, self.said.append, watch)
-        return asyncio.create_task(work_with(self.place(name), hands, options, None, audience))
+        engine = EngineOptions(concurrency, retry=RetryPolicy(first_delay_s=0.01), give_up_after_s=0.5, **more)
+        instances = [agent(max_rollouts)] if max_rollouts is not None else []
+        servers = Servers(hands, Calls({}), ["a"], instances)
+        observer = RunObserver(say=self.said.append, watch=watch)
+        return asyncio.create_task(run_with_servers(self.context(name), servers, RunOptions(engine=engine), observer))
+
+
+def agent(max_rollouts: int) -> Instance:
+    """The agent of all rows, with a limit of its own."""
+    settings = {"max_rollouts": max_rollouts}
+    return Instance("a", "responses_api_agents", "a", None, None, None, None, None, "process", settings, {}, {})
 
 
 def settled_once(run: SmallRun) -> None:
     """Everything is scored, once, and the merge is what it has to be."""
-    account = run_account(run.layout)
+    account = read_run_status(run.layout)
     assert (account.scored, account.unsettled) == (account.requested, 0)
     merge(run.paths)
     assert run.paths.output.read_bytes() == expected_output(run)
@@ -127,7 +139,7 @@ async def test_workers_share_a_run(tmp_path: Path) -> None:
     run = small_run(tmp_path, 20, 3, 5)
     crew, hands = Crew(run), Hands(0.005)
     ended = await asyncio.gather(*(crew.start(f"w{number}", hands) for number in range(3)))
-    assert [one.end for one in ended] == [WorkEnd.NOTHING_LEFT] * 3
+    assert [one.end for one in ended] == [WorkerExit.NOTHING_LEFT] * 3
     assert sum(one.finished.scored for one in ended) == 60
     assert max(hands.made.values()) == 1
     settled_once(run)
@@ -135,7 +147,7 @@ async def test_workers_share_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [{"concurrency": 1}, {"concurrency": 4, "agent_limits": {"a": 1}, "read_ahead": 256}],
+    [{"concurrency": 1}, {"concurrency": 4, "max_rollouts": 1, "read_ahead": 256}],
     ids=["few at once", "few at once of its agent"],
 )
 async def test_an_idle_worker_gets_rows_of_a_straggler(tmp_path: Path, limits: dict[str, Any]) -> None:
@@ -159,15 +171,15 @@ async def test_who_lost_a_lease_lets_go(tmp_path: Path) -> None:
     run = small_run(tmp_path, 40, 1, 40)
     crew, hands = Crew(run, ALONE), Hands(0.1)
     first = crew.start("first", hands, concurrency=2)
-    await eventually(lambda: run_account(run.layout).scored > 1, within_s=LONG_S)
+    await eventually(lambda: read_run_status(run.layout).scored > 1, within_s=LONG_S)
     taken = run.claim(run.view("00000"), "thief", "stolen")
     assert taken is not None
-    await eventually(lambda: any("another worker's" in text for text in crew.said), within_s=LONG_S)
+    await eventually(lambda: any("taken over by another worker" in text for text in crew.said), within_s=LONG_S)
     rows = [row.key for row in taken.unstarted]
     assert 0 < len(rows) < 40
     hands.takes_s = 0.0
     worked = await first  # it watches the thief, who never beats, and takes the chunk back
-    assert worked.end is WorkEnd.NOTHING_LEFT
+    assert worked.end is WorkerExit.NOTHING_LEFT
     taken.close()
     settled_once(run)
 
@@ -193,12 +205,12 @@ async def test_a_file_system_that_refuses_writes_costs_nothing(
     for name in ("pwrite", "link", "fsync"):
         monkeypatch.setattr(os, name, refusing(getattr(os, name)))
     first = crew.start("first", hands)
-    await eventually(lambda: run_account(run.layout).scored > 3, within_s=LONG_S)
+    await eventually(lambda: read_run_status(run.layout).scored > 3, within_s=LONG_S)
     until = time.monotonic() + leases * ALONE.lease_s
     worked = await first
     assert refused[0] > 0
-    assert worked.end is WorkEnd.NOTHING_LEFT
-    assert any("refuses" in text for text in crew.said)
+    assert worked.end is WorkerExit.NOTHING_LEFT
+    assert any("cannot write to the run's folder" in text and "refuses" in text for text in crew.said)
     assert max(hands.made.values()) == 1, "rollouts were made again"
     settled_once(run)
 
@@ -217,17 +229,17 @@ async def test_nothing_is_begun_while_a_file_system_hangs(tmp_path: Path, monkey
 
     monkeypatch.setattr(os, "pwrite", hanging)
     first = crew.start("first", hands)
-    await eventually(lambda: run_account(run.layout).scored > 3, within_s=LONG_S)
+    await eventually(lambda: read_run_status(run.layout).scored > 3, within_s=LONG_S)
     back.clear()
     try:
-        await eventually(lambda: crew.engines[0].held and not crew.engines[0].in_flight, within_s=LONG_S)
+        await eventually(lambda: crew.engines[0].is_held and not crew.engines[0].in_flight, within_s=LONG_S)
         begun = sum(hands.made.values())
         await asyncio.sleep(0.3)
         assert sum(hands.made.values()) == begun < 400, "its lease may be another's by now"
     finally:
         back.set()
     hands.takes_s = 0.0
-    assert (await first).end is WorkEnd.NOTHING_LEFT
+    assert (await first).end is WorkerExit.NOTHING_LEFT
     settled_once(run)
 
 
@@ -241,22 +253,22 @@ async def test_a_file_system_that_never_comes_back_ends_the_worker(
         raise OSError(errno.EROFS, "read-only file system")
 
     monkeypatch.setattr(os, "pwrite", refuse)
-    monkeypatch.setattr("gymnast.cluster.work._PATIENCE_S", 0.1)
-    with pytest.raises(UserError, match="refused for"):
+    monkeypatch.setattr("gymnast.chunks.worker._PATIENCE_S", 0.1)
+    with pytest.raises(UserError, match="was not writable for"):
         await crew.start("first", Hands())
-    assert run_account(run.layout).scored == 0
+    assert read_run_status(run.layout).scored == 0
 
 
 async def test_a_worker_that_is_drained_hands_back_what_it_has_not_begun(tmp_path: Path) -> None:
     run = small_run(tmp_path, 30, 1, 10)
     crew, hands = Crew(run), Hands(0.1)
     first = crew.start("first", hands, concurrency=3)
-    await eventually(lambda: run_account(run.layout).scored > 3)
+    await eventually(lambda: read_run_status(run.layout).scored > 3)
     crew.engines[0].drain("interrupted by SIGTERM")
     worked = await first
-    assert worked.end is WorkEnd.DRAINED
+    assert worked.end is WorkerExit.DRAINED
     assert worked.end.exit_code == 75
-    account = run_account(run.layout)
+    account = read_run_status(run.layout)
     assert (account.in_flight, account.unknown, account.states["held"]) == (0, 0, 0)
     assert account.scored == worked.finished.scored == sum(hands.made.values())
     await crew.start("second", hands)
@@ -267,11 +279,11 @@ async def test_a_worker_that_is_drained_hands_back_what_it_has_not_begun(tmp_pat
 async def test_a_worker_that_cannot_succeed_leaves_the_run_to_others(tmp_path: Path) -> None:
     run = small_run(tmp_path, 12, 1, 4)
     crew = Crew(run)
-    broken = Hands(fails=lambda _: "model_auth")
+    broken = Hands(fails=lambda _: FailureKind.MODEL_AUTH)
     worked = await crew.start("broken", broken)
-    assert worked.end is WorkEnd.GAVE_UP
+    assert worked.end is WorkerExit.GAVE_UP
     assert worked.end.exit_code == 1
-    account = run_account(run.layout)
+    account = read_run_status(run.layout)
     assert account.states["held"] == 0
     assert account.unsettled + sum(account.failed.values()) == 12
 
@@ -282,18 +294,18 @@ async def test_failed_attempts_count_on_with_the_next_holder(tmp_path: Path) -> 
     crew = Crew(run)
     seen: list[int] = []
 
-    def fails(job: Job) -> str | None:
-        if job.key.task == 1:
-            seen.append(job.attempts)
+    def fails(item: WorkItem) -> FailureKind | None:
+        if item.key.task == 1:
+            seen.append(item.attempts)
             if len(seen) == 2:
                 crew.engines[-1].drain("enough for now")
-            return "verifier_error"
+            return FailureKind.VERIFIER_ERROR
         return None
 
-    assert (await crew.start("first", Hands(fails=fails))).end is WorkEnd.DRAINED
-    assert (await crew.start("second", Hands(fails=fails))).end is WorkEnd.NOTHING_LEFT
+    assert (await crew.start("first", Hands(fails=fails))).end is WorkerExit.DRAINED
+    assert (await crew.start("second", Hands(fails=fails))).end is WorkerExit.NOTHING_LEFT
     assert seen == [0, 1, 2]
-    account = run_account(run.layout)
+    account = read_run_status(run.layout)
     assert (account.scored, account.failed) == (2, {"verifier_error": 1})
     assert merge(run.paths).retries == 2
     assert [row["_ng_attempt_index"] for row in read_jsonl(run.paths.failures)] == [0, 1, 2]
@@ -304,7 +316,7 @@ async def test_failed_attempts_count_on_with_the_next_holder(tmp_path: Path) -> 
 
 def submitted(folder: Path, latency_s: float = 0.0, repeats: int = 2) -> Path:
     """A run of the shipped example rows with the scripted policy."""
-    names = ConfigNames(
+    names = ConfigArguments(
         environments=("mcqa",),
         config_paths=(DEMO_POLICY,),
         overrides=(
@@ -315,15 +327,17 @@ def submitted(folder: Path, latency_s: float = 0.0, repeats: int = 2) -> Path:
     )
     config = compose(
         read_environ(), environments=names.environments, config_paths=names.config_paths, overrides=names.overrides
-    ).checked()
-    request = CollectRequest(
-        config.roots.require("resources_servers/mcqa/data/example.jsonl", "rows"),
-        folder / "x.jsonl",
-        PlanOptions(agent="mcqa_simple_agent", repeats=repeats),
-        EngineOptions(concurrency=4),
+    ).require_valid()
+    options = RunOptions(
+        source=config.roots.require("resources_servers/mcqa/data/example.jsonl", "rows"),
+        output=folder / "x.jsonl",
+        plan=PlanOptions(agent="mcqa_simple_agent", repeats=repeats),
+        engine=EngineOptions(concurrency=4),
     )
-    plan_run(request, config, names, InChunks(workers=3, lease_s=3.0, heartbeat_s=0.3, linger_s=4.0, grace_s=5.0))
-    return request.output
+    plan_run(
+        options, config, names, ChunkingOptions(workers=3, lease_s=3.0, heartbeat_s=0.3, linger_s=4.0, grace_s=5.0)
+    )
+    return options.paths.output
 
 
 def worker(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -333,7 +347,7 @@ def worker(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def has_scored(output: Path, name: str) -> bool:
-    account = run_account(ChunkLayout.of(RunPaths(output)))
+    account = read_run_status(ChunkLayout.of(RunPaths(output)))
     return any(one.worker == name and one.scored for one in account.chunks)
 
 
@@ -372,15 +386,15 @@ def test_killed_drained_and_doubled_workers_leave_the_run_of_an_undisturbed_one(
     assert collected.code == 0, collected.err
     assert sorted(output.read_bytes().splitlines()) == sorted((tmp_path / "plain.jsonl").read_bytes().splitlines())
     resumed = invoke("gymnast", "collect", "-e", "mcqa", "-c", DEMO_POLICY, "-i", "x", "-o", "x.jsonl", "--resume")
-    assert resumed.err.startswith("this run is worked on in chunks")
+    assert resumed.err.startswith("this run is split into chunks")
 
 
 def test_jobs_that_wait_in_a_queue_are_no_interruption(tmp_path: Path, invoke: Callable[..., Told]) -> None:
     """Nobody holds a chunk yet, and nobody has to add workers."""
     output = submitted(tmp_path)
     here = {"folder": str(tmp_path / "jobs"), "host": socket.gethostname(), "boot": boot_id()}
-    keeper = f"{keeper_name(os.getpid())}-1"  # this process, which never starts one
-    waiting = Submission(number=1, executor="local", jobs=(keeper,), workers=2, at=0.0, by="me", details=here)
+    supervisor = f"{supervisor_name(os.getpid())}-1"  # this process, which never starts one
+    waiting = Submission(number=1, executor="local", jobs=(supervisor,), workers=2, at=0.0, by="me", details=here)
     layout = ChunkLayout.of(RunPaths(output))
     before = invoke("gymnast", "status", "x.jsonl")
     assert (before.code, "interrupted" in before.out, "--resume" in before.err) == (1, True, True)
@@ -396,30 +410,30 @@ def test_a_log_that_cannot_be_written_ends_no_worker(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         command = [str(BIN / "gymnast"), "worker", "x.jsonl"]
         subprocess.run(command, cwd=tmp_path, stdout=full, stderr=full, timeout=LONG_S, check=False)
-    assert run_account(ChunkLayout.of(RunPaths(output))).scored == 10
+    assert read_run_status(ChunkLayout.of(RunPaths(output))).scored == 10
 
 
 def test_a_worker_with_other_settings_is_refused_with_the_difference(tmp_path: Path) -> None:
     output = submitted(tmp_path)
     layout = ChunkLayout(output.with_name("x_chunks"))
-    order = read_order(layout)
-    place = open_workplace(RunPaths(output), order)
-    assert needed_instances(place, compose_for(order, read_environ()))
+    spec = read_worker_spec(layout)
+    context = open_worker_context(RunPaths(output), spec)
+    assert select_instances(context, compose_config(spec, read_environ()))
     seed = "++policy_model.responses_api_models.scripted_model.seed=7"
-    other = msgspec.structs.replace(order, config=msgspec.structs.replace(order.config, overrides=(seed,)))
+    other = msgspec.structs.replace(spec, config=msgspec.structs.replace(spec.config, overrides=(seed,)))
     with pytest.raises(UserError, match=r"seed: \(absent\) -> 7"):
-        needed_instances(place, compose_for(other, read_environ()))
+        select_instances(context, compose_config(other, read_environ()))
 
 
 async def test_a_worker_whose_run_was_planned_anew_ends_and_says_so(tmp_path: Path) -> None:
     run = small_run(tmp_path, 20, 1, 5)
     crew = Crew(run)
     first = crew.start("first", Hands(0.1), concurrency=2)
-    await eventually(lambda: run_account(run.layout).scored > 1)
+    await eventually(lambda: read_run_status(run.layout).scored > 1)
     another = run.layout.plan.with_name("another")
     another.write_bytes(run.layout.plan.read_bytes())
     another.replace(run.layout.plan)
-    with pytest.raises(PlannedAnewError):
+    with pytest.raises(ReplannedError):
         await asyncio.wait_for(first, LONG_S)
 
 
@@ -429,9 +443,9 @@ async def test_a_worker_that_cannot_read_its_rows_ends_and_keeps_what_it_has(tmp
     first = crew.start("first", Hands(0.2), concurrency=1)
     await eventually(lambda: len(list(run.layout.chunks.iterdir())) == 1)
     os.truncate(run.paths.materialized_inputs, 10)
-    with pytest.raises(DataError, match="not what was planned"):
+    with pytest.raises(DataError, match="the materialized inputs do not match the plan"):
         await asyncio.wait_for(first, LONG_S)
-    account = run_account(run.layout)
+    account = read_run_status(run.layout)
     assert account.scored > 0
     assert account.states["held"] == account.states["silent"] == 0, "what it held is anybody's"
 
@@ -446,7 +460,7 @@ async def test_a_write_that_was_given_up_changes_nothing_when_it_wakes_up(
     for one in held:
         row = one.next_row()
         assert row is not None
-        one.keep_scored(row.key, record(row.key))
+        one.record_scored(row.key, record(row.key))
     wakes, fsync, calls = threading.Event(), os.fsync, []
 
     def hanging(file: int) -> None:
@@ -456,8 +470,8 @@ async def test_a_write_that_was_given_up_changes_nothing_when_it_wakes_up(
         fsync(file)
 
     async def commit() -> None:
-        waiting = [(one, one.waiting()) for one in held]
-        await visit(waiting, lambda one: one[1].write(), lambda one: one[0].committed(one[1]))
+        pending = [(one, one.take_pending()) for one in held]
+        await write_batch(pending, lambda one: one[1].write(), lambda one: one[0].confirm(one[1]))
 
     monkeypatch.setattr(os, "fsync", hanging)
     given_up = asyncio.create_task(commit())

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMultiStep
+from gymnast.builtin.resources_servers.example_session_state_mgmt.app import ExampleSessionState
+from gymnast.builtin.resources_servers.example_single_tool_call.app import ExampleSingleToolCall
+from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
+from gymnast.builtin.resources_servers.mcqa.grading import grade_by_mode
 from gymnast.config import Config
-from gymnast.config.roots import HUB
-from gymnast.hub.resources_servers.example_multi_step.app import ExampleMultiStep
-from gymnast.hub.resources_servers.example_session_state_mgmt.app import ExampleSessionState
-from gymnast.hub.resources_servers.example_single_tool_call.app import ExampleSingleToolCall
-from gymnast.hub.resources_servers.mcqa.app import MCQA, MCQASettings
-from gymnast.hub.resources_servers.mcqa.grading import by_mode
+from gymnast.config.roots import BUILTIN
 from gymnast.wire.calls import Scope
 from gymnast.wire.validate import validate_params
 from tests.helpers.environments import called, host_environment, response, said
@@ -68,7 +68,7 @@ STRICT, BOXED, COLON, COLON_MD = (
     ],
 )
 def test_grading(mode: str, text: str, letter: str | None) -> None:
-    assert by_mode(text, OPTIONS, mode) == letter
+    assert grade_by_mode(text, OPTIONS, mode) == letter
 
 
 async def test_mcqa_scores_and_reports() -> None:
@@ -100,7 +100,7 @@ async def test_a_row_with_a_broken_pattern_is_refused() -> None:
     row = {**example_rows("mcqa")[0], "template_metadata": {"output_regex": "(unclosed"}}
     reply = await calls.call("env", "/seed_session", row)
     assert reply.status == 422
-    assert "no regular expression" in str(reply.body)
+    assert "invalid regular expression" in str(reply.body)
 
 
 async def test_multi_step_rules() -> None:
@@ -153,7 +153,7 @@ async def test_the_counter_counts_for_each_rollout() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(path.parent.parent.name for path in HUB.glob("resources_servers/*/data/example.jsonl"))
+    "name", sorted(path.parent.parent.name for path in BUILTIN.glob("resources_servers/*/data/example.jsonl"))
 )
 def test_example_rows_are_five_or_more_and_valid(name: str, configure: Callable[..., Config]) -> None:
     rows = example_rows(name)
@@ -161,7 +161,7 @@ def test_example_rows_are_five_or_more_and_valid(name: str, configure: Callable[
     assert len({json.dumps(row) for row in rows}) == len(rows)
     for row in rows:
         validate_params(row["responses_create_params"])
-    assert (HUB / "resources_servers" / name / "README.md").exists()
+    assert (BUILTIN / "resources_servers" / name / "README.md").exists()
 
 
 @pytest.mark.parametrize(
