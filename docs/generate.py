@@ -100,8 +100,8 @@ def rules_page() -> str:
     lines = [
         "# Doctor's rules",
         "",
-        "What `gymnast doctor` can find, by layer. Each rule uses facts only (files, logs, the scheduler, what is running)",
-        "from one of the eight examination steps, which `gymnast doctor RUN --steps` shows.",
+        "What `gymnast doctor` can find, by layer. Each rule uses facts only (files, logs, the scheduler, what is",
+        "running) from one of the eight examination steps, which `gymnast doctor RUN --steps` shows.",
         "Generated from `gymnast/doctor/rules`; edit the rules there.",
         "",
     ]

@@ -208,9 +208,9 @@ def test_a_trajectory_is_made_of_what_an_agent_told() -> None:
     assert (made["task_id"], made["rollout_id"], made["tool_calls"][0]["output"]) == ("p", "4-1", "42")
     with pytest.raises(ValidationError, match="needs a model_call_id or a response_id"):
         ModelCallRef()
-    with pytest.raises(ValidationError, match="before it begins"):
+    with pytest.raises(ValidationError, match="completed_at must not be before started_at"):
         ToolCallObservation(invocation_id="i", tool_call_id="c", started_at=2.0, completed_at=1.0)
-    with pytest.raises(ValidationError, match="twice"):
+    with pytest.raises(ValidationError, match="tool_call_id must be unique; duplicates: i/c"):
         AgentObservationBundle(source="agent", records=[call, call])
 
 

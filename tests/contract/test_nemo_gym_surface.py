@@ -53,12 +53,24 @@ def members(found: Any) -> set[str]:
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("from nemo_gym.server_utils import initialize_ray", "nemo_gym.server_utils has no 'initialize_ray': Gymnast provides the part"),
-        ("from nemo_gym import ray_utils", "nemo_gym has no 'ray_utils': Gymnast provides the part"),
-        ("from nemo_gym.sandbox.providers import daytona", "nemo_gym.sandbox.providers has no 'daytona': Gymnast provides the part"),
-        ("import nemo_gym.ray_utils", "nemo_gym has no 'ray_utils': Gymnast provides the part"),
-        ("from nemo_gym.token_id_capture.sink import Sink", "nemo_gym has no 'token_id_capture': Gymnast provides the part"),
-        ("import nemo_gym.sandbox.providers.enroot", "nemo_gym.sandbox.providers has no 'enroot': Gymnast provides the part"),
+        (
+            "from nemo_gym.server_utils import initialize_ray",
+            "nemo_gym.server_utils has no 'initialize_ray': Gymnast provides",
+        ),
+        ("from nemo_gym import ray_utils", "nemo_gym has no 'ray_utils': Gymnast provides"),
+        (
+            "from nemo_gym.sandbox.providers import daytona",
+            "nemo_gym.sandbox.providers has no 'daytona': Gymnast provides",
+        ),
+        ("import nemo_gym.ray_utils", "nemo_gym has no 'ray_utils': Gymnast provides"),
+        (
+            "from nemo_gym.token_id_capture.sink import Sink",
+            "nemo_gym has no 'token_id_capture': Gymnast provides",
+        ),
+        (
+            "import nemo_gym.sandbox.providers.enroot",
+            "nemo_gym.sandbox.providers has no 'enroot': Gymnast provides",
+        ),
     ],
 )
 def test_what_is_outside_is_said(statement: str, said: str) -> None:

@@ -370,7 +370,7 @@ def test_validate_starts_nothing_and_finds_everything(run: Run, tmp_path: Path) 
         "unknown setting 'extra'",
         "'grading_mode'",
         "'max_steps'",
-        "needs 'resources_server'",
+        "requires 'resources_server'",
         "did you mean 'policy_model'",
     ):
         assert said in done.err
@@ -469,7 +469,7 @@ def test_ng_overrides_merge_shallowly_and_say_what_that_dropped(run: Run, tmp_pa
             2,
             "num_repeats must be",
         ),
-        (("ng_collect_rollouts", "--config", "x"), 2, "there is no option --config"),
+        (("ng_collect_rollouts", "--config", "x"), 2, "unknown option --config"),
         (("ng_validate", "+config_paths=[resources_servers/mcqa/configs/nope.yaml]"), 1, "did you mean"),
         (("ng_dump_config", "+config_paths=[nope.yaml]"), 1, "no config file 'nope.yaml'"),
         (("ng_run", "+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]"), 1, "which is not configured"),

@@ -140,7 +140,7 @@ def test_ng_download_and_materialize_word_by_word(run: Run, tmp_path: Path, hub:
         (
             ("ng_prepare_data", "+mode=train", "+output_dirpath=out"),
             2,
-            "there is: example_validation, train_preparation",
+            "available: example_validation, train_preparation",
         ),
         (("ng_prepare_data", "+mode=train_preparation"), 2, "+output_dirpath=… is required"),
         (

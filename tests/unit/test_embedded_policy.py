@@ -14,10 +14,10 @@ import jinja2
 import numpy as np
 import pytest
 import tokenizers
-from gymnast.builtin.responses_api_models.embedded_model.backend import EmbeddedBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gymnast.builtin.responses_api_models.embedded_model.backend import EmbeddedBackend
 from gymnast.builtin.responses_api_models.embedded_model.cache import BLOCK, Cache, Pool
 from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors

@@ -314,7 +314,11 @@ async def test_every_dialect_is_accounted_once(bench: Bench, path: str, body: An
     reply = await bench.calls.call("policy", path, body, Scope("0-0", progress), stage=Stage.MODEL)
     assert reply.status == 200
     assert progress.usage_counter is not None
-    assert (progress.usage_counter.calls, progress.usage_counter.tokens, progress.usage_counter.cached_tokens) == (1, 120, 40)
+    assert (progress.usage_counter.calls, progress.usage_counter.tokens, progress.usage_counter.cached_tokens) == (
+        1,
+        120,
+        40,
+    )
     assert progress.usage_counter.cost == pytest.approx(120e-6)
 
 
@@ -324,7 +328,11 @@ async def test_a_failed_call_is_counted_and_free(bench: Bench) -> None:
     progress = AttemptProgress(captures=True)
     assert (await bench.ask(Scope("0-0", progress))).status == 500
     assert progress.usage_counter is not None
-    assert (progress.usage_counter.calls, progress.usage_counter.failed_calls, progress.usage_counter.cost) == (1, 1, 0.0)
+    assert (progress.usage_counter.calls, progress.usage_counter.failed_calls, progress.usage_counter.cost) == (
+        1,
+        1,
+        0.0,
+    )
     assert progress.usage_counter.captured is not None
     assert progress.usage_counter.captured[0]["error_category"] == "client_error"
     assert progress.usage_counter.captured[0]["status_code"] == 400
@@ -460,15 +468,15 @@ def test_a_price_for_everything_is_a_price_for_tokens(given_: int, made: int, ca
 
 
 def test_the_mean_time_to_the_first_token_is_weighted() -> None:
-    account = UsageCounter()
-    account.add_call(Tokens(1, 1), 5.0, cost=0.0, ttft_ms=10.0)
-    account.add_call(Tokens(1, 1), 5.0, cost=0.0, ttft_ms=20.0)
+    counter = UsageCounter()
+    counter.add_call(Tokens(1, 1), 5.0, cost=0.0, ttft_ms=10.0)
+    counter.add_call(Tokens(1, 1), 5.0, cost=0.0, ttft_ms=20.0)
     more = UsageCounter()
     more.add_call(Tokens(1, 1), 5.0, cost=0.0, ttft_ms=60.0)
     more.add_call(Tokens(1, 1), 5.0, cost=0.0)
-    account.merge(more.usage())
-    assert account.usage().ttft_ms == pytest.approx(30.0)
-    assert account.usage().ttft_calls == 3
+    counter.merge(more.usage())
+    assert counter.usage().ttft_ms == pytest.approx(30.0)
+    assert counter.usage().ttft_calls == 3
 
 
 # --- time to the first token -----------------------------------------------------------------------------------------

@@ -22,7 +22,9 @@ async def test_a_request_and_its_answer(http: HttpClient) -> None:
 
     async with listening(handler) as server:
         headers = header_items({"content-type": "application/json"})
-        reply = await http.request("POST", parse_target(server.url), headers, b'{"a":1}', extra_headers=(("cookie", "a=b"),))
+        reply = await http.request(
+            "POST", parse_target(server.url), headers, b'{"a":1}', extra_headers=(("cookie", "a=b"),)
+        )
     assert (reply.status, reply.body, reply.header("x-thing")) == (200, b"hi", "One")
     assert list(reply.headers()) == [("content-length", "2"), ("x-thing", "One"), ("x-thing", "Two")]
     head, body = seen[0]

@@ -236,10 +236,10 @@ async def test_what_a_judge_uses_is_accounted_and_told_apart() -> None:
 
 
 def test_usage_of_several_processes_adds_up() -> None:
-    account = UsageCounter()
-    account.merge(ModelUsage(calls=3, input_tokens=30, judge=ModelUsage(calls=1, input_tokens=10)))
-    account.merge(ModelUsage(calls=1, input_tokens=5))
-    usage = account.usage()
+    counter = UsageCounter()
+    counter.merge(ModelUsage(calls=3, input_tokens=30, judge=ModelUsage(calls=1, input_tokens=10)))
+    counter.merge(ModelUsage(calls=1, input_tokens=5))
+    usage = counter.usage()
     assert usage.judge == ModelUsage(calls=1, input_tokens=10)
     assert (usage.calls, usage.as_json()["judge"]["calls"]) == (4, 1)
     assert "judge" not in ModelUsage(calls=1).as_json()

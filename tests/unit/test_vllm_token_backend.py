@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+
 from gymnast.builtin.responses_api_models.vllm_model.token_backend import (
     COMPLETIONS,
     GENERATE,
     VLLMTokenBackend,
     is_overflow,
 )
-
 from gymnast.endpoints.upstream import EndpointSettings, Upstream
 from gymnast.errors import CallError
 from gymnast.runtime.listener import Listener

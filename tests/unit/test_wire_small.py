@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gymnast.config.secrets import Scrubber
 from gymnast.errors import CallError
-from gymnast.types.failure import FailureDetail, FailureKind, KINDS, Stage, bounded, kind_named
+from gymnast.types.failure import KINDS, FailureDetail, FailureKind, Stage, bounded, kind_named
 from gymnast.types.task import correlation_id, key_of
 from gymnast.wire.boundary import MARKER, BoundaryLog
 from gymnast.wire.classify import innermost_body, kind_of_exception, kind_of_reply, reply_failure, retry_after_s
@@ -36,7 +36,9 @@ def test_foreign_cookie_values_are_echoed_as_they_are() -> None:
 
 @given(st.text(max_size=9000), st.text(max_size=9000), st.lists(st.text(max_size=300), max_size=30))
 def test_failure_headers_fit_any_client_and_keep_what_matters(message: str, body: str, chain: list[str]) -> None:
-    detail = FailureDetail(FailureKind.VERIFIER_ERROR, Stage.VERIFY, message, "mcqa", "http://h", 500, body, 1.5, tuple(chain))
+    detail = FailureDetail(
+        FailureKind.VERIFIER_ERROR, Stage.VERIFY, message, "mcqa", "http://h", 500, body, 1.5, tuple(chain)
+    )
     encoded = encode_failure(detail)
     assert len(encoded) < 8000
     assert encoded.isascii()
@@ -130,7 +132,9 @@ def test_boundary_lines_are_marked_bounded_and_scrubbed() -> None:
     request = Request("POST", "/verify", {"a": 1}, rollout_id="3-1")
     log.log_reply("mcqa", "http://h", request, Reply(200, {}), 0.0123)
     log.log_reply("mcqa", "http://h", request, Reply(500, "uses sk-secret " + "x" * 9000), 0.5)
-    log.log_failure("mcqa", "http://h", request, FailureDetail(FailureKind.ENVIRONMENT_UNREACHABLE, Stage.VERIFY, "refused"), 0.1)
+    log.log_failure(
+        "mcqa", "http://h", request, FailureDetail(FailureKind.ENVIRONMENT_UNREACHABLE, Stage.VERIFY, "refused"), 0.1
+    )
     assert all(line.startswith(f"{MARKER} rollout=3-1 to=mcqa POST /verify at=http://h") for line in lines)
     assert "status=200 ms=12.3 sent_bytes=7" in lines[0]
     assert "body=" not in lines[0]

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
-from gymnast.builtin.responses_api_models.vllm_model.token_backend import VLLMTokenBackend
 
+from gymnast.builtin.responses_api_models.vllm_model.token_backend import VLLMTokenBackend
 from gymnast.endpoints.upstream import EndpointSettings, Upstream
 from gymnast.tokens.backend import GeneratedTokens, Sampling
 from gymnast.wire.calls import Calls
