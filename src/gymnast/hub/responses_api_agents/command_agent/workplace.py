@@ -68,7 +68,7 @@ class Workplace:
 def make_workplace(scratch_dir: str | None, working_dir: str | None, rollout_id: str) -> Workplace:
     """A fresh folder; the command works in it unless `working_dir` says where else."""
     if scratch_dir is not None:
-        Path(scratch_dir).mkdir(parents=True, exist_ok=True)
+        _make_reachable(Path(scratch_dir))
     folder = Path(tempfile.mkdtemp(prefix=f"gymnast-{rollout_id}-", dir=scratch_dir))
     if working_dir is None:
         return Workplace(folder, folder / "work")
@@ -152,3 +152,11 @@ def filled(text: str, known: Mapping[str, str]) -> str:
         name, closed, rest = piece.partition("}")
         found.append(known[name] + rest if closed and name in known else "{" + piece)
     return "".join(found)
+
+
+def _make_reachable(folder: Path) -> None:
+    """Make a folder that a sandbox's own user can enter, whatever the umask says."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        path.chmod(0o711)
