@@ -159,4 +159,4 @@ def _make_reachable(folder: Path) -> None:
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
-        path.chmod(0o711)
+        path.chmod(0o755)
