@@ -247,7 +247,8 @@ async def test_pausing_and_steering(tmp_path: Path) -> None:
     assert await steering.handle({"command": "resume"}) == "resumed"
     while len(world.engine.book.settled.scored) < 400:
         await asyncio.sleep(0.005)
-    status = await steering.handle({"command": "status"})
+    while (status := await steering.handle({"command": "status"}))["oldest"][0]["stage"] == "plan":
+        await asyncio.sleep(0.005)  # it is started, and has not reached its agent yet
     assert status["oldest"][0]["key"] == "400:0"
     assert status["oldest"][0]["stage"] == "agent"
     for bad in ("cancel", "set"):
