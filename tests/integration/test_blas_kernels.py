@@ -31,17 +31,30 @@ def processor_flags() -> set[str]:
     return next((set(line.split(":", 1)[1].split()) for line in lines if line.startswith("flags")), set())
 
 
-def check_batch_invariance(**environ: str) -> None:
+PLAIN_PRODUCTS = """
+import numpy
+for inner, outer in ((192, 832), (416, 192), (192, 768), (32, 128), (128, 32)):
+    for right in (numpy.ones((inner, outer), "f4"), numpy.ones((outer, inner), "f4").T):
+        numpy.ones((4, inner), "f4") @ right
+"""
+
+
+def run_python(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own: a BLAS reads its settings when it is loaded."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.batch_invariance"],
+    return subprocess.run(
+        [sys.executable, *arguments],
         cwd=ROOT,
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=100,
         check=False,
     )
+
+
+def check_batch_invariance(**environ: str) -> None:
+    done = run_python("-m", "tests.helpers.batch_invariance", **environ)
+    if done.returncode < 0 and run_python("-c", PLAIN_PRODUCTS, **environ).returncode < 0:
+        skip_without("another processor", f"numpy's own products crash here with {environ}")
     assert done.returncode == 0, done.stderr[-4000:]
 
 

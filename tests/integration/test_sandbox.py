@@ -250,6 +250,7 @@ def shown() -> Iterator[Path]:
         (folder / "hidden").mkdir()
         (folder / "hidden" / "secret.txt").write_text("x")
         (folder / "page.md").write_text("# A page")
+        (folder / "page.md").chmod(0o644)
         yield folder
 
 

@@ -65,7 +65,7 @@ class RolloutFolder:
 def make_rollout_folder(scratch_dir: str | None, working_dir: str | None, rollout_id: str) -> RolloutFolder:
     """Create a fresh folder, in which the command works unless `working_dir` is set."""
     if scratch_dir is not None:
-        Path(scratch_dir).mkdir(parents=True, exist_ok=True)
+        _make_reachable(Path(scratch_dir))
     root = Path(tempfile.mkdtemp(prefix=f"gymnast-{rollout_id}-", dir=scratch_dir))
     if working_dir is None:
         return RolloutFolder(root, root / "work")
@@ -151,3 +151,11 @@ def fill(text: str, known: Mapping[str, str]) -> str:
         name, closed, rest = piece.partition("}")
         parts.append(known[name] + rest if closed and name in known else "{" + piece)
     return "".join(parts)
+
+
+def _make_reachable(folder: Path) -> None:
+    """Make a folder that the sandbox's user can enter, whatever the umask is."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        path.chmod(0o755)
