@@ -78,12 +78,12 @@ STARTING = """
 import asyncio, sys, time
 from pathlib import Path
 from gymnast.config import load_config, read_environ
-from gymnast.runtime.cell import Cell, options_from
+from gymnast.runtime.cell import Cell, make_cell_options
 from gymnast.runtime.listener import loop_factory
 
 async def main():
     config = load_config(environ=read_environ(), initial=INITIAL, search_dirs=[Path(sys.argv[1])]).require_valid()
-    async with Cell(list(config.instances.values()), options_from(config, read_environ())) as cell:
+    async with Cell(list(config.instances.values()), make_cell_options(config, read_environ())) as cell:
         print(len(cell.instances), flush=True)
         sys.stdin.readline()
 

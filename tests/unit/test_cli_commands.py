@@ -31,3 +31,19 @@ def test_a_command_is_the_same_alone_as_among_all() -> None:
         assert alone.help == command.help
         assert [param.opts for param in alone.params] == [param.opts for param in command.params]
         assert list(getattr(alone, "commands", ())) == list(getattr(command, "commands", ()))
+
+
+def leaves(commands: dict[str, Any]) -> list[Any]:
+    return [leaf for command in commands.values() for leaf in leaves(getattr(command, "commands", {})) or [command]]
+
+
+def test_old_names_of_options_mean_options_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    renamed = [command for command in leaves(commands_of(None)) if getattr(command, "old_names", None)]
+    assert len(renamed) >= 10
+    for command in renamed:
+        options = {option for param in command.params for option in param.opts}
+        for old, new in command.old_names.items():
+            assert new in options
+            assert old not in options
+            assert command._current(f"{old}=1") == f"{new}=1"
+            assert f"warning: {old} is now {new}" in capsys.readouterr().err

@@ -108,9 +108,7 @@ def test_it_waits_for_all_that_live_and_is_queued_once(tmp_path: Path, queues: d
     assert len(queues[None].scripts) == 3
 
 
-def test_it_leaves_the_files_of_jobs_alone_that_have_not_begun(
-    tmp_path: Path, queues: dict[str | None, Queue]
-) -> None:
+def test_it_leaves_the_files_of_jobs_alone_that_have_not_begun(tmp_path: Path, queues: dict[str | None, Queue]) -> None:
     layout, first = layout_in(tmp_path), submitted(tmp_path, 1)
     folder = Path(first.details["folder"])
     files = {path.name: path.read_bytes() for path in folder.iterdir()}

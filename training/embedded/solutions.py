@@ -140,7 +140,9 @@ def spelled(question: word_tasks.Question) -> list[str]:
         numbered = "-".join(f"{letter}{position}" for position, letter in enumerate(word, 1))
         return [numbered, "-".join(answer)] if kind == "second" else [numbered]
     if kind == "count":
-        return ["-".join(f"{letter}{word[:position].count(question.letter)}" for position, letter in enumerate(word, 1))]
+        return [
+            "-".join(f"{letter}{word[:position].count(question.letter)}" for position, letter in enumerate(word, 1))
+        ]
     if kind in {"first", "last"}:
         return ["-".join(word)]
     if kind == "consonants_reversed":

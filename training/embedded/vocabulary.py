@@ -1,6 +1,8 @@
 """Trains the byte-level BPE vocabulary on sample transcripts and writes `tokenizer.json` and `tokenizer_config.json`.
 
-PYTHONPATH=src python training/embedded/vocabulary.py --out src/gymnast/builtin/responses_api_models/embedded_model/weights
+    PYTHONPATH=src python training/embedded/vocabulary.py --out WEIGHTS
+
+where WEIGHTS is the folder of that name in src/gymnast/builtin/responses_api_models/embedded_model.
 """
 
 from __future__ import annotations

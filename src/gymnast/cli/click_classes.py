@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -18,6 +19,8 @@ class _Command(TyperCommand):
 
     def _current(self, argument: str) -> str:
         name, equals, value = argument.partition("=")
+        if name in self.old_names:
+            print(f"warning: {name} is now {self.old_names[name]}", file=sys.stderr)
         return self.old_names.get(name, name) + equals + value
 
 
