@@ -82,7 +82,7 @@ def serving(
 
 
 def run_command(
-    folder: Path, command: str, *arguments: str, env: dict[str, str] | None = None, timeout_s: float = 60
+    folder: Path, command: str, *arguments: str, env: dict[str, str] | None = None, timeout_s: float = 600
 ) -> Outcome:
     """One of our commands, to its end."""
     done = subprocess.run(
