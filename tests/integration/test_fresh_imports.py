@@ -36,3 +36,25 @@ def test_generators_are_programs(module: str) -> None:
     command = [sys.executable, "-m", module, "--count", "2", "--seed", "1", "--level", "2-3"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert [json.loads(line)["level"] for line in done.stdout.splitlines()] == [2, 3]
+
+
+def test_modules_under_their_old_name_are_the_same_modules_with_a_warning() -> None:
+    code = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import gymnast.hub.resources_servers.arithmetic.tasks as old
+    from gymnast.hub.resources_servers import mcqa
+import gymnast.builtin.resources_servers.arithmetic.tasks as new
+import gymnast.builtin.resources_servers.mcqa
+assert old is new
+assert mcqa is gymnast.builtin.resources_servers.mcqa
+assert [str(warning.message) for warning in caught] == ["gymnast.hub is now gymnast.builtin"], caught
+try:
+    import gymnast.hub.no_such_module
+except ModuleNotFoundError:
+    pass
+else:
+    raise AssertionError("a module that is not there was imported")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -15,8 +15,7 @@ from gymnast.tokens.audit import audit
 from gymnast.tokens.backend import ContextOverflow, GeneratedTokens, WeightSpan
 from gymnast.tokens.export import add_training_fields, read_ledger
 from gymnast.types.failure import Stage
-from gymnast.types.tokens import LEDGER, TOKEN_CALL
-from gymnast.types.tokens import TokenOptions as RecordedTokens
+from gymnast.types.tokens import LEDGER, TOKEN_CALL, RecordedTokens
 from gymnast.wire.calls import Scope
 from gymnast.wire.message import Reply
 from gymnast.wire.transports import InProcessTransport

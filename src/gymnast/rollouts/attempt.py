@@ -22,7 +22,7 @@ from gymnast.types.task import (
     agent_name_of,
     correlation_id,
 )
-from gymnast.types.tokens import NO_TOKENS, TokenOptions
+from gymnast.types.tokens import NO_TOKENS, RecordedTokens
 from gymnast.types.usage import CALL_CAPTURE, MODEL_USAGE, ModelUsage, make_capture, parse_tokens
 from gymnast.wire.calls import Scope
 from gymnast.wire.classify import kind_of_reply, reply_failure
@@ -68,7 +68,7 @@ async def attempt(
     timeout_s: float,
     progress: AttemptProgress | None = None,
     *,
-    tokens: TokenOptions = NO_TOKENS,
+    tokens: RecordedTokens = NO_TOKENS,
 ) -> Outcome:
     """Run a materialized input once. `index` is the number of attempts before this one.
 

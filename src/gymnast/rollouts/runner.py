@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from gymnast.rollouts.attempt import Failed, Outcome, attempt
-from gymnast.types.tokens import NO_TOKENS, TokenOptions
+from gymnast.types.tokens import NO_TOKENS, RecordedTokens
 from gymnast.wire.in_flight import coroutine_frames
 from gymnast.wire.progress import AttemptProgress, Signals
 
@@ -72,7 +72,7 @@ class LocalRunner:
         *,
         explain: Callable[[FailureDetail], FailureDetail] | None = None,
         captures: bool = False,
-        tokens: TokenOptions = NO_TOKENS,
+        tokens: RecordedTokens = NO_TOKENS,
     ) -> None:
         """With `captures`, records list every model call; `tokens` says which models' tokens they hold, and how."""
         self.signals = signals

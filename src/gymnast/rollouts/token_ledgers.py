@@ -13,7 +13,7 @@ from gymnast.types.tokens import LEDGER
 
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
-    from gymnast.types.tokens import TokenOptions
+    from gymnast.types.tokens import RecordedTokens
     from gymnast.wire.calls import Calls, Scope
 
 _TIMEOUT_S: Final = 60.0
@@ -22,7 +22,7 @@ _TIMEOUT_S: Final = 60.0
 class AttemptLedgers:
     """The ledgers of one attempt."""
 
-    def __init__(self, calls: Calls, tokens: TokenOptions, scope: Scope) -> None:
+    def __init__(self, calls: Calls, tokens: RecordedTokens, scope: Scope) -> None:
         self._calls = calls
         self._tokens = tokens
         self._scope = scope

@@ -32,7 +32,7 @@ from gymnast.runtime.loop_monitor import LoopMonitor, log_blocked
 from gymnast.runtime.ports import advertised_host, bind_socket
 from gymnast.runtime.venvs import unmet_requirements
 from gymnast.types.failure import FailureKind
-from gymnast.types.tokens import TokenForm, TokenOptions
+from gymnast.types.tokens import RecordedTokens, TokenForm
 from gymnast.wire.asgi import AccessGuard, ServerApp
 from gymnast.wire.boundary import BoundaryLog
 from gymnast.wire.calls import Calls, Transport
@@ -77,11 +77,11 @@ class CellOptions:
     config: Mapping[str, Any] = field(default_factory=dict)
     """The whole configuration, for hosted servers, which may read any of it."""
 
-    def tokens_of(self, instances: Iterable[Instance]) -> TokenOptions:
+    def tokens_of(self, instances: Iterable[Instance]) -> RecordedTokens:
         """Which models' tokens are kept when a rollout ends, and how."""
         models = [instance for instance in instances if instance.kind == "responses_api_models"]
         names = (model.name for model in models if model.settings.get("return_token_id_information") is True)
-        return TokenOptions(tuple(names), self.token_form)
+        return RecordedTokens(tuple(names), self.token_form)
 
 
 def make_cell_options(config: Config, environ: Environ, **more: Any) -> CellOptions:

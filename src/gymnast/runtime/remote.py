@@ -12,7 +12,7 @@ from gymnast.config.instances import SERVER_KINDS
 from gymnast.errors import NotFoundError, StartError
 from gymnast.runtime.head_server import IDENTITY_PATH
 from gymnast.runtime.probe import probe
-from gymnast.types.tokens import TokenOptions
+from gymnast.types.tokens import RecordedTokens
 from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.transports import HttpTransport
 
@@ -43,11 +43,11 @@ class RemoteHead:
         """The URL of each agent."""
         return {name: url for name, (kind, url) in self.addresses().items() if kind == "responses_api_agents"}
 
-    def tokens(self, form: TokenForm | None) -> TokenOptions:
+    def tokens(self, form: TokenForm | None) -> RecordedTokens:
         """Which models' tokens are kept, and how: `form`, or else the head's configuration."""
         blocks = [(name, inner) for name, kind, inner in self._blocks() if kind == "responses_api_models"]
         models = tuple(name for name, inner in blocks if inner.get("return_token_id_information") is True)
-        return TokenOptions(models, form or ("items" if self.config.get("token_form") == "items" else "ledger"))
+        return RecordedTokens(models, form or ("items" if self.config.get("token_form") == "items" else "ledger"))
 
     def addresses(self) -> dict[str, tuple[str, str]]:
         """Kind and URL of each instance that has an address in the configuration."""

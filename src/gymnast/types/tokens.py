@@ -20,7 +20,7 @@ TokenForm = Literal["ledger", "items"]
 """How records store tokens: in one ledger, linear in tokens, or as whole prompts on output items, as in NeMo Gym."""
 
 
-class TokenOptions(NamedTuple):
+class RecordedTokens(NamedTuple):
     """Which models' tokens a collection stores, and how."""
 
     models: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class TokenOptions(NamedTuple):
     form: TokenForm = "ledger"
 
 
-NO_TOKENS: Final = TokenOptions()
+NO_TOKENS: Final = RecordedTokens()
 
 
 class Source(StrEnum):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gymnast.types.failure import FailureDetail
     from gymnast.types.json import JsonObject
-    from gymnast.types.tokens import TokenOptions
+    from gymnast.types.tokens import RecordedTokens
     from gymnast.wire.calls import Calls
 
 Result = tuple[dict[str, Any], dict[str, Any]]
@@ -106,7 +106,7 @@ class _Connection:
 
     client: HttpClient
     calls: Calls
-    tokens: TokenOptions
+    tokens: RecordedTokens
     left: int
 
     async def release(self) -> None:

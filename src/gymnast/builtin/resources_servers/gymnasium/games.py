@@ -65,7 +65,7 @@ def parse_action(game_text: GameText, space: Any, turn: str) -> Any:
         return choose(text, _names(game_text, space), game_text.synonyms, first=int(space.start))
     value = text if type(space).__name__ == "Text" else _to_space(space, parse_json(text))
     if not space.contains(value):
-        raise NoAction(f"'{text[:50]}' is no action here. {action_help(game_text, space)}")
+        raise NoAction(f"'{text[:50]}' is not an action here. {action_help(game_text, space)}")
     return value
 
 
