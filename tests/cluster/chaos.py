@@ -49,7 +49,7 @@ class Chaos:
     def end(self) -> None:
         """Wait for the workers' end; they find nothing more to do."""
         for submission in self.submissions:
-            wait_for_all(self.executor, submission, within_s=180)
+            wait_for_all(self.executor, submission)
 
     def is_settled(self) -> bool:
         return self.run.account().unsettled == 0

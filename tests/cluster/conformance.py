@@ -61,7 +61,7 @@ class ExecutorConformance(ABC):
         return submission
 
     def finished(self, submission: Submission) -> list[JobView]:
-        views = wait_for_all(self.executor(), submission, within_s=120)
+        views = wait_for_all(self.executor(), submission)
         assert len(views) == submission.workers
         assert len({view.job for view in views}) == len(views)
         return views

@@ -27,7 +27,7 @@ class Desk:
         return self.folder / "x.jsonl"
 
     def gymnast(self, *words: str) -> Outcome:
-        return run_command(self.folder, "gymnast", *words, timeout_s=180)
+        return run_command(self.folder, "gymnast", *words)
 
     def submit(self, *words: str, mean_s: float = 0.05) -> Outcome:
         common = ["-c", CONFIG, "--search-dir", str(STEADY), "-i", "tasks.jsonl", "-o", "x.jsonl", "-n", "2"]

@@ -57,7 +57,7 @@ def login_node(folder: Path, environment: dict[str, str]) -> Iterator[LoginNode]
         yield node
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=300)
 
 
 def _free_port() -> int:

@@ -82,7 +82,7 @@ class NetworkDisk:
             client.mkdir()
             self._start("glusterfs", client.name, str(client))
         for client in self.clients:
-            wait_until(client.is_mount, f"{client} mounted", within_s=20)
+            wait_until(client.is_mount, f"{client} mounted")
 
     def unmount(self) -> None:
         for client in self.clients:

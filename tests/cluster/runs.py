@@ -77,7 +77,7 @@ class SharedRun:
 
     def merge(self) -> bytes:
         """The merged rollouts, audited."""
-        done = run_command(self.folder, "gymnast", "merge", str(self.output), timeout_s=120)
+        done = run_command(self.folder, "gymnast", "merge", str(self.output))
         assert done.code == 0, done.err
         rows = read_jsonl(self.output)
         keys = Counter((row[TASK_INDEX], row[ROLLOUT_INDEX]) for row in rows)
@@ -180,7 +180,7 @@ def _key(line: bytes) -> tuple[int, int]:
 # --- waiting ---------------------------------------------------------------------------------------------------------
 
 
-def wait_until(check: Callable[[], bool], what: str, *, within_s: float = 60.0) -> None:
+def wait_until(check: Callable[[], bool], what: str, *, within_s: float = 300.0) -> None:
     """Wait until something is true."""
     deadline = time.monotonic() + within_s
     while not check():
@@ -188,7 +188,7 @@ def wait_until(check: Callable[[], bool], what: str, *, within_s: float = 60.0) 
         time.sleep(0.1)
 
 
-def wait_for_all(executor: Executor, submission: Submission, *, within_s: float = 90.0) -> list[JobView]:
+def wait_for_all(executor: Executor, submission: Submission, *, within_s: float = 300.0) -> list[JobView]:
     """Wait until every worker's job is over."""
     found: list[JobView] = []
 

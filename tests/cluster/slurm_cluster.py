@@ -60,6 +60,15 @@ class SlurmCluster:
         """A job that was queued again waits two minutes, unless told otherwise."""
         self.ask("scontrol", "update", f"jobid={job}", "StartTime=now")
 
+    @contextmanager
+    def starting_nothing(self) -> Iterator[None]:
+        """Jobs are queued and wait, for the time of the block."""
+        self.ask("scontrol", "update", "PartitionName=cpu", "State=DOWN")
+        try:
+            yield
+        finally:
+            self.ask("scontrol", "update", "PartitionName=cpu", "State=UP")
+
     def node_state(self, name: str) -> str:
         return self.ask("sinfo", "-h", "-N", "-p", "cpu", "-n", name, "-o", "%T").strip()
 

@@ -21,7 +21,6 @@ from gymnast.types.job import JobState
 from tests.cluster.runs import kill, shared_run, wait_for_all, wait_until
 from tests.cluster.slurm_cluster import SlurmCluster, running_slurm
 
-pytestmark = pytest.mark.timeout(240)
 PARTS = """#!/bin/bash
 case $SLURM_ARRAY_TASK_ID in
   0) exit 0 ;;
@@ -52,9 +51,9 @@ def test_elements_of_an_array_that_goes_on(forgetful: SlurmCluster, tmp_path: Pa
     asked = ("sbatch", "--parsable", "--array=0-4", f"--output={tmp_path}/%a.log", str(script), "a-word")
     job = forgetful.ask(*asked).strip()
     elements = [f"{job}_{number}" for number in range(5)]
-    wait_until(lambda: remembered(forgetful, job) == set(elements[3:]), "forgotten by the controller", within_s=90)
+    wait_until(lambda: remembered(forgetful, job) == set(elements[3:]), "forgotten by the controller")
     forgetful.ask("scancel", elements[3])
-    wait_until(lambda: remembered(forgetful, job) == {elements[4]}, "the cancelled one, too", within_s=90)
+    wait_until(lambda: remembered(forgetful, job) == {elements[4]}, "the cancelled one, too")
     slurm = Slurm(LocalHost())
     found = {view.job: view for view in slurm.views([job], elements)}
     assert [found[name].state for name in elements] == [
@@ -67,7 +66,7 @@ def test_elements_of_an_array_that_goes_on(forgetful: SlurmCluster, tmp_path: Pa
     assert (told.state, told.source) == ("FAILED", "sacct")
     assert told.id in elements[1:3]
     forgetful.ask("scancel", job)
-    wait_until(lambda: not remembered(forgetful, job), "all forgotten", within_s=90)
+    wait_until(lambda: not remembered(forgetful, job), "all forgotten")
     assert {view.state for view in slurm.views([job], elements)} >= {JobState.COMPLETED, JobState.CANCELLED}
     assert slurm.jobs_with_token("a-word", 2e9) == [], "not before they were submitted"
     assert slurm.jobs_with_token("a-word", next(view.started_at or 0.0 for view in found.values())) == [job]
@@ -83,7 +82,7 @@ def test_workers_of_a_submit_that_left_no_record(forgetful: SlurmCluster, tmp_pa
     victim = next(iter(run.holders().values()))
     kill(victim.pid, signal.SIGKILL)
     wait_for_all(executor, submission)
-    wait_until(lambda: not remembered(forgetful, submission.jobs[0]), "forgotten", within_s=90)
+    wait_until(lambda: not remembered(forgetful, submission.jobs[0]), "forgotten")
     found = executor.find(intents[0])
     assert found is not None
     assert found.jobs == submission.jobs

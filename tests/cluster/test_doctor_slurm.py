@@ -17,7 +17,6 @@ from tests.cluster.slurm_cluster import SlurmCluster
 from tests.doctor.lab import Lab, endpoint, said
 from tests.helpers.commands import BIN
 
-pytestmark = pytest.mark.timeout(300)
 _OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 
 

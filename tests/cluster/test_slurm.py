@@ -18,8 +18,6 @@ from tests.cluster.conformance import ExecutorConformance, Refused
 from tests.cluster.runs import SharedRun, kill, shared_run, undisturbed, wait_for_all, wait_until
 from tests.cluster.slurm_cluster import SlurmCluster
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def executor(**site: object) -> SlurmExecutor:
     return SlurmExecutor(SlurmOptions(site=parse_site({"partition": "cpu", **site}, name="test")))
@@ -37,7 +35,7 @@ class TestSlurm(ExecutorConformance):
 
 
 def one_view(found: SlurmExecutor, submission: Submission) -> tuple[JobState, int | None, str | None]:
-    (view,) = wait_for_all(found, submission, within_s=120)
+    (view,) = wait_for_all(found, submission)
     kind = failure_of(view)
     return view.state, view.exit_code, kind.name if kind is not None else None
 
@@ -63,7 +61,7 @@ def test_no_more_run_at_once_than_asked(slurm: SlurmCluster, tmp_path: Path) -> 
         most = max(most, sum(state is JobState.RUNNING for state in states))
         return all(state.is_over for state in states)
 
-    wait_until(are_over, "all over", within_s=120)
+    wait_until(are_over, "all over")
     assert most == 2
     run.merge()
 
@@ -82,12 +80,12 @@ def test_a_job_whose_time_is_up_hands_back_and_queues_itself_again(slurm: SlurmC
     assert not run.holders(), "what was not done was handed back"
     for job in again:
         slurm.start_now(job)
-    wait_for_all(found, submission, within_s=150)
+    wait_for_all(found, submission)
     log = Path(found.states(submission)[0].log or "").read_text()
     assert "back into the queue (0 of 1 times so far)" in log
     # A second minute may not be enough either, and then they are told to end for good.
     rest = executor().submit(run.wanted(2), 2)
-    wait_for_all(executor(), rest, within_s=120)
+    wait_for_all(executor(), rest)
     run.merge()
 
 
@@ -102,7 +100,7 @@ def test_a_node_that_is_lost_takes_its_job_but_not_its_worker(slurm: SlurmCluste
     slurm.kill_node(victim.node)
     slurm.ask("scontrol", "update", f"nodename={victim.node}", "state=down", "reason=lost")  # what it finds out in time
     try:
-        wait_until(lambda: found.states(submission)[0].state is JobState.NODE_FAILED, "given up", within_s=60)
+        wait_until(lambda: found.states(submission)[0].state is JobState.NODE_FAILED, "given up")
         kind = failure_of(found.states(submission)[0])
         assert kind is not None
         assert kind.name == "node_failed"
@@ -112,7 +110,7 @@ def test_a_node_that_is_lost_takes_its_job_but_not_its_worker(slurm: SlurmCluste
         kill(zombie, signal.SIGSTOP)  # as if cut off: its leases go to others, and then it is back
         wait_until(lambda: zombie not in {holder.pid for holder in run.holders().values()}, "taken over")
         kill(zombie, signal.SIGCONT)
-        wait_for_all(executor(), more, within_s=120)
+        wait_for_all(executor(), more)
         wait_until(lambda: run.account().unsettled == 0, "nothing owed")
         assert run.merge() == undisturbed(tmp_path, run)
     finally:

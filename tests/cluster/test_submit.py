@@ -21,7 +21,7 @@ from tests.cluster.slurm_cluster import SlurmCluster
 from tests.helpers.commands import BIN, Outcome
 from tests.helpers.jsonl import read_jsonl
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("slurm")]
+pytestmark = pytest.mark.usefixtures("slurm")
 
 
 def test_one_command_from_tasks_to_a_profile(desk: Desk, slurm: SlurmCluster) -> None:
@@ -38,7 +38,7 @@ def test_one_command_from_tasks_to_a_profile(desk: Desk, slurm: SlurmCluster) ->
     assert settled + during["in_flight"] + during["unknown"] + during["owed"] == 60
     jobs = {view["job"]: view["state"] for view in during["jobs"]}
     assert set(jobs) >= {f"{told['submission']['jobs'][0]}_{worker}" for worker in range(3)}
-    wait_until((desk.folder / "x_reward_profiling.jsonl").exists, "the profile", within_s=120)
+    wait_until((desk.folder / "x_reward_profiling.jsonl").exists, "the profile")
     rows = read_jsonl(desk.run)
     assert len({(row["_ng_task_index"], row["_ng_rollout_index"]) for row in rows}) == len(rows) == 60
     assert len(read_jsonl(desk.folder / "x_reward_profiling.jsonl")) == 30
@@ -72,7 +72,7 @@ def test_two_submits_at_the_same_moment_make_one_run(desk: Desk) -> None:
     assert codes == [0, 2], [done.err for done in both]
     loser = next(done for done in both if done.code == 2)
     assert "--resume" in loser.err
-    wait_until((desk.folder / "x.jsonl.done").exists, "merged", within_s=120)
+    wait_until((desk.folder / "x.jsonl.done").exists, "merged")
     assert len(read_jsonl(desk.run)) == 60
 
 
@@ -88,7 +88,7 @@ def test_a_resume_adds_what_is_still_needed_and_no_more(desk: Desk) -> None:
     open_chunks = 6 - desk.status()["states"].get("done", 0)
     more = desk.submit(*words, "--resume", "--json", mean_s=0.6).json()
     assert more["workers_added"] == min(4, open_chunks)
-    wait_until((desk.folder / "x.jsonl.done").exists, "merged", within_s=120)
+    wait_until((desk.folder / "x.jsonl.done").exists, "merged")
     assert len(read_jsonl(desk.run)) == 60
     assert desk.submit(*words, "--resume", mean_s=0.6).out.splitlines()[1].startswith("nothing is owed")
 
@@ -122,7 +122,7 @@ def test_over_ssh(desk: Desk, slurm: SlurmCluster, tmp_path: Path) -> None:
         done = desk.submit("--cluster", name, "--host", "login", "--workers", "2", "--json")
         assert done.code == 0, done.err
         assert done.json()["submission"]["details"]["host"] == "login"
-        wait_until((desk.folder / "x.jsonl.done").exists, "merged", within_s=120)
+        wait_until((desk.folder / "x.jsonl.done").exists, "merged")
         states = {view["state"] for view in desk.status()["jobs"]}
         assert states == {"completed"}
         assert "Accepted publickey" in node.log.read_text()
@@ -150,7 +150,7 @@ def test_a_snapshot_takes_along_what_was_asked(desk: Desk) -> None:
     script = (Path(details["folder"]) / "workers.sh").read_text()
     assert f"--chdir={folder}" in script
     assert f"export PYTHONPATH={folder}" in script
-    wait_until((desk.folder / "x.jsonl.done").exists, "merged", within_s=120)
+    wait_until((desk.folder / "x.jsonl.done").exists, "merged")
     clean = desk.submit("--workers", "1", "--code", "snapshot", "--overwrite")
     assert "2 uncommitted changes were left out" in clean.err
 
@@ -171,7 +171,7 @@ def test_a_policy_server_in_every_job(desk: Desk) -> None:
     gpus = ["--server-gpus", "4", "--server-replicas", "2", "--tensor-parallel", "2"]
     done = with_server(desk, "--workers", "2", "--chunk-rows", "5", *gpus, "--json", engine="--say GPUs:{gpus}")
     assert done.code == 0, done.err
-    wait_until((desk.folder / "x.jsonl.done").exists, "merged", within_s=120)
+    wait_until((desk.folder / "x.jsonl.done").exists, "merged")
     assert len(read_jsonl(desk.run)) == 10
     folder = Path(done.json()["submission"]["details"]["folder"])
     said = [path.read_text() for path in folder.glob("*/logs/policy.*.log")]
@@ -191,9 +191,9 @@ def test_a_sandbox_in_every_job(desk: Desk, executor: str) -> None:
         next(one for one in variables if one.startswith(f"NEMO_SKILLS_SANDBOX_{name}=")).partition("=")[2]
         for name in ("HOST", "PORT")
     )
-    with urllib.request.urlopen(f"http://{host}:{port}/health", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}/health", timeout=60) as answer:
         assert answer.status == 200
-    wait_until(lambda: not desk.status()["owed"] + desk.status()["in_flight"], "all settled", within_s=90)
+    wait_until(lambda: not desk.status()["owed"] + desk.status()["in_flight"], "all settled")
     wait_until(lambda: {view["state"] for view in desk.status()["jobs"]} == {"completed"}, "all ended")
 
 
@@ -228,7 +228,7 @@ def test_servers_on_nodes_of_their_own(desk: Desk, slurm: SlurmCluster) -> None:
     assert len(submission["jobs"]) == 2, "Slurm has no arrays of heterogeneous jobs"
     parts = slurm.ask("squeue", "-h", "-t", "all", "-j", submission["jobs"][0], "-o", "%i %P %D").split("\n")
     assert {part.split()[1:] and tuple(part.split()[1:]) for part in parts if part} == {("short", "1"), ("cpu", "2")}
-    wait_until((desk.folder / "x.jsonl.done").exists, "merged", within_s=180)
+    wait_until((desk.folder / "x.jsonl.done").exists, "merged")
     assert len(read_jsonl(desk.run)) == 10
     assert {view["state"] for view in desk.status()["jobs"]} == {"completed"}
 

@@ -13,7 +13,7 @@ from tests.cluster.runs import wait_until
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.cluster.test_submit import with_server
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("slurm")]
+pytestmark = pytest.mark.usefixtures("slurm")
 WORDS = ["--workers", "2", "--chunk-rows", "5", "--comment", "mine", "--name", "my-name"]
 LONG_S = 20.0
 """A rollout of a run that must not end while it is looked at, however slow the machine is."""

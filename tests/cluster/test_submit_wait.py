@@ -16,7 +16,7 @@ from tests.cluster.slurm_cluster import SlurmCluster
 from tests.helpers.commands import Outcome
 from tests.helpers.jsonl import write_jsonl
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("slurm")]
+pytestmark = pytest.mark.usefixtures("slurm")
 WORDS = ("--workers", "2", "--chunk-rows", "5")
 
 
@@ -28,7 +28,7 @@ def finish_jobs(desk: Desk) -> list[str]:
 def waiting(desk: Desk, pool: ThreadPoolExecutor, *words: str, mean_s: float) -> Future[Outcome]:
     """A submit that stays, as soon as its jobs are queued."""
     found = pool.submit(desk.submit, *WORDS, *words, "--wait", mean_s=mean_s)
-    wait_until(lambda: bool(finish_jobs(desk)), "queued", within_s=60)
+    wait_until(lambda: bool(finish_jobs(desk)), "queued")
     return found
 
 
@@ -37,7 +37,7 @@ def test_a_run_that_is_cancelled_meanwhile_is_no_success(desk: Desk) -> None:
         stays = waiting(desk, pool, "--max-running", "1", mean_s=5.0)
         wait_until(lambda: any(view["state"] == "running" for view in desk.status()["jobs"]), "one runs")
         assert desk.gymnast("cancel", "x.jsonl").code == 0
-        done = stays.result(timeout=120)
+        done = stays.result(timeout=300)
     assert done.code == 1, done.err
     assert "2 workers ended before the work was done: job_cancelled" in done.err
     assert f"job {finish_jobs(desk)[0]}, which should merge and profile, was cancelled" in done.err
@@ -51,9 +51,10 @@ def test_a_run_that_is_cancelled_meanwhile_is_no_success(desk: Desk) -> None:
 
 def test_a_merge_that_is_cancelled_is_no_success(desk: Desk, slurm: SlurmCluster) -> None:
     with ThreadPoolExecutor() as pool:
-        stays = waiting(desk, pool, mean_s=0.05)
-        slurm.ask("scancel", finish_jobs(desk)[0])
-        done = stays.result(timeout=120)
+        with slurm.starting_nothing():
+            stays = waiting(desk, pool, mean_s=0.05)
+            slurm.ask("scancel", finish_jobs(desk)[0])
+        done = stays.result(timeout=300)
     assert done.code == 1, done.err
     assert "the run is not merged" in done.err
     assert f"next: gymnast merge {desk.run}" in done.err
@@ -69,7 +70,7 @@ def test_a_merge_that_another_submit_took_over_is_waited_for(desk: Desk) -> None
         stays = waiting(desk, pool, mean_s=1.0)
         more = desk.submit("--workers", "4", "--chunk-rows", "5", "--resume", mean_s=1.0)
         assert more.code == 0, more.err
-        done = stays.result(timeout=150)
+        done = stays.result(timeout=300)
     assert done.code == 0, done.err
     assert (desk.folder / "x.jsonl.done").exists()
 
@@ -90,15 +91,16 @@ def test_rollouts_that_failed_for_good_are_named(desk: Desk, executor: str) -> N
 
 
 def test_status_and_logs_know_the_job_that_merges(desk: Desk, slurm: SlurmCluster) -> None:
-    assert desk.submit("--workers", "1", mean_s=0.5).code == 0
-    finish = finish_jobs(desk)[0]
-    slurm.ask("scontrol", "hold", finish)
-    wait_until(lambda: desk.status()["scored"] == 60, "all scored", within_s=60)
+    with slurm.starting_nothing():
+        assert desk.submit("--workers", "1").code == 0
+        finish = finish_jobs(desk)[0]
+        slurm.ask("scontrol", "hold", finish)
+    wait_until(lambda: desk.status()["scored"] == 60, "all scored")
     shown = desk.gymnast("status", "x.jsonl")
     assert f"merge: job {finish} pending" in shown.out
     assert "gymnast merge" not in shown.err
     slurm.ask("scontrol", "release", finish)
-    wait_until((desk.folder / "x.jsonl.done").exists, "merged", within_s=60)
+    wait_until((desk.folder / "x.jsonl.done").exists, "merged")
     for name in ("finish", finish):
         assert "(60 of 60)" in desk.gymnast("logs", "x.jsonl", "--job", name).out
 
@@ -106,7 +108,7 @@ def test_status_and_logs_know_the_job_that_merges(desk: Desk, slurm: SlurmCluste
 def test_workers_that_waited_in_vain_are_not_called_cancelled_by_somebody(desk: Desk, slurm: SlurmCluster) -> None:
     slurm.ask("sbatch", "--job-name", "prepare", "-o", "/dev/null", "--wrap", "sleep 5; exit 1")
     assert desk.submit("--run-after", "prepare", "--workers", "1").code == 0
-    wait_until(lambda: desk.status()["jobs"][0]["state"] == "cancelled", "given up", within_s=60)
+    wait_until(lambda: desk.status()["jobs"][0]["state"] == "cancelled", "given up")
     for command in ("status", "logs"):
         shown = desk.gymnast(command, "x.jsonl").out
         assert "a job that it waited for did not end well" in shown

@@ -99,7 +99,7 @@ class Policy:
 
     def served(self) -> Counter[str]:
         """How often each behaviour was met since the endpoint was last started."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/served", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/served", timeout=60) as answer:
             return Counter(json.load(answer))
 
 

@@ -228,7 +228,7 @@ def test_ctrl_c_ends_a_collection_with_130_and_keeps_what_was_scored(tmp_path: P
     while not ((tmp_path / "x.jsonl").exists() and (tmp_path / "x.jsonl").read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "interrupted" in err
     assert "Traceback" not in err
@@ -412,7 +412,7 @@ def test_the_incumbents_workflow_word_by_word(run: Run, tmp_path: Path) -> None:
         assert inputs[0]["responses_create_params"]["temperature"] == 0.7
     finally:
         server.terminate()
-        server.wait(timeout=10)
+        server.wait(timeout=300)
 
 
 def test_ng_collect_in_one_command_keeps_an_earlier_run_aside(run: Run, tmp_path: Path) -> None:

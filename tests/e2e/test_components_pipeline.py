@@ -135,7 +135,7 @@ def test_local_workers_of_one_run_have_servers_of_their_own(tmp_path: Path) -> N
     rows = ["-e", "mcqa", "-i", "resources_servers/mcqa/data/example.jsonl", "-a", "mcqa_simple_agent", "-n", "4"]
     server = ["--server", "command", "--server-command", ENGINE, "--model", "small", "--server-ready-path", "/health"]
     words = ["submit", *rows, "-o", "x.jsonl", "--model-type", "vllm_model", *server, "--workers", "2", "--wait"]
-    done = run_command(tmp_path, "gymnast", *words, timeout_s=110)
+    done = run_command(tmp_path, "gymnast", *words)
     assert done.code == 0, done.err
     assert len(read_jsonl(tmp_path / "x.jsonl")) == 20
     logs = tmp_path.glob("x_chunks/submissions/1/jobs/*/logs/policy.0.log")

@@ -43,7 +43,7 @@ def test_the_page_about_datasets_works_as_written(tmp_path: Path, hub: LocalHub)
     )
     env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=90, check=False
+        ["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "data" / "questions.jsonl").read_bytes() == ROWS

@@ -41,7 +41,7 @@ def in_shell(folder: Path, script: str) -> str:
     """What commands print that people type."""
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     words = ["bash", "-euo", "pipefail", "-c", script]
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -126,7 +126,7 @@ def test_workers_in_the_foreground_end_with_whoever_waits_for_them(tmp_path: Pat
     pids = {holder.pid for holder in run.holders().values()}
     assert pids
     end(shell)
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the workers are gone", within_s=10)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the workers are gone")
 
 
 def test_a_job_that_is_not_there_is_not_cancelled(tmp_path: Path) -> None:
@@ -165,7 +165,6 @@ def test_what_failed_for_good_is_tried_again_when_asked(tmp_path: Path) -> None:
     assert not (tmp_path / "x.jsonl.done").exists(), "what was merged is not the whole any more"
 
 
-@pytest.mark.timeout(120)
 def test_a_run_is_not_replaced_under_its_workers(tmp_path: Path) -> None:
     """They would write into the files of the new one."""
     desk = Desk(tmp_path)

@@ -21,7 +21,6 @@ fcntl.flock = refuse
 WORDS = ["--executor", "local", "--workers", "2", "--chunk-rows", "10"]
 
 
-@pytest.mark.timeout(120)
 def test_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of every process that it starts."""
     (tmp_path / "patch").mkdir()

@@ -81,7 +81,7 @@ def test_a_running_collection_is_watched_and_steered(run: Run, tmp_path: Path) -
         assert second.code == 2
         assert "another process is writing this run: pid" in second.err
         assert "draining" in run("gymnast", "ctl", "x.jsonl", "drain").out
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "drained by gymnast ctl" in said
     ended = run("gymnast", "status", "x.jsonl")
@@ -199,7 +199,7 @@ def test_a_worker_that_ran_out_of_memory_is_recognised(tmp_path: Path) -> None:
         (cgroup / "memory.limit_in_bytes").write_text(str(400 << 20))
         names = ("-e", "hungry", "-c", DEMO_POLICY, "-i", "in.jsonl", "-o", "x.jsonl")
         with collecting(tmp_path, *names, "--workers", "1", "--max-attempts", "2", cgroup=cgroup) as process:
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=300)
     finally:
         wait_for(lambda: not (cgroup / "cgroup.procs").read_text())
         cgroup.rmdir()

@@ -26,7 +26,10 @@ def test_the_heap_is_frozen_during_a_run_only(thawed_heap: None) -> None:
 
 
 def test_a_heap_that_the_process_has_frozen_stays_frozen() -> None:
+    """What is frozen may still die, so the count may shrink; only a second freeze would add what is new since."""
     frozen, before = gc.get_freeze_count(), gc.get_threshold()
+    new = [[one] for one in range(1000)]
     with rare_garbage_collection():
-        assert gc.get_freeze_count() == frozen > 0
-    assert (gc.get_freeze_count(), gc.get_threshold()) == (frozen, before)
+        assert frozen >= gc.get_freeze_count() > frozen - len(new)
+    assert frozen >= gc.get_freeze_count() > frozen - len(new)
+    assert gc.get_threshold() == before
