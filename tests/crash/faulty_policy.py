@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 
 LETTER: Final = re.compile(r"the letter ([A-D])")
 GOOD: Final = "good"
-_BIND_PATIENCE_S: Final = 5.0
+_BIND_PATIENCE_S: Final = 60.0
 
 
 # --- what it says ----------------------------------------------------------------------------------------------------

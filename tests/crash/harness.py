@@ -25,7 +25,7 @@ from tests.helpers.jsonl import write_jsonl
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LETTERS: Final = "ABCD"
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 300.0
 """How long a collection may take at most: far more than any of them needs."""
 Key = tuple[int, int]
 Victim = Literal["collector", "worker", "child", "policy"]

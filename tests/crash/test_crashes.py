@@ -57,7 +57,7 @@ def slower_policy() -> Iterator[Policy]:
 
 def wait_for_lines(collection: Collection, number: int) -> None:
     """Wait until so many rollouts are on disk."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while len(complete_lines(collection.output)) < number:
         assert time.monotonic() < deadline, collection.said()
         assert collection.process is not None
@@ -230,6 +230,7 @@ def test_a_second_collector_on_the_same_output_is_refused(slow_policy: Policy, t
     ):
         process = first.start()
         wait_for_lines(first, 1)
+        process.send_signal(signal.SIGSTOP)  # it must not finish meanwhile
         second.talks_to = "second"
         for refused in (second.finish("--overwrite"), second.finish()):  # the latter resumes
             assert refused.code == 2

@@ -215,7 +215,7 @@ def killed_by_the_kernel(lab: Lab) -> tuple[str, ...]:
 
 def _remove(group: Path) -> None:
     """A group can be removed when the kernel has done with the processes that were in it."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while group.exists():
         with contextlib.suppress(OSError):
             group.rmdir()

@@ -273,7 +273,7 @@ def killed_run(lab: Lab, victim: str, *arguments: str) -> Collection:
         collecting(lab.folder, TASKS, policy.url, "--concurrency", "4", *ONCE, *arguments) as collection,
     ):
         collection.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while not (lab.output.exists() and lab.output.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.02)
         if victim == "collector":

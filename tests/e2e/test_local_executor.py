@@ -120,7 +120,7 @@ def test_ctrl_c_in_the_foreground_ends_the_workers(tmp_path: Path) -> None:
 
 
 def test_workers_in_the_foreground_end_with_whoever_waits_for_them(tmp_path: Path) -> None:
-    run = shared_run(tmp_path, tasks=200, mean_s=0.3)
+    run = shared_run(tmp_path, tasks=5000, mean_s=0.3)
     shell = submitting(run, "foreground")
     wait_until(lambda: run.scored() > 2, "work")
     pids = {holder.pid for holder in run.holders().values()}

@@ -52,7 +52,7 @@ class Tab:
 
     def until(self, claim: str) -> None:
         """Wait until a claim about the page is true. Asked from here: the page's policy lets nobody poll inside it."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 300
         while not self.page.evaluate(claim):
             assert time.monotonic() < deadline, claim
             self.page.wait_for_timeout(10)

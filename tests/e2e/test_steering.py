@@ -50,7 +50,7 @@ def collecting(folder: Path, *arguments: str, cgroup: Path | None = None) -> Ite
         process.communicate()
 
 
-def wait_for(check: Callable[[], bool], within_s: float = 20.0) -> None:
+def wait_for(check: Callable[[], bool], within_s: float = 300.0) -> None:
     deadline = time.monotonic() + within_s
     while not check():
         assert time.monotonic() < deadline

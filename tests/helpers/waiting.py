@@ -23,3 +23,12 @@ def wait_until(check: Callable[[], bool], *, within_s: float = 60.0) -> None:
             return
         time.sleep(0.02)
     assert check(), "did not come true in time"
+
+
+async def looks_during(work: asyncio.Task[object]) -> int:
+    """How often the event loop came round while something was worked on elsewhere: not at all, if that held it up."""
+    looks = 0
+    while not work.done():
+        await asyncio.sleep(0.005)
+        looks += 1
+    return looks

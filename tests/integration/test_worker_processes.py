@@ -45,12 +45,12 @@ class Supervisor:
 
     def join(self) -> list[JobRecord]:
         """Wait for the end of all and read the records."""
-        self._thread.join(30)
+        self._thread.join(300)
         assert not self._thread.is_alive()
         return [record for worker in self.logs if (record := self.folder.read(worker)) is not None]
 
     def wait_for(self, worker: int, check: Callable[[JobRecord], bool] = lambda _: True) -> JobRecord:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             record = self.folder.read(worker)
             if record is not None and check(record):
@@ -138,7 +138,7 @@ def test_a_worker_that_ends_leaves_nothing_it_started(tmp_path: Path) -> None:
     script = f"import subprocess,sys; print(subprocess.Popen([sys.executable, '-c', {child!r}]).pid, flush=True)"
     (record,) = Supervisor(tmp_path, script).join()
     assert record.state is JobState.COMPLETED
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 300
     while process_start(int(Path(record.log).read_text())) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
