@@ -163,8 +163,8 @@ def test_data_steps_are_jobs(cluster: str, tmp_path: Path) -> None:
     [
         ({"server_type": "vllm", "server_address": "http://a"}, "either in the job"),
         ({"server_type": "vllm"}, "needs a model"),
-        ({"server_gpus": 8}, "there is none"),
-        ({"server_args": "--x"}, "there is none"),
+        ({"server_gpus": 8}, "none is configured"),
+        ({"server_args": "--x"}, "none is configured"),
         ({"server_type": "vlm", "model": "m"}, "no server type 'vlm'"),
         ({"server_type": "vllm", "model": "m", "server_container": "vlm"}, "no container 'vlm'"),
         ({"config_paths": ""}, "config_paths must be given"),

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 STORM_SHARE: Final = 0.5
 STORM_ATTEMPTS: Final = 20
 """Failed attempts that a retry fixed are a finding only if there are at least this many."""
-_GAVE_UP_NOTES: Final = ("out of reach", "failed on the configuration", "all failed", "budget of retries")
+_GAVE_UP_NOTES: Final = (
+    "has been unreachable",
+    "out of reach",
+    "failed on the configuration",
+    "all failed",
+    "budget of retries",
+)
 """In the manifest's note: why rollouts were not started or not retried."""
 _SCHEMA: Final = frozenset({"verify_schema", "seed_schema", "agent_schema", "request_refused"})
 _WITH_LOGS: Final = frozenset({Layer.VERIFIER, Layer.AGENT, Layer.SANDBOX})

@@ -138,7 +138,7 @@ _USER_ERRORS: Final = tuple(
             "settings or code changed since the run started",
         ),
         (
-            r"an earlier run is there|another process is writing|records of rollouts|records are of rollouts",
+            r"an earlier run (?:exists|is there)|another process is writing|records of rollouts|records are of rollouts",
             "output_taken",
             Layer.CACHE_RESUME,
             "the output belongs to another run, or another process is using it",
