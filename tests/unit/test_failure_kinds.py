@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gymnast.doctor.read_failures import flavor_of
-from gymnast.doctor.rules.kind_table import TABLE
+from gymnast.doctor.rules.kinds import TABLE
 from gymnast.doctor.rules.registry import RULES
 from gymnast.doctor.signatures import SIGNATURES
 from gymnast.train.causes import cause_of

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding, quote_line
 from gymnast.doctor.read_logs import BOUNDARY_ID
-from gymnast.doctor.rules.kind_table import TABLE
+from gymnast.doctor.rules.agent_kinds import AGENT
+from gymnast.doctor.rules.environment_kinds import ENVIRONMENT
+from gymnast.doctor.rules.job_kinds import JOBS
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
+from gymnast.doctor.rules.serving_kinds import SERVING
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts, FailureGroup
     from gymnast.doctor.rules.kind_rule import KindRule
 
+TABLE: Final = (*SERVING, *ENVIRONMENT, *AGENT, *JOBS)
+"""All kind rules."""
 STORM_SHARE: Final = 0.5
 STORM_ATTEMPTS: Final = 20
 """Failed attempts that a retry fixed are a finding only if there are at least this many."""

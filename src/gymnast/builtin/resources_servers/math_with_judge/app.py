@@ -9,7 +9,6 @@ from typing import Any, Final
 from pydantic import PositiveFloat, PositiveInt, field_validator
 
 from gymnast.builtin.cpu_time import GRACE_S
-from gymnast.builtin.resources_servers.math_with_judge.excerpt import excerpt
 from gymnast.builtin.resources_servers.math_with_judge.prompt import SYSTEM, format_question
 from gymnast.kit import (
     Attempt,
@@ -32,6 +31,8 @@ from gymnast.kit import (
     truncate_start,
 )
 
+MAX_WHOLE_CHARS: Final = 32_768
+"""Longer texts are not searched as a whole: math-verify takes seconds for a megabyte of `\\boxed`."""
 _SCORE: Final = f"{__package__}.library:score"
 _EXPRESSION_CRASHES: Final = {-signal.SIGPROF, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS}
 """Exit codes of a worker that an expression crashed. Any other (e.g. the system ran out of memory) is a failure."""
@@ -124,3 +125,15 @@ class MathWithJudge(Environment[MathTask, None]):
 
     def _failure(self, kind: FailureKind, text: str) -> CallError:
         return CallError(FailureDetail(kind, Stage.VERIFY, f"{self.name}: {text}", instance=self.name))
+
+
+def excerpt(text: str) -> str:
+    r"""The end of a long text, and its last `\boxed` if that comes earlier."""
+    if len(text) <= MAX_WHOLE_CHARS:
+        return text
+    start, end = text.rfind("\\boxed"), len(text) - MAX_WHOLE_CHARS
+    if start < 0 or start >= end:
+        return text[end:]
+    if start + MAX_WHOLE_CHARS >= end:
+        return text[start:]
+    return f"{text[start : start + MAX_WHOLE_CHARS]}\n{text[end:]}"
