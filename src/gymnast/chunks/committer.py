@@ -1,7 +1,8 @@
 """Writing what a worker has: commit pending records, end chunks that are settled, release the others.
 
 Records come first: a chunk is ended only when everything of it is on disk. File work happens in threads; an OSError
-leaves what was not written pending, to be written by the next call.
+leaves what was not written pending, to be written by the next call. What was written counts even if a later write
+fails or the call is cancelled; after a cancellation no further write starts.
 """
 
 from __future__ import annotations
