@@ -22,9 +22,7 @@ WORST = {
 }
 """Patterns of phrases, and what to write instead."""
 PATTERNS = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), advice) for pattern, advice in WORST.items()]
-TASK_TEXTS = frozenset(
-    {"vocabulary.py", "templates.py", "task_writing.py", "tasks.py", "language_words.py", "prompt.py", "judging.py"}
-)
+TASK_TEXTS = frozenset({"vocabulary.py", "templates.py", "task_writing.py", "tasks.py", "language_words.py"})
 """Files of built-in environments whose texts are for the policy or the judge."""
 OLD_MESSAGES = frozenset({("doctor/rules/kinds.py", "out of reach"), ("doctor/rules/logs.py", "is not what it was")})
 """Doctor still recognizes these in the notes and logs of earlier runs."""
