@@ -91,7 +91,7 @@ class _StepsBack:
 class ConcurrencyLimit:
     """The limit. With `fixed_start` it starts at the cap, which the user chose, instead of small.
 
-    `_limit` is the current level, and `_rejected_at` bounds it. A step that does not pay off returns to `_before_probe`;
+    `_limit` is the current level, and `_rejected_at` bounds it. A step that did not pay goes back to `_before_probe`;
     close to `_failed_probe` no probe starts for a while; far below `_known_good`, once it is quiet, slow start begins
     again. Except for the user's cap and high pressure, only a rejection or the end of a window changes the level.
     """
