@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import math
 import re
 import zlib
 from collections.abc import Callable
 from html.parser import HTMLParser
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,15 @@ from gymnast.profile.run_profile import load_run
 from gymnast.report.bins import make_reward_bins, reward_by_tokens
 from gymnast.report.build import default_output, summary, write_report
 from gymnast.report.markup import Markup, tag
-from gymnast.report.payload import collect_transcripts, make_columns, pack, snippet
+from gymnast.report.payload import make_columns, pack, snippet
 from gymnast.report.run_view import RunView, view_runs
 from gymnast.report.safe_text import make_visible, to_one_line
 from gymnast.report.scales import Scale, format_percent, format_short, linear_ticks, log_ticks
-from gymnast.report.selection import select_rollouts
+from gymnast.report.selection import order_rollouts
 from gymnast.report.terminal import report_lines
 from gymnast.report.transcript_items import Limits, conversation_items, decode_record, extract_facts, truncate
 from gymnast.report.transcript_text import transcript_lines
+from gymnast.report.transcripts import collect_transcripts
 from gymnast.store.paths import RunPaths
 from gymnast.types.task import RolloutKey
 from tests.helpers.commands import Outcome
@@ -176,14 +179,14 @@ def test_records_without_a_reward_are_excluded_and_said_to_be(tmp_path: Path) ->
 
 def test_a_small_run_is_carried_whole(tmp_path: Path) -> None:
     run = view(tmp_path, grid(4, 3), failures=[failed(9, 0)])
-    assert len(collect_transcripts(run, 13, 1 << 20, Limits())) == 13
+    assert len(collect_transcripts(run, io.BytesIO())) == 13
 
 
 def test_a_selection_has_something_of_every_kind(tmp_path: Path) -> None:
     kinds = ["model_timeout", "verifier_error", "tool_error"]
     run = view(tmp_path, grid(60, 6), failures=[failed(100 + at, 0, kinds[at % 3]) for at in range(30)])
-    keys = select_rollouts(run, 30)
-    assert len(set(keys)) == len(keys) == 30
+    keys = list(islice(order_rollouts(run), 100))
+    assert len(set(keys)) == len(keys) == 100
     failures = {run.loaded.failures.last_kind[key] for key in keys if key in run.loaded.failures.last_kind}
     assert failures == set(kinds)
     rewards = dict(zip(run.table.packed.tolist(), run.rewards.tolist(), strict=True))
@@ -193,9 +196,9 @@ def test_a_selection_has_something_of_every_kind(tmp_path: Path) -> None:
 
 def test_no_more_is_carried_than_there_is_room_for(tmp_path: Path) -> None:
     rows = [record(task, 0, 1.0, "".join(chr(97 + (task * at) % 26) for at in range(9000))) for task in range(20)]
-    found = collect_transcripts(view(tmp_path, rows), 20, 3000, Limits())
+    found = collect_transcripts(view(tmp_path, rows), io.BytesIO(), max_bytes=3000)
     assert 0 < len(found) < 20
-    assert sum(map(len, found.blocks.values())) <= 3000
+    assert sum(map(len, found.read_chunks())) == found.size_bytes <= 3000
 
 
 def test_no_transcript_is_carried_if_none_is_wanted(tmp_path: Path) -> None:
@@ -235,15 +238,41 @@ def test_long_texts_and_long_trajectories_say_what_was_cut() -> None:
     assert sum(len(one["text"]) + len(one["rest"]) for one in kept) <= 100_000
 
 
-def test_training_fields_and_images_are_left_out() -> None:
-    items = [
-        {"type": "strange", "generation_token_ids": list(range(99)), "kept": 1},
-        {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]},
-    ]
-    found = conversation_items(items, Limits())
+def test_training_fields_are_left_out() -> None:
+    found = conversation_items([{"type": "strange", "generation_token_ids": list(range(99)), "kept": 1}], Limits())
     assert found[0]["text"] == '{"type": "strange", "kept": 1}'
-    assert found[1]["text"].startswith("[image, ")
-    assert "base64" not in found[1]["text"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_image", "image_url": "data:image/png;base64,AAAA"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+    ],
+)
+def test_images_are_included_beside_the_text(part: dict[str, Any]) -> None:
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "What is this?"}, part]}]
+    found = conversation_items(items, Limits())[0]
+    assert (found["text"], found["images"]) == ("What is this?", ["data:image/png;base64,AAAA"])
+    large = conversation_items(items, Limits(image=10))[0]
+    assert large["text"].startswith("What is this?\n[image")
+    assert "images" not in large
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com/a.png",
+        "data:image/svg+xml;base64,AAAA",
+        "data:text/html;base64,AAAA",
+        'data:image/png;base64,AAAA"onerror=x',
+        "javascript:alert(1)",
+    ],
+)
+def test_an_image_that_is_not_a_picture_in_the_record_is_only_named(url: str) -> None:
+    found = conversation_items([{"role": "user", "content": [{"type": "input_image", "image_url": url}]}], Limits())[0]
+    assert "images" not in found
+    assert found["text"].startswith("[image, ")
 
 
 JSON = st.recursive(
@@ -308,7 +337,6 @@ def test_nothing_hostile_is_left_in_the_page(tmp_path: Path) -> None:
     run = view(tmp_path, hostile_records(), failures=lost, name="<b>run<img src=x onerror=1>")
     page = elements(write_report([run], tmp_path / "r.html").path)
     names = [name for name, _ in page.found]
-    assert names.count("script") == 3
     assert [one for name, one in page.found if name == "script" and "type" not in one] == [{}]
     assert not {"iframe", "img", "object", "embed", "link", "base", "b"} & set(names)
     for _, attributes in page.found:

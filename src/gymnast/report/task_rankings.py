@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gymnast.report.markup import Markup, tag
+from gymnast.report.run_setup import IN_MODEL_CALLS
 from gymnast.report.scales import format_count
 
 if TYPE_CHECKING:
@@ -28,14 +29,15 @@ class Ranking:
     rows: list[int]
     """Indices of the run's tasks."""
     values: Floats
+    key: str
+    """The column of the table of all tasks that has these values."""
 
 
 def rank_tasks(run: RunView) -> list[Ranking]:
     """The most uncertain and the slowest tasks."""
     tasks = run.tasks
     unit = "seconds" if tasks.has_seconds else (run.token_field or "tokens").replace("_", " ")
-    note = "By mean seconds." if tasks.has_seconds else f"Records have no durations, so by mean {unit}."
-    values = tasks.seconds if tasks.has_seconds else tasks.tokens
+    values, key = (tasks.seconds, "seconds") if tasks.has_seconds else (tasks.tokens, "tokens")
     return [
         Ranking(
             "Most uncertain tasks",
@@ -43,9 +45,17 @@ def rank_tasks(run: RunView) -> list[Ranking]:
             "spread",
             tasks.most_uncertain(MAX_RANKED),
             tasks.spread,
+            "spread",
         ),
-        Ranking("Slowest tasks", note, unit, tasks.slowest(MAX_RANKED), values),
+        Ranking("Slowest tasks", _duration_note(run, unit), unit, tasks.slowest(MAX_RANKED), values, key),
     ]
+
+
+def _duration_note(run: RunView, unit: str) -> str:
+    source = run.setup.seconds_source
+    if source is None:
+        return f"Records have no durations, so by mean {unit}."
+    return "By mean seconds in model calls." if source == IN_MODEL_CALLS else f"By mean seconds, from `{source}`."
 
 
 def render_rankings(run: RunView, prompts: Sequence[str]) -> Markup:
@@ -60,7 +70,10 @@ def _card(run: RunView, ranking: Ranking, prompts: Sequence[str]) -> Markup:
     heads = [tag("th", name, scope="col") for name in ("task", "", "reward", ranking.unit)]
     rows = [_row(run, row, prompts[row], format_value(float(ranking.values[row]))) for row in ranking.rows]
     table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="ranking")
-    return tag("figure", caption, table, class_="card")
+    more = tag(
+        "a", "All tasks in this order", href=f"#sort={ranking.key}" + (f"&run={run.number}" if run.number else "")
+    )
+    return tag("figure", caption, table, tag("p", more, class_="small more"), class_="card")
 
 
 def _row(run: RunView, row: int, prompt: str, value: str) -> Markup:
