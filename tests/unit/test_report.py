@@ -27,11 +27,14 @@ from gymnast.report.bins import make_reward_bins, reward_by_tokens
 from gymnast.report.build import default_output, summary, write_report
 from gymnast.report.markup import Markup, tag
 from gymnast.report.payload import make_columns, pack, snippet
+from gymnast.report.run_description import describe_setup, format_duration
 from gymnast.report.run_view import RunView, view_runs
 from gymnast.report.safe_text import make_visible, to_one_line
 from gymnast.report.scales import Scale, format_percent, format_short, linear_ticks, log_ticks
 from gymnast.report.selection import order_rollouts
 from gymnast.report.terminal import report_lines
+from gymnast.report.token_text import TokenTexts
+from gymnast.report.token_view import view_tokens
 from gymnast.report.transcript_items import Limits, conversation_items, decode_record, extract_facts, truncate
 from gymnast.report.transcript_text import transcript_lines
 from gymnast.report.transcripts import collect_transcripts
@@ -204,6 +207,148 @@ def test_no_more_is_carried_than_there_is_room_for(tmp_path: Path) -> None:
 def test_no_transcript_is_carried_if_none_is_wanted(tmp_path: Path) -> None:
     written = write_report([view(tmp_path, grid(3, 2))], tmp_path / "r.html", limit=0)
     assert written.transcripts == 0
+
+
+def test_a_few_transcripts_are_of_many_tasks_and_of_both_outcomes(tmp_path: Path) -> None:
+    run = view(tmp_path, [record(task, at, float(at == 3)) for task in range(1000) for at in range(8)])
+    keys = list(islice(order_rollouts(run), 600))
+    tasks = {key >> 32 for key in keys}
+    assert len(tasks) >= 200
+    assert all(any(low <= task < low + 100 for task in tasks) for low in range(0, 1000, 100))
+    rewards = dict(zip(run.table.packed.tolist(), run.rewards.tolist(), strict=True))
+    share = sum(rewards[key] for key in keys) / len(keys)
+    assert 0.3 < share < 0.7
+
+
+def test_every_rollout_has_a_place_in_the_order(tmp_path: Path) -> None:
+    rows = [*grid(30, 5), record(40, 0, None)]
+    run = view(tmp_path, rows, failures=[failed(90 + at, 0, f"kind{at % 2}") for at in range(9)])
+    keys = list(order_rollouts(run))
+    assert len(keys) == len(set(keys)) == run.total == 160
+    assert all(key >> 32 >= 90 for key in keys[:9])  # failures first
+
+
+def test_transcripts_of_all_rollouts_can_be_asked_for_whatever_their_size(tmp_path: Path) -> None:
+    run = view(tmp_path, grid(60, 6))
+    assert write_report([run], tmp_path / "r.html", max_bytes=2000).transcripts < 360
+    assert write_report([run], tmp_path / "r.html", max_bytes=None).transcripts == 360
+    assert write_report([run], tmp_path / "r.html", limit=7, max_bytes=None).transcripts == 7
+
+
+def test_a_page_has_the_chunks_that_its_index_names(tmp_path: Path) -> None:
+    rows = [record(task, at, 1.0, f"{task} {at} " * 4000) for task in range(12) for at in range(2)]
+    page = write_report([view(tmp_path, rows)], tmp_path / "r.html").path.read_text()
+    blocks = dict(re.findall(r'<script type="text/plain" id="([^"]+)"[^>]*>([^<]*)<', page))
+    unpacked = {name: json.loads(zlib.decompress(base64.b64decode(text))) for name, text in blocks.items()}
+    places = unpacked["columns-0"]["transcripts"]
+    assert len({chunk for own in places.values() for chunk in own.values()}) > 1
+    for task, own in places.items():
+        for rollout, chunk in own.items():
+            block = unpacked[f"chunk-0-{chunk}"]["tasks"][task]
+            assert block["rollouts"][rollout]["items"][0]["text"] == f"{task} {rollout} " * 4000
+            assert block["prompt"]["prompt"][0]["text"] == "Which one?"
+
+
+# --- how the run was made --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ({"duration_s": 2.5}, 2.5),
+        ({"elapsed_ms": 2500}, 2.5),
+        ({"latency_ms": 2500.0}, 2.5),
+        ({"_ng_model_usage": {"calls": 1, "latency_ms": 2500.0}}, 2.5),
+        ({"ng_model_call_capture": {"rollout_id": "x", "metrics": {"latency_total_ms": 2500}, "calls": []}}, 2.5),
+        ({"duration_s": 2.5, "_ng_model_usage": {"latency_ms": 1.0}}, 2.5),
+        ({"_ng_model_usage": {"latency_ms": None}}, None),
+        ({"_ng_model_usage": {"latency_ms": "soon"}}, None),
+        ({"_ng_model_usage": "free"}, None),
+        ({}, None),
+    ],
+)
+def test_durations_are_found_wherever_a_record_has_them(
+    tmp_path: Path, fields: dict[str, Any], seconds: float | None
+) -> None:
+    run = view(tmp_path, [record(task, 0, 1.0, **fields) for task in range(2)])
+    assert run.tasks.has_seconds == (seconds is not None)
+    if seconds is not None:
+        assert run.tasks.seconds.tolist() == [seconds, seconds]
+
+
+def test_the_response_itself_may_have_the_times(tmp_path: Path) -> None:
+    rows = [record(0, 0, 1.0)]
+    rows[0]["response"] |= {"created_at": 100.0, "completed_at": 107.5}
+    assert view(tmp_path, rows).setup.seconds.tolist() == [7.5]
+
+
+def test_durations_stay_with_their_rollouts_in_whatever_order_they_were_written(tmp_path: Path) -> None:
+    rows = [
+        record(task, at, None if task == 3 else 1.0, _ng_model_usage={"latency_ms": 1000.0 * (10 * task + at)})
+        for task in (5, 3, 4)
+        for at in (2, 0, 1)
+    ]
+    run = view(tmp_path, rows)
+    assert run.setup.seconds.tolist() == [40, 41, 42, 50, 51, 52]
+    assert run.tasks.slowest(1) == [len(run.tasks) - 1]
+
+
+def test_models_and_sampling_are_those_requested_or_else_reported(tmp_path: Path) -> None:
+    rows = grid(3, 2)
+    for number, row in enumerate(rows):
+        row["response"] |= {"model": f"m{number % 2}", "temperature": 1.0, "top_p": 0.5}
+        row["responses_create_params"]["temperature"] = 0.2
+    told = dict(describe_setup(view(tmp_path, rows)))
+    assert told["models"] == "m0 (3), m1 (3)"
+    assert told["sampling"] == "temperature 0.2; top-p 0.5"
+    assert told["repeats"] == "2 per task"
+
+
+def test_a_run_without_any_of_it_says_nothing_about_it(tmp_path: Path) -> None:
+    run = view(tmp_path, [], failures=[failed(0, 0)])
+    assert [name for name, _ in describe_setup(run)] == ["repeats"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0312, "0.0312 s"), (45.68, "45.7 s"), (200, "3 min 20 s"), (120, "2 min"), (7500, "2 h 5 min")],
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def test_tokens_on_items_are_shown_as_what_each_prompt_adds() -> None:
+    items = [
+        {"prompt_token_ids": [1, 2, 3], "generation_token_ids": [4, 5], "generation_log_probs": [-1.0, -0.5]},
+        {"type": "function_call_output", "output": "x"},
+        {"prompt_token_ids": [1, 2, 3, 4, 5, 6], "generation_token_ids": [7], "generation_log_probs": [math.nan]},
+        {"prompt_token_ids": [9], "generation_token_ids": [8], "generation_log_probs": "none"},
+    ]
+    found = view_tokens({"response": {"output": items}}, TokenTexts(None))
+    assert found is not None
+    told = [(call["reason"], call["keep"], [part["count"] for part in call["parts"]]) for call in found["calls"]]
+    assert told == [("first", 0, [3, 2]), ("extends", 5, [1, 1]), ("does not extend the call before", 0, [1, 1])]
+    json.dumps(found, allow_nan=False)
+
+
+def test_long_prompts_have_only_their_first_and_last_ids() -> None:
+    items = [{"prompt_token_ids": list(range(5000)), "generation_token_ids": [1]}]
+    found = view_tokens({"response": {"output": items}}, TokenTexts(None))
+    assert found is not None
+    part = found["calls"][0]["parts"][0]
+    assert (part["count"], len(part["ids"]), part["end"][-1]) == (5000, 200, 4999)
+
+
+@pytest.mark.parametrize(
+    "ledger", [7, {"calls": 3}, {"schema_version": 99, "calls": [], "model": "x"}, {"calls": [{}]}]
+)
+def test_a_broken_ledger_is_a_note(ledger: Any) -> None:
+    found = view_tokens({"_ng_token_ledger": ledger}, TokenTexts(None))
+    assert found is not None
+    assert "ledger" in found["note"]
 
 
 # --- transcripts -----------------------------------------------------------------------------------------------------
@@ -473,6 +618,8 @@ def test_the_command_writes_a_report_beside_the_run(invoke: Callable[..., Outcom
     told = invoke("gymnast", "report", "run.jsonl", "--json", "-o", "here.html", "--transcripts", "2").json()
     assert told["report"] == "here.html"
     assert told["runs"][0]["pass_at"][0]["k"] == 1
+    assert (told["transcripts"], told["rollouts"]) == (2, 16)
+    assert invoke("gymnast", "report", "run.jsonl", "--json", "--transcripts", "all").json()["transcripts"] == 16
 
 
 def test_the_terminal_form_fits_80_columns_in_a_pipe(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
@@ -518,6 +665,7 @@ def test_every_hostile_transcript_can_be_printed(tmp_path: Path) -> None:
         (("nowhere.jsonl",), 2, "there is no run 'nowhere.jsonl'"),
         (("run.jsonl", "-o", "run.jsonl"), 2, "this is a file of the run"),
         (("run.jsonl", "--terminal", "--json"), 2, "--terminal"),
+        (("run.jsonl", "--transcripts", "many"), 2, "expected a number or 'all', got 'many'"),
         (("run.jsonl", "run.jsonl", "--show", "1:1"), 2, "one run"),
         ((), 2, "RUN"),
     ],

@@ -1,10 +1,12 @@
-"""The tasks to look at first: those whose rewards differ most and those that took longest."""
+"""The tasks to look at first: those whose rewards differ most, that took longest, or that failed."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from gymnast.report.markup import Markup, tag
 from gymnast.report.run_setup import IN_MODEL_CALLS
@@ -34,7 +36,17 @@ class Ranking:
 
 
 def rank_tasks(run: RunView) -> list[Ranking]:
-    """The most uncertain and the slowest tasks."""
+    """The tasks with the most failures, if any; the most uncertain and the slowest ones, if anything was scored."""
+    tasks = run.tasks
+    failed = tasks.failed.astype(np.float64)
+    lost = Ranking(
+        "Tasks with failures", "By rollouts without a score.", "failed", tasks.most_failed(MAX_RANKED), failed, "failed"
+    )
+    rankings = [lost] if run.failed else []
+    return rankings if run.failed and not len(run.rewards) else [*_rank_scored(run), *rankings]
+
+
+def _rank_scored(run: RunView) -> list[Ranking]:
     tasks = run.tasks
     unit = "seconds" if tasks.has_seconds else (run.token_field or "tokens").replace("_", " ")
     values, key = (tasks.seconds, "seconds") if tasks.has_seconds else (tasks.tokens, "tokens")
@@ -59,7 +71,7 @@ def _duration_note(run: RunView, unit: str) -> str:
 
 
 def render_rankings(run: RunView, prompts: Sequence[str]) -> Markup:
-    """Both rankings. `prompts`: the start of each task's prompt, in the order of the run's tasks."""
+    """All rankings. `prompts`: the start of each task's prompt, in the order of the run's tasks."""
     return tag("div", *(_card(run, ranking, prompts) for ranking in rank_tasks(run)), class_="figures")
 
 

@@ -53,6 +53,10 @@ class Tasks:
         """Rows of the slowest tasks, by seconds if records have them, else by tokens."""
         return _largest(self.seconds if self.has_seconds else self.tokens, limit)
 
+    def most_failed(self, limit: int) -> list[int]:
+        """Rows of the tasks with the most failed rollouts."""
+        return _largest(self.failed.astype(np.float64), limit, above=0.0)
+
     @property
     def has_seconds(self) -> bool:
         return bool(np.isfinite(self.seconds).any())

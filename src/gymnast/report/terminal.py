@@ -52,7 +52,7 @@ def _run_lines(run: RunView, width: int) -> Iterator[str]:
     if failed_kinds([run]):
         title = "failures: rollouts without a score / failed attempts"
         yield from (*_heading(title, width), *_failures(run, width))
-    if len(run.rewards):
+    if len(run.rewards) or run.failed:
         texts = [snippet(start.prompt) for start in read_tasks(run)]
         for ranking in rank_tasks(run):
             yield from _ranking(run, ranking, texts, width)

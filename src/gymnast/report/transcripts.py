@@ -67,11 +67,10 @@ class Transcripts:
     def size_bytes(self) -> int:
         return sum(self.sizes)
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: Chunk, packed: bytes) -> None:
         """Add a chunk."""
         for task, rollout in chunk.keys:
             self.places.setdefault(task, {})[rollout] = len(self.sizes)
-        packed = chunk.pack().encode()
         self.chunks.write(packed)
         self.sizes.append(len(packed))
 
@@ -106,7 +105,7 @@ class Chunk:
         self.keys.append((task, rollout))
         self.rollouts[task, rollout] = text
 
-    def pack(self) -> str:
+    def pack(self) -> bytes:
         """The chunk, compressed."""
         tasks: dict[int, list[str]] = {}
         for task, rollout in self.keys:
@@ -115,7 +114,7 @@ class Chunk:
             f'"{task}":{{"prompt":{self.prompts[task]},"rollouts":{{{",".join(texts)}}}}}'
             for task, texts in tasks.items()
         )
-        return pack_text(f'{{"texts":{_json(self.texts)},"tasks":{{{blocks}}}}}')
+        return pack_text(f'{{"texts":{_json(self.texts)},"tasks":{{{blocks}}}}}').encode()
 
     def halve(self) -> None:
         """Drop the second half of the rollouts."""
@@ -131,11 +130,11 @@ def collect_transcripts(
     keys = keys_by_task(run) if takes_all else islice(order_rollouts(run), limit)
     transcripts = Transcripts(chunks, chunks.tell())
     for chunk in _make_chunks(run, keys, _SMALL_RUN if is_small else Limits(), _chunk_size(max_bytes)):
-        free = None if max_bytes is None else max_bytes - transcripts.size_bytes
-        is_whole = _shrink(chunk, free)
+        count = len(chunk.keys)
+        packed = _pack(chunk, None if max_bytes is None else max_bytes - transcripts.size_bytes)
         if chunk.keys:
-            transcripts.add(chunk)
-        if not is_whole:
+            transcripts.add(chunk, packed)
+        if len(chunk.keys) < count:
             transcripts.is_limited_by_size = True
             break
     return transcripts
@@ -145,12 +144,13 @@ def _chunk_size(max_bytes: int | None) -> int:
     return _CHUNK_CHARACTERS if max_bytes is None else min(_CHUNK_CHARACTERS, max(1, max_bytes // 8))
 
 
-def _shrink(chunk: Chunk, free: int | None) -> bool:
-    """Drop rollouts until the chunk fits; False if any had to be dropped."""
-    count = len(chunk.keys)
-    while free is not None and chunk.keys and len(chunk.pack()) > free:
+def _pack(chunk: Chunk, max_bytes: int | None) -> bytes:
+    """Pack a chunk; drops rollouts until it fits."""
+    packed = chunk.pack()
+    while max_bytes is not None and chunk.keys and len(packed) > max_bytes:
         chunk.halve()
-    return len(chunk.keys) == count
+        packed = chunk.pack()
+    return packed
 
 
 def _make_chunks(run: RunView, keys: Iterable[int], limits: Limits, characters: int) -> Iterator[Chunk]:

@@ -130,13 +130,13 @@ function toolsBlock(tools) {
   return make("details", { class: "prompt-block" }, make("summary", { class: "label" }, ...toNodes(shorten(label))), ...list);
 }
 
-function transcriptBody(transcript) {
+function transcriptBody(transcript, taskTurn) {
   const prompt = transcript.prompt ?? [];
   return [
     transcript.note ? make("p", { class: "notice" }, transcript.note) : null,
     transcript.failure ? failureTurn(transcript.failure) : null,
     transcript.ending ? make("p", { class: "notice" }, ...toNodes(`The response did not complete: ${transcript.ending}`)) : null,
-    prompt.length ? promptBlock(prompt) : null,
+    prompt.length ? promptBlock(prompt) : taskTurn,
     transcript.tools ? toolsBlock(transcript.tools) : null,
     make("div", { class: "label" }, transcript.items.length ? "rollout" : "no output"),
     ...turns(transcript.items),

@@ -39,7 +39,7 @@ async function follow() {
   viewer.shown = { run, index, rollout: selected, rollouts };
   viewer.fragment = location.hash;
   const panel = document.querySelector(".viewer");
-  const body = transcript ? transcriptBody(transcript) : absentBody(run, run.ids[index], selected, rollouts);
+  const body = transcript ? transcriptBody(transcript, taskTurn(run, run.ids[index])) : absentBody(run, run.ids[index], selected, rollouts);
   const command = transcript ? [make("div", { class: "label" }, "print this in a terminal"), commandLine(`${run.command} ${run.ids[index]}:${selected}`)] : [];
   panel.replaceChildren(header(run, index, selected, rollouts, transcript), ...body.filter(Boolean), ...command);
   if (!dialog.open) dialog.showModal();
@@ -128,8 +128,12 @@ function absentBody(run, task, selected, rollouts) {
   const note = known
     ? "The transcript of this rollout is not in this file, which includes a selection (gymnast report --transcripts all includes every one). Print it with:"
     : "This rollout has no recorded result or failure.";
-  const prompt = make("div", { class: "turn user" }, make("div", { class: "who" }, "task"), textBlock({ text: run.prompts[run.indices.get(task)] }));
-  return [prompt, make("p", { class: "label" }, note), known ? commandLine(`${run.command} ${task}:${selected}`) : null];
+  return [taskTurn(run, task), make("p", { class: "label" }, note), known ? commandLine(`${run.command} ${task}:${selected}`) : null];
+}
+
+// The start of a task's prompt, for rollouts whose record has none.
+function taskTurn(run, task) {
+  return make("div", { class: "turn user" }, make("div", { class: "who" }, "task"), textBlock({ text: run.prompts[run.indices.get(task)] }));
 }
 
 function commandLine(text) {
