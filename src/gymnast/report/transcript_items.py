@@ -208,7 +208,7 @@ def extract_facts(record: JsonObject, limits: Limits | None = None) -> JsonObjec
     usage = _object(_object(record.get("response")).get("usage"))
     facts |= {name: _fact(value, limits) for name, value in usage.items() if isinstance(value, int | float)}
     model_calls = _object(record.get(MODEL_USAGE)) or _object(_object(record.get(CALL_CAPTURE)).get("metrics"))
-    facts |= {f"model calls: {name}": _fact(value, limits) for name, value in model_calls.items()}
+    facts |= {f"model calls: {name}": _fact(value, limits) for name, value in model_calls.items() if name not in usage}
     return {name: value for name, value in facts.items() if value is not None}
 
 

@@ -41,6 +41,7 @@ async function indexChunk(run) {
   const chunk = await readChunk(run, run.index.next);
   for (const [task, block] of Object.entries(chunk.tasks)) {
     const index = run.indices.get(Number(task));
+    if (index === undefined) continue; // excluded, of a run without materialized inputs
     if (!run.index.prompts.has(index)) run.index.prompts.set(index, normalise(join((block.prompt.prompt ?? []).flatMap(itemTexts))));
     for (const [rollout, transcript] of Object.entries(block.rollouts)) {
       const text = transcriptText(transcript);

@@ -78,7 +78,9 @@ function callTurn(item) {
   const line = item.text.length <= 160 && !item.text.includes("\n") && !item.cut;
   const summary = make("summary", {}, "call ", ...toNodes(item.name), " ", make("code", {}, ...toNodes(shorten(item.text))));
   const parts = line ? [] : [make("div", { class: "part" }, "arguments"), textBlock(item, true, CLIP)];
-  if (item.result) parts.push(make("div", { class: "part" }, "result"), resultBlock(item.result));
+  const fits = item.result && !item.result.images && item.result.text.length <= 80 && !item.result.text.includes("\n");
+  if (fits) parts.push(make("div", { class: "result-line" }, make("div", { class: "part" }, "result"), resultBlock(item.result)));
+  else if (item.result) parts.push(make("div", { class: "part" }, "result"), resultBlock(item.result));
   else parts.push(make("div", { class: "part none" }, "no result on record"));
   return make("details", { class: "turn call", open: true }, summary, ...parts);
 }
