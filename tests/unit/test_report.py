@@ -28,6 +28,7 @@ from gymnast.report.build import default_output, summary, write_report
 from gymnast.report.markup import Markup, tag
 from gymnast.report.payload import make_columns, pack, snippet
 from gymnast.report.run_description import describe_setup, format_duration
+from gymnast.report.run_setup import IN_MODEL_CALLS, total_seconds
 from gymnast.report.run_view import RunView, view_runs
 from gymnast.report.safe_text import make_visible, to_one_line
 from gymnast.report.scales import Scale, format_percent, format_short, linear_ticks, log_ticks
@@ -35,7 +36,15 @@ from gymnast.report.selection import order_rollouts
 from gymnast.report.terminal import report_lines
 from gymnast.report.token_text import TokenTexts
 from gymnast.report.token_view import view_tokens
-from gymnast.report.transcript_items import Limits, conversation_items, decode_record, extract_facts, truncate
+from gymnast.report.transcript_items import (
+    Limits,
+    conversation_items,
+    decode_record,
+    ending,
+    extract_facts,
+    tool_items,
+    truncate,
+)
 from gymnast.report.transcript_text import transcript_lines
 from gymnast.report.transcripts import collect_transcripts
 from gymnast.store.paths import RunPaths
@@ -325,7 +334,7 @@ def test_tokens_on_items_are_shown_as_what_each_prompt_adds() -> None:
         {"prompt_token_ids": [1, 2, 3], "generation_token_ids": [4, 5], "generation_log_probs": [-1.0, -0.5]},
         {"type": "function_call_output", "output": "x"},
         {"prompt_token_ids": [1, 2, 3, 4, 5, 6], "generation_token_ids": [7], "generation_log_probs": [math.nan]},
-        {"prompt_token_ids": [9], "generation_token_ids": [8], "generation_log_probs": "none"},
+        {"prompt_token_ids": [9], "generation_token_ids": [math.nan], "generation_log_probs": "none"},
     ]
     found = view_tokens({"response": {"output": items}}, TokenTexts(None))
     assert found is not None
@@ -445,6 +454,22 @@ def test_any_items_become_something_to_read(items: list[Any]) -> None:
 def test_any_record_has_facts_that_json_can_hold(record: dict[str, Any]) -> None:
     json.dumps(extract_facts(record), allow_nan=False)
     json.dumps(snippet(record.get("x")))
+
+
+PARTS = ("status", "model", "usage", "output", "tools", "metrics", "latency_ms", "created_at", "completed_at", "calls")
+FIELDS = ("responses_create_params", "response", "_ng_model_usage", "ng_model_call_capture", "_ng_token_ledger", "x")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(FIELDS), JSON | st.dictionaries(st.sampled_from(PARTS), JSON, max_size=5), max_size=5
+    )
+)
+def test_any_record_has_a_transcript(record: dict[str, Any]) -> None:
+    for source in (None, IN_MODEL_CALLS, "x"):
+        json.dumps(total_seconds(record, source), allow_nan=False)
+    details = [ending(record), tool_items(record, Limits()), view_tokens(record, TokenTexts(None))]
+    json.dumps([*details, extract_facts(record)], allow_nan=False)
 
 
 def test_half_surrogates_and_deep_nesting_are_decoded_or_given_up() -> None:

@@ -52,7 +52,7 @@ def _call(number: int, call: TokenCall) -> JsonObject:
         start += count
     parts.append({**_part("sampled", call.sampled, call.logprobs), "masked": call.masked})
     view: JsonObject = {"call": number, "reason": call.reason.value, "finish": call.finish, "parts": parts}
-    view |= {"keep": call.keep, "parent": call.parent, "temperature": call.temperature}
+    view |= {"keep": call.keep, "parent": call.parent}
     view |= {"weights": sorted({span.version for span in call.weights})}
     if call.drift is not None:
         view["drift"] = call.drift
@@ -86,7 +86,7 @@ def _item_calls(record: JsonObject) -> list[JsonObject]:
 
 def _ids(item: Any, name: str) -> list[Any]:
     value = item.get(name) if isinstance(item, dict) else None
-    return value if isinstance(value, list) else []
+    return [token if isinstance(token, int) else None for token in value] if isinstance(value, list) else []
 
 
 def _part(source: str, ids: Sequence[Any], logprobs: Sequence[Any] = ()) -> JsonObject:

@@ -161,7 +161,7 @@ def content_text(content: Any, shown: frozenset[str] = frozenset()) -> str:
 
 def image_url(part: Any) -> str | None:
     """The URL of an image part, in the form of the Responses API or of Chat Completions."""
-    if not isinstance(part, dict) or part.get("type") not in _IMAGE_PARTS:
+    if not isinstance(part, dict) or str(part.get("type")) not in _IMAGE_PARTS:
         return None
     url = part.get("image_url", part.get("url"))
     url = url.get("url") if isinstance(url, dict) else url
@@ -218,7 +218,7 @@ def ending(record: JsonObject) -> str | None:
     reason = _object(response.get("incomplete_details")).get("reason")
     error = _object(response.get("error")).get("message")
     status = response.get("status")
-    if status in {None, "completed"} and not reason and not error:
+    if status in (None, "completed") and not reason and not error:
         return None
     return as_text(status or "incomplete") + "".join(f": {as_text(part)}" for part in (reason, error) if part)
 
