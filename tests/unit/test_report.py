@@ -559,6 +559,7 @@ def test_several_runs_are_drawn_into_one_plot(tmp_path: Path) -> None:
     outputs = [write_run(tmp_path, grid(12, 4, every), name=name) for name, every in (("a", 2), ("b", 3), ("c", 4))]
     runs = view_runs(outputs)
     assert default_output(runs) == tmp_path / "a_and_b_and_c_report.html"
+    assert [write_report(runs, tmp_path / "few.html", limit=limit).transcripts for limit in (0, 2, 7)] == [0, 2, 7]
     text = write_report(runs, tmp_path / "r.html").path.read_text()
     for number in range(3):
         assert f'class="curve run-{number}"' in text

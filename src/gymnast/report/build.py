@@ -48,14 +48,21 @@ def write_report(
     limit.
     """
     _check_output(runs, output)
-    share = limit if limit is None else -(-limit // len(runs))
     share_bytes = max_bytes if max_bytes is None else max_bytes // len(runs)
     with SpooledTemporaryFile(max_size=_IN_MEMORY) as spool, atomic_output(output) as out:
         chunks = cast("IO[bytes]", spool)
-        transcripts = [collect_transcripts(run, chunks, limit=share, max_bytes=share_bytes) for run in runs]
+        transcripts = [
+            collect_transcripts(run, chunks, limit=_share(limit, run.number, len(runs)), max_bytes=share_bytes)
+            for run in runs
+        ]
         write_page(out, runs, [make_columns(run) for run in runs], transcripts)
     included, total = sum(map(len, transcripts)), sum(run.total for run in runs)
     return WrittenReport(output, output.stat().st_size, included, total)
+
+
+def _share(limit: int | None, number: int, runs: int) -> int | None:
+    """The part of the limit that one of several runs gets."""
+    return limit if limit is None else limit // runs + (number < limit % runs)
 
 
 def default_output(runs: Sequence[RunView]) -> Path:
