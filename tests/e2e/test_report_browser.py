@@ -91,6 +91,7 @@ def test_headline_and_plots_are_there_offline(browser: Any, tmp_path: Path) -> N
         "Failures",
         "Most uncertain tasks",
         "Slowest tasks",
+        "Tasks with failures",
     ]
     for plot in tab.page.locator("figure > svg").all():
         box = plot.bounding_box()
@@ -168,8 +169,6 @@ def test_a_fragment_opens_a_rollout_and_closing_it_leaves_the_page(browser: Any,
     assert tab.text("#viewer-title") == "Task 41, rollout 3"
     assert "reward 0.5" in tab.text("#viewer header")
     assert "How warm is Bern?" in tab.text("#viewer")
-    assert not tab.page.locator("text=degrees").is_visible()
-    tab.page.click("#viewer .turn.call summary")
     assert '"degrees": 21' in tab.text("#viewer .turn.call")
     tab.page.keyboard.press("ArrowLeft")
     tab.until("location.hash === '#task=4'")
@@ -294,4 +293,207 @@ def test_a_run_without_a_score_says_so(browser: Any, tmp_path: Path) -> None:
     tab.page.click("#task-table tbody a")
     tab.page.wait_for_selector("#viewer[open]")
     assert "no answer" in tab.text("#viewer")
+    tab.close()
+
+
+# --- what a first reader looks for -----------------------------------------------------------------------------------
+
+
+def called(task: int, rollout: int, reward: float, **more: Any) -> dict[str, Any]:
+    """A rollout with a tool call, reasoning, usage and tools."""
+    call = {"type": "function_call", "call_id": "c", "name": "look_up", "arguments": '{"city": "Bern"}'}
+    result = {"type": "function_call_output", "call_id": "c", "output": f'{{"degrees": {20 + task}}}'}
+    thought = {"type": "reasoning", "id": "t", "summary": [{"type": "summary_text", "text": "perhaps a zephyr"}]}
+    usage = {"calls": 2, "input_tokens": 9, "output_tokens": 4, "latency_ms": 1500.0 * (task + 1)}
+    items = [thought, call, result]
+    return record(task, rollout, reward, f"It is warm, says oracle {task}.", items=items, _ng_model_usage=usage, **more)
+
+
+def search(tab: Tab, text: str) -> str:
+    """Search, wait until every transcript was searched, and say how many rollouts were found."""
+    tab.page.fill("#find", text)
+    tab.until("!document.getElementById('searched').textContent.includes('%')")
+    return tab.text("#searched")
+
+
+def test_every_transcript_of_a_run_of_some_hundred_rollouts_is_in_the_file(browser: Any, tmp_path: Path) -> None:
+    """'The transcripts of 500 of 576 rollouts are in this file', which had 256 KB."""
+    report = write_report(view_runs([write_run(tmp_path, grid(72, 8))]), tmp_path / "r.html")
+    assert (report.transcripts, report.rollouts) == (576, 576)
+    tab = Tab(browser, report.path)
+    assert "All transcripts are in this file: 576 rollouts." in tab.text("main")
+    tab.open(71, 7)
+    assert "not in this file" not in tab.text("#viewer")
+    tab.close()
+
+
+def test_what_was_left_out_is_said_with_the_command_that_includes_it(browser: Any, tmp_path: Path) -> None:
+    output = write_run(tmp_path, grid(40, 5), failures=[failed(90, 0)])
+    report = write_report(view_runs([output]), tmp_path / "r.html", max_bytes=3000)
+    assert 0 < report.transcripts < 201
+    tab = Tab(browser, report.path)
+    note = tab.text("#tasks .notice")
+    assert f"{report.transcripts} of 201 transcripts are in this file" in note
+    assert f"Left out: {201 - report.transcripts} rollouts with a result" in note
+    assert f"gymnast report {output} --transcripts all" in note
+    tab.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "rollouts"),
+    [
+        ("look_up", 6),
+        ("bern", 6),
+        ('"degrees": 21', 2),
+        ("says ORACLE 2", 2),
+        ("zephyr", 6),
+        ("weather_agent", 6),
+        ("verifier_error", 1),
+        ("no answer", 1),
+        ("grade: excellent", 6),
+        ("hidden at the end of a long prompt", 0),
+        ("mock", 6),
+    ],
+)
+def test_a_search_finds_more_than_prompts(browser: Any, tmp_path: Path, text: str, rollouts: int) -> None:
+    """Tool names, answers and agents gave 0 hits."""
+    prompt = "long " * 100 + "hidden at the end of a long prompt"
+    rows = [
+        {**called(task, at, float(at), grade="excellent", prompt=prompt), "agent_ref": {"name": "weather_agent"}}
+        for task in range(3)
+        for at in range(2)
+    ]
+    tab = Tab(browser, report_of(tmp_path, rows, failures=[failed(9, 0, "verifier_error")]))
+    assert search(tab, text) == f"{rollouts} {'rollout' if rollouts == 1 else 'rollouts'} found in 7 transcripts"
+    assert tab.page.locator("#task-table tbody tr").count() > 0
+    assert search(tab, "nowhere to be found") == "0 rollouts found in 7 transcripts"
+    tab.close()
+
+
+def test_a_hit_opens_its_rollout_and_is_marked_there(browser: Any, tmp_path: Path) -> None:
+    rows = [called(task, at, 1.0) for task in range(3) for at in range(2)]
+    tab = Tab(browser, report_of(tmp_path, rows))
+    search(tab, "oracle 2")
+    tab.page.click("#task-table .hit >> nth=1")
+    tab.until("document.getElementById('viewer-title')?.textContent === 'Task 2, rollout 1'")
+    assert tab.page.evaluate("[...CSS.highlights.get('found')].map(String)") == ["oracle 2"]
+    tab.page.keyboard.press("Escape")
+    search(tab, "1:1")
+    assert tab.page.locator("#task-table .hit").count() == 1
+    tab.close()
+
+
+def test_tasks_that_always_get_the_same_reward_are_all_listed(browser: Any, tmp_path: Path) -> None:
+    """'Always the same' listed the solved ones only: 9 of 11."""
+    rewards = {0: (1.0, 1.0), 1: (0.0, 0.0), 2: (0.0, 1.0), 3: (0.5, 0.5)}
+    rows = [record(task, at, reward) for task, own in rewards.items() for at, reward in enumerate(own)]
+    tab = Tab(browser, report_of(tmp_path, rows))
+    for choice, tasks in {"same": ["0", "1", "3"], "always": ["0", "3"], "never": ["1"], "mixed": ["2"]}.items():
+        tab.page.select_option("#which", choice)
+        assert tab.page.locator("#task-table tbody th").all_inner_texts() == tasks
+    tab.close()
+
+
+def test_tool_results_are_open_and_long_ones_clipped(browser: Any, tmp_path: Path) -> None:
+    long = "\n".join(f"line {number}" for number in range(500))
+    items = [
+        {"type": "function_call", "call_id": "c", "name": "bash", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": long},
+    ]
+    tab = Tab(browser, report_of(tmp_path, [record(0, 0, 1.0, items=items)]), "#task=0&rollout=0")
+    assert tab.page.locator("#viewer .call .text").is_visible()
+    assert "line 0" in tab.text("#viewer .call")
+    assert tab.page.locator("#viewer .call .text").bounding_box()["height"] < 400
+    tab.page.click(".show-all")
+    assert tab.page.locator("#viewer .call .text").bounding_box()["height"] > 4000
+    tab.close()
+
+
+def test_the_headline_says_which_model_and_how(browser: Any, tmp_path: Path) -> None:
+    rows = [called(task, at, 1.0) for task in range(3) for at in range(2)]
+    for row in rows:
+        row["response"] |= {"temperature": 0.7, "top_p": 0.9, "created_at": 1_760_000_000.0}
+    tab = Tab(browser, report_of(tmp_path, rows))
+    told = tab.text(".setup")
+    for part in ("mock", "temperature 0.7", "top-p 0.9", "2 per task", "2025-10-09 08:53 UTC"):
+        assert part in told
+    tab.open(1, 0)
+    assert "3 s" in tab.text("#viewer header")
+    tab.close()
+
+
+def test_the_slowest_tasks_go_by_the_latency_of_their_model_calls(browser: Any, tmp_path: Path) -> None:
+    """'Records carry no durations', although they have latency_ms."""
+    tab = Tab(browser, report_of(tmp_path, [called(task, 0, 1.0) for task in range(4)]))
+    slowest = tab.text("figure:has-text('Slowest tasks')")
+    assert "By mean seconds in model calls." in slowest
+    assert slowest.index("\n3\t") < slowest.index("\n0\t")
+    tab.page.click("text=All tasks in this order")
+    assert tab.page.locator("#task-table tbody th").all_inner_texts() == ["3", "2", "1", "0"]
+    tab.close()
+
+
+def test_tokens_are_text_with_their_sources_and_ids_behind_a_button(browser: Any, tmp_path: Path) -> None:
+    """The ledger was a wall of integers."""
+    calls = [
+        {
+            "reason": "first",
+            "delta": [1, 317, 15],
+            "sources": [["template", 1], ["user", 2]],
+            "sampled": [302, 63],
+            "logprobs": [-0.5, -0.1],
+            "finish": "stop",
+        }
+    ]
+    ledger = {"schema_version": 1, "calls": calls, "model": "gymnast-embedded", "renderer": "bc4441c1465c279f"}
+    rows = [record(0, 0, 1.0, _ng_token_ledger=ledger), record(0, 1, 1.0, _ng_token_ledger={**ledger, "renderer": "x"})]
+    tab = Tab(browser, report_of(tmp_path, rows))
+    tab.open(0, 0)
+    summary = tab.page.locator("#viewer .tokens summary")
+    assert summary.inner_text() == "tokens: 1 model call, 3 prompt tokens, 2 sampled and trainable"
+    assert "317" not in tab.text("#viewer")
+    summary.click()
+    told = tab.text("#viewer .token-call")
+    assert "template 1 · user 2 · sampled 2, trainable, mean logprob -0.3" in told
+    tab.open(0, 1)
+    tab.page.click("#viewer .tokens summary")
+    assert "so they have no text here" in tab.text("#viewer .tokens")
+    tab.page.click("text=Show ids")
+    assert "302 63" in tab.text("#viewer .token-call")
+    tab.close()
+
+
+def test_images_of_a_prompt_are_shown_and_nothing_is_loaded(browser: Any, tmp_path: Path) -> None:
+    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    urls = [f"data:image/png;base64,{pixel}", "https://example.com/a.png", "data:image/svg+xml;base64,AAAA"]
+    content = [{"type": "input_image", "image_url": url} for url in urls]
+    tab = Tab(browser, report_of(tmp_path, [record(0, 0, 1.0, prompt=[{"role": "user", "content": content}])]))
+    tab.page.evaluate("location.hash = 'task=0&rollout=0'")
+    tab.until("document.querySelector('#viewer img')?.naturalWidth === 1")
+    assert tab.page.locator("#viewer img").count() == 1
+    assert tab.text("#viewer .turn.user").count("not in this file") == 2
+    tab.close()
+
+
+def test_excluded_rollouts_can_be_opened(browser: Any, tmp_path: Path) -> None:
+    tab = Tab(browser, report_of(tmp_path, [*grid(2, 2), record(1, 7, None, "no verdict here")]))
+    tab.open(1, 7)
+    assert "excluded" in tab.text("#viewer header")
+    assert "no verdict here" in tab.text("#viewer")
+    tab.close()
+
+
+def test_tasks_of_one_agent_can_be_listed(browser: Any, tmp_path: Path) -> None:
+    rows = [{**record(task, 0, 1.0), "agent_ref": {"name": f"agent {task % 2}"}} for task in range(4)]
+    tab = Tab(browser, report_of(tmp_path, rows, inputs=False))
+    tab.page.select_option("#agent", label="agent 1")
+    assert tab.page.locator("#task-table tbody th").all_inner_texts() == ["1", "3"]
+    tab.close()
+
+
+def test_an_open_transcript_is_printed_whole(browser: Any, tmp_path: Path) -> None:
+    tab = Tab(browser, report_of(tmp_path, [record(0, 0, 1.0, "word\n" * 300)]), "#task=0&rollout=0")
+    tab.page.emulate_media(media="print")
+    assert not tab.page.locator("main").is_visible()
+    assert tab.page.locator("#viewer .assistant .text").bounding_box()["height"] > 3000
     tab.close()

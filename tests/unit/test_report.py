@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import math
 import re
 import zlib
 from collections.abc import Callable
 from html.parser import HTMLParser
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,27 @@ from gymnast.profile.run_profile import load_run
 from gymnast.report.bins import make_reward_bins, reward_by_tokens
 from gymnast.report.build import default_output, summary, write_report
 from gymnast.report.markup import Markup, tag
-from gymnast.report.payload import collect_transcripts, make_columns, pack, snippet
+from gymnast.report.payload import make_columns, pack, snippet
+from gymnast.report.run_description import describe_setup, format_duration
+from gymnast.report.run_setup import IN_MODEL_CALLS, total_seconds
 from gymnast.report.run_view import RunView, view_runs
 from gymnast.report.safe_text import make_visible, to_one_line
 from gymnast.report.scales import Scale, format_percent, format_short, linear_ticks, log_ticks
-from gymnast.report.selection import select_rollouts
+from gymnast.report.selection import order_rollouts
 from gymnast.report.terminal import report_lines
-from gymnast.report.transcript_items import Limits, conversation_items, decode_record, extract_facts, truncate
+from gymnast.report.token_text import TokenTexts
+from gymnast.report.token_view import view_tokens
+from gymnast.report.transcript_items import (
+    Limits,
+    conversation_items,
+    decode_record,
+    ending,
+    extract_facts,
+    tool_items,
+    truncate,
+)
 from gymnast.report.transcript_text import transcript_lines
+from gymnast.report.transcripts import collect_transcripts
 from gymnast.store.paths import RunPaths
 from gymnast.types.task import RolloutKey
 from tests.helpers.commands import Outcome
@@ -176,14 +191,14 @@ def test_records_without_a_reward_are_excluded_and_said_to_be(tmp_path: Path) ->
 
 def test_a_small_run_is_carried_whole(tmp_path: Path) -> None:
     run = view(tmp_path, grid(4, 3), failures=[failed(9, 0)])
-    assert len(collect_transcripts(run, 13, 1 << 20, Limits())) == 13
+    assert len(collect_transcripts(run, io.BytesIO())) == 13
 
 
 def test_a_selection_has_something_of_every_kind(tmp_path: Path) -> None:
     kinds = ["model_timeout", "verifier_error", "tool_error"]
     run = view(tmp_path, grid(60, 6), failures=[failed(100 + at, 0, kinds[at % 3]) for at in range(30)])
-    keys = select_rollouts(run, 30)
-    assert len(set(keys)) == len(keys) == 30
+    keys = list(islice(order_rollouts(run), 100))
+    assert len(set(keys)) == len(keys) == 100
     failures = {run.loaded.failures.last_kind[key] for key in keys if key in run.loaded.failures.last_kind}
     assert failures == set(kinds)
     rewards = dict(zip(run.table.packed.tolist(), run.rewards.tolist(), strict=True))
@@ -193,14 +208,156 @@ def test_a_selection_has_something_of_every_kind(tmp_path: Path) -> None:
 
 def test_no_more_is_carried_than_there_is_room_for(tmp_path: Path) -> None:
     rows = [record(task, 0, 1.0, "".join(chr(97 + (task * at) % 26) for at in range(9000))) for task in range(20)]
-    found = collect_transcripts(view(tmp_path, rows), 20, 3000, Limits())
+    found = collect_transcripts(view(tmp_path, rows), io.BytesIO(), max_bytes=3000)
     assert 0 < len(found) < 20
-    assert sum(map(len, found.blocks.values())) <= 3000
+    assert sum(map(len, found.read_chunks())) == found.size_bytes <= 3000
 
 
 def test_no_transcript_is_carried_if_none_is_wanted(tmp_path: Path) -> None:
     written = write_report([view(tmp_path, grid(3, 2))], tmp_path / "r.html", limit=0)
     assert written.transcripts == 0
+
+
+def test_a_few_transcripts_are_of_many_tasks_and_of_both_outcomes(tmp_path: Path) -> None:
+    run = view(tmp_path, [record(task, at, float(at == 3)) for task in range(1000) for at in range(8)])
+    keys = list(islice(order_rollouts(run), 600))
+    tasks = {key >> 32 for key in keys}
+    assert len(tasks) >= 200
+    assert all(any(low <= task < low + 100 for task in tasks) for low in range(0, 1000, 100))
+    rewards = dict(zip(run.table.packed.tolist(), run.rewards.tolist(), strict=True))
+    share = sum(rewards[key] for key in keys) / len(keys)
+    assert 0.3 < share < 0.7
+
+
+def test_every_rollout_has_a_place_in_the_order(tmp_path: Path) -> None:
+    rows = [*grid(30, 5), record(40, 0, None)]
+    run = view(tmp_path, rows, failures=[failed(90 + at, 0, f"kind{at % 2}") for at in range(9)])
+    keys = list(order_rollouts(run))
+    assert len(keys) == len(set(keys)) == run.total == 160
+    assert all(key >> 32 >= 90 for key in keys[:9])  # failures first
+
+
+def test_transcripts_of_all_rollouts_can_be_asked_for_whatever_their_size(tmp_path: Path) -> None:
+    run = view(tmp_path, grid(60, 6))
+    assert write_report([run], tmp_path / "r.html", max_bytes=2000).transcripts < 360
+    assert write_report([run], tmp_path / "r.html", max_bytes=None).transcripts == 360
+    assert write_report([run], tmp_path / "r.html", limit=7, max_bytes=None).transcripts == 7
+
+
+def test_a_page_has_the_chunks_that_its_index_names(tmp_path: Path) -> None:
+    rows = [record(task, at, 1.0, f"{task} {at} " * 4000) for task in range(12) for at in range(2)]
+    page = write_report([view(tmp_path, rows)], tmp_path / "r.html").path.read_text()
+    blocks = dict(re.findall(r'<script type="text/plain" id="([^"]+)"[^>]*>([^<]*)<', page))
+    unpacked = {name: json.loads(zlib.decompress(base64.b64decode(text))) for name, text in blocks.items()}
+    places = unpacked["columns-0"]["transcripts"]
+    assert len({chunk for own in places.values() for chunk in own.values()}) > 1
+    for task, own in places.items():
+        for rollout, chunk in own.items():
+            block = unpacked[f"chunk-0-{chunk}"]["tasks"][task]
+            assert block["rollouts"][rollout]["items"][0]["text"] == f"{task} {rollout} " * 4000
+            assert block["prompt"]["prompt"][0]["text"] == "Which one?"
+
+
+# --- how the run was made --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ({"duration_s": 2.5}, 2.5),
+        ({"elapsed_ms": 2500}, 2.5),
+        ({"latency_ms": 2500.0}, 2.5),
+        ({"_ng_model_usage": {"calls": 1, "latency_ms": 2500.0}}, 2.5),
+        ({"ng_model_call_capture": {"rollout_id": "x", "metrics": {"latency_total_ms": 2500}, "calls": []}}, 2.5),
+        ({"duration_s": 2.5, "_ng_model_usage": {"latency_ms": 1.0}}, 2.5),
+        ({"_ng_model_usage": {"latency_ms": None}}, None),
+        ({"_ng_model_usage": {"latency_ms": "soon"}}, None),
+        ({"_ng_model_usage": "free"}, None),
+        ({}, None),
+    ],
+)
+def test_durations_are_found_wherever_a_record_has_them(
+    tmp_path: Path, fields: dict[str, Any], seconds: float | None
+) -> None:
+    run = view(tmp_path, [record(task, 0, 1.0, **fields) for task in range(2)])
+    assert run.tasks.has_seconds == (seconds is not None)
+    if seconds is not None:
+        assert run.tasks.seconds.tolist() == [seconds, seconds]
+
+
+def test_the_response_itself_may_have_the_times(tmp_path: Path) -> None:
+    rows = [record(0, 0, 1.0)]
+    rows[0]["response"] |= {"created_at": 100.0, "completed_at": 107.5}
+    assert view(tmp_path, rows).setup.seconds.tolist() == [7.5]
+
+
+def test_durations_stay_with_their_rollouts_in_whatever_order_they_were_written(tmp_path: Path) -> None:
+    rows = [
+        record(task, at, None if task == 3 else 1.0, _ng_model_usage={"latency_ms": 1000.0 * (10 * task + at)})
+        for task in (5, 3, 4)
+        for at in (2, 0, 1)
+    ]
+    run = view(tmp_path, rows)
+    assert run.setup.seconds.tolist() == [40, 41, 42, 50, 51, 52]
+    assert run.tasks.slowest(1) == [len(run.tasks) - 1]
+
+
+def test_models_and_sampling_are_those_requested_or_else_reported(tmp_path: Path) -> None:
+    rows = grid(3, 2)
+    for number, row in enumerate(rows):
+        row["response"] |= {"model": f"m{number % 2}", "temperature": 1.0, "top_p": 0.5}
+        row["responses_create_params"]["temperature"] = 0.2
+    told = dict(describe_setup(view(tmp_path, rows)))
+    assert told["models"] == "m0 (3), m1 (3)"
+    assert told["sampling"] == "temperature 0.2; top-p 0.5"
+    assert told["repeats"] == "2 per task"
+
+
+def test_a_run_without_any_of_it_says_nothing_about_it(tmp_path: Path) -> None:
+    run = view(tmp_path, [], failures=[failed(0, 0)])
+    assert [name for name, _ in describe_setup(run)] == ["repeats"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0312, "0.0312 s"), (45.68, "45.7 s"), (200, "3 min 20 s"), (120, "2 min"), (7500, "2 h 5 min")],
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def test_tokens_on_items_are_shown_as_what_each_prompt_adds() -> None:
+    items = [
+        {"prompt_token_ids": [1, 2, 3], "generation_token_ids": [4, 5], "generation_log_probs": [-1.0, -0.5]},
+        {"type": "function_call_output", "output": "x"},
+        {"prompt_token_ids": [1, 2, 3, 4, 5, 6], "generation_token_ids": [7], "generation_log_probs": [math.nan]},
+        {"prompt_token_ids": [9], "generation_token_ids": [math.nan], "generation_log_probs": "none"},
+    ]
+    found = view_tokens({"response": {"output": items}}, TokenTexts(None))
+    assert found is not None
+    told = [(call["reason"], call["keep"], [part["count"] for part in call["parts"]]) for call in found["calls"]]
+    assert told == [("first", 0, [3, 2]), ("extends", 5, [1, 1]), ("does not extend the call before", 0, [1, 1])]
+    json.dumps(found, allow_nan=False)
+
+
+def test_long_prompts_have_only_their_first_and_last_ids() -> None:
+    items = [{"prompt_token_ids": list(range(5000)), "generation_token_ids": [1]}]
+    found = view_tokens({"response": {"output": items}}, TokenTexts(None))
+    assert found is not None
+    part = found["calls"][0]["parts"][0]
+    assert (part["count"], len(part["ids"]), part["end"][-1]) == (5000, 200, 4999)
+
+
+@pytest.mark.parametrize(
+    "ledger", [7, {"calls": 3}, {"schema_version": 99, "calls": [], "model": "x"}, {"calls": [{}]}]
+)
+def test_a_broken_ledger_is_a_note(ledger: Any) -> None:
+    found = view_tokens({"_ng_token_ledger": ledger}, TokenTexts(None))
+    assert found is not None
+    assert "ledger" in found["note"]
 
 
 # --- transcripts -----------------------------------------------------------------------------------------------------
@@ -235,15 +392,41 @@ def test_long_texts_and_long_trajectories_say_what_was_cut() -> None:
     assert sum(len(one["text"]) + len(one["rest"]) for one in kept) <= 100_000
 
 
-def test_training_fields_and_images_are_left_out() -> None:
-    items = [
-        {"type": "strange", "generation_token_ids": list(range(99)), "kept": 1},
-        {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]},
-    ]
-    found = conversation_items(items, Limits())
+def test_training_fields_are_left_out() -> None:
+    found = conversation_items([{"type": "strange", "generation_token_ids": list(range(99)), "kept": 1}], Limits())
     assert found[0]["text"] == '{"type": "strange", "kept": 1}'
-    assert found[1]["text"].startswith("[image, ")
-    assert "base64" not in found[1]["text"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_image", "image_url": "data:image/png;base64,AAAA"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+    ],
+)
+def test_images_are_included_beside_the_text(part: dict[str, Any]) -> None:
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "What is this?"}, part]}]
+    found = conversation_items(items, Limits())[0]
+    assert (found["text"], found["images"]) == ("What is this?", ["data:image/png;base64,AAAA"])
+    large = conversation_items(items, Limits(image=10))[0]
+    assert large["text"].startswith("What is this?\n[image")
+    assert "images" not in large
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com/a.png",
+        "data:image/svg+xml;base64,AAAA",
+        "data:text/html;base64,AAAA",
+        'data:image/png;base64,AAAA"onerror=x',
+        "javascript:alert(1)",
+    ],
+)
+def test_an_image_that_is_not_a_picture_in_the_record_is_only_named(url: str) -> None:
+    found = conversation_items([{"role": "user", "content": [{"type": "input_image", "image_url": url}]}], Limits())[0]
+    assert "images" not in found
+    assert found["text"].startswith("[image, ")
 
 
 JSON = st.recursive(
@@ -271,6 +454,22 @@ def test_any_items_become_something_to_read(items: list[Any]) -> None:
 def test_any_record_has_facts_that_json_can_hold(record: dict[str, Any]) -> None:
     json.dumps(extract_facts(record), allow_nan=False)
     json.dumps(snippet(record.get("x")))
+
+
+PARTS = ("status", "model", "usage", "output", "tools", "metrics", "latency_ms", "created_at", "completed_at", "calls")
+FIELDS = ("responses_create_params", "response", "_ng_model_usage", "ng_model_call_capture", "_ng_token_ledger", "x")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(FIELDS), JSON | st.dictionaries(st.sampled_from(PARTS), JSON, max_size=5), max_size=5
+    )
+)
+def test_any_record_has_a_transcript(record: dict[str, Any]) -> None:
+    for source in (None, IN_MODEL_CALLS, "x"):
+        json.dumps(total_seconds(record, source), allow_nan=False)
+    details = [ending(record), tool_items(record, Limits()), view_tokens(record, TokenTexts(None))]
+    json.dumps([*details, extract_facts(record)], allow_nan=False)
 
 
 def test_half_surrogates_and_deep_nesting_are_decoded_or_given_up() -> None:
@@ -308,7 +507,6 @@ def test_nothing_hostile_is_left_in_the_page(tmp_path: Path) -> None:
     run = view(tmp_path, hostile_records(), failures=lost, name="<b>run<img src=x onerror=1>")
     page = elements(write_report([run], tmp_path / "r.html").path)
     names = [name for name, _ in page.found]
-    assert names.count("script") == 3
     assert [one for name, one in page.found if name == "script" and "type" not in one] == [{}]
     assert not {"iframe", "img", "object", "embed", "link", "base", "b"} & set(names)
     for _, attributes in page.found:
@@ -361,6 +559,7 @@ def test_several_runs_are_drawn_into_one_plot(tmp_path: Path) -> None:
     outputs = [write_run(tmp_path, grid(12, 4, every), name=name) for name, every in (("a", 2), ("b", 3), ("c", 4))]
     runs = view_runs(outputs)
     assert default_output(runs) == tmp_path / "a_and_b_and_c_report.html"
+    assert [write_report(runs, tmp_path / "few.html", limit=limit).transcripts for limit in (0, 2, 7)] == [0, 2, 7]
     text = write_report(runs, tmp_path / "r.html").path.read_text()
     for number in range(3):
         assert f'class="curve run-{number}"' in text
@@ -445,6 +644,8 @@ def test_the_command_writes_a_report_beside_the_run(invoke: Callable[..., Outcom
     told = invoke("gymnast", "report", "run.jsonl", "--json", "-o", "here.html", "--transcripts", "2").json()
     assert told["report"] == "here.html"
     assert told["runs"][0]["pass_at"][0]["k"] == 1
+    assert (told["transcripts"], told["rollouts"]) == (2, 16)
+    assert invoke("gymnast", "report", "run.jsonl", "--json", "--transcripts", "all").json()["transcripts"] == 16
 
 
 def test_the_terminal_form_fits_80_columns_in_a_pipe(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
@@ -490,6 +691,7 @@ def test_every_hostile_transcript_can_be_printed(tmp_path: Path) -> None:
         (("nowhere.jsonl",), 2, "there is no run 'nowhere.jsonl'"),
         (("run.jsonl", "-o", "run.jsonl"), 2, "this is a file of the run"),
         (("run.jsonl", "--terminal", "--json"), 2, "--terminal"),
+        (("run.jsonl", "--transcripts", "many"), 2, "expected a number or 'all', got 'many'"),
         (("run.jsonl", "run.jsonl", "--show", "1:1"), 2, "one run"),
         ((), 2, "RUN"),
     ],

@@ -22,8 +22,13 @@ Output = Annotated[
     typer.Option("--output", "-o", help="HTML file to write. [default: x_report.html, after the first run]"),
 ]
 Transcripts = Annotated[
-    int,
-    typer.Option("--transcripts", min=0, help="Number of transcripts to include, the most informative first."),
+    str | None,
+    typer.Option(
+        "--transcripts",
+        metavar="N|all",
+        help="Number of transcripts to include, or 'all'. [default: as many as fit into 10 MB]",
+        show_default=False,
+    ),
 ]
 Terminal = Annotated[bool, typer.Option("--terminal", help="Print tables and plots instead of writing a file.")]
 Show = Annotated[
@@ -36,7 +41,7 @@ def command(
     runs: Runs,
     *,
     output: Output = None,
-    transcripts: Transcripts = 500,
+    transcripts: Transcripts = None,
     terminal: Terminal = False,
     show: Show = None,
     as_json: shared.JsonOutput = False,
@@ -45,7 +50,8 @@ def command(
 
     Shows the headline with intervals, plots, the tasks to look at first, and transcripts. The file opens offline, loads
     nothing and executes nothing that a model wrote. Several runs share the same plots. Unfinished runs are fine: the
-    report states what is missing.
+    report states what is missing. Transcripts are included up to 10 MB, failures first and some of every task; the page
+    says what was left out. An explicit number, or `all`, is honoured whatever its size.
     """
     if terminal and (as_json or output is not None):
         raise typer.BadParameter("--terminal cannot be combined with --json or --output")
@@ -53,28 +59,46 @@ def command(
         return _show(runs, show)
     from gymnast.report.run_view import view_runs
 
+    limit = _limit(transcripts)
     views = view_runs(runs)
     if terminal:
         return _print(views)
-    return _write(views, output, transcripts, as_json=as_json)
+    return _write(views, output, limit, as_json=as_json, fits=transcripts is None)
 
 
-def _write(views: list[RunView], output: Path | None, transcripts: int, *, as_json: bool) -> int:
+def _write(views: list[RunView], output: Path | None, transcripts: int | None, *, as_json: bool, fits: bool) -> int:
     from gymnast.report.build import default_output, summary, write_report
+    from gymnast.report.transcripts import MAX_TRANSCRIPT_BYTES
 
-    report = write_report(views, output or default_output(views), limit=transcripts)
+    max_bytes = MAX_TRANSCRIPT_BYTES if fits else None
+    report = write_report(views, output or default_output(views), limit=transcripts, max_bytes=max_bytes)
     if as_json:
         import orjson
 
-        runs = [summary(view) for view in views]
-        print(orjson.dumps({"report": str(report.path), "size_bytes": report.size_bytes, "runs": runs}).decode())
+        data = {
+            "report": str(report.path),
+            "size_bytes": report.size_bytes,
+            "transcripts": report.transcripts,
+            "rollouts": report.rollouts,
+            "runs": [summary(view) for view in views],
+        }
+        print(orjson.dumps(data).decode())
         return 0
     from gymnast.report.terminal import headline_lines
 
     _print_lines(line for view in views for line in headline_lines(view))
     size = f"{report.size_bytes / 1e6:.1f} MB"
-    _print_lines([f"report  {report.path}  ({size}, {report.transcripts} transcripts)"])
+    _print_lines([f"report  {report.path}  ({size}, {report.transcripts:,} of {report.rollouts:,} transcripts)"])
     return 0
+
+
+def _limit(transcripts: str | None) -> int | None:
+    """The number of transcripts; None for no such limit."""
+    if transcripts is None or transcripts == "all":
+        return None
+    if not transcripts.isdecimal():
+        raise typer.BadParameter(f"expected a number or 'all', got '{transcripts}'", param_hint="--transcripts")
+    return int(transcripts)
 
 
 def _print(views: list[RunView]) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from tempfile import SpooledTemporaryFile
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from gymnast.errors import UserError
-from gymnast.report.html_page import render_page
-from gymnast.report.payload import MAX_TRANSCRIPT_BYTES, collect_transcripts, make_columns
-from gymnast.report.transcript_items import Limits
+from gymnast.report.html_page import write_page
+from gymnast.report.payload import make_columns
+from gymnast.report.transcripts import MAX_TRANSCRIPT_BYTES, collect_transcripts
 from gymnast.store.atomic import atomic_output
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from gymnast.report.run_view import RunView
     from gymnast.types.json import JsonObject
 
-TRANSCRIPTS: Final = 500
-"""The default number of transcripts in a report."""
+
+_IN_MEMORY: Final = 32 << 20
+"""Transcripts to keep in memory; more are kept in a temporary file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +31,38 @@ class WrittenReport:
     path: Path
     size_bytes: int
     transcripts: int
+    rollouts: int
+    """Rollouts on record, whether their transcripts are included or not."""
 
 
-def write_report(runs: Sequence[RunView], output: Path, *, limit: int = TRANSCRIPTS) -> WrittenReport:
-    """Write the report of these runs. `limit`: the number of transcripts to include, divided among the runs."""
+def write_report(
+    runs: Sequence[RunView],
+    output: Path,
+    *,
+    limit: int | None = None,
+    max_bytes: int | None = MAX_TRANSCRIPT_BYTES,
+) -> WrittenReport:
+    """Write the report of these runs.
+
+    `limit`: the number of transcripts to include; `max_bytes`: their size. Both are divided among the runs; None for no
+    limit.
+    """
     _check_output(runs, output)
-    share = max(1, limit // len(runs)) if limit else 0
-    max_bytes = MAX_TRANSCRIPT_BYTES // len(runs)
-    transcripts = [collect_transcripts(run, share, max_bytes, Limits()) for run in runs]
-    text = render_page(runs, [make_columns(run) for run in runs], transcripts).encode()
-    with atomic_output(output) as out:
-        out.write(text)
-    return WrittenReport(output, len(text), sum(map(len, transcripts)))
+    share_bytes = max_bytes if max_bytes is None else max_bytes // len(runs)
+    with SpooledTemporaryFile(max_size=_IN_MEMORY) as spool, atomic_output(output) as out:
+        chunks = cast("IO[bytes]", spool)
+        transcripts = [
+            collect_transcripts(run, chunks, limit=_share(limit, run.number, len(runs)), max_bytes=share_bytes)
+            for run in runs
+        ]
+        write_page(out, runs, [make_columns(run) for run in runs], transcripts)
+    included, total = sum(map(len, transcripts)), sum(run.total for run in runs)
+    return WrittenReport(output, output.stat().st_size, included, total)
+
+
+def _share(limit: int | None, number: int, runs: int) -> int | None:
+    """The part of the limit that one of several runs gets."""
+    return limit if limit is None else limit // runs + (number < limit % runs)
 
 
 def default_output(runs: Sequence[RunView]) -> Path:
@@ -62,6 +84,8 @@ def summary(run: RunView) -> JsonObject:
         "mean_reward": effect["excluded"],
         **head,
         "excluded": run.excluded,
+        "models": dict(run.setup.models),
+        "sampling": {name: dict(values) for name, values in run.setup.sampling.items()},
         "is_binary": run.is_binary,
         "pass_at": [{"k": k, **asdict(estimate)} for k, estimate in run.curve],
         "failure_effect": {name: value for name, value in effect.items() if name != "excluded"},

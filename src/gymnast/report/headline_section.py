@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from gymnast.report.charts import format_interval
 from gymnast.report.markup import Markup, join_markup, tag
 from gymnast.report.notices import notices
+from gymnast.report.run_description import describe_setup
 from gymnast.report.safe_text import to_one_line
 from gymnast.report.scales import Scale, format_count, format_percent, format_short, pluralise, reward_range
 
@@ -42,8 +42,9 @@ def _card(run: RunView, scale: Scale, *, is_alone: bool) -> Markup:
     name = None if is_alone else tag("h2", tag("span", class_=f"key run-{run.number % 6}"), run.name)
     return tag(
         "section",
-        tag("div", name, tag("p", " · ".join(_about(run)), class_="meta"), class_="name"),
+        tag("div", name, tag("p", str(run.paths.output), class_="meta"), class_="name"),
         tag("div", _mean(run, scale), _facts(run), class_="hero"),
+        _setup(run),
         _composition(run),
         _agents(run),
         *(tag("p", text, class_="notice") for text in notices(run)),
@@ -52,13 +53,10 @@ def _card(run: RunView, scale: Scale, *, is_alone: bool) -> Markup:
     )
 
 
-def _about(run: RunView) -> list[str]:
-    agents = [to_one_line(name, 60) for name in run.table.agent_names if name]
-    about = [", ".join(agents[:3]) + (" …" if len(agents) > 3 else "")] if agents else []
-    if run.manifest is not None:
-        day = datetime.fromtimestamp(run.manifest.updated_at, UTC)
-        about += [f"{run.manifest.state.value} {day:%Y-%m-%d %H:%M} UTC"]
-    return [*about, str(run.paths.output)]
+def _setup(run: RunView) -> Markup | None:
+    """How the run was made: models, sampling, environments, when."""
+    rows = [tag("div", tag("dt", name), tag("dd", text, dir="auto")) for name, text in describe_setup(run)]
+    return tag("dl", *rows, class_="setup", aria_label="Setup") if rows else None
 
 
 def _mean(run: RunView, scale: Scale) -> Markup:

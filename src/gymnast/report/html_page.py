@@ -1,40 +1,50 @@
 """The page: one self-contained file of a template, styles, a script and data.
 
 The security policy allows only the page's script and styles, by their hashes: nothing in a rollout can run or style
-anything. Strings cannot become markup (trusted types).
+anything. Strings cannot become markup (trusted types). Images are shown only if they are data of this file.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from importlib import resources
-from itertools import count
 from string import Template
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from gymnast import __version__
 from gymnast.report.figure_cards import render_figures
 from gymnast.report.headline_section import render_headlines
 from gymnast.report.markup import Markup, join_markup, tag
 from gymnast.report.payload import pack
-from gymnast.report.scales import format_count, pluralise
 from gymnast.report.task_rankings import render_rankings
+from gymnast.report.transcript_note import render_transcript_note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from gymnast.report.payload import Transcripts
     from gymnast.report.run_view import RunView
+    from gymnast.report.transcripts import Transcripts
     from gymnast.types.json import JsonObject
 
 _STYLES: Final = ("page.css", "charts.css", "viewer.css")
-_SCRIPTS: Final = ("dom.js", "data.js", "tasks.js", "transcript.js", "viewer.js", "plots.js", "main.js")
+_SCRIPTS: Final = (
+    "dom.js",
+    "data.js",
+    "search.js",
+    "tasks.js",
+    "tokens.js",
+    "transcript.js",
+    "viewer.js",
+    "plots.js",
+    "main.js",
+)
 
 
-def render_page(runs: Sequence[RunView], columns: Sequence[JsonObject], transcripts: Sequence[Transcripts]) -> str:
-    """The whole report."""
+def write_page(
+    out: IO[bytes], runs: Sequence[RunView], columns: Sequence[JsonObject], transcripts: Sequence[Transcripts]
+) -> None:
+    """Write the whole report: the page, the data chunk by chunk, and the script."""
     style = read_assets(_STYLES)
     script = f'"use strict";\n{{\n{read_assets(_SCRIPTS)}\n}}'
     lists = (_lists(run, own["prompts"], len(runs)) for run, own in zip(runs, columns, strict=True))
@@ -43,21 +53,25 @@ def render_page(runs: Sequence[RunView], columns: Sequence[JsonObject], transcri
         "headline": render_headlines(runs),
         "figures": render_figures(runs),
         "rankings": join_markup(lists),
-        "carried": join_markup([_transcript_note(runs, transcripts)]),
-        "data": join_markup(map(_data_blocks, count(), columns, transcripts)),
+        "carried": render_transcript_note(runs, transcripts),
         "version": join_markup([__version__]),
         "policy": security_policy(style, script),
         "style": style,
         "script": script,
     }
-    return Template(read_asset("page.html")).substitute(values)
+    before, after = (Template(part).substitute(values) for part in read_asset("page.html").split("$data"))
+    out.write(before.encode())
+    for number, (own, own_transcripts) in enumerate(zip(columns, transcripts, strict=True)):
+        for block in _data_blocks(number, own, own_transcripts):
+            out.write(block)
+    out.write(after.encode())
 
 
 def security_policy(style: str, script: str) -> str:
     """Allow the page's script and styles, and nothing else."""
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
-        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'; img-src data:"
     )
 
 
@@ -67,30 +81,12 @@ def _lists(run: RunView, prompts: Sequence[str], runs: int) -> Markup:
     return join_markup([name, render_rankings(run, prompts)])
 
 
-def _data_blocks(number: int, columns: JsonObject, transcripts: Transcripts) -> Markup:
-    """The data of a run. Base64 and task numbers contain no character that could end an element."""
-    data = Markup(pack({**columns, "transcripts": transcripts.rollouts}))
-    blocks = Markup(json.dumps(transcripts.blocks))
-    return join_markup(
-        [
-            tag("script", data, type="text/plain", id=f"columns-{number}", data_columns=True),
-            tag("script", blocks, type="application/json", id=f"transcripts-{number}"),
-        ],
-        "\n",
-    )
-
-
-def _transcript_note(runs: Sequence[RunView], transcripts: Sequence[Transcripts]) -> str:
-    """How many transcripts the file includes."""
-    included = sum(map(len, transcripts))
-    total = sum(len(run.table) + len(run.loaded.failures.last_kind) for run in runs)
-    if included >= total:
-        return f"All transcripts are in this file: {pluralise(total, 'rollout')}."
-    return (
-        f"The transcripts of {format_count(included)} of {format_count(total)} rollouts are in this file: extremes of "
-        "every reward, the most uncertain and the slowest tasks, failures of every kind. For the others, the page "
-        "shows the command that prints them."
-    )
+def _data_blocks(number: int, columns: JsonObject, transcripts: Transcripts) -> Iterator[bytes]:
+    """The data of a run. Base64 contains no character that could end an element."""
+    data = Markup(pack({**columns, "transcripts": transcripts.places}))
+    yield tag("script", data, type="text/plain", id=f"columns-{number}", data_columns=True).encode()
+    for index, chunk in enumerate(transcripts.read_chunks()):
+        yield b'\n<script type="text/plain" id="chunk-%d-%d">%s</script>' % (number, index, chunk)
 
 
 def read_assets(names: Iterable[str]) -> str:

@@ -19,6 +19,7 @@ from gymnast.profile.pass_at_k import pass_curve
 from gymnast.profile.plan_index import PlanIndex, read_plan
 from gymnast.profile.reading import read_rollouts
 from gymnast.profile.run_profile import LoadedRun
+from gymnast.report.run_setup import read_setup
 from gymnast.report.tasks import TOKEN_FIELDS, first_column, is_binary, summarise_tasks
 from gymnast.store.manifest import read_manifest
 from gymnast.store.paths import RunPaths
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from gymnast.profile.headline import Headline
     from gymnast.profile.intervals import Estimate
     from gymnast.profile.table import Floats, RolloutTable
+    from gymnast.report.run_setup import RunSetup
     from gymnast.report.tasks import Tasks
     from gymnast.store.manifest import Manifest
     from gymnast.store.records import RecordFile
@@ -50,8 +52,9 @@ class RunView:
     curve: list[tuple[int, Estimate]]
     tasks: Tasks
     manifest: Manifest | None
-    excluded: int
-    """Records without a reward, or masked by their agent."""
+    setup: RunSetup
+    excluded_offsets: dict[int, int]
+    """Records without a reward, or masked by their agent: their offsets by packed key."""
     has_inputs: bool
     has_failures_file: bool
     records: RecordFile
@@ -90,6 +93,16 @@ class RunView:
         return next((name for name in TOKEN_FIELDS if name in self.table.columns), None)
 
     @property
+    def excluded(self) -> int:
+        """Records without a reward, or masked by their agent."""
+        return len(self.excluded_offsets)
+
+    @property
+    def total(self) -> int:
+        """Rollouts with anything on record: scored, failed or excluded."""
+        return len(self.table) + len(self.loaded.failures.last_kind) + self.excluded
+
+    @property
     def failed(self) -> int:
         """Rollouts without a score that failed."""
         return sum(self.headline.failed.values())
@@ -111,7 +124,7 @@ def _view_run(paths: RunPaths, name: str, number: int) -> RunView:
             f"there is no run '{paths.output}'", next="pass the output file of a run, e.g. runs/a.jsonl"
         )
     loaded, excluded = _load(paths, scored, failures)
-    headline = loaded.headline()
+    headline, setup = loaded.headline(), read_setup(scored, loaded.groups.table)
     return RunView(
         name=name,
         number=number,
@@ -119,9 +132,10 @@ def _view_run(paths: RunPaths, name: str, number: int) -> RunView:
         loaded=loaded,
         headline=headline,
         curve=headline.agents[0].pass_at if len(headline.agents) == 1 else pass_curve(loaded.groups),
-        tasks=summarise_tasks(loaded),
+        tasks=summarise_tasks(loaded, setup.seconds),
         manifest=read_manifest(paths.manifest),
-        excluded=excluded,
+        setup=setup,
+        excluded_offsets=excluded,
         has_inputs=paths.materialized_inputs.is_file(),
         has_failures_file=failures.exists(),
         records=scored,
@@ -129,8 +143,8 @@ def _view_run(paths: RunPaths, name: str, number: int) -> RunView:
     )
 
 
-def _load(paths: RunPaths, scored: RecordFile, failed: RecordFile) -> tuple[LoadedRun, int]:
-    """Load a run, finished or not, and count its excluded records."""
+def _load(paths: RunPaths, scored: RecordFile, failed: RecordFile) -> tuple[LoadedRun, dict[int, int]]:
+    """Load a run, finished or not, and the offsets of its excluded records."""
     table = read_rollouts([scored])
     if paths.materialized_inputs.is_file():
         plan = read_plan([paths.materialized_inputs])
@@ -140,8 +154,9 @@ def _load(paths: RunPaths, scored: RecordFile, failed: RecordFile) -> tuple[Load
         completeness = _assume_complete(table)
     failures = read_failures([failed], set(table.packed.tolist()))
     rows = countable_rows(table)
-    excluded = len(table) - len(rows)
-    completeness = replace(completeness, scored=completeness.scored - excluded)
+    others = table.select(np.setdiff1d(np.arange(len(table)), rows))
+    excluded = dict(zip(others.packed.tolist(), others.offsets.tolist(), strict=True))
+    completeness = replace(completeness, scored=completeness.scored - len(excluded))
     return LoadedRun(plan, by_task(table.select(rows)), completeness, failures), excluded
 
 

@@ -1,38 +1,46 @@
-"""Selects the rollouts of a large run whose transcripts a report includes: those a reader will want to open.
+"""The order in which a report includes transcripts, so that those that fit are the ones a reader will want to open.
 
-Picks from several criteria in turn, so that a small selection has some of each: the shortest and longest of every
-reward, the best and worst of the most uncertain tasks, the slowest, failures of every kind; then a sample of all tasks.
+First failures of every kind; then, in turn, the extremes of every reward, the most uncertain and the slowest tasks;
+then the worst and the best rollout of each task, from tasks all over the run; then everything else, task by task in
+turn.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from gymnast.report.bins import make_reward_bins
-from gymnast.report.tasks import DURATION_FIELDS, first_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from gymnast.profile.table import Ints
     from gymnast.report.run_view import RunView
 
-_EXTREMES_PER_BIN = 8
+_EXTREMES_PER_BIN: Final = 8
+_FAILURES_PER_KIND: Final = 20
+_MAX_UNCERTAIN: Final = 100
+_MAX_SLOW: Final = 50
 
 
-def select_rollouts(run: RunView, limit: int) -> list[int]:
-    """Packed keys of at most `limit` rollouts, scored and failed, the most interesting first."""
-    failed = run.loaded.failures.last_kind
-    if len(run.table) + len(failed) <= limit:
-        return [*run.table.packed.tolist(), *failed]
-    packed = run.table.packed
+def order_rollouts(run: RunView) -> Iterator[int]:
+    """Packed keys of all rollouts on record: scored, failed and excluded, the most informative first."""
+    failed, packed = run.loaded.failures.last_kind, run.table.packed
+    first_failures = islice(_by_failure(failed), _FAILURES_PER_KIND * len(set(failed.values())))
     criteria = (_by_reward(run), _by_uncertainty(run), _by_duration(run))
-    keys = [(int(packed[row]) for row in rows) for rows in criteria]
-    sample = (int(packed[row]) for row in _sample_tasks(run, limit))
-    return list(islice(_distinct(chain(_round_robin([*keys, _by_failure(failed)]), sample)), limit))
+    extremes = _round_robin([(int(packed[row]) for row in rows) for rows in criteria])
+    scored = (int(packed[row]) for row in _by_task(run))
+    rest = _round_robin([scored, _by_failure(failed), iter(run.excluded_offsets)])
+    return _distinct(chain(first_failures, extremes, rest))
+
+
+def keys_by_task(run: RunView) -> list[int]:
+    """Packed keys of all rollouts on record, by task."""
+    return sorted([*run.table.packed.tolist(), *run.loaded.failures.last_kind, *run.excluded_offsets])
 
 
 def _by_reward(run: RunView) -> Iterator[int]:
@@ -53,19 +61,18 @@ def _by_reward(run: RunView) -> Iterator[int]:
 
 
 def _by_uncertainty(run: RunView) -> Iterator[int]:
-    """The best and the worst rollout of each uncertain task."""
-    for row in run.tasks.most_uncertain(len(run.tasks)):
+    """The worst and the best rollout of each uncertain task."""
+    for row in run.tasks.most_uncertain(_MAX_UNCERTAIN):
         rollouts = _task_rows(run, int(run.tasks.ids[row]))
         rewards = run.rewards[rollouts]
-        yield rollouts.start + int(rewards.argmax())
         yield rollouts.start + int(rewards.argmin())
+        yield rollouts.start + int(rewards.argmax())
 
 
 def _by_duration(run: RunView) -> Iterator[int]:
     """The slowest rollout of each slow task."""
-    column = first_column(run.table, DURATION_FIELDS)
-    durations = np.nan_to_num(column.values if column is not None else run.tokens)
-    for row in run.tasks.slowest(len(run.tasks)):
+    durations = np.nan_to_num(run.setup.seconds if run.tasks.has_seconds else run.tokens)
+    for row in run.tasks.slowest(_MAX_SLOW):
         rollouts = _task_rows(run, int(run.tasks.ids[row]))
         yield rollouts.start + int(durations[rollouts].argmax())
 
@@ -78,12 +85,25 @@ def _by_failure(failed: dict[int, str]) -> Iterator[int]:
     return _round_robin([iter(keys) for keys in kinds.values()])
 
 
-def _sample_tasks(run: RunView, limit: int) -> Iterator[int]:
-    """The first rollouts of evenly spaced tasks, then all rollouts."""
-    starts = run.groups.starts[:-1]
-    stride = max(1, len(starts) // max(1, limit))
-    yield from starts[::stride].tolist()
-    yield from range(len(run.table))
+def _by_task(run: RunView) -> Iterator[int]:
+    """The worst and the best rollout of every task, then one more of every task in each round."""
+    sizes, count = run.groups.sizes(), len(run.table)
+    task_of = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.lexsort((run.rewards, task_of))
+    place = np.empty(count, np.int64)
+    place[order] = np.arange(count) - np.repeat(run.groups.starts[:-1], sizes)
+    is_best = (place == sizes[task_of] - 1) & (place > 0)
+    rounds = np.where(is_best, 0, place)
+    return iter(np.lexsort((is_best, _spread_out(len(sizes))[task_of], rounds)).tolist())
+
+
+def _spread_out(count: int) -> Ints:
+    """The rank of each of `count` positions in an order whose every beginning covers the whole range evenly."""
+    bits = max(1, (count - 1).bit_length())
+    positions, reversed_bits = np.arange(count), np.zeros(count, np.int64)
+    for bit in range(bits):
+        reversed_bits |= ((positions >> bit) & 1) << (bits - 1 - bit)
+    return np.argsort(np.argsort(reversed_bits)).astype(np.int64)
 
 
 def _task_rows(run: RunView, task: int) -> slice:

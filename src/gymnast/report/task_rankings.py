@@ -1,4 +1,4 @@
-"""The tasks to look at first: those whose rewards differ most and those that took longest."""
+"""The tasks to look at first: those whose rewards differ most, that took longest, or that failed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from gymnast.report.markup import Markup, tag
+from gymnast.report.run_setup import IN_MODEL_CALLS
 from gymnast.report.scales import format_count
 
 if TYPE_CHECKING:
@@ -28,14 +31,25 @@ class Ranking:
     rows: list[int]
     """Indices of the run's tasks."""
     values: Floats
+    key: str
+    """The column of the table of all tasks that has these values."""
 
 
 def rank_tasks(run: RunView) -> list[Ranking]:
-    """The most uncertain and the slowest tasks."""
+    """The tasks with the most failures, if any; the most uncertain and the slowest ones, if anything was scored."""
+    tasks = run.tasks
+    failed = tasks.failed.astype(np.float64)
+    lost = Ranking(
+        "Tasks with failures", "By rollouts without a score.", "failed", tasks.most_failed(MAX_RANKED), failed, "failed"
+    )
+    rankings = [lost] if run.failed else []
+    return rankings if run.failed and not len(run.rewards) else [*_rank_scored(run), *rankings]
+
+
+def _rank_scored(run: RunView) -> list[Ranking]:
     tasks = run.tasks
     unit = "seconds" if tasks.has_seconds else (run.token_field or "tokens").replace("_", " ")
-    note = "By mean seconds." if tasks.has_seconds else f"Records have no durations, so by mean {unit}."
-    values = tasks.seconds if tasks.has_seconds else tasks.tokens
+    values, key = (tasks.seconds, "seconds") if tasks.has_seconds else (tasks.tokens, "tokens")
     return [
         Ranking(
             "Most uncertain tasks",
@@ -43,13 +57,21 @@ def rank_tasks(run: RunView) -> list[Ranking]:
             "spread",
             tasks.most_uncertain(MAX_RANKED),
             tasks.spread,
+            "spread",
         ),
-        Ranking("Slowest tasks", note, unit, tasks.slowest(MAX_RANKED), values),
+        Ranking("Slowest tasks", _duration_note(run, unit), unit, tasks.slowest(MAX_RANKED), values, key),
     ]
 
 
+def _duration_note(run: RunView, unit: str) -> str:
+    source = run.setup.seconds_source
+    if source is None:
+        return f"Records have no durations, so by mean {unit}."
+    return "By mean seconds in model calls." if source == IN_MODEL_CALLS else f"By mean seconds, from `{source}`."
+
+
 def render_rankings(run: RunView, prompts: Sequence[str]) -> Markup:
-    """Both rankings. `prompts`: the start of each task's prompt, in the order of the run's tasks."""
+    """All rankings. `prompts`: the start of each task's prompt, in the order of the run's tasks."""
     return tag("div", *(_card(run, ranking, prompts) for ranking in rank_tasks(run)), class_="figures")
 
 
@@ -60,7 +82,10 @@ def _card(run: RunView, ranking: Ranking, prompts: Sequence[str]) -> Markup:
     heads = [tag("th", name, scope="col") for name in ("task", "", "reward", ranking.unit)]
     rows = [_row(run, row, prompts[row], format_value(float(ranking.values[row]))) for row in ranking.rows]
     table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="ranking")
-    return tag("figure", caption, table, class_="card")
+    more = tag(
+        "a", "All tasks in this order", href=f"#sort={ranking.key}" + (f"&run={run.number}" if run.number else "")
+    )
+    return tag("figure", caption, table, tag("p", more, class_="small more"), class_="card")
 
 
 def _row(run: RunView, row: int, prompt: str, value: str) -> Markup:

@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from gymnast.profile.table import Column, Floats, Ints, RolloutTable
 
 TOKEN_FIELDS: Final = ("output_tokens", "completion_tokens", "total_tokens")
-DURATION_FIELDS: Final = (
-    "seconds",
-    "rollout_seconds",
-    "duration_s",
-    "duration_seconds",
-    "duration",
-    "elapsed_s",
-    "elapsed_seconds",
-    "elapsed",
-    "wall_time_s",
-    "latency_s",
-)
-"""Names that environments and agents use for the duration of a rollout; the contract defines none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +53,17 @@ class Tasks:
         """Rows of the slowest tasks, by seconds if records have them, else by tokens."""
         return _largest(self.seconds if self.has_seconds else self.tokens, limit)
 
+    def most_failed(self, limit: int) -> list[int]:
+        """Rows of the tasks with the most failed rollouts."""
+        return _largest(self.failed.astype(np.float64), limit, above=0.0)
+
     @property
     def has_seconds(self) -> bool:
         return bool(np.isfinite(self.seconds).any())
 
 
-def summarise_tasks(run: LoadedRun) -> Tasks:
-    """Summarise the tasks of a run."""
+def summarise_tasks(run: LoadedRun, seconds: Floats) -> Tasks:
+    """Summarise the tasks of a run. `seconds`: the duration of each scored rollout, NaN where unknown."""
     groups, table = run.groups, run.groups.table
     requested, expected = np.unique(run.plan.packed >> 32, return_counts=True)
     ids = np.union1d(requested, groups.tasks).astype(np.int64)
@@ -81,6 +72,7 @@ def summarise_tasks(run: LoadedRun) -> Tasks:
     spread = _spread(groups)
     mean = _sum_groups(groups, table.rewards) / sizes
     low, high = _intervals(table.rewards, mean, spread, sizes)
+    tokens = first_column(table, TOKEN_FIELDS)
 
     def scatter(values: Floats) -> Floats:
         column = np.full(len(ids), math.nan)
@@ -96,8 +88,8 @@ def summarise_tasks(run: LoadedRun) -> Tasks:
         low=scatter(low),
         high=scatter(high),
         spread=scatter(spread),
-        tokens=scatter(_group_means(groups, first_column(table, TOKEN_FIELDS))),
-        seconds=scatter(_group_means(groups, first_column(table, DURATION_FIELDS))),
+        tokens=scatter(_group_means(groups, tokens.values if tokens is not None else None)),
+        seconds=scatter(_group_means(groups, seconds)),
     )
 
 
@@ -149,12 +141,12 @@ def _t(n: int) -> float:
     return t_quantile(0.5 + LEVEL / 2, n - 1) if n > 1 else math.nan
 
 
-def _group_means(groups: Groups, column: Column | None) -> Floats:
+def _group_means(groups: Groups, values: Floats | None) -> Floats:
     """The mean of each task's known values."""
-    if column is None or not len(groups):
+    if values is None or not len(groups):
         return np.full(len(groups), math.nan)
-    is_known = np.isfinite(column.values)
-    sums = _sum_groups(groups, np.where(is_known, column.values, 0.0))
+    is_known = np.isfinite(values)
+    sums = _sum_groups(groups, np.where(is_known, values, 0.0))
     counts = _sum_groups(groups, is_known.astype(np.float64))
     means: Floats = np.divide(sums, counts, out=np.full(len(sums), math.nan), where=counts > 0)
     return means

@@ -14,7 +14,8 @@ from gymnast.report.charts import format_interval
 from gymnast.report.failure_chart import failed_kinds
 from gymnast.report.notices import notices
 from gymnast.report.payload import snippet
-from gymnast.report.records import read_prompts
+from gymnast.report.records import read_tasks
+from gymnast.report.run_description import describe_setup
 from gymnast.report.safe_text import to_one_line
 from gymnast.report.scales import format_count, format_percent, format_short, reward_range
 from gymnast.report.task_rankings import format_value, rank_tasks, reward_text
@@ -51,8 +52,8 @@ def _run_lines(run: RunView, width: int) -> Iterator[str]:
     if failed_kinds([run]):
         title = "failures: rollouts without a score / failed attempts"
         yield from (*_heading(title, width), *_failures(run, width))
-    if len(run.rewards):
-        texts = [snippet(prompt) for prompt in read_prompts(run)]
+    if len(run.rewards) or run.failed:
+        texts = [snippet(start.prompt) for start in read_tasks(run)]
         for ranking in rank_tasks(run):
             yield from _ranking(run, ranking, texts, width)
 
@@ -64,6 +65,8 @@ def headline_lines(run: RunView) -> Iterator[str]:
     if run.has_inputs:
         counts = [("requested", head.requested), *counts, ("missing", head.missing)]
     yield to_one_line(run.name, 60)
+    for name, text in describe_setup(run):
+        yield f"  {name}: {text}"
     rollouts = ", ".join(f"{format_count(number)} {name}" for name, number in counts)
     yield f"  {format_count(head.tasks)} tasks; rollouts: {rollouts}"
     if len(run.rewards):

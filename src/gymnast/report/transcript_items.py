@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from gymnast.report.token_view import TRAINING_FIELDS
 from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, TASK_INDEX
+from gymnast.types.tokens import LEDGER
+from gymnast.types.usage import CALL_CAPTURE, MODEL_USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gymnast.types.json import JsonObject
 
-_TRAINING_FIELDS: Final = frozenset(
-    {"prompt_token_ids", "generation_token_ids", "generation_log_probs", "routed_experts"}
+_NOT_FACTS: Final = frozenset(
+    {PARAMS, "response", AGENT_REF, TASK_INDEX, ROLLOUT_INDEX, "failure", "reward", LEDGER, MODEL_USAGE, CALL_CAPTURE}
 )
-_NOT_FACTS: Final = frozenset({PARAMS, "response", AGENT_REF, TASK_INDEX, ROLLOUT_INDEX, "failure", "reward"})
-_MAX_FACT: Final = 400
+_IMAGE: Final = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
+_IMAGE_PARTS: Final = frozenset({"input_image", "image_url", "image", "computer_screenshot"})
+_FILE_PARTS: Final = frozenset({"input_file", "input_video", "input_audio"})
 _MIN_TEXT: Final = 500
 _ARGUMENTS: Final = ("arguments", "input", "action", "code", "queries")
+_CONTENT: Final = ("text", "cut", "rest", "images")
 _OUTPUTS: Final = ("output", "outputs", "results", "result")
 
 
@@ -40,6 +46,10 @@ class Limits:
     """Items per trajectory."""
     total: int = 400_000
     """Characters per trajectory; beyond it, every text is cut shorter."""
+    fact: int = 4_000
+    """Characters per field of the record."""
+    image: int = 400_000
+    """Characters per embedded image; larger ones are only named."""
 
 
 def decode_record(line: bytes) -> JsonObject | None:
@@ -79,7 +89,7 @@ def conversation_items(items: Sequence[Any], limits: Limits) -> list[JsonObject]
         entry = _item(_object(item) or {"type": "text", "content": item}, limits)
         call_id = entry.pop("call_id", None)
         if entry["kind"] == "result" and call_id in calls:
-            calls.pop(str(call_id))["result"] = {name: entry[name] for name in ("text", "cut", "rest") if name in entry}
+            calls.pop(str(call_id))["result"] = {name: entry[name] for name in _CONTENT if name in entry}
             continue
         if entry["kind"] == "call" and isinstance(call_id, str):
             calls[call_id] = entry
@@ -96,13 +106,13 @@ def _item(item: JsonObject, limits: Limits) -> JsonObject:
     kind, call_id = str(item.get("type", "message")), item.get("call_id")
     if kind == "message":
         role = str(item.get("role", "unknown"))
-        return {"kind": "message", "role": role, **truncate(content_text(item.get("content")), limits)}
+        return {"kind": "message", "role": role, **_content(item.get("content"), limits)}
     if kind == "reasoning":
         texts = [content_text(item.get(name)) for name in ("summary", "content")]
         hidden = ["(encrypted)"] if item.get("encrypted_content") and not any(texts) else []
         return {"kind": "reasoning", **truncate("\n\n".join(text for text in [*texts, *hidden] if text), limits)}
     if kind.endswith("_output"):
-        return {"kind": "result", "call_id": call_id, **truncate(content_text(item.get("output")), limits)}
+        return {"kind": "result", "call_id": call_id, **_content(item.get("output"), limits)}
     if kind.endswith("_call"):
         return _call(item, kind, limits)
     return {"kind": "other", "name": kind, **truncate(as_text(_readable(item)), limits)}
@@ -116,17 +126,46 @@ def _call(item: JsonObject, kind: str, limits: Limits) -> JsonObject:
     call |= truncate(as_text(arguments if arguments is not None else _readable(item)), limits)
     result = next((item[name] for name in _OUTPUTS if item.get(name) is not None), None)
     if result is not None:
-        call["result"] = truncate(content_text(result), limits)
+        call["result"] = _content(result, limits)
     return call
 
 
-def content_text(content: Any) -> str:
-    """The text of a message's content; images and files are only named."""
+def tool_items(record: JsonObject, limits: Limits) -> list[JsonObject]:
+    """The tools that the policy was offered: name, description, parameters."""
+    tools = _object(record.get(PARAMS)).get("tools")
+    items = []
+    for tool in tools if isinstance(tools, list) else ():
+        definition = _object(_object(tool).get("function")) or _object(tool)
+        name = as_text(definition.get("name") or definition.get("type") or "tool")
+        parts = [content_text(definition.get("description")), as_text(definition.get("parameters") or {})]
+        items.append({"name": name, **truncate("\n".join(part for part in parts if part), limits)})
+    return items
+
+
+def _content(content: Any, limits: Limits) -> JsonObject:
+    """A message's content: its text, and its images if they are small enough to include."""
+    urls = [url for part in content if (url := image_url(part))] if isinstance(content, list) else []
+    images = [url for url in urls if len(url) <= limits.image and _IMAGE.fullmatch(url)]
+    text = truncate(content_text(content, frozenset(images)), limits)
+    return {**text, "images": images} if images else text
+
+
+def content_text(content: Any, shown: frozenset[str] = frozenset()) -> str:
+    """The text of a message's content. Images and files are only named, except the images `shown` elsewhere."""
     if content is None:
         return ""
     if not isinstance(content, list):
         return as_text(content)
-    return "\n".join(_part_text(part) for part in content)
+    return "\n".join(_part_text(part) for part in content if not (shown and image_url(part) in shown))
+
+
+def image_url(part: Any) -> str | None:
+    """The URL of an image part, in the form of the Responses API or of Chat Completions."""
+    if not isinstance(part, dict) or str(part.get("type")) not in _IMAGE_PARTS:
+        return None
+    url = part.get("image_url", part.get("url"))
+    url = url.get("url") if isinstance(url, dict) else url
+    return url if isinstance(url, str) else None
 
 
 def _part_text(part: Any) -> str:
@@ -136,9 +175,10 @@ def _part_text(part: Any) -> str:
         if isinstance(part.get(name), str):
             return str(part[name])
     kind = str(part.get("type", "part"))
-    if kind in {"input_image", "input_file", "input_video"}:
+    if kind in _IMAGE_PARTS or kind in _FILE_PARTS:
         size = sum(len(value) for value in part.values() if isinstance(value, str))
-        return f"[{kind.removeprefix('input_')}, {size:,} characters, not shown]"
+        name = "image" if kind in _IMAGE_PARTS else kind.removeprefix("input_")
+        return f"[{name}, {size:,} characters, not in this file]"
     return as_text(part)
 
 
@@ -161,19 +201,33 @@ def truncate(text: str, limits: Limits) -> JsonObject:
     return {"text": text[:head], "cut": len(text) - limits.text, "rest": text[-tail:]}
 
 
-def extract_facts(record: JsonObject) -> JsonObject:
+def extract_facts(record: JsonObject, limits: Limits | None = None) -> JsonObject:
     """The environment's fields and usage, long ones cut."""
-    facts = {name: _fact(value) for name, value in record.items() if name not in _NOT_FACTS}
+    limits = limits or Limits()
+    facts = {name: _fact(value, limits) for name, value in record.items() if name not in _NOT_FACTS}
     usage = _object(_object(record.get("response")).get("usage"))
-    facts |= {name: _fact(value) for name, value in usage.items() if isinstance(value, int | float)}
+    facts |= {name: _fact(value, limits) for name, value in usage.items() if isinstance(value, int | float)}
+    model_calls = _object(record.get(MODEL_USAGE)) or _object(_object(record.get(CALL_CAPTURE)).get("metrics"))
+    facts |= {f"model calls: {name}": _fact(value, limits) for name, value in model_calls.items() if name not in usage}
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _fact(value: Any) -> Any:
+def ending(record: JsonObject) -> str | None:
+    """Why the response did not complete, if it says so: for example that it reached max_output_tokens."""
+    response = _object(record.get("response"))
+    reason = _object(response.get("incomplete_details")).get("reason")
+    error = _object(response.get("error")).get("message")
+    status = response.get("status")
+    if status in (None, "completed") and not reason and not error:
+        return None
+    return as_text(status or "incomplete") + "".join(f": {as_text(part)}" for part in (reason, error) if part)
+
+
+def _fact(value: Any, limits: Limits) -> Any:
     if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     text = as_text(value)
-    return text if len(text) <= _MAX_FACT else f"{text[:_MAX_FACT]}… ({len(text) - _MAX_FACT:,} more characters)"
+    return text if len(text) <= limits.fact else f"{text[: limits.fact]}… ({len(text) - limits.fact:,} more characters)"
 
 
 def _cut_middle(items: list[JsonObject], limit: int) -> list[JsonObject]:
@@ -188,7 +242,7 @@ def _length(item: JsonObject) -> int:
 
 
 def _readable(item: JsonObject) -> JsonObject:
-    return {name: value for name, value in item.items() if name not in _TRAINING_FIELDS}
+    return {name: value for name, value in item.items() if name not in TRAINING_FIELDS}
 
 
 def _object(value: Any) -> JsonObject:

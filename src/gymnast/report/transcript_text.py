@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 from gymnast.errors import NotFoundError
 from gymnast.report.records import find_record
 from gymnast.report.safe_text import make_visible
-from gymnast.report.transcript_items import Limits, as_text, decode_record, extract_facts, prompt_items, reply_items
+from gymnast.report.token_text import TokenTexts
+from gymnast.report.token_view import view_tokens
+from gymnast.report.transcript_items import (
+    Limits,
+    as_text,
+    decode_record,
+    ending,
+    extract_facts,
+    prompt_items,
+    reply_items,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +34,7 @@ def transcript_lines(paths: RunPaths, key: RolloutKey) -> Iterator[str]:
     if line is None:
         raise NotFoundError(f"rollout {key} has no recorded result or failure", where=str(paths.output))
     record = decode_record(line) or {}
-    limits = Limits(text=1 << 30, items=1 << 30, total=1 << 40)
+    limits = Limits(text=1 << 30, items=1 << 30, total=1 << 40, fact=1 << 30, image=0)
     failure = record.get("failure")
     yield f"task {key.task}, rollout {key.rollout}: " + (
         f"failed ({make_visible(as_text(failure.get('kind')))})"
@@ -35,8 +45,23 @@ def transcript_lines(paths: RunPaths, key: RolloutKey) -> Iterator[str]:
         yield from _section("failure", "\n".join(f"{name}: {as_text(value)}" for name, value in failure.items()))
     for item in [*prompt_items(record, limits), *reply_items(record, limits)]:
         yield from _item_lines(item)
-    fields = (f"{name}: {as_text(value)}" for name, value in extract_facts(record).items())
+    if note := ending(record):
+        yield from _section("the response did not complete", note)
+    fields = (f"{name}: {as_text(value)}" for name, value in extract_facts(record, limits).items())
     yield from _section("fields of the record", "\n".join(fields))
+    if tokens := view_tokens(record, TokenTexts(None)):
+        yield from _section("tokens", "\n".join(_token_lines(tokens)))
+
+
+def _token_lines(tokens: JsonObject) -> Iterator[str]:
+    """Counts and sources of each model call's tokens; the ids are in the record."""
+    if "note" in tokens:
+        yield tokens["note"]
+    for call in tokens["calls"]:
+        parts = ", ".join(f"{part['count']:,} {part['source']}" for part in call["parts"] if part["count"])
+        masked = next((part["masked"] for part in call["parts"] if part.get("masked")), None)
+        kept = f"{call['keep']:,} kept, " if call["keep"] else ""
+        yield f"call {call['call']} ({call['reason']}): {kept}{parts}" + (f"; masked: {masked}" if masked else "")
 
 
 def _item_lines(item: JsonObject) -> Iterator[str]:

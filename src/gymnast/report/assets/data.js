@@ -1,5 +1,7 @@
 // The data blocks of this file, unpacked on demand.
 
+const MAX_CACHED_CHUNKS = 8;
+
 async function unpack(text) {
   const raw = atob(text);
   const bytes = new Uint8Array(raw.length);
@@ -12,8 +14,9 @@ async function readRun(number) {
   const run = await unpack(document.getElementById(`columns-${number}`).textContent.trim());
   run.number = number;
   run.indices = new Map(run.ids.map((task, index) => [task, index]));
-  run.blocks = JSON.parse(document.getElementById(`transcripts-${number}`).textContent);
-  run.unpacked = new Map();
+  run.chunkCount = document.querySelectorAll(`script[id^="chunk-${number}-"]`).length;
+  run.cache = new Map();
+  run.index = { next: 0, prompts: new Map(), entries: [] };
   measure(run);
   return run;
 }
@@ -27,8 +30,8 @@ function measure(run) {
   for (const scored of run.scored) {
     const rewards = run.rewards.slice(at, at + scored);
     run.start.push(at);
-    run.lowest.push(scored ? Math.min(...rewards) : null);
-    run.highest.push(scored ? Math.max(...rewards) : null);
+    run.lowest.push(scored ? rewards.reduce((low, reward) => Math.min(low, reward)) : null);
+    run.highest.push(scored ? rewards.reduce((high, reward) => Math.max(high, reward)) : null);
     at += scored;
   }
   run.floor = run.rewards.reduce((low, reward) => Math.min(low, reward), 0);
@@ -45,16 +48,28 @@ function rolloutsOf(run, index) {
   }
   const failed = run.failures[run.ids[index]] ?? {};
   for (const [rollout, kind] of Object.entries(failed)) rollouts.push({ rollout: Number(rollout), kind });
+  for (const rollout of run.excluded[run.ids[index]] ?? []) rollouts.push({ rollout, isExcluded: true });
   return rollouts.sort((a, b) => a.rollout - b.rollout);
 }
 
 function hasTranscript(run, task, rollout) {
-  return (run.transcripts[task] ?? []).includes(rollout);
+  return run.transcripts[task]?.[rollout] !== undefined;
 }
 
-async function transcriptsOf(run, task) {
-  if (!run.unpacked.has(task)) run.unpacked.set(task, await unpack(run.blocks[task]));
-  return run.unpacked.get(task);
+function readChunk(run, number) {
+  return unpack(document.getElementById(`chunk-${run.number}-${number}`).textContent);
+}
+
+// A rollout's transcript with its prompt, and the texts of its token ids.
+async function transcriptOf(run, task, rollout) {
+  const number = run.transcripts[task][rollout];
+  if (!run.cache.has(number)) {
+    if (run.cache.size >= MAX_CACHED_CHUNKS) run.cache.delete(run.cache.keys().next().value);
+    run.cache.set(number, readChunk(run, number));
+  }
+  const chunk = await run.cache.get(number);
+  const block = chunk.tasks[task];
+  return { ...block.prompt, ...block.rollouts[rollout], texts: chunk.texts };
 }
 
 function fragmentOf(run, task, rollout) {

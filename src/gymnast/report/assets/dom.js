@@ -51,3 +51,7 @@ function formatCount(number) {
 function rewardText(value) {
   return value === null || value === undefined ? "–" : String(Number(value.toFixed(4)));
 }
+
+function formatSeconds(seconds) {
+  return seconds < 10 ? `${Number(seconds.toFixed(2))} s` : seconds < 120 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 6) / 10} min`;
+}

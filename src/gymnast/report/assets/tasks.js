@@ -1,41 +1,52 @@
 // The table of all tasks, one page of rows at a time.
 
-const ROWS = 25;
 const COLUMNS = [
-  { key: "task", text: "task", width: "84px", value: (run, index) => run.ids[index] },
+  { key: "task", text: "task", width: "76px", value: (run, index) => run.ids[index] },
   { key: "prompt", text: "", width: "auto", value: (run, index) => run.prompts[index] },
-  { key: "reward", text: "mean reward", width: "216px", number: true, value: (run, index) => run.mean[index] },
-  { key: "scored", text: "scored", width: "120px", number: true, value: (run, index) => run.scored[index] },
-  { key: "failed", text: "failed", width: "82px", number: true, value: (run, index) => run.failed[index] },
-  { key: "tokens", text: "tokens", width: "100px", number: true, value: (run, index) => run.tokens[index] },
+  { key: "reward", text: "mean reward", width: "200px", number: true, value: (run, index) => run.mean[index] },
+  { key: "scored", text: "scored", width: "92px", number: true, value: (run, index) => run.scored[index] },
+  { key: "failed", text: "failed", width: "74px", number: true, value: (run, index) => run.failed[index] },
+  { key: "spread", text: "spread", width: "84px", number: true, value: (run, index) => run.spread[index] },
+  { key: "seconds", text: "seconds", width: "94px", number: true, value: (run, index) => run.seconds?.[index] ?? null },
+  { key: "tokens", text: "tokens", width: "90px", number: true, value: (run, index) => run.tokens[index] },
 ];
 const FILTERS = {
   all: () => true,
   mixed: (run, index) => run.highest[index] > run.lowest[index],
   never: (run, index) => run.highest[index] !== null && run.highest[index] <= 0,
+  same: (run, index) => run.lowest[index] !== null && run.lowest[index] === run.highest[index],
   always: (run, index) => run.lowest[index] !== null && run.lowest[index] > 0,
   owed: (run, index) => run.failed[index] > 0 || run.scored[index] < run.expected[index],
   here: (run, index) => run.ids[index] in run.transcripts,
 };
 
-const table = { run: null, sort: "task", down: false, page: 0, order: [] };
+const table = { run: null, sort: "task", down: false, page: 0, order: [], hits: null };
 
-function arrange() {
+// The tasks to show, in order. Keeps the page if only more transcripts were searched.
+function arrange({ keepsPage = false } = {}) {
   const { run } = table;
-  const query = document.getElementById("find").value.trim().toLowerCase();
+  const query = document.getElementById("find").value.trim();
   const accepts = FILTERS[document.getElementById("which").value];
+  const agent = document.getElementById("agent").value;
   const { value } = COLUMNS.find((column) => column.key === table.sort);
   const direction = table.down ? -1 : 1;
+  table.hits = query ? findMatches(run, query) : null;
   table.order = run.ids
     .map((_, index) => index)
-    .filter((index) => accepts(run, index) && matches(run, index, query))
+    .filter((index) => (!table.hits || table.hits.has(index)) && accepts(run, index) && (!agent || run.agents[index] === Number(agent)))
     .sort((a, b) => compare(value(run, a), value(run, b), direction) || a - b);
-  table.page = 0;
+  if (!keepsPage) table.page = 0;
   showPage();
+  if (query) startIndexing(run, () => arrange({ keepsPage: true }));
 }
 
-function matches(run, index, query) {
-  return !query || String(run.ids[index]) === query || run.prompts[index].toLowerCase().includes(query);
+function searchState(run) {
+  if (!table.hits) return "";
+  const included = Object.values(run.transcripts).reduce((sum, own) => sum + Object.keys(own).length, 0);
+  const found = table.order.reduce((sum, index) => sum + table.hits.get(index).length, 0);
+  const done = run.index.next >= run.chunkCount;
+  const where = done ? `${formatCount(included)} transcripts` : `transcripts (${Math.floor((100 * run.index.next) / run.chunkCount)}% searched)`;
+  return `${formatCount(found)} ${found === 1 ? "rollout" : "rollouts"} found in ${where}`;
 }
 
 // Unknown values come last in both directions.
@@ -46,11 +57,13 @@ function compare(a, b, direction) {
 
 function showPage() {
   const { run, order } = table;
-  const pages = Math.max(1, Math.ceil(order.length / ROWS));
+  const size = Number(document.getElementById("rows").value);
+  const pages = Math.max(1, Math.ceil(order.length / size));
   table.page = Math.min(Math.max(0, table.page), pages - 1);
-  const rows = order.slice(table.page * ROWS, (table.page + 1) * ROWS);
-  document.querySelector("#task-table tbody").replaceChildren(...rows.map((index) => taskRow(run, index)));
+  const rows = order.slice(table.page * size, (table.page + 1) * size);
+  document.querySelector("#task-table tbody").replaceChildren(...rows.flatMap((index) => [taskRow(run, index), ...hitRow(run, index)]));
   document.getElementById("found").textContent = `${formatCount(order.length)} of ${formatCount(run.ids.length)} tasks`;
+  document.getElementById("searched").textContent = searchState(run);
   document.getElementById("page").textContent = `Page ${formatCount(table.page + 1)} of ${formatCount(pages)}`;
   document.getElementById("previous").disabled = table.page === 0;
   document.getElementById("next").disabled = table.page === pages - 1;
@@ -72,12 +85,21 @@ function taskRow(run, index) {
     make("td", { class: "number" }, rewardText(run.mean[index]), meter(run, index)),
     make("td", { class: "number" }, `${run.scored[index]} of ${run.expected[index]}`),
     make("td", { class: "number" }, run.failed[index] ? formatCount(run.failed[index]) : ""),
+    make("td", { class: "number" }, rewardText(run.spread[index])),
+    run.seconds ? make("td", { class: "number" }, run.seconds[index] === null ? "–" : String(Number(run.seconds[index].toPrecision(3)))) : null,
     make("td", { class: "number" }, run.tokens[index] === null ? "–" : formatCount(run.tokens[index]))
   );
   row.addEventListener("click", (event) => {
-    if (event.target !== link) location.hash = fragmentOf(run, task);
+    if (!event.target.closest("a")) location.hash = fragmentOf(run, task);
   });
   return row;
+}
+
+function hitRow(run, index) {
+  const hits = table.hits?.get(index) ?? [];
+  if (!hits.length) return [];
+  const columns = document.querySelectorAll("#task-table thead th").length;
+  return [make("tr", { class: "hit-row" }, make("td", {}), make("td", { colspan: columns - 1 }, hitList(run, index, hits)))];
 }
 
 // The mean as a mark and its interval as a bar, on the scale of the run's rewards.
@@ -103,26 +125,55 @@ function sortBy(key) {
   arrange();
 }
 
-function startTable(runs) {
-  table.run = runs[0];
-  const heads = COLUMNS.map(({ key, text, width, number }) => {
+// All tasks of a run, the largest values of a column first.
+function showSorted(run, key) {
+  document.getElementById("run").value = String(run.number);
+  document.getElementById("which").value = "all";
+  document.getElementById("find").value = "";
+  selectRun(run);
+  table.sort = key;
+  table.down = true;
+  arrange();
+}
+
+function selectRun(run) {
+  table.run = run;
+  const agent = document.getElementById("agent");
+  const names = run.agentNames.map((name, number) => make("option", { value: number }, ...toNodes(name || "(no name)")));
+  agent.replaceChildren(make("option", { value: "" }, "all agents"), ...names);
+  agent.closest("label").hidden = run.agentNames.length < 2;
+  showHeads();
+}
+
+function showHeads() {
+  const columns = COLUMNS.filter(({ key }) => key !== "seconds" || table.run.seconds);
+  const heads = columns.map(({ key, text, width, number }) => {
     const head = make("th", { scope: "col", "data-key": key, class: number ? "number" : null }, button(text || "prompt", `Sort by ${text || "prompt"}`, () => sortBy(key)));
     head.style.width = width;
     return head;
   });
   document.querySelector("#task-table thead tr").replaceChildren(...heads);
+}
+
+function startTable(runs) {
   const choice = document.getElementById("run");
   choice.replaceChildren(...runs.map((run) => make("option", { value: run.number }, ...toNodes(run.name))));
   choice.closest("label").hidden = runs.length < 2;
   choice.addEventListener("change", () => {
-    table.run = runs[Number(choice.value)];
+    selectRun(runs[Number(choice.value)]);
     arrange();
   });
   document.getElementById("tools").addEventListener("submit", (event) => event.preventDefault());
-  document.getElementById("find").addEventListener("input", arrange);
-  document.getElementById("which").addEventListener("change", arrange);
+  document.getElementById("find").addEventListener("input", () => arrange());
+  for (const id of ["which", "agent", "rows"]) document.getElementById(id).addEventListener("change", () => arrange());
   document.getElementById("previous").addEventListener("click", () => turnPage(-1));
   document.getElementById("next").addEventListener("click", () => turnPage(1));
+  addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.target.matches("input, select, textarea") || document.getElementById("viewer").open) return;
+    event.preventDefault();
+    document.getElementById("find").focus();
+  });
+  selectRun(runs[0]);
   arrange();
 }
 

@@ -24,6 +24,7 @@ function startViewer(runs) {
 async function follow() {
   const params = new URLSearchParams(location.hash.slice(1));
   const dialog = document.getElementById("viewer");
+  if (params.has("sort")) return followSort(params);
   const run = viewer.runs[Number(params.get("run") ?? 0)];
   const index = run?.indices.get(Number(params.get("task")));
   if (!params.has("task") || index === undefined) {
@@ -33,13 +34,26 @@ async function follow() {
   const rollouts = rolloutsOf(run, index);
   const selected = params.has("rollout") ? Number(params.get("rollout")) : firstToShow(run, index, rollouts);
   const opening = (viewer.opening += 1);
-  const body = await bodyOf(run, run.ids[index], selected, rollouts);
+  const transcript = hasTranscript(run, run.ids[index], selected) ? await transcriptOf(run, run.ids[index], selected) : null;
   if (opening !== viewer.opening) return; // superseded meanwhile
   viewer.shown = { run, index, rollout: selected, rollouts };
   viewer.fragment = location.hash;
-  document.querySelector(".viewer").replaceChildren(header(run, index, selected, rollouts), ...body.filter(Boolean));
+  const panel = document.querySelector(".viewer");
+  const body = transcript ? transcriptBody(transcript, taskTurn(run, run.ids[index])) : absentBody(run, run.ids[index], selected, rollouts);
+  const command = transcript ? [make("div", { class: "label" }, "print this in a terminal"), commandLine(`${run.command} ${run.ids[index]}:${selected}`)] : [];
+  panel.replaceChildren(header(run, index, selected, rollouts, transcript), ...body.filter(Boolean), ...command);
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
+  highlight(panel, document.getElementById("find").value);
+}
+
+// A link to the table of all tasks in some order.
+function followSort(params) {
+  const run = viewer.runs[Number(params.get("run") ?? 0)];
+  if (!run || !COLUMNS.some((column) => column.key === params.get("sort"))) return;
+  showSorted(run, params.get("sort"));
+  history.replaceState(null, "", location.pathname + location.search);
+  document.getElementById("tasks").scrollIntoView();
 }
 
 function firstToShow(run, index, rollouts) {
@@ -47,15 +61,19 @@ function firstToShow(run, index, rollouts) {
   return (included ?? rollouts[0])?.rollout ?? null;
 }
 
-function header(run, index, selected, rollouts) {
+function header(run, index, selected, rollouts, transcript) {
   const task = run.ids[index];
   const title = selected === null ? `Task ${task}` : `Task ${task}, rollout ${selected}`;
   const current = rollouts.find((other) => other.rollout === selected);
   const about = [
     viewer.runs.length > 1 ? run.name : null,
     current?.kind ? `failed: ${current.kind}` : null,
-    current && !current.kind ? `reward ${rewardText(current.reward)}` : null,
+    current?.isExcluded ? "excluded: no reward, or masked" : null,
+    current?.reward !== undefined ? `reward ${rewardText(current.reward)}` : null,
     current?.tokens ? `${formatCount(current.tokens)} tokens` : null,
+    transcript?.seconds !== undefined ? `${formatSeconds(transcript.seconds)}` : null,
+    transcript?.agent ?? run.agentNames[run.agents[index]],
+    transcript?.model,
     `${run.scored[index]} of ${run.expected[index]} rollouts scored`,
   ];
   return make(
@@ -65,6 +83,7 @@ function header(run, index, selected, rollouts) {
       "div",
       { class: "bar-row" },
       make("h2", { id: "viewer-title", tabindex: "-1", autofocus: true }, title),
+      foldButton(),
       button("←", "Previous rollout (left arrow)", () => step(-1)),
       button("→", "Next rollout (right arrow)", () => step(1)),
       button("✕", "Close (Escape)", () => document.getElementById("viewer").close())
@@ -74,8 +93,19 @@ function header(run, index, selected, rollouts) {
   );
 }
 
+// Folds or unfolds everything in the panel.
+function foldButton() {
+  const fold = button("Fold", "Fold or unfold everything", () => {
+    const opens = fold.textContent === "Unfold";
+    for (const node of document.querySelectorAll(".viewer details:not(.tokens)")) node.open = opens;
+    if (opens) for (const node of document.querySelectorAll(".viewer .clipped")) unclip(node);
+    fold.textContent = opens ? "Fold" : "Unfold";
+  });
+  return fold;
+}
+
 function chip(run, task, rollout, selected) {
-  const state = [rollout.kind ? "lost" : null, hasTranscript(run, task, rollout.rollout) ? null : "away"].filter(Boolean);
+  const state = [rollout.kind || rollout.isExcluded ? "lost" : null, hasTranscript(run, task, rollout.rollout) ? null : "away"].filter(Boolean);
   return make(
     "a",
     {
@@ -85,7 +115,7 @@ function chip(run, task, rollout, selected) {
       title: state.includes("away") ? "the transcript is not in this file" : null,
     },
     String(rollout.rollout),
-    make("small", {}, ...toNodes(rollout.kind ?? outcome(run, rollout.reward)))
+    make("small", {}, ...toNodes(rollout.isExcluded ? "excluded" : rollout.kind ?? outcome(run, rollout.reward)))
   );
 }
 
@@ -93,14 +123,17 @@ function outcome(run, reward) {
   return run.binary ? (reward ? "✓" : "✗") : rewardText(reward);
 }
 
-async function bodyOf(run, task, selected, rollouts) {
-  if (hasTranscript(run, task, selected)) return transcriptBody(await transcriptsOf(run, task), selected);
+function absentBody(run, task, selected, rollouts) {
   const known = rollouts.some((other) => other.rollout === selected);
   const note = known
-    ? "The transcript of this rollout is not in this file, which includes a selection. Print it with:"
+    ? "The transcript of this rollout is not in this file, which includes a selection (gymnast report --transcripts all includes every one). Print it with:"
     : "This rollout has no recorded result or failure.";
-  const prompt = make("div", { class: "turn user" }, make("div", { class: "who" }, "task"), textBlock({ text: run.prompts[run.indices.get(task)] }));
-  return [prompt, make("p", { class: "label" }, note), known ? commandLine(`${run.command} ${task}:${selected}`) : null];
+  return [taskTurn(run, task), make("p", { class: "label" }, note), known ? commandLine(`${run.command} ${task}:${selected}`) : null];
+}
+
+// The start of a task's prompt, for rollouts whose record has none.
+function taskTurn(run, task) {
+  return make("div", { class: "turn user" }, make("div", { class: "who" }, "task"), textBlock({ text: run.prompts[run.indices.get(task)] }));
 }
 
 function commandLine(text) {
