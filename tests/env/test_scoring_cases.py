@@ -1,0 +1,61 @@
+"""Rows, replies and what each scoring says of them: a reward that NeMo Gym gives is the reward that we give.
+
+A line of `scoring_cases/ENVIRONMENT.jsonl` has the row's fields, the output, the server's settings where they matter,
+what `nemo_gym` and `strict` scoring answer (the latter where it differs, and why). `status` stands for a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
+from tests.helpers.environments import Subject, response, said, started
+from tests.helpers.jsonl import read_jsonl
+
+FOLDER: Final = Path(__file__).parent / "scoring_cases"
+PARAMS: Final[dict[str, Any]] = {"responses_create_params": {"input": []}}
+Opener = Callable[[dict[str, Any]], AbstractAsyncContextManager[Subject]]
+ENVIRONMENTS: dict[str, Opener] = {
+    "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
+}
+ENOUGH: Final = 60
+
+
+def test_every_file_has_its_environment_and_enough_cases() -> None:
+    files = {path.stem: len(read_jsonl(path)) for path in FOLDER.glob("*.jsonl")}
+    assert files.keys() == ENVIRONMENTS.keys()
+    assert {name: count for name, count in files.items() if count < ENOUGH} == {}
+
+
+def test_a_difference_of_the_scorings_is_explained() -> None:
+    for path in FOLDER.glob("*.jsonl"):
+        assert [case for case in read_jsonl(path) if ("strict" in case) != ("why" in case)] == [], path.name
+
+
+@pytest.mark.parametrize("scoring", ["nemo_gym", "strict"])
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+async def test_scoring(name: str, scoring: str) -> None:
+    wrong = []
+    for settings, cases in groupby(read_jsonl(FOLDER / f"{name}.jsonl"), key=lambda case: case.get("settings", {})):
+        async with ENVIRONMENTS[name]({**settings, "scoring": scoring}) as subject:
+            for case in cases:
+                wanted = case.get(scoring, case["nemo_gym"])
+                found = await _answer(subject, case)
+                if {field: found.get(field) for field in wanted} != wanted:
+                    wrong.append((case["row"], case["output"], wanted, found))
+    assert wrong == []
+
+
+async def _answer(subject: Subject, case: dict[str, Any]) -> dict[str, Any]:
+    output = [said(item) if isinstance(item, str) else item for item in case["output"]]
+    reply = await subject.calls.call("env", "/verify", {**PARAMS, **case["row"], "response": response(*output)})
+    if reply.status != 200:
+        return {"status": reply.status}
+    found: dict[str, Any] = reply.body
+    return found
