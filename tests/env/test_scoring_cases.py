@@ -15,6 +15,10 @@ from typing import Any, Final
 import pytest
 
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
+from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
+    SingleStepSettings,
+    SingleStepToolUse,
+)
 from tests.helpers.environments import Subject, response, said, started
 from tests.helpers.jsonl import read_jsonl
 
@@ -23,6 +27,9 @@ PARAMS: Final[dict[str, Any]] = {"responses_create_params": {"input": []}}
 Opener = Callable[[dict[str, Any]], AbstractAsyncContextManager[Subject]]
 ENVIRONMENTS: dict[str, Opener] = {
     "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
+    "single_step_tool_use_with_argument_comparison": lambda settings: started(
+        SingleStepToolUse, SingleStepSettings(**settings)
+    ),
 }
 ENOUGH: Final = 60
 
