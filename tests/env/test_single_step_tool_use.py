@@ -178,9 +178,8 @@ async def test_more_calls_may_be_allowed() -> None:
     row = {"responses_create_params": {"input": "q"}, "expected_action": EXPECTED}
     async with started(SingleStepToolUse, settings) as subject:
         assert (await subject.verify(row, called("find", {}), called("book", BOOK)))["reward"] == 1
-        assert (await subject.verify(row, called("find", {}), called("book", {})))[
-            "category"
-        ] == Category.UNEXPECTED_TOOL
+        wrong = await subject.verify(row, called("find", {}), called("book", {}))
+        assert wrong["category"] == Category.ARGUMENT_VALUE_DIFFERENT
 
 
 @pytest.mark.parametrize(
