@@ -19,6 +19,7 @@ from gymnast.builtin.resources_servers.blackjack.app import Blackjack, Blackjack
 from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMultiStep, MultiStepSettings
 from gymnast.builtin.resources_servers.example_multi_turn_gymnasium.app import ExampleMultiTurn, MultiTurnSettings
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
+from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
 from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
     SingleStepSettings,
     SingleStepToolUse,
@@ -27,6 +28,7 @@ from gymnast.wire.calls import Scope
 from gymnast.wire.message import Reply
 from tests.helpers.environments import Subject, response, said, started
 from tests.helpers.jsonl import read_jsonl
+from tests.helpers.parts import needs
 
 FOLDER: Final = Path(__file__).parent / "scoring_cases"
 PARAMS: Final[dict[str, Any]] = {"responses_create_params": {"input": []}}
@@ -36,11 +38,17 @@ ENVIRONMENTS: dict[str, Opener] = {
     "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
     "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),
     "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
+    "reasoning_gym": lambda settings: started(ReasoningGym, ReasoningGymSettings(verify_processes=1, **settings)),
     "single_step_tool_use_with_argument_comparison": lambda settings: started(
         SingleStepToolUse, SingleStepSettings(**settings)
     ),
 }
+PARTS: Final = {"reasoning_gym": "reasoning-gym"}
 ENOUGH: Final = 60
+
+
+def _with_marks(name: str) -> Any:
+    return pytest.param(name, marks=needs(PARTS[name])) if name in PARTS else name
 
 
 def test_every_file_has_its_environment_and_enough_cases() -> None:
@@ -55,7 +63,7 @@ def test_a_difference_of_the_scorings_is_explained() -> None:
 
 
 @pytest.mark.parametrize("scoring", ["nemo_gym", "strict"])
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+@pytest.mark.parametrize("name", [*map(_with_marks, ENVIRONMENTS)])
 async def test_scoring(name: str, scoring: str) -> None:
     wrong = []
     for settings, cases in groupby(read_jsonl(FOLDER / f"{name}.jsonl"), key=lambda case: case.get("settings", {})):

@@ -44,7 +44,7 @@ class Blackjack(StepEnvironment[BlackjackTask, Hand]):
     settings: BlackjackSettings
 
     async def reset(self, task: BlackjackTask) -> tuple[Hand, str | None]:
-        cards = random.Random(task.seed)
+        cards = random.Random(task.seed)  # noqa: S311 - a game
         player = [cards.choice(_RANKS), cards.choice(_RANKS)]
         hand = Hand(cards, player, [cards.choice(_RANKS), cards.choice(_RANKS)])
         return hand, _shown(hand)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 
-from gymnast.builtin.resources_servers.reasoning_gym.answers import extract_answer
+from gymnast.builtin.resources_servers.reasoning_gym.answers import nemo_gym_answer, strict_answer
 from gymnast.kit import (
     Attempt,
     CpuTimeExceededError,
@@ -14,6 +14,7 @@ from gymnast.kit import (
     EnvironmentSettings,
     InvalidBody,
     ProcessPool,
+    ScoringSettings,
     ServerContext,
     Task,
     Verdict,
@@ -21,9 +22,9 @@ from gymnast.kit import (
 )
 
 
-class ReasoningGymSettings(EnvironmentSettings):
+class ReasoningGymSettings(ScoringSettings, EnvironmentSettings):
     answer_fallback: Literal["last_line", "none"] = "last_line"
-    r"""The answer of a text without `<answer>` tags and without `\boxed{}`."""
+    r"""Under strict scoring: the answer of a text without `<answer>` tags and without `\boxed{}`."""
     verify_timeout_s: PositiveFloat = 20.0
     """CPU time after which an answer scores 0."""
     verify_processes: PositiveInt = 2
@@ -75,14 +76,19 @@ class ReasoningGym(Environment[ReasoningGymTask, None]):
 
     async def verify(self, attempt: Attempt[ReasoningGymTask, None]) -> ReasoningGymVerdict:
         task = attempt.task.metadata.source_dataset
-        answer = extract_answer(attempt.last_text, last_line=self.settings.answer_fallback == "last_line")
+        answer = self._answer(attempt)
         usable = answer if answer is not None and len(answer) <= self.settings.max_answer_chars else None
         score = await self._score_answer(task, usable, attempt.task.model_dump())
         return ReasoningGymVerdict(reward=score, task_name=task, score=score, extracted_answer=answer)
 
+    def _answer(self, attempt: Attempt[ReasoningGymTask, None]) -> str | None:
+        if self.settings.scoring == "nemo_gym":
+            return nemo_gym_answer(attempt.text)
+        return strict_answer(attempt.last_text, last_line=self.settings.answer_fallback == "last_line")
+
     async def _score_answer(self, task: str, answer: str | None, entry: dict[str, Any]) -> float:
         try:
-            outcome = await self._pool.call(task, answer, entry)
+            outcome = await self._pool.call(task, answer, entry, self.settings.scoring)
         except CpuTimeExceededError as error:
             self.log.warning("an answer to a %s task scores 0: %s", task, error)
             return 0.0
