@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
-from gymnast.builtin.resources_servers.mcqa.grading import grade_by_mode
+from gymnast.builtin.resources_servers.mcqa.strict_rules import grade_by_mode
 from tests.helpers.environments import check_cases, collect_examples, started, thought
 from tests.helpers.jsonl import example_rows
 from tests.helpers.waiting import looks_during
@@ -26,7 +26,7 @@ COLON_MD = "lenient_answer_colon_md"
         (STRICT, r"\boxed{\boxed{B}}", "B"),
         (STRICT, r"\boxed{\mathrm{\text{B}}}", "B"),
         (STRICT, r"\boxed{A} and now something long that was cut off \boxed{B", "A"),
-        (STRICT, r"\boxed{{B}}", None),
+        (STRICT, r"\boxed{{B}}", "B"),
         (STRICT, r"\boxed{B}. The end, nothing boxed any more: {C}", "B"),
         (STRICT, "\\boxed{\uff22}", None),  # full width
         (STRICT, "\\boxed{B\u200b}", None),
@@ -78,7 +78,7 @@ async def test_a_text_of_a_megabyte_is_graded_elsewhere() -> None:
         assert (await subject.verify(example_rows("mcqa")[0], text))["extracted_answer"] == "B"
 
 
-@pytest.mark.parametrize("pattern", ["(unclosed", "(" * 20_000, 7, [3], {"a": 1}])
+@pytest.mark.parametrize("pattern", ["(" * 20_000, 7, [3], {"a": 1}])
 async def test_patterns_that_are_none_are_refused(pattern: Any) -> None:
     async with started(MCQA, MCQASettings()) as subject:
         assert "output_regex" in await subject.refusal(with_pattern(pattern))
@@ -86,7 +86,7 @@ async def test_patterns_that_are_none_are_refused(pattern: Any) -> None:
 
 async def test_rows_without_options_accept_every_letter() -> None:
     row = {**example_rows("mcqa")[0], "options": None, "expected_answer": "K"}
-    async with started(MCQA, MCQASettings()) as subject:
+    async with started(MCQA, MCQASettings(scoring="strict")) as subject:
         assert (await subject.verify(row, r"\boxed{K}"))["reward"] == 1.0
         assert (await subject.verify(row, thought(r"\boxed{K}"), "no"))["reward"] == 0.0
 

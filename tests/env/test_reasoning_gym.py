@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings, extract_answer
+from gymnast.builtin.resources_servers.reasoning_gym.answers import strict_answer
+from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
 from gymnast.builtin.resources_servers.reasoning_gym.scoring import EXPRESSIONS, LITERALS_ONLY, is_plain_expression
 from tests.helpers.environments import check_cases, collect_examples, started, thought
 from tests.helpers.jsonl import example_rows
@@ -59,9 +60,9 @@ def make(*arguments: str, hash_seed: str = "random") -> list[dict[str, Any]]:
     ],
 )
 def test_answers_are_found(text: str, answer: str | None) -> None:
-    assert extract_answer(text, last_line=True) == answer
+    assert strict_answer(text, last_line=True) == answer
     if not text.rpartition("</think>")[2].count("</answer>") and "boxed" not in text:
-        assert extract_answer(text, last_line=False) is None
+        assert strict_answer(text, last_line=False) is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,9 @@ BY_HASH = ("isomorphic_strings", "knight_swap", "polynomial_multiplication", "ra
 async def test_every_generator_scores_its_own_answer_and_makes_the_same_rows_again() -> None:
     rows = {row["metadata"]["source_dataset"]: row for row in make("--count", "1", "--seed", "7", hash_seed="1")}
     assert len(rows) > 100
-    async with started(ReasoningGym, ReasoningGymSettings(verify_timeout_s=60, verify_processes=1)) as subject:
+    async with started(
+        ReasoningGym, ReasoningGymSettings(scoring="strict", verify_timeout_s=60, verify_processes=1)
+    ) as subject:
         scores = {}
         for task, row in rows.items():
             answer = row["answer"] if row["answer"] is not None else EXAMPLES.get(task, str)(row["metadata"])

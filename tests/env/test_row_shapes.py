@@ -157,7 +157,7 @@ ROWS: list[tuple[str, dict[str, Any], Any, float]] = [
     ("text_to_sql", SQL, "```sql\nSELECT name FROM t\n```", 1.0),
     ("text_to_sql", {**SQL, "uuid": 7, "sql_context": "", "metadata": None}, "```sql\nSELECT name FROM t\n```", 1.0),
     ("text_to_sql/text_to_sql_execution", SQL, "```sql\nSELECT t.name FROM t\n```", 1.0),
-    ("blackjack", {"agent_ref": AGENT}, "Action: stick", 1.0),
+    ("blackjack", {"agent_ref": AGENT, "seed": 2}, "<action>stand</action>", 1.0),
     (
         "example_multi_turn_gymnasium",
         {"follow_ups": [], "expected_answer": "12", "agent_ref": AGENT},

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.actions import (
+    StepRewardCategory as Category,
+)
 from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
     SingleStepSettings,
     SingleStepToolUse,
 )
-from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.comparison import (
+from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.strict_rules import (
     ToolCallComparatorConfig,
     mismatches,
 )
@@ -25,6 +28,7 @@ BOOK = {"bike": "E-17", "days": 2, "extras": ["helmet", "lock"], "note": None}
 LOOSELY = {"days": 2.0, "bike": " e-17"}
 EXPECTED = {"type": "function_call", "name": "book", "arguments": json.dumps(BOOK)}
 MESSAGE = {"type": "message", "content": "whatever"}
+STRICT = SingleStepSettings(scoring="strict")
 
 
 def config(**values: Any) -> ToolCallComparatorConfig:
@@ -52,7 +56,8 @@ def config(**values: Any) -> ToolCallComparatorConfig:
         ({"a": "one"}, {"a": 1}, {"numbers_in_strings": True}, ["a"]),
         ({"a": 0.1}, {"a": 0.1 + 1e-12}, {}, []),
         ({"a": 100}, {"a": 101}, {}, ["a"]),
-        ({"a": 100}, {"a": 101}, {"relative_tolerance": 0.02}, []),
+        ({"a": 4111111111111111}, {"a": 4111111111111112}, {}, ["a"]),
+        ({"a": 100.0}, {"a": 101}, {"relative_tolerance": 0.02}, []),
         ({"a": 0}, {"a": 0.4}, {"absolute_tolerance": 0.5}, []),
         ({"a": 0}, {"a": 0.4}, {"relative_tolerance": 100.0}, []),
         ({"a": [1, 2]}, {"a": [2, 1]}, {}, ["a"]),
@@ -115,40 +120,47 @@ def test_comparing_goes_both_ways(one: dict[str, Any], other: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("expected", "output", "category", "reward"),
     [
-        (EXPECTED, [called("book", BOOK)], "expected_tool_call", 1),
-        (EXPECTED, ["I book it.", called("book", {**LOOSELY, "extras": ["Helmet", "lock"]})], "expected_tool_call", 1),
-        (EXPECTED, [thought("hm"), called("book", BOOK)], "expected_tool_call", 1),
-        (EXPECTED, [called("book", {**BOOK, "days": 3, "bike": "E-18"})], "wrong_arguments", 0),
-        (EXPECTED, [called("book", '{"bike": "E-17"')], "unreadable_arguments", 0),
-        (EXPECTED, [called("book", "[1]")], "unreadable_arguments", 0),
-        (EXPECTED, [called("Book", BOOK)], "wrong_tool", 0),
-        (EXPECTED, [called("book", BOOK), called("book", BOOK)], "extra_tool_calls", 0),
-        (EXPECTED, [json.dumps({"name": "book", "arguments": BOOK})], "message_instead_of_tool_call", 0),
-        (EXPECTED, [thought(json.dumps(BOOK))], "no_action", 0),
-        (EXPECTED, [" "], "no_action", 0),
-        (EXPECTED, [], "no_action", 0),
-        (MESSAGE, ["Which bike?"], "expected_message", 1),
-        (MESSAGE, ["One moment.", called("book", BOOK)], "tool_call_instead_of_message", 0),
-        (MESSAGE, [thought("Which bike?")], "no_action", 0),
-        (MESSAGE, ["\n"], "no_action", 0),
-        ({**EXPECTED, "arguments": BOOK}, [called("book", BOOK)], "expected_tool_call", 1),
-        ({"type": "function_call", "name": "stop"}, [called("stop", "")], "expected_tool_call", 1),
+        (EXPECTED, [called("book", BOOK)], Category.EXPECTED_TOOL_CALL, 1),
+        (
+            EXPECTED,
+            ["I book it.", called("book", {**LOOSELY, "extras": ["Helmet", "lock"]})],
+            Category.EXPECTED_TOOL_CALL,
+            1,
+        ),
+        (EXPECTED, [thought("hm"), called("book", BOOK)], Category.EXPECTED_TOOL_CALL, 1),
+        (EXPECTED, [called("book", {**BOOK, "days": 3, "bike": "E-18"})], Category.ARGUMENT_VALUE_DIFFERENT, 0),
+        (EXPECTED, [called("book", '{"bike": "E-17"')], Category.ARGUMENTS_DECODE_ERROR, 0),
+        (EXPECTED, [called("book", "[1]")], Category.ARGUMENTS_DECODE_ERROR, 0),
+        (EXPECTED, [called("Book", BOOK)], Category.UNEXPECTED_TOOL, 0),
+        (EXPECTED, [called("book", BOOK), called("book", BOOK)], Category.FUNCTION_CALL_BATCH_LENGTH_DIFFERENT, 0),
+        (EXPECTED, [json.dumps({"name": "book", "arguments": BOOK})], Category.NO_EXPECTED_TOOL_CALL, 0),
+        (EXPECTED, [thought(json.dumps(BOOK))], Category.NO_ACTION_FOUND, 0),
+        (EXPECTED, [" "], Category.NO_ACTION_FOUND, 0),
+        (EXPECTED, [], Category.NO_ACTION_FOUND, 0),
+        (MESSAGE, ["Which bike?"], Category.EXPECTED_CHAT_MESSAGE_FOUND, 1),
+        (MESSAGE, ["One moment.", called("book", BOOK)], Category.NO_EXPECTED_CHAT_MESSAGE, 0),
+        (MESSAGE, [thought("Which bike?")], Category.NO_ACTION_FOUND, 0),
+        (MESSAGE, ["\n"], Category.NO_ACTION_FOUND, 0),
+        ({**EXPECTED, "arguments": BOOK}, [called("book", BOOK)], Category.EXPECTED_TOOL_CALL, 1),
+        ({"type": "function_call", "name": "stop"}, [called("stop", "")], Category.EXPECTED_TOOL_CALL, 1),
     ],
 )
-async def test_steps_are_named_and_scored(expected: Any, output: list[Any], category: str, reward: int) -> None:
-    async with started(SingleStepToolUse, SingleStepSettings()) as subject:
+async def test_steps_are_named_and_scored(expected: Any, output: list[Any], category: Category, reward: int) -> None:
+    async with started(SingleStepToolUse, STRICT) as subject:
         verdict = await subject.verify(
             {"responses_create_params": {"input": "q"}, "expected_action": expected}, *output
         )
     assert (verdict["reward"], verdict["category"]) == (reward, category)
     assert verdict["expected_action"].items() >= expected.items()
-    assert verdict["mismatched_arguments"] == (["bike", "days"] if category == "wrong_arguments" else [])
+    assert verdict["mismatched_arguments"] == (
+        ["bike", "days"] if category == Category.ARGUMENT_VALUE_DIFFERENT else []
+    )
 
 
 async def test_only_what_comes_before_the_first_tool_answer_is_the_step() -> None:
     row = {"responses_create_params": {"input": "q"}, "expected_action": EXPECTED}
     answer = {"type": "function_call_output", "call_id": "c", "output": "ok"}
-    async with started(SingleStepToolUse, SingleStepSettings()) as subject:
+    async with started(SingleStepToolUse, STRICT) as subject:
         assert (await subject.verify(row, called("book", BOOK), answer, called("pay", {}), "done"))["reward"] == 1
         assert (await subject.verify(row, called("find", {}), answer, called("book", BOOK)))["reward"] == 0
 
@@ -156,17 +168,18 @@ async def test_only_what_comes_before_the_first_tool_answer_is_the_step() -> Non
 async def test_a_message_that_was_cut_off_is_none() -> None:
     row = {"responses_create_params": {"input": "q"}, "expected_action": MESSAGE}
     cut = {**response(said("Which bi")), "incomplete_details": {"reason": "max_output_tokens"}}
-    async with started(SingleStepToolUse, SingleStepSettings()) as subject:
+    async with started(SingleStepToolUse, STRICT) as subject:
         reply = await subject.calls.call("env", "/verify", {**row, "response": cut})
-    assert (reply.body["reward"], reply.body["category"]) == (0.0, "no_action")
+    assert (reply.body["reward"], reply.body["category"]) == (0.0, Category.NO_ACTION_FOUND)
 
 
 async def test_more_calls_may_be_allowed() -> None:
-    settings = SingleStepSettings(tool_call_comparator_config=config(allow_extra_calls=True))
+    settings = SingleStepSettings(scoring="strict", tool_call_comparator_config=config(allow_extra_calls=True))
     row = {"responses_create_params": {"input": "q"}, "expected_action": EXPECTED}
     async with started(SingleStepToolUse, settings) as subject:
         assert (await subject.verify(row, called("find", {}), called("book", BOOK)))["reward"] == 1
-        assert (await subject.verify(row, called("find", {}), called("book", {})))["category"] == "wrong_tool"
+        wrong = await subject.verify(row, called("find", {}), called("book", {}))
+        assert wrong["category"] == Category.ARGUMENT_VALUE_DIFFERENT
 
 
 @pytest.mark.parametrize(
@@ -174,7 +187,7 @@ async def test_more_calls_may_be_allowed() -> None:
     [None, {"type": "dance"}, {"type": "function_call"}, {**EXPECTED, "arguments": "{"}, {**EXPECTED, "name": 3}],
 )
 async def test_rows_without_a_readable_action_are_refused(action: Any) -> None:
-    async with started(SingleStepToolUse, SingleStepSettings()) as subject:
+    async with started(SingleStepToolUse, STRICT) as subject:
         told = await subject.refusal({"responses_create_params": {"input": "q"}, "expected_action": action})
         assert "expected_action" in told
 
@@ -202,15 +215,16 @@ async def test_a_run_over_the_example_rows(tmp_path: Path) -> None:
         call("refund", booking_id="B-5480", amount=24.0),
         "Which booking do you mean?",
     ]
-    records = await collect_examples(tmp_path, NAME, replies)
+    strict = f"++{NAME}.resources_servers.{NAME}.scoring=strict"
+    records = await collect_examples(tmp_path, NAME, replies, strict)
     assert [(record["reward"], record["category"]) for record in records] == [
-        (1.0, "expected_tool_call"),
-        (0.0, "message_instead_of_tool_call"),
-        (0.0, "wrong_arguments"),
-        (1.0, "expected_tool_call"),
-        (0.0, "wrong_tool"),
-        (1.0, "expected_tool_call"),
-        (1.0, "expected_message"),
+        (1.0, Category.EXPECTED_TOOL_CALL),
+        (0.0, Category.NO_EXPECTED_TOOL_CALL),
+        (0.0, Category.ARGUMENT_VALUE_DIFFERENT),
+        (1.0, Category.EXPECTED_TOOL_CALL),
+        (0.0, Category.UNEXPECTED_TOOL),
+        (1.0, Category.EXPECTED_TOOL_CALL),
+        (1.0, Category.EXPECTED_CHAT_MESSAGE_FOUND),
     ]
     assert records[2]["mismatched_arguments"] == ["days"]
     assert [item["type"] for item in records[0]["response"]["output"]] == ["function_call"]  # no tool was run

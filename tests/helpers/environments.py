@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnast
 from gymnast.config.roots import BUILTIN
-from gymnast.kit import EnvironmentSettings
+from gymnast.runtime.loader import settings_type
 from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.server import ServerContext
@@ -45,7 +45,8 @@ def host_environment(server_class: Any, settings: Any = None) -> tuple[Any, Call
     """An environment in this process that is not started, and calls in which it is `env`."""
     transports: dict[str, Transport] = {}
     calls = Calls(transports)
-    server = server_class("env", settings or EnvironmentSettings(), ServerContext(calls, HttpClient()))
+    settings = settings or settings_type(server_class)()
+    server = server_class("env", settings, ServerContext(calls, HttpClient()))
     transports["env"] = InProcessTransport(server)
     return server, calls
 

@@ -12,7 +12,7 @@ from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMult
 from gymnast.builtin.resources_servers.example_session_state_mgmt.app import ExampleSessionState
 from gymnast.builtin.resources_servers.example_single_tool_call.app import ExampleSingleToolCall
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
-from gymnast.builtin.resources_servers.mcqa.grading import grade_by_mode
+from gymnast.builtin.resources_servers.mcqa.strict_rules import grade_by_mode
 from gymnast.config import Config
 from gymnast.config.roots import BUILTIN
 from gymnast.wire.calls import Scope
@@ -95,10 +95,10 @@ async def test_the_server_may_force_a_grading_mode() -> None:
         assert (await calls.call("env", "/verify", body)).body["reward"] == reward
 
 
-async def test_a_row_with_a_broken_pattern_is_refused() -> None:
-    _, calls = host_environment(MCQA, MCQASettings())
+async def test_a_row_with_a_broken_pattern_is_refused_under_strict_scoring() -> None:
+    _, calls = host_environment(MCQA, MCQASettings(scoring="strict"))
     row = {**example_rows("mcqa")[0], "template_metadata": {"output_regex": "(unclosed"}}
-    reply = await calls.call("env", "/seed_session", row)
+    reply = await calls.call("env", "/verify", {**row, "response": response(said("B"))})
     assert reply.status == 422
     assert "invalid regular expression" in str(reply.body)
 

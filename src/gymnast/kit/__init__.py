@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from gymnast.kit.process_pool import WorkerTimeoutError as WorkerTimeoutError
     from gymnast.kit.sandboxed_environment import SandboxedEnvironment as SandboxedEnvironment
     from gymnast.kit.sandboxed_environment import SandboxedSettings as SandboxedSettings
+    from gymnast.kit.scoring import Scoring as Scoring
+    from gymnast.kit.scoring import ScoringSettings as ScoringSettings
     from gymnast.kit.step_environment import Step as Step
     from gymnast.kit.step_environment import StepEnvironment as StepEnvironment
     from gymnast.kit.step_environment import ToolOutput as ToolOutput
@@ -180,6 +182,7 @@ _MODULES: Final = {
     "gymnast.kit.precompiled": "precompile",
     "gymnast.kit.process_pool": "CpuTimeExceededError ProcessPool WorkerCrashedError WorkerError WorkerTimeoutError",
     "gymnast.kit.sandboxed_environment": "SandboxedEnvironment SandboxedSettings",
+    "gymnast.kit.scoring": "Scoring ScoringSettings",
     "gymnast.kit.step_environment": "Step StepEnvironment ToolOutput",
     "gymnast.kit.task_server": "EnvironmentSettings",
     "gymnast.kit.tools": "Tool ToolError collect_tools tool",

@@ -124,9 +124,9 @@ class EasyMessage(TypedDict, total=False):
 class OutputMessage(TokenBundle, total=False):
     type: Required[Literal["message"]]
     id: Required[str]
-    role: Required[Literal["assistant"]]
+    role: Literal["assistant"]
     content: Required[list[OutputPart]]
-    status: Required[Status]
+    status: Status
 
 
 @_lenient
@@ -198,7 +198,7 @@ def _item_tag(value: Any) -> str | None:
         return None
     kind = value.get("type", "message")
     if kind == "message":
-        is_output = value.get("role") == "assistant" and not isinstance(value.get("content"), str)
+        is_output = value.get("role", "assistant") == "assistant" and not isinstance(value.get("content"), str)
         return "output_message" if is_output else "easy_message"
     if kind in {"function_call", "function_call_output", "reasoning"}:
         return str(kind)

@@ -34,8 +34,11 @@ def validate_params(body: Any, *, loc: tuple[str | int, ...] = ("body",)) -> Cre
 
 
 def validate_response(body: Any, *, loc: tuple[str | int, ...] = ("body",)) -> Response:
-    """Validate a Responses object; extra keys are kept."""
-    return cast("Response", _validate(Response, body, loc))
+    """Validate a Responses object; extra keys are kept. Messages in it get the role and the status they lack."""
+    response = cast("Response", _validate(Response, body, loc))
+    _complete_messages(body["output"])
+    _complete_messages(cast("list[JsonObject]", response["output"]))
+    return response
 
 
 def validate_items(body: Any, *, loc: tuple[str | int, ...] = ("body",)) -> list[Item]:
@@ -73,6 +76,13 @@ def error_detail(error: ValidationError, loc: tuple[str | int, ...] = ("body",))
             }
         detail.append(entry)
     return detail
+
+
+def _complete_messages(items: list[JsonObject]) -> None:
+    for item in items:
+        if item.get("type") == "message" and item.get("role", "assistant") == "assistant" and "id" in item:
+            item.setdefault("role", "assistant")
+            item.setdefault("status", "completed")
 
 
 def _detail(kind: str, loc: tuple[str | int, ...], message: str, value: Any) -> JsonObject:

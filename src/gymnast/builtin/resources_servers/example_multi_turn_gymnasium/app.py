@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gymnast.kit import Attempt, Step, StepEnvironment, Task
+from gymnast.kit import Attempt, EnvironmentSettings, ScoringSettings, Step, StepEnvironment, Task
+
+
+class MultiTurnSettings(ScoringSettings, EnvironmentSettings):
+    pass
 
 
 class FollowUpTask(Task):
     follow_ups: list[str] = []
-    expected_answer: str
+    expected_answer: str = ""
 
 
 @dataclass(slots=True)
@@ -21,6 +25,8 @@ class Conversation:
 class ExampleMultiTurn(StepEnvironment[FollowUpTask, Conversation]):
     """One follow-up per turn; the answer to the last one must contain the expected answer."""
 
+    settings: MultiTurnSettings
+
     async def reset(self, task: FollowUpTask) -> tuple[Conversation, str | None]:
         return Conversation(), None
 
@@ -29,9 +35,17 @@ class ExampleMultiTurn(StepEnvironment[FollowUpTask, Conversation]):
         if conversation.asked < len(task.follow_ups):
             conversation.asked += 1
             return Step(observation=task.follow_ups[conversation.asked - 1])
-        return Step(reward=float(_contains(turn.last_text, task.expected_answer)), terminated=True)
+        is_strict = self.settings.scoring == "strict"
+        is_right = _contains_word(turn.last_text, task) if is_strict else _contains(turn.text, task)
+        return Step(reward=float(is_right), terminated=True)
 
 
-def _contains(text: str, answer: str) -> bool:
-    """Whether the text contains the answer as a whole word: 12 is not in 112."""
-    return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text, re.IGNORECASE) is not None
+def _contains(text: str, task: FollowUpTask) -> bool:
+    """NeMo Gym's rule: 12 is in 112, and all text of the turn counts."""
+    return bool(task.expected_answer) and task.expected_answer.lower() in text.lower()
+
+
+def _contains_word(text: str, task: FollowUpTask) -> bool:
+    """Whether the text contains the answer as a whole word."""
+    answer = task.expected_answer
+    return bool(answer) and re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text, re.IGNORECASE) is not None

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import re
-import string
 from typing import Any, Final, Literal
 
 from pydantic import PositiveFloat, PositiveInt, field_validator
 
-from gymnast.builtin.resources_servers.mcqa.grading import Options, grade_by_mode
+from gymnast.builtin.resources_servers.mcqa.grading import Options, grade
 from gymnast.kit import (
     Attempt,
     CpuTimeExceededError,
     Environment,
     EnvironmentSettings,
+    InvalidBody,
     ProcessPool,
+    ScoringSettings,
     ServerContext,
     Task,
     Verdict,
 )
 
 RowMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"]
-_LETTERS: Final = dict.fromkeys(string.ascii_uppercase, "")
 _MAX_PATTERN: Final = 10_000
 _MAX_INLINE_CHARS: Final = 100_000
 """Longer texts are graded in another process: the rules take at most about 0.2 ms per 1,000 characters."""
 ServerMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"]
 
 
-class MCQASettings(EnvironmentSettings):
+class MCQASettings(ScoringSettings, EnvironmentSettings):
     grading_mode: ServerMode | None = None
     """Overrides the grading rule of all rows."""
     regex_timeout_s: PositiveFloat = 5.0
@@ -47,14 +47,10 @@ class MCQATask(Task):
 
     @field_validator("template_metadata")
     @classmethod
-    def _patterns_compile(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _has_patterns(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         for pattern in _patterns(value):
             if len(pattern) > _MAX_PATTERN:
                 raise ValueError(f"output_regex has {len(pattern)} characters, more than the {_MAX_PATTERN} allowed")
-            try:
-                re.compile(pattern)
-            except (re.error, RecursionError, OverflowError) as error:
-                raise ValueError(f"output_regex: invalid regular expression {pattern[:200]!r}: {error}") from error
         return value
 
 
@@ -81,17 +77,19 @@ class MCQA(Environment[MCQATask, None]):
         await super().stop()
 
     async def verify(self, attempt: Attempt[MCQATask, None]) -> MCQAVerdict:
-        task = attempt.task
-        options = {letter.upper(): text or "" for option in task.options or () for letter, text in option.items()}
+        task, text = attempt.task, attempt.text.strip()
         expected = (task.expected_answer or "").strip().upper()
-        chosen = await self._choice(attempt.text, options or _LETTERS, task)
+        chosen = await self._choice(text, _options(task), task) if text else None
         reward = 1.0 if chosen is not None and chosen == expected else 0.0
         return MCQAVerdict(reward=reward, expected_answer=expected, extracted_answer=chosen)
 
     async def _choice(self, text: str, options: Options, task: MCQATask) -> str | None:
-        for pattern in _patterns(task.template_metadata) if task.template_metadata else ():
+        scoring = self.settings.scoring
+        for pattern in _patterns(task.template_metadata):
+            if not self._compiles(pattern):
+                continue
             try:
-                letter: str | None = await self._pool.call(text, options, "pattern", pattern)
+                letter: str | None = await self._pool.call(text, options, scoring, "pattern", pattern)
             except CpuTimeExceededError:
                 self.log.warning("output_regex %.200r timed out after %g s", pattern, self.settings.regex_timeout_s)
                 continue
@@ -99,9 +97,29 @@ class MCQA(Environment[MCQATask, None]):
                 return letter
         mode = self.settings.grading_mode or task.grading_mode
         if len(text) <= _MAX_INLINE_CHARS:
-            return grade_by_mode(text, options, mode)
-        chosen: str | None = await self._pool.call(text, options, "mode", mode)
+            return grade(text, options, scoring, "mode", mode)
+        chosen: str | None = await self._pool.call(text, options, scoring, "mode", mode)
         return chosen
+
+    def _compiles(self, pattern: str) -> bool:
+        """NeMo Gym takes an invalid pattern for one that does not match; under strict scoring the row is refused."""
+        try:
+            re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            problem = f"output_regex: invalid regular expression {pattern[:200]!r}: {error}"
+            if self.settings.scoring == "strict":
+                where = ["body", "template_metadata", "output_regex"]
+                raise InvalidBody([{"type": "value_error", "loc": where, "msg": problem, "input": None}]) from error
+            self.log.warning("%s", problem)
+            return False
+        return True
+
+
+def _options(task: MCQATask) -> Options:
+    entries = [(letter, text) for option in task.options or () for letter, text in option.items()]
+    return [
+        (letter.upper(), text) for letter, text in entries if len(letter) == 1 and letter.isalpha() and text is not None
+    ]
 
 
 def _patterns(template: dict[str, Any] | None) -> list[str]:

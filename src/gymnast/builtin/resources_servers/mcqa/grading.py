@@ -1,97 +1,25 @@
-"""The grading rules of mcqa. Pure functions from text and options to a letter, or None."""
+"""Grades a text by the rules of a scoring."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+import string
+from collections.abc import Sequence
 from typing import Final, Literal
 
-from gymnast.kit import last_boxed, unwrap_text
+from gymnast.builtin.resources_servers.mcqa import nemo_gym_rules, strict_rules
+from gymnast.kit import Scoring
 
-Options = Mapping[str, str]
-
-_STRICT: Final = re.compile(r"([A-Z])(?:\s*[:).\-].*)?", re.DOTALL)
-_LENIENT: Final = re.compile(r"[\s(\[*]*([A-Za-z])(?:([\s)\]:.,*\-]+)(.*))?", re.DOTALL)
-_ANOTHER: Final = re.compile(r"(?:(?:or|and|/|&|\+)\s*)?[(\[*]*([A-Za-z])\b", re.IGNORECASE)
-_COLON: Final = re.compile(r"answer\s*(?:is\s*)?[:：]\s*([^\n]+)", re.IGNORECASE)
+Options = Sequence[tuple[str, str]]
+_LETTERS: Final = dict.fromkeys(string.ascii_uppercase, "")
 
 
-def grade_by_mode(text: str, options: Options, mode: str) -> str | None:
-    """Find the letter by one of the named rules."""
-    return _RULES[mode](text, options)
-
-
-def grade_by_pattern(text: str, options: Options, pattern: str) -> str | None:
-    """Find the letter or the full text of an option in the last match, in its first group if it has any."""
-    last = None
-    for last in re.finditer(pattern, text, re.IGNORECASE):  # noqa: B007 - we want the last match
-        pass
-    if last is None:
-        return None
-    return _letter_or_text(unwrap_text((last[1] if last.re.groups else last[0]) or ""), options)
-
-
-def grade(text: str, options: Options, kind: Literal["mode", "pattern"], rule: str) -> str | None:
-    """Grade by mode or pattern, for calls from another process."""
-    return grade_by_pattern(text, options, rule) if kind == "pattern" else grade_by_mode(text, options, rule)
-
-
-def strict_boxed(text: str, options: Options) -> str | None:
-    r"""The last `\boxed{}` contains one capital letter, alone or followed by `: ) . -`."""
-    content = last_boxed(text)
-    match = _STRICT.fullmatch(unwrap_text(content)) if content is not None else None
-    return _known(match[1], options) if match else None
-
-
-def lenient_boxed(text: str, options: Options) -> str | None:
-    r"""The last `\boxed{}` contains a letter in either case, decorated or not, or the full text of an option."""
-    content = last_boxed(text)
-    return _letter_or_text(unwrap_text(content), options) if content is not None else None
-
-
-def answer_colon(text: str, options: Options) -> str | None:
-    """The text after the last `Answer:`, a letter or the full text of an option."""
-    matches = _COLON.findall(text)
-    return _letter_or_text(unwrap_text(matches[-1]), options) if matches else None
-
-
-def answer_colon_markdown(text: str, options: Options) -> str | None:
-    """`answer_colon` for text with markdown emphasis around the word or the letter."""
-    return answer_colon(re.sub(r"[*_`]+", "", text), options)
-
-
-_RULES: Final = {
-    "strict_single_letter_boxed": strict_boxed,
-    "lenient_boxed": lenient_boxed,
-    "lenient_answer_colon": answer_colon,
-    "lenient_answer_colon_md": answer_colon_markdown,
-}
-
-
-def _letter_or_text(content: str, options: Options) -> str | None:
-    content = content.strip()
-    same = [letter for letter, option in options.items() if option and _plain(option) == _plain(content)]
-    if len(same) == 1:
-        return same[0]
-    match = _LENIENT.fullmatch(content)
-    if match is None:
-        return None
-    return _known(match[1].upper(), options) if _is_choice(match, options) else None
-
-
-def _is_choice(match: re.Match[str], options: Options) -> bool:
-    """Whether the letter is the choice: no second letter follows, and it does not start a sentence with `a`."""
-    letter, between, rest = match[1], match[2] or "", match[3] or ""
-    other = _ANOTHER.match(rest)
-    if other is not None and other[1].upper() != letter.upper() and other[1].upper() in options:
-        return False
-    is_word = letter.islower() and between.isspace()
-    return not rest or not is_word or _plain(rest) == _plain(options.get(letter.upper(), ""))
-
-
-def _known(letter: str, options: Options) -> str | None:
-    return letter if letter in options else None
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).strip(" .").casefold()
+def grade(text: str, options: Options, scoring: Scoring, kind: Literal["mode", "pattern"], rule: str) -> str | None:
+    """The letter that a named mode or a row's pattern finds, or None. Raises re.error for an invalid pattern."""
+    if scoring == "strict":
+        choices = dict(options) or _LETTERS
+        if kind == "pattern":
+            return strict_rules.grade_by_pattern(text, choices, rule)
+        return strict_rules.grade_by_mode(text, choices, rule)
+    if kind == "pattern":
+        return nemo_gym_rules.by_pattern(text, options, rule)
+    return nemo_gym_rules.RULES[rule](text, options)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 
+from gymnast.builtin.resources_servers.reasoning_gym.answers import nemo_gym_answer, strict_answer
 from gymnast.kit import (
     Attempt,
     CpuTimeExceededError,
@@ -14,21 +14,17 @@ from gymnast.kit import (
     EnvironmentSettings,
     InvalidBody,
     ProcessPool,
+    ScoringSettings,
     ServerContext,
     Task,
     Verdict,
-    last_boxed,
     require_package,
-    unwrap_text,
 )
 
-_OPEN, _CLOSE = "<answer>", "</answer>"
-_LABEL: Final = re.compile(r"\**(?:the\s+)?(?:final\s+)?answer(?:\s+is)?\s*\**\s*:\s*", re.IGNORECASE)
 
-
-class ReasoningGymSettings(EnvironmentSettings):
+class ReasoningGymSettings(ScoringSettings, EnvironmentSettings):
     answer_fallback: Literal["last_line", "none"] = "last_line"
-    r"""The answer of a text without `<answer>` tags and without `\boxed{}`."""
+    r"""Under strict scoring: the answer of a text without `<answer>` tags and without `\boxed{}`."""
     verify_timeout_s: PositiveFloat = 20.0
     """CPU time after which an answer scores 0."""
     verify_processes: PositiveInt = 2
@@ -80,14 +76,19 @@ class ReasoningGym(Environment[ReasoningGymTask, None]):
 
     async def verify(self, attempt: Attempt[ReasoningGymTask, None]) -> ReasoningGymVerdict:
         task = attempt.task.metadata.source_dataset
-        answer = extract_answer(attempt.last_text, last_line=self.settings.answer_fallback == "last_line")
+        answer = self._answer(attempt)
         usable = answer if answer is not None and len(answer) <= self.settings.max_answer_chars else None
         score = await self._score_answer(task, usable, attempt.task.model_dump())
         return ReasoningGymVerdict(reward=score, task_name=task, score=score, extracted_answer=answer)
 
+    def _answer(self, attempt: Attempt[ReasoningGymTask, None]) -> str | None:
+        if self.settings.scoring == "nemo_gym":
+            return nemo_gym_answer(attempt.text)
+        return strict_answer(attempt.last_text, last_line=self.settings.answer_fallback == "last_line")
+
     async def _score_answer(self, task: str, answer: str | None, entry: dict[str, Any]) -> float:
         try:
-            outcome = await self._pool.call(task, answer, entry)
+            outcome = await self._pool.call(task, answer, entry, self.settings.scoring)
         except CpuTimeExceededError as error:
             self.log.warning("an answer to a %s task scores 0: %s", task, error)
             return 0.0
@@ -95,18 +96,3 @@ class ReasoningGym(Environment[ReasoningGymTask, None]):
             detail = {"type": "value_error", "loc": ["body", "metadata"], "msg": outcome["row_error"], "input": None}
             raise InvalidBody([detail])
         return float(outcome["score"])
-
-
-def extract_answer(text: str, *, last_line: bool) -> str | None:
-    """The answer of a text: in its last pair of tags, its last box or, with `last_line`, its last line."""
-    reply = text.rpartition("</think>")[2]
-    end = reply.rfind(_CLOSE)
-    start = reply.rfind(_OPEN, 0, end) if end >= 0 else -1
-    if start >= 0:
-        return reply[start + len(_OPEN) : end].strip()
-    box = last_boxed(reply)
-    if box is not None:
-        return unwrap_text(box)
-    line = reply.strip().rpartition("\n")[2].strip() if last_line else ""
-    label = _LABEL.match(line)
-    return line[label.end() :].strip("* ") or None if label else line or None

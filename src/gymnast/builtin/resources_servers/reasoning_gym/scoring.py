@@ -7,13 +7,18 @@ Some scorers evaluate the answer as Python or as a sympy expression, which would
 from __future__ import annotations
 
 import ast
+import builtins
+import keyword
 import re
 import sys
 import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gymnast.kit import Scoring
 
 LITERALS_ONLY: Final = ("binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion")
 EXPRESSIONS: Final = (
@@ -24,6 +29,8 @@ EXPRESSIONS: Final = (
     "simple_integration",
 )
 """Tasks whose scorers evaluate the answer, as Python and as sympy expressions."""
+_UNREADABLE: Final = ")"
+"""Scored instead of an answer that must not be evaluated: no expression either, as the scorers take most of those."""
 _GRID_TASKS: Final = ("arc_agi", "rearc")
 _TOKEN: Final = re.compile(r"\s+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[A-Za-z]+|\*\*|[-+*/^(),!=]")
 _FUNCTIONS: Final = frozenset(
@@ -53,28 +60,43 @@ class RowError(Exception):
     """A row that cannot be scored, regardless of the answer."""
 
 
-def score(task: str, answer: str | None, entry: dict[str, Any]) -> dict[str, Any]:
+def score(task: str, answer: str | None, entry: dict[str, Any], scoring: Scoring) -> dict[str, Any]:
     """`{"score": …}`, or `{"row_error": …}` for an invalid row."""
     try:
-        scorer = _scorer(task, *_read_settings(task, entry))
-        entry = _restore_types(task, entry)
+        if scoring == "strict":
+            return {"score": _score_strictly(task, answer, entry)}
         _reject_code_in_row(task, entry)
-        if answer is None or (task in EXPRESSIONS and not is_plain_expression(answer)):
-            return {"score": 0.0}
-        return {"score": _call_scorer(scorer, answer, entry)}
+        is_safe = answer is None or task not in EXPRESSIONS or is_plain_expression(answer)
+        return {"score": _call_scorer(_scorer(task), answer if is_safe else _UNREADABLE, entry)}
     except RowError as error:
         return {"row_error": str(error)}
 
 
+def _score_strictly(task: str, answer: str | None, entry: dict[str, Any]) -> float:
+    """Score with the settings that the row was made with, which NeMo Gym's scorers do not know; no answer scores 0."""
+    scorer = _scorer(task, *_read_settings(task, entry))
+    entry = _restore_types(task, entry)
+    _reject_code_in_row(task, entry)
+    if answer is None or (task in EXPRESSIONS and not is_plain_expression(answer)):
+        return 0.0
+    return _call_scorer(scorer, answer, entry)
+
+
 def is_plain_expression(text: str) -> bool:
-    """Whether a text has only numbers, one-letter names, known functions and operators."""
+    """Whether a text has only numbers, operators, known functions, and names that stand for nothing but themselves."""
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
-        if match is None or (match[0].isalpha() and len(match[0]) > 1 and match[0] not in _FUNCTIONS):
+        if match is None or (match[0].isalpha() and not _is_harmless(match[0])):
             return False
         at = match.end()
     return True
+
+
+def _is_harmless(name: str) -> bool:
+    if len(name) == 1 or name in _FUNCTIONS:
+        return True
+    return not (keyword.iskeyword(name) or hasattr(builtins, name) or hasattr(import_module("sympy"), name))
 
 
 def task_names() -> list[str]:
@@ -90,7 +112,7 @@ def factory() -> Any:
     return import_module("reasoning_gym.factory")
 
 
-def _call_scorer(scorer: Any, answer: str, entry: dict[str, Any]) -> float:
+def _call_scorer(scorer: Any, answer: str | None, entry: dict[str, Any]) -> float:
     """Score an answer. One that crashes the scorer is wrong, unless the reference answer does too: then the row is."""
     try:
         return float(scorer.score_answer(answer=answer, entry=entry))

@@ -3,65 +3,38 @@
 from __future__ import annotations
 
 import itertools
-from enum import StrEnum
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-
-from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.comparison import (
+from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.actions import (
+    ExpectedAction,
+    ExpectedMessage,
+    ExpectedToolCall,
+    MadeCall,
+    StepRewardCategory,
+    expected_calls,
+)
+from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.matching import match_calls
+from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.nemo_gym_rules import compare_calls
+from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.strict_rules import (
     ToolCallComparatorConfig,
     mismatches,
 )
-from gymnast.kit import Attempt, Environment, EnvironmentSettings, Task, ToolCall, Verdict, parse_arguments
+from gymnast.kit import (
+    Attempt,
+    Environment,
+    EnvironmentSettings,
+    JsonObject,
+    ScoringSettings,
+    Task,
+    Verdict,
+    parse_arguments,
+)
+
+Grade = tuple[float, StepRewardCategory, list[str]]
+"""Reward, category, and the arguments that differ (under strict scoring)."""
 
 
-class StepRewardCategory(StrEnum):
-    """Why a step has its reward. The first two are correct."""
-
-    EXPECTED_TOOL_CALL = "expected_tool_call"
-    EXPECTED_MESSAGE = "expected_message"
-    WRONG_ARGUMENTS = "wrong_arguments"
-    UNREADABLE_ARGUMENTS = "unreadable_arguments"
-    WRONG_TOOL = "wrong_tool"
-    EXTRA_TOOL_CALLS = "extra_tool_calls"
-    MESSAGE_INSTEAD_OF_TOOL_CALL = "message_instead_of_tool_call"
-    TOOL_CALL_INSTEAD_OF_MESSAGE = "tool_call_instead_of_message"
-    NO_ACTION = "no_action"
-
-
-_CORRECT = frozenset({StepRewardCategory.EXPECTED_TOOL_CALL, StepRewardCategory.EXPECTED_MESSAGE})
-
-
-class ExpectedToolCall(BaseModel):
-    model_config = ConfigDict(extra="allow", frozen=True)
-    type: Literal["function_call"]
-    name: str
-    arguments: str | dict[str, Any] = "{}"
-
-    @field_validator("arguments")
-    @classmethod
-    def _is_object(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
-        if isinstance(value, str) and parse_arguments(value) is None:
-            raise ValueError(f"expected a JSON object, got {value[:80]!r}")
-        return value
-
-    @property
-    def parsed(self) -> dict[str, Any]:
-        arguments = self.arguments
-        return (parse_arguments(arguments) or {}) if isinstance(arguments, str) else arguments
-
-
-class ExpectedMessage(BaseModel):
-    """A message to the user; its text is not compared."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    type: Literal["message"]
-
-
-ExpectedAction = Annotated[ExpectedToolCall | ExpectedMessage, Field(discriminator="type")]
-
-
-class SingleStepSettings(EnvironmentSettings):
+class SingleStepSettings(ScoringSettings, EnvironmentSettings):
     tool_call_comparator_config: ToolCallComparatorConfig = ToolCallComparatorConfig()
 
 
@@ -82,26 +55,55 @@ class SingleStepToolUse(Environment[SingleStepTask, None]):
     settings: SingleStepSettings
 
     async def verify(self, attempt: Attempt[SingleStepTask, None]) -> SingleStepVerdict:
-        category, mismatched = self._grade(_first_turn(attempt))
+        is_strict = self.settings.scoring == "strict"
+        reward, category, mismatched = self._grade_strictly(attempt) if is_strict else self._grade(attempt)
         return SingleStepVerdict(
-            reward=float(category in _CORRECT),
+            reward=reward,
             expected_action=attempt.task.expected_action,
             category=category,
             mismatched_arguments=mismatched,
         )
 
-    def _grade(self, attempt: Attempt[SingleStepTask, None]) -> tuple[StepRewardCategory, list[str]]:
-        expected, calls = attempt.task.expected_action, attempt.tool_calls
-        has_message = bool(attempt.text.strip()) and not attempt.is_incomplete
-        if isinstance(expected, ExpectedToolCall) and calls:
-            return _grade_calls(expected, calls, self.settings.tool_call_comparator_config)
-        if isinstance(expected, ExpectedMessage) and calls:
-            return StepRewardCategory.TOOL_CALL_INSTEAD_OF_MESSAGE, []
-        if not has_message:
-            return StepRewardCategory.NO_ACTION, []
-        right = isinstance(expected, ExpectedMessage)
-        unexpected = StepRewardCategory.MESSAGE_INSTEAD_OF_TOOL_CALL
-        return (StepRewardCategory.EXPECTED_MESSAGE if right else unexpected), []
+    def _grade(self, attempt: Attempt[SingleStepTask, None]) -> Grade:
+        expected, made = attempt.task.expected_action, _calls(attempt.output)
+        if made and isinstance(expected, ExpectedMessage):
+            return 0.0, StepRewardCategory.NO_EXPECTED_CHAT_MESSAGE, []
+        if made:
+            config = self.settings.tool_call_comparator_config
+            return *compare_calls(expected_calls(expected), made, config), []
+        if not any(_has_text(item) for item in attempt.output):
+            return 0.0, StepRewardCategory.NO_ACTION_FOUND, []
+        return _grade_message(expected)
+
+    def _grade_strictly(self, attempt: Attempt[SingleStepTask, None]) -> Grade:
+        attempt = _first_turn(attempt)
+        expected, made = attempt.task.expected_action, _calls(attempt.output)
+        if made and isinstance(expected, ExpectedMessage):
+            return 0.0, StepRewardCategory.NO_EXPECTED_CHAT_MESSAGE, []
+        if made:
+            return _grade_calls(expected_calls(expected), made, self.settings.tool_call_comparator_config)
+        if not attempt.text.strip() or attempt.is_incomplete:
+            return 0.0, StepRewardCategory.NO_ACTION_FOUND, []
+        return _grade_message(expected)
+
+
+def _calls(output: list[JsonObject]) -> list[MadeCall]:
+    calls = (item for item in output if item.get("type") == "function_call")
+    return [MadeCall(name=item["name"], arguments=item["arguments"]) for item in calls]
+
+
+def _has_text(item: JsonObject) -> bool:
+    """Whether an item is an assistant message with text, be it empty."""
+    if item.get("type", "message") != "message" or item.get("role") != "assistant":
+        return False
+    content = item["content"]
+    return isinstance(content, str) or any(part.get("type") == "output_text" for part in content)
+
+
+def _grade_message(expected: ExpectedAction) -> Grade:
+    if isinstance(expected, ExpectedMessage):
+        return 1.0, StepRewardCategory.EXPECTED_CHAT_MESSAGE_FOUND, []
+    return 0.0, StepRewardCategory.NO_EXPECTED_TOOL_CALL, []
 
 
 def _first_turn(attempt: Attempt[SingleStepTask, None]) -> Attempt[SingleStepTask, None]:
@@ -111,22 +113,30 @@ def _first_turn(attempt: Attempt[SingleStepTask, None]) -> Attempt[SingleStepTas
 
 
 def _grade_calls(
-    expected: ExpectedToolCall, calls: list[ToolCall], config: ToolCallComparatorConfig
-) -> tuple[StepRewardCategory, list[str]]:
-    if config.allow_extra_calls:
-        grades = [_grade_call(expected, call, config) for call in calls]
-        return next((grade for grade in grades if grade[0] in _CORRECT), grades[0])
-    if len(calls) > 1:
-        return StepRewardCategory.EXTRA_TOOL_CALLS, []
-    return _grade_call(expected, calls[0], config)
+    expected: Sequence[ExpectedToolCall], made: Sequence[MadeCall], config: ToolCallComparatorConfig
+) -> Grade:
+    """Every expected call must be made, in any order, and no other unless extra calls are allowed."""
+    if len(made) < len(expected) or (len(made) > len(expected) and not config.allow_extra_calls):
+        return 0.0, StepRewardCategory.FUNCTION_CALL_BATCH_LENGTH_DIFFERENT, []
+    grades = [[_grade_call(wanted, call, config) for call in made] for wanted in expected]
+    partners = match_calls([[number for number, (category, _) in enumerate(row) if category is None] for row in grades])
+    if len(partners) == len(expected):
+        is_batch = len(expected) > 1
+        right = StepRewardCategory.EXPECTED_TOOL_CALL_BATCH if is_batch else StepRewardCategory.EXPECTED_TOOL_CALL
+        return 1.0, right, []
+    alone = next(number for number in range(len(expected)) if number not in partners.values())
+    failures = [(category, wrong) for category, wrong in grades[alone] if category is not None]
+    category, wrong = next((one for one in failures if one[0] != StepRewardCategory.UNEXPECTED_TOOL), failures[0])
+    return 0.0, category, wrong
 
 
 def _grade_call(
-    expected: ExpectedToolCall, call: ToolCall, config: ToolCallComparatorConfig
-) -> tuple[StepRewardCategory, list[str]]:
+    expected: ExpectedToolCall, call: MadeCall, config: ToolCallComparatorConfig
+) -> tuple[StepRewardCategory | None, list[str]]:
     if call.name != expected.name:
-        return StepRewardCategory.WRONG_TOOL, []
-    if call.arguments is None:
-        return StepRewardCategory.UNREADABLE_ARGUMENTS, []
-    wrong = mismatches(expected.name, expected.parsed, call.arguments, config)
-    return (StepRewardCategory.WRONG_ARGUMENTS if wrong else StepRewardCategory.EXPECTED_TOOL_CALL), wrong
+        return StepRewardCategory.UNEXPECTED_TOOL, []
+    arguments, wanted = parse_arguments(call.arguments), expected.parsed
+    if arguments is None or not isinstance(wanted, dict):
+        return StepRewardCategory.ARGUMENTS_DECODE_ERROR, []
+    wrong = mismatches(expected.name, wanted, arguments, config)
+    return (StepRewardCategory.ARGUMENT_VALUE_DIFFERENT if wrong else None), wrong

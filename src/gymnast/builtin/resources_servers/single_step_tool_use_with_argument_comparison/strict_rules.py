@@ -1,4 +1,4 @@
-"""Compares the arguments of two tool calls. Pure functions; every tolerance has a setting."""
+"""Our own, stricter comparison of the arguments of two tool calls. Pure functions; every tolerance has a setting."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat
 
-from gymnast.kit import Settings
+from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.nemo_gym_rules import (
+    NemoGymComparison,
+)
 
 StringComparison = Literal["exact", "normalized", "word_overlap"]
 
 
-class ToolCallComparatorConfig(Settings):
-    """How arguments are compared."""
+class ToolCallComparatorConfig(NemoGymComparison):
+    """How arguments are compared under `scoring: strict`, and under `scoring: nemo_gym` by its base class."""
 
     string_comparison: StringComparison = "normalized"
     """`exact`; `normalized`: ignores case and the amount of white space; `word_overlap`: enough words in common."""
@@ -26,7 +28,7 @@ class ToolCallComparatorConfig(Settings):
     """Rules for individual arguments, by `argument` or `tool.argument`."""
     relative_tolerance: NonNegativeFloat = 1e-9
     absolute_tolerance: NonNegativeFloat = 0.0
-    """How much numbers may differ; either tolerance is enough."""
+    """How much numbers may differ; either tolerance is enough. Two integers differ by the absolute one only."""
     numbers_in_strings: bool = False
     """Whether '3' equals 3."""
     list_order_matters: bool = True
@@ -61,6 +63,8 @@ def same(expected: Any, actual: Any, rule: StringComparison, config: ToolCallCom
         return _same_lists(expected, actual, rule, config)
     if config.numbers_in_strings:
         expected, actual = _as_number(expected), _as_number(actual)
+    if isinstance(expected, int) and isinstance(actual, int) and _is_number(expected) and _is_number(actual):
+        return abs(expected - actual) <= config.absolute_tolerance
     if _is_number(expected) and _is_number(actual):
         return math.isclose(
             expected, actual, rel_tol=min(config.relative_tolerance, 1.0), abs_tol=config.absolute_tolerance

@@ -1,0 +1,103 @@
+"""Rows, replies and what each scoring says of them: a reward that NeMo Gym gives is the reward that we give.
+
+A line of `scoring_cases/ENVIRONMENT.jsonl` has the row's fields, the output (or the turns of an episode, of which the
+last step's reply is compared), the server's settings where they matter,
+what `nemo_gym` and `strict` scoring answer (the latter where it differs, and why). `status` stands for a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gymnast.builtin.resources_servers.blackjack.app import Blackjack, BlackjackSettings
+from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMultiStep, MultiStepSettings
+from gymnast.builtin.resources_servers.example_multi_turn_gymnasium.app import ExampleMultiTurn, MultiTurnSettings
+from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
+from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
+from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
+    SingleStepSettings,
+    SingleStepToolUse,
+)
+from gymnast.wire.calls import Scope
+from gymnast.wire.message import Reply
+from tests.helpers.environments import Subject, response, said, started
+from tests.helpers.jsonl import read_jsonl
+from tests.helpers.parts import needs
+
+FOLDER: Final = Path(__file__).parent / "scoring_cases"
+PARAMS: Final[dict[str, Any]] = {"responses_create_params": {"input": []}}
+Opener = Callable[[dict[str, Any]], AbstractAsyncContextManager[Subject]]
+ENVIRONMENTS: dict[str, Opener] = {
+    "blackjack": lambda settings: started(Blackjack, BlackjackSettings(**settings)),
+    "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
+    "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),
+    "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
+    "reasoning_gym": lambda settings: started(ReasoningGym, ReasoningGymSettings(verify_processes=1, **settings)),
+    "single_step_tool_use_with_argument_comparison": lambda settings: started(
+        SingleStepToolUse, SingleStepSettings(**settings)
+    ),
+}
+PARTS: Final = {"reasoning_gym": "reasoning-gym"}
+ENOUGH: Final = 60
+
+
+def _with_marks(name: str) -> Any:
+    return pytest.param(name, marks=needs(PARTS[name])) if name in PARTS else name
+
+
+def test_every_file_has_its_environment_and_enough_cases() -> None:
+    files = {path.stem: len(read_jsonl(path)) for path in FOLDER.glob("*.jsonl")}
+    assert files.keys() == ENVIRONMENTS.keys()
+    assert {name: count for name, count in files.items() if count < ENOUGH} == {}
+
+
+def test_a_difference_of_the_scorings_is_explained() -> None:
+    for path in FOLDER.glob("*.jsonl"):
+        assert [case for case in read_jsonl(path) if ("strict" in case) != ("why" in case)] == [], path.name
+
+
+@pytest.mark.parametrize("scoring", ["nemo_gym", "strict"])
+@pytest.mark.parametrize("name", [*map(_with_marks, ENVIRONMENTS)])
+async def test_scoring(name: str, scoring: str) -> None:
+    wrong = []
+    for settings, cases in groupby(read_jsonl(FOLDER / f"{name}.jsonl"), key=lambda case: case.get("settings", {})):
+        async with ENVIRONMENTS[name]({**settings, "scoring": scoring}) as subject:
+            for case in cases:
+                wanted = case.get(scoring, case["nemo_gym"])
+                found = await (_play(subject, case) if "turns" in case else _answer(subject, case))
+                if {field: found.get(field) for field in wanted} != wanted:
+                    wrong.append((case, found))
+    assert wrong == []
+
+
+async def _answer(subject: Subject, case: dict[str, Any]) -> dict[str, Any]:
+    body = {**PARAMS, **case["row"], "response": _response(case["output"])}
+    return _read(await subject.calls.call("env", "/verify", body))
+
+
+async def _play(subject: Subject, case: dict[str, Any]) -> dict[str, Any]:
+    row, scope = {**PARAMS, **case["row"]}, Scope()
+    found = _read(await subject.calls.call("env", "/reset", row, scope))
+    for turn in case["turns"]:
+        body = {**row, "response": _response(turn if isinstance(turn, list) else [turn])}
+        found = _read(await subject.calls.call("env", "/step", body, scope))
+        if found.get("terminated") or "status" in found:
+            break
+    return found
+
+
+def _response(output: list[Any]) -> dict[str, Any]:
+    return response(*[said(item) if isinstance(item, str) else item for item in output])
+
+
+def _read(reply: Reply) -> dict[str, Any]:
+    if reply.status != 200:
+        return {"status": reply.status}
+    found: dict[str, Any] = reply.body
+    return found
