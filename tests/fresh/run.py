@@ -185,10 +185,10 @@ def main() -> int:
         }
         for step in options.steps.split(","):
             started = time.monotonic()
-            words, cwd = commands[step]
-            print(f"== {step}: {' '.join(words)[:40]!r}", flush=True)
-            code = user.run(words, cwd)
-            left = user.leftovers() if "make" in words else []  # the README starts servers in the background
+            command, cwd = commands[step]
+            print(f"== {step}: {' '.join(command)[:40]!r}", flush=True)
+            code = user.run(command, cwd)
+            left = user.leftovers() if "make" in command else []  # the README starts servers in the background
             user.end_leftovers()
             print(f"== {step}: exit code {code}, {time.monotonic() - started:.0f} s", flush=True)
             if code or left:
