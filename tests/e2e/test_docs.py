@@ -70,9 +70,7 @@ def test_the_five_minute_tutorial(tmp_path: Path) -> None:
 def test_the_policy_of_the_tutorial_starts_as_written(tmp_path: Path) -> None:
     start_policy = blocks(ROOT / "README.md", "bash")[1].rstrip().rstrip("&")
     words = start_policy.replace("\\\n", " ").replace("=8300", "=0").split()
-    process = subprocess.Popen(
-        [str(BIN / words[0]), *words[1:], "--head-port", "auto"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([str(BIN / words[0]), *words[1:]], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         assert "policy_model" in process.stdout.readline()
