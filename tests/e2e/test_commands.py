@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -49,8 +50,20 @@ def test_the_demo_collects_with_the_policy_that_ships(run: Run, tmp_path: Path) 
         assert (tmp_path / "demo" / made).is_file()
     audited = run("gymnast", "tokens", "audit", str(output))
     assert audited.code == 0, audited.out
+    assert ".md" not in first.out  # pages are in a clone, not in a wheel
     run("gymnast", "demo", "--tasks-per-level", "1", "-n", "4")  # seeded: the same tokens again
     assert sampled(read_jsonl(output)) == sampled(rollouts)
+
+
+def test_the_next_command_of_the_demo_runs_as_printed(run: Run, serve: Serve, tmp_path: Path) -> None:
+    shown = run("gymnast", "demo", "--tasks-per-level", "1", "-n", "1", "--output-dir", "a demo").out
+    (following,) = [line for line in shown.splitlines() if line.startswith("next ")]
+    command, *arguments = shlex.split(following.removeprefix("next").partition("  (")[0])
+    policy = serve("-c", DEMO_POLICY).url("policy_model")
+    values = {"URL": f"{policy}/v1", "MODEL": "demo"}
+    done = run(command, *(values.get(word, word) for word in arguments), "--limit", "1")
+    assert done.code == 0, done.err
+    assert len(read_jsonl(tmp_path / "rollouts.jsonl")) == 1
 
 
 def sampled(rollouts: list[dict[str, Any]]) -> dict[tuple[int, int], list[list[int]]]:

@@ -1,6 +1,6 @@
-"""What a newcomer does: a clone, `make demo`, `make test`, the README's commands. Run by `make test-fresh`.
+"""What a newcomer does: a clone, `make demo`, `make test`, the README's commands, a wheel. Run by `make test-fresh`.
 
-    python3 tests/fresh/run.py [--keep] [--steps demo,test,readme]
+    python3 tests/fresh/run.py [--keep] [--steps demo,test,readme,wheel]
 
 It clones the last commit of this checkout into a scratch folder (its path has a space and an accent) and works there as
 an unprivileged user with an empty home folder and, on the path, only python3, make, git and the basic tools of a shell.
@@ -14,6 +14,7 @@ import argparse
 import os
 import pwd
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -39,7 +40,7 @@ class Newcomer:
 
     folder: Path
     uid: int | None
-    """None: whoever runs this."""
+    """None: the user who runs this."""
     gid: int | None
     environ: Mapping[str, str]
 
@@ -132,34 +133,62 @@ def put_python(user: Newcomer) -> None:
     print(f"python3 is {python}", flush=True)
 
 
-def readme_script() -> str:
+def readme_script(activate: Path) -> str:
     """The README's commands, in order, as one script that stops at the first failure."""
     blocks = re.findall(r"^```bash\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    return "set -e\n" + "\n".join(blocks)
+    return "\n".join(["set -e", f"source {shlex.quote(str(activate))}", *blocks])
+
+
+COMPARE = """
+import pathlib, sys, zipfile
+(wheel,) = pathlib.Path("wheels").glob("gymnast-*.whl")
+tracked = {line.strip().removeprefix("src/") for line in sys.stdin}
+missing = tracked - set(zipfile.ZipFile(wheel).namelist())
+sys.exit(f"not in the wheel: {sorted(missing)}" if missing or not tracked else 0)
+"""
+
+
+def wheel_script(clone: Path, venv: Path) -> str:
+    """Build a wheel, compare it with the clone, install it; run the demo and the README's commands from it."""
+    activate = venv / "bin" / "activate"
+    lines = [
+        "set -e",
+        f"python3 -m venv {shlex.quote(str(venv))}",
+        f"source {shlex.quote(str(activate))}",
+        f"pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir wheels {shlex.quote(str(clone))}",
+        f"git -C {shlex.quote(str(clone))} ls-files src/gymnast > tracked",
+        f"python -c {shlex.quote(COMPARE)} < tracked",
+        "pip install --quiet --disable-pip-version-check wheels/gymnast-*.whl",
+        "gymnast demo --tasks-per-level 1 -n 2",
+    ]
+    return "\n".join([*lines, readme_script(activate)])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", action="store_true", help="leave the scratch folder")
-    parser.add_argument("--steps", default="demo,test,readme", help="which of these to run (default: all)")
+    parser.add_argument("--steps", default="demo,test,readme,wheel", help="which of these to run (default: all)")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="gymnast fresh é "))
-    clone, failed = folder / "gymnast", []
+    clone, elsewhere, failed = folder / "gymnast", folder / "elsewhere", []
+    elsewhere.mkdir()
     user = make_newcomer(folder)
     try:
         put_python(user)
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)
         user.own(clone)
         commands = {
-            "demo": ["make", "demo"],
-            "test": ["make", "test"],
-            "readme": ["bash", "-c", readme_script()],
+            "demo": (["make", "demo"], clone),
+            "test": (["make", "test"], clone),
+            "readme": (["bash", "-c", readme_script(Path(".venv/bin/activate"))], clone),
+            "wheel": (["bash", "-c", wheel_script(clone, elsewhere / "venv")], elsewhere),
         }
         for step in options.steps.split(","):
             started = time.monotonic()
-            print(f"== {step}: {' '.join(commands[step])[:40]}", flush=True)
-            code = user.run(commands[step], clone)
-            left = user.leftovers() if step != "readme" else []  # which starts servers in the background
+            command, cwd = commands[step]
+            print(f"== {step}: {' '.join(command)[:40]!r}", flush=True)
+            code = user.run(command, cwd)
+            left = user.leftovers() if "make" in command else []  # the README starts servers in the background
             user.end_leftovers()
             print(f"== {step}: exit code {code}, {time.monotonic() - started:.0f} s", flush=True)
             if code or left:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,7 +52,7 @@ def command(
     )
     code = collect(options, config, Allowance())
     if code == 0:
-        _show(rollouts, tasks)
+        _show(rollouts, tasks, [generator.name for generator in generators])
     return code
 
 
@@ -80,8 +81,8 @@ def _write_tasks(generators: Iterable[Generator], per_level: int, path: Path) ->
     return path
 
 
-def _show(rollouts: Path, tasks: Path) -> None:
-    """Profile the run, write its report, and print the means by level and where the files are."""
+def _show(rollouts: Path, tasks: Path, environments: Iterable[str]) -> None:
+    """Profile the run, write its report, and print the means by level, where the files are and what to run next."""
     from gymnast.cli.progress import print_table
     from gymnast.profile.run_profile import ProfilePaths, ProfileRequest, profile
     from gymnast.report.build import write_report
@@ -95,7 +96,9 @@ def _show(rollouts: Path, tasks: Path) -> None:
     print(f"profile   {ProfilePaths(rollouts).tasks}")
     print(f"report    {report.path}  (open it in a browser)")
     print(f"tokens    gymnast tokens audit {rollouts}")
-    print("next      README.md shows the same with your own policy endpoint and tasks")
+    own_policy = f"gymnast collect {' '.join(f'-e {name}' for name in environments)} --model-url URL -m MODEL"
+    print(f"next      {own_policy} -i {shlex.quote(str(tasks))} -o rollouts.jsonl  (your own policy endpoint)")
+    print("          gymnast env new NAME  (your own environment)")
 
 
 def _read_rewards(rollouts: Path) -> Iterator[tuple[str, int, float]]:
