@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import orjson
 
 from gymnast.benchmarks.catalog import find_benchmark
 from gymnast.benchmarks.definition import Protocol
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _LINES: Final = (".jsonl", ".ndjson", ".json")
 _DATA: Final = "data.json"
 _TASKS: Final = "tasks.jsonl"
+_MAX_SEARCHED: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +110,16 @@ def prepare_tasks(
     local_copy: Path | None = None,
     limit: int | None = None,
     resume: bool = False,
+    overwrite: bool = False,
 ) -> tuple[Path, DataOrigin | None]:
     """Make the file of tasks. A resumed run uses the one that it started with, without getting the data again."""
     path, origin_path = folder / _TASKS, folder / _DATA
+    if not resume and not overwrite and RunPaths(folder / "rollouts.jsonl").existing():
+        raise UserError(
+            "an earlier run is there",
+            where=str(folder),
+            next="finish it with --resume, replace it with --overwrite, or choose another --output-dir",
+        )
     if plan.benchmark is None:
         assert plan.tasks is not None
         return plan.tasks if limit is None else _first_lines(plan.tasks, path, limit), None
@@ -153,21 +163,32 @@ def evaluate(
     )
     if baseline is not None and len(run.groups):
         earlier = _load(baseline, answer)
-        changes, unmatched, matched_by = match_tasks(earlier, run)
-        result = msgspec.structs.replace(
-            result,
-            baseline=str(baseline),
-            baseline_scores=score_run(earlier, answer_key=answer, subset_key=subset, ks=ks or ()),
-            comparison=compare(changes, unmatched=unmatched, matched_by=matched_by),
-        )
+        comparison = _compare(earlier, run)
+        same = score_run(earlier, answer_key=answer, subset_key=subset, ks=ks or ()) if comparison is not None else None
+        result = msgspec.structs.replace(result, baseline=str(baseline), baseline_scores=same, comparison=comparison)
     _write_json(figures, result)
     return result
 
 
+def _compare(earlier: LoadedRun, run: LoadedRun) -> Comparison | None:
+    """None if the two have no task in common."""
+    changes, unmatched, matched_by = match_tasks(earlier, run)
+    return compare(changes, unmatched=unmatched, matched_by=matched_by) if changes else None
+
+
 def _load(output: Path, answer_key: str | None) -> LoadedRun:
     rollouts = (output,) if record_file(output).exists() else ()
-    texts = (answer_key,) if answer_key is not None else ()
+    texts = (answer_key,) if answer_key is not None and _has_field(output, answer_key) else ()
     return load_run((RunPaths(output).materialized_inputs,), rollouts, allow_partial=True, texts=texts)
+
+
+def _has_field(output: Path, name: str) -> bool:
+    """Whether the first records have a field, be it null."""
+    records = record_file(output)
+    if not records.exists():
+        return False
+    with records.open() as stream:
+        return any(name in orjson.loads(line) for line in islice(stream, _MAX_SEARCHED) if not line.isspace())
 
 
 def _first_lines(source: Path, target: Path, limit: int) -> Path:

@@ -113,7 +113,10 @@ def score_run(
         ],
         with_failures_as_zero=failure_effect(groups, run.completeness).zero,
         metrics=pass_majority_metrics({"accuracy": tasks}, answers) if tasks else {},
-        notes=list(_notes(tasks, answers, answer_key, repeats=repeats, ks=ks)),
+        notes=[
+            *_notes(tasks, answers, answer_key, repeats=repeats, ks=ks),
+            *([f"no task has the field `{subset_key}`"] if subset_key is not None and len(subsets) == 1 else []),
+        ],
     )
 
 
@@ -179,7 +182,7 @@ def _majority_values(
 
 def _answers(groups: Groups, answer_key: str | None) -> list[list[Answer]] | None:
     texts = groups.table.texts.get(answer_key) if answer_key is not None else None
-    if texts is None or all(text is None for text in texts):
+    if texts is None:
         return None
     return [texts[rows] for _, rows in groups]
 
@@ -192,7 +195,7 @@ def _subsets(run: LoadedRun, groups: Groups, subset_key: str | None) -> dict[str
             row = samples.row(task)
             name = row.get(subset_key) if subset_key is not None else agent_name_of(row)
             members.setdefault(NO_SUBSET if name is None else str(name), []).append(index)
-    named = sorted(members, key=str) if subset_key is not None or len(members) > 1 else []
+    named = sorted(members, key=str) if members.keys() - {NO_SUBSET} and (subset_key or len(members) > 1) else []
     return {None: list(range(len(groups))), **{name: members[name] for name in named}}
 
 
@@ -203,7 +206,7 @@ def _notes(
         yield "no rollout has a score, so there are no figures"
         return
     if answer_key is not None and answers is None:
-        yield f"no record has an answer in `{answer_key}`, so there is no maj@k"
+        yield f"no record has the field `{answer_key}`, so there is no maj@k"
     too_large = [str(k) for k in sorted(set(ks)) if k > repeats]
     if too_large:
         yield f"k = {', '.join(too_large)} needs more rollouts per task than {repeats}; raise --num-repeats"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from gymnast.errors import DataError, NotFoundError
 
@@ -40,13 +40,22 @@ def get_data(benchmark: Benchmark, hub: Hub, folder: Path | None = None) -> Data
     else:
         file = _download(data, hub)
     if data.sha256 is not None and file.sha256 != data.sha256:
-        raise DataError(
-            f"the data of benchmark '{benchmark.name}' is not the file that it names: its SHA-256 is {file.sha256}, "
-            f"expected {data.sha256}",
-            where=str(file.path),
-            next="delete the file and download it again, or correct `data` in the benchmark's file",
-        )
+        _reject(benchmark, file, data.sha256)
     return file
+
+
+def _reject(benchmark: Benchmark, file: DataFile, expected: str) -> NoReturn:
+    """A file with the wrong checksum. A downloaded one is removed from the cache, to be downloaded again."""
+    removed = ""
+    if file.commit is not None:
+        for path in (file.path.resolve(), file.path):
+            path.unlink(missing_ok=True)
+        removed = "it was removed from the cache; try again, or "
+    raise DataError(
+        f"the data of benchmark '{benchmark.name}' has the wrong checksum: SHA-256 {file.sha256}, expected {expected}",
+        where=str(file.path),
+        next=f"{removed}correct `data` in the benchmark's file",
+    )
 
 
 def _download(data: DataSource, hub: Hub) -> DataFile:

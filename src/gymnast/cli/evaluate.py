@@ -12,6 +12,9 @@ from gymnast.cli.collect import (
     AddSeed,
     Agent,
     Concurrency,
+    Extend,
+    Force,
+    Fork,
     GiveUpAfter,
     Limit,
     MaxAttempts,
@@ -26,14 +29,21 @@ from gymnast.cli.collect import (
     Temperature,
     TopP,
     Workers,
+    on_change,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from rich.table import Table
 
     from gymnast.benchmarks.definition import Benchmark
-    from gymnast.benchmarks.evaluation import Evaluation, Plan
+    from gymnast.benchmarks.evaluation import DataOrigin, Evaluation, Plan
+    from gymnast.benchmarks.scores import BenchmarkScores, Metric, ScoreTable
     from gymnast.config import Config
+    from gymnast.config.roots import Roots
+    from gymnast.profile.intervals import Estimate
+    from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.options import RunOptions
 
 Names = Annotated[
@@ -107,6 +117,9 @@ def command(
     max_tokens: MaxTokens = None,
     workers: Workers = 0,
     resume: Resume = False,
+    fork: Fork = False,
+    extend: Extend = False,
+    force: Force = False,
     retry_failed: RetryFailed = False,
     overwrite: Overwrite = False,
     list_: List = False,
@@ -122,7 +135,7 @@ def command(
     from --from. Rollouts without a score are reported and never count as 0. Ctrl-C finishes the rollouts in flight;
     --resume finishes the rest.
     """
-    from gymnast.benchmarks.evaluation import resolve, unique_names
+    from gymnast.benchmarks.evaluation import evaluate, resolve, unique_names
     from gymnast.config import read_environ
     from gymnast.config.roots import Roots
     from gymnast.rollouts.exit_status import parse_allowance
@@ -151,7 +164,9 @@ def command(
             search_dirs=search_dirs,
             unsafe_no_sandbox=unsafe_no_sandbox,
         )
-        tasks, data = _prepare(plan, output_dir, config, local_copy=local_copy, limit=limit, resume=resume)
+        tasks, data = _prepare(
+            plan, output_dir, config, local_copy=local_copy, limit=limit, resume=resume, overwrite=overwrite
+        )
         options = _run_options(
             plan,
             config,
@@ -169,15 +184,17 @@ def command(
             max_tokens=max_tokens,
             workers=workers,
             resume=resume,
+            on_change=on_change(resume=resume, fork=fork, extend=extend, force=force),
             retry_failed=retry_failed,
             overwrite=overwrite,
         )
-        code = _collect(options, config, allowance)
-        evaluation = _evaluate(plan, options, data, baseline, ks=ks, answer_key=answer_key, subset_key=subset_key)
+        output, code = _collect(options, config, allowance)
+        evaluation = evaluate(plan, output, data, baseline, ks=ks, answer_key=answer_key, subset_key=subset_key)
         results.append(evaluation)
         if not as_json:
             _print(evaluation)
-        worst = max(worst, code, int(not evaluation.scores.scored))
+        is_unmatched = evaluation.baseline is not None and evaluation.comparison is None
+        worst = max(worst, code, int(not evaluation.scores.scored or is_unmatched))
         if code not in (0, 1):
             break  # interrupted, or out of budget
     if as_json:
@@ -190,7 +207,7 @@ def command(
 # --- listing ---------------------------------------------------------------------------------------------------------
 
 
-def _list(roots: Any, *, as_json: bool) -> int:
+def _list(roots: Roots, *, as_json: bool) -> int:
     from gymnast.benchmarks.catalog import list_benchmarks
 
     listed = list_benchmarks(roots)
@@ -257,15 +274,12 @@ def _load(plan: Plan, *, overrides: list[str] | None, **names: Any) -> Config:
     return shared.load([*own, *(overrides or [])], **names).require_valid()
 
 
-def _prepare(
-    plan: Plan, output_dir: Path, config: Config, *, local_copy: Path | None, limit: int | None, resume: bool
-) -> tuple[Path, Any]:
+def _prepare(plan: Plan, output_dir: Path, config: Config, **options: Any) -> tuple[Path, DataOrigin | None]:
     from gymnast.benchmarks.evaluation import prepare_tasks
     from gymnast.data.hub import Hub
 
     token = config.values.get("hf_token") or None
-    folder = output_dir / plan.name
-    return prepare_tasks(plan, folder, Hub(token=token), local_copy=local_copy, limit=limit, resume=resume)
+    return prepare_tasks(plan, output_dir / plan.name, Hub(token=token), **options)
 
 
 def _run_options(
@@ -291,8 +305,8 @@ def _run_options(
     return run_options(config, source=tasks, output=output, num_repeats=repeats, **chosen, **more)
 
 
-def _collect(options: RunOptions, config: Config, allowance: Any) -> int:
-    """Collect with the live view; messages go to standard error. Returns the exit code."""
+def _collect(options: RunOptions, config: Config, allowance: Allowance) -> tuple[Path, int]:
+    """Collect with the live view; messages go to standard error. Returns the run's output file and the exit code."""
     from gymnast.cli.collect import run_with_live_view
     from gymnast.cli.main import INTERRUPTED
     from gymnast.cli.signals import Interrupts
@@ -307,14 +321,8 @@ def _collect(options: RunOptions, config: Config, allowance: Any) -> int:
     )
     for line in explain_missing(finished):
         shared.say(line)
-    return INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
-
-
-def _evaluate(plan: Plan, options: RunOptions, data: Any, baseline: Path | None, **keys: Any) -> Evaluation:
-    from gymnast.benchmarks.evaluation import evaluate
-
-    assert options.output is not None
-    return evaluate(plan, options.output, data, baseline, **keys)
+    code = INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
+    return Path(finished.output), code
 
 
 # --- printing --------------------------------------------------------------------------------------------------------
@@ -323,60 +331,67 @@ def _evaluate(plan: Plan, options: RunOptions, data: Any, baseline: Path | None,
 def _print(evaluation: Evaluation) -> None:
     from gymnast.cli.compare import lines
     from gymnast.cli.progress import print_table
-    from gymnast.store.paths import RunPaths
 
-    scores = evaluation.scores
     baseline = evaluation.baseline_scores
-    for index, table in enumerate(scores.tables):
-        earlier = None
-        if baseline is not None:
-            earlier = next((other for other in baseline.tables if other.subset == table.subset), None)
-        if table.tasks or index == 0:
-            print_table(_table(evaluation.benchmark, table, earlier, has_baseline=baseline is not None))
+    earlier = {table.subset: table for table in baseline.tables} if baseline is not None else {}
+    for table in evaluation.scores.tables:
+        print_table(_table(evaluation.benchmark, table, earlier.get(table.subset), has_baseline=baseline is not None))
+    for line in _remarks(evaluation.scores):
+        print(line)
+    if evaluation.comparison is not None:
+        for line in lines(evaluation.comparison, str(evaluation.baseline), evaluation.output):
+            print(line)
+    elif evaluation.baseline is not None:
+        shared.say(f"{evaluation.baseline} has no task in common with this run, so they are not compared")
+    print(f"rollouts  {evaluation.output}")
+    print(f"figures   {evaluation.figures}")
+
+
+def _remarks(scores: BenchmarkScores) -> Iterator[str]:
+    """What is not in the tables: rollouts without a score, and notes."""
     without = sum(scores.failed.values()) + scores.missing
     if without:
         kinds = [f"{count} × {kind}" for kind, count in scores.failed.items()]
         kinds += [f"{scores.missing} not run"] if scores.missing else []
-        zero = scores.with_failures_as_zero.value
-        print(f"{without} of {scores.requested} rollouts have no score ({', '.join(kinds)}) and are left out above;")
-        print(f"counted as 0 they would make the mean reward {zero:.4f}")
+        yield f"{without} of {scores.requested} rollouts have no score ({', '.join(kinds)}) and are left out above;"
+        yield f"counted as 0 they would make the mean reward {scores.with_failures_as_zero.value:.4f}"
     if scores.excluded:
-        print(f"{scores.excluded} records are left out: masked by their agent, or without a reward")
+        yield f"{scores.excluded} records are left out: masked by their agent, or without a reward"
     for note in scores.notes:
-        print(f"note      {note}")
-    if evaluation.comparison is not None:
-        for line in lines(evaluation.comparison, str(evaluation.baseline), evaluation.output):
-            print(line)
-    print(f"rollouts  {evaluation.output}")
-    print(f"figures   {evaluation.figures}")
-    if without:
-        print(f"failures  {RunPaths(Path(evaluation.output)).failures}")
+        yield f"note      {note}"
 
 
-def _table(benchmark: str, table: Any, earlier: Any, *, has_baseline: bool) -> Any:
+def _table(benchmark: str, table: ScoreTable, earlier: ScoreTable | None, *, has_baseline: bool) -> Table:
+    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
-    values = {metric.name: metric.estimate for metric in earlier.metrics} if earlier is not None else {}
+    values = {_kind(metric): metric.estimate for metric in earlier.metrics} if earlier is not None else {}
     title = benchmark if table.subset is None else f"{benchmark}: {table.subset}"
-    drawn = Table(title=title, title_justify="left")
+    drawn = Table(title=Text(title), title_justify="left")
     drawn.add_column("metric")
     for heading in ("value", "95% interval", "tasks", *(["baseline"] if has_baseline else [])):
         drawn.add_column(heading, justify="right")
     for metric in table.metrics:
-        cells = [metric.name, _value(metric.estimate), _interval(metric.estimate), str(metric.estimate.n)]
+        cells = [escape(metric.name), _value(metric.estimate), _interval(metric.estimate), str(metric.estimate.n)]
         if has_baseline:
-            cells.append(_value(values[metric.name]) if metric.name in values else "–")
+            cells.append(_value(values[_kind(metric)]) if _kind(metric) in values else "–")
         drawn.add_row(*cells)
     if table.no_answer is not None:
         drawn.add_row("no answer", f"{table.no_answer:.4f}", "", "")
     return drawn
 
 
-def _value(estimate: Any) -> str:
+def _kind(metric: Metric) -> tuple[str, int]:
+    """What makes two metrics comparable: pass@1 is, whatever number of rollouts it is averaged over."""
+    return metric.name.partition("@")[0], metric.k
+
+
+def _value(estimate: Estimate) -> str:
     return f"{estimate.value:.4f}" if estimate.n else "–"
 
 
-def _interval(estimate: Any) -> str:
+def _interval(estimate: Estimate) -> str:
     if estimate.n == 0:
         return "–"
     return "one task" if estimate.method == "none" else f"{estimate.low:.4f} – {estimate.high:.4f}"
