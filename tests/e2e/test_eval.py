@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from gymnast.store.paths import RunPaths
 from tests.helpers.benchmarks import GUESSING, guess_rows, write_benchmark
 from tests.helpers.command_functions import invoke_command
-from tests.helpers.commands import BIN, SCRIPTED, Outcome, run_command
+from tests.helpers.commands import BIN, DEMO_POLICY, SCRIPTED, Outcome, run_command
 from tests.helpers.hub_server import Repo, running_hub
 from tests.helpers.jsonl import read_jsonl, write_jsonl
 from tests.helpers.waiting import wait_until
@@ -154,3 +155,26 @@ def test_an_interrupted_evaluation_is_resumed(folder: Path) -> None:
     done = evaluate(folder, "guess", "-n", "16", "--resume")
     assert done.code == 0, done.err
     assert len(read_jsonl(output)) == 9600
+
+
+def test_the_benchmark_of_the_how_to_page_works(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "benchmarks.md").read_text()
+    (definition,) = re.findall(r"^```yaml\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "copy" / "data").mkdir(parents=True)
+    (tmp_path / "benchmarks" / "trivia.yaml").write_text(definition)
+    row = {
+        "text": ' Who wrote "Hamlet"? ',
+        "a": 'Sh"a',
+        "b": "Jupiter",
+        "c": "no",
+        "d": "o",
+        "topic": "books",
+        "label": 0,
+    }
+    write_jsonl(tmp_path / "copy" / "data" / "test.jsonl", [row] * 200)
+    words = ("trivia", "--from", "copy", "-n", "2", "-c", DEMO_POLICY)
+    done = invoke_command(tmp_path, "gymnast", "eval", *words)
+    assert done.code == 0, done.err
+    assert "trivia: books" in done.out
+    assert "the published protocol has 8" in done.err

@@ -73,7 +73,7 @@ def test_intervals_have_tasks_as_their_unit() -> None:
     means = [0.25, 0.5, 0.75, 0.5, 0.25]
     estimate = score_tasks([[mean] for mean in means], None, repeats=1, ks=[1]).metrics[0].estimate
     low, high = stats.t.interval(0.95, len(means) - 1, loc=np.mean(means), scale=stats.sem(means))
-    assert (estimate.low, estimate.high) == (pytest.approx(low), pytest.approx(high))
+    assert [estimate.low, estimate.high] == pytest.approx([low, high])
 
 
 def test_equal_tasks_do_not_make_a_figure_certain() -> None:

@@ -16,6 +16,7 @@ import gymnast
 from gymnast.errors import DataError, NotFoundError, UserError
 from gymnast.results import frames
 from gymnast.types.events import RunStarted
+from tests.helpers.chunked_runs import commit, record, small_run
 from tests.helpers.commands import DEMO_POLICY
 from tests.helpers.jsonl import example_rows, write_jsonl
 from tests.helpers.parts import needs
@@ -76,6 +77,23 @@ def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
         _ = gymnast.load(output).scored
 
 
+def test_a_run_in_chunks_is_read_before_it_is_merged_even_if_a_writer_died(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 4, 3, 5)
+    scored_keys = []
+    for view in run.views():
+        held = run.claim(view, "a", f"t{view.chunk.id}")
+        assert held is not None
+        for row in list(held.unstarted)[:3]:
+            held.record_scored(row.key, record(row.key))
+            scored_keys.append(row.key)
+        commit(held)
+        shard = held.folder.scored(held.lease.epoch)
+        shard.write_bytes(shard.read_bytes() + b'{"reward": 1.0, "_ng_ta')
+    loaded = gymnast.load(run.paths.output)
+    assert [rollout.key for rollout in loaded.rollouts] == scored_keys
+    assert (loaded.requested, loaded.scored) == (12, len(scored_keys))
+
+
 def test_a_run_without_inputs_or_without_records_has_figures(tmp_path: Path) -> None:
     run = gymnast.load(write_run(tmp_path, [scored(4, rollout) for rollout in range(3)]))
     assert (run.requested, run.scored, len(run.tasks)) == (3, 3, 1)
@@ -95,8 +113,8 @@ def test_a_run_that_is_not_there_suggests_those_that_are(tmp_path: Path) -> None
 
 
 def test_the_display_escapes_what_it_shows(tmp_path: Path) -> None:
-    record = {**scored(0), "agent_ref": {"name": "<script>alert(1)</script>"}}
-    html = gymnast.load(write_run(tmp_path, [record, scored(0, 1)]))._repr_html_()
+    row = {**scored(0), "agent_ref": {"name": "<script>alert(1)</script>"}}
+    html = gymnast.load(write_run(tmp_path, [row, scored(0, 1)]))._repr_html_()
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
 
