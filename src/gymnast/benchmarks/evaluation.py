@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gymnast.config.roots import Roots
     from gymnast.data.hub import Hub
 
-_LINES: Final = (".jsonl", ".ndjson", ".json")
+_BENCHMARK_FILES: Final = (".yaml", ".yml")
 _DATA: Final = "data.json"
 _TASKS: Final = "tasks.jsonl"
 _MAX_SEARCHED: Final = 100
@@ -87,8 +87,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 def resolve(name: str, roots: Roots) -> Plan:
     """A benchmark by its name or file, or a file of tasks."""
-    if name.endswith(_LINES):
-        return Plan(Path(name).stem, tasks=roots.require(name, "the file of tasks"))
+    if Path(name).suffix and not name.endswith(_BENCHMARK_FILES):
+        return Plan(Path(name).name.split(".")[0], tasks=roots.require(name, "the file of tasks"))
     benchmark = find_benchmark(name, roots)
     return Plan(benchmark.name, benchmark)
 
@@ -122,7 +122,7 @@ def prepare_tasks(
         )
     if plan.benchmark is None:
         assert plan.tasks is not None
-        return plan.tasks if limit is None else _first_lines(plan.tasks, path, limit), None
+        return plan.tasks, None
     if resume and path.is_file() and origin_path.is_file():
         return path, msgspec.json.decode(origin_path.read_bytes(), type=DataOrigin)
     if resume and not RunPaths(folder / "rollouts.jsonl").existing():
@@ -189,15 +189,6 @@ def _has_field(output: Path, name: str) -> bool:
         return False
     with records.open() as stream:
         return any(name in orjson.loads(line) for line in islice(stream, _MAX_SEARCHED) if not line.isspace())
-
-
-def _first_lines(source: Path, target: Path, limit: int) -> Path:
-    with source.open("rb") as lines, atomic_output(target) as out:
-        for number, line in enumerate(lines):
-            if number == limit:
-                break
-            out.write(line)
-    return target
 
 
 def _write_json(path: Path, value: msgspec.Struct) -> None:

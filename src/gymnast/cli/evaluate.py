@@ -164,6 +164,8 @@ def command(
             search_dirs=search_dirs,
             unsafe_no_sandbox=unsafe_no_sandbox,
         )
+        if limit is not None:
+            shared.say(f"note: {plan.name}: only the first {limit} tasks")
         tasks, data = _prepare(
             plan, output_dir, config, local_copy=local_copy, limit=limit, resume=resume, overwrite=overwrite
         )
@@ -174,6 +176,7 @@ def command(
             output_dir,
             sampling,
             num_repeats=num_repeats,
+            limit=limit,
             add_seed=add_seed,
             agent=agent,
             concurrency=concurrency,
