@@ -74,6 +74,7 @@ bench: $(VENV)/.dev  ## measure; prints ratios to a yardstick measured in the sa
 	$(BIN)/python bench/large_run.py
 	$(BIN)/python bench/soak.py
 	$(BIN)/python bench/profile.py
+	$(BIN)/python bench/frames.py
 	$(BIN)/python bench/report.py
 	$(BIN)/python bench/migration_table.py --write docs/how-to/migrate-from-nemo-gym.md
 

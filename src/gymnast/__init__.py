@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from gymnast.compat.nemo_skills.pipeline import nemo_gym_rollouts
     from gymnast.compat.nemo_skills.run_cmd import run_cmd
     from gymnast.errors import GymnastError, MissingRolloutsError, UserError
+    from gymnast.results.run import Run, load
+    from gymnast.results.sync import collect_sync
     from gymnast.rollouts.collector import Collector
     from gymnast.rollouts.library import collect
     from gymnast.rollouts.record import Record
@@ -23,9 +25,12 @@ __all__ = [
     "GymnastError",
     "MissingRolloutsError",
     "Record",
+    "Run",
     "UserError",
     "check_environment",
     "collect",
+    "collect_sync",
+    "load",
     "nemo_gym_rollouts",
     "run_cmd",
     "wrap_arguments",
@@ -36,9 +41,12 @@ _MODULES = {
     "GymnastError": "gymnast.errors",
     "MissingRolloutsError": "gymnast.errors",
     "Record": "gymnast.rollouts.record",
+    "Run": "gymnast.results.run",
     "UserError": "gymnast.errors",
     "check_environment": "gymnast.checks.environment",
     "collect": "gymnast.rollouts.library",
+    "collect_sync": "gymnast.results.sync",
+    "load": "gymnast.results.run",
     "nemo_gym_rollouts": "gymnast.compat.nemo_skills.pipeline",
     "run_cmd": "gymnast.compat.nemo_skills.run_cmd",
     "wrap_arguments": "gymnast.compat.nemo_skills.options",

@@ -13,6 +13,7 @@ import pytest
 
 from tests.helpers.commands import BIN, DEMO_POLICY, serving
 from tests.helpers.jsonl import read_jsonl
+from tests.helpers.parts import needs
 
 ROOT = Path(__file__).parents[2]
 README_PORT = "http://127.0.0.1:8300"
@@ -115,6 +116,14 @@ def test_the_programs_of_the_library_page_run(tmp_path: Path, number: int) -> No
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == (20, 8)[number]
+
+
+@needs("duckdb", "pandas", "polars", "pyarrow")
+def test_the_programs_of_the_page_on_data_frames_run(tmp_path: Path) -> None:
+    code = "\n".join(blocks(ROOT / "docs" / "how-to" / "data-frames.md", "python"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "20 of 20 mean reward" in done.stdout
 
 
 def test_the_program_of_the_training_page_runs(tmp_path: Path) -> None:

@@ -49,6 +49,11 @@ def _debian(name: str, command: str) -> Part:
     return Part(name, f"sudo apt-get install {name}", _command(command))
 
 
+def _package(name: str) -> Part:
+    """A package that the tests install."""
+    return Part(name, "make test, which installs it", _module(name))
+
+
 def _elsewhere(name: str, target: str, module: str) -> Part:
     """A package of another environment: the same tests run there."""
     return Part(name, f"make {target}", _module(module), is_for_ci=False)
@@ -66,6 +71,7 @@ PARTS: Final = {
         _debian("glusterfs-server", "glusterfsd"),
         _debian("slurm-wlm", "sbatch"),
         _debian("podman", "podman"),
+        *(_package(name) for name in ("duckdb", "pandas", "polars", "pyarrow")),
         Part("root", "run it as root", lambda: os.geteuid() == 0),
         Part("mounting", "run it as root, where mounting is allowed", lambda: os.geteuid() == 0),
         Part("memory control groups", "run it as root on a kernel with them", lambda: os.access(_CGROUPS, os.W_OK)),

@@ -35,6 +35,8 @@ RANK = {
     "checks": 9,
     "train": 9,
     "report": 9,
+    "benchmarks": 10,
+    "results": 10,
     "executors": 9,
     "compat.nemo_gym": 10,
     "compat.nemo_skills": 10,

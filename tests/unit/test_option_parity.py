@@ -19,8 +19,9 @@ SPELLED_DIFFERENTLY = {
 """Flags of the command line, and the library's parameter for the same."""
 COMMAND_ONLY = {"as_json", "metrics_port"}
 """How the command talks; the library has events."""
-LIBRARY_ONLY = {"config", "on_event", "on_note", "params"}
-"""Objects that a command line cannot write; `params` is any field of the request, not only the common three."""
+LIBRARY_ONLY = {"config", "on_event", "on_note", "params", "progress"}
+"""Objects that a command line cannot write; `params` is any field of the request, not only the common three;
+`progress` is for notebooks."""
 NEMO_GYM_ONLY = {"deep_merge", "skills", "token_form", "existing"}
 """What the ng_ commands do differently."""
 
@@ -36,3 +37,7 @@ def test_the_command_and_the_library_take_the_same_options() -> None:
 
 def test_the_library_passes_every_option_of_a_run_on() -> None:
     assert parameters(run_options) - NEMO_GYM_ONLY - {"config"} <= parameters(gymnast.collect)
+
+
+def test_the_synchronous_collect_takes_the_same_options() -> None:
+    assert inspect.signature(gymnast.collect_sync).parameters == inspect.signature(gymnast.collect).parameters

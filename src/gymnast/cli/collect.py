@@ -178,7 +178,7 @@ def command(
         max_tokens=max_tokens,
         workers=workers,
         resume=resume,
-        on_change=_on_change(resume=resume, fork=fork, extend=extend, force=force),
+        on_change=on_change(resume=resume, fork=fork, extend=extend, force=force),
         retry_failed=retry_failed,
         overwrite=overwrite,
         aggregate=not no_aggregate,
@@ -297,7 +297,8 @@ def _watch(
     return stack
 
 
-def _on_change(*, resume: bool, fork: bool, extend: bool, force: bool) -> Any:
+def on_change(*, resume: bool, fork: bool, extend: bool, force: bool) -> Any:
+    """What a resume does if something changed, from the three flags."""
     chosen = [name for name, given in (("fork", fork), ("extend", extend), ("force", force)) if given]
     if len(chosen) > 1:
         raise typer.BadParameter("--fork, --extend and --force are mutually exclusive")

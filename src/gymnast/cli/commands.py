@@ -37,6 +37,7 @@ _OPEN_ENDED: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 _COMMANDS: Final[dict[str, _Command | _Group]] = {
     "demo": _Command(Panel.RUN, "demo", old_names={"tasks": "tasks_per_level"}),
     "collect": _Command(Panel.RUN, "collect"),
+    "eval": _Command(Panel.RUN, "evaluate"),
     "reverify": _Command(Panel.RUN, "reverify"),
     "serve": _Command(Panel.RUN, "serve"),
     "ctl": _Command(Panel.RUN, "run_status", "ctl"),

@@ -95,7 +95,7 @@ def _fetch_splits(request: FetchRequest, hub: Hub, files: PendingFiles) -> dict[
         target, rows = _target(request, f"{split}.jsonl"), 0
         out = files.open(target)
         for name in names:
-            for line in _rows(hub.download_file(request.repo_id, name, listing.commit), request.repo_id, name):
+            for line in json_rows(hub.download_file(request.repo_id, name, listing.commit), request.repo_id, name):
                 out.write(line + b"\n")
                 rows += 1
         counts[target] = rows
@@ -119,9 +119,9 @@ def _choose_splits(request: FetchRequest, listing: Listing) -> dict[str, list[st
     return chosen
 
 
-def _rows(path: Path, repo_id: str, name: str) -> Iterator[bytes]:
+def json_rows(path: Path, repo_id: str, name: str) -> Iterator[bytes]:
     """The rows of a file as JSON lines, unchanged. Skips blank lines."""
-    where = f"{repo_id} {name}"
+    where = f"{repo_id} {name}" if repo_id != name else name
     try:
         with _open(path, compressed=name.endswith(".gz")) as stream:
             if stream.peek(64).lstrip()[:1] == b"[":

@@ -60,15 +60,30 @@ def read_failures(paths: Sequence[Path | RecordFile], scored: Container[int] = (
     return summary
 
 
-def _add_line(summary: FailureSummary, line: bytes, scored: Container[int], where: str) -> None:
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """What a line of the failures file says."""
+
+    key: RolloutKey
+    kind: str
+    is_final: bool
+
+
+def decode_failure(line: bytes, where: str) -> FailedAttempt:
+    """Decode a line of the failures file."""
     try:
         record = _DECODER.decode(line)
     except msgspec.MsgspecError as error:
         raise DataError(f"cannot read a failure record: {error}", where=where) from error
     kind = str((record.failure or {}).get("kind") or record.failure_class or FailureKind.UNKNOWN.value)
-    summary.attempts[kind] += 1
-    packed = RolloutKey(record.task, record.rollout).packed
+    return FailedAttempt(RolloutKey(record.task, record.rollout), kind, record.terminal)
+
+
+def _add_line(summary: FailureSummary, line: bytes, scored: Container[int], where: str) -> None:
+    attempt = decode_failure(line, where)
+    summary.attempts[attempt.kind] += 1
+    packed = attempt.key.packed
     if packed not in scored:
-        summary.last_kind[packed] = kind
-        if record.terminal:
+        summary.last_kind[packed] = attempt.kind
+        if attempt.is_final:
             summary.final.add(packed)

@@ -52,6 +52,8 @@ def share_of_tasks(values: Sequence[float]) -> Estimate:
     A t interval around a share of 1 would have no width, whether for five tasks or five thousand.
     """
     estimate = exact_mean(values)
+    if estimate is None and len(values) > 1 and len(set(values)) == 1:
+        return exact(values[0] * len(values), len(values))  # no value from 0 to 1 varies more than one of 0 and 1
     return estimate if estimate is not None else _clip(mean_of_tasks(values), 0.0, 1.0)
 
 
@@ -126,7 +128,7 @@ def bootstrap_all(values: Floats, weights: Floats, *, seed: int = 0, resamples: 
     ]
 
 
-def exact(solved: int, n: int) -> Estimate:
+def exact(solved: float, n: int) -> Estimate:
     """A share of n tasks, each solved or not (Clopper and Pearson)."""
     if n == 0:
         return Estimate(math.nan, math.nan, math.nan, 0, "none")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnast.config import compose, read_environ
 from gymnast.rollouts.exit_status import parse_allowance
+from gymnast.rollouts.notebook_view import NotebookView
 from gymnast.rollouts.observer import RunObserver
 from gymnast.rollouts.options import run_options
 from gymnast.rollouts.record import Record
@@ -65,6 +66,7 @@ async def collect(
     retry_failed: bool = False,
     overwrite: bool = False,
     aggregate: bool = True,
+    progress: bool = True,
     on_event: Callable[[Event], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Record]:
@@ -77,6 +79,8 @@ async def collect(
 
     Once all attempts together have used `max_cost` (which needs `prices`) or `max_tokens`, nothing more is started. The
     missing rollouts stay owed; `resume` with a larger budget continues.
+
+    In a notebook a progress bar shows the run, unless `progress` is False.
 
     Servers are named as on the command line (`environments=["mcqa"], model_url=…`), or passed as a loaded `config`.
     """
@@ -125,7 +129,10 @@ async def collect(
         aggregate=aggregate,
     )
     stream, earlier = RecordStream(), _EarlierRecords(on_event)
-    observer = RunObserver(earlier.listen, on_note or (lambda _: None), stream.watch, stream.put)
+    view = NotebookView.open() if progress else None
+    watch = stream.watch if view is None else view.watch_too(stream.watch)
+    say = on_note or (lambda _: None) if view is None else view.say_too(on_note)
+    observer = RunObserver(earlier.listen, say, watch, stream.put)
     if head is None:
         work = collect_run(options, config, environ, observer)
     else:

@@ -1,0 +1,1 @@
+"""Benchmarks: declarative files that say where the data is, how rows become tasks, and how they are scored."""

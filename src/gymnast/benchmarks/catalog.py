@@ -1,0 +1,83 @@
+"""Finds benchmarks by name: in `benchmarks/` of the search folders, here, and among the built-ins.
+
+Files directly in a search folder count, too, if they have the keys of a benchmark. The first of a name wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gymnast.benchmarks.definition import read_benchmark
+from gymnast.config.tree import plain
+from gymnast.config.yaml_source import read_yaml
+from gymnast.errors import ConfigError, NotFoundError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gymnast.benchmarks.definition import Benchmark
+    from gymnast.config.roots import Roots
+
+_FOLDER: Final = "benchmarks"
+_KEYS: Final = frozenset({"description", "data"})
+_SUFFIXES: Final = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A benchmark that was found; `problem` says why its file cannot be used."""
+
+    name: str
+    path: Path
+    benchmark: Benchmark | None = None
+    problem: str | None = None
+
+
+def list_benchmarks(roots: Roots) -> list[Listed]:
+    """All benchmarks, by name."""
+    return [_read(name, path) for name, path in sorted(_files(roots).items())]
+
+
+def find_benchmark(name: str, roots: Roots) -> Benchmark:
+    """A benchmark by its name or its file's path. Raises NotFoundError that suggests similar names."""
+    if name.endswith(_SUFFIXES):
+        return read_benchmark(roots.require(name, "the benchmark file"))
+    files = _files(roots)
+    if name not in files:
+        raise NotFoundError(f"no benchmark '{name}'", next=suggest(name, files))
+    return read_benchmark(files[name])
+
+
+def _files(roots: Roots) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for path in _candidates(roots):
+        files.setdefault(path.stem, path)
+    return files
+
+
+def _candidates(roots: Roots) -> Iterator[Path]:
+    for root in roots:
+        yield from _yaml_files(root / _FOLDER)
+        if root in roots.extra:
+            yield from filter(_is_benchmark, _yaml_files(root))
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*") if path.suffix in _SUFFIXES and path.is_file())
+
+
+def _is_benchmark(path: Path) -> bool:
+    try:
+        content = plain(read_yaml(path))
+    except ConfigError:
+        return False
+    return isinstance(content, dict) and content.keys() >= _KEYS
+
+
+def _read(name: str, path: Path) -> Listed:
+    try:
+        return Listed(name, path, read_benchmark(path))
+    except ConfigError as error:
+        return Listed(name, path, problem=str(error))

@@ -1,0 +1,400 @@
+"""`gymnast eval`: runs benchmarks by name, or a file of tasks, and prints their figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from gymnast.cli import options as shared
+from gymnast.cli.collect import (
+    AddSeed,
+    Agent,
+    Concurrency,
+    Extend,
+    Force,
+    Fork,
+    GiveUpAfter,
+    Limit,
+    MaxAttempts,
+    MaxCost,
+    MaxFailed,
+    MaxOutputTokens,
+    MaxTokens,
+    Overwrite,
+    Resume,
+    RetryFailed,
+    RolloutTimeout,
+    Temperature,
+    TopP,
+    Workers,
+    on_change,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.table import Table
+
+    from gymnast.benchmarks.definition import Benchmark
+    from gymnast.benchmarks.evaluation import DataOrigin, Evaluation, Plan
+    from gymnast.benchmarks.scores import BenchmarkScores, Metric, ScoreTable
+    from gymnast.config import Config
+    from gymnast.config.roots import Roots
+    from gymnast.profile.intervals import Estimate
+    from gymnast.rollouts.exit_status import Allowance
+    from gymnast.rollouts.options import RunOptions
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Benchmarks by name, benchmark files (.yaml), or files of tasks (.jsonl).",
+        show_default=False,
+        metavar="NAME_OR_TASKS",
+    ),
+]
+Override = Annotated[list[str] | None, typer.Option("--override", help="Hydra-style override. Repeatable.")]
+OutputDir = Annotated[Path, typer.Option("--output-dir", "-o", help="Folder for the files: NAME/rollouts.jsonl in it.")]
+Repeats = Annotated[
+    int | None, typer.Option("--num-repeats", "-n", min=1, help="Rollouts per task. [default: the protocol's]")
+]
+LocalCopy = Annotated[
+    Path | None, typer.Option("--from", help="Local copy of the dataset's repository, or of the data file.")
+]
+Ks = Annotated[
+    list[int] | None,
+    typer.Option("-k", "--k", min=1, help="k of maj@k and pass@k. Repeatable. [default: powers of 2 up to -n]"),
+]
+AnswerKey = Annotated[
+    str | None,
+    typer.Option("--answer-key", help="Field with the extracted answer. [default: the benchmark's]"),
+]
+SubsetKey = Annotated[
+    str | None, typer.Option("--subset-key", help="Field of a task that names its subset. [default: the benchmark's]")
+]
+Baseline = Annotated[Path | None, typer.Option("--baseline", help="Output file of an earlier run to compare with.")]
+List = Annotated[bool, typer.Option("--list", help="List the benchmarks.")]
+Show = Annotated[bool, typer.Option("--show", help="Show what the benchmarks are, without running them.")]
+
+
+class _Sampling(NamedTuple):
+    """Sampling options of the command line; None uses the protocol's."""
+
+    temperature: float | None
+    top_p: float | None
+    max_output_tokens: int | None
+
+
+def command(
+    names: Names = None,
+    *,
+    config_files: shared.ConfigFiles = None,
+    environments: shared.Environments = None,
+    overrides: Override = None,
+    model_type: shared.ModelType = None,
+    model: shared.ModelName = None,
+    model_url: shared.ModelUrl = None,
+    output_dir: OutputDir = Path("eval"),
+    num_repeats: Repeats = None,
+    limit: Limit = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    max_output_tokens: MaxOutputTokens = None,
+    add_seed: AddSeed = False,
+    agent: Agent = None,
+    ks: Ks = None,
+    answer_key: AnswerKey = None,
+    subset_key: SubsetKey = None,
+    baseline: Baseline = None,
+    local_copy: LocalCopy = None,
+    concurrency: Concurrency = None,
+    rollout_timeout_s: RolloutTimeout = 7200.0,
+    max_attempts: MaxAttempts = 3,
+    max_failed: MaxFailed = "0",
+    give_up_after_s: GiveUpAfter = 600.0,
+    max_cost: MaxCost = None,
+    max_tokens: MaxTokens = None,
+    workers: Workers = 0,
+    resume: Resume = False,
+    fork: Fork = False,
+    extend: Extend = False,
+    force: Force = False,
+    retry_failed: RetryFailed = False,
+    overwrite: Overwrite = False,
+    list_: List = False,
+    show: Show = False,
+    search_dirs: shared.SearchDirs = None,
+    unsafe_no_sandbox: shared.UnsafeNoSandbox = False,
+    as_json: shared.JsonOutput = False,
+) -> int:
+    """Run benchmarks and print pass@1, maj@k and pass@k.
+
+    Intervals are 95% confidence intervals over tasks. Samples, temperature and other settings are those of the
+    benchmark's published protocol unless you set them. Data comes from the Hugging Face Hub (HF_ENDPOINT, HF_TOKEN) or
+    from --from. Rollouts without a score are reported and never count as 0. Ctrl-C finishes the rollouts in flight;
+    --resume finishes the rest.
+    """
+    from gymnast.benchmarks.evaluation import evaluate, resolve, unique_names
+    from gymnast.config import read_environ
+    from gymnast.config.roots import Roots
+    from gymnast.rollouts.exit_status import parse_allowance
+
+    roots = Roots((*(search_dirs or ()), *read_environ().extra_roots), Path.cwd())
+    if list_:
+        return _list(roots, as_json=as_json)
+    if not names:
+        raise typer.BadParameter("name a benchmark or a file of tasks; --list shows the benchmarks")
+    plans = unique_names([resolve(name, roots) for name in names])
+    if show:
+        return _show([plan.benchmark for plan in plans if plan.benchmark is not None], as_json=as_json)
+    allowance = parse_allowance(max_failed)
+    sampling = _Sampling(temperature, top_p, max_output_tokens)
+    _check_baseline(baseline, plans)
+    worst, results = 0, []
+    for plan in plans:
+        config = _load(
+            plan,
+            overrides=overrides,
+            config_files=config_files,
+            environments=environments,
+            model_type=model_type,
+            model=model,
+            model_url=model_url,
+            search_dirs=search_dirs,
+            unsafe_no_sandbox=unsafe_no_sandbox,
+        )
+        if limit is not None:
+            shared.say(f"note: {plan.name}: only the first {limit} tasks")
+        tasks, data = _prepare(
+            plan, output_dir, config, local_copy=local_copy, limit=limit, resume=resume, overwrite=overwrite
+        )
+        options = _run_options(
+            plan,
+            config,
+            tasks,
+            output_dir,
+            sampling,
+            num_repeats=num_repeats,
+            limit=limit,
+            add_seed=add_seed,
+            agent=agent,
+            concurrency=concurrency,
+            rollout_timeout_s=rollout_timeout_s,
+            max_attempts=max_attempts,
+            give_up_after_s=give_up_after_s,
+            max_cost=max_cost,
+            max_tokens=max_tokens,
+            workers=workers,
+            resume=resume,
+            on_change=on_change(resume=resume, fork=fork, extend=extend, force=force),
+            retry_failed=retry_failed,
+            overwrite=overwrite,
+        )
+        output, code = _collect(options, config, allowance)
+        evaluation = evaluate(plan, output, data, baseline, ks=ks, answer_key=answer_key, subset_key=subset_key)
+        results.append(evaluation)
+        if not as_json:
+            _print(evaluation)
+        is_unmatched = evaluation.baseline is not None and evaluation.comparison is None
+        worst = max(worst, code, int(not evaluation.scores.scored or is_unmatched))
+        if code not in (0, 1):
+            break  # interrupted, or out of budget
+    if as_json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(results)).decode())
+    return worst
+
+
+# --- listing ---------------------------------------------------------------------------------------------------------
+
+
+def _list(roots: Roots, *, as_json: bool) -> int:
+    from gymnast.benchmarks.catalog import list_benchmarks
+
+    listed = list_benchmarks(roots)
+    if as_json:
+        shared.print_json(
+            [
+                {
+                    "name": entry.name,
+                    "path": str(entry.path),
+                    "description": entry.benchmark.definition.description if entry.benchmark else None,
+                    "problem": entry.problem,
+                }
+                for entry in listed
+            ]
+        )
+        return 0
+    for entry in listed:
+        description = entry.benchmark.definition.description if entry.benchmark else "cannot be used"
+        print(f"{entry.name:<20} {description}")
+        if entry.problem:
+            shared.say(f"{entry.name}: {entry.problem}")
+    return 0
+
+
+def _show(benchmarks: Sequence[Benchmark], *, as_json: bool) -> int:
+    contents = [
+        {"name": benchmark.name, "path": str(benchmark.path)}
+        | benchmark.definition.model_dump(mode="json", exclude_none=True, by_alias=True)
+        for benchmark in benchmarks
+    ]
+    if as_json:
+        shared.print_json(contents)
+        return 0
+    import yaml
+
+    for content in contents:
+        print(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110).rstrip())
+    return 0
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def _check_baseline(baseline: Path | None, plans: Sequence[Plan]) -> None:
+    """A mistyped baseline is an error before anything is spent."""
+    if baseline is None:
+        return
+    from gymnast.errors import NotFoundError
+    from gymnast.store.paths import RunPaths
+
+    if len(plans) > 1:
+        raise typer.BadParameter("a baseline is one run, so it needs one benchmark", param_hint="--baseline")
+    if not RunPaths(baseline).materialized_inputs.is_file():
+        raise NotFoundError("the baseline is not a run", where=str(baseline), next="name its rollouts.jsonl")
+
+
+def _load(plan: Plan, *, overrides: list[str] | None, **names: Any) -> Config:
+    """The configuration of a benchmark: its own files and overrides, then those of the command line."""
+    definition = plan.benchmark.definition if plan.benchmark is not None else None
+    if definition is not None:
+        environments = names["environments"] or ([definition.environment] if definition.environment else [])
+        names |= {"environments": environments, "config_files": [*definition.config, *(names["config_files"] or [])]}
+    own = definition.overrides if definition is not None else []
+    return shared.load([*own, *(overrides or [])], **names).require_valid()
+
+
+def _prepare(plan: Plan, output_dir: Path, config: Config, **options: Any) -> tuple[Path, DataOrigin | None]:
+    from gymnast.benchmarks.evaluation import prepare_tasks
+    from gymnast.data.hub import Hub
+
+    token = config.values.get("hf_token") or None
+    return prepare_tasks(plan, output_dir / plan.name, Hub(token=token), **options)
+
+
+def _run_options(
+    plan: Plan,
+    config: Config,
+    tasks: Path,
+    output_dir: Path,
+    sampling: _Sampling,
+    *,
+    num_repeats: int | None,
+    **more: Any,
+) -> RunOptions:
+    from gymnast.rollouts.options import run_options
+
+    protocol = plan.protocol
+    chosen = {
+        name: value if value is not None else getattr(protocol, name) for name, value in sampling._asdict().items()
+    }
+    repeats = num_repeats or protocol.num_repeats
+    for note in plan.departures({"num_repeats": repeats, **chosen}):
+        shared.say(note)
+    output = output_dir / plan.name / "rollouts.jsonl"
+    return run_options(config, source=tasks, output=output, num_repeats=repeats, **chosen, **more)
+
+
+def _collect(options: RunOptions, config: Config, allowance: Allowance) -> tuple[Path, int]:
+    """Collect with the live view; messages go to standard error. Returns the run's output file and the exit code."""
+    from gymnast.cli.collect import run_with_live_view
+    from gymnast.cli.main import INTERRUPTED
+    from gymnast.cli.signals import Interrupts
+    from gymnast.config import read_environ
+    from gymnast.rollouts.exit_status import exit_code, explain_missing
+    from gymnast.rollouts.run import collect_run
+
+    interrupts = Interrupts()
+    environ = read_environ()
+    finished, _ = run_with_live_view(
+        lambda observer: collect_run(options, config, environ, observer), interrupts, as_json=False
+    )
+    for line in explain_missing(finished):
+        shared.say(line)
+    code = INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
+    return Path(finished.output), code
+
+
+# --- printing --------------------------------------------------------------------------------------------------------
+
+
+def _print(evaluation: Evaluation) -> None:
+    from gymnast.cli.compare import lines
+    from gymnast.cli.progress import print_table
+
+    baseline = evaluation.baseline_scores
+    earlier = {table.subset: table for table in baseline.tables} if baseline is not None else {}
+    for table in evaluation.scores.tables:
+        print_table(_table(evaluation.benchmark, table, earlier.get(table.subset), has_baseline=baseline is not None))
+    for line in _remarks(evaluation.scores):
+        print(line)
+    if evaluation.comparison is not None:
+        for line in lines(evaluation.comparison, str(evaluation.baseline), evaluation.output):
+            print(line)
+    elif evaluation.baseline is not None:
+        shared.say(f"{evaluation.baseline} has no task in common with this run, so they are not compared")
+    print(f"rollouts  {evaluation.output}")
+    print(f"figures   {evaluation.figures}")
+
+
+def _remarks(scores: BenchmarkScores) -> Iterator[str]:
+    """What is not in the tables: rollouts without a score, and notes."""
+    without = sum(scores.failed.values()) + scores.missing
+    if without:
+        kinds = [f"{count} × {kind}" for kind, count in scores.failed.items()]
+        kinds += [f"{scores.missing} not run"] if scores.missing else []
+        yield f"{without} of {scores.requested} rollouts have no score ({', '.join(kinds)}) and are left out above;"
+        yield f"counted as 0 they would make the mean reward {scores.with_failures_as_zero.value:.4f}"
+    if scores.excluded:
+        yield f"{scores.excluded} records are left out: masked by their agent, or without a reward"
+    for note in scores.notes:
+        yield f"note      {note}"
+
+
+def _table(benchmark: str, table: ScoreTable, earlier: ScoreTable | None, *, has_baseline: bool) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
+    values = {_kind(metric): metric.estimate for metric in earlier.metrics} if earlier is not None else {}
+    title = benchmark if table.subset is None else f"{benchmark}: {table.subset}"
+    drawn = Table(title=Text(title), title_justify="left")
+    drawn.add_column("metric")
+    for heading in ("value", "95% interval", "tasks", *(["baseline"] if has_baseline else [])):
+        drawn.add_column(heading, justify="right")
+    for metric in table.metrics:
+        cells = [escape(metric.name), _value(metric.estimate), _interval(metric.estimate), str(metric.estimate.n)]
+        if has_baseline:
+            cells.append(_value(values[_kind(metric)]) if _kind(metric) in values else "–")
+        drawn.add_row(*cells)
+    if table.no_answer is not None:
+        drawn.add_row("no answer", f"{table.no_answer:.4f}", "", "")
+    return drawn
+
+
+def _kind(metric: Metric) -> tuple[str, int]:
+    """What makes two metrics comparable: pass@1 is, whatever number of rollouts it is averaged over."""
+    return metric.name.partition("@")[0], metric.k
+
+
+def _value(estimate: Estimate) -> str:
+    return f"{estimate.value:.4f}" if estimate.n else "–"
+
+
+def _interval(estimate: Estimate) -> str:
+    if estimate.n == 0:
+        return "–"
+    return "one task" if estimate.method == "none" else f"{estimate.low:.4f} – {estimate.high:.4f}"
