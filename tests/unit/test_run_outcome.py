@@ -252,7 +252,7 @@ def test_a_snapshot_as_metrics() -> None:
     now = snapshot(
         failed={"model_error": 2},
         stages={"model": 7, "tool": 1},
-        agents={"math": AgentStats(40, 0.25, 2, 3), "code": AgentStats(0, None, 0, 0)},
+        agents={"math": AgentStats(40, 0.25, 2, 3, 4), "code": AgentStats(0, None, 0, 0)},
         oldest=[OLDEST],
         rejections=5,
         loop_lag_s=0.125,
@@ -267,6 +267,8 @@ def test_a_snapshot_as_metrics() -> None:
         ("gymnast_concurrency_limit", None): 16,
         ("gymnast_rollouts_per_second", None): 2.5,
         ("gymnast_mean_reward", "math"): 0.25,
+        ("gymnast_rollouts_truncated", "math"): 4,
+        ("gymnast_rollouts_truncated", "code"): 0,
         ("gymnast_event_loop_lag_seconds", None): 0.125,
         ("gymnast_model_calls", None): 50,
         ("gymnast_model_rejections", None): 5,

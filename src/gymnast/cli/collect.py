@@ -77,6 +77,14 @@ MaxTokens = Annotated[
         help="Start no more rollouts at this many tokens, in and out, of all attempts. Those in flight may exceed it.",
     ),
 ]
+Truncated = Annotated[
+    str,
+    typer.Option(
+        "--truncated",
+        metavar="POLICY",
+        help="What to do with rollouts cut off by a length or step limit: score, mask (for trainers) or fail.",
+    ),
+]
 Workers = Annotated[int, typer.Option("--workers", min=0, help="Worker processes; 0 runs everything in this one.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Finish the rollouts that an earlier run still owes.")]
 Fork = Annotated[bool, typer.Option("--fork", help="With --resume: if something changed, start a new run next to it.")]
@@ -119,6 +127,7 @@ def command(
     give_up_after_s: GiveUpAfter = 600.0,
     max_cost: MaxCost = None,
     max_tokens: MaxTokens = None,
+    truncated: Truncated = "score",
     workers: Workers = 0,
     resume: Resume = False,
     fork: Fork = False,
@@ -142,7 +151,7 @@ def command(
     that hits its budget (--max-cost, --max-tokens) exits with 4; --resume with a larger budget continues it.
     """
     from gymnast.rollouts.exit_status import parse_allowance
-    from gymnast.rollouts.options import run_options
+    from gymnast.rollouts.options import check_truncated_policy, run_options
 
     through_serve = via_serve or head is not None
     config = shared.load(
@@ -176,6 +185,7 @@ def command(
         give_up_after_s=give_up_after_s,
         max_cost=max_cost,
         max_tokens=max_tokens,
+        truncated=check_truncated_policy(truncated),
         workers=workers,
         resume=resume,
         on_change=_on_change(resume=resume, fork=fork, extend=extend, force=force),
@@ -227,9 +237,9 @@ def run_and_report(
     from gymnast.rollouts.exit_status import exit_code
 
     interrupts = Interrupts()
-    finished, progress = run_with_live_view(work, interrupts, as_json=as_json, metrics_port=metrics_port)
+    finished = run_with_live_view(work, interrupts, as_json=as_json, metrics_port=metrics_port)
     if not as_json:
-        show(finished, progress)
+        show(finished)
     return INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
 
 
@@ -239,7 +249,7 @@ def run_with_live_view(
     *,
     as_json: bool,
     metrics_port: int | None = None,
-) -> tuple[Result, Progress]:
+) -> Result:
     """Run an engine with the live view and signal handling."""
     import asyncio
 
@@ -256,16 +266,19 @@ def run_with_live_view(
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         result = runner.run(work(RunObserver(listen, shared.say, watch)))
     interrupts.ignore_further()
-    return result, progress
+    return result
 
 
-def show(finished: RunFinished, progress: Progress) -> None:
-    """Print the summary table, where the files are, and what to do about failures."""
-    from gymnast.cli.progress import print_table, summary_table
+def show(finished: RunFinished) -> None:
+    """Print the summary of the run, where its files are, and what to do about failures."""
+    from gymnast.cli.progress import describe_invocation, print_summary
     from gymnast.cli.usage import format_usage
     from gymnast.rollouts.exit_status import explain_missing
 
-    print_table(summary_table(progress.tally))
+    print_summary(finished.agents)
+    invocation = describe_invocation(finished)
+    if invocation is not None:
+        print(f"now       {invocation}")
     paths = RunPaths(Path(finished.output))
     print(f"rollouts  {paths.output}  ({finished.scored} of {finished.requested}, {finished.state})")
     print(f"inputs    {paths.materialized_inputs}")

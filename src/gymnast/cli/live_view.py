@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gymnast.cli.options import say
+from gymnast.cli.progress import format_stats, format_truncated
 from gymnast.cli.usage import format_usage
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _REDRAW_INTERVAL_S = 0.5
 _LINE_INTERVAL_S = 10.0
+_MAX_REWARDS = 3
+"""Agents whose mean reward a line shows."""
 
 
 @contextmanager
@@ -50,6 +53,9 @@ def status_line(now: Snapshot) -> str:
     """Describe the state of a run in one line."""
     text = f"{now.scored + sum(now.failed.values())}/{now.requested} rollouts  {now.per_second:.1f}/s"
     text += f"  {sum(now.failed.values())} failed" if now.failed else ""
+    text += _reward_text(now)
+    truncated = sum(stats.truncated for stats in now.agents.values())
+    text += f"  {truncated} truncated ({truncated / max(now.scored, 1):.1%})" if truncated else ""
     text += f"  {now.in_flight} in flight (limit {now.limit})"
     text += f"  about {duration(now.eta_s)} left" if now.eta_s is not None else ""
     if now.oldest:
@@ -58,6 +64,15 @@ def status_line(now: Snapshot) -> str:
     for agent, seconds in now.out_of_reach_s.items():
         text += f"  {agent} unreachable for {duration(seconds)}, waiting"
     return text + ("" if now.state == "running" else f"  [{now.state}]")
+
+
+def _reward_text(now: Snapshot) -> str:
+    """The mean reward; of a few agents, that of each."""
+    means = {name: stats.mean_reward for name, stats in now.agents.items() if stats.mean_reward is not None}
+    if len(means) == 1:
+        return f"  reward {next(iter(means.values())):.3f}"
+    listed = ", ".join(f"{name} {mean:.3f}" for name, mean in list(means.items())[:_MAX_REWARDS])
+    return f"  rewards {listed}{', …' if len(means) > _MAX_REWARDS else ''}" if means else ""
 
 
 def status_panel(now: Snapshot) -> Any:
@@ -71,14 +86,20 @@ def status_panel(now: Snapshot) -> Any:
         ("agent", False),
         ("scored", True),
         ("mean reward", True),
+        ("truncated", True),
         ("failed", True),
         ("retried", True),
     ):
         agents.add_column(heading, justify="right" if right else "left")
     for name, numbers in now.agents.items():
         mean = "–" if numbers.mean_reward is None else f"{numbers.mean_reward:.3f}"
-        agents.add_row(name, str(numbers.scored), mean, str(numbers.failed or ""), str(numbers.retried or ""))
+        truncated = format_truncated(numbers) if numbers.truncated else ""
+        counts = (str(numbers.failed or ""), str(numbers.retried or ""))
+        agents.add_row(name or "no agent", str(numbers.scored), mean, truncated, *counts)
     lines: list[Any] = [Text(status_line(now), style="bold"), agents]
+    if now.settled_before and now.this_invocation is not None:
+        before = f"{now.settled_before} settled before"
+        lines.append(Text(f"this invocation: {format_stats(now.this_invocation)}; {before}"))
     if now.stages:
         stages = ", ".join(f"{count} {stage}" for stage, count in sorted(now.stages.items(), key=lambda pair: -pair[1]))
         lines.append(Text(f"in flight: {stages}; {now.waiting_retries} waiting for a retry"))

@@ -55,6 +55,7 @@ def ctl(
 
 
 def _print(status: RunInspection) -> None:
+    from gymnast.cli.progress import print_agents
     from gymnast.cli.usage import format_usage
 
     counts = status.manifest.counts
@@ -63,6 +64,7 @@ def _print(status: RunInspection) -> None:
         _print_live(status.live)
         return
     print(f"  {counts.requested} requested, {counts.scored} scored, {counts.owed} owed, {counts.retries} retries")
+    print_agents(status.agents)
     for kind, number in counts.failed.items():
         print(f"  {number} × {kind}")
     if status.manifest.spent.calls:

@@ -73,7 +73,7 @@ def command(
         return run_worker(context, config, environ, observer)
 
     drain_signals = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    result, _ = run_with_live_view(start, Interrupts(drain_signals, context.options.grace_s), as_json=as_json)
+    result = run_with_live_view(start, Interrupts(drain_signals, context.options.grace_s), as_json=as_json)
     if result.end is not WorkerExit.NOTHING_LEFT and result.finished.note:
         shared.say(f"{result.end}: {result.finished.note}")
     shared.say(f"worker {context.holder.worker}: {result.finished.scored} scored, {result.end}")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from gymnast.config import Config
     from gymnast.rollouts.options import OnChange
+    from gymnast.types.truncation import TruncatedPolicy
 
 
 async def collect(
@@ -59,6 +60,7 @@ async def collect(
     give_up_after_s: float = DEFAULT_GIVE_UP_AFTER_S,
     max_cost: float | None = None,
     max_tokens: int | None = None,
+    truncated: TruncatedPolicy = "score",
     workers: int = 0,
     resume: bool = False,
     on_change: OnChange = "refuse",
@@ -77,6 +79,9 @@ async def collect(
 
     Once all attempts together have used `max_cost` (which needs `prices`) or `max_tokens`, nothing more is started. The
     missing rollouts stay owed; `resume` with a larger budget continues.
+
+    `truncated` rollouts, whose responses were cut off by a length or step limit, keep their score (`score`), are marked
+    for trainers not to train on as well (`mask`), or fail (`fail`).
 
     Servers are named as on the command line (`environments=["mcqa"], model_url=…`), or passed as a loaded `config`.
     """
@@ -117,6 +122,7 @@ async def collect(
         give_up_after_s=give_up_after_s,
         max_cost=max_cost,
         max_tokens=max_tokens,
+        truncated=truncated,
         workers=workers,
         resume=resume,
         on_change=on_change,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gymnast.errors import UserError
+from gymnast.errors import UserError, suggest
 from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.plan import PlanOptions
@@ -18,6 +18,7 @@ from gymnast.rollouts.prompt import read_template
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.rollouts.splits import write_split
 from gymnast.store.paths import RunPaths
+from gymnast.types.truncation import TRUNCATED_POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gymnast.config import Config
     from gymnast.types.json import JsonObject
     from gymnast.types.tokens import TokenForm
+    from gymnast.types.truncation import TruncatedPolicy
 
 OnChange = Literal["refuse", "fork", "extend", "force"]
 """What a resume does when inputs or settings changed since the run started."""
@@ -83,6 +85,7 @@ def run_options(
     give_up_after_s: float = DEFAULT_GIVE_UP_AFTER_S,
     max_cost: float | None = None,
     max_tokens: int | None = None,
+    truncated: TruncatedPolicy = "score",
     workers: int = 0,
     existing: Existing = "refuse",
     resume: bool = False,
@@ -117,6 +120,7 @@ def run_options(
             RetryPolicy(max_attempts=max_attempts),
             give_up_after_s,
             budget=Budget(max_cost, max_tokens),
+            truncated=check_truncated_policy(truncated),
         ),
         existing="resume" if resume else "overwrite" if overwrite else existing,
         on_change=on_change,
@@ -126,6 +130,17 @@ def run_options(
         request_debug=bool(values.get("global_aiohttp_client_request_debug")),
         token_form=token_form,
     )
+
+
+def check_truncated_policy(name: str) -> TruncatedPolicy:
+    """The policy of this name. Raises UserError for any other."""
+    policy = next((policy for policy in TRUNCATED_POLICIES if policy == name), None)
+    if policy is None:
+        listed = f"{', '.join(TRUNCATED_POLICIES[:-1])} or {TRUNCATED_POLICIES[-1]}"
+        raise UserError(
+            f"expected {listed} for truncated rollouts, got '{name}'", next=suggest(name, TRUNCATED_POLICIES)
+        )
+    return policy
 
 
 def only_agent(agents: Iterable[str]) -> str | None:
