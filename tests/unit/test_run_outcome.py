@@ -210,7 +210,8 @@ def test_the_view_on_a_terminal_shows_agents_stages_and_failures() -> None:
         given_up={"code": "the first 5 attempts of code failed on the configuration: wrong key"},
     )
     written_to = io.StringIO()
-    Console(width=160, file=written_to).print(status_panel(now))
+    console = Console(width=160, file=written_to)
+    console.print(status_panel(now, console))
     text = written_to.getvalue()
     assert "42/100 rollouts" in text
     assert re.search(r"math +40 +0\.500 +2 +3", text)

@@ -116,7 +116,7 @@ def _describe_merge(view: JobView, paths: RunPaths) -> str:
 
 
 def _print(paths: RunPaths, status: RunStatus) -> None:
-    from gymnast.cli.progress import print_agents
+    from gymnast.cli.progress import agent_lines
     from gymnast.cli.usage import format_usage
 
     state = _state(status)
@@ -125,7 +125,8 @@ def _print(paths: RunPaths, status: RunStatus) -> None:
         f"  {status.requested} requested = {status.scored} scored + {sum(status.failed.values())} failed"
         f" + {status.in_flight} in flight + {status.unknown} unknown + {status.owed} owed"
     )
-    print_agents(status.agents)
+    for line in agent_lines(status.agents):
+        print(line)
     for kind, number in sorted(status.failed.items(), key=lambda pair: -pair[1]):
         print(f"  {number} × {kind}")
     print("  chunks: " + ", ".join(f"{number} {name}" for name, number in status.states.items() if number))

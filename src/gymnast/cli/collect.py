@@ -37,7 +37,7 @@ Agent = Annotated[
     str | None,
     typer.Option("--agent", "-a", help="Agent for rows that name none; optional if only one is configured."),
 ]
-Repeats = Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts per task.")]
+Repeats = Annotated[int, typer.Option("--num-repeats", "-n", min=1, max=1_000_000, help="Rollouts per task.")]
 Concurrency = Annotated[
     int | None,
     typer.Option(
@@ -47,25 +47,28 @@ Concurrency = Annotated[
     ),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Read at most this many input lines.")]
-Temperature = Annotated[float | None, typer.Option("--temperature", help="Overrides the value in each row.")]
-TopP = Annotated[float | None, typer.Option("--top-p", help="Overrides the value in each row.")]
-MaxOutputTokens = Annotated[int | None, typer.Option("--max-output-tokens", help="Overrides the value in each row.")]
+Temperature = Annotated[float | None, typer.Option("--temperature", min=0, help="Overrides the value in each row.")]
+TopP = Annotated[float | None, typer.Option("--top-p", min=0, max=1, help="Overrides the value in each row.")]
+MaxOutputTokens = Annotated[
+    int | None, typer.Option("--max-output-tokens", min=1, help="Overrides the value in each row.")
+]
 AddSeed = Annotated[bool, typer.Option("--add-seed", help="Use the index of each repeat as its sampling seed.")]
 SkipBadRows = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Run the valid rows; record the invalid ones as failures.")
 ]
-RolloutTimeout = Annotated[float, typer.Option("--rollout-timeout", help="Seconds a rollout may take.")]
+RolloutTimeout = Annotated[float, typer.Option("--rollout-timeout", min=0.001, help="Seconds a rollout may take.")]
 MaxAttempts = Annotated[int, typer.Option("--max-attempts", min=1, help="Attempts per rollout, including the first.")]
 MaxFailed = Annotated[
     str, typer.Option("--max-failed", help="Failed rollouts, as a count (5) or share (1%), that still exit 0.")
 ]
 GiveUpAfter = Annotated[
-    float, typer.Option("--give-up-after", help="Seconds to wait for an unreachable server or endpoint.")
+    float, typer.Option("--give-up-after", min=0, help="Seconds to wait for an unreachable server or endpoint.")
 ]
 MaxCost = Annotated[
     float | None,
     typer.Option(
         "--max-cost",
+        min=0,
         help="Start no more rollouts at this cost of all attempts (needs `prices`). Those in flight may exceed it.",
     ),
 ]
@@ -85,7 +88,9 @@ Truncated = Annotated[
         help="What to do with rollouts cut off by a length or step limit: score, mask (for trainers) or fail.",
     ),
 ]
-Workers = Annotated[int, typer.Option("--workers", min=0, help="Worker processes; 0 runs everything in this one.")]
+Workers = Annotated[
+    int, typer.Option("--workers", min=0, max=4096, help="Worker processes; 0 runs everything in this one.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Finish the rollouts that an earlier run still owes.")]
 Fork = Annotated[bool, typer.Option("--fork", help="With --resume: if something changed, start a new run next to it.")]
 Extend = Annotated[bool, typer.Option("--extend", help="With --resume: add repeats or rows to the run.")]
@@ -96,7 +101,8 @@ NoServe = Annotated[
     bool, typer.Option("--no-serve", help="Start no servers; use the agents of a running `gymnast serve`.")
 ]
 MetricsPort = Annotated[
-    int | None, typer.Option("--metrics-port", min=0, help="Serve OpenMetrics on this local port; 0 picks a free one.")
+    int | None,
+    typer.Option("--metrics-port", min=0, max=65535, help="Serve OpenMetrics on this local port; 0 picks a free one."),
 ]
 
 

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gymnast.cli.options import say
-from gymnast.cli.progress import format_stats, format_truncated
+from gymnast.cli.progress import agent_lines, fits, format_stats, format_truncated
 from gymnast.cli.usage import format_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+    from rich.table import Table
 
     from gymnast.rollouts.snapshot import Snapshot
 
@@ -45,7 +48,7 @@ async def _redraw(take_snapshot: Callable[[], Snapshot]) -> None:
     console = Console(stderr=True)
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
-            live.update(status_panel(take_snapshot()))
+            live.update(status_panel(take_snapshot(), console))
             await asyncio.sleep(_REDRAW_INTERVAL_S)
 
 
@@ -75,27 +78,13 @@ def _reward_text(now: Snapshot) -> str:
     return f"  rewards {listed}{', …' if len(means) > _MAX_REWARDS else ''}" if means else ""
 
 
-def status_panel(now: Snapshot) -> Any:
+def status_panel(now: Snapshot, console: Console) -> Any:
     """Render the state of a run for a terminal."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    agents = Table(box=None, padding=(0, 2), show_header=True)
-    for heading, right in (
-        ("agent", False),
-        ("scored", True),
-        ("mean reward", True),
-        ("truncated", True),
-        ("failed", True),
-        ("retried", True),
-    ):
-        agents.add_column(heading, justify="right" if right else "left")
-    for name, numbers in now.agents.items():
-        mean = "–" if numbers.mean_reward is None else f"{numbers.mean_reward:.3f}"
-        truncated = format_truncated(numbers) if numbers.truncated else ""
-        counts = (str(numbers.failed or ""), str(numbers.retried or ""))
-        agents.add_row(name or "no agent", str(numbers.scored), mean, truncated, *counts)
+    table = _agent_table(now)
+    agents = table if fits(table, console) else Text("\n".join(agent_lines(now.agents)))
     lines: list[Any] = [Text(status_line(now), style="bold"), agents]
     if now.settled_before and now.this_invocation is not None:
         before = f"{now.settled_before} settled before"
@@ -112,6 +101,27 @@ def status_panel(now: Snapshot) -> Any:
     for agent, reason in now.given_up.items():
         lines.append(Text(f"gave up on {agent}: {reason}", style="red"))
     return Group(*lines)
+
+
+def _agent_table(now: Snapshot) -> Table:
+    from rich.table import Table
+
+    agents = Table(box=None, padding=(0, 2), show_header=True)
+    for heading, right in (
+        ("agent", False),
+        ("scored", True),
+        ("mean reward", True),
+        ("truncated", True),
+        ("failed", True),
+        ("retried", True),
+    ):
+        agents.add_column(heading, justify="right" if right else "left")
+    for name, numbers in now.agents.items():
+        mean = "–" if numbers.mean_reward is None else f"{numbers.mean_reward:.3f}"
+        truncated = format_truncated(numbers) if numbers.truncated else ""
+        counts = (str(numbers.failed or ""), str(numbers.retried or ""))
+        agents.add_row(name or "no agent", str(numbers.scored), mean, truncated, *counts)
+    return agents
 
 
 def duration(seconds: float) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gymnast.types.totals import AgentStats
 
 _MAX_SHOWN_FAILURES: Final = 5
+_MAX_WIDTH: Final = 10_000
 _NO_AGENT: Final = "no agent"
 """For input rows that could not be run, and records that name none."""
 
@@ -55,11 +56,16 @@ def print_summary(agents: Mapping[str, AgentStats]) -> None:
     """Print the statistics of each agent to standard output: as a table, or in lines where it does not fit."""
     console = make_console()
     table = summary_table(agents)
-    if console.measure(table).minimum > console.width:
+    if not fits(table, console):
         for name, cells in summary_cells(agents).items():
             print(f"{name}: " + ", ".join(f"{heading} {text}" for heading, text in cells.items()))
     else:
         console.print(table)
+
+
+def fits(table: Table, console: Console) -> bool:
+    """Whether a table fits without cutting its cells."""
+    return console.measure(table, options=console.options.update(width=_MAX_WIDTH)).maximum <= console.width
 
 
 def summary_table(agents: Mapping[str, AgentStats]) -> Table:
@@ -68,9 +74,9 @@ def summary_table(agents: Mapping[str, AgentStats]) -> Table:
 
     rows = summary_cells(agents)
     table = Table(title=None)
-    table.add_column("agent", overflow="fold")
+    table.add_column("agent")
     for heading in next(iter(rows.values()), _cells_of(None, shows_masked=False)):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right")
     for name, cells in rows.items():
         table.add_row(name, *cells.values())
     return table
@@ -110,10 +116,9 @@ def format_stats(stats: AgentStats) -> str:
     return text + (f", {stats.retried} retried" if stats.retried else "")
 
 
-def print_agents(agents: Mapping[str, AgentStats]) -> None:
-    """Print the statistics of each agent, a line each."""
-    for name, stats in agents.items():
-        print(f"  {name or _NO_AGENT}: {format_stats(stats)}")
+def agent_lines(agents: Mapping[str, AgentStats]) -> list[str]:
+    """The statistics of each agent, a line each."""
+    return [f"  {name or _NO_AGENT}: {format_stats(stats)}" for name, stats in agents.items()]
 
 
 def describe_invocation(finished: RunFinished) -> str | None:

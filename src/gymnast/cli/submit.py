@@ -87,7 +87,7 @@ def command(
     with_sandbox: server.WithSandbox = False,
     sandbox_container: server.SandboxContainer = "sandbox",
     sandbox_command: server.SandboxCommand = None,
-    workers: Annotated[int, typer.Option("--workers", "--jobs", min=1, help="Number of workers.")] = 8,
+    workers: Annotated[int, typer.Option("--workers", "--jobs", min=1, max=100_000, help="Number of workers.")] = 8,
     max_running: Annotated[
         int | None, typer.Option("--max-running", min=1, help="Workers that may run at the same time.")
     ] = None,

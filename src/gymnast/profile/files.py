@@ -33,6 +33,7 @@ def task_profile(
 ) -> JsonObject:
     """One line of the profile."""
     count = rows.stop - rows.start
+    truncated = int(groups.table.truncated[rows].sum())
     return {
         TASK_INDEX: task,
         **describe_rows(groups.table, rows, integers=integers),
@@ -41,6 +42,7 @@ def task_profile(
         "expected_num_rollouts": expected,
         "missing_num_rollouts": expected - count,
         "reward_profile_completion_pct": 100.0 * count / expected,
+        **({"num_truncated": truncated} if truncated else {}),
         "rollout_infos": rollout_infos(groups.table, rows),
     }
 

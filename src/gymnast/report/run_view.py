@@ -51,7 +51,9 @@ class RunView:
     tasks: Tasks
     manifest: Manifest | None
     excluded: int
-    """Records without a reward, or masked by their agent."""
+    """Records without a reward, or masked."""
+    truncated: int
+    """Records of rollouts that a length or step limit cut off, including masked ones."""
     has_inputs: bool
     has_failures_file: bool
     records: RecordFile
@@ -110,7 +112,7 @@ def _view_run(paths: RunPaths, name: str, number: int) -> RunView:
         raise NotFoundError(
             f"there is no run '{paths.output}'", next="pass the output file of a run, e.g. runs/a.jsonl"
         )
-    loaded, excluded = _load(paths, scored, failures)
+    loaded, excluded, truncated = _load(paths, scored, failures)
     headline = loaded.headline()
     return RunView(
         name=name,
@@ -122,6 +124,7 @@ def _view_run(paths: RunPaths, name: str, number: int) -> RunView:
         tasks=summarise_tasks(loaded),
         manifest=read_manifest(paths.manifest),
         excluded=excluded,
+        truncated=truncated,
         has_inputs=paths.materialized_inputs.is_file(),
         has_failures_file=failures.exists(),
         records=scored,
@@ -129,8 +132,8 @@ def _view_run(paths: RunPaths, name: str, number: int) -> RunView:
     )
 
 
-def _load(paths: RunPaths, scored: RecordFile, failed: RecordFile) -> tuple[LoadedRun, int]:
-    """Load a run, finished or not, and count its excluded records."""
+def _load(paths: RunPaths, scored: RecordFile, failed: RecordFile) -> tuple[LoadedRun, int, int]:
+    """Load a run, finished or not, and count its excluded and truncated records."""
     table = read_rollouts([scored])
     if paths.materialized_inputs.is_file():
         plan = read_plan([paths.materialized_inputs])
@@ -142,7 +145,8 @@ def _load(paths: RunPaths, scored: RecordFile, failed: RecordFile) -> tuple[Load
     rows = countable_rows(table)
     excluded = len(table) - len(rows)
     completeness = replace(completeness, scored=completeness.scored - excluded)
-    return LoadedRun(plan, by_task(table.select(rows)), completeness, failures), excluded
+    run = LoadedRun(plan, by_task(table.select(rows)), completeness, failures)
+    return run, excluded, int(table.truncated.sum())
 
 
 def _assume_complete(table: RolloutTable) -> Completeness:

@@ -6,6 +6,7 @@ workers of a chunked run and re-verification. `run_options` makes one from flat 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -96,6 +97,17 @@ def run_options(
     token_form: TokenForm | None = None,
 ) -> RunOptions:
     """Make the options of a run from flat ones and the configuration, which is None for a run through a serve."""
+    repeats = [num_repeats] if isinstance(num_repeats, int) else list(num_repeats.values())
+    _check_numbers(
+        *(("num_repeats", number, 1) for number in repeats),
+        *(("limit", limit, 1), ("concurrency", concurrency, 1), ("max_attempts", max_attempts, 1)),
+        *(("workers", workers, 0), ("max_output_tokens", max_output_tokens, 1), ("temperature", temperature, 0)),
+        *(
+            ("top_p", top_p, 0),
+            ("rollout_timeout_s", rollout_timeout_s, 0.001),
+            ("give_up_after_s", give_up_after_s, 0),
+        ),
+    )
     values = config.values if config is not None else {}
     sampling = {"temperature": temperature, "top_p": top_p, "max_output_tokens": max_output_tokens}
     overrides = {**(values.get("responses_create_params") or {}), **(params or {})}
@@ -130,6 +142,13 @@ def run_options(
         request_debug=bool(values.get("global_aiohttp_client_request_debug")),
         token_form=token_form,
     )
+
+
+def _check_numbers(*numbers: tuple[str, float | None, float]) -> None:
+    """Raise UserError for the first number that is not finite or below its minimum."""
+    for name, number, minimum in numbers:
+        if number is not None and not (math.isfinite(number) and number >= minimum):
+            raise UserError(f"{name} must be a number of at least {minimum:g}, got {number!r}")
 
 
 def check_truncated_policy(name: str) -> TruncatedPolicy:
