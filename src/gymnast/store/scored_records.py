@@ -20,6 +20,10 @@ from gymnast.types.truncation import (
 )
 
 
+_TOOL_OUTPUT: Final = b"function_call_output"
+"""Without it a trajectory need not be looked at."""
+
+
 class ScoredRecord(NamedTuple):
     """A scored record, as far as it is read."""
 
@@ -83,9 +87,9 @@ def parse_scored(line: bytes) -> ScoredRecord | None:
     tokens = None
     if response is not None:
         tokens = response.usage.output_tokens if response.usage is not None else None
-        truncated = (
-            truncation_of_reason(response.incomplete_details) or truncated or truncation_of_output(response.output)
-        )
+        truncated = truncation_of_reason(response.incomplete_details) or truncated
+        if truncated is None and _TOOL_OUTPUT in line:
+            truncated = truncation_of_output(response.output)
     agent = record.agent.name if record.agent is not None else ""
     facts = RolloutFacts(agent, record.reward, tokens, truncated, record.mask_sample is True)
     return ScoredRecord(RolloutKey(record.task, record.rollout), facts)
