@@ -8,6 +8,7 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,8 +24,11 @@ from gymnast.profile.run_profile import load_run
 from gymnast.report.run_view import view_runs
 from gymnast.rollouts.reproducible import make_reproducible
 from gymnast.store.lines import numbered_lines
+from gymnast.store.manifest import read_manifest
 from gymnast.store.records import record_file
+from gymnast.store.scored_records import parse_scored
 from gymnast.types.task import RolloutKey
+from gymnast.types.totals import RolloutFacts
 from tests.helpers.chunked_runs import FACTS, SmallRun, commit, expected_output, failure, record, small_run
 from tests.helpers.jsonl import read_jsonl
 
@@ -169,6 +173,60 @@ def test_failures_come_in_plan_order_and_are_tried_again_when_asked(tmp_path: Pa
     assert by == {"a": (1, {}), "b": (2, {})}
     assert merge(run.paths).failed == {}
     assert run.paths.output.read_bytes() == expected_output(run)
+
+
+def facts(key: RolloutKey) -> RolloutFacts:
+    """What the record of a rollout adds to the totals, as the engine counts it: with its duration."""
+    parsed = parse_scored(record(key))
+    assert parsed is not None
+    return msgspec.structs.replace(parsed.facts, seconds=2.0)
+
+
+def test_status_and_merge_of_chunks_show_the_reward_of_the_run_whichever_workers_died(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 4, 3, 6)
+    dead = run.claim(run.view("00000"), "a", "t1")
+    assert dead is not None
+    keys = [row.key for row in dead.unstarted]
+    for key in keys[:3]:
+        dead.record_scored(key, record(key), facts(key))
+    dead.record_failed(keys[3], failure(keys[3], 0, final=False), "model_error", "a", final=False)
+    commit(dead)  # without a heartbeat since, and without an end
+    dead.close()
+    assert mean_of_status(run) == (3, pytest.approx(1 / 3))
+    for number in (2, 3):
+        view = next(view for view in run.views() if not view.folder_state.is_done)
+        held = run.claim(view, "b", f"t{number}")
+        assert held is not None
+        for row in list(held.unstarted):
+            held.record_scored(row.key, record(row.key), facts(row.key))
+        end(held)
+    assert mean_of_status(run) == (12, pytest.approx(1 / 3))
+    merge(run.paths)
+    manifest = read_manifest(run.paths.manifest)
+    assert manifest is not None
+    stats = manifest.agents["a"].stats()
+    assert (stats.scored, stats.mean_reward, stats.mean_seconds) == (12, pytest.approx(1 / 3), 2.0)
+    assert sum(sum(agent.retried.values()) for agent in manifest.agents.values()) == 1
+
+
+def mean_of_status(run: SmallRun) -> tuple[int, float | None]:
+    stats = read_run_status(run.layout).agents["a"]
+    return stats.scored, stats.mean_reward
+
+
+def test_totals_that_workers_did_not_report_are_counted_when_chunks_are_merged(tmp_path: Path) -> None:
+    """Ends of an older Gymnast have none."""
+    run = small_run(tmp_path, 3, 2, 6)
+    finish(run, random.Random(2), gives_away=False)
+    for path in run.layout.chunks.rglob("end.*.json"):
+        ended = json.loads(path.read_bytes())
+        ended["progress"].pop("agents", None)
+        path.write_text(json.dumps(ended))
+    merge(run.paths)
+    manifest = read_manifest(run.paths.manifest)
+    assert manifest is not None
+    stats = manifest.agents["a"].stats()
+    assert (stats.scored, stats.mean_reward) == (6, 0.5)
 
 
 def test_a_record_that_is_not_to_be_kept_settles_its_rollout(tmp_path: Path) -> None:

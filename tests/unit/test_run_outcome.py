@@ -200,6 +200,28 @@ def test_everything_that_matters_is_in_the_line() -> None:
     )
 
 
+def test_a_piped_line_shows_the_reward_and_what_was_truncated() -> None:
+    one = snapshot(agents={"math": AgentStats(40, 0.25, 0, 0, 4)})
+    assert "  reward 0.250  4 truncated (10.0%)  8 in flight" in status_line(one)
+    several = {name: AgentStats(10, 0.5, 0, 0) for name in "abcd"}
+    assert "  rewards a 0.500, b 0.500, c 0.500, …  8 in flight" in status_line(snapshot(agents=several))
+    assert "reward" not in status_line(snapshot(agents={"math": AgentStats(0, None, 1, 0)}))
+
+
+def test_the_view_of_a_resumed_run_is_of_the_run_and_says_what_this_invocation_did() -> None:
+    now = snapshot(
+        agents={"math": AgentStats(40, 0.5, 0, 0)}, settled_before=30, this_invocation=AgentStats(10, 0.1, 0, 2)
+    )
+    for width in (160, 40):
+        written_to = io.StringIO()
+        console = Console(width=width, file=written_to)
+        console.print(status_panel(now, console))
+        text = " ".join(written_to.getvalue().split())
+        assert "this invocation: 10 scored, mean reward 0.100, 2 retried; 30 settled before" in text
+        assert "0.500" in text
+        assert "…" not in text
+
+
 def test_the_view_on_a_terminal_shows_agents_stages_and_failures() -> None:
     now = snapshot(
         stages={"tool": 1, "model": 7},

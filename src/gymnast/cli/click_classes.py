@@ -25,7 +25,7 @@ class GymnastCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, [self._current(argument) for argument in args])
         for param in self.get_params(ctx):
-            _check_number(ctx.params.get(param.name), param.opts[0] if param.opts else str(param.name))
+            _check_number(ctx, param.opts[0] if param.opts else str(param.name), ctx.params.get(param.name))
         return rest
 
     def _current(self, argument: str) -> str:
@@ -41,12 +41,12 @@ def old_names(**names: str) -> type[TyperCommand]:
     return type("_RenamedCommand", (GymnastCommand,), {"old_names": spellings})
 
 
-def _check_number(value: Any, option: str) -> None:
+def _check_number(ctx: Any, option: str, value: Any) -> None:
     """Reject NaN, infinities and absurdly large numbers, which the range of an option lets pass."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise typer.BadParameter(f"expected a finite number, got {value}", param_hint=option)
+        raise typer.BadParameter(f"expected a finite number, got {value}", ctx=ctx, param_hint=option)
     if isinstance(value, (int, float)) and abs(value) > _MAX_NUMBER:
-        raise typer.BadParameter(f"expected at most {_MAX_NUMBER:,}, got {value:.3g}", param_hint=option)
+        raise typer.BadParameter(f"expected at most {_MAX_NUMBER:,}, got {value:.3g}", ctx=ctx, param_hint=option)
 
 
 def _option(name: str) -> str:

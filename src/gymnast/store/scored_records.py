@@ -19,7 +19,6 @@ from gymnast.types.truncation import (
     truncation_of_reason,
 )
 
-
 _TOOL_OUTPUT: Final = b"function_call_output"
 """Without it a trajectory need not be looked at."""
 
