@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -56,12 +55,11 @@ def test_old_names_of_options_mean_options_that_exist(capsys: pytest.CaptureFixt
 def numeric_options() -> list[tuple[list[str], str, type, Any]]:
     """Every option that takes a number: the words of its command, its name, its type, and what typer knows of it."""
 
-    def commands(app: typer.Typer, words: list[str]) -> list[tuple[list[str], Callable[..., object]]]:
-        leaves = [([*words, command.name or ""], command.callback) for command in app.registered_commands]
+    def commands(app: Any, words: list[str]) -> list[tuple[list[str], Any]]:
+        leaves = [([*words, command.name], command.callback) for command in app.registered_commands]
         for group in app.registered_groups:
-            assert group.typer_instance is not None
-            leaves += commands(group.typer_instance, [*words, str(group.name)])  # type: ignore[arg-type]
-        return leaves  # type: ignore[return-value]
+            leaves += commands(group.typer_instance, [*words, group.name])
+        return leaves
 
     options = []
     for words, function in commands(build_app(), []):

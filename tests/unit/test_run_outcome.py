@@ -23,7 +23,7 @@ from gymnast.errors import NotFoundError, PortTakenError, UserError
 from gymnast.rollouts.control import ControlServer
 from gymnast.rollouts.exit_status import Allowance, exit_code, explain_missing, parse_allowance
 from gymnast.rollouts.inspect_run import inspect_run, is_being_written, resolve_run_paths
-from gymnast.rollouts.snapshot import AgentStats, InFlight, Snapshot
+from gymnast.rollouts.snapshot import InFlight, Snapshot
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.ports import bind_socket
 from gymnast.store.lock import RunLock
@@ -31,6 +31,7 @@ from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.types.events import RunFinished
 from gymnast.types.failure import KINDS
+from gymnast.types.totals import AgentStats
 from gymnast.wire.asgi import AsgiScope, Receive, Send
 from gymnast.wire.http_client import HttpClient, parse_target
 from gymnast.wire.inference_metrics import parse_metrics, read_pressure
