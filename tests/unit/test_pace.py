@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -86,6 +88,22 @@ def test_early_in_a_run_the_ages_of_what_is_in_flight_count() -> None:
     remaining = pace.remaining_s([10.0] * 56, 0, 64)
     assert remaining is not None
     assert remaining >= 10.0
+
+
+@pytest.mark.parametrize("slots", [1, 64, 1000, 4096])
+@pytest.mark.parametrize("generations", [0.2, 1, 3, 20])
+def test_the_remaining_time_is_about_right_from_early_to_late_in_a_run(slots: int, generations: float) -> None:
+    """Durations are exponential with a mean of 20 s; a simulated engine keeps all slots busy."""
+    chance, pace = random.Random(slots), Pace()
+    running = [(chance.expovariate(1 / 20), 0.0) for _ in range(slots)]
+    heapq.heapify(running)
+    for _ in range(max(20, int(slots * generations))):
+        now, started = running[0]
+        pace.record_attempt(now, now - started, settled=True)
+        heapq.heapreplace(running, (now + chance.expovariate(1 / 20), now))
+    remaining = pace.remaining_s([now - started for _, started in running], slots * 30, slots)
+    assert remaining is not None
+    assert 0.4 * 600 < remaining < 1.6 * 600
 
 
 def test_attempts_that_are_retried_make_a_run_longer() -> None:

@@ -8,8 +8,10 @@ attempt that is older than most will take as long as attempts of its age took.
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import bisect_left, bisect_right
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -19,12 +21,17 @@ _WINDOW_S: Final = 30.0
 _BUCKET_S: Final = 0.25
 _MIN_SETTLED: Final = 8
 """If fewer were settled in the window, the rate is that of the last so many."""
-_MAX_ATTEMPTS: Final = 512
+_MIN_ATTEMPTS: Final = 512
+_MAX_ATTEMPTS: Final = 8192
+"""Recent attempts whose durations count: twice as many as are in flight, within these bounds."""
 _MAX_SIMULATED: Final = 1000
 """Unstarted attempts that are simulated one by one; the others take their mean."""
 _STEPS: Final = 64
 _STRIDE: Final = 27
 """Visits all steps in a mixed order, the same each time."""
+
+
+_EPSILON: Final = 1e-9
 
 
 class _Attempt(NamedTuple):
@@ -37,6 +44,8 @@ class Pace:
 
     def __init__(self) -> None:
         self._attempts: deque[_Attempt] = deque(maxlen=_MAX_ATTEMPTS)
+        self._ended = 0
+        """All attempts that have ended."""
         self._buckets: deque[list[float]] = deque()
         """Start of an interval, and the number of rollouts that were settled in it."""
         self._last_settled: deque[float] = deque(maxlen=_MIN_SETTLED + 1)
@@ -48,6 +57,7 @@ class Pace:
         if not self._attempts:
             self._since = max(self._since, now - seconds)
         self._attempts.append(_Attempt(seconds, settled))
+        self._ended += 1
         if settled:
             self._last_settled.append(now)
             if self._buckets and now - self._buckets[-1][0] < _BUCKET_S:
@@ -79,8 +89,11 @@ class Pace:
         """
         if not self._attempts:
             return None
-        durations = Durations([attempt.seconds for attempt in self._attempts], ages)
-        attempts = unstarted * self._attempts_per_rollout()
+        recent = list(islice(reversed(self._attempts), max(_MIN_ATTEMPTS, 2 * len(ages))))
+        is_all = len(recent) == self._ended
+        durations = Durations([attempt.seconds for attempt in recent], ages if is_all else ())
+        settled = sum(attempt.settled for attempt in recent)
+        attempts = unstarted * len(recent) / (settled or 1)
         if attempts < 1:
             longest = len(ages) / (len(ages) + 1)  # the quantile at which the longest of them is expected
             return max((durations.remaining(age, longest) for age in ages), default=0.0)
@@ -88,16 +101,12 @@ class Pace:
         slots = ends[max(0, len(ends) - limit) :] or [0.0]  # beyond the limit, the first to end are not replaced
         return _simulate(slots, attempts, durations)
 
-    def _attempts_per_rollout(self) -> float:
-        settled = sum(attempt.settled for attempt in self._attempts)
-        return len(self._attempts) / settled if settled else float(len(self._attempts))
-
 
 class Durations:
     """The distribution of durations, from attempts that have ended and the ages of those that have not.
 
     Attempts in flight count as lasting longer than their age (the Kaplan-Meier estimate): early in a run only the short
-    ones have ended.
+    ones have ended. The ended ones must then be all that were started; of recent ones, the ages would count too much.
     """
 
     def __init__(self, ended: Sequence[float], ages: Sequence[float]) -> None:
@@ -112,19 +121,26 @@ class Durations:
                 self._seconds.append(seconds)
                 self._shares.append(1.0 - survival)
             at_risk -= 1
+        self._mean_s = (math.fsum(ended) + math.fsum(ages)) / len(ended)
+        """Of attempts that end at a constant rate, which those longer than any that has ended are assumed to do."""
 
     def at(self, share: float) -> float:
-        """The duration that this share of attempts does not exceed; at most the longest seen."""
-        return self._seconds[min(bisect_left(self._shares, share - 1e-12), len(self._seconds) - 1)]
+        """The duration that this share of attempts does not exceed."""
+        index = bisect_left(self._shares, share - _EPSILON)
+        if index < len(self._seconds):
+            return self._seconds[index]
+        longer = max(1.0 - self._shares[-1], _EPSILON)
+        return self._seconds[-1] + self._mean_s * math.log(longer / max(1.0 - share, _EPSILON))
 
     def remaining(self, age: float, share: float) -> float:
         """What an attempt of this age still takes: a quantile of those that lasted longer.
 
-        One that is older than all that have ended is expected to take as long again.
+        One that is older than all that have ended is expected to take at least as long again.
         """
         index = bisect_right(self._seconds, age)
         if index == len(self._seconds):
-            return age
+            is_early = self._shares[-1] < 1.0 - _EPSILON
+            return max(age, self._mean_s * -math.log(1.0 - share) if is_early else 0.0)
         longer = 1.0 - (self._shares[index - 1] if index else 0.0)
         return max(0.0, self.at(1.0 - longer * (1.0 - share)) - age)
 
