@@ -52,13 +52,11 @@ async def _redraw(take_snapshot: Callable[[], Snapshot]) -> None:
             await asyncio.sleep(_REDRAW_INTERVAL_S)
 
 
-def status_line(now: Snapshot) -> str:
-    """Describe the state of a run in one line."""
+def status_line(now: Snapshot, *, with_results: bool = True) -> str:
+    """Describe the state of a run in one line. Without results where a table shows them."""
     text = f"{now.scored + sum(now.failed.values())}/{now.requested} rollouts  {now.per_second:.1f}/s"
     text += f"  {sum(now.failed.values())} failed" if now.failed else ""
-    text += _reward_text(now)
-    truncated = sum(stats.truncated for stats in now.agents.values())
-    text += f"  {truncated} truncated ({truncated / max(now.scored, 1):.1%})" if truncated else ""
+    text += _results(now) if with_results else ""
     text += f"  {now.in_flight} in flight (limit {now.limit})"
     text += f"  about {duration(now.eta_s)} left" if now.eta_s is not None else ""
     if now.oldest:
@@ -69,13 +67,15 @@ def status_line(now: Snapshot) -> str:
     return text + ("" if now.state == "running" else f"  [{now.state}]")
 
 
-def _reward_text(now: Snapshot) -> str:
-    """The mean reward; of a few agents, that of each."""
+def _results(now: Snapshot) -> str:
+    """The mean reward, of several agents that of each of the first few, and how many rollouts were truncated."""
     means = {name: stats.mean_reward for name, stats in now.agents.items() if stats.mean_reward is not None}
-    if len(means) == 1:
-        return f"  reward {next(iter(means.values())):.3f}"
-    listed = ", ".join(f"{name} {mean:.3f}" for name, mean in list(means.items())[:_MAX_REWARDS])
-    return f"  rewards {listed}{', …' if len(means) > _MAX_REWARDS else ''}" if means else ""
+    text = f"  reward {next(iter(means.values())):.3f}" if len(means) == 1 else ""
+    if len(means) > 1:
+        listed = ", ".join(f"{name} {mean:.3f}" for name, mean in list(means.items())[:_MAX_REWARDS])
+        text = f"  rewards {listed}{', …' if len(means) > _MAX_REWARDS else ''}"
+    truncated = sum(stats.truncated for stats in now.agents.values())
+    return text + (f"  {truncated} truncated ({truncated / max(now.scored, 1):.1%})" if truncated else "")
 
 
 def status_panel(now: Snapshot, console: Console) -> Any:
@@ -85,7 +85,7 @@ def status_panel(now: Snapshot, console: Console) -> Any:
 
     table = _agent_table(now)
     agents = table if fits(table, console) else Text("\n".join(agent_lines(now.agents)))
-    lines: list[Any] = [Text(status_line(now), style="bold"), agents]
+    lines: list[Any] = [Text(status_line(now, with_results=False), style="bold"), agents]
     if now.settled_before and now.this_invocation is not None:
         before = f"{now.settled_before} settled before"
         lines.append(Text(f"this invocation: {format_stats(now.this_invocation)}; {before}"))

@@ -121,8 +121,15 @@ class Durations:
                 self._seconds.append(seconds)
                 self._shares.append(1.0 - survival)
             at_risk -= 1
-        self._mean_s = (math.fsum(ended) + math.fsum(ages)) / len(ended)
-        """Of attempts that end at a constant rate, which those longer than any that has ended are assumed to do."""
+        self._tail_s = self._mean_excess_s(ended, ages)
+        """How much longer attempts take that are longer than any that has ended: they are assumed to end at a constant
+        rate."""
+
+    def _mean_excess_s(self, ended: Sequence[float], ages: Sequence[float]) -> float:
+        """By how much attempts exceed the median, those in flight included."""
+        median = self._seconds[(len(self._seconds) - 1) // 2]
+        excess = math.fsum(max(0.0, seconds - median) for seconds in (*ended, *ages))
+        return excess / sum(seconds >= median for seconds in ended)
 
     def at(self, share: float) -> float:
         """The duration that this share of attempts does not exceed."""
@@ -130,17 +137,16 @@ class Durations:
         if index < len(self._seconds):
             return self._seconds[index]
         longer = max(1.0 - self._shares[-1], _EPSILON)
-        return self._seconds[-1] + self._mean_s * math.log(longer / max(1.0 - share, _EPSILON))
+        return self._seconds[-1] + self._tail_s * math.log(longer / max(1.0 - share, _EPSILON))
 
     def remaining(self, age: float, share: float) -> float:
         """What an attempt of this age still takes: a quantile of those that lasted longer.
 
-        One that is older than all that have ended is expected to take at least as long again.
+        One that is older than all that have ended is expected to take at least a quarter of its age.
         """
         index = bisect_right(self._seconds, age)
         if index == len(self._seconds):
-            is_early = self._shares[-1] < 1.0 - _EPSILON
-            return max(age, self._mean_s * -math.log(1.0 - share) if is_early else 0.0)
+            return max(age / 4, self._tail_s * -math.log(1.0 - share))
         longer = 1.0 - (self._shares[index - 1] if index else 0.0)
         return max(0.0, self.at(1.0 - longer * (1.0 - share)) - age)
 
