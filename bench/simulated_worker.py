@@ -13,7 +13,7 @@ from typing import Any
 
 from simulated_cluster import Clock, Job
 
-from gymnast.chunks import batched_writes, heartbeat, supplier, upkeep
+from gymnast.chunks import committer, heartbeat, supplier, upkeep
 from gymnast.chunks.finder import Clock as WorkerClock
 from gymnast.chunks.finder import Finder
 from gymnast.chunks.lease import LeaseMonitor
@@ -73,7 +73,7 @@ def here_and_now() -> None:
     async def inline(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return function(*arguments, **options)
 
-    for module in (batched_writes, heartbeat, supplier, upkeep):
+    for module in (committer, heartbeat, supplier, upkeep):
         module.asyncio = _Inline(inline)  # type: ignore[attr-defined]
 
 

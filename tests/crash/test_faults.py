@@ -150,7 +150,7 @@ def test_an_endpoint_that_stays_away_is_given_up_and_everything_stays_owed(tmp_p
         assert done.code == 1
         assert before.owed
         assert before.manifest is not None
-        assert "has been out of reach" in before.manifest["note"]
+        assert "has been unreachable" in before.manifest["note"]
         endpoint.kill()
         endpoint.start()  # it drops again after five: the resume gets a little further
         _, after = finished(collection, TASKS, 3)

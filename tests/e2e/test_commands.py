@@ -79,7 +79,7 @@ def test_an_earlier_run_is_never_overwritten_by_accident(run: Run, tmp_path: Pat
     before = (tmp_path / "x.jsonl").read_bytes()
     refused = run("gymnast", *COLLECT)
     assert refused.code == 2
-    assert "an earlier run is there: x.jsonl" in refused.err
+    assert "an earlier run exists: x.jsonl" in refused.err
     assert "--overwrite" in refused.err
     assert (tmp_path / "x.jsonl").read_bytes() == before
     assert run("gymnast", *COLLECT, "--overwrite", "--limit", "2").code == 0

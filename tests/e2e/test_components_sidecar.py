@@ -260,7 +260,7 @@ time.sleep(60)
 def test_sigusr1_reaches_only_the_main_program(tmp_path: Path) -> None:
     code = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print(1, flush=True)"
     write_job_files(tmp_path, [main(f"{code}; time.sleep(60)", needs=())])
-    line = [sys.executable, str(tmp_path / "companion.pyz"), "--spec", str(tmp_path / "collect.json")]
+    line = [sys.executable, str(tmp_path / "sidecar.pyz"), "--spec", str(tmp_path / "collect.json")]
     sidecar = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert sidecar.stdout is not None
     assert sidecar.stdout.readline() == b"1\n"

@@ -150,7 +150,7 @@ def test_nothing_is_overwritten(world: World, tmp_path: Path) -> None:
         assert "never overwrites" in refused.err
     assert world.reverify("-o", "y.jsonl", "--limit", "4").code == 0
     assert len(read_jsonl(tmp_path / "y.jsonl")) == 4
-    assert "an earlier run is there" in world.reverify("-o", "y.jsonl").err
+    assert "an earlier run exists" in world.reverify("-o", "y.jsonl").err
     assert "limit" in world.reverify("-o", "y.jsonl", "--resume").err  # another selection is another run
     assert world.reverify("-o", "y.jsonl", "--resume", "--limit", "4").code == 0
     assert world.reverify("-o", "y.jsonl", "--overwrite").code == 0

@@ -25,7 +25,8 @@ SLOW: tuple[str, ...] = (
     SCRIPTED,
     '++policy_model.responses_api_models.scripted_model.replies=["\\\\boxed{A}"]',
 )
-SLOW += ("++policy_model.responses_api_models.scripted_model.latency_s=0.1", "-n", "200")
+SLOW += ("++policy_model.responses_api_models.scripted_model.latency_s=0.1", "-n", "5000")
+"""Longer than any test takes, on whatever machine."""
 CGROUPS = Path("/sys/fs/cgroup/memory")
 
 

@@ -12,9 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.builtin.resources_servers.code_gen.app import CodeGen, CodeGenSettings
+from gymnast.builtin.resources_servers.code_gen.app import (
+    CodeGen,
+    CodeGenSettings,
+    extract_program,
+    leaked_reasoning_rate,
+)
 from gymnast.builtin.resources_servers.code_gen.comparison import same_output, same_value
-from gymnast.builtin.resources_servers.code_gen.extraction import extract_program, leaked_reasoning_rate
 from gymnast.builtin.resources_servers.code_gen.testing import next_batch, read_results
 from gymnast.builtin.resources_servers.code_gen.unit_tests import UnitTests
 from gymnast.sandbox import Execution, SandboxError

@@ -13,8 +13,7 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.builtin.resources_servers.math_with_judge.app import MathSettings, MathWithJudge
-from gymnast.builtin.resources_servers.math_with_judge.excerpt import MAX_WHOLE_CHARS, excerpt
+from gymnast.builtin.resources_servers.math_with_judge.app import MAX_WHOLE_CHARS, MathSettings, MathWithJudge, excerpt
 from gymnast.config import Config
 from gymnast.wire.progress import AttemptProgress
 from tests.helpers.environments import Subject, check_cases, collect_examples, started, thought

@@ -233,7 +233,7 @@ async def test_what_is_done_can_be_read_again(desk: Desk) -> None:
         ("analytics_get_visitor_information_by_id", {"visitor_id": "12"}, "no visitor"),
         ("project_management_search_tasks", {}, "at least one of"),
         ("project_management_create_task", {**TASK, "board": "design"}, "one of Back end, Front end, Design"),
-        ("project_management_create_task", {**TASK, "assigned_to_email": "a@b.example"}, "nobody here has"),
+        ("project_management_create_task", {**TASK, "assigned_to_email": "a@b.example"}, "no colleague has"),
         ("project_management_update_task", {"task_id": "00000001", "field": "due_date", "new_value": "soon"}, "a date"),
         ("customer_relationship_manager_delete_customer", {"customer_id": "99999999"}, "no customer"),
         ("company_directory_find_email_address", {}, "Give a name"),

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gymnast.chunks.batched_writes import write_batch
+from gymnast.chunks.committer import write_batch
 from gymnast.chunks.finder import ReplannedError
 from gymnast.chunks.identity import boot_id
 from gymnast.chunks.merge import merge

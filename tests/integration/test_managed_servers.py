@@ -258,8 +258,8 @@ async def test_the_model_server_answers_in_front_of_its_engines(shop: Shop) -> N
     assert config["model"] == "small"
     assert model.server_group is not None
     assert config["base_url"] == [f"{engine.url}/v1" for engine in model.server_group.servers]
-    assert (shop.folder / "policy.engine0.log").exists()
-    assert (shop.folder / "policy.engine1.log").exists()
+    assert (shop.folder / "policy.server0.log").exists()
+    assert (shop.folder / "policy.server1.log").exists()
 
 
 async def test_a_request_in_flight_fails_with_the_death_and_later_ones_wait_for_the_restart(shop: Shop) -> None:
@@ -295,7 +295,7 @@ async def test_without_retries_a_request_in_flight_has_a_typed_failure(shop: Sho
 
 
 async def test_if_one_replica_cannot_start_none_is_left(shop: Shop) -> None:
-    with pytest.raises(StartError, match="engine 1 of policy ended while starting"):
+    with pytest.raises(StartError, match="server 1 of policy ended while starting"):
         await shop.model(
             replicas=2,
             command=["sh", "-c", f"exec '{sys.executable}' '{PROGRAM}' --port {{port}} $BAD"],

@@ -14,7 +14,7 @@ from gymnast.sidecars.sidecar.port_lease import is_owned_by
 
 def test_the_sidecar_runs_without_anything_installed(tmp_path: Path) -> None:
     write_job_files(tmp_path, [Component("collect", (sys.executable, "-c", "print('hello')"), is_main=True)])
-    line = [sys.executable, "-I", "-S", str(tmp_path / "companion.pyz"), "--spec", str(tmp_path / "collect.json")]
+    line = [sys.executable, "-I", "-S", str(tmp_path / "sidecar.pyz"), "--spec", str(tmp_path / "collect.json")]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout == "hello\n"
     assert (tmp_path / "logs" / "collect.0.log").read_text() == "hello\n"

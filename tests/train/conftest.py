@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
-    """Ray on this machine."""
+    """Ray on this machine, however busy that is."""
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "600")
     import ray
 
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gymnast.config.secrets import Scrubber
-from gymnast.store.excerpts import head_and_tail
+from gymnast.store.bundle import head_and_tail
 from gymnast.store.redact import Redactor
 
 

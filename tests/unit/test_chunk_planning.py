@@ -43,7 +43,7 @@ def test_a_resume_with_other_rows_is_refused_with_the_difference(tmp_path: Path)
     write_jsonl(tmp_path / "tasks.jsonl", [*rows[:-1], {**rows[-1], "expected_answer": "Z"}])
     with pytest.raises(UserError, match="8 rollouts changed"):
         plan_examples(tmp_path, existing="resume")
-    with pytest.raises(UserError, match="an earlier run is there"):
+    with pytest.raises(UserError, match="an earlier run exists"):
         plan_examples(tmp_path)
     assert plan_examples(tmp_path, existing="overwrite").is_new
 

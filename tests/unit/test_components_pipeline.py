@@ -87,7 +87,7 @@ def test_the_documented_call_runs_with_only_the_import_changed(cluster: str, tmp
     assert "#SBATCH --gpus-per-node=8" in script
     assert "--container-image=registry/vllm:1" in script
     assert "--container-image=registry/nemo-rl:1" in script
-    assert script.count("companion.pyz") == 2
+    assert script.count("sidecar.pyz") == 2
     assert not list(tmp_path.glob("lustre/**/*"))
     # What the call names as containers see it is used by its name outside, and mounted under that.
     results = f"{tmp_path}/lustre/results/math_verification_aime24/run2"
@@ -155,7 +155,7 @@ def test_data_steps_are_jobs(cluster: str, tmp_path: Path) -> None:
     data, collect = found.scripts
     assert "data download --repo-id a/b" in data.replace("\\\n    ", "")
     assert "afterok:123" in data
-    assert "companion.pyz" in collect
+    assert "sidecar.pyz" in collect
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_data_steps_are_jobs(cluster: str, tmp_path: Path) -> None:
     [
         ({"server_type": "vllm", "server_address": "http://a"}, "either in the job"),
         ({"server_type": "vllm"}, "needs a model"),
-        ({"server_gpus": 8}, "there is none"),
-        ({"server_args": "--x"}, "there is none"),
+        ({"server_gpus": 8}, "none is configured"),
+        ({"server_args": "--x"}, "none is configured"),
         ({"server_type": "vlm", "model": "m"}, "no server type 'vlm'"),
         ({"server_type": "vllm", "model": "m", "server_container": "vlm"}, "no container 'vlm'"),
         ({"config_paths": ""}, "config_paths must be given"),

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from gymnast.builtin.graded_tasks import rows
 from gymnast.builtin.resources_servers.shop_lookup.tasks import GENERATOR, Shop
 from gymnast.builtin.responses_api_models.embedded_model.app import EmbeddedModel, EmbeddedModelSettings, make_renderer
-from gymnast.builtin.responses_api_models.embedded_model.blas import set_blas_threads
+from gymnast.builtin.responses_api_models.embedded_model.backend import set_blas_threads
 from gymnast.builtin.responses_api_models.embedded_model.cache import Cache, Pool
 from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED, Policy, read_policy
 from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors

@@ -60,7 +60,7 @@ async def test_leaving_early_ends_the_run_and_resume_sees_every_rollout_once(tmp
 async def test_an_earlier_run_is_not_overwritten(tmp_path: Path, tasks: Path) -> None:
     output = tmp_path / "x.jsonl"
     assert [record async for record in gymnast.collect(tasks, output, **NAMES)]
-    with pytest.raises(UserError, match="an earlier run is there"):
+    with pytest.raises(UserError, match="an earlier run exists"):
         _ = [record async for record in gymnast.collect(tasks, output, **NAMES)]
 
 

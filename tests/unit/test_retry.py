@@ -249,8 +249,8 @@ def test_what_stays_down_longer_than_allowed_is_given_up_with_the_endpoint_named
     breaker.record_failure("a", failure("model_unreachable", "refused", endpoint="http://policy/v1"), 60.0)
     assert breaker.given_up("a") is None
     breaker.record_failure("a", failure("model_unreachable", "refused", endpoint="http://policy/v1"), 61.0)
-    assert breaker.given_up("a") == "http://policy/v1 has been out of reach for 61 s: refused"
-    assert breaker.reasons() == {"a": "http://policy/v1 has been out of reach for 61 s: refused"}
+    assert breaker.given_up("a") == "http://policy/v1 has been unreachable for 61 s: refused"
+    assert breaker.reasons() == {"a": "http://policy/v1 has been unreachable for 61 s: refused"}
     assert not breaker.may_start("a", 10_000.0)
 
 

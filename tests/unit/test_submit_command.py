@@ -82,7 +82,7 @@ def test_a_sandbox_in_the_job_is_a_component(desk: Path, capsys: pytest.CaptureF
         (["--code", "snapshot"], "--code snapshot needs Slurm"),
         (["--executor", "ray", "--server", "vllm", "-m", "x"], "servers in the job need Slurm"),
         (["--server", "vllm", "-m", "x", "--model-url", "http://a/v1"], "either in the job"),
-        (["--server-gpus", "8"], "for a server in the job, and there is none"),
+        (["--server-gpus", "8"], "for a server in the job, but none is configured"),
         (["--with-sandbox"], "needs a container or a command for the sandbox service"),
         (["--sandbox-command", "x"], "add --with-sandbox"),
         (["--executor", "ray", "--with-sandbox", "--sandbox-command", "x"], "servers in the job need Slurm"),

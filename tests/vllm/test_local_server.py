@@ -106,7 +106,7 @@ async def test_a_killed_engine_costs_no_rollout(tmp_path: Path, http: HttpClient
             assert set(failures) <= {"instance_died", "model_unreachable", "model_error", "model_overloaded"}
         pids = [process.pid for process in psutil.Process().children(recursive=True)]
     await eventually(lambda: not [pid for pid in pids if psutil.pid_exists(pid)])
-    assert "vllm" in (tmp_path / "policy_model.engine0.log").read_text().lower()
+    assert "vllm" in (tmp_path / "policy_model.server0.log").read_text().lower()
 
 
 async def _check_that_generate_is_refused(http: HttpClient) -> None:
@@ -122,7 +122,7 @@ async def _check_that_generate_is_refused(http: HttpClient) -> None:
 
 async def test_vllm_that_cannot_start_says_why(tmp_path: Path) -> None:
     config = policy(tmp_path, no_such_option=1)
-    with pytest.raises(StartError, match="engine 0 of policy_model ended while starting") as caught:
+    with pytest.raises(StartError, match="server 0 of policy_model ended while starting") as caught:
         async with Collector(environments=["example_single_tool_call"], config_paths=[config], log_dir=tmp_path):
             pass
     assert "--no-such-option" in str(caught.value)

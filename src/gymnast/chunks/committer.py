@@ -1,22 +1,26 @@
 """Writing what a worker has: commit pending records, end chunks that are settled, release the others.
 
 Records come first: a chunk is ended only when everything of it is on disk. File work happens in threads; an OSError
-leaves what was not written pending, to be written by the next call.
+leaves what was not written pending, to be written by the next call. What was written counts even if a later write
+fails or the call is cancelled; after a cancellation no further write starts.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import threading
+from typing import TYPE_CHECKING, TypeVar
 
-from gymnast.chunks.batched_writes import write_batch
 from gymnast.chunks.lease import write_end
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from gymnast.chunks.finder import Clock
     from gymnast.chunks.held_chunk import HeldChunk
     from gymnast.chunks.run_store import ChunkRunStore
+
+_Item = TypeVar("_Item")
 
 
 class Committer:
@@ -55,3 +59,27 @@ class Committer:
         """Remove a chunk that has ended or was lost."""
         self._store.remove(held)
         held.close()
+
+
+async def write_batch(items: list[_Item], write: Callable[[_Item], None], on_written: Callable[[_Item], None]) -> None:
+    """Write items in one thread. `on_written` runs in the event loop for each written item, even if a later one failed.
+
+    A batch that is cancelled while a file system hangs writes nothing more once the file system recovers.
+    """
+    written: list[_Item] = []
+    cancelled = threading.Event()
+
+    def write_all() -> None:
+        for item in items:
+            if cancelled.is_set():
+                return
+            write(item)
+            written.append(item)
+
+    try:
+        if items:
+            await asyncio.to_thread(write_all)
+    finally:
+        cancelled.set()
+        for item in written:
+            on_written(item)

@@ -3,6 +3,9 @@
 A worker's heartbeat also reads the chunk's folder: who holds the chunk, and who wants rows of it. A chunk gets its
 first heartbeat as soon as possible, all chunks get one every `interval_s`. A chunk that another worker has claimed is
 reported to `on_lost`; its rows are that worker's. Rows that idle workers requested are ceded to them.
+
+Invariants: a lost chunk gets no heartbeat. `silent_s` counts from before the last round that reached every chunk. A
+cession that a refused write left unfinished is finished before the next one starts.
 """
 
 from __future__ import annotations

@@ -165,8 +165,8 @@ class HeldChunk:
         self.unstarted = deque(unsettled_rows(rows, claim.children, claim.settled))
         self.open = {row.key.packed: row.number for row in self.unstarted}
         """Rollouts that are neither settled nor ceded, with their row numbers."""
-        self._index, self._is_indexed = array("I"), True
-        """Row number and length of each scored line. Void once a line is a placeholder."""
+        self._index: array[int] | None = array("I")
+        """Row number and length of each scored line. None once a line is a placeholder."""
         for name, number in (inherited_attempts or {}).items():
             task, _, rollout = name.partition(":")
             packed = RolloutKey(int(task), int(rollout)).packed
@@ -198,8 +198,11 @@ class HeldChunk:
         """`usage`: of this attempt. `is_record`: whether the line is a record or a placeholder for one."""
         packed = key.packed
         self.scored.append(line)
-        self._is_indexed = self._is_indexed and is_record
-        self._index.extend((self.open.pop(packed), len(line) + 1))
+        number = self.open.pop(packed)
+        if not is_record:
+            self._index = None
+        elif self._index is not None:
+            self._index.extend((number, len(line) + 1))
         self.attempts.pop(packed, None)
         self._tally.count_record(usage)
         self._tally.scored += 1
@@ -262,7 +265,7 @@ class HeldChunk:
             failures_bytes=self.failures.committed,
             children=tuple(self.children),
             why=why,
-            index=_encode_little_endian(self._index) if self._is_indexed else b"",
+            index=_encode_little_endian(self._index) if self._index is not None else b"",
         )
 
     def close(self) -> None:

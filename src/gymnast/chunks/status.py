@@ -18,9 +18,9 @@ import msgspec
 from gymnast.chunks.identity import is_dead
 from gymnast.chunks.settlement import Settlement, read_lines_between
 from gymnast.rollouts.tally import stats_of, sum_totals
+from gymnast.store.atomic import file_clock
 from gymnast.store.chunk_files import ChunkPlan, Holder, Progress
 from gymnast.store.chunk_state import ChunkView, complete_lines_bytes, read_chunk_plan, walk_chunks
-from gymnast.store.file_clock import file_clock
 from gymnast.types.failure import FailureKind
 from gymnast.types.job import JobState, JobView
 from gymnast.types.totals import AgentStats, AgentTotals

@@ -41,7 +41,7 @@ def read_status(layout: ChunkLayout) -> RunStatus:
     """Read the status of the run, with the state of its jobs from the schedulers."""
     from gymnast.chunks.status import LivenessCheck, read_run_status
     from gymnast.chunks.worker_spec import read_worker_spec
-    from gymnast.store.file_clock import file_clock
+    from gymnast.store.atomic import file_clock
 
     lease_s, jobs = read_worker_spec(layout).options.lease_s, tuple(_jobs(layout))
     return read_run_status(layout, LivenessCheck(lease_s=lease_s, now=file_clock(layout.folder), jobs=jobs))

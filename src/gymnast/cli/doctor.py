@@ -66,7 +66,7 @@ def command(
 
 
 def _show_task(target: Any, task: int, rollout: int | None, *, as_json: bool) -> int:
-    from gymnast.doctor.render_task import render_task_history
+    from gymnast.doctor.render import render_task_history
     from gymnast.doctor.task_history import examine_task
 
     history = examine_task(target, task, rollout)

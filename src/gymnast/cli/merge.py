@@ -17,7 +17,7 @@ def command(
     run: shared.Run,
     *,
     partial: Annotated[
-        bool, typer.Option("--allow-partial", help="Merge what is there even if rollouts are still owed.")
+        bool, typer.Option("--allow-partial", help="Merge the finished rollouts although others are still owed.")
     ] = False,
     remove_chunks: Annotated[
         bool, typer.Option("--remove-chunks", help="Delete the chunks afterwards, which leaves an ordinary run.")

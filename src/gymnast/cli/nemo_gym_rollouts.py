@@ -90,9 +90,7 @@ def command(
     serve_args: Annotated[str, option("serve-args", "Overrides for the environments' servers.")] = "",
     collect_args: Annotated[str, option("collect-args", "Overrides for the collection.")] = "",
     dry_run: Annotated[bool, option("dry-run", "Print the scripts; submit nothing.")] = False,
-    summary_only: Annotated[
-        bool, option("summary-only", "Summarize the seeds that are there; submit nothing.")
-    ] = False,
+    summary_only: Annotated[bool, option("summary-only", "Summarize the finished seeds; submit nothing.")] = False,
     answer_key: Annotated[str, option("answer-key", "Field with the answer, for maj@k.")] = "extracted_answer",
     as_json: shared.JsonOutput = False,
 ) -> int:

@@ -27,7 +27,7 @@ Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Name the files after this. [default: the run's output file]")
 ]
 AllowPartial = Annotated[
-    bool, typer.Option("--allow-partial", help="Profile what is there; drop tasks without any result.")
+    bool, typer.Option("--allow-partial", help="Profile an incomplete run; drop tasks without any result.")
 ]
 AnswerKey = Annotated[
     str | None, typer.Option("--answer-key", help="Field with the extracted answer, for majority@k and no_answer.")

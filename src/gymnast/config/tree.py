@@ -97,10 +97,7 @@ def assign(root: Node, path: Path, value: Node) -> Node:
         return merge(root, value)
     step, rest = path[0], path[1:]
     if isinstance(root.value, list):
-        index = _list_index(step, len(root.value))
-        if index is None:
-            raise KeyError(step)
-        children = list(root.value)
+        index, children = _existing_index(step, len(root.value)), list(root.value)
         children[index] = assign(children[index], rest, value)
         return replace(root, value=children)
     mapping = dict(root.value) if isinstance(root.value, dict) else {}
@@ -119,10 +116,7 @@ def remove(root: Node, path: Path) -> Node:
     """A tree without `path`. Raises KeyError if it does not exist."""
     step, rest = path[0], path[1:]
     if isinstance(root.value, list):
-        index = _list_index(step, len(root.value))
-        if index is None:
-            raise KeyError(step)
-        children = list(root.value)
+        index, children = _existing_index(step, len(root.value)), list(root.value)
         if rest:
             children[index] = remove(children[index], rest)
         else:
@@ -176,3 +170,9 @@ def _list_index(step: str | int, length: int) -> int | None:
     except ValueError:
         return None
     return index if 0 <= index < length else None
+
+
+def _existing_index(step: str | int, length: int) -> int:
+    if (index := _list_index(step, length)) is None:
+        raise KeyError(step)
+    return index

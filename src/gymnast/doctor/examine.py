@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.doctor.facts import Facts
 from gymnast.doctor.findings import Diagnosis
-from gymnast.doctor.kernel_log import find_kernel_kill
 from gymnast.doctor.ranking import rank
 from gymnast.doctor.read_failures import read_failures
 from gymnast.doctor.read_logs import LOG_NAME, find_logs, read_logs
 from gymnast.doctor.read_run import read_run
 from gymnast.doctor.rules.registry import apply_rules, collect_notes
-from gymnast.doctor.scheduler import read_job
+from gymnast.doctor.scheduler import find_kernel_kill, read_job
 from gymnast.doctor.steps import make_steps
 from gymnast.errors import NotFoundError, UserError
 from gymnast.store.keyset import KeySet

@@ -12,10 +12,19 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gymnast.doctor.component_deaths import death_at
 from gymnast.doctor.facts import Hit, LogFacts, LoggedUserError, Quote
 from gymnast.doctor.findings import quote_line
-from gymnast.doctor.log_markers import ADVICE, BOUNDARY, JOB_CANCELLED, KEYWORDS, REQUEUED, SATURATED, SHUTDOWN, STARTED
+from gymnast.doctor.log_markers import (
+    ADVICE,
+    BOUNDARY,
+    JOB_CANCELLED,
+    KEYWORDS,
+    REQUEUED,
+    SATURATED,
+    SHUTDOWN,
+    STARTED,
+    death_at,
+)
 from gymnast.doctor.signatures import SIGNATURES
 from gymnast.doctor.tracebacks import Tracebacks
 

@@ -1,15 +1,21 @@
-"""Asks Slurm about a job: scontrol while it is known, sacct if there is accounting, squeue for pending jobs."""
+"""Asks Slurm about a job (scontrol while it is known, sacct, squeue), and the kernel log about a dead process."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.facts import JobFacts
+from gymnast.doctor.findings import quote_line
+from gymnast.store.manifest import RunState
+
+if TYPE_CHECKING:
+    from gymnast.doctor.facts import RunFacts
 
 TIMEOUT_S: Final = 15.0
 _MAX_LOGS: Final = 200
@@ -105,3 +111,18 @@ def parse_sacct(job: str, text: str) -> JobFacts:
     state = worst["State"].split()[0] if worst["State"] else "UNKNOWN"
     element = worst["JobID"].partition(".")[0]
     return JobFacts(element if "_" in element else job, state, "", worst.get("ExitCode", ""), worst, "sacct")
+
+
+def find_kernel_kill(run: RunFacts, run_command: CommandRunner = run_command) -> str | None:
+    """The line about killing the last process of a run, if it died without leaving a message."""
+    manifest = run.manifest
+    if manifest is None or manifest.state is not RunState.RUNNING or not manifest.invocations:
+        return None
+    if run.is_active:
+        return None
+    last = manifest.invocations[-1]
+    if last.host != socket.gethostname():
+        return None
+    log = run_command(("dmesg", "-T")) or run_command(("journalctl", "-k", "--no-pager", "-q", "--since", "-2d")) or ""
+    lines = re.findall(rf"^.*[Kk]illed process {last.pid} .*$", log, re.MULTILINE)
+    return quote_line(lines[-1]) if lines else None

@@ -72,7 +72,7 @@ SIGNATURES: Final = _table(
         ),
         "the job was cancelled",
         "a user (scancel) or the scheduler ended the job",
-        "see who did with sacct -j ID --format=State,ExitCode; resubmit it and finish the run with --resume",
+        "sacct -j ID --format=State,ExitCode shows which user did; resubmit it and finish the run with --resume",
     ),
     (
         *("disk_full", Layer.INFRA, 98, r"No space left on device|Disk quota exceeded"),

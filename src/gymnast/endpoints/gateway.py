@@ -2,7 +2,10 @@
 
 `Gateway` routes each request to its rollout and refuses all others. A `RolloutEndpoint` is what one rollout sees: the
 model in all dialects, its environment's tools, its limits and its trace. The gateway has no sockets: `runtime.listener`
-serves it over HTTP. A rollout that has ended accepts no requests.
+serves it over HTTP.
+
+Invariants: a rollout's path exists from `open` to `close`. The path has a secret, and every request needs the rollout's
+key as well, so that a program reaches no other rollout.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 A session stays at its replica while that is up; otherwise it moves to another and stays there. A new session goes to
 the least-loaded replica; with `hash` its id alone decides, as in the contract. Pure except for the clock:
 `endpoints.health` checks the replicas, `endpoints.upstream` calls them.
+
+States of a replica: up; down until a time (1, 2, 4 … 30 s after consecutive failures, or until a check succeeds);
+removed (gets no calls; its counts are kept in case it returns). There is always at least one replica, and `choose`
+always returns one: if all are down, the session's own or the one that its hash selects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,12 @@
 """Calls to OpenAI-compatible endpoints, with retries and classified failures.
 
-`endpoints.replicas` chooses the replica. The number of tries is limited, and Retry-After is honoured.
+`endpoints.replicas` chooses the replica. The number of tries is limited, and Retry-After is honoured. Invariants:
+
+- Every try chooses a replica again, so that a retry may go to another one. A replica counts the calls that it was
+  chosen for, including those that wait for a slot.
+- A failed connection marks a replica down, a reply below 500 marks it up; a timeout does neither.
+- Timeouts and busy replies (429, 503 …) are reported as rejections, which lower the concurrency of the run.
+- What leaves this module is a reply with status 200 or a CallError, with the API key removed from its text.
 """
 
 from __future__ import annotations

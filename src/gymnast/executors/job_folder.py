@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gymnast.store.atomic import atomic_write, read_fresh
-from gymnast.store.file_clock import file_clock
+from gymnast.store.atomic import atomic_write, file_clock, read_fresh
 from gymnast.types.job import JobState, JobView
 
 if TYPE_CHECKING:

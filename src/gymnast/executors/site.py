@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from gymnast.errors import ConfigError, NotFoundError, Problem, suggest
-from gymnast.executors.site_aliases import translate_keys
-from gymnast.executors.site_yaml import read_plain_yaml
+from gymnast.executors.site_yaml import read_plain_yaml, translate_keys
 from gymnast.sidecars.component import Container, Mount
 
 if TYPE_CHECKING:

@@ -2,6 +2,12 @@
 
 The event loop is never blocked, and a worker that is late is killed. Workers start when first needed. Arguments and
 results are JSON; the function is named as `module:function`. This is not a sandbox: do not run model-written code here.
+
+Invariants:
+- A worker is starting, idle or in exactly one call; `_all` has every live one. A call holds one of `size` slots from
+  before its worker starts until the worker is idle or killed, so there are never more than `size` workers.
+- A worker whose call was late or cancelled is killed, never reused: its next reply would be to the wrong call.
+- An exception of the function is a reply like any other: it reaches the caller, and the worker stays.
 """
 
 from __future__ import annotations

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import numpy as np
+import orjson
 
 from gymnast.errors import NotFoundError
 from gymnast.profile.alignment import align
 from gymnast.profile.failures import read_failures
-from gymnast.profile.files import write_agent_metrics, write_task_profiles
-from gymnast.profile.groups import by_task
+from gymnast.profile.groups import by_task, describe_rows, rollout_infos
 from gymnast.profile.headline import countable_rows, headline
 from gymnast.profile.plan_index import read_plan
 from gymnast.profile.reading import read_rollouts
@@ -20,6 +21,7 @@ from gymnast.profile.rollout_table import write_rollout_table
 from gymnast.store.atomic import atomic_output
 from gymnast.store.paths import RunPaths
 from gymnast.store.records import is_in_chunks
+from gymnast.types.task import TASK_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from gymnast.profile.groups import Groups
     from gymnast.profile.headline import Headline
     from gymnast.profile.plan_index import PlanIndex
-
+    from gymnast.types.json import JsonObject
 
 _OTHER_FILES: Final = ("_materialized_inputs", "_failures", "_reward_profiling")
 
@@ -128,3 +130,43 @@ def rollout_files(patterns: Iterable[str]) -> tuple[Path, ...]:
             raise NotFoundError(f"there is no file '{pattern}'")
         files += matches
     return tuple(files)
+
+
+def write_task_profiles(path: Path, groups: Groups, plan: PlanIndex) -> None:
+    """Write `x_reward_profiling.jsonl`."""
+    expected, integers = plan.expected(), groups.table.is_integer
+    with atomic_output(path) as out, plan.samples() as samples:
+        for task, rows in groups:
+            line = task_profile(groups, task, rows, expected[task], samples.fragment(task), integers=integers)
+            out.write(orjson.dumps(line) + b"\n")
+
+
+def task_profile(
+    groups: Groups, task: int, rows: slice, expected: int, sample: object, *, integers: bool
+) -> JsonObject:
+    """One line of the profile."""
+    count = rows.stop - rows.start
+    truncated = int(groups.table.truncated[rows].sum())
+    return {
+        TASK_INDEX: task,
+        **describe_rows(groups.table, rows, integers=integers),
+        "sample": sample,
+        "num_rollouts": count,
+        "expected_num_rollouts": expected,
+        "missing_num_rollouts": expected - count,
+        "reward_profile_completion_pct": 100.0 * count / expected,
+        **({"num_truncated": truncated} if truncated else {}),
+        "rollout_infos": rollout_infos(groups.table, rows),
+    }
+
+
+def write_agent_metrics(path: Path, groups: Groups) -> None:
+    """Write `x_agent_metrics.json`: the same statistics over all rollouts of each agent."""
+    table = groups.table
+    entries = []
+    for number, name in enumerate(table.agent_names):
+        own = table.select(np.flatnonzero(table.agents == number))
+        statistics = describe_rows(own, slice(0, len(own)), integers=table.is_integer)
+        entries.append({**statistics, "agent_ref": {"name": name}})
+    with atomic_output(path) as out:
+        out.write(orjson.dumps(entries))

@@ -109,7 +109,7 @@ class CircuitBreaker:
         if now - agent.open_since > self._give_up_after_s:
             where = agent.last.endpoint or agent.last.instance if agent.last else None
             what = agent.last.message if agent.last else ""
-            agent.given_up = f"{where} has been out of reach for {now - agent.open_since:.0f} s: {what}"
+            agent.given_up = f"{where} has been unreachable for {now - agent.open_since:.0f} s: {what}"
 
 
 def _why_hopeless(name: str, agent: _Agent) -> str | None:

@@ -62,8 +62,39 @@ class Pressure:
         return self.kv_usage > 0.97 or self.waiting > max(8.0, 0.5 * self.running)
 
 
+@dataclass(slots=True)
+class _Window:
+    """What happened since `began`."""
+
+    began: float = 0.0
+    completions: int = 0
+    in_flight_sum: int = 0
+    latency_sum_s: float = 0.0
+    rejections: int = 0
+
+
+@dataclass(slots=True)
+class _StepsBack:
+    """The current series of steps back, from its first rejection until half the windows to a probe were quiet."""
+
+    is_active: bool = False
+    reference: tuple[float, float] | None = None
+    """Level and throughput after the first step."""
+    rejected: int = 0
+    completed: int = 0
+
+    def end(self) -> None:
+        """The counts go on until the next series starts."""
+        self.is_active, self.reference = False, None
+
+
 class ConcurrencyLimit:
-    """The limit. With `fixed_start` it starts at the cap, which the user chose, instead of small."""
+    """The limit. With `fixed_start` it starts at the cap, which the user chose, instead of small.
+
+    `_limit` is the current level, and `_rejected_at` bounds it. A step that did not pay goes back to `_before_probe`;
+    close to `_failed_probe` no probe starts for a while; far below `_known_good`, once it is quiet, slow start begins
+    again. Except for the user's cap and high pressure, only a rejection or the end of a window changes the level.
+    """
 
     def __init__(self, cap: int, *, fixed_start: bool = False) -> None:
         self.cap = max(1, cap)
@@ -76,22 +107,15 @@ class ConcurrencyLimit:
         self._pressure = Pressure()
         self._ignore_until = 0.0
         self._settling = False
-        self._window_began = 0.0
-        self._completions = 0
-        self._in_flight_sum = 0
-        self._latency_sum_s = 0.0
+        self._window = _Window()
         self._settled_rate = 0.0
         self._probe_step = _PROBE_STEP
-        self._rejections = 0
         self._latency_s = 0.0
         self._tolerated = 0.0
         """Share of rejections that is tolerated because stepping back did not end them."""
         self._known_good = 0.0
         """The highest level that was sustained."""
-        self._is_stepping_back = False
-        self._reference: tuple[float, float] | None = None
-        """Level and throughput after the first step back of the current series."""
-        self._series_rejected = self._series_completed = 0
+        self._steps_back = _StepsBack()
         self._failed_probe: float | None = None
         """The level of the last probe that was rejected."""
         self._since_step = 0
@@ -116,40 +140,42 @@ class ConcurrencyLimit:
 
     def record_finished(self, now: float, seconds: float, in_flight: int) -> None:
         """A rollout ended after `seconds`; `in_flight` others are running."""
-        if self._completions == 0:
-            self._window_began = now
-        self._completions += 1
-        self._series_completed += 1
+        window = self._window
+        if window.completions == 0:
+            window.began = now
+        window.completions += 1
+        window.in_flight_sum += in_flight + 1
+        window.latency_sum_s += seconds
+        self._steps_back.completed += 1
         self._since_step += 1
-        self._in_flight_sum += in_flight + 1
-        self._latency_sum_s += seconds
-        if self._completions >= max(10, self.current) and now - self._window_began >= _WINDOW_S:
+        if window.completions >= max(10, self.current) and now - window.began >= _WINDOW_S:
             self._evaluate_window(now)
 
     def record_rejection(self, now: float, latency_s: float = 0.0) -> None:
         """The endpoint rejected a request. Requests sent before a step back do not count against the new limit."""
-        self._series_rejected += 1
+        self._steps_back.rejected += 1
         if now < self._ignore_until:
             return
-        self._rejections += 1
+        window = self._window
+        window.rejections += 1
         self._latency_s = latency_s
-        if not self._tolerated or self._rejections >= max(
-            2 * _MIN_REJECTIONS, _FLOOD_SHARE * max(self._completions, self.current)
+        if not self._tolerated or window.rejections >= max(
+            2 * _MIN_REJECTIONS, _FLOOD_SHARE * max(window.completions, self.current)
         ):
             self._handle_rejections(now)
 
     def _handle_rejections(self, now: float) -> None:
         """Step back; if that costs throughput without ending the rejections, tolerate them instead."""
         if self._is_backing_off_useless():
-            share = self._series_rejected / max(1, self._series_rejected + self._series_completed)
+            series = self._steps_back
+            share = series.rejected / max(1, series.rejected + series.completed)
             self._tolerated = min(_MAX_TOLERATED_SHARE, 2 * max(share, self._tolerated))
             self._rejected_at, self._best_rate, self._phase = None, 0.0, _Phase.SLOW_START
-            self._start_window(now)
+            self._window = _Window(now)
             return
         level = min(self._limit, self._in_flight_level())
-        if not self._is_stepping_back:
-            self._is_stepping_back, self._reference = True, None
-            self._series_rejected, self._series_completed = 1, 0
+        if not self._steps_back.is_active:
+            self._steps_back = _StepsBack(is_active=True, rejected=1)
         self._rejected_at = level if self._rejected_at is None else min(self._rejected_at, level)
         self._limit = max(1.0, level * _BACK_OFF)
         if self._phase is _Phase.PROBING:
@@ -159,51 +185,47 @@ class ConcurrencyLimit:
         self._phase, self._probe_step = _Phase.STEADY, _PROBE_STEP
         self._quiet_windows = self._since_step = 0
         self._ignore_until = now + max(1.0, 2 * self._latency_s)
-        self._start_window(now)
+        self._window = _Window(now)
 
     def _is_backing_off_useless(self) -> bool:
         """Whether the endpoint was never full: below capacity, fewer in flight means fewer per second."""
-        if self._reference is None:
+        series = self._steps_back
+        if series.reference is None:
             return False
         level, rate = min(self._limit, self._in_flight_level()), self._settled_rate
-        level_then, rate_then = self._reference
+        level_then, rate_then = series.reference
         if level > level_then * _VISIBLE_STEP or not rate or not rate_then:
             return False
-        self._is_stepping_back, self._reference = False, None
-        if self._series_rejected > _MAX_TOLERATED_SHARE * self._series_completed:
+        series.end()
+        if series.rejected > _MAX_TOLERATED_SHARE * series.completed:
             return False  # that many rejections are an outage, not noise
         return rate / rate_then < (1 + level / level_then) / 2
 
     def _in_flight_level(self) -> float:
-        return self._in_flight_sum / self._completions if self._completions >= 10 else self._limit
-
-    def _start_window(self, now: float) -> None:
-        self._window_began = now
-        self._completions = 0
-        self._in_flight_sum = 0
-        self._latency_sum_s = 0.0
-        self._rejections = 0
+        window = self._window
+        return window.in_flight_sum / window.completions if window.completions >= 10 else self._limit
 
     def _evaluate_window(self, now: float) -> None:
-        if self._rejections == 0:
+        window = self._window
+        if window.rejections == 0:
             self._note_quiet_window()
-        elif self._rejections >= _MIN_REJECTIONS and self._rejections > self._tolerated * (
-            self._rejections + self._completions
+        elif window.rejections >= _MIN_REJECTIONS and window.rejections > self._tolerated * (
+            window.rejections + window.completions
         ):
             self._handle_rejections(now)
             return
-        rate = self._in_flight_sum / max(self._latency_sum_s, 1e-9)  # in flight / latency: not distorted by bursts
-        level, had_rejections = self._in_flight_sum / self._completions, self._rejections > 0
+        rate = window.in_flight_sum / max(window.latency_sum_s, 1e-9)  # in flight / latency: not distorted by bursts
+        level = window.in_flight_sum / window.completions
         used = level / max(self.current, 1)
-        self._start_window(now)
+        self._window = _Window(now)
         if self._settling:  # these rollouts started under another limit; their latency says nothing about this one
             self._settling = False
             return
         self._settled_rate = rate
-        if not had_rejections:
+        if not window.rejections:
             self._known_good = max(self._known_good, level)
-        if self._is_stepping_back and self._reference is None:
-            self._reference = (level, rate)
+        if self._steps_back.is_active and self._steps_back.reference is None:
+            self._steps_back.reference = (level, rate)
         if used < 0.8 or self._pressure.is_high:
             return  # the limit is not the bottleneck, or the inference server is overloaded
         if self._phase is _Phase.SLOW_START:
@@ -219,7 +241,7 @@ class ConcurrencyLimit:
         if self._tolerated < _MIN_TOLERATED_SHARE:
             self._tolerated = 0.0
         if self._quiet_windows > _PROBE_EVERY_WINDOWS // 2:
-            self._is_stepping_back, self._reference = False, None
+            self._steps_back.end()
 
     def _slow_start(self, rate: float) -> None:
         if rate >= self._best_rate * _MIN_GAIN:

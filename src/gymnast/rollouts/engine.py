@@ -82,7 +82,12 @@ class EngineOptions:
 
 
 class Engine:
-    """Runs the owed rollouts of a store."""
+    """Runs the owed rollouts of a store.
+
+    Its attributes are the parts that decide, the rollouts by state (`_unread`, `_parked`, `_retries`, `in_flight`), and
+    the reasons to start nothing (`is_paused`, `is_held`, `drain_reason`) or to end (`_ended`, `_fatal`). They are in
+    one class because `_fill` weighs all of them whenever one changes.
+    """
 
     def __init__(
         self, store: RunStore, runner: AttemptRunner, options: EngineOptions, listen: Listen, agents: list[str]

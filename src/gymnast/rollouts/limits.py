@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gymnast.rollouts.engine import DEFAULT_CAP
-from gymnast.runtime.host import available_memory_bytes
 from gymnast.wire.http_client import max_open_connections
 
 if TYPE_CHECKING:
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
 
     from gymnast.config import Instance
 
+_CGROUP: Final = Path("/sys/fs/cgroup")
+_LIMITS: Final = (
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
 _BYTES_PER_ROLLOUT: Final = 2 * 1024 * 1024
 
 
@@ -35,3 +41,28 @@ def host_cap() -> int:
     memory = available_memory_bytes()
     by_memory = memory // _BYTES_PER_ROLLOUT if memory is not None else DEFAULT_CAP
     return max(1, min(DEFAULT_CAP, max_open_connections() // 2, by_memory))
+
+
+def available_memory_bytes(proc: Path = Path("/proc"), cgroup: Path = _CGROUP) -> int | None:
+    """Memory available without swapping; None if unknown."""
+    sizes = (_host_memory(proc / "meminfo"), *(_cgroup_memory(cgroup, *pair) for pair in _LIMITS))
+    return min((size for size in sizes if size), default=None)
+
+
+def _host_memory(path: Path) -> int | None:
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", _text(path), re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
+def _cgroup_memory(folder: Path, limit_name: str, used_name: str) -> int | None:
+    limit, used = _text(folder / limit_name).strip(), _text(folder / used_name).strip()
+    if not limit.isdecimal() or not used.isdecimal():
+        return None
+    return max(1, int(limit) - int(used))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -103,7 +103,7 @@ def prepare_run(
 def existing_run_error(paths: RunPaths) -> UserError:
     """The error for an earlier run under the same name."""
     return UserError(
-        f"an earlier run is there: {', '.join(path.name for path in paths.existing())}",
+        f"an earlier run exists: {', '.join(path.name for path in paths.existing())}",
         where=str(paths.output.parent),
         next="finish it with --resume, replace it with --overwrite, or choose another --output",
     )

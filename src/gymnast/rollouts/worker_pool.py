@@ -1,4 +1,10 @@
-"""Runs attempts in worker processes: several cells, one engine. A worker that dies fails its attempts, not the run."""
+"""Runs attempts in worker processes: several cells, one engine. A worker that dies fails its attempts, not the run.
+
+States of a worker: starting, ready, restarting (it died; after growing pauses, up to `MAX_RESTARTS` times), dead.
+Invariants:
+- Every attempt sent to a worker gets one outcome: the worker's, or a failure when the worker dies.
+- While no worker is ready and one is restarting, attempts wait; once all are dead, they fail.
+"""
 
 from __future__ import annotations
 

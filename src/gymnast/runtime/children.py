@@ -1,4 +1,9 @@
-"""Instances in child processes: started, connected to their peers, and restarted when they die."""
+"""Instances in child processes: started, connected to their peers, and restarted when they die.
+
+States of a child: launched (it has bound its port), up (it knows its peers and serves), restarting (at the same port,
+so that no peer needs a new address), dead (`MAX_RESTARTS` are used up), stopped. `on_death` is called for each death,
+`on_restart` each time it is up again.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +51,7 @@ class Child:
         self._spec: ChildSpec | None = None
         self._python = sys.executable
         self._peers: dict[str, str] = {}
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._pipes: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._watch: asyncio.Task[None] | None = None
 
     @property
@@ -81,25 +85,25 @@ class Child:
         await self.process.stop(encode_line(Stop()))
 
     async def _start(self, spec: ChildSpec) -> None:
-        self._reader, self._writer = await self.process.start(
+        self._pipes = await self.process.start(
             "gymnast.runtime.child", python=self._python, cwd=self.instance.directory
         )
-        self._writer.write(encode_line(spec))
+        self._pipes[1].write(encode_line(spec))
         bound = await self._expect(Bound)
         assert isinstance(bound, Bound)
         self.port = bound.port
 
     async def _send_peers(self) -> None:
-        assert self._writer is not None
-        self._writer.write(encode_line(Peers(self._peers)))
+        assert self._pipes is not None
+        self._pipes[1].write(encode_line(Peers(self._peers)))
         await self._expect(Ready)
 
     async def _expect(self, expected: type[ToParent]) -> ToParent:
-        assert self._reader is not None
+        assert self._pipes is not None
         process = self.process
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
-                text = await self._reader.readline()
+                text = await self._pipes[0].readline()
         except ConnectionError:  # it died before it read the message
             text = b""
         except TimeoutError as error:

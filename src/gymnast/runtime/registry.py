@@ -1,4 +1,8 @@
-"""The registry of this user's running serves on this host, one file each, in which `status` and `collect` find them."""
+"""The registry of this user's running serves on this host, one file each, in which `status` and `collect` find them.
+
+An entry is valid while its process runs: pid and start time must both match, since pids are reused. Entries of dead
+processes are removed when they are read, so a killed serve leaves nothing behind. Files appear whole, by renaming.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gymnast.sidecars.component import Component
 
-SIDECAR_FILE: Final = "companion.pyz"
+SIDECAR_FILE: Final = "sidecar.pyz"
 """The sidecar in a folder of job files."""
 _JOB: Final = "job.json"
 _PACKED: Final = (
@@ -99,7 +99,7 @@ def pack_sidecar() -> bytes:
 def write_job_files(folder: Path, components: Sequence[Component], *, bind: str | None = None) -> list[Component]:
     """Write the sidecar and `NAME.json` of each component into a folder. Returns the components sorted by their needs.
 
-    `python3 FOLDER/companion.pyz --spec FOLDER/NAME.json --folder JOB [--task N]` then runs a task. JOB is a folder of
+    `python3 FOLDER/sidecar.pyz --spec FOLDER/NAME.json --folder JOB [--task N]` then runs a task. JOB is a folder of
     that one job; N is optional under Slurm. Without `bind`, components of a job on one node listen on loopback, others
     on all addresses.
     """

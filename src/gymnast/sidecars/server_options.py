@@ -69,7 +69,7 @@ class ServerOptions:
         names = [name for name, value in options.items() if value]
         if names:
             raise UserError(
-                f"{', '.join(names)}: only for a server in the job, and there is none",
+                f"{', '.join(names)}: only for a server in the job, but none is configured",
                 next="give server_type=vllm, sglang or command",
             )
 

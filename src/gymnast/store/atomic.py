@@ -1,4 +1,7 @@
-"""Atomic writes: files are written under a temporary name and moved, so readers see the old or the new content."""
+"""Atomic writes: files are written under a temporary name and moved, so readers see the old or the new content.
+
+Also the clock of a shared file system (`file_clock`).
+"""
 
 from __future__ import annotations
 
@@ -117,3 +120,16 @@ def _read_whole(path: Path) -> bytes:
         return b"".join(parts)
     finally:
         os.close(file)
+
+
+def file_clock(folder: Path) -> float:
+    """The time by the clock of a folder's file system, the only one that file times may be compared with.
+
+    Without write access (another user's run), this host's clock.
+    """
+    probe = folder / ".now"
+    try:
+        probe.touch()
+        return probe.stat().st_mtime
+    except OSError:
+        return time.time()

@@ -46,6 +46,16 @@ _CAUSES: Final[dict[str, Cause]] = {
         "single rollouts exceed their time limit",
         "raise row_timeout_s{row}, limit the agent's max_steps, or lower concurrency{now}",
     ),
+    **dict.fromkeys(
+        (
+            FailureKind.OUT_OF_MEMORY,
+            FailureKind.WORKER_DIED,
+            FailureKind.INSTANCE_DIED,
+            FailureKind.AGENT_UNREACHABLE,
+            FailureKind.ENVIRONMENT_UNREACHABLE,
+        ),
+        _DIED,
+    ),
     GROUP_DEADLINE: Cause(
         "some rollouts of a group take much longer than the others", "raise group_timeout_s, or limit max_steps"
     ),
@@ -59,7 +69,6 @@ _BY_LAYER: Final[dict[Layer, Cause]] = {
         "the policy endpoint is down, overloaded or restarting", "check the endpoint; lower concurrency{now}"
     ),
     Layer.THROUGHPUT: Cause("something is too slow for its deadline", "lower concurrency{now}, or raise the deadline"),
-    Layer.INFRA: _DIED,
 }
 
 

@@ -85,7 +85,9 @@ class _PendingTask:
 class GroupStream:
     """Streams groups of `generations` rollouts per task as they complete. `state`: a file to resume from.
 
-    Use as `async with stream(…) as groups: async for group in groups: …`.
+    Use as `async with stream(…) as groups: async for group in groups: …`. Every task taken from the source is in
+    exactly one of `_waiting`, `_running`, `_ready` and `_in_hand`, or delivered; `state` reads only these, so it may be
+    saved at any time.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-PROGRESS_KEY: Final = "gymnast.trail"
+PROGRESS_KEY: Final = "gymnast.progress"
 """The key of an ASGI scope that holds its request's progress."""
 
 

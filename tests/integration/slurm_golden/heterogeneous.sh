@@ -64,11 +64,11 @@ trap : TERM # scancel signals the steps, too: wait for them
 
 start policy srun --kill-on-bad-exit=1 --overlap --het-group=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 \
     --nodelist="$(join_hosts "${hosts_1[@]:0:2}")" --cpus-per-task=8 --gpus-per-node=8 \
-    python3 /shared/runs/a_chunks/submissions/3/companion.pyz --spec \
-    /shared/runs/a_chunks/submissions/3/policy.json --folder "$job"
+    python3 /shared/runs/a_chunks/submissions/3/sidecar.pyz --spec /shared/runs/a_chunks/submissions/3/policy.json \
+    --folder "$job"
 
 start worker srun --kill-on-bad-exit=1 --overlap --het-group=0 --nodes=1 --ntasks=1 --cpu-bind=none \
-    sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" python3 /shared/runs/a_chunks/submissions/3/companion.pyz \
+    sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" python3 /shared/runs/a_chunks/submissions/3/sidecar.pyz \
     --spec /shared/runs/a_chunks/submissions/3/worker.json --folder "$job"
 
 # The job ends with worker, or with the first other component that does.

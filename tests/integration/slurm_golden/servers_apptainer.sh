@@ -59,13 +59,13 @@ start policy srun --kill-on-bad-exit=1 --overlap --nodes=2 --ntasks=4 --ntasks-p
     --gpus-per-node=8 \
     apptainer exec --nv --bind=/shared:/shared --bind=/scratch:/tmp --bind=/models:/models:ro \
     'registry.example.org#ai/vllm:1' \
-    python3 /shared/runs/a_chunks/submissions/3/companion.pyz --spec \
-    /shared/runs/a_chunks/submissions/3/policy.json --folder "$job"
+    python3 /shared/runs/a_chunks/submissions/3/sidecar.pyz --spec /shared/runs/a_chunks/submissions/3/policy.json \
+    --folder "$job"
 
 start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 --nodelist="$(join_hosts "${hosts[@]:0:1}")" \
     --cpu-bind=none \
     apptainer exec --bind=/shared:/shared --bind=/scratch:/tmp --pwd=/work /images/gymnast.sqsh \
-    sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" python3 /shared/runs/a_chunks/submissions/3/companion.pyz \
+    sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" python3 /shared/runs/a_chunks/submissions/3/sidecar.pyz \
     --spec /shared/runs/a_chunks/submissions/3/worker.json --folder "$job"
 
 # The job ends with worker, or with the first other component that does.

@@ -59,14 +59,14 @@ start policy srun --kill-on-bad-exit=1 --overlap --nodes=2 --ntasks=4 --ntasks-p
     --gpus-per-node=8 \
     '--container-image=registry.example.org#ai/vllm:1' \
     --container-mounts=/shared:/shared,/scratch:/tmp,/models:/models:ro \
-    python3 /shared/runs/a_chunks/submissions/3/companion.pyz --spec \
-    /shared/runs/a_chunks/submissions/3/policy.json --folder "$job"
+    python3 /shared/runs/a_chunks/submissions/3/sidecar.pyz --spec /shared/runs/a_chunks/submissions/3/policy.json \
+    --folder "$job"
 
 start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 --nodelist="$(join_hosts "${hosts[@]:0:1}")" \
     --cpu-bind=none \
     --container-image=/images/gymnast.sqsh --container-mounts=/shared:/shared,/scratch:/tmp \
     --container-workdir=/work \
-    sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" python3 /shared/runs/a_chunks/submissions/3/companion.pyz \
+    sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" python3 /shared/runs/a_chunks/submissions/3/sidecar.pyz \
     --spec /shared/runs/a_chunks/submissions/3/worker.json --folder "$job"
 
 # The job ends with worker, or with the first other component that does.

@@ -62,7 +62,7 @@ class LagProbe:
         self._carry_s = min(self._carry_s + runqueue_s - excused_s, runqueue_s)
         gap_s -= excused_s
         if cpu_s > gap_s / 2:
-            self.computed_s = max(self.computed_s, min(gap_s, cpu_s))
+            self.computed_s = max(self.computed_s, cpu_s)  # own CPU time, however long it had to wait for the CPU
         else:
             self.waited_s = max(self.waited_s, gap_s)
         self._last, self._last_cpu, self._last_runqueue = now, cpu, runqueue

@@ -6,12 +6,11 @@ from typing import Final
 
 from gymnast.doctor.findings import Confidence
 from gymnast.doctor.rules.kind_rule import NON_EMPTY, KindRule
-from gymnast.types.failure import FailureKind, Layer
+from gymnast.types.failure import FailureKind
 
 AGENT: Final = (
     KindRule(
         "agent_down",
-        Layer.INFRA,
         (FailureKind.AGENT_UNREACHABLE,),
         "the agent {instance} cannot be reached",
         "it is not running, or its address is wrong",
@@ -21,7 +20,6 @@ AGENT: Final = (
     ),
     KindRule(
         "agent_missing",
-        Layer.CONFIG,
         (FailureKind.AGENT_NOT_FOUND,),
         "rows name an agent that is not configured",
         "the rows' agent_ref does not match the configuration",
@@ -31,7 +29,6 @@ AGENT: Final = (
     ),
     KindRule(
         "agent_exception",
-        Layer.AGENT,
         (FailureKind.AGENT_ERROR,),
         "the agent {instance} raises an exception",
         "an exception in the agent's own code; the first real one is quoted below",
@@ -42,7 +39,6 @@ AGENT: Final = (
     ),
     KindRule(
         "agent_reply",
-        Layer.AGENT,
         (FailureKind.AGENT_BAD_REPLY,),
         "the agent {instance} does not return a verify row from /run",
         "the reply has no finite reward and no failure class",
@@ -52,7 +48,6 @@ AGENT: Final = (
     ),
     KindRule(
         "agent_reported",
-        Layer.AGENT,
         (FailureKind.AGENT_REPORTED,),
         "the agent {instance} reports failures itself",
         "the agent set a failure class, quoted below",
@@ -62,7 +57,6 @@ AGENT: Final = (
     ),
     KindRule(
         "agent_exited",
-        Layer.AGENT,
         (FailureKind.AGENT_EXITED,),
         "the command of {instance} ends with an error",
         "the agent's program fails; the end of its output is quoted below",
@@ -72,7 +66,6 @@ AGENT: Final = (
     ),
     KindRule(
         "agent_slow",
-        Layer.THROUGHPUT,
         (FailureKind.AGENT_TIMEOUT,),
         "the command of {instance} exceeds its deadline",
         "the agent's program hangs or needs longer than timeout_s",
@@ -82,7 +75,6 @@ AGENT: Final = (
     ),
     KindRule(
         "agent_no_model_call",
-        Layer.CONFIG,
         (FailureKind.AGENT_NO_MODEL_CALL,),
         "the command of {instance} never calls the policy",
         "it does not use the address that it is given",
@@ -92,7 +84,6 @@ AGENT: Final = (
     ),
     KindRule(
         "rollout_timeout",
-        Layer.THROUGHPUT,
         (FailureKind.ROLLOUT_TIMEOUT,),
         "rollouts exceed their overall deadline",
         "a rollout as a whole takes longer than allowed: many turns, or one call that hangs",
@@ -103,7 +94,6 @@ AGENT: Final = (
     ),
     KindRule(
         "oom_kill",
-        Layer.INFRA,
         (FailureKind.OUT_OF_MEMORY,),
         "processes were killed because memory ran out",
         "the host, or the job's memory limit, has less memory than the run needs",
@@ -114,7 +104,6 @@ AGENT: Final = (
     ),
     KindRule(
         "process_killed",
-        Layer.INFRA,
         (FailureKind.WORKER_DIED, FailureKind.INSTANCE_DIED),
         "processes of the run were killed (SIGKILL)",
         "usually the kernel's OOM killer or the job's memory limit; sometimes a user",
@@ -127,7 +116,6 @@ AGENT: Final = (
     ),
     KindRule(
         "process_crashed",
-        Layer.INFRA,
         (FailureKind.WORKER_DIED, FailureKind.INSTANCE_DIED),
         "processes of the run died ({instance})",
         "a server or worker process ended on its own",
@@ -139,7 +127,6 @@ AGENT: Final = (
     ),
     KindRule(
         "cancelled_by_hand",
-        Layer.AGENT,
         (FailureKind.CANCELLED,),
         "rollouts were cancelled manually",
         "a user ran gymnast ctl RUN cancel",
@@ -149,7 +136,6 @@ AGENT: Final = (
     ),
     KindRule(
         "bad_rows",
-        Layer.DATA_SCHEMA,
         (FailureKind.BAD_ROW,),
         "rows of the input file are invalid",
         "they are not JSON, or lack required fields; the first is quoted below",
@@ -159,7 +145,6 @@ AGENT: Final = (
     ),
     KindRule(
         "unclassified",
-        Layer.INFRA,
         (FailureKind.UNKNOWN,),
         "attempts failed for an unclassified reason",
         "a failure that Gymnast does not recognize",

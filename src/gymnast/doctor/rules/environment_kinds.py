@@ -16,7 +16,6 @@ BOUNDARY: Final = (
 ENVIRONMENT: Final = (
     KindRule(
         "verify_schema",
-        Layer.DATA_SCHEMA,
         (FailureKind.VERIFY_REJECTED,),
         "{instance} rejects rows at /verify (422)",
         "the rows lack fields that the environment's task model requires",
@@ -27,7 +26,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "seed_schema",
-        Layer.DATA_SCHEMA,
         (FailureKind.SEED_REJECTED,),
         "{instance} rejects rows when opening their session (422)",
         "the rows lack fields that the environment's task model requires",
@@ -38,7 +36,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "agent_schema",
-        Layer.DATA_SCHEMA,
         (FailureKind.AGENT_REJECTED,),
         "the agent {instance} rejects rows (422)",
         "the rows lack fields that the agent's request model requires",
@@ -48,7 +45,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "verifier_exception",
-        Layer.VERIFIER,
         (FailureKind.VERIFIER_ERROR,),
         "{instance} raises an exception while verifying (500)",
         "an exception in the environment's verifier; the first real one is quoted below",
@@ -59,7 +55,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "inner_500_no_body",
-        Layer.VERIFIER,
         (FailureKind.VERIFIER_ERROR, FailureKind.AGENT_ERROR, FailureKind.TOOL_ERROR),
         "an inner server ({instance}) returns 500 without a body",
         "the real error was lost on the way out; only the innermost boundary shows it",
@@ -70,7 +65,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "verifier_slow",
-        Layer.VERIFIER,
         (FailureKind.VERIFIER_TIMEOUT,),
         "verification by {instance} exceeds its deadline",
         "the verifier computes or waits longer than verify_timeout_s at this concurrency",
@@ -80,7 +74,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "verifier_reply",
-        Layer.VERIFIER,
         (FailureKind.VERIFIER_BAD_REPLY,),
         "{instance} returns no finite reward from /verify",
         "the verifier returns NaN, nothing, or another shape",
@@ -90,7 +83,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "seed_exception",
-        Layer.VERIFIER,
         (FailureKind.SEED_ERROR,),
         "{instance} raises an exception while opening sessions (500)",
         "an exception in the environment's `open`; the first real one is quoted below",
@@ -101,7 +93,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "work_process_died",
-        Layer.INFRA,
         (FailureKind.VERIFIER_ERROR, FailureKind.SEED_ERROR, FailureKind.TOOL_ERROR, FailureKind.AGENT_ERROR),
         "worker processes of {instance} end before they have a result",
         "memory (a limit of the job, of a cgroup, or ulimit -v), a signal, or a crash in native code; not the logic of "
@@ -113,10 +104,10 @@ ENVIRONMENT: Final = (
         flavors=frozenset({"crashed"}),
         confidence=Confidence.MEDIUM,
         explains=frozenset({"verifier_exception", "agent_exception"}),
+        belongs_to=Layer.INFRA,
     ),
     KindRule(
         "seed_slow",
-        Layer.THROUGHPUT,
         (FailureKind.SEED_TIMEOUT,),
         "opening sessions of {instance} exceeds its deadline",
         "the environment opens sessions too slowly at this concurrency",
@@ -126,7 +117,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "tool_exception",
-        Layer.VERIFIER,
         (FailureKind.TOOL_ERROR,),
         "a tool of {instance} crashes",
         "an exception in the environment's tool; the first real one is quoted below",
@@ -137,7 +127,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "tool_hang",
-        Layer.THROUGHPUT,
         (FailureKind.TOOL_TIMEOUT,),
         "a tool of {instance} does not answer in time",
         "the tool hangs or is slow; model settings do not matter here",
@@ -148,7 +137,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "session_expired",
-        Layer.THROUGHPUT,
         (FailureKind.SESSION_EXPIRED,),
         "rollouts outlive their session in {instance}",
         "a rollout takes longer than session_ttl_s, usually because the policy is slow",
@@ -158,7 +146,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "judge_failed",
-        Layer.VERIFIER,
         (FailureKind.JUDGE_FAILED,),
         "the judge of {instance} gives no verdict",
         "the judge's reply is not a verdict, or the environment could not call it; its message is quoted below",
@@ -170,7 +157,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "judge_down",
-        Layer.MODEL_SERVING,
         (FailureKind.JUDGE_FAILED,),
         "the judge's endpoint fails: rollouts of {instance} have no verdict",
         "the judge model is unreachable, overloaded, or returns errors; the policy works",
@@ -180,10 +166,10 @@ ENVIRONMENT: Final = (
         step=2,
         flavors=frozenset({"endpoint"}),
         explains=frozenset({"endpoint_down"}),
+        belongs_to=Layer.MODEL_SERVING,
     ),
     KindRule(
         "judge_refused",
-        Layer.CONFIG,
         (FailureKind.JUDGE_FAILED,),
         "the judge's endpoint rejects requests: rollouts of {instance} have no verdict",
         "the judge's API key, model name or URL is wrong",
@@ -193,10 +179,10 @@ ENVIRONMENT: Final = (
         step=2,
         flavors=frozenset({"settings"}),
         explains=frozenset({"key_refused", "model_name_wrong"}),
+        belongs_to=Layer.CONFIG,
     ),
     KindRule(
         "sandbox_failed",
-        Layer.SANDBOX,
         (FailureKind.SANDBOX_FAILED,),
         "the sandbox of {instance} fails",
         "the sandbox itself fails, not the program in it: it is not installed, not permitted, or out of resources",
@@ -206,7 +192,6 @@ ENVIRONMENT: Final = (
     ),
     KindRule(
         "environment_down",
-        Layer.INFRA,
         (FailureKind.ENVIRONMENT_UNREACHABLE,),
         "the resources server {instance} cannot be reached",
         "it is not running, or its address is wrong",

@@ -34,7 +34,7 @@ _STATES: Final = {
     "DEADLINE": ("time_limit", "the job reached its deadline", "sbatch --time"),
     "PREEMPTED": ("time_limit", "the job was preempted", "a partition without preemption"),
     "NODE_FAIL": ("time_limit", "the job's node failed", "sbatch --exclude"),
-    "CANCELLED": ("job_cancelled", "the job was cancelled", "sacct -j ID --format=State,ExitCode shows by whom"),
+    "CANCELLED": ("job_cancelled", "the job was cancelled", "sacct -j ID --format=State,ExitCode shows the user"),
 }
 
 

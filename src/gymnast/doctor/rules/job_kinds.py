@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from gymnast.doctor.rules.kind_rule import KindRule
-from gymnast.types.failure import FailureKind, Layer
+from gymnast.types.failure import FailureKind
 
 _RESUME: Final = "finished rollouts are safe: gymnast submit --resume adds the workers that are still needed"
 
 JOBS: Final = (
     KindRule(
         "job_time_up",
-        Layer.INFRA,
         (FailureKind.JOB_TIMED_OUT,),
         "jobs of the run reached their time limit",
         "they requested less time than their work takes",
@@ -22,7 +21,6 @@ JOBS: Final = (
     ),
     KindRule(
         "job_taken_away",
-        Layer.INFRA,
         (FailureKind.JOB_PREEMPTED, FailureKind.NODE_FAILED),
         "jobs of the run were preempted, or their nodes failed",
         "a job with higher priority needed the nodes, or a node died",
@@ -32,7 +30,6 @@ JOBS: Final = (
     ),
     KindRule(
         "job_stopped_by_hand",
-        Layer.INFRA,
         (FailureKind.JOB_CANCELLED,),
         "jobs of the run were cancelled",
         "they were cancelled with gymnast cancel or scancel, or by an administrator",
@@ -42,7 +39,6 @@ JOBS: Final = (
     ),
     KindRule(
         "job_would_not_start",
-        Layer.CONFIG,
         (FailureKind.JOB_REFUSED,),
         "workers fail to start",
         "a configuration, file or key is missing where the jobs run",
@@ -52,7 +48,6 @@ JOBS: Final = (
     ),
     KindRule(
         "job_with_error",
-        Layer.INFRA,
         (FailureKind.JOB_FAILED,),
         "jobs of the run ended with an error",
         "a worker, or an earlier step of the job's script, failed",

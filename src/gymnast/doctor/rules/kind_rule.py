@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gymnast.doctor.findings import Confidence
-
-if TYPE_CHECKING:
-    from gymnast.types.failure import FailureKind, Layer
+from gymnast.types.failure import KINDS, FailureKind, Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +14,6 @@ class KindRule:
     """One row of the table of kind rules."""
 
     id: str
-    layer: Layer
     kinds: tuple[FailureKind, ...]
     symptom: str
     cause: str
@@ -27,6 +24,12 @@ class KindRule:
     """None matches any."""
     confidence: Confidence = Confidence.HIGH
     explains: frozenset[str] = frozenset()
+    belongs_to: Layer | None = None
+    """The layer, if it is not that of the first kind."""
+
+    @property
+    def layer(self) -> Layer:
+        return self.belongs_to or KINDS[self.kinds[0]].layer
 
 
 EMPTY: Final = frozenset({"empty"})

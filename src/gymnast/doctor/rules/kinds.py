@@ -8,18 +8,29 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding, quote_line
 from gymnast.doctor.read_logs import BOUNDARY_ID
-from gymnast.doctor.rules.kind_table import TABLE
+from gymnast.doctor.rules.agent_kinds import AGENT
+from gymnast.doctor.rules.environment_kinds import ENVIRONMENT
+from gymnast.doctor.rules.job_kinds import JOBS
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
+from gymnast.doctor.rules.serving_kinds import SERVING
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts, FailureGroup
     from gymnast.doctor.rules.kind_rule import KindRule
 
+TABLE: Final = (*SERVING, *ENVIRONMENT, *AGENT, *JOBS)
+"""All kind rules."""
 STORM_SHARE: Final = 0.5
 STORM_ATTEMPTS: Final = 20
 """Failed attempts that a retry fixed are a finding only if there are at least this many."""
-_GAVE_UP_NOTES: Final = ("out of reach", "failed on the configuration", "all failed", "budget of retries")
+_GAVE_UP_NOTES: Final = (
+    "has been unreachable",
+    "out of reach",
+    "failed on the configuration",
+    "all failed",
+    "budget of retries",
+)
 """In the manifest's note: why rollouts were not started or not retried."""
 _SCHEMA: Final = frozenset({"verify_schema", "seed_schema", "agent_schema", "request_refused"})
 _WITH_LOGS: Final = frozenset({Layer.VERIFIER, Layer.AGENT, Layer.SANDBOX})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gymnast.doctor.findings import Confidence, Evidence, Finding
 from gymnast.doctor.read_logs import JOB_CANCELLED_ID, REQUEUED_ID
 from gymnast.doctor.rules.infra import CONSEQUENCES
-from gymnast.doctor.rules.kind_table import TABLE
+from gymnast.doctor.rules.kinds import TABLE
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
 from gymnast.doctor.signatures import SIGNATURES, Signature
 from gymnast.types.failure import Layer
@@ -138,7 +138,7 @@ _USER_ERRORS: Final = tuple(
             "settings or code changed since the run started",
         ),
         (
-            r"an earlier run is there|another process is writing|records of rollouts|records are of rollouts",
+            r"an earlier run (?:exists|is there)|another process is writing|records (?:are )?of rollouts",
             "output_taken",
             Layer.CACHE_RESUME,
             "the output belongs to another run, or another process is using it",

@@ -160,7 +160,7 @@ def judge_slow(facts: Facts) -> Finding | None:
         Layer.THROUGHPUT,
         f"a judge call takes {judge_ms:.0f} ms, a policy call {policy_ms:.0f} ms: the judge is the bottleneck",
         "the judge model has too little capacity for this many rollouts, or writes long verdicts",
-        "give the judge more replicas or a smaller model, or limit its max_output_tokens; a faster policy is no help",
+        "give the judge more replicas or a smaller model, or limit its max_output_tokens; a faster policy won't help",
         (Evidence(f"{judge.calls} judge calls of {spent.calls}", f"{run.output.stem}_run.json", count=judge.calls),),
         Confidence.MEDIUM,
         affected=run.scored,

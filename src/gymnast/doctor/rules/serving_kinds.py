@@ -10,7 +10,6 @@ from gymnast.types.failure import FailureKind, Layer
 SERVING: Final = (
     KindRule(
         "endpoint_down",
-        Layer.MODEL_SERVING,
         (FailureKind.MODEL_UNREACHABLE,),
         "the policy endpoint {endpoint} cannot be reached",
         "nothing answers there: the model server is not running, or the URL is wrong",
@@ -19,7 +18,6 @@ SERVING: Final = (
     ),
     KindRule(
         "model_slow",
-        Layer.MODEL_SERVING,
         (FailureKind.MODEL_TIMEOUT,),
         "model calls to {endpoint} exceed their deadline",
         "the endpoint is too slow for the deadline at this concurrency, or hangs",
@@ -29,7 +27,6 @@ SERVING: Final = (
     ),
     KindRule(
         "rate_limited",
-        Layer.MODEL_SERVING,
         (FailureKind.MODEL_RATE_LIMITED,),
         "the endpoint {endpoint} rate-limits requests (429)",
         "the run sends more requests than your rate limit allows",
@@ -38,7 +35,6 @@ SERVING: Final = (
     ),
     KindRule(
         "endpoint_overloaded",
-        Layer.MODEL_SERVING,
         (FailureKind.MODEL_OVERLOADED,),
         "the endpoint {endpoint} is overloaded or still loading (502, 503, 504)",
         "the server, or the proxy in front of it, has no capacity or no live backend",
@@ -47,7 +43,6 @@ SERVING: Final = (
     ),
     KindRule(
         "endpoint_error",
-        Layer.MODEL_SERVING,
         (FailureKind.MODEL_ERROR,),
         "the endpoint {endpoint} returns an internal error (500)",
         "the model server fails on these requests; its message is quoted below",
@@ -57,7 +52,6 @@ SERVING: Final = (
     ),
     KindRule(
         "empty_provider_body",
-        Layer.MODEL_SERVING,
         (FailureKind.MODEL_ERROR,),
         "the endpoint {endpoint} returns 500 without a message",
         "the provider does not say what went wrong, so nothing on this side can know",
@@ -68,7 +62,6 @@ SERVING: Final = (
     ),
     KindRule(
         "empty_body",
-        Layer.MODEL_SERVING,
         (FailureKind.MODEL_BAD_REPLY,),
         "the endpoint {endpoint} returns 200 with an empty body",
         "a proxy or the provider drops the reply",
@@ -78,7 +71,6 @@ SERVING: Final = (
     ),
     KindRule(
         "not_json",
-        Layer.MODEL_SERVING,
         (FailureKind.MODEL_BAD_REPLY,),
         "the endpoint {endpoint} does not return a completion as JSON",
         "the URL points to something else (a web page, a proxy), or the server uses another API",
@@ -88,7 +80,6 @@ SERVING: Final = (
     ),
     KindRule(
         "reply_cut",
-        Layer.MODEL_SERVING,
         (FailureKind.MODEL_BAD_REPLY,),
         "replies of the endpoint {endpoint} are cut off",
         "the server died while replying, or a proxy in front of it cuts long or slow replies",
@@ -99,7 +90,6 @@ SERVING: Final = (
     ),
     KindRule(
         "key_refused",
-        Layer.CONFIG,
         (FailureKind.MODEL_AUTH,),
         "the endpoint {endpoint} rejects the API key (401 or 403)",
         "policy_api_key is missing, wrong or expired",
@@ -108,7 +98,6 @@ SERVING: Final = (
     ),
     KindRule(
         "model_name_wrong",
-        Layer.CONFIG,
         (FailureKind.MODEL_NOT_FOUND,),
         "the endpoint {endpoint} does not know the model (404)",
         "the endpoint does not serve a model named policy_model_name",
@@ -118,7 +107,6 @@ SERVING: Final = (
     ),
     KindRule(
         "base_url_wrong",
-        Layer.CONFIG,
         (FailureKind.MODEL_NOT_FOUND,),
         "there is nothing at {endpoint}/chat/completions (404)",
         "the base URL is not an OpenAI-compatible API: /v1 is missing, or it points to another service",
@@ -128,7 +116,6 @@ SERVING: Final = (
     ),
     KindRule(
         "tool_grammar",
-        Layer.DATA_SCHEMA,
         (FailureKind.MODEL_REJECTED, FailureKind.MODEL_ERROR),
         "requests with tools are refused before anything is generated",
         "the inference server's constrained decoding cannot compile a tool's JSON schema",
@@ -139,17 +126,16 @@ SERVING: Final = (
     ),
     KindRule(
         "context_overflow",
-        Layer.CONFIG,
         (FailureKind.MODEL_REJECTED,),
         "requests are refused because they do not fit into the context",
         "prompt and max_output_tokens together are longer than the model's context",
         "lower max_output_tokens or the number of turns, or serve the model with a larger --max-model-len",
         "The endpoint returns 400 with a message about the context length, or many rollouts have no output.",
         flavors=frozenset({"overflow"}),
+        belongs_to=Layer.CONFIG,
     ),
     KindRule(
         "request_refused",
-        Layer.DATA_SCHEMA,
         (FailureKind.MODEL_REJECTED,),
         "the endpoint {endpoint} refuses requests (400)",
         "the endpoint does not accept a create param or an input item; its message is quoted below",

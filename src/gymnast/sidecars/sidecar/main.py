@@ -1,4 +1,4 @@
-"""`python3 companion.pyz --spec FILE --folder JOB [--task N]`: run one task of one component of a job."""
+"""`python3 sidecar.pyz --spec FILE --folder JOB [--task N]`: run one task of one component of a job."""
 
 from __future__ import annotations
 

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.errors import NotFoundError, suggest
 from gymnast.tokens.families import deepseek, glm, harmony, hermes, llama3, mistral, smollm2
-from gymnast.tokens.families.family import Family
-from gymnast.tokens.families.plain import parse_plain
-from gymnast.tokens.families.thoughts import CLOSE, OPEN
+from gymnast.tokens.families.family import Family, ParseContext, ParseResult, TaggedText, to_text
+from gymnast.tokens.families.thoughts import CLOSE, OPEN, UNCLOSED, split_thought
 from gymnast.tokens.families.xml_calls import parse_xml_calls
+from gymnast.tokens.rendering import ParsedTurn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+def parse_plain(pieces: TaggedText, context: ParseContext) -> ParseResult:
+    """Parse a thought, if the template supports thoughts, and content."""
+    thought = split_thought(pieces, in_thought=context.in_thought)
+    malformed = (UNCLOSED,) if thought.is_open else ()
+    return ParseResult(ParsedTurn(to_text(thought.rest), thought.reasoning, malformed=malformed), thought.is_open)
+
 
 _CHATML: Final = ("<|im_end|>", "<|endoftext|>")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import re
+from collections.abc import Sequence
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveInt
 
-from gymnast.builtin.resources_servers.code_gen.extraction import extract_program, leaked_reasoning_rate
 from gymnast.builtin.resources_servers.code_gen.testing import BrokenTestError, Outcome, TrialOptions, try_program
 from gymnast.builtin.resources_servers.code_gen.unit_tests import UnitTests
 from gymnast.kit import (
@@ -21,6 +22,8 @@ from gymnast.kit import (
     message_text,
 )
 
+FENCE: Final = "```"
+_THINKING: Final = re.compile(r"</?think(?:ing)?>", re.IGNORECASE)
 _LONG = 20_000
 
 
@@ -104,3 +107,19 @@ class CodeGen(SandboxedEnvironment[CodeGenTask, None]):
     def _metadata(self, outcome: Outcome) -> dict[str, Any]:
         metadata = dict(outcome.first_failure or {})
         return {**metadata, "tests": outcome.tests} if self.settings.debug else metadata
+
+
+def extract_program(text: str) -> str | None:
+    """The text between the last two lines with a triple backtick; None if there are fewer than two."""
+    lines = text.split("\n")
+    fences = [number for number, line in enumerate(lines) if FENCE in line]
+    if len(fences) < 2:
+        return None
+    return "\n".join(lines[fences[-2] + 1 : fences[-1]])
+
+
+def leaked_reasoning_rate(messages: Sequence[str]) -> float:
+    """The share of messages with thinking tags: reasoning belongs in separate items."""
+    if not messages:
+        return 0.0
+    return sum(bool(_THINKING.search(message)) for message in messages) / len(messages)

@@ -3,13 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from pydantic import BaseModel, PositiveInt
 
 from gymnast.builtin.resources_servers.math_with_code.answers import extract_answer, same_answer
-from gymnast.builtin.resources_servers.math_with_code.workspace import Workspace
-from gymnast.kit import Attempt, Execution, SandboxedEnvironment, SandboxedSettings, Task, Verdict, tool
+from gymnast.kit import (
+    Attempt,
+    Execution,
+    Limits,
+    PythonSession,
+    Sandbox,
+    SandboxedEnvironment,
+    SandboxedSettings,
+    Task,
+    Verdict,
+    tool,
+)
+
+
+class Workspace:
+    """The interpreter of a rollout. A rollout that never uses it costs nothing."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._resources = AsyncExitStack()
+        self._python: PythonSession | None = None
+
+    async def execute(self, code: str, limits: Limits) -> Execution:
+        """Run code in the interpreter of the rollout's earlier calls."""
+        python = self._python
+        if python is None or not python.alive:
+            await self.close()
+            self._python = python = await self._resources.enter_async_context(self._sandbox.python_session())
+        return await python.execute(code, limits)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there was an interpreter and its variables are gone."""
+        return self._python is not None and not self._python.alive
+
+    async def close(self) -> None:
+        self._python = None
+        resources, self._resources = self._resources, AsyncExitStack()
+        await resources.aclose()
+
 
 _LONG = 20_000
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 
-from gymnast.builtin.resources_servers.reasoning_gym.answers import extract_answer
 from gymnast.kit import (
     Attempt,
     CpuTimeExceededError,
@@ -17,8 +17,13 @@ from gymnast.kit import (
     ServerContext,
     Task,
     Verdict,
+    last_boxed,
     require_package,
+    unwrap_text,
 )
+
+_OPEN, _CLOSE = "<answer>", "</answer>"
+_LABEL: Final = re.compile(r"\**(?:the\s+)?(?:final\s+)?answer(?:\s+is)?\s*\**\s*:\s*", re.IGNORECASE)
 
 
 class ReasoningGymSettings(EnvironmentSettings):
@@ -90,3 +95,18 @@ class ReasoningGym(Environment[ReasoningGymTask, None]):
             detail = {"type": "value_error", "loc": ["body", "metadata"], "msg": outcome["row_error"], "input": None}
             raise InvalidBody([detail])
         return float(outcome["score"])
+
+
+def extract_answer(text: str, *, last_line: bool) -> str | None:
+    """The answer of a text: in its last pair of tags, its last box or, with `last_line`, its last line."""
+    reply = text.rpartition("</think>")[2]
+    end = reply.rfind(_CLOSE)
+    start = reply.rfind(_OPEN, 0, end) if end >= 0 else -1
+    if start >= 0:
+        return reply[start + len(_OPEN) : end].strip()
+    box = last_boxed(reply)
+    if box is not None:
+        return unwrap_text(box)
+    line = reply.strip().rpartition("\n")[2].strip() if last_line else ""
+    label = _LABEL.match(line)
+    return line[label.end() :].strip("* ") or None if label else line or None

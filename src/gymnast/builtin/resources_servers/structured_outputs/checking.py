@@ -70,7 +70,7 @@ def read_payload(arguments: str, key: str | None) -> Any:
     """The document of a call: its arguments, or the one named `key`, as text or as a value."""
     values = documents.read_json(arguments or "{}")
     if not isinstance(values, dict):
-        raise DocumentError("the arguments are no object")
+        raise DocumentError("the arguments are not an object")
     if key is None:
         return values
     if key not in values:

@@ -73,14 +73,14 @@ def to_json(value: Any) -> Any:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                raise DocumentError(f"the key {key!r} is no text")
+                raise DocumentError(f"the key {key!r} is not a string")
         return {key: to_json(item) for key, item in value.items()}
     if isinstance(value, list):
         return [to_json(item) for item in value]
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
-        raise DocumentError(f"{value} is no number that JSON has")
+        raise DocumentError(f"{value} is not a valid JSON number")
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     raise DocumentError(f"a value of type {type(value).__name__} is nothing that JSON has")
@@ -115,13 +115,13 @@ def _object(pairs: Iterator[tuple[str, Any]] | list[tuple[str, Any]]) -> dict[st
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise DocumentError(f"the key {key[:200]!r} is there twice")
+            raise DocumentError(f"the key {key[:200]!r} occurs twice")
         result[key] = value
     return result
 
 
 def _no_constant(name: str) -> Any:
-    raise DocumentError(f"{name} is no number that JSON has")
+    raise DocumentError(f"{name} is not a valid JSON number")
 
 
 def _finite(text: str) -> float:

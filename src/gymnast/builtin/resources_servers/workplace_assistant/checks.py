@@ -35,7 +35,7 @@ def an_address(_: OfficeData, text: str) -> str | None:
 def a_colleague(office_data: OfficeData, text: str) -> str | None:
     """The address of a person who can be assigned work."""
     known = text.lower() in office_data.colleagues
-    return None if known else f"must be a colleague's address; nobody here has '{text}'. {_DIRECTORY}"
+    return None if known else f"must be a colleague's address; no colleague has '{text}'. {_DIRECTORY}"
 
 
 def a_day(_: OfficeData, text: str) -> str | None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import hashlib
 import queue
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from gymnast.builtin.responses_api_models.embedded_model.batching import Batch, Generation
-from gymnast.builtin.responses_api_models.embedded_model.blas import set_blas_threads
 from gymnast.builtin.responses_api_models.embedded_model.transformer import Transformer
 from gymnast.kit import BadGeneration, Caller, GeneratedTokens, Sampling, WeightSpan, remaining_tokens
 
+_MAPS: Final = Path("/proc/self/maps")
+_SPELLINGS: Final = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")
 _MAX_TEMPERATURE: Final = 1000.0
 
 
@@ -206,3 +209,27 @@ def _settle(request: _Request | _Change, error: Exception | None) -> None:
 
     if not request.loop.is_closed():
         request.loop.call_soon_threadsafe(settle)
+
+
+def set_blas_threads(count: int) -> int | None:
+    """Set the number of threads of this process; returns the previous number, or None if it cannot be set."""
+    before = None
+    for library in _openblas():
+        for spelling in _SPELLINGS:
+            get = getattr(library, spelling.format("get_num_threads"), None)
+            put = getattr(library, spelling.format("set_num_threads"), None)
+            if get is not None and put is not None:
+                before = int(get())
+                put(count)
+                break
+    return before
+
+
+def _openblas() -> list[ctypes.CDLL]:
+    """The libraries that are already loaded; opening one again gives the same handle."""
+    try:
+        lines = _MAPS.read_text().splitlines()
+    except OSError:
+        return []
+    paths = {line.split(maxsplit=5)[5] for line in lines if "openblas" in line.rsplit("/", 1)[-1]}
+    return [ctypes.CDLL(path) for path in sorted(paths)]

@@ -185,7 +185,7 @@ class LocalVLLMModel(Delegate):
 
     def _log_dir(self) -> Path:
         folder = self.settings.log_dir or self.context.log_dir
-        return Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="gymnast-engines-"))
+        return Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="gymnast-servers-"))
 
     def _warn_about_unneeded(self) -> None:
         if self.settings.ray_worker_py_executable is not None:

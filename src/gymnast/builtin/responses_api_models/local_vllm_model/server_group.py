@@ -36,7 +36,7 @@ class ServerGroup:
     ) -> None:
         self._name = name
         self.servers = [
-            ManagedServer(f"engine {number} of {name}", spec, log_dir / f"{name}.engine{number}.log", client, say)
+            ManagedServer(f"server {number} of {name}", spec, log_dir / f"{name}.server{number}.log", client, say)
             for number, spec in enumerate(specs)
         ]
 

@@ -1,0 +1,86 @@
+"""Messages and help texts avoid phrases that a native technical writer would not use."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "gymnast"
+WORST = {
+    r"nobody|somebody|whoever|whom|who did": "name the user, the process or the program",
+    r"what is there|which there are|that are there|there is none|(?:run|file) is there": "say what exists",
+    r"(?<!there )(?:is|are) no (?!longer)\w+": "is not a …",
+    r"begun|beside|anew|thereof|needless(?:ly)?|mend(?:s|ed)?": "started, next to, again, unnecessary, fixed",
+    r"in words|of drawing|laid over|(?:found|known|done) by itself|ways on|heard of": "say what happens",
+    r"knows? (?:no|nothing)|without losing one|stands? in each": "say what is unknown, lost or included",
+    r"out of reach": "unreachable",
+}
+"""Patterns of phrases, and what to write instead."""
+PATTERNS = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), advice) for pattern, advice in WORST.items()]
+TASK_TEXTS = frozenset({"vocabulary.py", "templates.py", "task_writing.py", "tasks.py", "language_words.py"})
+"""Files of built-in environments whose texts are for the policy or the judge."""
+OLD_MESSAGES = frozenset({("doctor/rules/kinds.py", "out of reach"), ("doctor/rules/logs.py", "is not what it was")})
+"""Doctor still recognizes these in the notes and logs of earlier runs."""
+
+
+def messages(tree: ast.Module, *, is_command: bool) -> Iterator[ast.Constant]:
+    """String literals with a space in them; of docstrings only those that are the help of a command."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    if is_command:
+        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+        docstrings -= {id(node.body[0].value) for node in functions if isinstance(node.body[0], ast.Expr)}
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and " " in node.value
+            and id(node) not in docstrings
+        ):
+            yield node
+
+
+def worst_words(text: str) -> Iterator[tuple[str, str]]:
+    for pattern, advice in PATTERNS:
+        if (match := pattern.search(text)) is not None:
+            yield match[0], advice
+
+
+def test_messages_and_help_avoid_the_worst_words() -> None:
+    hits: list[str] = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE)
+        if name.parts[0] == "builtin" and name.name in TASK_TEXTS:
+            continue
+        for node in messages(ast.parse(path.read_text()), is_command=name.parts[0] == "cli"):
+            hits += [
+                f"{path.relative_to(ROOT)}:{node.lineno}: {word!r} in {node.value!r}; better: {advice}"
+                for word, advice in worst_words(str(node.value))
+                if (str(name), word) not in OLD_MESSAGES
+            ]
+    assert not hits, "\n".join(["", *hits])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'x' is no number of rollouts",
+        "nobody answers",
+        "Merge what is there",
+        "the key is needless",
+        "Laid over each row",
+    ],
+)
+def test_the_worst_words_are_found(text: str) -> None:
+    assert list(worst_words(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["there is no run 'x'", "the job is no longer known", "the user started it", "there are no tools"]
+)
+def test_plain_sentences_pass(text: str) -> None:
+    assert not list(worst_words(text))
