@@ -304,6 +304,7 @@ def test_truncated_rollouts_fail_on_request_and_are_not_retried(folder: Folder) 
     assert (failure["_ng_task_index"], failure["failure"]["kind"]) == (1, "truncated")
     assert failure["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
     assert not KINDS[FailureKind.TRUNCATED].retryable
+    assert "rollouts failed because they were truncated" in folder.gymnast("doctor", "x.jsonl").out
     behave(folder.path)
     assert only_row(folder.collect("--truncated", "fail", "--resume", "--retry-failed"))["scored"] == "10"
 
