@@ -21,6 +21,7 @@ from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.chunk_state import read_folder_state
 from gymnast.store.manifest import write_manifest
 from gymnast.store.paths import RunPaths
+from gymnast.types.totals import RolloutFacts
 
 AGENT = {"agent_ref": {"name": "mcqa_simple_agent"}}
 
@@ -71,7 +72,8 @@ def _write(held: HeldChunk, rng: random.Random, answer_bytes: int, *, share: flo
     rows = [row for _ in range(int(len(held.unstarted) * share)) if (row := held.next_row()) is not None]
     rows.sort(key=lambda row: row.number + 64 * rng.random())
     for one in rows:
-        held.record_scored(one.key, _record(one.line, one.key.task, one.key.rollout, answer_bytes))
+        record = _record(one.line, one.key.task, one.key.rollout, answer_bytes)
+        held.record_scored(one.key, record, RolloutFacts("", 1.0))
     write = held.take_pending()
     write.write()
     held.confirm(write)

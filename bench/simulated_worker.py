@@ -24,6 +24,7 @@ from gymnast.chunks.worker_spec import WorkerOptions
 from gymnast.rollouts.run_store import NOT_YET
 from gymnast.store.chunk_files import Holder
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+from gymnast.types.totals import RolloutFacts
 
 TURN_S = 0.5
 
@@ -209,7 +210,7 @@ class Worker:
             del self.in_flight[key]
             self._copies.discard(key)
         line = b'{"reward":1.0,"%b":%d,"%b":%d}' % (TASK_INDEX.encode(), key.task, ROLLOUT_INDEX.encode(), key.rollout)
-        self._store.record_scored(key, line)
+        self._store.record_scored(key, line, RolloutFacts("", 1.0))
         self.tally.done += 1
         self._look_what_is_kept()
         self.refill()

@@ -20,6 +20,10 @@ from gymnast.store.chunk_state import ChunkView, walk_chunks
 from gymnast.store.manifest import write_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.types.task import RolloutKey
+from gymnast.types.totals import RolloutFacts
+
+FACTS = RolloutFacts("a", 1.0)
+"""Of every scored record made here."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ from gymnast.types.failure import FailureDetail, FailureKind, Stage
 from gymnast.types.task import RolloutKey
 from gymnast.wire.calls import Calls
 from gymnast.wire.progress import Signals
-from tests.helpers.chunked_runs import SmallRun, expected_output, record, small_run
+from tests.helpers.chunked_runs import FACTS, SmallRun, expected_output, record, small_run
 from tests.helpers.commands import BIN, DEMO_POLICY
 from tests.helpers.commands import Outcome as Told
 from tests.helpers.jsonl import read_jsonl
@@ -460,7 +460,7 @@ async def test_a_write_that_was_given_up_changes_nothing_when_it_wakes_up(
     for one in held:
         row = one.next_row()
         assert row is not None
-        one.record_scored(row.key, record(row.key))
+        one.record_scored(row.key, record(row.key), FACTS)
     wakes, fsync, calls = threading.Event(), os.fsync, []
 
     def hanging(file: int) -> None:

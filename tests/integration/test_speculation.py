@@ -13,6 +13,7 @@ from gymnast.chunks.speculation import Speculation, SpeculativeResult
 from gymnast.chunks.status import read_run_status
 from gymnast.chunks.worker import WorkerExit
 from gymnast.types.task import RolloutKey
+from gymnast.types.totals import RolloutFacts
 from tests.helpers.chunked_runs import small_run
 from tests.helpers.waiting import eventually
 from tests.integration.test_chunk_worker import LONG_S, QUICK, Crew, Hands, settled_once
@@ -36,7 +37,7 @@ def row(number: int) -> Row:
 
 
 def ended(number: int) -> SpeculativeResult:
-    return SpeculativeResult(row(number).key, b"x", None, persisted=True)
+    return SpeculativeResult(row(number).key, b"x", RolloutFacts("a", 1.0), None, persisted=True)
 
 
 def packed(*numbers: int) -> list[int]:

@@ -35,7 +35,7 @@ from gymnast.store.atomic import create_exclusive, read_fresh
 from gymnast.store.chunk_files import Holder
 from gymnast.store.chunk_state import complete_lines_bytes, read_folder_state
 from gymnast.types.task import RolloutKey
-from tests.helpers.chunked_runs import SmallRun, commit, expected_output, failure, record, small_run
+from tests.helpers.chunked_runs import FACTS, SmallRun, commit, expected_output, failure, record, small_run
 
 LEASE_S = 10.0
 
@@ -114,12 +114,12 @@ class Leases(RuleBasedStateMachine):
         if held.chunk.id not in worker.held or worker.held[held.chunk.id] is not held:
             return
         if how == "failed":
-            held.record_failed(key, failure(key, 0, final=False), "model_error", final=False)
+            held.record_failed(key, failure(key, 0, final=False), "model_error", "a", final=False)
             worker.begun.append((held, key))
         elif how == "final" and key.task == 0:  # only tasks of number 0 may fail for good, so that the end is known
-            held.record_failed(key, failure(key, 0, final=True), "model_error", final=True)
+            held.record_failed(key, failure(key, 0, final=True), "model_error", "a", final=True)
         else:
-            held.record_scored(key, record(key))
+            held.record_scored(key, record(key), FACTS)
 
     @rule(who=st.integers(0, 2), tears=st.booleans())
     def commits(self, *, who: int, tears: bool) -> None:
@@ -221,7 +221,7 @@ class Leases(RuleBasedStateMachine):
 def _work_off(held: HeldChunk) -> None:
     """Score all that is left, and end."""
     while (row := held.next_row()) is not None:
-        held.record_scored(row.key, record(row.key))
+        held.record_scored(row.key, record(row.key), FACTS)
     commit(held)
     write_end(held.folder, held.lease, held.end(0.0))
     held.close()
@@ -270,13 +270,13 @@ def test_a_zombie_writes_in_vain(tmp_path: Path) -> None:
     zombie = run.claim(run.view("00000"), "zombie", "t1")
     assert zombie is not None
     rows = list(zombie.unstarted)
-    zombie.record_scored(rows[0].key, record(rows[0].key))
+    zombie.record_scored(rows[0].key, record(rows[0].key), FACTS)
     commit(zombie)
     heir = run.claim(run.view("00000"), "heir", "t2")
     assert heir is not None
     assert {row.key for row in heir.unstarted} == {row.key for row in rows[1:]}
     for row in rows[1:]:
-        zombie.record_scored(row.key, record(row.key))
+        zombie.record_scored(row.key, record(row.key), FACTS)
     commit(zombie)
     write_end(zombie.folder, zombie.lease, zombie.end(0.0))
     assert not is_valid(run.layout, zombie.lease)
@@ -380,7 +380,7 @@ def test_rows_that_are_asked_for_are_ceded_with_their_attempts(tmp_path: Path) -
     held = run.claim(run.view("00000"), "a", "t1")
     assert held is not None
     last = held.unstarted[-1].key
-    held.record_failed(last, failure(last, 0, final=False), "model_error", final=False)
+    held.record_failed(last, failure(last, 0, final=False), "model_error", "a", final=False)
     request_rows(held.folder, held.lease, "idle")
     assert pending_row_requests(read_folder_state(held.folder, run.plan.run_id), 1) == ["idle"]
     going = held.start_ceding(2)

@@ -8,6 +8,7 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,9 +24,12 @@ from gymnast.profile.run_profile import load_run
 from gymnast.report.run_view import view_runs
 from gymnast.rollouts.reproducible import make_reproducible
 from gymnast.store.lines import numbered_lines
+from gymnast.store.manifest import read_manifest
 from gymnast.store.records import record_file
+from gymnast.store.scored_records import parse_scored
 from gymnast.types.task import RolloutKey
-from tests.helpers.chunked_runs import SmallRun, commit, expected_output, failure, record, small_run
+from gymnast.types.totals import RolloutFacts
+from tests.helpers.chunked_runs import FACTS, SmallRun, commit, expected_output, failure, record, small_run
 from tests.helpers.jsonl import read_jsonl
 
 
@@ -49,7 +53,7 @@ def finish(run: SmallRun, chance: random.Random, *, gives_away: bool = True) -> 
         rows = list(held.unstarted)
         chance.shuffle(rows)
         for row in rows[: chance.randint(0, len(rows))]:
-            held.record_scored(row.key, record(row.key))
+            held.record_scored(row.key, record(row.key), FACTS)
         if chance.random() < 0.5:
             end(held)
         else:
@@ -103,7 +107,7 @@ def test_gaps_are_named_and_nothing_is_merged(tmp_path: Path) -> None:
     assert held is not None
     row = held.next_row()
     assert row is not None
-    held.record_scored(row.key, record(row.key))
+    held.record_scored(row.key, record(row.key), FACTS)
     end(held)
     with pytest.raises(
         DataError, match=r"3 of 4 rollouts are not settled\n  chunk 00000: 2 of 2 \(free\)\n  chunk 00001: 1"
@@ -122,7 +126,7 @@ def test_overlaps_are_named_and_nothing_is_merged(tmp_path: Path) -> None:
     assert held is not None
     first = held.unstarted[0].key
     for row in list(held.unstarted):
-        held.record_scored(row.key, record(row.key))
+        held.record_scored(row.key, record(row.key), FACTS)
     held.scored.append(record(first))  # by whatever hand
     end(held)
     with pytest.raises(DataError, match="rollout 0:0 has two scored records"):
@@ -144,10 +148,10 @@ def test_failures_come_in_plan_order_and_are_tried_again_when_asked(tmp_path: Pa
     held = run.claim(run.view("00000"), "a", "t1")
     assert held is not None
     zero, one, two = (row.key for row in held.unstarted)
-    held.record_failed(two, failure(two, 0, final=False), "model_error", final=False)
-    held.record_failed(zero, failure(zero, 0, final=True), "model_error", final=True)
-    held.record_failed(two, failure(two, 1, final=True, kind="verifier_error"), "verifier_error", final=True)
-    held.record_scored(one, record(one))
+    held.record_failed(two, failure(two, 0, final=False), "model_error", "a", final=False)
+    held.record_failed(zero, failure(zero, 0, final=True), "model_error", "a", final=True)
+    held.record_failed(two, failure(two, 1, final=True, kind="verifier_error"), "verifier_error", "a", final=True)
+    held.record_scored(one, record(one), FACTS)
     end(held)
     counts = merge(run.paths)
     assert counts.failed == {"model_error": 1, "verifier_error": 1}
@@ -161,7 +165,7 @@ def test_failures_come_in_plan_order_and_are_tried_again_when_asked(tmp_path: Pa
     assert [row.key for row in again.unstarted] == [zero, two]
     assert again.attempts == {}
     for row in list(again.unstarted):
-        again.record_scored(row.key, record(row.key))
+        again.record_scored(row.key, record(row.key), FACTS)
     end(again)
     by = {
         worker.worker: (worker.scored, worker.failed) for worker in read_run_status(run.layout).workers if worker.scored
@@ -171,13 +175,67 @@ def test_failures_come_in_plan_order_and_are_tried_again_when_asked(tmp_path: Pa
     assert run.paths.output.read_bytes() == expected_output(run)
 
 
+def facts(key: RolloutKey) -> RolloutFacts:
+    """What the record of a rollout adds to the totals, as the engine counts it: with its duration."""
+    parsed = parse_scored(record(key))
+    assert parsed is not None
+    return msgspec.structs.replace(parsed.facts, seconds=2.0)
+
+
+def test_status_and_merge_of_chunks_show_the_reward_of_the_run_whichever_workers_died(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 4, 3, 6)
+    dead = run.claim(run.view("00000"), "a", "t1")
+    assert dead is not None
+    keys = [row.key for row in dead.unstarted]
+    for key in keys[:3]:
+        dead.record_scored(key, record(key), facts(key))
+    dead.record_failed(keys[3], failure(keys[3], 0, final=False), "model_error", "a", final=False)
+    commit(dead)  # without a heartbeat since, and without an end
+    dead.close()
+    assert mean_of_status(run) == (3, 1 / 3)
+    for number in (2, 3):
+        view = next(view for view in run.views() if not view.folder_state.is_done)
+        held = run.claim(view, "b", f"t{number}")
+        assert held is not None
+        for row in list(held.unstarted):
+            held.record_scored(row.key, record(row.key), facts(row.key))
+        end(held)
+    assert mean_of_status(run) == (12, 1 / 3)
+    merge(run.paths)
+    manifest = read_manifest(run.paths.manifest)
+    assert manifest is not None
+    stats = manifest.agents["a"].stats()
+    assert (stats.scored, stats.mean_reward, stats.mean_seconds) == (12, 1 / 3, 2.0)
+    assert sum(sum(agent.retried.values()) for agent in manifest.agents.values()) == 1
+
+
+def mean_of_status(run: SmallRun) -> tuple[int, float | None]:
+    stats = read_run_status(run.layout).agents["a"]
+    return stats.scored, stats.mean_reward
+
+
+def test_totals_that_workers_did_not_report_are_counted_when_chunks_are_merged(tmp_path: Path) -> None:
+    """Ends of an older Gymnast have none."""
+    run = small_run(tmp_path, 3, 2, 6)
+    finish(run, random.Random(2), gives_away=False)
+    for path in run.layout.chunks.rglob("end.*.json"):
+        ended = json.loads(path.read_bytes())
+        ended["progress"].pop("agents", None)
+        path.write_text(json.dumps(ended))
+    merge(run.paths)
+    manifest = read_manifest(run.paths.manifest)
+    assert manifest is not None
+    stats = manifest.agents["a"].stats()
+    assert (stats.scored, stats.mean_reward) == (6, 0.5)
+
+
 def test_a_record_that_is_not_to_be_kept_settles_its_rollout(tmp_path: Path) -> None:
     run = small_run(tmp_path, 2, 1, 2)
     held = run.claim(run.view("00000"), "a", "t1")
     assert held is not None
     first, second = (row.key for row in held.unstarted)
-    held.record_scored(first, placeholder_line(first, 1.0), is_record=False)
-    held.record_scored(second, record(second))
+    held.record_scored(first, placeholder_line(first, 1.0), FACTS, is_record=False)
+    held.record_scored(second, record(second), FACTS)
     end(held)
     assert merge(run.paths).scored == 2
     assert run.paths.output.read_bytes() == expected_output(run, [first])
@@ -214,7 +272,7 @@ def test_the_account_says_who_is_silent(tmp_path: Path) -> None:
         held.next_row()
     write_heartbeat(held.folder, held.lease, held.next_heartbeat(1000.0, in_flight=3, is_draining=False))
     key = RolloutKey(0, 0)
-    held.record_scored(key, record(key))
+    held.record_scored(key, record(key), FACTS)
     commit(held)  # after the beat: found in the file
     heard = held.folder.heartbeat(1).stat().st_mtime  # the holder's clock says 1000 s after 1970
     fresh = read_run_status(run.layout)
@@ -232,14 +290,14 @@ def test_the_account_says_who_did_what_and_has_what(tmp_path: Path) -> None:
     assert first is not None
     keys = [row.key for row in first.unstarted]
     for key in keys[:2]:
-        first.record_scored(key, record(key))
-    first.record_failed(keys[2], failure(keys[2], 0, final=True), "model_error", final=True)
+        first.record_scored(key, record(key), FACTS)
+    first.record_failed(keys[2], failure(keys[2], 0, final=True), "model_error", "a", final=True)
     commit(first)
     second = run.claim(run.view("00000"), "b", "t2")
     assert second is not None
-    first.record_scored(keys[3], record(keys[3]))
+    first.record_scored(keys[3], record(keys[3]), FACTS)
     commit(first)  # in vain
-    second.record_scored(keys[4], record(keys[4]))
+    second.record_scored(keys[4], record(keys[4]), FACTS)
     commit(second)
     a, b = read_run_status(run.layout).workers
     assert (a.worker, a.scored, a.failed, a.chunks_held, a.owed) == ("a", 2, {"model_error": 1}, 0, 0)

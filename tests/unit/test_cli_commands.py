@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 import typer
@@ -47,3 +47,80 @@ def test_old_names_of_options_mean_options_that_exist(capsys: pytest.CaptureFixt
             assert old not in options
             assert command._current(f"{old}=1") == f"{new}=1"
             assert f"warning: {old} is now {new}" in capsys.readouterr().err
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def numeric_options() -> list[tuple[list[str], str, type, Any]]:
+    """Every option that takes a number: the words of its command, its name, its type, and what typer knows of it."""
+
+    def commands(app: Any, words: list[str]) -> list[tuple[list[str], Any]]:
+        leaves = [([*words, command.name], command.callback) for command in app.registered_commands]
+        for group in app.registered_groups:
+            leaves += commands(group.typer_instance, [*words, group.name])
+        return leaves
+
+    options = []
+    for words, function in commands(build_app(), []):
+        for name, hint in get_type_hints(function, include_extras=True).items():
+            if get_origin(hint) is Annotated:
+                base, info = get_args(hint)[:2]
+                kinds = (set(get_args(base)) or {base}) & {int, float}
+                options += [(words, name, kind, info) for kind in kinds]
+    return options
+
+
+def spelling(words: list[str], name: str) -> str:
+    command: Any = typer.main.get_command(build_app(words[0]))
+    for word in words:
+        command = command.commands[word]
+    return next(str(param.opts[-1]) for param in command.params if param.name == name)
+
+
+def test_every_option_that_takes_a_whole_number_has_a_minimum() -> None:
+    options = [(words, name, info) for words, name, kind, info in numeric_options() if kind is int]
+    assert len(options) > 40
+    assert [(words, name) for words, name, info in options if info.min is None] == []
+
+
+ANY_NUMBER = {"pass_at", "fail_if_below"}
+"""Rewards, and differences of them: any finite number."""
+
+
+def test_every_option_that_takes_a_number_has_a_minimum_or_takes_any() -> None:
+    options = [(name, info) for _, name, kind, info in numeric_options() if kind is float]
+    assert len(options) > 20
+    assert {name for name, info in options if info.min is None} == ANY_NUMBER
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e300"])
+def test_no_option_takes_nan_infinity_or_absurdly_large_numbers(invoke: Any, value: str) -> None:
+    seen = 0
+    for words, name, kind, _ in numeric_options():
+        option = spelling(words, name)
+        if kind is float and option.startswith("--"):
+            outcome = invoke("gymnast", *words, *_required(words), f"{option}={value}")
+            assert outcome.code == 2, (words, option, outcome.err)
+            assert "Traceback" not in outcome.err
+            assert option.replace("_", "-") in outcome.err.replace("_", "-")
+            seen += 1
+    assert seen > 20
+
+
+def test_no_option_takes_a_whole_number_of_thirty_digits(invoke: Any) -> None:
+    for words, name, kind, _ in numeric_options():
+        option = spelling(words, name)
+        if kind is int:
+            outcome = invoke("gymnast", *words, *_required(words), f"{option}={10**30}")
+            assert outcome.code == 2, (words, option, outcome.err)
+            assert "Traceback" not in outcome.err
+
+
+def _required(words: list[str]) -> list[str]:
+    """Values for what a command needs besides the option."""
+    command: Any = typer.main.get_command(build_app(words[0]))
+    for word in words:
+        command = command.commands[word]
+    needed = [param for param in command.params if param.required]
+    return [f"{param.opts[-1]}=x" if param.opts[-1].startswith("-") else "x" for param in needed]

@@ -22,12 +22,13 @@ from gymnast.rollouts.retry import RetryPolicy
 from gymnast.rollouts.run_store import FileRunStore
 from gymnast.rollouts.runner import LocalRunner
 from gymnast.rollouts.snapshot import make_snapshot
-from gymnast.rollouts.tally import Tally
+from gymnast.rollouts.tally import Tally, stats_of
 from gymnast.store.append import AppendLog
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import Counts, RunState
 from gymnast.store.paths import RunPaths
 from gymnast.types.events import Event, RolloutFailed, RolloutScored
+from gymnast.types.totals import AgentStats, RolloutFacts
 from gymnast.wire.calls import Calls
 from gymnast.wire.message import Reply, Request
 from gymnast.wire.progress import Signals
@@ -292,13 +293,15 @@ async def test_a_scored_attempt_knows_its_reward() -> None:
 
 def test_tallies_count_by_agent() -> None:
     tally = Tally()
-    tally.add(RolloutScored(0, 0, "a", 1.0, 0.5, 10, 20))
-    tally.add(RolloutScored(0, 1, "a", 0.0, 1.5, None, None))
-    tally.add(RolloutFailed(1, 0, "b", "model_error", "model_serving", "model", "x", 0.1, final=False))
-    tally.add(RolloutFailed(1, 0, "b", "model_error", "model_serving", "model", "x", 0.1, final=True))
-    assert (tally.scored, tally.done, dict(tally.failed)) == (2, 3, {"model_error": 1})
-    assert tally.agents["a"].mean_reward == 0.5
-    assert tally.agents["b"].mean_reward is None
+    tally.add_scored(RolloutFacts("a", 1.0, 20, seconds=0.5))
+    tally.add_scored(RolloutFacts("a", 0.0, None, seconds=1.5))
+    for final in (False, True):
+        tally.add_failure("b", "model_error")
+        if final:
+            tally.fail("b", "model_error")
+    assert (tally.scored, tally.done) == (2, 3)
+    stats = stats_of(tally.totals())
+    assert stats == {"a": AgentStats(2, 0.5, 0, 0, 0, 0, 20.0, 1.0), "b": AgentStats(0, None, 1, 1)}
 
 
 # --- the files -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from gymnast.profile.reading import read_rollouts
 from gymnast.profile.rollout_table import reward_by
 from gymnast.profile.run_profile import ProfileRequest, load_run, profile, rollout_files
 from gymnast.profile.schedule import Schedule, batch_shares, draw_schedule
+from tests.helpers.commands import Outcome
 from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 TAU_BENCH = {0: 14, 1: 12, 2: 10, 3: 4, 4: 10}
@@ -511,8 +512,37 @@ def test_tasks_that_teach_nothing_are_dropped_and_the_rest_carries_its_profile(t
     assert rows[1]["reward_profile"]["pass_rate"] == 0.5
     assert rows[1]["responses_create_params"] == {"input": "q2"}
     assert "_ng_task_index" not in rows[1]
-    with pytest.raises(DataError, match="none of 5 tasks is left"):
+    everything = "none of 5 tasks is left: they are 1 hopeless, 1 hard, 1 medium, 1 easy, 1 saturated"
+    with pytest.raises(DataError, match=f"{everything}, and the buckets to keep are none"):
         write_curriculum(CurriculumRequest((path,), tmp_path / "none.jsonl", keep=frozenset()))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--confidence", "0"),  # every task would count as hopeless
+        ("--confidence", "1.1"),
+        ("--hopeless-below", "-0.1"),
+        ("--saturated-above", "2"),
+        ("--hopeless-below", "0.95"),
+        ("--start-pass-rate", "nan"),
+        ("--width", "0"),
+        ("--seed", "-1"),
+        ("--blend", "a=nan"),
+        ("--blend", "a=0"),
+        ("--max-truncated", "-1"),
+    ],
+)
+def test_a_curriculum_with_numbers_out_of_range_is_an_error_of_one_sentence(
+    tmp_path: Path, invoke: Callable[..., Outcome], arguments: tuple[str, str]
+) -> None:
+    path = profiled(tmp_path, [0.0, 0.5, 1.0])
+    outcome = invoke("gymnast", "curriculum", str(path), "-o", "t.jsonl", "--steps", "2", *arguments)
+    assert outcome.code == 2
+    assert "Traceback" not in outcome.err
+    assert "{'" not in outcome.err
+    assert arguments[0] in outcome.err
+    assert not (tmp_path / "t.jsonl").exists()
 
 
 def test_a_schedule_moves_from_easy_to_hard_and_is_reproducible(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import gymnast
 from gymnast.errors import DataError, NotFoundError, UserError
 from gymnast.results import frames
 from gymnast.types.events import RunStarted
-from tests.helpers.chunked_runs import commit, record, small_run
+from tests.helpers.chunked_runs import FACTS, commit, record, small_run
 from tests.helpers.commands import DEMO_POLICY
 from tests.helpers.jsonl import example_rows, write_jsonl
 from tests.helpers.parts import needs
@@ -84,7 +84,7 @@ def test_a_run_in_chunks_is_read_before_it_is_merged_even_if_a_writer_died(tmp_p
         held = run.claim(view, "a", f"t{view.chunk.id}")
         assert held is not None
         for row in list(held.unstarted)[:3]:
-            held.record_scored(row.key, record(row.key))
+            held.record_scored(row.key, record(row.key), FACTS)
             scored_keys.append(row.key)
         commit(held)
         shard = held.folder.scored(held.lease.epoch)

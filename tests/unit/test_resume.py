@@ -938,7 +938,7 @@ def test_what_determines_a_result_is_named_by_instance_and_secrets_are_masked() 
         openai_api_key="k",
         deep={"api_key": "s"},
     )
-    found = comparable_settings([model], PlanOptions(params={"top_p": 1}))
+    found = comparable_settings([model], RunOptions(plan=PlanOptions(params={"top_p": 1})))
     assert found == {
         "plan": {"params": {"top_p": 1}, "add_seed": False, "template": None, "skills": None},
         "policy": {

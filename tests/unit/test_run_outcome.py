@@ -23,7 +23,7 @@ from gymnast.errors import NotFoundError, PortTakenError, UserError
 from gymnast.rollouts.control import ControlServer
 from gymnast.rollouts.exit_status import Allowance, exit_code, explain_missing, parse_allowance
 from gymnast.rollouts.inspect_run import inspect_run, is_being_written, resolve_run_paths
-from gymnast.rollouts.snapshot import AgentStats, InFlight, Snapshot
+from gymnast.rollouts.snapshot import InFlight, Snapshot
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.ports import bind_socket
 from gymnast.store.lock import RunLock
@@ -31,6 +31,7 @@ from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.types.events import RunFinished
 from gymnast.types.failure import KINDS
+from gymnast.types.totals import AgentStats
 from gymnast.wire.asgi import AsgiScope, Receive, Send
 from gymnast.wire.http_client import HttpClient, parse_target
 from gymnast.wire.inference_metrics import parse_metrics, read_pressure
@@ -200,6 +201,28 @@ def test_everything_that_matters_is_in_the_line() -> None:
     )
 
 
+def test_a_piped_line_shows_the_reward_and_what_was_truncated() -> None:
+    one = snapshot(agents={"math": AgentStats(40, 0.25, 0, 0, 4)})
+    assert "  reward 0.250  4 truncated (10.0%)  8 in flight" in status_line(one)
+    several = {name: AgentStats(10, 0.5, 0, 0) for name in "abcd"}
+    assert "  rewards a 0.500, b 0.500, c 0.500, …  8 in flight" in status_line(snapshot(agents=several))
+    assert "reward" not in status_line(snapshot(agents={"math": AgentStats(0, None, 1, 0)}))
+
+
+def test_the_view_of_a_resumed_run_is_of_the_run_and_says_what_this_invocation_did() -> None:
+    now = snapshot(
+        agents={"math": AgentStats(40, 0.5, 0, 0)}, settled_before=30, this_invocation=AgentStats(10, 0.1, 0, 2)
+    )
+    for width in (160, 40):
+        written_to = io.StringIO()
+        console = Console(width=width, file=written_to)
+        console.print(status_panel(now, console))
+        text = " ".join(written_to.getvalue().split())
+        assert "this invocation: 10 scored, mean reward 0.100, 2 retried; 30 settled before" in text
+        assert "0.500" in text
+        assert "…" not in text
+
+
 def test_the_view_on_a_terminal_shows_agents_stages_and_failures() -> None:
     now = snapshot(
         stages={"tool": 1, "model": 7},
@@ -210,7 +233,8 @@ def test_the_view_on_a_terminal_shows_agents_stages_and_failures() -> None:
         given_up={"code": "the first 5 attempts of code failed on the configuration: wrong key"},
     )
     written_to = io.StringIO()
-    Console(width=160, file=written_to).print(status_panel(now))
+    console = Console(width=160, file=written_to)
+    console.print(status_panel(now, console))
     text = written_to.getvalue()
     assert "42/100 rollouts" in text
     assert re.search(r"math +40 +0\.500 +2 +3", text)
@@ -252,7 +276,7 @@ def test_a_snapshot_as_metrics() -> None:
     now = snapshot(
         failed={"model_error": 2},
         stages={"model": 7, "tool": 1},
-        agents={"math": AgentStats(40, 0.25, 2, 3), "code": AgentStats(0, None, 0, 0)},
+        agents={"math": AgentStats(40, 0.25, 2, 3, 4), "code": AgentStats(0, None, 0, 0)},
         oldest=[OLDEST],
         rejections=5,
         loop_lag_s=0.125,
@@ -267,6 +291,8 @@ def test_a_snapshot_as_metrics() -> None:
         ("gymnast_concurrency_limit", None): 16,
         ("gymnast_rollouts_per_second", None): 2.5,
         ("gymnast_mean_reward", "math"): 0.25,
+        ("gymnast_rollouts_truncated", "math"): 4,
+        ("gymnast_rollouts_truncated", "code"): 0,
         ("gymnast_event_loop_lag_seconds", None): 0.125,
         ("gymnast_model_calls", None): 50,
         ("gymnast_model_rejections", None): 5,

@@ -46,7 +46,7 @@ def damaged(path: Path) -> list[bytes]:
 
 def opened(path: Path, *, unique_keys: bool = True) -> tuple[list[tuple[RolloutKey, bytes]], RepairResult]:
     taken: list[tuple[RolloutKey, bytes]] = []
-    found = repair_file(path, lambda key, line: taken.append((key, line)), unique_keys=unique_keys)
+    found = repair_file(path, lambda key, line, _: taken.append((key, line)), unique_keys=unique_keys)
     assert not path.with_name(path.name + ".repaired").exists()
     return taken, found
 

@@ -102,11 +102,14 @@ def test_a_failure_has_no_reward_and_no_tokens() -> None:
 
 def test_how_rollouts_end() -> None:
     asked = {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "c"}
+    answered = {"type": "function_call_output", "call_id": "c", "output": "1"}
     cases = [
         (record([call([1], [2])]), Termination.NATURAL),
         (record([call([1], [2], finish="length")]), Termination.LENGTH),
         (record([call([1], [2])], response={"output": [], "incomplete_details": {"reason": "x"}}), Termination.LENGTH),
-        (record([call([1], [2])], response={"output": [asked]}), Termination.TURN_LIMIT),
+        (record([call([1], [2])], response={"output": [asked, answered, asked]}), Termination.TURN_LIMIT),
+        (record([call([1], [2])], response={"output": [asked]}), Termination.NATURAL),  # the call is the answer
+        (record([call([1], [2])], terminated=False, truncated=True), Termination.TURN_LIMIT),
     ]
     for line, ended in cases:
         sample = sample_of(line)

@@ -22,6 +22,7 @@ import orjson
 
 from gymnast.chunks.shard import Shard
 from gymnast.errors import DataError
+from gymnast.rollouts.tally import Tally
 from gymnast.store.chunk_files import CededChunk, Chunk, EndKind, Heartbeat, LeaseEnd, Progress
 from gymnast.store.keys import key_of_line
 from gymnast.types.task import NO_PERSIST, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gymnast.chunks.lease import Claim
     from gymnast.chunks.settlement import Settlement
     from gymnast.store.chunk_layout import ChunkFolder
+    from gymnast.types.totals import RolloutFacts
 
 
 class Row(NamedTuple):
@@ -120,6 +122,7 @@ class _Tally:
 
     def __init__(self, before: Progress) -> None:
         self.scored, self.failed, self.records = before.scored, Counter(before.failed), before.attempts
+        self.agents = Tally(before.agents)
         self._spent = UsageCounter()
         self._spent.merge(before.spent)
 
@@ -130,7 +133,8 @@ class _Tally:
 
     def progress(self) -> Progress:
         failed, spent = dict(+self.failed), self._spent.usage()
-        return Progress(scored=self.scored, failed=failed, attempts=self.records, spent=spent)
+        agents = self.agents.totals()
+        return Progress(scored=self.scored, failed=failed, attempts=self.records, agents=agents, spent=spent)
 
 
 class HeldChunk:
@@ -183,7 +187,13 @@ class HeldChunk:
         return not self.open
 
     def record_scored(
-        self, key: RolloutKey, line: bytes, usage: ModelUsage | None = None, *, is_record: bool = True
+        self,
+        key: RolloutKey,
+        line: bytes,
+        facts: RolloutFacts,
+        usage: ModelUsage | None = None,
+        *,
+        is_record: bool = True,
     ) -> None:
         """`usage`: of this attempt. `is_record`: whether the line is a record or a placeholder for one."""
         packed = key.packed
@@ -196,16 +206,19 @@ class HeldChunk:
         self.attempts.pop(packed, None)
         self._tally.count_record(usage)
         self._tally.scored += 1
+        self._tally.agents.add_scored(facts)
 
     def record_failed(
-        self, key: RolloutKey, line: bytes, kind: str, usage: ModelUsage | None = None, *, final: bool
+        self, key: RolloutKey, line: bytes, kind: str, agent: str, usage: ModelUsage | None = None, *, final: bool
     ) -> None:
         self.failures.append(line)
         self.attempts[key.packed] = self.attempts.get(key.packed, 0) + 1
         self._tally.count_record(usage)
+        self._tally.agents.add_failure(agent, kind)
         if final:
             self.open.pop(key.packed, None)
             self._tally.failed[kind] += 1
+            self._tally.agents.fail(agent, kind)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 

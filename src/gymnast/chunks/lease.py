@@ -58,6 +58,9 @@ def claim(
     if folder_state.is_held:
         _sync_records(folder, seals[-1].epoch)
     settled = settle(folder, seals)
+    last = folder_state.end or folder_state.heartbeat
+    if last is not None:
+        settled.tally.set_durations(last.progress.agents)
     lease = Lease(
         run_id=folder_state.run_id,
         chunk=folder.chunk_id,

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Final
 import msgspec
 
 from gymnast.chunks.record_index import RecordIndex, lines_in_plan_order, map_piece
+from gymnast.chunks.settlement import Settlement
 from gymnast.chunks.status import LivenessCheck, RunStatus, build_run_status
 from gymnast.chunks.write_lease import hold_write_lease
 from gymnast.errors import DataError
@@ -23,12 +24,14 @@ from gymnast.store.atomic import atomic_write, atomic_writer
 from gymnast.store.chunk_layout import ChunkLayout, planned_ancestor
 from gymnast.store.chunk_records import RecordFiles, chunk_record_files
 from gymnast.store.chunk_state import read_chunk_plan, walk_chunks
+from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, RunState, read_manifest, write_manifest
 from gymnast.types.failure import FailureKind
 
 if TYPE_CHECKING:
     from gymnast.store.chunk_files import Chunk, ChunkPlan
     from gymnast.store.paths import RunPaths
+    from gymnast.types.totals import AgentTotals
 
 _MAX_NAMED: Final = 10
 _MAX_WRITEV: Final = 1024
@@ -68,6 +71,21 @@ def merge(paths: RunPaths, *, partial: bool = False) -> Counts:
             write_lease.check()
         _write_state(paths, plan, counts, status)
     return counts
+
+
+def _totals(paths: RunPaths, counts: Counts, status: RunStatus) -> dict[str, AgentTotals]:
+    """The totals that workers reported; counted again from the merged records if they are of other rollouts."""
+    reported = status.totals.values()
+    scored, failed = (sum(agent.scored for agent in reported), sum(sum(agent.failed.values()) for agent in reported))
+    if (scored, failed) == (counts.scored, sum(counts.failed.values())):
+        return status.totals
+    merged = Settlement()
+    for _, line in numbered_lines(paths.output):
+        merged.add_scored(line)
+    for _, line in numbered_lines(paths.failures):
+        merged.add_failure(line, reopened=False)
+    merged.tally.set_durations(status.totals)
+    return merged.tally.totals()
 
 
 class _Merger:
@@ -143,6 +161,7 @@ def _write_state(paths: RunPaths, plan: ChunkPlan, counts: Counts, status: RunSt
             manifest,
             state=state,
             counts=counts,
+            agents=_totals(paths, counts, status),
             spent=status.spent,
             updated_at=time.time(),
             note=f"merged with {counts.owed} rollouts owed" if counts.owed else None,

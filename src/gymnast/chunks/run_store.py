@@ -13,8 +13,6 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import orjson
-
 from gymnast.chunks.held_chunk import HeldChunk, placeholder_line
 from gymnast.chunks.speculation import Speculation, SpeculativeResult
 from gymnast.rollouts.record import Record
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gymnast.types.task import RolloutKey
+    from gymnast.types.totals import RolloutFacts
     from gymnast.types.usage import ModelUsage
 
 
@@ -64,7 +63,7 @@ class ChunkRunStore(RunStore):
         held.skip_started(adopted)
         for result in filter(None, adopted.values()):
             self._usage = result.usage
-            self.record_scored(result.key, result.line, persisted=result.persisted)
+            self.record_scored(result.key, result.line, result.facts, persisted=result.persisted)
 
     def remove(self, held: HeldChunk) -> None:
         """Remove a chunk that has ended or was lost. Outcomes of its rollouts are dropped from now on."""
@@ -135,30 +134,33 @@ class ChunkRunStore(RunStore):
         super().add_usage(usage)
         self._usage = usage
 
-    def record_scored(self, key: RolloutKey, line: bytes, *, persisted: bool = True) -> None:
+    def record_scored(self, key: RolloutKey, line: bytes, facts: RolloutFacts, *, persisted: bool = True) -> None:
         held = self._owner.pop(key.packed, None)
         if held is None:  # another worker's, or speculative
-            self.speculation.keep(SpeculativeResult(key, line, self._usage, persisted))
+            self.speculation.keep(SpeculativeResult(key, line, facts, self._usage, persisted))
             return
-        record = line if persisted else placeholder_line(key, float(orjson.loads(line)["reward"]))
-        held.record_scored(key, record, self._usage, is_record=persisted)
+        record = line if persisted else placeholder_line(key, facts.reward)
+        held.record_scored(key, record, facts, self._usage, is_record=persisted)
         self._usage = None
         self._scored += 1
+        self.settled.tally.add_scored(facts)
         self.attempts_made += 1
         self._take(Record(key, line))
         if not self._owner:
             self.flush_requested.set()
 
-    def record_failed(self, key: RolloutKey, line: bytes, kind: str, *, final: bool) -> None:
+    def record_failed(self, key: RolloutKey, line: bytes, kind: str, agent: str, *, final: bool) -> None:
         held = self._owner.get(key.packed)
         if held is None:
             if final:
                 self.speculation.discard(key)
             return
-        held.record_failed(key, line, kind, self._usage, final=final)
+        held.record_failed(key, line, kind, agent, self._usage, final=final)
         self._usage = None
         self.attempts_made += 1
+        self.settled.tally.add_failure(agent, kind)
         if final:
+            self.settled.tally.fail(agent, kind)
             del self._owner[key.packed]
             self._failed[kind] += 1
             self._take(Record(key, line, kind))

@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from gymnast.rollouts.tally import Tally
 from gymnast.store.chunk_files import Progress, Seal
-from gymnast.store.keys import key_of_record
+from gymnast.store.scored_records import parse_scored
 from gymnast.types.failure import FailureKind
-from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+from gymnast.types.task import (
+    AGENT_REF,
+    FAILURE_CLASS,
+    FAILURE_TERMINAL,
+    ROLLOUT_INDEX,
+    TASK_INDEX,
+    RolloutKey,
+    agent_name_of,
+)
 from gymnast.types.usage import UsageCounter, usage_of_line
 
 if TYPE_CHECKING:
@@ -31,6 +40,11 @@ class _FailureRecord(msgspec.Struct):
     failure: dict[str, Any] | None = None
     failure_class: str | None = msgspec.field(name=FAILURE_CLASS, default=None)
     is_final: bool = msgspec.field(name=FAILURE_TERMINAL, default=False)
+    agent_ref: Any = msgspec.field(name=AGENT_REF, default=None)
+
+    @property
+    def kind(self) -> str:
+        return str((self.failure or {}).get("kind") or self.failure_class or FailureKind.UNKNOWN.value)
 
 
 _decoder: Final = msgspec.json.Decoder(_FailureRecord)
@@ -50,17 +64,22 @@ class Settlement:
     spent: UsageCounter = field(default_factory=UsageCounter)
     duplicates: list[RolloutKey] = field(default_factory=list)
     """Rollouts with a second scored record. Lease holders never write one."""
+    tally: Tally = field(default_factory=Tally)
+    _failed_agents: dict[int, str] = field(default_factory=dict)
 
     def add_scored(self, line: bytes) -> None:
-        key = key_of_record(line, scored=True)
-        if key is None:
+        record = parse_scored(line)
+        if record is None:
             self.damaged += 1
-        elif key.packed in self.scored:
-            self.duplicates.append(key)
-        else:
-            self._count(line)
-            self.scored.add(key.packed)
-            self.failed.pop(key.packed, None)
+            return
+        packed = record.key.packed
+        if packed in self.scored:
+            self.duplicates.append(record.key)
+            return
+        self._count(line)
+        self.scored.add(packed)
+        self.tally.add_scored(record.facts)
+        self._unfail(packed)
 
     def add_failure(self, line: bytes, *, reopened: bool) -> None:
         try:
@@ -68,15 +87,21 @@ class Settlement:
         except (msgspec.MsgspecError, RecursionError):
             self.damaged += 1
             return
-        packed = RolloutKey(record.task, record.rollout).packed
+        packed, agent = RolloutKey(record.task, record.rollout).packed, agent_name_of({AGENT_REF: record.agent_ref})
         self._count(line)
+        self.tally.add_failure(agent or "", record.kind)
         if packed in self.scored or reopened:
             return
         self.attempts[packed] = self.attempts.get(packed, 0) + 1
         if record.is_final:
-            self.failed[packed] = str(
-                (record.failure or {}).get("kind") or record.failure_class or FailureKind.UNKNOWN.value
-            )
+            self._unfail(packed)
+            self.failed[packed], self._failed_agents[packed] = record.kind, agent or ""
+            self.tally.fail(agent or "", record.kind)
+
+    def _unfail(self, packed: int) -> None:
+        kind = self.failed.pop(packed, None)
+        if kind is not None:
+            self.tally.unfail(self._failed_agents.pop(packed), kind)
 
     def _count(self, line: bytes) -> None:
         self.records += 1
@@ -86,7 +111,13 @@ class Settlement:
 
     def progress(self) -> Progress:
         failed = dict(Counter(self.failed.values()))
-        return Progress(scored=len(self.scored), failed=failed, attempts=self.records, spent=self.spent.usage())
+        return Progress(
+            scored=len(self.scored),
+            failed=failed,
+            attempts=self.records,
+            agents=self.tally.totals(),
+            spent=self.spent.usage(),
+        )
 
 
 def settle(folder: ChunkFolder, seals: Iterable[Seal]) -> Settlement:

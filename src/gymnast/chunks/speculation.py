@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from gymnast.chunks.held_chunk import Row
     from gymnast.types.task import RolloutKey
+    from gymnast.types.totals import RolloutFacts
     from gymnast.types.usage import ModelUsage
 
 
@@ -23,6 +24,7 @@ class SpeculativeResult:
 
     key: RolloutKey
     line: bytes
+    facts: RolloutFacts
     usage: ModelUsage | None
     persisted: bool
 

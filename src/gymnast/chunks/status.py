@@ -17,11 +17,13 @@ import msgspec
 
 from gymnast.chunks.identity import is_dead
 from gymnast.chunks.settlement import Settlement, read_lines_between
+from gymnast.rollouts.tally import stats_of, sum_totals
 from gymnast.store.atomic import file_clock
 from gymnast.store.chunk_files import ChunkPlan, Holder, Progress
 from gymnast.store.chunk_state import ChunkView, complete_lines_bytes, read_chunk_plan, walk_chunks
 from gymnast.types.failure import FailureKind
 from gymnast.types.job import JobState, JobView
+from gymnast.types.totals import AgentStats, AgentTotals
 from gymnast.types.usage import ModelUsage, UsageCounter
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class ChunkStatus(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None = None
     """Why it was handed back."""
     attempts: int = 0
+    agents: dict[str, AgentTotals] = {}
     spent: ModelUsage = ModelUsage()
 
 
@@ -100,6 +103,10 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     states: dict[str, int]
     """Chunks by state."""
     attempts: int
+    totals: dict[str, AgentTotals]
+    """The totals of each agent's rollouts,"""
+    agents: dict[str, AgentStats]
+    """and the statistics of them."""
     spent: ModelUsage
     chunks: list[ChunkStatus]
     workers: list[WorkerStatus]
@@ -151,8 +158,11 @@ def build_run_status(plan: ChunkPlan, views: Iterable[ChunkView], liveness: Live
     chunks = [chunk for _, chunk in statuses]
     failed = sum((Counter(chunk.failed) for chunk in chunks), Counter[str]())
     skipped = plan.requested - plan.rows
+    bad_rows: dict[str, AgentTotals] = {}
     if skipped:
         failed[FailureKind.BAD_ROW.value] += skipped
+        bad_rows[""] = AgentTotals(failed={FailureKind.BAD_ROW.value: skipped})
+    totals = sum_totals([*(chunk.agents for chunk in chunks), bad_rows])
     return RunStatus(
         run_id=plan.run_id,
         requested=plan.requested,
@@ -163,6 +173,8 @@ def build_run_status(plan: ChunkPlan, views: Iterable[ChunkView], liveness: Live
         owed=sum(chunk.owed for chunk in chunks),
         states={state.value: sum(chunk.state is state for chunk in chunks) for state in ChunkState},
         attempts=sum(chunk.attempts for chunk in chunks) + skipped,
+        totals=totals,
+        agents=stats_of(totals),
         spent=_sum_usage(chunks),
         chunks=chunks,
         workers=_build_worker_statuses(statuses, liveness.jobs),
@@ -216,6 +228,7 @@ def chunk_status_of(view: ChunkView, liveness: LivenessCheck) -> ChunkStatus:
         heard_s=round(liveness.silent_s(view), 1) if folder_state.is_held else None,
         why=folder_state.end.why if folder_state.end is not None else None,
         attempts=progress.attempts,
+        agents=progress.agents,
         spent=progress.spent,
     )
 
@@ -243,6 +256,7 @@ def _read_progress(view: ChunkView) -> Progress:
         scored=reported.scored + len(since.scored),
         failed=dict(Counter(reported.failed) + Counter(since.failed.values())),
         attempts=reported.attempts + since.records,
+        agents=sum_totals([reported.agents, since.tally.totals()]),
         spent=since.spent.usage(),
     )
 

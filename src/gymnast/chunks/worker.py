@@ -20,6 +20,7 @@ from gymnast.chunks.upkeep import ChunkUpkeep
 from gymnast.chunks.worker_context import WorkerContext, select_instances
 from gymnast.errors import UserError
 from gymnast.rollouts.engine import Engine, EngineOptions
+from gymnast.rollouts.identity import truncated_policy
 from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.retry import RetryPolicy
 from gymnast.rollouts.run_engine import ending_note, run_engine
@@ -84,6 +85,7 @@ def make_run_options(context: WorkerContext) -> RunOptions:
             RetryPolicy(max_attempts=options.max_attempts),
             options.give_up_after_s,
             read_ahead=_READ_AHEAD,
+            truncated=truncated_policy(context.manifest.settings),
         ),
         workers=options.processes,
         token_form=context.token_form,

@@ -61,6 +61,8 @@ def status_line(status: RunStatus) -> str:
     failed = sum(status.failed.values())
     text = f"{status.scored + failed}/{status.requested} rollouts"
     text += f"  {failed} failed" if failed else ""
+    means = [stats.mean_reward for stats in status.agents.values() if stats.mean_reward is not None]
+    text += f"  reward {means[0]:.3f}" if len(means) == 1 else ""
     text += f"  {status.in_flight} in flight  {status.owed} owed"
     text += f"  {status.unknown} unknown" if status.unknown else ""
     return text + f"  {sum(worker.chunks_held > 0 for worker in status.workers)} workers active"
@@ -114,6 +116,7 @@ def _describe_merge(view: JobView, paths: RunPaths) -> str:
 
 
 def _print(paths: RunPaths, status: RunStatus) -> None:
+    from gymnast.cli.progress import agent_lines
     from gymnast.cli.usage import format_usage
 
     state = _state(status)
@@ -122,6 +125,8 @@ def _print(paths: RunPaths, status: RunStatus) -> None:
         f"  {status.requested} requested = {status.scored} scored + {sum(status.failed.values())} failed"
         f" + {status.in_flight} in flight + {status.unknown} unknown + {status.owed} owed"
     )
+    for line in agent_lines(status.agents):
+        print(line)
     for kind, number in sorted(status.failed.items(), key=lambda pair: -pair[1]):
         print(f"  {number} × {kind}")
     print("  chunks: " + ", ".join(f"{number} {name}" for name, number in status.states.items() if number))

@@ -1,21 +1,32 @@
-"""How the commands parse and list themselves: old option names still work, and commands are listed by purpose."""
+"""How the commands parse and list themselves.
+
+Old option names still work, numbers that no option can mean are rejected, and commands are listed by purpose.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
+_MAX_NUMBER: Final = 10**15
+"""Larger than any count, size or time in seconds that a run can have."""
 
-class _Command(TyperCommand):
+
+class GymnastCommand(TyperCommand):
     """A command that takes options under their old names, too. Its help shows only the current ones."""
 
     old_names: ClassVar[dict[str, str]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [self._current(argument) for argument in args])
+        rest = super().parse_args(ctx, [self._current(argument) for argument in args])
+        for param in self.get_params(ctx):
+            _check_number(ctx, param.opts[0] if param.opts else str(param.name), ctx.params.get(param.name))
+        return rest
 
     def _current(self, argument: str) -> str:
         name, equals, value = argument.partition("=")
@@ -27,7 +38,15 @@ class _Command(TyperCommand):
 def old_names(**names: str) -> type[TyperCommand]:
     """A command class for renamed options: `old_names(old="new")` lets `--old` mean `--new`."""
     spellings = {_option(old): _option(new) for old, new in names.items()}
-    return type("_RenamedCommand", (_Command,), {"old_names": spellings})
+    return type("_RenamedCommand", (GymnastCommand,), {"old_names": spellings})
+
+
+def _check_number(ctx: Any, option: str, value: Any) -> None:
+    """Reject NaN, infinities and absurdly large numbers, which the range of an option lets pass."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise typer.BadParameter(f"expected a finite number, got {value}", ctx=ctx, param_hint=option)
+    if isinstance(value, (int, float)) and abs(value) > _MAX_NUMBER:
+        raise typer.BadParameter(f"expected at most {_MAX_NUMBER:,}, got {value:.3g}", ctx=ctx, param_hint=option)
 
 
 def _option(name: str) -> str:

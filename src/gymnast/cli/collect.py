@@ -37,7 +37,7 @@ Agent = Annotated[
     str | None,
     typer.Option("--agent", "-a", help="Agent for rows that name none; optional if only one is configured."),
 ]
-Repeats = Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts per task.")]
+Repeats = Annotated[int, typer.Option("--num-repeats", "-n", min=1, max=1_000_000, help="Rollouts per task.")]
 Concurrency = Annotated[
     int | None,
     typer.Option(
@@ -47,25 +47,28 @@ Concurrency = Annotated[
     ),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Read at most this many input lines.")]
-Temperature = Annotated[float | None, typer.Option("--temperature", help="Overrides the value in each row.")]
-TopP = Annotated[float | None, typer.Option("--top-p", help="Overrides the value in each row.")]
-MaxOutputTokens = Annotated[int | None, typer.Option("--max-output-tokens", help="Overrides the value in each row.")]
+Temperature = Annotated[float | None, typer.Option("--temperature", min=0, help="Overrides the value in each row.")]
+TopP = Annotated[float | None, typer.Option("--top-p", min=0, max=1, help="Overrides the value in each row.")]
+MaxOutputTokens = Annotated[
+    int | None, typer.Option("--max-output-tokens", min=1, help="Overrides the value in each row.")
+]
 AddSeed = Annotated[bool, typer.Option("--add-seed", help="Use the index of each repeat as its sampling seed.")]
 SkipBadRows = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Run the valid rows; record the invalid ones as failures.")
 ]
-RolloutTimeout = Annotated[float, typer.Option("--rollout-timeout", help="Seconds a rollout may take.")]
+RolloutTimeout = Annotated[float, typer.Option("--rollout-timeout", min=0.001, help="Seconds a rollout may take.")]
 MaxAttempts = Annotated[int, typer.Option("--max-attempts", min=1, help="Attempts per rollout, including the first.")]
 MaxFailed = Annotated[
     str, typer.Option("--max-failed", help="Failed rollouts, as a count (5) or share (1%), that still exit 0.")
 ]
 GiveUpAfter = Annotated[
-    float, typer.Option("--give-up-after", help="Seconds to wait for an unreachable server or endpoint.")
+    float, typer.Option("--give-up-after", min=0, help="Seconds to wait for an unreachable server or endpoint.")
 ]
 MaxCost = Annotated[
     float | None,
     typer.Option(
         "--max-cost",
+        min=0,
         help="Start no more rollouts at this cost of all attempts (needs `prices`). Those in flight may exceed it.",
     ),
 ]
@@ -77,7 +80,17 @@ MaxTokens = Annotated[
         help="Start no more rollouts at this many tokens, in and out, of all attempts. Those in flight may exceed it.",
     ),
 ]
-Workers = Annotated[int, typer.Option("--workers", min=0, help="Worker processes; 0 runs everything in this one.")]
+Truncated = Annotated[
+    str,
+    typer.Option(
+        "--truncated",
+        metavar="POLICY",
+        help="What to do with rollouts cut off by a length or step limit: score, mask (for trainers) or fail.",
+    ),
+]
+Workers = Annotated[
+    int, typer.Option("--workers", min=0, max=4096, help="Worker processes; 0 runs everything in this one.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Finish the rollouts that an earlier run still owes.")]
 Fork = Annotated[bool, typer.Option("--fork", help="With --resume: if something changed, start a new run next to it.")]
 Extend = Annotated[bool, typer.Option("--extend", help="With --resume: add repeats or rows to the run.")]
@@ -88,7 +101,8 @@ NoServe = Annotated[
     bool, typer.Option("--no-serve", help="Start no servers; use the agents of a running `gymnast serve`.")
 ]
 MetricsPort = Annotated[
-    int | None, typer.Option("--metrics-port", min=0, help="Serve OpenMetrics on this local port; 0 picks a free one.")
+    int | None,
+    typer.Option("--metrics-port", min=0, max=65535, help="Serve OpenMetrics on this local port; 0 picks a free one."),
 ]
 
 
@@ -119,6 +133,7 @@ def command(
     give_up_after_s: GiveUpAfter = 600.0,
     max_cost: MaxCost = None,
     max_tokens: MaxTokens = None,
+    truncated: Truncated = "score",
     workers: Workers = 0,
     resume: Resume = False,
     fork: Fork = False,
@@ -142,7 +157,7 @@ def command(
     that hits its budget (--max-cost, --max-tokens) exits with 4; --resume with a larger budget continues it.
     """
     from gymnast.rollouts.exit_status import parse_allowance
-    from gymnast.rollouts.options import run_options
+    from gymnast.rollouts.options import check_truncated_policy, run_options
 
     through_serve = via_serve or head is not None
     config = shared.load(
@@ -176,6 +191,7 @@ def command(
         give_up_after_s=give_up_after_s,
         max_cost=max_cost,
         max_tokens=max_tokens,
+        truncated=check_truncated_policy(truncated),
         workers=workers,
         resume=resume,
         on_change=on_change(resume=resume, fork=fork, extend=extend, force=force),
@@ -227,9 +243,9 @@ def run_and_report(
     from gymnast.rollouts.exit_status import exit_code
 
     interrupts = Interrupts()
-    finished, progress = run_with_live_view(work, interrupts, as_json=as_json, metrics_port=metrics_port)
+    finished = run_with_live_view(work, interrupts, as_json=as_json, metrics_port=metrics_port)
     if not as_json:
-        show(finished, progress)
+        show(finished)
     return INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
 
 
@@ -239,7 +255,7 @@ def run_with_live_view(
     *,
     as_json: bool,
     metrics_port: int | None = None,
-) -> tuple[Result, Progress]:
+) -> Result:
     """Run an engine with the live view and signal handling."""
     import asyncio
 
@@ -256,16 +272,19 @@ def run_with_live_view(
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         result = runner.run(work(RunObserver(listen, shared.say, watch)))
     interrupts.ignore_further()
-    return result, progress
+    return result
 
 
-def show(finished: RunFinished, progress: Progress) -> None:
-    """Print the summary table, where the files are, and what to do about failures."""
-    from gymnast.cli.progress import print_table, summary_table
+def show(finished: RunFinished) -> None:
+    """Print the summary of the run, where its files are, and what to do about failures."""
+    from gymnast.cli.progress import describe_invocation, print_summary
     from gymnast.cli.usage import format_usage
     from gymnast.rollouts.exit_status import explain_missing
 
-    print_table(summary_table(progress.tally))
+    print_summary(finished.agents)
+    invocation = describe_invocation(finished)
+    if invocation is not None:
+        print(f"now       {invocation}")
     paths = RunPaths(Path(finished.output))
     print(f"rollouts  {paths.output}  ({finished.scored} of {finished.requested}, {finished.state})")
     print(f"inputs    {paths.materialized_inputs}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import typer
 
 from gymnast import __version__
-from gymnast.cli.click_classes import CommandGroup, Panel, old_names
+from gymnast.cli.click_classes import CommandGroup, GymnastCommand, Panel, old_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,12 +95,14 @@ def build_app(name: str | None = None) -> typer.Typer:
         if name in _COMMANDS and word != name:
             continue
         if isinstance(command, _Group):
-            app.add_typer(import_module(f"gymnast.cli.{word}").app, name=word, rich_help_panel=command.panel)
+            group = import_module(f"gymnast.cli.{word}").app
+            for registered in group.registered_commands:
+                if not issubclass(registered.cls or object, GymnastCommand):
+                    registered.cls = GymnastCommand
+            app.add_typer(group, name=word, rich_help_panel=command.panel)
         else:
             function = getattr(import_module(f"gymnast.cli.{command.module}"), command.function)
-            settings = {"rich_help_panel": command.panel, **command.settings}
-            if command.old_names:
-                settings["cls"] = old_names(**command.old_names)
+            settings = {"cls": old_names(**command.old_names), "rich_help_panel": command.panel, **command.settings}
             app.command(word, **settings)(function)
     return app
 

@@ -25,7 +25,7 @@ FailIfBelow = Annotated[
     float | None,
     typer.Option("--fail-if-below", help="Exit 1 unless B beats A by more than this (negative: is not worse by more)."),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Random seed of the resampling.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Random seed of the resampling.")]
 
 
 def command(
@@ -44,17 +44,21 @@ def command(
     For every task in both runs: the mean reward of its rollouts in B minus that in A. The interval and the p-value are
     over tasks. Tasks in only one run are counted and left out.
     """
+    from dataclasses import replace
+
     import msgspec
 
-    from gymnast.profile.compare import compare, match_tasks
+    from gymnast.profile.compare import compare, match_tasks, truncated_share
     from gymnast.profile.run_profile import load_run
     from gymnast.store.paths import RunPaths
 
     loaded = [
         load_run((RunPaths(run).materialized_inputs,), (run,), allow_partial=not strict) for run in (run_a, run_b)
     ]
-    changes, unmatched, matched_by = match_tasks(*loaded, by_index=by_index)
+    changes, unmatched, matched_by = match_tasks(*(run.countable() for run in loaded), by_index=by_index)
     comparison = compare(changes, unmatched=unmatched, matched_by=matched_by, seed=seed)
+    shares = map(truncated_share, loaded)
+    comparison = replace(comparison, truncated_a=next(shares), truncated_b=next(shares))
     if as_json:
         print(msgspec.json.encode(comparison).decode())
     else:
@@ -78,6 +82,8 @@ def lines(comparison: Comparison, name_a: str, name_b: str) -> Iterator[str]:
         f"B − A   {difference.value:+.4f} [{difference.low:+.4f}, {difference.high:+.4f}]"
         f"   bootstrap [{resampled.low:+.4f}, {resampled.high:+.4f}]"
     )
+    if comparison.truncated_a or comparison.truncated_b:
+        yield f"truncated rollouts   A {comparison.truncated_a:.1%}   B {comparison.truncated_b:.1%}"
     yield f"p = {comparison.p_value:.4g} (sign flips), {comparison.p_value_t:.4g} (t)"
     yield f"tasks won {comparison.wins}, lost {comparison.losses}, tied {comparison.ties}"
     for change in comparison.most_moved[:10]:

@@ -19,27 +19,40 @@ Profiles = Annotated[
     list[Path], typer.Argument(help="One or more profiles: x_reward_profiling.jsonl.", show_default=False)
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="JSONL file for the training rows.")]
-GroupSize = Annotated[int, typer.Option("--group-size", "-g", min=2, help="Rollouts per group of the trainer.")]
+GroupSize = Annotated[
+    int, typer.Option("--group-size", "-g", min=2, max=100_000, help="Rollouts per group of the trainer.")
+]
 PassThreshold = Annotated[float, typer.Option("--pass-threshold", help="Minimum reward of a rollout that passes.")]
 Keep = Annotated[
     str, typer.Option("--keep", help="Comma-separated buckets to keep: hopeless, hard, medium, easy, saturated.")
 ]
-Hopeless = Annotated[float, typer.Option("--hopeless-below", help="Pass rate below which a task is hopeless.")]
-Saturated = Annotated[float, typer.Option("--saturated-above", help="Pass rate above which a task is saturated.")]
-Confidence = Annotated[
-    float, typer.Option("--confidence", min=0.0, max=1.0, help="Confidence required to drop such a task.")
+Hopeless = Annotated[
+    float, typer.Option("--hopeless-below", min=0, max=1, help="Pass rate below which a task is hopeless.")
 ]
-Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Write batches for this many training steps.")]
-BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Tasks per batch.")]
-Start = Annotated[float, typer.Option("--start-pass-rate", help="Target pass rate of the first batch.")]
-End = Annotated[float, typer.Option("--end-pass-rate", help="Target pass rate of the last batch.")]
+Saturated = Annotated[
+    float, typer.Option("--saturated-above", min=0, max=1, help="Pass rate above which a task is saturated.")
+]
+Confidence = Annotated[
+    float,
+    typer.Option("--confidence", min=0.5, max=1, help="Probability from which a task counts as hopeless or saturated."),
+]
+MaxTruncated = Annotated[
+    float,
+    typer.Option("--max-truncated", min=0, max=1, help="Drop tasks with a larger share of truncated rollouts."),
+]
+Steps = Annotated[
+    int | None, typer.Option("--steps", min=1, max=1_000_000, help="Write batches for this many training steps.")
+]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=1, max=1_000_000, help="Tasks per batch.")]
+Start = Annotated[float, typer.Option("--start-pass-rate", min=0, max=1, help="Target pass rate of the first batch.")]
+End = Annotated[float, typer.Option("--end-pass-rate", min=0, max=1, help="Target pass rate of the last batch.")]
 Width = Annotated[
     float, typer.Option("--width", min=0.001, help="Spread of pass rates around the target (a Gaussian's sigma).")
 ]
 Blend = Annotated[
     str | None, typer.Option("--blend", help="Share of each agent in a batch: math_agent=0.7,code_agent=0.3.")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Random seed.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Random seed.")]
 
 
 def command(
@@ -52,6 +65,7 @@ def command(
     hopeless_below: Hopeless = 0.05,
     saturated_above: Saturated = 0.95,
     confidence: Confidence = 0.5,
+    max_truncated: MaxTruncated = 1.0,
     steps: Steps = None,
     batch: BatchSize = 64,
     start: Start = 0.8,
@@ -74,6 +88,8 @@ def command(
     from gymnast.profile.schedule import Schedule
     from gymnast.store.atomic import atomic_output
 
+    if hopeless_below >= saturated_above:
+        raise typer.BadParameter("--hopeless-below must be less than --saturated-above")
     request = CurriculumRequest(
         profiles=tuple(profiles),
         output=output,
@@ -81,6 +97,7 @@ def command(
         pass_at=pass_at,
         thresholds=Thresholds(hopeless_below=hopeless_below, saturated_above=saturated_above, confidence=confidence),
         keep=_buckets(keep),
+        max_truncated=max_truncated,
         schedule=Schedule(steps, batch, start, end, width) if steps is not None else None,
         blend=_shares(blend) if blend is not None else None,
         seed=seed,
@@ -102,6 +119,8 @@ def lines(summary: CurriculumSummary) -> Iterator[str]:
     """Format the summary as text."""
     counts = ", ".join(f"{count} {bucket}" for bucket, count in summary.buckets.items())
     yield f"{summary.tasks} tasks: {counts}; {summary.kept} kept, {summary.rows} rows written"
+    if summary.dropped_truncated:
+        yield f"{summary.dropped_truncated} tasks dropped: too many of their rollouts were truncated"
     yield (
         f"groups of {summary.group_size} with both passes and failures: {summary.usable_signal_before:.1%} over all "
         f"tasks, {summary.usable_signal_after:.1%} over those kept"
@@ -138,6 +157,8 @@ def _shares(text: str) -> dict[str, float]:
             raise UserError(
                 f"--blend expects AGENT=SHARE, got '{part}'", next="for example math_agent=0.7,code_agent=0.3"
             ) from None
-    if min(shares.values()) < 0 or sum(shares.values()) <= 0:
-        raise UserError("the shares of --blend must be positive")
+    if not all(0 <= share <= 1e9 for share in shares.values()) or not any(shares.values()):
+        raise UserError(
+            "the shares of --blend must be positive numbers", next="for example math_agent=0.7,code_agent=0.3"
+        )
     return shares

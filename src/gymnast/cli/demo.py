@@ -26,9 +26,11 @@ _CONCURRENCY = 64  # twice the batch size of the policy: the next turns are read
 
 def command(
     output_dir: Annotated[Path, typer.Option("--output-dir", help="Folder for the files.")] = Path("demo"),
-    num_repeats: Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts per task.")] = 8,
+    num_repeats: Annotated[
+        int, typer.Option("--num-repeats", "-n", min=1, max=1_000_000, help="Rollouts per task.")
+    ] = 8,
     tasks_per_level: Annotated[
-        int, typer.Option("--tasks-per-level", min=1, help="Tasks per environment and level.")
+        int, typer.Option("--tasks-per-level", min=1, max=100_000, help="Tasks per environment and level.")
     ] = 3,
 ) -> int:
     """Try a full run with the model and tasks that ship.

@@ -319,7 +319,7 @@ def _collect(options: RunOptions, config: Config, allowance: Allowance) -> tuple
 
     interrupts = Interrupts()
     environ = read_environ()
-    finished, _ = run_with_live_view(
+    finished = run_with_live_view(
         lambda observer: collect_run(options, config, environ, observer), interrupts, as_json=False
     )
     for line in explain_missing(finished):

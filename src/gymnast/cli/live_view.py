@@ -8,15 +8,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gymnast.cli.options import say
+from gymnast.cli.progress import agent_lines, fits, format_stats, format_truncated
 from gymnast.cli.usage import format_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rich.console import Console
+    from rich.table import Table
+
     from gymnast.rollouts.snapshot import Snapshot
 
 _REDRAW_INTERVAL_S = 0.5
 _LINE_INTERVAL_S = 10.0
+_MAX_REWARDS = 3
+"""Agents whose mean reward a line shows."""
 
 
 @contextmanager
@@ -42,14 +48,15 @@ async def _redraw(take_snapshot: Callable[[], Snapshot]) -> None:
     console = Console(stderr=True)
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
-            live.update(status_panel(take_snapshot()))
+            live.update(status_panel(take_snapshot(), console))
             await asyncio.sleep(_REDRAW_INTERVAL_S)
 
 
-def status_line(now: Snapshot) -> str:
-    """Describe the state of a run in one line."""
+def status_line(now: Snapshot, *, with_results: bool = True) -> str:
+    """Describe the state of a run in one line. Without results where a table shows them."""
     text = f"{now.scored + sum(now.failed.values())}/{now.requested} rollouts  {now.per_second:.1f}/s"
     text += f"  {sum(now.failed.values())} failed" if now.failed else ""
+    text += _results(now) if with_results else ""
     text += f"  {now.in_flight} in flight (limit {now.limit})"
     text += f"  about {duration(now.eta_s)} left" if now.eta_s is not None else ""
     if now.oldest:
@@ -60,25 +67,28 @@ def status_line(now: Snapshot) -> str:
     return text + ("" if now.state == "running" else f"  [{now.state}]")
 
 
-def status_panel(now: Snapshot) -> Any:
+def _results(now: Snapshot) -> str:
+    """The mean reward, of several agents that of each of the first few, and how many rollouts were truncated."""
+    means = {name: stats.mean_reward for name, stats in now.agents.items() if stats.mean_reward is not None}
+    text = f"  reward {next(iter(means.values())):.3f}" if len(means) == 1 else ""
+    if len(means) > 1:
+        listed = ", ".join(f"{name} {mean:.3f}" for name, mean in list(means.items())[:_MAX_REWARDS])
+        text = f"  rewards {listed}{', …' if len(means) > _MAX_REWARDS else ''}"
+    truncated = sum(stats.truncated for stats in now.agents.values())
+    return text + (f"  {truncated} truncated ({truncated / max(now.scored, 1):.1%})" if truncated else "")
+
+
+def status_panel(now: Snapshot, console: Console) -> Any:
     """Render the state of a run for a terminal."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    agents = Table(box=None, padding=(0, 2), show_header=True)
-    for heading, right in (
-        ("agent", False),
-        ("scored", True),
-        ("mean reward", True),
-        ("failed", True),
-        ("retried", True),
-    ):
-        agents.add_column(heading, justify="right" if right else "left")
-    for name, numbers in now.agents.items():
-        mean = "–" if numbers.mean_reward is None else f"{numbers.mean_reward:.3f}"
-        agents.add_row(name, str(numbers.scored), mean, str(numbers.failed or ""), str(numbers.retried or ""))
-    lines: list[Any] = [Text(status_line(now), style="bold"), agents]
+    table = _agent_table(now)
+    agents = table if fits(table, console) else Text("\n".join(agent_lines(now.agents)))
+    lines: list[Any] = [Text(status_line(now, with_results=False), style="bold"), agents]
+    if now.settled_before and now.this_invocation is not None:
+        before = f"{now.settled_before} settled before"
+        lines.append(Text(f"this invocation: {format_stats(now.this_invocation)}; {before}"))
     if now.stages:
         stages = ", ".join(f"{count} {stage}" for stage, count in sorted(now.stages.items(), key=lambda pair: -pair[1]))
         lines.append(Text(f"in flight: {stages}; {now.waiting_retries} waiting for a retry"))
@@ -91,6 +101,27 @@ def status_panel(now: Snapshot) -> Any:
     for agent, reason in now.given_up.items():
         lines.append(Text(f"gave up on {agent}: {reason}", style="red"))
     return Group(*lines)
+
+
+def _agent_table(now: Snapshot) -> Table:
+    from rich.table import Table
+
+    agents = Table(box=None, padding=(0, 2), show_header=True)
+    for heading, right in (
+        ("agent", False),
+        ("scored", True),
+        ("mean reward", True),
+        ("truncated", True),
+        ("failed", True),
+        ("retried", True),
+    ):
+        agents.add_column(heading, justify="right" if right else "left")
+    for name, numbers in now.agents.items():
+        mean = "–" if numbers.mean_reward is None else f"{numbers.mean_reward:.3f}"
+        truncated = format_truncated(numbers) if numbers.truncated else ""
+        counts = (str(numbers.failed or ""), str(numbers.retried or ""))
+        agents.add_row(name or "no agent", str(numbers.scored), mean, truncated, *counts)
+    return agents
 
 
 def duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ from gymnast.cli import options as shared
 
 if TYPE_CHECKING:
     from gymnast.store.paths import RunPaths
+    from gymnast.types.totals import AgentStats
 
 
 def command(
@@ -35,6 +36,7 @@ def command(
     import msgspec
 
     from gymnast.chunks.merge import merge
+    from gymnast.cli.progress import print_summary
     from gymnast.rollouts.inspect_run import resolve_run_paths
 
     paths = resolve_run_paths(run)
@@ -43,15 +45,26 @@ def command(
         _aggregate(paths)
     if remove_chunks and not counts.owed:
         shutil.rmtree(paths.chunks)
+    agents = read_stats(paths)
     if as_json:
-        print(msgspec.json.encode(counts).decode())
+        print(msgspec.json.encode({**msgspec.to_builtins(counts), "agents": agents}).decode())
     else:
+        print_summary(agents)
         print(f"rollouts  {paths.output}  ({counts.scored} of {counts.requested})")
         for kind, number in counts.failed.items():
             print(f"  {number} × {kind}")
         if counts.owed:
             shared.say(f"{counts.owed} rollouts are still owed")
     return 0 if not counts.owed else 1
+
+
+def read_stats(paths: RunPaths) -> dict[str, AgentStats]:
+    """The statistics of each agent of a merged run."""
+    from gymnast.rollouts.tally import stats_of
+    from gymnast.store.manifest import read_manifest
+
+    manifest = read_manifest(paths.manifest)
+    return stats_of(manifest.agents) if manifest is not None else {}
 
 
 def _aggregate(paths: RunPaths) -> None:

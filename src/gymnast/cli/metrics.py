@@ -62,9 +62,11 @@ def open_metrics(now: Snapshot) -> str:
     gauge("rollouts_owed", "Rollouts that are neither scored nor permanently failed.", {"": now.owed})
     gauge("rollouts_in_flight", "Attempts running.", {_label("stage", stage): n for stage, n in now.stages.items()})
     gauge("concurrency_limit", "Rollouts that may be in flight.", {"": now.limit})
-    gauge("rollouts_per_second", "Settled rollouts per second of this invocation.", {"": now.per_second})
+    gauge("rollouts_per_second", "Settled rollouts per second, recently.", {"": now.per_second})
     means = {_label("agent", name): a.mean_reward for name, a in now.agents.items() if a.mean_reward is not None}
-    gauge("mean_reward", "Mean reward of this invocation.", means)
+    gauge("mean_reward", "Mean reward of the run.", means)
+    truncated = {_label("agent", name): a.truncated for name, a in now.agents.items()}
+    gauge("rollouts_truncated", "Scored rollouts that a length or step limit cut off.", {**truncated})
     gauge("event_loop_lag_seconds", "How late the event loop runs.", {"": now.loop_lag_s})
     gauge("model_calls", "Calls to policy endpoints of this invocation.", {"": now.model_calls})
     gauge("model_rejections", "Calls that the endpoints rejected.", {"": now.rejections})

@@ -111,8 +111,11 @@ def lines(headline: Headline, failures_as: str = "excluded") -> Iterator[str]:
     failed = ", ".join(f"{count} × {kind}" for kind, count in headline.failed.items())
     listed = f" ({failed})" if failed else ""
     yield f"without a score: {sum(headline.failed.values())} failed{listed}, {headline.missing} missing"
+    if headline.truncated:
+        share = headline.truncated / max(1, headline.scored)
+        yield f"truncated by a length or step limit: {headline.truncated} ({share:.1%})"
     if headline.excluded:
-        yield f"excluded below (masked by their agents, or without a reward): {headline.excluded}"
+        yield f"excluded below (masked, or without a reward): {headline.excluded}"
     for agent in headline.agents:
         yield from _agent_lines(agent)
     effect = headline.failure_effect
@@ -123,7 +126,8 @@ def lines(headline: Headline, failures_as: str = "excluded") -> Iterator[str]:
 
 
 def _agent_lines(agent: AgentHeadline) -> Iterator[str]:
-    yield f"{agent.agent or 'all'}: {agent.tasks} tasks, {agent.rollouts} rollouts"
+    truncated = f", {agent.truncated} truncated" if agent.truncated else ""
+    yield f"{agent.agent or 'all'}: {agent.tasks} tasks, {agent.rollouts} rollouts{truncated}"
     resampled = _range(agent.mean_reward_bootstrap)
     yield f"  mean reward  {format_estimate(agent.mean_reward)}  (clustered by task; bootstrap {resampled})"
     yield from _curve_lines("pass@", agent.pass_at, agent.pass_at_bootstrap)

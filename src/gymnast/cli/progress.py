@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from gymnast.cli.options import say
-from gymnast.rollouts.tally import Tally
 from gymnast.types.events import InstanceDied, RolloutFailed, RunStarted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
     from rich.table import Table
 
-    from gymnast.types.events import Event
+    from gymnast.types.events import Event, RunFinished
+    from gymnast.types.totals import AgentStats
 
-_MAX_SHOWN_FAILURES = 5
+_MAX_SHOWN_FAILURES: Final = 5
+_MAX_WIDTH: Final = 10_000
+_NO_AGENT: Final = "no agent"
+"""For input rows that could not be run, and records that name none."""
 
 
 class Progress:
-    """Counts the events of a run and prints the notable ones to standard error."""
+    """Prints the notable events of a run to standard error."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
         self._shown_failures = 0
 
     def __call__(self, event: Event) -> None:
-        self.tally.add(event)
         if isinstance(event, RunStarted):
             settled = f", {event.settled} already settled" if event.settled else ""
             self._print(f"collecting {event.requested} rollouts of {event.tasks} tasks into {event.output}{settled}")
@@ -49,41 +52,80 @@ class Progress:
         say(clear + text)
 
 
-def summary_rows(tally: Tally) -> list[dict[str, Any]]:
-    """One row per agent, as the table shows it."""
-    return [
-        {
-            "agent": name,
-            "scored": agent.scored,
-            "failed": agent.failed.total(),
-            "retried": agent.retried.total(),
-            "mean_reward": agent.mean_reward,
-            "mean_output_tokens": agent.output_tokens / agent.scored if agent.scored else None,
-            "mean_seconds": agent.seconds / agent.scored if agent.scored else None,
-        }
-        for name, agent in sorted(tally.agents.items())
-    ]
+def print_summary(agents: Mapping[str, AgentStats]) -> None:
+    """Print the statistics of each agent to standard output: as a table, or in lines where it does not fit."""
+    console = make_console()
+    table = summary_table(agents)
+    if not fits(table, console):
+        for name, cells in summary_cells(agents).items():
+            print(f"{name}: " + ", ".join(f"{heading} {text}" for heading, text in cells.items()))
+    else:
+        console.print(table)
 
 
-def summary_table(tally: Tally) -> Table:
-    """The summary of a run as a table."""
+def fits(table: Table, console: Console) -> bool:
+    """Whether a table fits without cutting its cells."""
+    return console.measure(table, options=console.options.update(width=_MAX_WIDTH)).maximum <= console.width
+
+
+def summary_table(agents: Mapping[str, AgentStats]) -> Table:
+    """The statistics of each agent as a table."""
     from rich.table import Table
 
+    rows = summary_cells(agents)
     table = Table(title=None)
     table.add_column("agent")
-    for heading in ("scored", "failed", "retried", "mean reward", "tokens out", "seconds"):
+    for heading in next(iter(rows.values()), _cells_of(None, shows_masked=False)):
         table.add_column(heading, justify="right")
-    for row in summary_rows(tally):
-        table.add_row(
-            row["agent"],
-            str(row["scored"]),
-            str(row["failed"]),
-            str(row["retried"]),
-            _number(row["mean_reward"], 3),
-            _number(row["mean_output_tokens"], 1),
-            _number(row["mean_seconds"], 3),
-        )
+    for name, cells in rows.items():
+        table.add_row(name, *cells.values())
     return table
+
+
+def summary_cells(agents: Mapping[str, AgentStats]) -> dict[str, dict[str, str]]:
+    """The cells of each agent's row, by heading."""
+    shows_masked = any(stats.masked for stats in agents.values())
+    return {name or _NO_AGENT: _cells_of(stats, shows_masked=shows_masked) for name, stats in agents.items()}
+
+
+def _cells_of(stats: AgentStats | None, *, shows_masked: bool) -> dict[str, str]:
+    cells = {
+        "scored": str(stats.scored) if stats else "",
+        "failed": str(stats.failed) if stats else "",
+        "retried": str(stats.retried) if stats else "",
+        "truncated": format_truncated(stats) if stats else "",
+        "mean reward": _number(stats.mean_reward if stats else None, 3),
+        "tokens out": _number(stats.mean_output_tokens if stats else None, 1),
+        "seconds": _number(stats.mean_seconds if stats else None, 3),
+    }
+    return {**cells, "masked": str(stats.masked) if stats else ""} if shows_masked else cells
+
+
+def format_truncated(stats: AgentStats) -> str:
+    """9 (9.0%)"""
+    return f"{stats.truncated} ({stats.truncated / stats.scored:.1%})" if stats.truncated else "0"
+
+
+def format_stats(stats: AgentStats) -> str:
+    """90 scored, mean reward 0.222, 9 truncated (10.0%), 2 failed: what is 0 is left out."""
+    mean = f", mean reward {stats.mean_reward:.3f}" if stats.mean_reward is not None else ""
+    text = f"{stats.scored} scored{mean}"
+    text += f", {stats.truncated} truncated ({stats.truncated / stats.scored:.1%})" if stats.truncated else ""
+    text += f", {stats.masked} masked" if stats.masked else ""
+    text += f", {stats.failed} failed" if stats.failed else ""
+    return text + (f", {stats.retried} retried" if stats.retried else "")
+
+
+def agent_lines(agents: Mapping[str, AgentStats]) -> list[str]:
+    """The statistics of each agent, a line each."""
+    return [f"  {name or _NO_AGENT}: {format_stats(stats)}" for name, stats in agents.items()]
+
+
+def describe_invocation(finished: RunFinished) -> str | None:
+    """What this invocation added to the run; None if it did everything."""
+    if not finished.settled_before or finished.this_invocation is None:
+        return None
+    return f"{format_stats(finished.this_invocation)} by this invocation; {finished.settled_before} settled before it"
 
 
 def print_table(table: Table) -> None:

@@ -23,7 +23,7 @@ Append = Annotated[
 ]
 Concurrency = Annotated[int | None, typer.Option("--concurrency", min=1, help="Maximum verifications in flight.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Score at most this many rollouts.")]
-VerifyTimeout = Annotated[float, typer.Option("--verify-timeout", help="Seconds a verification may take.")]
+VerifyTimeout = Annotated[float, typer.Option("--verify-timeout", min=0.001, help="Seconds a verification may take.")]
 MaxFailed = Annotated[
     str, typer.Option("--max-failed", help="Failed verifications, as a count (5) or share (1%), that still exit 0.")
 ]

@@ -55,6 +55,7 @@ def ctl(
 
 
 def _print(status: RunInspection) -> None:
+    from gymnast.cli.progress import agent_lines
     from gymnast.cli.usage import format_usage
 
     counts = status.manifest.counts
@@ -63,6 +64,8 @@ def _print(status: RunInspection) -> None:
         _print_live(status.live)
         return
     print(f"  {counts.requested} requested, {counts.scored} scored, {counts.owed} owed, {counts.retries} retries")
+    for line in agent_lines(status.agents):
+        print(line)
     for kind, number in counts.failed.items():
         print(f"  {number} × {kind}")
     if status.manifest.spent.calls:
@@ -80,7 +83,7 @@ def _print_live(now: Snapshot) -> None:
     from gymnast.cli.progress import make_console
 
     console = make_console()
-    console.print(status_panel(now))
+    console.print(status_panel(now, console))
     if not now.oldest:
         return
     table = Table(title="oldest in flight", title_justify="left", box=None, padding=(0, 2))

@@ -36,7 +36,8 @@ def command(
         Path | None, typer.Option("--log-dir", help="Folder for the log files, one per instance.")
     ] = None,
     endpoint_timeout_s: Annotated[
-        float, typer.Option("--endpoint-timeout", help="Seconds to wait for policy endpoints; 0 skips the check.")
+        float,
+        typer.Option("--endpoint-timeout", min=0, help="Seconds to wait for policy endpoints; 0 skips the check."),
     ] = 600.0,
     search_dirs: shared.SearchDirs = None,
     unsafe_no_sandbox: shared.UnsafeNoSandbox = False,

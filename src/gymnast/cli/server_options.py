@@ -17,7 +17,7 @@ ServerAddress = Annotated[str | None, option("server-address", "Base URL of a po
 ServerType = Annotated[
     str | None, option("server-type", "Start a policy server in each job: vllm, sglang or command.", "--server")
 ]
-ServerGpus = Annotated[int | None, option("server-gpus", "GPUs per node for the server.")]
+ServerGpus = Annotated[int | None, option("server-gpus", "GPUs per node for the server.", min=0)]
 ServerNodes = Annotated[int, option("server-nodes", "Nodes for the server.", min=1)]
 ServerArgs = Annotated[str, option("server-args", "Extra arguments for the server.")]
 ServerEntrypoint = Annotated[

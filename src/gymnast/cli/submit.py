@@ -31,7 +31,7 @@ _CONFIG: Final = (
 _RUN: Final = (
     *("source", "split", "output", "agent", "num_repeats", "concurrency", "limit", "temperature", "top_p"),
     *("max_output_tokens", "prompt_config", "add_seed", "skip_bad_rows", "rollout_timeout_s", "max_attempts"),
-    *("give_up_after_s", "resume", "retry_failed", "overwrite"),
+    *("give_up_after_s", "truncated", "resume", "retry_failed", "overwrite"),
 )
 _RESOURCES: Final = (
     *("partition", "account", "qos", "time", "nodes", "exclusive", "gres", "gpus_per_node", "cpus_per_task"),
@@ -65,6 +65,7 @@ def command(
     rollout_timeout_s: collect.RolloutTimeout = 7200.0,
     max_attempts: collect.MaxAttempts = 3,
     give_up_after_s: collect.GiveUpAfter = 600.0,
+    truncated: collect.Truncated = "score",
     resume: collect.Resume = False,
     retry_failed: collect.RetryFailed = False,
     overwrite: collect.Overwrite = False,
@@ -86,7 +87,7 @@ def command(
     with_sandbox: server.WithSandbox = False,
     sandbox_container: server.SandboxContainer = "sandbox",
     sandbox_command: server.SandboxCommand = None,
-    workers: Annotated[int, typer.Option("--workers", "--jobs", min=1, help="Number of workers.")] = 8,
+    workers: Annotated[int, typer.Option("--workers", "--jobs", min=1, max=100_000, help="Number of workers.")] = 8,
     max_running: Annotated[
         int | None, typer.Option("--max-running", min=1, help="Workers that may run at the same time.")
     ] = None,

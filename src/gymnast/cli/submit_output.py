@@ -224,4 +224,5 @@ def _finished(request: SubmitRequest, status: RunStatus) -> RunFinished:
         seconds=0.0,
         output=str(request.run),
         concurrency=engine.concurrency or engine.cap,
+        agents=status.agents,
     )

@@ -25,15 +25,16 @@ def command(
         int | None, typer.Option("--concurrency", min=1, help="Maximum rollouts in flight in this worker.")
     ] = None,
     processes: Annotated[
-        int | None, typer.Option("--processes", min=0, help="Processes of this worker; 0 runs everything in one.")
+        int | None,
+        typer.Option("--processes", min=0, max=4096, help="Processes of this worker; 0 runs everything in one."),
     ] = None,
     grace_s: Annotated[
         float | None,
-        typer.Option("--grace", help="Seconds that rollouts in flight may still take after SIGTERM or SIGUSR1."),
+        typer.Option("--grace", min=0, help="Seconds that rollouts in flight may still take after SIGTERM or SIGUSR1."),
     ] = None,
     linger_s: Annotated[
         float | None,
-        typer.Option("--linger", help="Seconds to wait for rows of other workers when no chunks are left."),
+        typer.Option("--linger", min=0, help="Seconds to wait for rows of other workers when no chunks are left."),
     ] = None,
     worker: Annotated[str | None, typer.Option("--name", help="Unique name of this worker.")] = None,
     job: Annotated[str | None, typer.Option("--job", help="The scheduler's id of this worker's job.")] = None,
@@ -73,7 +74,7 @@ def command(
         return run_worker(context, config, environ, observer)
 
     drain_signals = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    result, _ = run_with_live_view(start, Interrupts(drain_signals, context.options.grace_s), as_json=as_json)
+    result = run_with_live_view(start, Interrupts(drain_signals, context.options.grace_s), as_json=as_json)
     if result.end is not WorkerExit.NOTHING_LEFT and result.finished.note:
         shared.say(f"{result.end}: {result.finished.note}")
     shared.say(f"worker {context.holder.worker}: {result.finished.scored} scored, {result.end}")

@@ -45,7 +45,7 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
     from gymnast.cli.collect import collect
     from gymnast.config import read_environ
     from gymnast.rollouts.exit_status import Allowance
-    from gymnast.rollouts.options import run_options
+    from gymnast.rollouts.options import check_truncated_policy, run_options
     from gymnast.rollouts.skills import skills_ref
     from gymnast.runtime.cell import read_token_form
 
@@ -67,6 +67,7 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
         max_attempts=read_environ().max_attempts,
         max_cost=fields.amount("max_cost"),
         max_tokens=fields.positive("max_tokens"),
+        truncated=check_truncated_policy(fields.optional("truncated") or "score"),
         existing="set_aside",
         resume=fields.flag("resume_from_cache"),
         aggregate=not fields.flag("disable_aggregation"),

@@ -15,6 +15,7 @@ from gymnast.store.keys import key_of_line
 from gymnast.store.keyset import KeySet
 from gymnast.store.records import record_file
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+from gymnast.types.truncation import Truncation, truncation_of_reason
 from gymnast.types.usage import MODEL_USAGE
 
 if TYPE_CHECKING:
@@ -33,13 +34,9 @@ class _Usage(msgspec.Struct):
     output_tokens: int | None = None
 
 
-class _Incomplete(msgspec.Struct):
-    reason: str | None = None
-
-
 class _Response(msgspec.Struct):
     usage: _Usage | None = None
-    incomplete_details: _Incomplete | None = None
+    incomplete_details: dict[str, Any] | None = None
 
 
 class _ModelUsage(msgspec.Struct):
@@ -129,7 +126,8 @@ def _count_response(facts: RecordFacts, record: _Scored) -> None:
     usage = response.usage if response is not None else None
     if usage is None or (record.model_usage is not None and record.model_usage.unmetered_calls):
         facts.without_usage += 1
-    if response is not None and response.incomplete_details is not None:
+    reason = truncation_of_reason(response.incomplete_details) if response is not None else None
+    if reason is Truncation.LENGTH:
         if usage is None or not usage.output_tokens:
             facts.overflowed += 1
         else:

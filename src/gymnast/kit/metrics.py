@@ -20,8 +20,10 @@ _NOT_METRICS: Final = frozenset({TASK_INDEX, ROLLOUT_INDEX})
 def numeric_fields(row: JsonObject) -> dict[str, int | float]:
     """The numbers in a verify row: top-level numbers and booleans, and the scalars of `response.usage`."""
     fields = {name: _number(value) for name, value in row.items() if name not in _NOT_METRICS and _is_number(value)}
-    usage = (row.get("response") or {}).get("usage") or {}
-    fields.update({name: _number(value) for name, value in usage.items() if _is_number(value)})
+    response = row.get("response")
+    usage = response.get("usage") if isinstance(response, dict) else None
+    if isinstance(usage, dict):
+        fields.update({name: _number(value) for name, value in usage.items() if _is_number(value)})
     return fields
 
 

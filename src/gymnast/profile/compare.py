@@ -68,6 +68,10 @@ class Comparison:
     verdict: Verdict
     matched_by: Literal["content", "index"]
     most_moved: list[TaskChange]
+    truncated_a: float = 0.0
+    """The share of truncated rollouts in A, of all its tasks,"""
+    truncated_b: float = 0.0
+    """and in B."""
 
 
 def compare(changes: Sequence[TaskChange], *, unmatched: tuple[int, int], matched_by: Any, seed: int = 0) -> Comparison:
@@ -131,6 +135,12 @@ def _t_test_p(differences: Sequence[float]) -> float:
     if spread == 0:
         return 1.0 if abs(differences[0]) <= _EPSILON else 0.0
     return t_tail(math.fsum(differences) / n / (spread / math.sqrt(n)), n - 1)
+
+
+def truncated_share(run: LoadedRun) -> float:
+    """The share of a run's rollouts that a length or step limit cut off."""
+    truncated = run.groups.table.truncated
+    return float(truncated.mean()) if len(truncated) else 0.0
 
 
 # --- matching tasks --------------------------------------------------------------------------------------------------

@@ -37,6 +37,8 @@ class CurriculumRequest:
     """A rollout passes with a reward of at least this."""
     thresholds: Thresholds = field(default_factory=Thresholds)
     keep: frozenset[Bucket] = frozenset({"hard", "medium", "easy"})
+    max_truncated: float = 1.0
+    """Drop tasks with a larger share of truncated rollouts."""
     schedule: Schedule | None = None
     blend: Mapping[str, float] | None = None
     seed: int = 0
@@ -53,6 +55,8 @@ class RatedTask:
     difficulty: Difficulty
     mean_reward: float
     std_reward: float
+    truncated: float
+    """The share of its rollouts that a length or step limit cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +74,15 @@ class CurriculumSummary:
     rows: int
     steps: list[dict[str, float]]
     """For a schedule: the target and the mean pass rate of each step."""
+    dropped_truncated: int = 0
+    """Tasks of the buckets to keep that were dropped for their share of truncated rollouts."""
 
 
 class _Line(msgspec.Struct):
     rollout_infos: list[dict[str, Any]]
     task: int = msgspec.field(name=TASK_INDEX)
     sample: dict[str, msgspec.Raw] = {}
+    num_truncated: int = 0
 
 
 _LINES = msgspec.json.Decoder(_Line)
@@ -86,10 +93,10 @@ def write_curriculum(request: CurriculumRequest) -> CurriculumSummary:
     tasks = list(rate_tasks(request))
     if not tasks:
         raise DataError("the profile has no tasks", where=str(request.profiles[0]))
-    selected = [task for task in tasks if task.difficulty.bucket in request.keep]
+    kept = [task for task in tasks if task.difficulty.bucket in request.keep]
+    selected = [task for task in kept if task.truncated <= request.max_truncated]
     if not selected:
-        counts = _count_buckets(tasks)
-        raise DataError(f"none of {len(tasks)} tasks is left: {counts}", next="keep more buckets (--keep)")
+        raise _nothing_left_error(tasks, kept, request)
     steps = _steps(selected, request)
     with atomic_output(request.output) as out, LinesAt(request.profiles) as lines:
         for step, indices in enumerate(steps):
@@ -97,7 +104,22 @@ def write_curriculum(request: CurriculumRequest) -> CurriculumSummary:
                 sample = orjson.loads(lines.line(task.source, task.offset))["sample"]
                 row = training_row(sample, task, step if request.schedule is not None else None)
                 out.write(orjson.dumps(row) + b"\n")
-    return _summary(tasks, selected, steps, request)
+    return _summary(tasks, selected, steps, request, dropped_truncated=len(kept) - len(selected))
+
+
+def _nothing_left_error(tasks: Sequence[RatedTask], kept: Sequence[RatedTask], request: CurriculumRequest) -> DataError:
+    counts = ", ".join(f"{count} {bucket}" for bucket, count in _count_buckets(tasks).items() if count)
+    if kept:
+        return DataError(
+            f"none of {len(tasks)} tasks is left: of all {len(kept)} to keep, more than {request.max_truncated:.0%} of "
+            "the rollouts were truncated",
+            next="raise --max-truncated, or collect with a larger --max-output-tokens",
+        )
+    buckets = ", ".join(bucket for bucket in BUCKETS if bucket in request.keep) or "none"
+    return DataError(
+        f"none of {len(tasks)} tasks is left: they are {counts}, and the buckets to keep are {buckets}",
+        next="keep more buckets (--keep)",
+    )
 
 
 def rate_tasks(request: CurriculumRequest) -> Iterator[RatedTask]:
@@ -111,6 +133,8 @@ def rate_tasks(request: CurriculumRequest) -> Iterator[RatedTask]:
                     rewards = [float(info["reward"]) for info in profile.rollout_infos]
                 except (msgspec.MsgspecError, KeyError, ValueError) as error:
                     raise DataError(f"not a line of a profile: {error}", where=f"{path} line {number}") from error
+                if not rewards:
+                    raise DataError("a task of the profile has no rollouts", where=f"{path} line {number}")
                 yield _rate(profile, rewards, source, offset, request)
                 offset += len(line)
 
@@ -127,6 +151,7 @@ def _rate(line: _Line, rewards: list[float], source: int, offset: int, request: 
         difficulty(passed, len(rewards), request.group_size, request.thresholds),
         float(np.mean(rewards)),
         float(np.std(rewards, ddof=1)) if len(rewards) > 1 else 0.0,
+        line.num_truncated / len(rewards),
     )
 
 
@@ -150,6 +175,7 @@ def training_row(sample: JsonObject, task: RatedTask, step: int | None) -> JsonO
         "std_reward": task.std_reward,
         "usable_signal": rating.usable_signal,
         "bucket": rating.bucket,
+        "truncated": task.truncated,
     }
     if step is not None:
         profile["step"] = step
@@ -161,6 +187,8 @@ def _summary(
     selected: Sequence[RatedTask],
     steps: Sequence[Sequence[int]],
     request: CurriculumRequest,
+    *,
+    dropped_truncated: int,
 ) -> CurriculumSummary:
     agents = sorted({task.agent for task in tasks})
     schedule = request.schedule
@@ -182,6 +210,7 @@ def _summary(
         ]
         if schedule is not None
         else [],
+        dropped_truncated=dropped_truncated,
     )
 
 

@@ -21,9 +21,10 @@ from gymnast.profile.pass_at_k import (
     usable_ks,
 )
 from gymnast.profile.rollout_table import LENGTH, Range, reward_by
+from gymnast.types.task import MASK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -49,6 +50,8 @@ class AgentHeadline:
     pass_at_bootstrap: list[tuple[int, Estimate]]
     majority_at: list[tuple[int, Estimate]]
     majority_at_bootstrap: list[tuple[int, Estimate]]
+    truncated: int
+    """Rollouts that a length or step limit cut off, including masked ones."""
     mixed_tasks: int
     """Tasks with different rewards among their rollouts, which a group-relative trainer learns from."""
     reward_by: dict[str, list[Range]]
@@ -80,7 +83,9 @@ class Headline:
     missing: int
     """Rollouts without a score and without a failure."""
     excluded: int
-    """Records without a reward, or masked by their agent (`mask_sample`); the numbers below do not count them."""
+    """Records without a reward, or masked (`mask_sample`); the means below do not count them."""
+    truncated: int
+    """Records of rollouts that a length or step limit cut off, including masked ones."""
     tasks: int
     complete_tasks: int
     partial_tasks: int
@@ -99,6 +104,7 @@ def headline(
 ) -> Headline:
     """Summarise a run."""
     rows = countable_rows(groups.table)
+    truncated = truncated_by_agent(groups.table)
     excluded = len(groups.table) - len(rows)
     if excluded:
         groups = by_task(groups.table.select(rows))
@@ -110,26 +116,33 @@ def headline(
         failed=dict(Counter(failed).most_common()),
         missing=len(missing) - len(failed),
         excluded=excluded,
+        truncated=truncated.total(),
         tasks=completeness.tasks,
         complete_tasks=completeness.complete_tasks,
         partial_tasks=completeness.partial_tasks,
         dropped_tasks=completeness.dropped_tasks,
-        agents=agent_headlines(groups, answer_key=answer_key, subset_key=subset_key),
+        agents=agent_headlines(groups, truncated, answer_key=answer_key, subset_key=subset_key),
         failure_effect=failure_effect(groups, completeness),
     )
 
 
 def countable_rows(table: RolloutTable) -> NDArray[np.int64]:
-    """The rows that a headline counts: with a reward, and not masked by their agent."""
+    """The rows that a headline counts: with a reward, and not masked."""
     counts = ~np.isnan(table.rewards) if len(table.rewards) else np.zeros(len(table), dtype=np.bool_)
-    masked = table.columns.get("mask_sample")
+    masked = table.columns.get(MASK)
     if masked is not None:
         counts &= masked.values != 1
     return np.flatnonzero(counts)
 
 
+def truncated_by_agent(table: RolloutTable) -> Counter[str]:
+    """The number of truncated rollouts of each agent."""
+    numbers = np.bincount(table.agents[table.truncated], minlength=len(table.agent_names))
+    return Counter(dict(zip(table.agent_names, numbers.tolist(), strict=True)))
+
+
 def agent_headlines(
-    groups: Groups, *, answer_key: str | None = None, subset_key: str | None = None
+    groups: Groups, truncated: Mapping[str, int], *, answer_key: str | None = None, subset_key: str | None = None
 ) -> list[AgentHeadline]:
     """The headline of each agent."""
     table = groups.table
@@ -137,11 +150,14 @@ def agent_headlines(
     for number, name in enumerate(table.agent_names):
         rows = np.flatnonzero(table.agents == number)
         if len(rows):
-            headlines.append(_agent_headline(name, by_task(table.select(rows)), answer_key, subset_key))
+            own = by_task(table.select(rows))
+            headlines.append(_agent_headline(name, own, truncated[name], answer_key, subset_key))
     return headlines
 
 
-def _agent_headline(name: str, groups: Groups, answer_key: str | None, subset_key: str | None) -> AgentHeadline:
+def _agent_headline(
+    name: str, groups: Groups, truncated: int, answer_key: str | None, subset_key: str | None
+) -> AgentHeadline:
     tasks = task_scores(groups)
     answers = _answers(groups, answer_key)
     ks = usable_ks(tasks)
@@ -159,6 +175,7 @@ def _agent_headline(name: str, groups: Groups, answer_key: str | None, subset_ke
         pass_at_bootstrap=list(zip(passes, bootstrapped[1:], strict=False)),
         majority_at=curve(majorities, is_share=is_share),
         majority_at_bootstrap=list(zip(majorities, bootstrapped[1 + len(passes) :], strict=True)),
+        truncated=truncated,
         mixed_tasks=sum(len(set(task)) > 1 for task in tasks),
         reward_by={column: reward_by(groups.table, column) for column in ("output_tokens", LENGTH)},
         metrics=_metrics(groups, tasks, answers, subset_key),

@@ -10,6 +10,7 @@ from gymnast.profile.record_batches import SCALAR, RecordBatches, Skipped
 from gymnast.profile.table import TableBuilder
 from gymnast.store.records import record_file
 from gymnast.types.task import AGENT_REF, ROLLOUT_INDEX, TASK_INDEX
+from gymnast.types.truncation import truncation_of_episode, truncation_of_output, truncation_of_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from gymnast.store.records import RecordFile
 
 _INDEXES: Final = frozenset({TASK_INDEX, ROLLOUT_INDEX})
+_EPISODE: Final = ("terminated", "truncated")
 _NUMBER_STARTS: Final = frozenset(b"-0123456789tf")
 
 
@@ -27,6 +29,7 @@ class Response(msgspec.Struct):
     """The parts of a response that are read."""
 
     usage: dict[str, Any] | None = None
+    incomplete_details: Any = None
     output: msgspec.Raw = msgspec.Raw()
 
 
@@ -96,6 +99,7 @@ class _Reader:
             offsets=self._offsets,
             sources=[self._source] * size,
             output_bytes=[memoryview(output).nbytes for output in outputs],
+            truncated=list(map(_is_truncated, responses, *(columns.get(name, [None] * size) for name in _EPISODE))),
         )
         self._offsets.clear()
 
@@ -103,6 +107,21 @@ class _Reader:
         for name in dict.fromkeys(name for usage in usages if usage for name in usage):
             values = [usage.get(name) if usage else None for usage in usages]
             self.builder.add_numbers(name, values, from_usage=True)
+
+
+def _is_truncated(response: Any, terminated: Any, truncated: Any) -> bool:
+    """Whether the record with these fields is of a truncated rollout."""
+    if truncation_of_episode(_boolean(terminated), _boolean(truncated)) is not None:
+        return True
+    if not isinstance(response, Response):
+        return False
+    reason = truncation_of_reason(response.incomplete_details)
+    return (reason or truncation_of_output(response.output)) is not None
+
+
+def _boolean(value: Any) -> Any:
+    """The value of a field, which is raw if some records have an object or a list there."""
+    return _ANY.decode(value) if isinstance(value, msgspec.Raw) else value
 
 
 def _number(raw: Any) -> float | None:

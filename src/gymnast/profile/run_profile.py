@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ from gymnast.errors import NotFoundError
 from gymnast.profile.alignment import align
 from gymnast.profile.failures import read_failures
 from gymnast.profile.groups import by_task, describe_rows, rollout_infos
-from gymnast.profile.headline import headline
+from gymnast.profile.headline import countable_rows, headline
 from gymnast.profile.plan_index import read_plan
 from gymnast.profile.reading import read_rollouts
 from gymnast.profile.rollout_table import write_rollout_table
@@ -59,6 +59,13 @@ class LoadedRun:
     groups: Groups
     completeness: Completeness
     failures: FailureSummary
+
+    def countable(self) -> LoadedRun:
+        """Without records that no mean counts: masked ones, and those without a reward."""
+        rows = countable_rows(self.groups.table)
+        if len(rows) == len(self.groups.table):
+            return self
+        return replace(self, groups=by_task(self.groups.table.select(rows)))
 
     def headline(self, *, answer_key: str | None = None, subset_key: str | None = None) -> Headline:
         return headline(self.groups, self.completeness, self.failures, answer_key=answer_key, subset_key=subset_key)
@@ -139,6 +146,7 @@ def task_profile(
 ) -> JsonObject:
     """One line of the profile."""
     count = rows.stop - rows.start
+    truncated = int(groups.table.truncated[rows].sum())
     return {
         TASK_INDEX: task,
         **describe_rows(groups.table, rows, integers=integers),
@@ -147,6 +155,7 @@ def task_profile(
         "expected_num_rollouts": expected,
         "missing_num_rollouts": expected - count,
         "reward_profile_completion_pct": 100.0 * count / expected,
+        **({"num_truncated": truncated} if truncated else {}),
         "rollout_infos": rollout_infos(groups.table, rows),
     }
 

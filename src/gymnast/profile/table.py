@@ -57,6 +57,8 @@ class RolloutTable:
     """The index of each record's file."""
     output_bytes: Ints
     """The length of each trajectory as JSON."""
+    truncated: NDArray[np.bool_]
+    """Whether a length or step limit cut it off."""
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -97,6 +99,7 @@ class RolloutTable:
             offsets=self.offsets[rows],
             sources=self.sources[rows],
             output_bytes=self.output_bytes[rows],
+            truncated=self.truncated[rows],
         )
 
 
@@ -112,7 +115,7 @@ class TableBuilder:
         self._interned: dict[str, str] = {}
 
     def finish_batch(self, size: int, **fixed: Sequence[int]) -> None:
-        """Add `tasks`, `rollouts`, `offsets`, `sources` and `output_bytes` of a batch, after its fields."""
+        """Add the columns in `_FIXED` of a batch, except for its agents, after its fields."""
         for name, values in fixed.items():
             self._fixed[name].append(np.array(values, dtype=_FIXED[name]))
         self.count += size
@@ -155,6 +158,7 @@ _FIXED: Final[dict[str, type[np.generic]]] = {
     "offsets": np.int64,
     "sources": np.int32,
     "output_bytes": np.int64,
+    "truncated": np.bool_,
 }
 
 

@@ -105,6 +105,7 @@ def _facts(run: RunView) -> Markup:
         ("scored", format_count(head.scored), None),
         ("failed", format_count(run.failed), "bad" if run.failed else None),
         ("excluded", format_count(run.excluded), "bad" if run.excluded else None),
+        ("truncated", format_count(run.truncated), "bad" if run.truncated else None),
         ("missing", missing, "bad" if head.missing else None),
         *_estimates(run),
     ]

@@ -55,6 +55,8 @@ class RunView:
     setup: RunSetup
     excluded_offsets: dict[int, int]
     """Records without a reward, or masked by their agent: their offsets by packed key."""
+    truncated: int
+    """Records of rollouts that a length or step limit cut off, including masked ones."""
     has_inputs: bool
     has_failures_file: bool
     records: RecordFile
@@ -123,7 +125,7 @@ def _view_run(paths: RunPaths, name: str, number: int) -> RunView:
         raise NotFoundError(
             f"there is no run '{paths.output}'", next="pass the output file of a run, e.g. runs/a.jsonl"
         )
-    loaded, excluded = _load(paths, scored, failures)
+    loaded, excluded, truncated = _load(paths, scored, failures)
     headline, setup = loaded.headline(), read_setup(scored, loaded.groups.table)
     return RunView(
         name=name,
@@ -136,6 +138,7 @@ def _view_run(paths: RunPaths, name: str, number: int) -> RunView:
         manifest=read_manifest(paths.manifest),
         setup=setup,
         excluded_offsets=excluded,
+        truncated=truncated,
         has_inputs=paths.materialized_inputs.is_file(),
         has_failures_file=failures.exists(),
         records=scored,
@@ -143,8 +146,8 @@ def _view_run(paths: RunPaths, name: str, number: int) -> RunView:
     )
 
 
-def _load(paths: RunPaths, scored: RecordFile, failed: RecordFile) -> tuple[LoadedRun, dict[int, int]]:
-    """Load a run, finished or not, and the offsets of its excluded records."""
+def _load(paths: RunPaths, scored: RecordFile, failed: RecordFile) -> tuple[LoadedRun, dict[int, int], int]:
+    """Load a run, finished or not, the offsets of its excluded records, and the number of truncated ones."""
     table = read_rollouts([scored])
     if paths.materialized_inputs.is_file():
         plan = read_plan([paths.materialized_inputs])
@@ -157,7 +160,8 @@ def _load(paths: RunPaths, scored: RecordFile, failed: RecordFile) -> tuple[Load
     others = table.select(np.setdiff1d(np.arange(len(table)), rows))
     excluded = dict(zip(others.packed.tolist(), others.offsets.tolist(), strict=True))
     completeness = replace(completeness, scored=completeness.scored - len(excluded))
-    return LoadedRun(plan, by_task(table.select(rows)), completeness, failures), excluded
+    run = LoadedRun(plan, by_task(table.select(rows)), completeness, failures)
+    return run, excluded, int(table.truncated.sum())
 
 
 def _assume_complete(table: RolloutTable) -> Completeness:

@@ -69,6 +69,9 @@ def headline_lines(run: RunView) -> Iterator[str]:
         yield f"  {name}: {text}"
     rollouts = ", ".join(f"{format_count(number)} {name}" for name, number in counts)
     yield f"  {format_count(head.tasks)} tasks; rollouts: {rollouts}"
+    if run.truncated:
+        share = run.truncated / max(1, head.scored + run.excluded)
+        yield f"  truncated by a length or step limit: {format_count(run.truncated)} ({format_percent(share)})"
     if len(run.rewards):
         yield f"  mean reward {format_interval(run.mean_reward, 4)}"
     for agent in head.agents if len(head.agents) > 1 else ():

@@ -18,11 +18,13 @@ from gymnast.types.task import (
     FAILURE_TERMINAL,
     IDENTITY_KEYS,
     JUDGE_ERROR,
+    MASK,
     NO_PERSIST,
     agent_name_of,
     correlation_id,
 )
 from gymnast.types.tokens import NO_TOKENS, RecordedTokens
+from gymnast.types.truncation import TruncatedPolicy, Truncation, truncation_of
 from gymnast.types.usage import CALL_CAPTURE, MODEL_USAGE, ModelUsage, make_capture, parse_tokens
 from gymnast.wire.calls import Scope
 from gymnast.wire.classify import kind_of_reply, reply_failure
@@ -46,6 +48,8 @@ class Scored(msgspec.Struct, frozen=True, tag="scored"):
     persisted: bool = True
     usage: ModelUsage | None = None
     """What its model calls used, as far as known."""
+    truncated: Truncation | None = None
+    masked: bool = False
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -115,6 +119,32 @@ def failed_attempt(detail: FailureDetail, seconds: float, started_at: float, pro
     return Failed(detail, seconds, started_at, None, usage_counter.usage() if usage_counter is not None else None)
 
 
+def treat_truncated(scored: Scored, policy: TruncatedPolicy, agent: str) -> Outcome:
+    """A scored attempt as the run's policy for truncated rollouts wants it."""
+    if scored.truncated is None or policy == "score":
+        return scored
+    record = orjson.loads(scored.line)
+    if policy == "mask":
+        masked = orjson.dumps(_with_mask(record))
+        return msgspec.structs.replace(scored, line=masked, masked=True)
+    limit = "the output limit or a full context" if scored.truncated is Truncation.LENGTH else "a limit of its agent"
+    detail = FailureDetail(
+        FailureKind.TRUNCATED, Stage.AGENT, f"the rollout was truncated by {limit}", instance=agent or None
+    )
+    return Failed(detail, scored.seconds, time.time() - scored.seconds, record, scored.usage)
+
+
+def _with_mask(record: JsonObject) -> JsonObject:
+    """The record with a mask for trainers, before its identity."""
+    masked: JsonObject = {}
+    for name, value in record.items():
+        if name in IDENTITY_KEYS:
+            masked.setdefault(MASK, True)
+        masked[name] = value
+    masked[MASK] = True
+    return masked
+
+
 def make_failure_line(line: bytes, failed: Failed, *, index: int, final: bool, run_id: str) -> bytes:
     """The line of the failures file for a failed attempt at a materialized input."""
     detail = failed.detail
@@ -160,6 +190,8 @@ def _scored(record: JsonObject, seconds: float, used: ModelUsage | None) -> Scor
         usage.get("output_tokens"),
         not record.get(NO_PERSIST),
         used,
+        truncation_of(record),
+        record.get(MASK) is True,
     )
 
 

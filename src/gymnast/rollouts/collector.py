@@ -21,7 +21,7 @@ from gymnast.rollouts.budget import Budget, require_prices
 from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.exit_status import parse_allowance
 from gymnast.rollouts.observer import RunObserver
-from gymnast.rollouts.options import RunOptions, only_agent
+from gymnast.rollouts.options import RunOptions, check_truncated_policy, only_agent
 from gymnast.rollouts.record_stream import RecordStream
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.rollouts.run_engine import run_engine
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gymnast.rollouts.servers import Servers
     from gymnast.types.events import Event
     from gymnast.types.json import JsonObject
+    from gymnast.types.truncation import TruncatedPolicy
 
 _MAX_LISTED = 20
 
@@ -115,6 +116,7 @@ class Collector:
         give_up_after_s: float = DEFAULT_GIVE_UP_AFTER_S,
         max_cost: float | None = None,
         max_tokens: int | None = None,
+        truncated: TruncatedPolicy = "score",
         on_event: Listen | None = None,
     ) -> AsyncGenerator[tuple[JsonObject, Record]]:
         """Run rows and yield each with its record, in the order in which they finish.
@@ -122,7 +124,8 @@ class Collector:
         Every row is yielded once, scored or permanently failed. A run that cannot succeed stops early without yielding
         the remaining rows. If more than `max_failed` rows have no reward, for whatever reason, it ends with
         `MissingRolloutsError`. A row without a task index belongs to the task of the first row that is equal to it.
-        `max_cost` (which needs `prices`) and `max_tokens` limit what these rows may use.
+        `max_cost` (which needs `prices`) and `max_tokens` limit what these rows may use. `truncated` is the policy for
+        truncated rollouts, as in `gymnast.collect`.
         """
         budget = Budget(max_cost, max_tokens)
         require_prices(budget, self._servers.instances)
@@ -130,8 +133,11 @@ class Collector:
         # Exact copies: the allocation of each line that orjson returns has up to 3 KB of unused space.
         lines = [bytes(memoryview(orjson.dumps(row))) for row in stamped]
         retry = RetryPolicy(max_attempts=max_attempts)
+        policy = check_truncated_policy(truncated)
         options = RunOptions(
-            engine=EngineOptions(concurrency, rollout_timeout_s, retry, give_up_after_s, budget=budget)
+            engine=EngineOptions(
+                concurrency, rollout_timeout_s, retry, give_up_after_s, budget=budget, truncated=policy
+            )
         )
         stream = RecordStream()
         store = MemoryRunStore(secrets.token_hex(8), lines, stream.put)

@@ -56,7 +56,7 @@ class ControlCommands:
 
     def _set(self, text: str) -> str:
         name, _, value = text.partition("=")
-        if name != "concurrency" or not value.isdigit() or int(value) < 1:
+        if name != "concurrency" or not value.isdecimal() or int(value) < 1:
             raise UserError(f"cannot set '{text}'", next="use concurrency=N, N at least 1")
         self._engine.set_concurrency(int(value))
         return f"concurrency is {self._engine.limit.current}"

@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gymnast.rollouts.attempt import Failed, Outcome, Scored, failed_attempt, make_failure_line
+from gymnast.rollouts.attempt import Failed, Outcome, Scored, failed_attempt, make_failure_line, treat_truncated
 from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.circuit_breaker import CircuitBreaker
 from gymnast.rollouts.concurrency import ConcurrencyLimit
+from gymnast.rollouts.pace import Pace
 from gymnast.rollouts.reproducible import make_reproducible
 from gymnast.rollouts.retry import DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.rollouts.run_store import NOT_YET
@@ -38,12 +39,14 @@ from gymnast.store.manifest import RunState
 from gymnast.types.events import Event, RolloutFailed, RolloutScored
 from gymnast.types.failure import FailureDetail, FailureKind, Stage, kind_named
 from gymnast.types.task import RolloutKey, agent_name_of
+from gymnast.types.totals import RolloutFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gymnast.rollouts.run_store import Owed, RunStore
     from gymnast.types.json import JsonObject
+    from gymnast.types.truncation import TruncatedPolicy
 
 DEFAULT_CAP: Final = 4096
 _TICK_S: Final = 0.25
@@ -72,6 +75,8 @@ class EngineOptions:
     budget: Budget = field(default_factory=Budget)
     read_ahead: int = _MAX_PARKED
     """Maximum number of rows read ahead while their agents are at their limits."""
+    truncated: TruncatedPolicy = "score"
+    """What happens to truncated rollouts."""
     reproducible: bool = False
     """Store records without times and generated ids (`rollouts.reproducible`)."""
 
@@ -94,6 +99,8 @@ class Engine:
         )
         self.circuit_breaker = CircuitBreaker(give_up_after_s=options.give_up_after_s)
         self.tally = Tally()
+        """The totals of this invocation."""
+        self.pace = Pace()
         self.in_flight: dict[RolloutKey, WorkItem] = {}
         self.is_paused = False
         self.is_held = False
@@ -188,6 +195,7 @@ class Engine:
     def set_concurrency(self, number: int) -> None:
         """Change the concurrency limit."""
         self.limit.set_cap(min(number, self.options.cap))
+        self.pace.mark_change(time.monotonic())
         self._fill()
 
     def stacks(self) -> list[JsonObject]:
@@ -312,35 +320,50 @@ class Engine:
         self.store.add_usage(outcome.usage)
         self._check_budget()
         if isinstance(outcome, Scored):
-            line = make_reproducible(outcome.line) if self.options.reproducible else outcome.line
-            self.store.record_scored(item.key, line, persisted=outcome.persisted)
             self.circuit_breaker.record_scored(item.agent)
             self.limit.record_finished(now, outcome.seconds, len(self.in_flight) - 1)
-            self._emit(
-                RolloutScored(
-                    item.key.task,
-                    item.key.rollout,
-                    item.agent,
-                    outcome.reward,
-                    outcome.seconds,
-                    outcome.input_tokens,
-                    outcome.output_tokens,
-                )
-            )
+            outcome = treat_truncated(outcome, self.options.truncated, item.agent)
+        if isinstance(outcome, Scored):
+            self._settle_scored(item, outcome, now)
         else:
             self._settle_failure(item, outcome, now)
+
+    def _settle_scored(self, item: WorkItem, outcome: Scored, now: float) -> None:
+        line = make_reproducible(outcome.line) if self.options.reproducible else outcome.line
+        facts = RolloutFacts(
+            item.agent, outcome.reward, outcome.output_tokens, outcome.truncated, outcome.masked, outcome.seconds
+        )
+        self.store.record_scored(item.key, line, facts, persisted=outcome.persisted)
+        self.tally.add_scored(facts)
+        self.pace.record_attempt(now, outcome.seconds, settled=True)
+        self._listen(
+            RolloutScored(
+                item.key.task,
+                item.key.rollout,
+                item.agent,
+                outcome.reward,
+                outcome.seconds,
+                outcome.input_tokens,
+                outcome.output_tokens,
+                outcome.truncated,
+                outcome.masked,
+            )
+        )
 
     def _settle_failure(self, item: WorkItem, outcome: Failed, now: float) -> None:
         detail, retry = outcome.detail, self.options.retry
         final = retry.is_final(detail, item.attempts + 1)
         line = make_failure_line(item.line, outcome, index=item.attempts, final=final, run_id=self.store.run_id)
-        self.store.record_failed(item.key, line, detail.kind.value, final=final)
-        self.circuit_breaker.record_failure(item.agent, detail, now)
+        self.store.record_failed(item.key, line, detail.kind.value, item.agent, final=final)
+        self._tally_failure(item.agent, detail.kind.value, final=final)
+        self.pace.record_attempt(now, outcome.seconds, settled=final)
+        if detail.kind is not FailureKind.TRUNCATED:  # its servers work
+            self.circuit_breaker.record_failure(item.agent, detail, now)
         if not final and self._retry_budget > 0:
             self._retry_later(item, detail, now)
         kind = kind_named(detail.kind)
         what = (detail.kind.value, kind.layer.value, detail.stage.value, detail.message)
-        self._emit(RolloutFailed(item.key.task, item.key.rollout, item.agent, *what, outcome.seconds, final))
+        self._listen(RolloutFailed(item.key.task, item.key.rollout, item.agent, *what, outcome.seconds, final))
 
     def _check_budget(self) -> None:
         """Start nothing more once the budget is used up; what is in flight may finish."""
@@ -371,9 +394,10 @@ class Engine:
     def _rejected(self, latency_s: float) -> None:
         self.limit.record_rejection(time.monotonic(), latency_s)
 
-    def _emit(self, event: Event) -> None:
-        self.tally.add(event)
-        self._listen(event)
+    def _tally_failure(self, agent: str, kind: str, *, final: bool) -> None:
+        self.tally.add_failure(agent, kind)
+        if final:
+            self.tally.fail(agent, kind)
 
     # --- time --------------------------------------------------------------------------------------------------------
 

@@ -29,10 +29,12 @@ def parse_allowance(text: str) -> Allowance:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", text.strip())
     if match is None:
         raise UserError(f"expected a count or a share of rollouts, got '{text}'", next="for example 5, 1% or 0.01")
-    number = float(match[1])
-    if match[2]:
-        return Allowance(share=number / 100)
-    return Allowance(share=number) if "." in match[1] else Allowance(count=int(number))
+    if not match[2] and "." not in match[1]:
+        return Allowance(count=int(match[1]))
+    share = float(match[1]) / (100 if match[2] else 1)
+    if share > 1:
+        raise UserError(f"a share of rollouts is at most 100%, got '{text}'", next="for example 5, 1% or 0.01")
+    return Allowance(share=share)
 
 
 OUT_OF_BUDGET: Final = 4

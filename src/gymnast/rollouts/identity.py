@@ -18,23 +18,35 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.config import Instance
-    from gymnast.rollouts.plan import PlanOptions
+    from gymnast.rollouts.options import RunOptions
     from gymnast.types.json import JsonObject
+    from gymnast.types.truncation import TruncatedPolicy
 
+_TRUNCATED: Final[TruncatedPolicy] = "score"
+"""Runs that do not say otherwise."""
 _IRRELEVANT_KEY: Final = re.compile(
     r"(base_url|_timeout_s|^timeout_s|session_ttl_s|max_attempts|max_concurrent_requests|max_concurrent_requests_per_endpoint|max_rollouts|max_sessions|_headers|latency_s|^prices|^replica_choice|health_interval_s|^measure_ttft)$"
 )
 
 
-def comparable_settings(instances: Iterable[Instance], plan: PlanOptions) -> JsonObject:
+def comparable_settings(instances: Iterable[Instance], options: RunOptions) -> JsonObject:
     """The settings that a resume compares."""
+    plan = options.plan
     planned: JsonObject = {
         "params": dict(plan.params),
         "add_seed": plan.add_seed,
         "template": {"user": plan.template.user, "system": plan.template.system} if plan.template else None,
         "skills": plan.skills,
     }
+    if options.engine.truncated != _TRUNCATED:
+        planned["truncated"] = options.engine.truncated
     return {"plan": planned, **instance_settings(instances)}
+
+
+def truncated_policy(settings: Mapping[str, Any]) -> TruncatedPolicy:
+    """What happens to truncated rollouts, according to a run's settings."""
+    policy: TruncatedPolicy = (settings.get("plan") or {}).get("truncated", _TRUNCATED)
+    return policy
 
 
 def instance_settings(instances: Iterable[Instance]) -> JsonObject:

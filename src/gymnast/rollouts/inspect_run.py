@@ -9,9 +9,11 @@ import msgspec
 from gymnast.errors import NotFoundError
 from gymnast.rollouts.control import send_request
 from gymnast.rollouts.snapshot import Snapshot
+from gymnast.rollouts.tally import stats_of
 from gymnast.store.lock import is_locked
 from gymnast.store.manifest import Manifest, RunState, read_manifest
 from gymnast.store.paths import RunPaths
+from gymnast.types.totals import AgentStats
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +26,8 @@ class RunInspection(msgspec.Struct, frozen=True):
     state: str
     manifest: Manifest
     live: Snapshot | None = None
+    agents: dict[str, AgentStats] = {}
+    """The statistics of each agent's rollouts."""
 
 
 def resolve_run_paths(path: Path) -> RunPaths:
@@ -47,11 +51,11 @@ async def inspect_run(path: Path) -> RunInspection:
         raise NotFoundError(f"no run '{path}'", where=str(paths.manifest), next="pass its output file")
     if paths.socket.exists() and is_being_written(paths):
         live = msgspec.convert(await send_request(paths.socket, {"command": "status"}), Snapshot)
-        return RunInspection(str(paths.output), live.state, manifest, live)
+        return RunInspection(str(paths.output), live.state, manifest, live, live.agents)
     state = manifest.state
     if state is RunState.RUNNING and not is_being_written(paths):
         state = RunState.INTERRUPTED  # its process died
-    return RunInspection(str(paths.output), state.value, manifest)
+    return RunInspection(str(paths.output), state.value, manifest, agents=stats_of(manifest.agents))
 
 
 def is_being_written(paths: RunPaths) -> bool:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from gymnast.config import Config
     from gymnast.rollouts.options import OnChange
+    from gymnast.types.truncation import TruncatedPolicy
 
 
 async def collect(
@@ -60,6 +61,7 @@ async def collect(
     give_up_after_s: float = DEFAULT_GIVE_UP_AFTER_S,
     max_cost: float | None = None,
     max_tokens: int | None = None,
+    truncated: TruncatedPolicy = "score",
     workers: int = 0,
     resume: bool = False,
     on_change: OnChange = "refuse",
@@ -81,6 +83,9 @@ async def collect(
     missing rollouts stay owed; `resume` with a larger budget continues.
 
     In a notebook a progress bar shows the run, unless `progress` is False.
+
+    `truncated` rollouts, whose responses were cut off by a length or step limit, keep their score (`score`), are marked
+    for trainers not to train on as well (`mask`), or fail (`fail`).
 
     Servers are named as on the command line (`environments=["mcqa"], model_url=…`), or passed as a loaded `config`.
     """
@@ -121,6 +126,7 @@ async def collect(
         give_up_after_s=give_up_after_s,
         max_cost=max_cost,
         max_tokens=max_tokens,
+        truncated=truncated,
         workers=workers,
         resume=resume,
         on_change=on_change,

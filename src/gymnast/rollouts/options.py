@@ -6,11 +6,12 @@ workers of a chunked run and re-verification. `run_options` makes one from flat 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gymnast.errors import UserError
+from gymnast.errors import UserError, suggest
 from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.plan import PlanOptions
@@ -18,6 +19,7 @@ from gymnast.rollouts.prompt import read_template
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.rollouts.splits import write_split
 from gymnast.store.paths import RunPaths
+from gymnast.types.truncation import TRUNCATED_POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from gymnast.config import Config
     from gymnast.types.json import JsonObject
     from gymnast.types.tokens import TokenForm
+    from gymnast.types.truncation import TruncatedPolicy
 
 OnChange = Literal["refuse", "fork", "extend", "force"]
 """What a resume does when inputs or settings changed since the run started."""
@@ -83,6 +86,7 @@ def run_options(
     give_up_after_s: float = DEFAULT_GIVE_UP_AFTER_S,
     max_cost: float | None = None,
     max_tokens: int | None = None,
+    truncated: TruncatedPolicy = "score",
     workers: int = 0,
     existing: Existing = "refuse",
     resume: bool = False,
@@ -93,6 +97,17 @@ def run_options(
     token_form: TokenForm | None = None,
 ) -> RunOptions:
     """Make the options of a run from flat ones and the configuration, which is None for a run through a serve."""
+    repeats = [num_repeats] if isinstance(num_repeats, int) else list(num_repeats.values())
+    _check_numbers(
+        *(("num_repeats", number, 1) for number in repeats),
+        *(("limit", limit, 1), ("concurrency", concurrency, 1), ("max_attempts", max_attempts, 1)),
+        *(("workers", workers, 0), ("max_output_tokens", max_output_tokens, 1), ("temperature", temperature, 0)),
+        *(
+            ("top_p", top_p, 0),
+            ("rollout_timeout_s", rollout_timeout_s, 0.001),
+            ("give_up_after_s", give_up_after_s, 0),
+        ),
+    )
     values = config.values if config is not None else {}
     sampling = {"temperature": temperature, "top_p": top_p, "max_output_tokens": max_output_tokens}
     overrides = {**(values.get("responses_create_params") or {}), **(params or {})}
@@ -117,6 +132,7 @@ def run_options(
             RetryPolicy(max_attempts=max_attempts),
             give_up_after_s,
             budget=Budget(max_cost, max_tokens),
+            truncated=check_truncated_policy(truncated),
         ),
         existing="resume" if resume else "overwrite" if overwrite else existing,
         on_change=on_change,
@@ -126,6 +142,24 @@ def run_options(
         request_debug=bool(values.get("global_aiohttp_client_request_debug")),
         token_form=token_form,
     )
+
+
+def _check_numbers(*numbers: tuple[str, float | None, float]) -> None:
+    """Raise UserError for the first number that is not finite or below its minimum."""
+    for name, number, minimum in numbers:
+        if number is not None and not (math.isfinite(number) and number >= minimum):
+            raise UserError(f"{name} must be a number of at least {minimum:g}, got {number!r}")
+
+
+def check_truncated_policy(name: str) -> TruncatedPolicy:
+    """The policy of this name. Raises UserError for any other."""
+    policy = next((policy for policy in TRUNCATED_POLICIES if policy == name), None)
+    if policy is None:
+        listed = f"{', '.join(TRUNCATED_POLICIES[:-1])} or {TRUNCATED_POLICIES[-1]}"
+        raise UserError(
+            f"expected {listed} for truncated rollouts, got '{name}'", next=suggest(name, TRUNCATED_POLICIES)
+        )
+    return policy
 
 
 def only_agent(agents: Iterable[str]) -> str | None:

@@ -137,7 +137,7 @@ def _plan_new(paths: RunPaths, request: _RunRequest) -> PreparedRun:
         paths,
         source=_source_info(request.source, summary),
         plan=_plan_info(summary),
-        settings=comparable_settings(instances, request.options.plan),
+        settings=comparable_settings(instances, request.options),
         instances=instances,
         requested=summary.requested,
     )
@@ -223,7 +223,7 @@ def _resume(paths: RunPaths, request: _RunRequest) -> PreparedRun:
     agents = {str(name): int(number) for name, number in old.plan["agents"].items()}
     instances = request.instances_for(agents)
     if known is None:  # what it started with is unknown: from now on, what it is resumed with counts
-        settings, code = comparable_settings(instances, request.options.plan), code_digests(instances)
+        settings, code = comparable_settings(instances, request.options), code_digests(instances)
         old = msgspec.structs.replace(old, settings=settings, code=code)
     if request.options.on_change == "force":  # the old plan unchanged, even if its source is gone
         return _continue(paths, old, agents, instances, None, forced=True)
@@ -272,7 +272,7 @@ def _extend(paths: RunPaths, request: _RunRequest, old: Manifest) -> PreparedRun
     grown = msgspec.structs.replace(
         old,
         source=_source_info(request.source, summary),
-        settings=comparable_settings(instances, request.options.plan),
+        settings=comparable_settings(instances, request.options),
         code=code_digests(instances),
     )
     return _continue(paths, grown, agents, instances, summary)
@@ -348,7 +348,7 @@ def _check_all_planned(paths: RunPaths, planned: Container[RolloutKey]) -> None:
 
 def _other_differences(old: Manifest, request: _RunRequest, instances: list[Instance]) -> list[str]:
     """Settings and code that changed since the run started."""
-    return changes_since(old, old.settings, comparable_settings(instances, request.options.plan), instances)
+    return changes_since(old, old.settings, comparable_settings(instances, request.options), instances)
 
 
 def changes_since(

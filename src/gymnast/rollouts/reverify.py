@@ -23,7 +23,7 @@ from gymnast.rollouts.servers import Servers, reachable_instances
 from gymnast.runtime.cell import Cell, make_cell_options
 from gymnast.store.lines import numbered_lines
 from gymnast.types.failure import Stage
-from gymnast.types.task import ATTEMPT_INDEX, FAILURE_CLASS, agent_name_of, correlation_id
+from gymnast.types.task import ATTEMPT_INDEX, FAILURE_CLASS, MASK, agent_name_of, correlation_id
 from gymnast.types.tokens import LEDGER
 from gymnast.wire.calls import Scope
 from gymnast.wire.progress import Signals
@@ -92,6 +92,8 @@ class VerifyRunner:
             return failed_attempt(error.detail, time.perf_counter() - started, started_at, item.progress)
         if LEDGER in stored:
             verdict[LEDGER] = stored[LEDGER]  # the same response, so the same tokens
+        if stored.get(MASK) is True:
+            verdict.setdefault(MASK, True)
         return make_outcome(verdict, row, environment, time.perf_counter() - started, started_at, item.progress)
 
 

@@ -140,4 +140,4 @@ def _record_bad_rows(prepared: PreparedRun, store: FileRunStore) -> None:
     store.settled.forget_bad_rows({key.packed for row in prepared.bad_rows for key in row.store_keys()})
     for key, line in bad_row_records(prepared.bad_rows, time.time(), store.run_id):
         if key not in store.settled:
-            store.record_failed(key, line, FailureKind.BAD_ROW.value, final=True)
+            store.record_failed(key, line, FailureKind.BAD_ROW.value, "", final=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gymnast.errors import UserError
 from gymnast.rollouts.engine import Engine
 from gymnast.rollouts.snapshot import Snapshot, make_snapshot
+from gymnast.rollouts.tally import overall_stats, stats_of
 from gymnast.store.manifest import RunState
 from gymnast.types.events import RunFinished, RunStarted
 
@@ -66,7 +67,7 @@ async def run_engine(
         raise
     note = ending_note(engine, state)
     await store.save(state, note)
-    return _make_finished(engine, servers.runner, state, note, started)
+    return _make_finished(engine, servers.runner, state, note, started, settled_before=counts.requested - counts.owed)
 
 
 def ending_note(engine: Engine, state: RunState) -> str | None:
@@ -82,7 +83,7 @@ def ending_note(engine: Engine, state: RunState) -> str | None:
 
 
 def _make_finished(
-    engine: Engine, runner: AttemptRunner, state: RunState, note: str | None, started: float
+    engine: Engine, runner: AttemptRunner, state: RunState, note: str | None, started: float, *, settled_before: int
 ) -> RunFinished:
     counts = engine.store.counts()
     return RunFinished(
@@ -100,6 +101,9 @@ def _make_finished(
         longest_lag_s=max(engine.longest_lag_s, runner.longest_lag_s),
         spent=engine.store.spent.usage(),
         is_out_of_budget=engine.is_out_of_budget and counts.owed > 0,
+        agents=stats_of(engine.store.totals()),
+        settled_before=settled_before,
+        this_invocation=overall_stats(engine.tally.totals()),
     )
 
 

@@ -19,13 +19,14 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 import msgspec
 import orjson
 
 from gymnast.errors import UserError
 from gymnast.rollouts.record import Record
+from gymnast.rollouts.tally import Tally
 from gymnast.store.append import AppendLog
 from gymnast.store.atomic import atomic_write
 from gymnast.store.keys import require_key
@@ -34,14 +35,22 @@ from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
 from gymnast.store.repair import repair_file
 from gymnast.types.failure import FailureKind
-from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, INPUT_LINE, RolloutKey
+from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, INPUT_LINE, RolloutKey, agent_name_of
 from gymnast.types.usage import UsageCounter, usage_of_line
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from gymnast.store.paths import RunPaths
+    from gymnast.types.totals import AgentTotals, RolloutFacts
     from gymnast.types.usage import ModelUsage
+
+
+class FailedRollout(NamedTuple):
+    """A permanently failed rollout."""
+
+    kind: str
+    agent: str
 
 
 @dataclass(slots=True)
@@ -49,23 +58,26 @@ class SettledRollouts:
     """The settled rollouts of a run, and the attempts of the others, by packed key."""
 
     scored: KeySet = field(default_factory=KeySet)
-    failed: dict[int, str] = field(default_factory=dict)
-    """Permanently failed, with the kind."""
+    failed: dict[int, FailedRollout] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed attempts of rollouts that are not scored."""
     failed_kinds: Counter[str] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=Tally)
+    """The totals of the whole run."""
 
-    def fail(self, packed: int, kind: str) -> None:
+    def fail(self, packed: int, kind: str, agent: str) -> None:
         """The rollout has failed permanently."""
         self.unfail(packed)
-        self.failed[packed] = kind
+        self.failed[packed] = FailedRollout(kind, agent)
         self.failed_kinds[kind] += 1
+        self.tally.fail(agent, kind)
 
     def unfail(self, packed: int) -> None:
         """The rollout is owed again."""
-        kind = self.failed.pop(packed, None)
-        if kind is not None:
-            self.failed_kinds[kind] -= 1
+        failed = self.failed.pop(packed, None)
+        if failed is not None:
+            self.failed_kinds[failed.kind] -= 1
+            self.tally.unfail(failed.agent, failed.kind)
 
     def forget_bad_rows(self, still_bad: Container[int]) -> None:
         """Bad rows that were fixed are no longer failures."""
@@ -125,7 +137,11 @@ class RunStore(ABC):
         failed = dict(+self.settled.failed_kinds)
         return Counts(self.requested, scored, failed, owed, self.attempts_made, self.retries_made)
 
-    def record_scored(self, key: RolloutKey, line: bytes, *, persisted: bool = True) -> None:
+    def totals(self) -> dict[str, AgentTotals]:
+        """The totals of each agent's rollouts."""
+        return self.settled.tally.totals()
+
+    def record_scored(self, key: RolloutKey, line: bytes, facts: RolloutFacts, *, persisted: bool = True) -> None:
         """Record a scored rollout. It must not have been scored before."""
         packed = key.packed
         assert packed not in self.settled.scored, f"{key} was scored twice"
@@ -133,17 +149,19 @@ class RunStore(ABC):
             self.write_scored(line)
         self.settled.scored.add(packed)
         self.settled.attempts.pop(packed, None)
+        self.settled.tally.add_scored(facts)
         self.attempts_made += 1
         self._take(Record(key, line))
 
-    def record_failed(self, key: RolloutKey, line: bytes, kind: str, *, final: bool) -> None:
+    def record_failed(self, key: RolloutKey, line: bytes, kind: str, agent: str, *, final: bool) -> None:
         """Record a failed attempt; `final` if the rollout has failed permanently."""
         packed = key.packed
         self.write_failed(line)
         self.settled.attempts[packed] = self.settled.attempts.get(packed, 0) + 1
+        self.settled.tally.add_failure(agent, kind)
         self.attempts_made += 1
         if final:
-            self.settled.fail(packed, kind)
+            self.settled.fail(packed, kind, agent)
             self._take(Record(key, line, kind))
 
     def write_scored(self, line: bytes) -> None:
@@ -234,6 +252,7 @@ class FileRunStore(RunStore):
             self.manifest,
             state=state,
             counts=self.counts(),
+            agents=self.totals(),
             spent=self.spent.usage(),
             updated_at=time.time(),
             note=note,
@@ -254,11 +273,11 @@ class FileRunStore(RunStore):
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        scored = self.settled.scored
-        output = repair_file(self.paths.output, lambda key, _: scored.add(key.packed), unique_keys=True)
+        output = repair_file(self.paths.output, self._load_scored, unique_keys=True)
         self._note_repair(self.paths.output.name, output.damaged, len(output.duplicates))
         failures = repair_file(self.paths.failures, self._load_failure, unique_keys=False)
         self._note_repair(self.paths.failures.name, failures.damaged, 0)
+        self.settled.tally.set_durations(self.manifest.agents)
         if output.lines + failures.lines > self.attempts_made:  # a crash left the manifest behind the files
             self.attempts_made = output.lines + failures.lines
             self._recount_usage()
@@ -274,23 +293,32 @@ class FileRunStore(RunStore):
         if recounted.calls > self.spent.calls:
             self.spent = recounted
 
-    def _load_failure(self, key: RolloutKey, line: bytes) -> None:
+    def _load_scored(self, key: RolloutKey, _: bytes, facts: RolloutFacts | None) -> None:
+        assert facts is not None
+        self.settled.scored.add(key.packed)
+        self.settled.tally.add_scored(facts)
+
+    def _load_failure(self, key: RolloutKey, line: bytes, _: object) -> None:
         packed = key.packed
         record: dict[str, Any] = orjson.loads(line)
         failure = record.get("failure") or {}
         run_id = failure.get("run_id")
-        if packed in self.settled.scored or (run_id is not None and run_id != self.manifest.run_id):
-            return  # scored since, or left by another run: neither may use up attempts of this one
-        attempts = self.settled.attempts.get(packed, 0) + 1
+        if run_id is not None and run_id != self.manifest.run_id:
+            return  # left by another run: it must not use up attempts of this one
         kind = str(failure.get("kind") or record.get(FAILURE_CLASS) or FailureKind.UNKNOWN.value)
+        agent = agent_name_of(record) or ""
+        self.settled.tally.add_failure(agent, kind)
+        if packed in self.settled.scored:
+            return
+        attempts = self.settled.attempts.get(packed, 0) + 1
         if kind == FailureKind.BAD_ROW:
-            self.settled.fail(RolloutKey(-int(record.get(INPUT_LINE) or 0), key.rollout).packed, kind)
+            self.settled.fail(RolloutKey(-int(record.get(INPUT_LINE) or 0), key.rollout).packed, kind, agent)
             return
         if self._is_retried(kind):
             attempts = 0
             self.settled.unfail(packed)
         elif record.get(FAILURE_TERMINAL) or attempts >= self._max_attempts:
-            self.settled.fail(packed, kind)
+            self.settled.fail(packed, kind, agent)
         self.settled.attempts[packed] = attempts
 
     def _is_retried(self, kind: str) -> bool:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gymnast.rollouts.tally import overall_stats, stats_of
+from gymnast.types.totals import AgentStats
 from gymnast.types.usage import ModelUsage
 
 if TYPE_CHECKING:
     from gymnast.rollouts.engine import Engine
+    from gymnast.store.manifest import Counts
 
 _MAX_OLDEST = 10
 
@@ -29,15 +32,6 @@ class InFlight(msgspec.Struct, frozen=True):
     in_stage_s: float
 
 
-class AgentStats(msgspec.Struct, frozen=True):
-    """One agent's rollouts in this invocation."""
-
-    scored: int
-    mean_reward: float | None
-    failed: int
-    retried: int
-
-
 class Snapshot(msgspec.Struct, frozen=True):
     """The state of a collection at one moment."""
 
@@ -52,8 +46,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     stages: dict[str, int]
     limit: int
     per_second: float
+    """Settled rollouts per second, recently."""
     eta_s: float | None
+    """None if unknown, e.g. while the run is paused or waits for something that is down."""
     agents: dict[str, AgentStats]
+    """Of the whole run."""
     retried: dict[str, int]
     oldest: list[InFlight]
     out_of_reach_s: dict[str, float]
@@ -66,14 +63,16 @@ class Snapshot(msgspec.Struct, frozen=True):
     seconds: float
     spent: ModelUsage = ModelUsage()
     """What the model calls of all finished attempts used."""
+    settled_before: int = 0
+    """Rollouts that earlier invocations settled."""
+    this_invocation: AgentStats | None = None
+    """The statistics of this invocation alone, over all agents."""
 
 
 def make_snapshot(engine: Engine, started: float, *, model_calls: int, rejections: int) -> Snapshot:
     """The current state of an engine."""
     now = time.monotonic()
-    counts, tally = engine.store.counts(), engine.tally
-    elapsed = max(now - started, 1e-9)
-    rate = tally.done / elapsed
+    counts, totals = engine.store.counts(), engine.store.totals()
     items = sorted(engine.in_flight.values(), key=lambda item: item.started)
     return Snapshot(
         run=engine.store.name,
@@ -86,13 +85,10 @@ def make_snapshot(engine: Engine, started: float, *, model_calls: int, rejection
         waiting_retries=engine.waiting_retries(),
         stages=dict(Counter(item.progress.stage.value for item in items)),
         limit=engine.limit.current,
-        per_second=rate,
-        eta_s=counts.owed / rate if rate > 0 else None,
-        agents={
-            name: AgentStats(agent.scored, agent.mean_reward, agent.failed.total(), agent.retried.total())
-            for name, agent in sorted(tally.agents.items())
-        },
-        retried=dict(sum((agent.retried for agent in tally.agents.values()), Counter())),
+        per_second=engine.pace.per_second(now),
+        eta_s=_remaining_s(engine, counts, now),
+        agents=stats_of(totals),
+        retried=dict(sum((Counter(agent.retried) for agent in totals.values()), Counter())),
         oldest=[
             InFlight(
                 str(item.key),
@@ -111,6 +107,17 @@ def make_snapshot(engine: Engine, started: float, *, model_calls: int, rejection
         longest_lag_s=engine.longest_lag_s,
         model_calls=model_calls,
         rejections=rejections,
-        seconds=elapsed,
+        seconds=now - started,
         spent=engine.store.spent.usage(),
+        settled_before=counts.requested - counts.owed - engine.tally.done,
+        this_invocation=overall_stats(engine.tally.totals()),
     )
+
+
+def _remaining_s(engine: Engine, counts: Counts, now: float) -> float | None:
+    """Estimated seconds until the engine ends, or None if that depends on something else."""
+    if engine.is_paused or engine.is_held or engine.circuit_breaker.open_for_s(now):
+        return None
+    ages = [now - item.started for item in engine.in_flight.values()]
+    unstarted = 0 if engine.drain_reason else max(0, counts.owed - len(ages))
+    return engine.pace.remaining_s(ages, unstarted, engine.limit.current)

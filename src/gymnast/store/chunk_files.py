@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gymnast.types.task import RolloutKey
+from gymnast.types.totals import AgentTotals
 from gymnast.types.usage import ModelUsage
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Permanently failed, by kind."""
     attempts: int = 0
     """Records, of scored and of failed attempts."""
+    agents: dict[str, AgentTotals] = {}
+    """The totals of each agent's rollouts."""
     spent: ModelUsage = ModelUsage()
     """What their model calls used, without attempts that a worker's death ended."""
 

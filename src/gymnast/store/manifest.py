@@ -12,6 +12,7 @@ import msgspec
 
 from gymnast.errors import DataError
 from gymnast.store.atomic import atomic_write, read_fresh
+from gymnast.types.totals import AgentTotals
 from gymnast.types.usage import ModelUsage
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     code: dict[str, str]
     """A digest of each instance's code."""
     counts: Counts
+    agents: dict[str, AgentTotals] = {}
+    """The totals of each agent's rollouts."""
     spent: ModelUsage = ModelUsage()
     """What the model calls of all attempts used, including failed ones."""
     invocations: list[Invocation] = []

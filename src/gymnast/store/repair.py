@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING
 
 from gymnast.store.keys import key_of_record
 from gymnast.store.keyset import KeySet
+from gymnast.store.scored_records import parse_scored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from gymnast.types.task import RolloutKey
+    from gymnast.types.totals import RolloutFacts
+
+    OnRecord = Callable[[RolloutKey, bytes, RolloutFacts | None], None]
+    """Receives the key, the line and, of a scored record, what it adds to the totals."""
 
 
 @dataclass(slots=True)
@@ -30,8 +35,8 @@ class RepairResult:
     """Keys that occurred more than once; the first line of each was kept."""
 
 
-def repair_file(path: Path, on_record: Callable[[RolloutKey, bytes], None], *, unique_keys: bool) -> RepairResult:
-    """Read every line, pass key and line to `on_record`, and repair the file if needed.
+def repair_file(path: Path, on_record: OnRecord, *, unique_keys: bool) -> RepairResult:
+    """Read every line, pass each record to `on_record`, and repair the file if needed.
 
     A missing file is empty. An intact file is only read. With `unique_keys` (scored records), lines without a reward
     and further lines of the same rollout are removed as well.
@@ -55,7 +60,7 @@ def repair_file(path: Path, on_record: Callable[[RolloutKey, bytes], None], *, u
 class _Scan:
     """One pass over a file: what is intact, and whether only the end is damaged."""
 
-    def __init__(self, on_record: Callable[[RolloutKey, bytes], None], *, unique_keys: bool) -> None:
+    def __init__(self, on_record: OnRecord, *, unique_keys: bool) -> None:
         self._on_record = on_record
         self._seen: KeySet | None = KeySet() if unique_keys else None
         self.lines = self.position = self.good_end = 0
@@ -67,7 +72,12 @@ class _Scan:
     def add(self, raw: bytes) -> None:
         self.position += len(raw)
         line = raw.rstrip(b"\r\n")
-        key = key_of_record(line, scored=self._seen is not None)
+        facts: RolloutFacts | None = None
+        if self._seen is None:
+            key = key_of_record(line, scored=False)
+        else:
+            record = parse_scored(line)
+            key, facts = record if record is not None else (None, None)
         if key is None:
             if line:
                 self.bad.append(line)
@@ -77,7 +87,7 @@ class _Scan:
             self.duplicate_lines.append(line)
             self.is_broken_inside = True
         else:
-            self._on_record(key, line)
+            self._on_record(key, line, facts)
             self.lines += 1
             self.good_end = self.position
             if self._seen is not None:

@@ -21,12 +21,13 @@ from gymnast.train.samples import (
     Termination,
 )
 from gymnast.types.failure import FailureKind
-from gymnast.types.task import AGENT_REF, FAILURE_CLASS, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+from gymnast.types.task import AGENT_REF, FAILURE_CLASS, MASK, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 from gymnast.types.tokens import LEDGER, TokenLedger
+from gymnast.types.truncation import Truncation, truncation_of_episode, truncation_of_reason, truncation_of_types
 
 _NUMBER_START: Final = frozenset(b"-0123456789tf")
 _SAMPLED, _LOGPROBS = TRAINING_FIELDS[1:]
-_NOT_NUMBERS: Final = frozenset({TASK_INDEX, ROLLOUT_INDEX, "reward", "mask_sample"})
+_NOT_NUMBERS: Final = frozenset({TASK_INDEX, ROLLOUT_INDEX, "reward", MASK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def _numbers(fields: _Fields) -> dict[str, float]:
 
 
 def _apply_masks(sample: Sample, fields: _Fields, options: SampleOptions) -> Sample:
-    mask = fields.get("mask_sample")
+    mask = fields.get(MASK)
     if mask is not None and _ANY.decode(mask) is True:
         sample = sample.masked(MaskReason.ENVIRONMENT, "mask_sample is true")
     if options.mask_truncated and sample.is_truncated:
@@ -163,9 +164,9 @@ def _with_tokens(sample: Sample, fields: _Fields, options: SampleOptions) -> Sam
     try:
         ledger, bad = ledger_of(fields.get(LEDGER), fields.get("response"))
     except BadLedger as error:
-        termination = _termination(response, None)
+        termination = _termination(fields, response, None)
         return replace(sample, termination=termination).masked(MaskReason.BAD_LEDGER, str(error))
-    sample = replace(sample, termination=_termination(response, ledger), model=response.model or "")
+    sample = replace(sample, termination=_termination(fields, response, ledger), model=response.model or "")
     if ledger is None:
         return sample.masked(_reason_without_ledger(response))
     segments = segments_of(ledger, options.share)
@@ -187,8 +188,13 @@ def _reason_without_ledger(response: _Response) -> MaskReason:
     return MaskReason.NOTHING_SAMPLED if is_empty else MaskReason.NO_TOKENS
 
 
-def _termination(response: _Response, ledger: TokenLedger | None) -> Termination:
-    if response.incomplete_details or (ledger is not None and ledger.calls and ledger.calls[-1].finish == "length"):
+def _termination(fields: _Fields, response: _Response, ledger: TokenLedger | None) -> Termination:
+    """How the rollout ended: as its record says, or as the inference server said of its last call."""
+    truncated = (
+        truncation_of_reason(response.incomplete_details)
+        or truncation_of_episode(*(_read(_ANY, fields.get(name)) for name in ("terminated", "truncated")))
+        or truncation_of_types([item.get("type") for item in response.output])
+    )
+    if truncated is Truncation.LENGTH or (ledger is not None and ledger.calls and ledger.calls[-1].finish == "length"):
         return Termination.LENGTH
-    last = response.output[-1] if response.output else {}
-    return Termination.TURN_LIMIT if last.get("type") == "function_call" else Termination.NATURAL
+    return Termination.TURN_LIMIT if truncated is not None else Termination.NATURAL

@@ -46,7 +46,7 @@ class MaskReason(StrEnum):
     NOTHING_SAMPLED = "nothing_sampled"
     """It has no sampled token, e.g. because its first prompt did not fit the context."""
     ENVIRONMENT = "environment"
-    """The agent or environment requested it (`mask_sample`)."""
+    """Its record requests it (`mask_sample`): the agent, the environment, or `--truncated mask`."""
     TRUNCATED = "truncated"
     """It was truncated, and `mask_truncated` is set."""
     STALE = "stale"
@@ -63,7 +63,7 @@ class Termination(StrEnum):
     LENGTH = "length"
     """Truncated by the output or context limit."""
     TURN_LIMIT = "turn_limit"
-    """The agent stopped while the policy was calling tools."""
+    """Truncated by the agent's limit of steps, model calls or time."""
     FAILED = "failed"
     """There is no scored record."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gymnast.types.totals import AgentStats
+from gymnast.types.truncation import Truncation
 from gymnast.types.usage import ModelUsage
 
 
@@ -28,6 +30,9 @@ class RolloutScored(msgspec.Struct, frozen=True, tag="rollout_scored"):
     seconds: float
     input_tokens: int | None = None
     output_tokens: int | None = None
+    truncated: Truncation | None = None
+    masked: bool = False
+    """Trainers must not train on it."""
 
 
 class RolloutFailed(msgspec.Struct, frozen=True, tag="rollout_failed"):
@@ -74,6 +79,12 @@ class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
     """What the model calls of all attempts used, including earlier invocations."""
     is_out_of_budget: bool = False
     """It ended because its budget was used up."""
+    agents: dict[str, AgentStats] = {}
+    """The statistics of each agent's rollouts, of the whole run."""
+    settled_before: int = 0
+    """Rollouts that earlier invocations settled."""
+    this_invocation: AgentStats | None = None
+    """The statistics of this invocation alone, over all agents."""
 
 
 Event = RunStarted | RolloutScored | RolloutFailed | InstanceDied | RunFinished

@@ -97,6 +97,7 @@ class FailureKind(StrEnum):
     JOB_FAILED = "job_failed"
     NODE_FAILED = "node_failed"
     ROLLOUT_TIMEOUT = "rollout_timeout"
+    TRUNCATED = "truncated"
     CANCELLED = "cancelled"
     BAD_ROW = "bad_row"
     UNKNOWN = "unknown"
@@ -201,6 +202,10 @@ KINDS: Final = _table(
     (_K.JOB_FAILED, _L.INFRA, _R.RETRY, "the job's program exited with an error: gymnast logs RUN"),
     (_K.NODE_FAILED, _L.INFRA, _R.RETRY, "the job's node failed; finished rollouts are kept: gymnast submit --resume"),
     (_K.ROLLOUT_TIMEOUT, _L.THROUGHPUT, _R.TIME, "raise rollout_timeout_s or bound max_steps"),
+    (
+        *(_K.TRUNCATED, _L.CONFIG, _R.FIX),
+        "raise max_output_tokens, the context or the agent's step limit, or count them: --truncated score",
+    ),
     (_K.CANCELLED, _L.AGENT, _R.FIX, "this rollout was cancelled by hand (gymnast ctl RUN cancel KEY)"),
     (_K.BAD_ROW, _L.DATA_SCHEMA, _R.FIX, "fix the input row"),
     (_K.UNKNOWN, _L.INFRA, _R.RETRY, "please report this: every failure should have a kind"),

@@ -19,6 +19,8 @@ FAILURE_CLASS: Final = "_ng_failure_class"
 JUDGE_ERROR: Final = "_ng_failure_judge_error"
 FAILURE_TERMINAL: Final = "_ng_failure_terminal"
 NO_PERSIST: Final = "_ng_no_persist"
+MASK: Final = "mask_sample"
+"""True on records that must not be trained on."""
 INPUT_LINE: Final = "input_line"
 
 # The keys that are copied from an input row to its result.

@@ -135,6 +135,15 @@ SERVING: Final = (
         belongs_to=Layer.CONFIG,
     ),
     KindRule(
+        "rollouts_truncated",
+        (FailureKind.TRUNCATED,),
+        "rollouts failed because they were truncated (--truncated fail)",
+        "max_output_tokens, the model's context or the agent's step limit is too small for these tasks",
+        "raise the limit, then collect again with --resume --retry-failed; or start over with --truncated score",
+        "Truncated rollouts fail because the run was collected with `--truncated fail`.",
+        step=6,
+    ),
+    KindRule(
         "request_refused",
         (FailureKind.MODEL_REJECTED,),
         "the endpoint {endpoint} refuses requests (400)",
