@@ -41,10 +41,10 @@ def command(
     one. Prompts and responses are left out unless you pass --with-rollouts. Look through the archive before sending it.
     """
     from gymnast.errors import NotFoundError
-    from gymnast.rollouts.inspect_run import resolve_run_paths
     from gymnast.store.bundle import BundleRequest, make_bundle, write_bundle
+    from gymnast.store.paths import RunPaths
 
-    paths = resolve_run_paths(run)
+    paths = RunPaths(run)
     if not paths.existing() and not paths.logs.is_dir():
         raise NotFoundError(f"no run at '{run}'", where=str(paths.output), next="pass the run's output file")
     configs = {path.name: _read_yaml(path) for path in config_files or ()}

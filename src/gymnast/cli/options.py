@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 if TYPE_CHECKING:
     from gymnast.config import Config
 
-Run = Annotated[Path, typer.Argument(help="The run's output file.", show_default=False)]
+RUN_HELP: Final = "The run: its output file, its folder, or any of its files."
+
+
+def run_output(text: str | Path) -> Path:
+    """The output file of the run that a command line names."""
+    from gymnast.store.find_run import find_run
+
+    return find_run(Path(text)).output
+
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help=RUN_HELP, parser=run_output, show_default=False)]
+OptionalRun = Annotated[Path | None, typer.Argument(metavar="RUN", help=RUN_HELP, parser=run_output)]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
