@@ -5,12 +5,14 @@ python docs/generate.py [--check]
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gymnast.cli.completion_table import completion_table
 from gymnast.compat.ng import COMMANDS as NG_COMMANDS
 from gymnast.doctor.rules.registry import RULES
 from gymnast.types.failure import KINDS, LAYERS
@@ -49,7 +51,10 @@ COMMANDS = (
     ("cancel",),
     ("logs",),
     ("serve",),
+    ("reverify",),
     ("report",),
+    ("profile",),
+    ("compare",),
     ("status",),
     ("doctor",),
     ("bundle",),
@@ -58,7 +63,9 @@ COMMANDS = (
     ("check", "tools"),
     ("check", "rows"),
     ("check", "endpoint"),
+    ("env", "list"),
     ("env", "new"),
+    ("completion",),
     ("gym",),
     ("config",),
     ("config", "show"),
@@ -123,7 +130,18 @@ def _rule_lines(same: list[Rule]) -> list[str]:
     return [*about, "", f"Step {same[0].step}. Next: {action[0].lower() if action[0] != '`' else '`'}{action[1:]}"]
 
 
-PAGES = {"debugging/rules.md": rules_page, "failures.md": failures_page, "commands.md": commands_page}
+def completion_file() -> str:
+    """src/gymnast/cli/completion.json: the table of commands that shell completion reads, a line per command."""
+    lines = [f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in completion_table().items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+PAGES = {
+    "debugging/rules.md": rules_page,
+    "failures.md": failures_page,
+    "commands.md": commands_page,
+    "../src/gymnast/cli/completion.json": completion_file,
+}
 
 
 def main() -> None:

@@ -1,12 +1,15 @@
-"""How the commands parse and list themselves: old option names still work, and commands are listed by purpose."""
+"""How commands parse and list themselves: old option names still work, and lists are grouped by purpose."""
 
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from typer.core import TyperCommand, TyperGroup
+
+from gymnast.cli.command_list import PANELS
+
+_WHOLE: Final = 10_000  # characters: no summary is cut
 
 
 class _Command(TyperCommand):
@@ -34,29 +37,23 @@ def _option(name: str) -> str:
     return f"--{name.strip('_').replace('_', '-')}"
 
 
-class Panel(StrEnum):
-    """The headings that commands are listed under, in this order."""
-
-    RUN = "Run"
-    LOOK = "Look at results"
-    PREPARE = "Prepare"
-    CLUSTER = "Run on a cluster"
-    TRAIN = "Train"
-    DEBUG = "Debug"
-    NEMO_GYM = "NeMo Gym"
-
-
 class CommandGroup(TyperGroup):
-    """A group that lists its commands under the panels given as `rich_help_panel`."""
+    """A group that lists its commands with their whole summaries, under headings if they have a `rich_help_panel`."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         width = max(map(len, commands))
-        room = formatter.width - width - 6
-        for panel in Panel:
-            with formatter.section(panel):
-                formatter.write_dl(
-                    (f"{name:<{width}}", command.get_short_help_str(room))
-                    for name, command in commands.items()
-                    if getattr(command, "rich_help_panel", None) == panel and command is not None
-                )
+        for panel in (None, *PANELS):
+            rows = [
+                (f"{name:<{width}}", command.get_short_help_str(_WHOLE))
+                for name, command in commands.items()
+                if command is not None and not command.hidden and _panel(command) == panel
+            ]
+            if rows:
+                with formatter.section(panel or "Commands"):
+                    formatter.write_dl(rows)
+
+
+def _panel(command: Any) -> str | None:
+    panel = getattr(command, "rich_help_panel", None)
+    return panel if panel in PANELS else None

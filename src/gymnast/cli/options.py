@@ -90,9 +90,17 @@ def load(
         search_dirs=search_dirs or (),
         stub_policy=stub_policy,
     )
+    warn_of_missing(search_dirs)
     for warning in config.warnings:
         say(f"warning: {warning}")
     return _disable_sandbox(config) if unsafe_no_sandbox else config
+
+
+def warn_of_missing(search_dirs: list[Path] | None) -> None:
+    """Say which search folders do not exist: nothing is found in them."""
+    for folder in search_dirs or ():
+        if not folder.is_dir():
+            say(f"warning: --search-dir {folder}: no such folder")
 
 
 def _disable_sandbox(config: Config) -> Config:
