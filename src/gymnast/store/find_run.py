@@ -51,7 +51,7 @@ def find_run(path: Path) -> RunPaths:
         where, next_step = str(path), "name the run's output file (x.jsonl), its folder, or another of its files"
         raise UserError("not a file of a run", where=where, next=next_step)
     known = [str(found.output) for found in runs_in(path.parent)] if path.parent.is_dir() else []
-    next_step = suggest(str(path), known) if known else "name the run's output file, its folder or one of its files"
+    next_step = suggest(str(path), known) or "name the run's output file, its folder or one of its files"
     raise NotFoundError(f"there is no run '{path}'", next=next_step)
 
 
