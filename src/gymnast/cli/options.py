@@ -43,10 +43,16 @@ Environments = Annotated[
         help="Environment NAME[/FLAVOR], from resources_servers/NAME/configs/FLAVOR.yaml. Repeatable.",
     ),
 ]
-ModelType = Annotated[str | None, typer.Option("--model-type", help="Model server NAME[/FLAVOR], e.g. vllm_model.")]
+ModelType = Annotated[
+    str | None, typer.Option("--model-type", help="Model server NAME[/FLAVOR], e.g. vllm, openai or anthropic.")
+]
 ModelName = Annotated[str | None, typer.Option("--model", "-m", help="Name of the policy model (policy_model_name).")]
 ModelUrl = Annotated[
     str | None, typer.Option("--model-url", help="Base URL of the policy endpoint (policy_base_url), including /v1.")
+]
+ModelKeyName = Annotated[
+    str | None,
+    typer.Option("--model-key-name", help="Name of the policy's API key in your keys file (policy_api_key)."),
 ]
 SearchDirs = Annotated[
     list[Path] | None,
@@ -72,6 +78,7 @@ def load(
     model_type: str | None = None,
     model: str | None = None,
     model_url: str | None = None,
+    model_key_name: str | None = None,
     search_dirs: list[Path] | None = None,
     stub_policy: bool = False,
     unsafe_no_sandbox: bool = False,
@@ -87,6 +94,7 @@ def load(
         model_type=model_type,
         model=model,
         model_url=model_url,
+        model_key_name=model_key_name,
         search_dirs=search_dirs or (),
         stub_policy=stub_policy,
     )

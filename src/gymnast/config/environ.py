@@ -36,6 +36,8 @@ class Environ:
     """NEMO_GYM_CONFIG_PATH: the instance of it that this process serves."""
     web_entrypoint: str | None = None
     """IS_NEMO_GYM_FASTAPI_ENTRYPOINT: the file whose `app` a web server's worker imports."""
+    keys_file: Path = Path("/nonexistent")
+    """API keys by name: GYMNAST_KEYS, else ~/.config/gymnast/keys.yaml."""
     cluster_dirs: tuple[Path, ...] = ()
     """Folders with cluster files: ./cluster_configs, GYMNAST_CLUSTERS, ~/.config/gymnast/clusters."""
 
@@ -45,6 +47,7 @@ def read_environ(source: Mapping[str, str] | None = None) -> Environ:
     env = os.environ if source is None else source
     roots = tuple(Path(part) for part in env.get("NEMO_GYM_EXTRA_ROOTS", "").split(os.pathsep) if part)
     home = Path(env.get("HOME") or tempfile.gettempdir())
+    config_home = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
     private = Path(tempfile.gettempdir()) / f"gymnast-{os.getuid()}"
     return Environ(
         extra_roots=roots,
@@ -56,10 +59,11 @@ def read_environ(source: Mapping[str, str] | None = None) -> Environ:
         global_config=env.get("NEMO_GYM_CONFIG_DICT") or None,
         config_path=env.get("NEMO_GYM_CONFIG_PATH") or None,
         web_entrypoint=env.get("IS_NEMO_GYM_FASTAPI_ENTRYPOINT") or None,
+        keys_file=Path(env["GYMNAST_KEYS"]) if env.get("GYMNAST_KEYS") else config_home / "gymnast" / "keys.yaml",
         cluster_dirs=(
             Path("cluster_configs"),
             *(Path(part) for part in env.get("GYMNAST_CLUSTERS", "").split(os.pathsep) if part),
-            Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "gymnast" / "clusters",
+            config_home / "gymnast" / "clusters",
         ),
     )
 
