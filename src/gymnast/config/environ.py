@@ -6,12 +6,15 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gymnast.config.secrets import is_secret_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+_PROXY_VARIABLES: Final = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +71,62 @@ def read_environ(source: Mapping[str, str] | None = None) -> Environ:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Network:
+    """How to reach endpoints outside: proxies and certificates."""
+
+    https_proxy: str | None = None
+    """HTTPS_PROXY, else ALL_PROXY: for https:// endpoints."""
+    http_proxy: str | None = None
+    """HTTP_PROXY, else ALL_PROXY: for http:// endpoints."""
+    no_proxy: str = ""
+    """NO_PROXY: hosts, domains, addresses and networks that are reached directly."""
+    cert_file: Path | None = None
+    """SSL_CERT_FILE: certificate authorities, read by OpenSSL."""
+    cert_dir: Path | None = None
+    """SSL_CERT_DIR: a folder of them, read by OpenSSL."""
+
+
+def read_network(source: Mapping[str, str] | None = None) -> Network:
+    """The proxies and certificates of the process environment. Lower-case names come first, as in curl."""
+    env = os.environ if source is None else source
+
+    def read(name: str) -> str:
+        return (env.get(name.lower()) or env.get(name) or "").strip()
+
+    return Network(
+        https_proxy=read("HTTPS_PROXY") or read("ALL_PROXY") or None,
+        http_proxy=read("HTTP_PROXY") or read("ALL_PROXY") or None,
+        no_proxy=read("NO_PROXY"),
+        cert_file=Path(env["SSL_CERT_FILE"]) if env.get("SSL_CERT_FILE") else None,
+        cert_dir=Path(env["SSL_CERT_DIR"].split(os.pathsep)[0]) if env.get("SSL_CERT_DIR") else None,
+    )
+
+
 def job_id() -> str | None:
     """GYMNAST_JOB_ID: the id of the job that this process is part of, if any."""
     return os.environ.get("GYMNAST_JOB_ID") or None
 
 
 def child_environ(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a child process: ours plus `extra`."""
-    return {**os.environ, **extra}
+    """The environment for a child process: ours plus `extra`. Its calls to this machine do not go through a proxy."""
+    return {**os.environ, **exempt_loopback(os.environ), **extra}
+
+
+def exempt_loopback(env: Mapping[str, str]) -> dict[str, str]:
+    """NO_PROXY with the names of this machine added, if a proxy is set: clients of other libraries need it."""
+    if not any(env.get(name) for name in _PROXY_VARIABLES):
+        return {}
+    before = env.get("no_proxy") or env.get("NO_PROXY") or ""
+    missing = [name for name in ("localhost", "127.0.0.1", "::1") if name not in before.replace(",", " ").split()]
+    value = ",".join([*([before] if before else []), *missing])
+    return {"NO_PROXY": value, "no_proxy": value}
 
 
 def inherited_environ(names: Iterable[str]) -> dict[str, str]:
     """Those of these variables that are set in this process."""
-    return {name: os.environ[name] for name in names if name in os.environ}
+    inherited = {name: os.environ[name] for name in names if name in os.environ}
+    return {**inherited, **exempt_loopback(inherited)}
 
 
 def secret_environ() -> dict[str, str]:

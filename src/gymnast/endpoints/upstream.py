@@ -23,7 +23,7 @@ from gymnast.endpoints.replicas import Replica, ReplicaChoice, Replicas
 from gymnast.endpoints.usage import ModelSettings
 from gymnast.errors import CallError
 from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
-from gymnast.wire.addresses import expand_base_urls, make_url_reader
+from gymnast.wire.addresses import are_published, expand_base_urls, make_url_reader
 from gymnast.wire.classify import kind_of_exception, kind_of_reply, retry_after_s
 from gymnast.wire.dialects.chat_chunks import BrokenStream, StreamedError, arrival_ms, parse_completion_stream
 from gymnast.wire.http_client import header_items
@@ -105,6 +105,7 @@ class Upstream:
             expand_base_urls(base_url),
             limit_each=settings.max_concurrent_requests_per_endpoint,
             choice=settings.replica_choice,
+            are_external=not are_published(base_url),
         )
         self._instance = instance
         self._context = context
