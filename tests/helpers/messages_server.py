@@ -58,6 +58,10 @@ class MessagesServer:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
+        if scope["method"] == "GET":
+            is_known = scope["path"] == "/v1/models" and self.headers[-1].get("x-api-key") == KEY
+            await send_reply(send, Reply(200, {"data": []}) if is_known else error(404, "not_found_error", "Not found"))
+            return
         body = json.loads(await read_body(receive))
         self.asked.append(body)
         await send_reply(send, self._reply(scope["path"], self.headers[-1], body))

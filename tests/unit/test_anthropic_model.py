@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from anthropic.types import Message
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming
 from pydantic import TypeAdapter
 
+import gymnast
 from gymnast.builtin.responses_api_models.anthropic_model.app import versioned_url
+from gymnast.config.roots import BUILTIN
 from gymnast.types.failure import FailureKind
 from tests.helpers.messages_server import KEY, MessagesServer, error, message, tool_use
 from tests.helpers.model_bench import Bench
@@ -318,3 +321,40 @@ async def test_chat_and_messages_clients_are_served_too(bench: Bench) -> None:
 def test_the_version_in_the_address_is_optional(url: str) -> None:
     assert versioned_url(url) == "http://h:1/v1"
     assert versioned_url("addresses:///x") == "addresses:///x"
+
+
+async def test_a_run_with_tools_thinking_and_a_key_by_name(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = MessagesServer(
+        error(529, "overloaded_error", "Overloaded"),
+        message(THINKING, tool_use("t1", "get_price", item="pen"), tool_use("t2", "get_price"), stop_reason="tool_use"),
+        message("The answer is 7."),
+    )
+    url = await bench.listen(server)
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(f"mine: {KEY}\n")
+    keys.chmod(0o600)
+    monkeypatch.setenv("GYMNAST_KEYS", str(keys))
+    settings = "++policy_model.responses_api_models.anthropic_model"
+    rows = BUILTIN / "resources_servers" / "shop_lookup" / "data" / "example.jsonl"
+    records = [
+        record
+        async for record in gymnast.collect(
+            rows,
+            tmp_path / "run" / "a.jsonl",
+            environments=["shop_lookup"],
+            model_type="anthropic",
+            model_url=url,
+            model="claude-haiku-4-5",
+            model_key_name="mine",
+            overrides=[f"{settings}.prices=table", f"{settings}.thinking={{type: enabled, budget_tokens: 2000}}"],
+            limit=1,
+        )
+    ]
+    assert len(records) == 1
+    assert len(server.asked) == 3
+    usage = records[0].data["_ng_model_usage"]
+    assert (usage["calls"], usage["input_tokens"], usage["cached_tokens"]) == (2, 66, 40)
+    assert usage["cost"] == pytest.approx(2 * (13 * 1.0 + 20 * 0.1 + 7 * 5.0) / 1e6)
+    assert all(KEY not in path.read_text() for path in (tmp_path / "run").glob("*") if path.is_file())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,7 @@ def test_an_unreadable_folder_offers_nothing(here: Path, monkeypatch: pytest.Mon
     def refuse(path: Path) -> None:
         raise PermissionError(path)
 
-    monkeypatch.setattr(complete_values.os, "scandir", refuse)
+    monkeypatch.setattr(os, "scandir", refuse)
     assert offered("profile", "x") == []
 
 

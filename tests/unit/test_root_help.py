@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from gymnast.cli.command_list import COMMANDS, PANELS
 from gymnast.cli.commands import build_app
 from gymnast.cli.main import main
 from gymnast.cli.root_help import help_lines, wrap
+from gymnast.cli.stored_help import stored_help
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, str]:
@@ -69,3 +71,21 @@ def test_an_unknown_command_or_option_suggests_one(capsys: pytest.CaptureFixture
 
 def test_words_longer_than_the_line_stay_whole() -> None:
     assert wrap("a verylongword b", 4) == ["a", "verylongword", "b"]
+
+
+def test_the_help_of_a_command_is_stored_as_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["collect"], ["env", "list"], ["check"]):
+        code, out, _ = run(capsys, *words, "--help")
+        application: Any = typer.main.get_command(build_app(words[0]))
+        application([*words, "-h"], prog_name="gymnast", standalone_mode=False)
+        assert (code, out.split()) == (0, capsys.readouterr().out.split()), "run docs/generate.py"
+
+
+def test_help_that_is_not_stored_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert stored_help(["collect", "-o", "x", "--help"]) is None
+    assert stored_help(["colect", "--help"]) is None
+    assert (stored_help(["collect", "-h"]) or "").startswith("Usage: gymnast collect ")
+    broken = tmp_path / "help.json"
+    broken.write_text("<<<<<<< a conflict")
+    monkeypatch.setattr("gymnast.cli.stored_help.HELP_FILE", broken)
+    assert stored_help(["collect", "-h"]) is None

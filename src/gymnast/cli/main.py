@@ -37,6 +37,13 @@ def _run(words: list[str]) -> object:
 
         print_candidates(words[1:])
         return 0
+    if words[-1] in {"-h", "--help"}:
+        from gymnast.cli.stored_help import stored_help
+
+        text = stored_help(words)
+        if text is not None:
+            print(text)
+            return 0
     from gymnast.cli.commands import build_app
 
     return build_app(first)(args=words, standalone_mode=False)

@@ -299,9 +299,8 @@ class HttpClient:
         except TimeoutError as error:
             raise TransportError(f"cannot connect to {place} within {CONNECT_TIMEOUT_S:g} s") from error
         except ssl.SSLCertVerificationError as error:
-            raise TransportError(
-                f"certificate verify failed for {place}: {error.verify_message}; {self._cert_hint()}"
-            ) from error
+            text = f"certificate verify failed for {place}: {error.verify_message}; {self._cert_hint()}"
+            raise TransportError(text) from error
         except OSError as error:
             reason = error.strerror or str(error) or type(error).__name__
             raise TransportError(f"cannot connect to {place}: {reason}") from error
