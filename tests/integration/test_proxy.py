@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from gymnast.compat.nemo_gym import server_utils
 from gymnast.config.environ import Network, child_environ, inherited_environ, read_network
 from gymnast.endpoints.replicas import Replica
 from gymnast.wire.http_client import HttpClient, parse_target
@@ -191,6 +192,22 @@ def test_a_folder_of_certificates(run: Run, certificate: Path, monkeypatch: pyte
             assert await fetch(settings, f"https://{HOST}/") == b"hi"
 
     run(work())
+
+
+def test_requests_of_hosted_servers_follow_the_same_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with listening(answering(OK)) as endpoint:
+            proxy = ProxyServer(endpoint.port)
+            async with listening(proxy) as listener:
+                monkeypatch.setenv("http_proxy", f"127.0.0.1:{listener.port}")
+                reply = await server_utils.request("GET", "http://endpoint.test:81/v1")
+                assert await reply.read() == b"hi"
+                direct = await server_utils.request("GET", f"http://127.0.0.1:{endpoint.port}/x")
+                assert await direct.read() == b"hi"
+                assert proxy.asked == ["GET http://endpoint.test:81/v1 HTTP/1.1"]
+                await server_utils.get_global_aiohttp_client().close()
+
+    asyncio.run(work())
 
 
 def test_endpoints_of_models_are_external_and_published_servers_are_not() -> None:

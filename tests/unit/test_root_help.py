@@ -57,7 +57,13 @@ def test_groups_list_their_commands_whole(capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_version_is_an_option_and_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "--version") == (0, f"gymnast {__version__}\n", "")
+    assert run(capsys, "-V") == (0, f"gymnast {__version__}\n", "")
     assert run(capsys, "version") == (0, f"{__version__}\n", "")
+
+
+def test_help_may_be_written_as_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "help") == run(capsys, "--help")
+    assert run(capsys, "help", "env", "list") == run(capsys, "env", "list", "--help")
 
 
 def test_an_unknown_command_or_option_suggests_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ def build_app(name: str | None = None) -> typer.Typer:
 
 def _root_options(
     *,
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
     if version:
         print(f"gymnast {__version__}")

@@ -66,7 +66,9 @@ complete -c gymnast -f -a '(__gymnast_complete)'
 SHELLS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
-def command(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.", show_default=False)]) -> int:
+def command(
+    shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
+) -> int:
     """Print the completion script for your shell.
 
     It completes commands, options, environments, configs, model servers, runs below the current folder, and the keys of

@@ -23,13 +23,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(words: list[str]) -> object:
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     first = words[0] if words else "--help"
     if first in {"-h", "--help"}:
         from gymnast.cli.root_help import root_help
 
         print(root_help())
         return 0
-    if first == "--version":
+    if first in {"-V", "--version"}:
         print(f"gymnast {__version__}")
         return 0
     if first == "__complete":

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_WIDTH: Final = 80
 _MAX_WIDTH: Final = 100
-_OPTIONS: Final = (("-h, --help", "Show this message and exit."), ("--version", "Show the version and exit."))
+_OPTIONS: Final = (("-h, --help", "Show this message and exit."), ("-V, --version", "Show the version and exit."))
 _EPILOG: Final = (
     "gymnast COMMAND --help explains a command; gymnast completion --help sets up completion in your shell."
 )
