@@ -131,6 +131,6 @@ def rollout_files(patterns: Iterable[str]) -> tuple[Path, ...]:
         matches = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor) if path.anchor else path)))
         matches = [match for match in matches if not match.stem.endswith(_OTHER_FILES)]
         if not matches:
-            raise NotFoundError(f"no file matches '{pattern}'")
+            raise NotFoundError(f"there is no file '{pattern}'")
         files += matches
     return tuple(files)
