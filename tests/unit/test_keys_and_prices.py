@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from gymnast.cli.bundle import _redactor
 from gymnast.cli.main import main
 from gymnast.config import Config, compose, read_environ
 from gymnast.config.compose import config_path
 from gymnast.config.explain import explain_key
+from gymnast.config.keyring import stored_keys
 from gymnast.endpoints.price_table import TABLE, find_prices, read_price_table
 from gymnast.errors import ConfigError, DataError, NotFoundError
 from tests.helpers.model_bench import Bench, chat
@@ -60,6 +62,12 @@ def test_a_key_is_never_shown(keys: Path, capsys: pytest.CaptureFixture[str]) ->
             main(["config", *words, "-c", MODEL])
         out, err = capsys.readouterr()
         assert SECRET not in out + err
+
+
+def test_a_bundle_has_no_key(keys: Path) -> None:
+    assert _redactor({})._scrubber.scrub(f"refused {SECRET}") == "refused ****"
+    keys.chmod(0o644)
+    assert stored_keys(keys) == []
 
 
 def problem(**arguments: Any) -> str:

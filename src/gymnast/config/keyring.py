@@ -87,6 +87,14 @@ class Keyring:
             return None
 
 
+def stored_keys(file: Path) -> list[str]:
+    """All keys of a file, to be blanked out of what leaves this machine; none if the file cannot be used."""
+    try:
+        return [value for value in _read_keys(file).values() if isinstance(value, str)]
+    except _UnusableError:
+        return []
+
+
 class _UnusableError(Exception):
     def __init__(self, why: str, next_step: str | None = None) -> None:
         super().__init__(why)
