@@ -1,9 +1,10 @@
-"""How long things take to be there, and what they weigh: import, `gymnast serve` with five servers.
+"""How long things take to be there, and what they weigh: import, help, completion, `gymnast serve` with five servers.
 
     python bench/startup.py [--json]
 
 The yardstick is the interpreter starting with asyncio imported, measured in the same run. Bars: `import gymnast` under
-150 ms, a five-server serve ready under 2 s and under 200 MB resident.
+150 ms, help and a Tab under 1.6 yardsticks (100 ms on an idle machine, whose yardstick is about 60 ms), a five-server
+serve ready under 2 s and under 200 MB resident.
 """
 
 from __future__ import annotations
@@ -41,6 +42,16 @@ def import_s(module: str, times: int = 5) -> float:
     )
 
 
+def command_s(*words: str, times: int = 5) -> float:
+    """The median time of a command."""
+    found = []
+    for _ in range(times):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "gymnast.cli.main", *words], check=True, stdout=subprocess.DEVNULL)
+        found.append(time.perf_counter() - started)
+    return statistics.median(found)
+
+
 def serve_once() -> tuple[float, float, int]:
     """Seconds until ready, resident megabytes, number of servers."""
     started = time.perf_counter()
@@ -65,10 +76,20 @@ def main() -> None:
     python_s("import gymnast")  # warm the file cache
     yardstick = python_s("import asyncio")
     imported = import_s("gymnast")
+    commands = {
+        "gymnast --help": command_s("--help"),
+        "gymnast --version": command_s("--version"),
+        "gymnast collect --help": command_s("collect", "--help"),
+        "a Tab after gymnast collect -e": command_s("__complete", "zsh", "collect", "-e", ""),
+    }
     runs = sorted(serve_once() for _ in range(3))
     ready_s, resident, servers = runs[1]
     rows = [
         ("import gymnast", imported * 1000, "ms", imported / yardstick, "< 150 ms", imported < 0.15),
+        *(
+            (what, took * 1000, "ms", took / yardstick, "< 1.6 ×", took < 1.6 * yardstick)
+            for what, took in commands.items()
+        ),
         (f"serve of {servers} servers ready", ready_s, "s", ready_s / yardstick, "< 2 s", ready_s < 2),
         (f"serve of {servers} servers resident", resident, "MB", 0.0, "< 200 MB", resident < 200),
     ]

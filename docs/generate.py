@@ -5,12 +5,17 @@ python docs/generate.py [--check]
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gymnast.cli.completion_table import completion_table
+from gymnast.cli.root_help import help_lines
+from gymnast.compat.gym_parser import list_commands
 from gymnast.compat.ng import COMMANDS as NG_COMMANDS
 from gymnast.doctor.rules.registry import RULES
 from gymnast.types.failure import KINDS, LAYERS
@@ -49,7 +54,10 @@ COMMANDS = (
     ("cancel",),
     ("logs",),
     ("serve",),
+    ("reverify",),
     ("report",),
+    ("profile",),
+    ("compare",),
     ("status",),
     ("doctor",),
     ("bundle",),
@@ -58,7 +66,9 @@ COMMANDS = (
     ("check", "tools"),
     ("check", "rows"),
     ("check", "endpoint"),
+    ("env", "list"),
     ("env", "new"),
+    ("completion",),
     ("gym",),
     ("config",),
     ("config", "show"),
@@ -72,15 +82,31 @@ COMMANDS = (
 )
 
 
+@cache
+def help_of(command: tuple[str, ...]) -> str:
+    """What the command itself prints, not what is stored."""
+    if command == ("gym",):
+        return "\n".join(list_commands())
+    code = "import sys; from gymnast.cli.commands import build_app; build_app(sys.argv[1])(args=sys.argv[1:])"
+    shell = [sys.executable, "-c", code, *command, "--help"]
+    env = {**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100"}
+    text = subprocess.run(shell, env=env, check=True, capture_output=True, text=True).stdout.rstrip()
+    return text.replace("Usage: -c ", "Usage: gymnast ")
+
+
+def help_file() -> str:
+    """src/gymnast/cli/help.json: the help of every command, which `gymnast COMMAND --help` prints."""
+    names = [name for name in completion_table() if name not in {"", "gym"}]
+    lines = [f"{json.dumps(name)}: {json.dumps(help_of(tuple(name.split())))}" for name in names]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def commands_page() -> str:
     """docs/commands.md from the commands' own help."""
     lines = ["# Commands", "", "What `--help` says. Generated; edit the commands.", ""]
     for command in COMMANDS:
-        shell = [sys.executable, "-m", "gymnast.cli.main", *command, "--help"]
-        env = {**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100"}
-        text = subprocess.run(shell, env=env, check=True, capture_output=True, text=True).stdout
-        text = text.replace("python -m gymnast.cli.main", "gymnast")
-        lines += [f"## {' '.join(('gymnast', *command))}", "", "```", text.rstrip(), "```", ""]
+        text = "\n".join(help_lines(80)) if not command else help_of(command)
+        lines += [f"## {' '.join(('gymnast', *command))}", "", "```", text, "```", ""]
     lines += [
         "## ng_* commands",
         "",
@@ -123,7 +149,19 @@ def _rule_lines(same: list[Rule]) -> list[str]:
     return [*about, "", f"Step {same[0].step}. Next: {action[0].lower() if action[0] != '`' else '`'}{action[1:]}"]
 
 
-PAGES = {"debugging/rules.md": rules_page, "failures.md": failures_page, "commands.md": commands_page}
+def completion_file() -> str:
+    """src/gymnast/cli/completion.json: the table of commands that shell completion reads, a line per command."""
+    lines = [f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in completion_table().items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+PAGES = {
+    "debugging/rules.md": rules_page,
+    "failures.md": failures_page,
+    "commands.md": commands_page,
+    "../src/gymnast/cli/completion.json": completion_file,
+    "../src/gymnast/cli/help.json": help_file,
+}
 
 
 def main() -> None:

@@ -211,7 +211,8 @@ def test_a_folder_of_several_runs_wants_a_name(lab: Lab) -> None:
         (lab.folder / f"{name}_materialized_inputs.jsonl").write_text("")
     code, _, err = lab.gymnast("doctor", str(lab.folder))
     assert code == 2
-    assert "a, b" in err
+    assert "a.jsonl, " in err
+    assert "b.jsonl" in err
 
 
 def test_what_is_healthy_is_said(lab: Lab) -> None:

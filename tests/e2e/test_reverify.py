@@ -83,7 +83,7 @@ class World:
         return self.run("gymnast", "collect", *names, *arguments)
 
     def reverify(self, *arguments: str) -> Outcome:
-        return self.run("gymnast", "reverify", "-c", "judged.yaml", "--rollouts", "x.jsonl", *arguments)
+        return self.run("gymnast", "reverify", "x.jsonl", "-c", "judged.yaml", *arguments)
 
 
 @pytest.fixture
@@ -169,9 +169,13 @@ def test_a_verifier_that_fails_is_no_reward(world: World, tmp_path: Path) -> Non
 
 def test_wrong_use_is_explained(run: Run, tmp_path: Path) -> None:
     assert "missing --output" in run("gymnast", "reverify", "-e", "mcqa", "--rollouts", "x.jsonl").err
-    missing = run("gymnast", "reverify", "-e", "mcqa", "--rollouts", "x.jsonl", "-o", "y.jsonl")
+    missing = run("gymnast", "reverify", "x.jsonl", "-e", "mcqa", "-o", "y.jsonl")
     assert missing.code == 2
-    assert "x_materialized_inputs.jsonl" in missing.err
+    assert "there is no run 'x.jsonl'" in missing.err
+    assert "name the run" in run("gymnast", "reverify", "-e", "mcqa", "-o", "y.jsonl").err
+    old = run("gymnast", "reverify", "-e", "mcqa", "--rollouts", "x.jsonl", "-o", "y.jsonl", "+a=1")
+    assert "warning: --rollouts RUN is now just RUN" in old.err
+    assert "there is no run 'x.jsonl'" in old.err
     assert "--judge-failed-only" in run("gymnast", "reverify", "-e", "mcqa", "--rollouts", "x.jsonl", "--append").err
 
 

@@ -268,7 +268,7 @@ def test_a_judge_that_was_down_scores_later(tmp_path: Path, run: Callable[..., O
     assert failed[0]["_ng_model_usage"]["calls"] == 2
     assert failed[0]["_ng_model_usage"]["judge"]["failed_calls"] == 1
     assert read_jsonl(tmp_path / "x.jsonl") == []
-    done = run("gymnast", "reverify", "-c", "up.yaml", "--rollouts", "x.jsonl", "--judge-failed-only", "--append")
+    done = run("gymnast", "reverify", "x.jsonl", "-c", "up.yaml", "--judge-failed-only", "--append")
     assert done.code == 0, done.err
     scored = read_jsonl(tmp_path / "x.jsonl")
     assert [row["reward"] for row in scored] == [1.0, 1.0]

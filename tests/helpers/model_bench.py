@@ -9,6 +9,7 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Final
 
+from gymnast.builtin.responses_api_models.anthropic_model.app import AnthropicModel, AnthropicModelSettings
 from gymnast.builtin.responses_api_models.openai_model.app import OpenAIModel, OpenAIModelSettings
 from gymnast.builtin.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
 from gymnast.builtin.responses_api_models.vllm_model.app import VLLMModel, VLLMModelSettings
@@ -107,6 +108,14 @@ class Bench:
     def openai(self, url: str, **settings: Any) -> OpenAIModel:
         given = {"openai_base_url": url, "openai_api_key": "sk", "openai_model": "the-model", **settings}
         model = OpenAIModel("policy", OpenAIModelSettings(**given), self.context)
+        model.upstream.policy = replace(model.upstream.policy, first_delay_s=0.01)
+        self.transports["policy"] = InProcessTransport(model)
+        return model
+
+    def anthropic(self, url: str, **settings: Any) -> AnthropicModel:
+        given = {"base_url": url, "api_key": "sk-ant-secret", "model": "the-model", **settings}
+        model = AnthropicModel("policy", AnthropicModelSettings(**given), self.context)
+        self._stack.push_async_callback(model.stop)
         model.upstream.policy = replace(model.upstream.policy, first_delay_s=0.01)
         self.transports["policy"] = InProcessTransport(model)
         return model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from typing import Any
 
 import pytest
 
@@ -200,7 +201,7 @@ async def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("limits", [{"max_connections": 3}, {"max_per_host": 3}])
-async def test_connections_are_bounded(limits: dict[str, int]) -> None:
+async def test_connections_are_bounded(limits: dict[str, Any]) -> None:
     busy = peak = 0
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

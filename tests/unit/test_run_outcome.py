@@ -22,7 +22,7 @@ from gymnast.cli.metrics import metrics_endpoint, open_metrics
 from gymnast.errors import NotFoundError, PortTakenError, UserError
 from gymnast.rollouts.control import ControlServer
 from gymnast.rollouts.exit_status import Allowance, exit_code, explain_missing, parse_allowance
-from gymnast.rollouts.inspect_run import inspect_run, is_being_written, resolve_run_paths
+from gymnast.rollouts.inspect_run import inspect_run, is_being_written
 from gymnast.rollouts.snapshot import InFlight, Snapshot
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.ports import bind_socket
@@ -137,7 +137,7 @@ def test_failures_are_listed_by_number_with_layer_and_hint() -> None:
     assert lines == [
         "5 of 10 rollouts were scored",
         "  4 × verifier_error (layer verifier): the verifier raised: read the environment's log",
-        "  1 × model_auth (layer config): check policy_api_key",
+        "  1 × model_auth (layer config): check the key of the model server (policy_api_key)",
         "  once the cause is fixed: --resume --retry-failed retries the failed ones",
     ]
 
@@ -455,26 +455,6 @@ def written(folder: Path, state: RunState = RunState.INCOMPLETE) -> RunPaths:
         ),
     )
     return paths
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("x.jsonl", "x", "x_run.json", "x_materialized_inputs.jsonl", "x_failures.jsonl", "x.jsonl.done"),
-        "x_aggregate_metrics.json",
-    ],
-)
-def test_a_run_is_meant_by_any_of_its_files_and_by_its_name(tmp_path: Path, name: str) -> None:
-    assert resolve_run_paths(tmp_path / name).output == tmp_path / "x.jsonl"
-
-
-def test_names_with_dots_are_names(tmp_path: Path) -> None:
-    for given_name in ("v1.5.jsonl", "v1.5_run.json", "v1.5"):
-        assert resolve_run_paths(tmp_path / given_name).manifest == tmp_path / "v1.5_run.json"
-
-
-def test_an_output_that_does_not_end_in_jsonl_is_found_again(tmp_path: Path) -> None:
-    assert resolve_run_paths(tmp_path / "out.json").manifest == RunPaths(tmp_path / "out.json").manifest
 
 
 async def test_a_run_that_is_not_there_is_an_error_with_a_way_on(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ class HttpEndpointClient:
         method = "GET" if body is None else "POST"
         try:
             async with asyncio.timeout(self._timeout_s):
-                target = parse_target(self.address + path)
+                target = parse_target(self.address + path, external=True)
                 reply = await self._client.request(method, target, self._headers, data, record_arrivals=True)
         except TimeoutError:
             return EndpointReply(
@@ -126,11 +126,10 @@ class InstanceClient:
 def make_client(cell: Cell, instance: Instance, timeout_s: float) -> EndpointClient:
     """A client for what is behind a model instance: its first base URL, or the instance itself."""
     urls = endpoint_urls([instance])
-    if not urls:
+    if not urls or instance.implementation == "anthropic_model":  # the checks speak OpenAI's dialects
         return InstanceClient(cell, instance.name, timeout_s)
-    url, (_, key) = next(iter(urls.items()))
+    url, endpoint = next(iter(urls.items()))
     extra = next((value for name, value in instance.settings.items() if name.endswith("default_headers")), None)
     headers = {str(name): str(value) for name, value in (extra or {}).items()}
-    if key:
-        headers["authorization"] = f"Bearer {key}"
+    headers |= dict(endpoint.headers)
     return HttpEndpointClient(cell.http, url, headers, timeout_s)

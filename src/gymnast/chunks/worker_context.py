@@ -72,6 +72,7 @@ def compose_config(spec: WorkerSpec, environ: Environ) -> Config:
         model_type=arguments.model_type,
         model=arguments.model,
         model_url=arguments.model_url,
+        model_key_name=arguments.model_key_name,
         search_dirs=[Path(folder) for folder in (*arguments.search_dirs, arguments.folder) if folder],
     ).require_valid()
     return without_sandbox(config)[0] if arguments.unsafe_no_sandbox else config

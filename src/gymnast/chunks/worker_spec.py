@@ -30,6 +30,8 @@ class ConfigArguments(msgspec.Struct, frozen=True, kw_only=True):
     model_type: str | None = None
     model: str | None = None
     model_url: str | None = None
+    model_key_name: str | None = None
+    """A name in the keys file of whoever runs the worker; the key itself is never written."""
     search_dirs: tuple[str, ...] = ()
     folder: str = ""
     """Where the run was planned. Names are looked up there last."""

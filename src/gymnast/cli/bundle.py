@@ -41,10 +41,10 @@ def command(
     one. Prompts and responses are left out unless you pass --with-rollouts. Look through the archive before sending it.
     """
     from gymnast.errors import NotFoundError
-    from gymnast.rollouts.inspect_run import resolve_run_paths
     from gymnast.store.bundle import BundleRequest, make_bundle, write_bundle
+    from gymnast.store.paths import RunPaths
 
-    paths = resolve_run_paths(run)
+    paths = RunPaths(run)
     if not paths.existing() and not paths.logs.is_dir():
         raise NotFoundError(f"no run at '{run}'", where=str(paths.output), next="pass the run's output file")
     configs = {path.name: _read_yaml(path) for path in config_files or ()}
@@ -112,8 +112,9 @@ def _versions() -> dict[str, Any]:
 
 
 def _redactor(configs: dict[str, Any]) -> Redactor:
-    """A redactor for the secrets of the environment, of ./env.yaml and of the config files."""
-    from gymnast.config.environ import secret_environ
+    """A redactor for the secrets of the environment, of ./env.yaml, of the keys file and of the config files."""
+    from gymnast.config.environ import read_environ, secret_environ
+    from gymnast.config.keyring import stored_keys
     from gymnast.config.secrets import Scrubber
     from gymnast.store.redact import Redactor, header_values
 
@@ -121,7 +122,7 @@ def _redactor(configs: dict[str, Any]) -> Redactor:
     known: dict[str, Any] = {"environment": secret_environ(), "configs": configs}
     if private.is_file():
         known["private"] = _read_yaml(private)
-    known["secret"] = header_values(known)
+    known["secret"] = [*header_values(known), *stored_keys(read_environ().keys_file)]
     home = str(Path.home())
     return Redactor(Scrubber(known), replacements={home: "~"} if len(home) > 1 else {})
 

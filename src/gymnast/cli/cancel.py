@@ -23,10 +23,10 @@ def command(
     Jobs that wait for them, such as the merge, are cancelled too. `gymnast submit --resume` continues the run later.
     """
     from gymnast.executors.worker_jobs import cancel_run
-    from gymnast.rollouts.inspect_run import resolve_run_paths
     from gymnast.store.chunk_layout import ChunkLayout
+    from gymnast.store.paths import RunPaths
 
-    paths = resolve_run_paths(run)
+    paths = RunPaths(run)
     ended = cancel_run(ChunkLayout.of(paths), jobs or ())
     cancelled = [view.job for _, views in ended for view in views]
     if as_json:

@@ -70,7 +70,7 @@ def endpoint(
         )
         config = load(model=model or (url and "default"), model_url=url).require_valid()
         if url is not None:
-            key = next((key for _, key in endpoint_urls([_policy(config, instance)]).values()), "")
+            key = next((endpoint.key for endpoint in endpoint_urls([_policy(config, instance)]).values()), "")
             url, model = runner.run(_address(url, model, key, timeout_s))
             config = load(model=model, model_url=url).require_valid()
         options = EndpointOptions(frozenset(required or ()), timeout_s, probe_context)

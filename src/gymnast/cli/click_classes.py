@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import math
 import sys
-from enum import StrEnum
 from typing import Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from gymnast.cli.command_list import PANELS
+
+_WHOLE: Final = 10_000  # characters: no summary is cut
 
 _MAX_NUMBER: Final = 10**15
 """Larger than any count, size or time in seconds that a run can have."""
@@ -53,29 +56,23 @@ def _option(name: str) -> str:
     return f"--{name.strip('_').replace('_', '-')}"
 
 
-class Panel(StrEnum):
-    """The headings that commands are listed under, in this order."""
-
-    RUN = "Run"
-    LOOK = "Look at results"
-    PREPARE = "Prepare"
-    CLUSTER = "Run on a cluster"
-    TRAIN = "Train"
-    DEBUG = "Debug"
-    NEMO_GYM = "NeMo Gym"
-
-
 class CommandGroup(TyperGroup):
-    """A group that lists its commands under the panels given as `rich_help_panel`."""
+    """A group that lists its commands with their whole summaries, under headings if they have a `rich_help_panel`."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         width = max(map(len, commands))
-        room = formatter.width - width - 6
-        for panel in Panel:
-            with formatter.section(panel):
-                formatter.write_dl(
-                    (f"{name:<{width}}", command.get_short_help_str(room))
-                    for name, command in commands.items()
-                    if getattr(command, "rich_help_panel", None) == panel and command is not None
-                )
+        for panel in (None, *PANELS):
+            rows = [
+                (f"{name:<{width}}", command.get_short_help_str(_WHOLE))
+                for name, command in commands.items()
+                if command is not None and not command.hidden and _panel(command) == panel
+            ]
+            if rows:
+                with formatter.section(panel or "Commands"):
+                    formatter.write_dl(rows)
+
+
+def _panel(command: Any) -> str | None:
+    panel = getattr(command, "rich_help_panel", None)
+    return panel if panel in PANELS else None

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
     from gymnast.profile.compare import Comparison
 
-RunA = Annotated[Path, typer.Argument(help="Output file of the baseline run.", show_default=False)]
-RunB = Annotated[Path, typer.Argument(help="Output file of the run to compare with it.", show_default=False)]
+RunA = Annotated[
+    Path, typer.Argument(metavar="RUN_A", help=f"The baseline. {shared.RUN_HELP}", parser=shared.run_output)
+]
+RunB = Annotated[Path, typer.Argument(metavar="RUN_B", help="The run to compare with it.", parser=shared.run_output)]
 ByIndex = Annotated[
     bool, typer.Option("--by-index", help="Pair tasks by index instead of by the content of their rows.")
 ]

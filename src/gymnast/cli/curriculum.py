@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from gymnast.profile.difficulty import Bucket
 
 Profiles = Annotated[
-    list[Path], typer.Argument(help="One or more profiles: x_reward_profiling.jsonl.", show_default=False)
+    list[Path],
+    typer.Argument(
+        metavar="RUN",
+        help="A run that has been profiled: any of its files, or its folder. Repeatable.",
+        show_default=False,
+    ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="JSONL file for the training rows.")]
 GroupSize = Annotated[
@@ -85,13 +90,14 @@ def command(
 
     from gymnast.profile.curriculum import CurriculumRequest, write_curriculum
     from gymnast.profile.difficulty import Thresholds
+    from gymnast.profile.run_profile import profile_of
     from gymnast.profile.schedule import Schedule
     from gymnast.store.atomic import atomic_output
 
     if hopeless_below >= saturated_above:
         raise typer.BadParameter("--hopeless-below must be less than --saturated-above")
     request = CurriculumRequest(
-        profiles=tuple(profiles),
+        profiles=tuple(map(profile_of, profiles)),
         output=output,
         group_size=group_size,
         pass_at=pass_at,

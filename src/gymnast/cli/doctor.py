@@ -13,7 +13,8 @@ from gymnast.cli import options as shared
 
 def command(
     run: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="The run's output file, a log file, or a folder of logs.")
+        Path | None,
+        typer.Argument(metavar="RUN", help="The run: any of its files or its folder. Or a log file, a folder of logs."),
     ] = None,
     *,
     logs: Annotated[

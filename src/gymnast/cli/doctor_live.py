@@ -120,7 +120,7 @@ async def _probe(endpoints: list[str]) -> tuple[ProbeFacts, ...]:
     async with HttpClient() as client:
         for url in endpoints:
             page = f"{url.rstrip('/')}/models"
-            reply = await probe(client, page, timeout_s=5.0)
+            reply = await probe(client, page, timeout_s=5.0, external=True)
             listed = reply.body.get("data") if isinstance(reply.body, dict) else None
             models = tuple(str(entry.get("id")) for entry in listed or () if isinstance(entry, dict))
             probes.append(ProbeFacts("policy", page, reply.ok or reply.code is not None, reply.detail, models))

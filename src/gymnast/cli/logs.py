@@ -40,10 +40,10 @@ def command(
     as_json: shared.JsonOutput = False,
 ) -> int:
     """Show the logs of a run's workers, failed ones first."""
-    from gymnast.rollouts.inspect_run import resolve_run_paths
     from gymnast.store.chunk_layout import ChunkLayout
+    from gymnast.store.paths import RunPaths
 
-    layout = ChunkLayout.of(resolve_run_paths(run))
+    layout = ChunkLayout.of(RunPaths(run))
     views = _select_jobs(layout, jobs or [])
     if as_json:
         shared.print_json([_to_json(view, lines) for view in views])

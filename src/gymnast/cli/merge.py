@@ -37,9 +37,9 @@ def command(
 
     from gymnast.chunks.merge import merge
     from gymnast.cli.progress import print_summary
-    from gymnast.rollouts.inspect_run import resolve_run_paths
+    from gymnast.store.paths import RunPaths
 
-    paths = resolve_run_paths(run)
+    paths = RunPaths(run)
     counts = merge(paths, partial=partial)
     if not no_aggregate and counts.scored:
         _aggregate(paths)

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 if TYPE_CHECKING:
     from gymnast.config import Config
 
-Run = Annotated[Path, typer.Argument(help="The run's output file.", show_default=False)]
+RUN_HELP: Final = "The run: its output file, its folder, or any of its files."
+
+
+def run_output(text: str | Path) -> Path:
+    """The output file of the run that a command line names."""
+    from gymnast.store.find_run import find_run
+
+    return find_run(Path(text)).output
+
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help=RUN_HELP, parser=run_output, show_default=False)]
+OptionalRun = Annotated[Path | None, typer.Argument(metavar="RUN", help=RUN_HELP, parser=run_output)]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
@@ -32,10 +43,16 @@ Environments = Annotated[
         help="Environment NAME[/FLAVOR], from resources_servers/NAME/configs/FLAVOR.yaml. Repeatable.",
     ),
 ]
-ModelType = Annotated[str | None, typer.Option("--model-type", help="Model server NAME[/FLAVOR], e.g. vllm_model.")]
+ModelType = Annotated[
+    str | None, typer.Option("--model-type", help="Model server NAME[/FLAVOR], e.g. vllm, openai or anthropic.")
+]
 ModelName = Annotated[str | None, typer.Option("--model", "-m", help="Name of the policy model (policy_model_name).")]
 ModelUrl = Annotated[
     str | None, typer.Option("--model-url", help="Base URL of the policy endpoint (policy_base_url), including /v1.")
+]
+ModelKeyName = Annotated[
+    str | None,
+    typer.Option("--model-key-name", help="Name of the policy's API key in your keys file (policy_api_key)."),
 ]
 SearchDirs = Annotated[
     list[Path] | None,
@@ -61,6 +78,7 @@ def load(
     model_type: str | None = None,
     model: str | None = None,
     model_url: str | None = None,
+    model_key_name: str | None = None,
     search_dirs: list[Path] | None = None,
     stub_policy: bool = False,
     unsafe_no_sandbox: bool = False,
@@ -76,12 +94,21 @@ def load(
         model_type=model_type,
         model=model,
         model_url=model_url,
+        model_key_name=model_key_name,
         search_dirs=search_dirs or (),
         stub_policy=stub_policy,
     )
+    warn_of_missing(search_dirs)
     for warning in config.warnings:
         say(f"warning: {warning}")
     return _disable_sandbox(config) if unsafe_no_sandbox else config
+
+
+def warn_of_missing(search_dirs: list[Path] | None) -> None:
+    """Say which search folders do not exist: nothing is found in them."""
+    for folder in search_dirs or ():
+        if not folder.is_dir():
+            say(f"warning: --search-dir {folder}: no such folder")
 
 
 def _disable_sandbox(config: Config) -> Config:

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 Rollouts = Annotated[
     list[str],
-    typer.Argument(help="The run's output file, or several (shards); patterns are allowed.", show_default=False),
+    typer.Argument(
+        metavar="RUN",
+        help=f"{shared.RUN_HELP} Several are shards of one run; patterns are allowed.",
+        show_default=False,
+    ),
 ]
 Inputs = Annotated[
     list[str] | None, typer.Option("--inputs", help="Materialized inputs. [default: the files next to the rollouts]")

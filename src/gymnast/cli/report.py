@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from gymnast.report.run_view import RunView
     from gymnast.types.task import RolloutKey
 
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Output files of the runs.", show_default=False)]
+Runs = Annotated[
+    list[Path], typer.Argument(metavar="RUN", help=shared.RUN_HELP, parser=shared.run_output, show_default=False)
+]
 Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="HTML file to write. [default: x_report.html, after the first run]"),

@@ -9,7 +9,8 @@ import typer
 
 from gymnast.cli import options as shared
 
-Rollouts = Annotated[Path, typer.Option("--rollouts", help="Output file of the run to score again.")]
+Run = Annotated[str | None, typer.Argument(metavar="RUN", help=shared.RUN_HELP, show_default=False)]
+Rollouts = Annotated[str | None, typer.Option("--rollouts", hidden=True)]
 Inputs = Annotated[
     Path | None, typer.Option("--inputs", help="Materialized inputs. [default: the file next to the rollouts]")
 ]
@@ -35,9 +36,10 @@ Resume = Annotated[bool, typer.Option("--resume", help="Finish the rollouts that
 
 
 def command(
+    run: Run = None,
     overrides: shared.Overrides = None,
     *,
-    rollouts: Rollouts,
+    rollouts: Rollouts = None,
     inputs: Inputs = None,
     output: Output = None,
     config_files: shared.ConfigFiles = None,
@@ -77,6 +79,7 @@ def command(
         raise typer.BadParameter("missing --output")
     if resume and overwrite:
         raise typer.BadParameter("--resume and --overwrite are mutually exclusive")
+    output_file, overrides = _split_arguments(run, overrides or [], rollouts)
     config = shared.load(
         overrides,
         config_files=config_files,
@@ -85,14 +88,14 @@ def command(
         stub_policy=True,
     ).require_valid()
     source = ReverifySource(
-        rollouts=rollouts,
-        inputs=inputs or RunPaths(rollouts).materialized_inputs,
+        rollouts=output_file,
+        inputs=inputs or RunPaths(output_file).materialized_inputs,
         judge_failed_only=judge_failed_only,
         limit=limit,
         force=force,
     )
     options = RunOptions(
-        output=output or rollouts,
+        output=output or output_file,
         engine=EngineOptions(concurrency, verify_timeout_s),
         existing="resume" if resume else "overwrite" if overwrite else "refuse",
         aggregate=not no_aggregate,
@@ -102,3 +105,13 @@ def command(
         parse_allowance(max_failed),
         as_json=as_json,
     )
+
+
+def _split_arguments(run: str | None, overrides: list[str], rollouts: str | None) -> tuple[Path, list[str]]:
+    """The run's output file, and the overrides. After the old option --rollouts, every argument is an override."""
+    if rollouts is not None:
+        shared.say("warning: --rollouts RUN is now just RUN")
+        return shared.run_output(rollouts), [run, *overrides] if run is not None else overrides
+    if run is None:
+        raise typer.BadParameter("name the run to score again: gymnast reverify RUN")
+    return shared.run_output(run), overrides

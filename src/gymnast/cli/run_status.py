@@ -19,10 +19,11 @@ def show(run: Path, *, as_json: bool, watch: bool = False) -> int:
     import asyncio
 
     from gymnast.cli.chunk_status import show_chunk_status
-    from gymnast.rollouts.inspect_run import inspect_run, resolve_run_paths
+    from gymnast.rollouts.inspect_run import inspect_run
     from gymnast.store.chunk_layout import ChunkLayout
+    from gymnast.store.paths import RunPaths
 
-    paths = resolve_run_paths(run)
+    paths = RunPaths(run)
     if ChunkLayout.of(paths).is_planned:
         return show_chunk_status(paths, as_json=as_json, watch=watch)
     status = asyncio.run(inspect_run(run))
@@ -48,9 +49,9 @@ def ctl(
     import asyncio
 
     from gymnast.rollouts.control import send_request
-    from gymnast.rollouts.inspect_run import resolve_run_paths
+    from gymnast.store.paths import RunPaths
 
-    print(asyncio.run(send_request(resolve_run_paths(run).socket, {"command": command, "argument": argument})))
+    print(asyncio.run(send_request(RunPaths(run).socket, {"command": command, "argument": argument})))
     return 0
 
 

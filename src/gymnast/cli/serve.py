@@ -22,6 +22,7 @@ def command(
     model_type: shared.ModelType = None,
     model: shared.ModelName = None,
     model_url: shared.ModelUrl = None,
+    model_key_name: shared.ModelKeyName = None,
     host: Annotated[
         str | None,
         typer.Option(
@@ -56,6 +57,7 @@ def command(
         model_type=model_type,
         model=model,
         model_url=model_url,
+        model_key_name=model_key_name,
         search_dirs=search_dirs,
         unsafe_no_sandbox=unsafe_no_sandbox,
     ).require_valid()

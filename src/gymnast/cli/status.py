@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    run_file: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="The run's output file.")] = None,
+    run_file: shared.OptionalRun = None,
     head: shared.Head = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="With RUN: print a line every few seconds until nothing is owed.")

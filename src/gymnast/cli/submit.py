@@ -25,6 +25,7 @@ _CONFIG: Final = (
     "model_type",
     "model",
     "model_url",
+    "model_key_name",
     "search_dirs",
     "unsafe_no_sandbox",
 )
@@ -50,6 +51,7 @@ def command(
     model_type: shared.ModelType = None,
     model: shared.ModelName = None,
     model_url: shared.ModelUrl = None,
+    model_key_name: shared.ModelKeyName = None,
     search_dirs: shared.SearchDirs = None,
     unsafe_no_sandbox: shared.UnsafeNoSandbox = False,
     agent: collect.Agent = None,
@@ -261,6 +263,7 @@ def _names(overrides: list[str], config_arguments: dict[str, Any]) -> ConfigArgu
         model_type=config_arguments["model_type"],
         model=config_arguments["model"],
         model_url=config_arguments["model_url"],
+        model_key_name=config_arguments["model_key_name"],
         search_dirs=tuple(str(folder.absolute()) for folder in config_arguments["search_dirs"] or ()),
         folder=str(Path.cwd()),
         unsafe_no_sandbox=config_arguments["unsafe_no_sandbox"],

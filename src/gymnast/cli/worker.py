@@ -55,11 +55,11 @@ def command(
     from gymnast.cli.signals import Interrupts
     from gymnast.config import read_environ
     from gymnast.config.environ import job_id
-    from gymnast.rollouts.inspect_run import resolve_run_paths
     from gymnast.store.chunk_layout import ChunkLayout
     from gymnast.store.chunk_state import read_chunk_plan, walk_chunks
+    from gymnast.store.paths import RunPaths
 
-    paths = resolve_run_paths(run)
+    paths = RunPaths(run)
     layout = ChunkLayout.of(paths)
     options = {"concurrency": concurrency, "processes": processes, "grace_s": grace_s, "linger_s": linger_s}
     spec = _apply_options(read_worker_spec(layout), overrides or [], model_url, options)

@@ -38,13 +38,15 @@ class Component:
 
 
 def find_components(roots: Roots, kind: str) -> list[Component]:
-    """All components of a kind, by name; the first root that has one wins."""
+    """All components of a kind, by name; the first root that has one wins. Resources servers are environments, too."""
+    places = [KINDS[kind], KINDS["resources-servers"]] if kind == "environments" else [KINDS[kind]]
     by_name: dict[str, Component] = {}
     for root in roots:
-        for path in sorted((root / KINDS[kind][0]).glob(KINDS[kind][1])):
-            name = _name(path)
-            if name not in by_name:
-                by_name[name] = Component(kind, name, roots.relative(path), *_describe(path))
+        for folder, pattern in places:
+            for path in sorted((root / folder).glob(pattern)):
+                name = _name(path)
+                if name not in by_name:
+                    by_name[name] = Component(kind, name, roots.relative(path), *_describe(path, roots))
     return [by_name[name] for name in sorted(by_name)]
 
 
@@ -97,9 +99,11 @@ def _print(config: Config, matches: list[Component], *, with_kind: bool) -> int:
         return 0
     if not matches:
         say(f"none found; {config.roots.describe_search('benchmarks')} (NEMO_GYM_EXTRA_ROOTS adds folders)")
+    width = max((len(component.name) for component in matches), default=0)
     for component in matches:
         kind = f"{component.kind:<18} " if with_kind else ""
-        print(f"{kind}{component.name:<44} {component.domain or '':<22} {component.path}".rstrip())
+        text = component.description or component.path
+        print(f"{kind}{component.name:<{width}}  {component.domain or '':<21}  {text}".rstrip())
     return 0
 
 
@@ -120,7 +124,7 @@ def _manifest(roots: Roots, component: Component) -> dict[str, Any] | None:
     from gymnast.config.tree import plain
     from gymnast.config.yaml_source import read_yaml
 
-    path = roots.find(f"{KINDS[component.kind][0]}/{component.name.partition('/')[0]}/manifest.yaml")
+    path = roots.find("/".join([*component.path.split("/")[:2], "manifest.yaml"]))
     values = plain(read_yaml(path, shown=str(path))) if path is not None else None
     return values if isinstance(values, dict) else None
 
@@ -137,8 +141,8 @@ def _name(path: Path) -> str:
     return folder if path.stem == folder else f"{folder}/{path.stem}"
 
 
-def _describe(path: Path) -> tuple[str | None, str | None]:
-    """Domain and description of the first resources server in a config."""
+def _describe(path: Path, roots: Roots) -> tuple[str | None, str | None]:
+    """Domain and description of the first resources server in a config, or in one that it includes."""
     if path.suffix != ".yaml":
         return None, None
     from gymnast.config.tree import plain
@@ -146,9 +150,15 @@ def _describe(path: Path) -> tuple[str | None, str | None]:
     from gymnast.errors import ConfigError
 
     try:
-        blocks = list(_resources_servers(plain(read_yaml(path, shown=str(path)))))
+        values = plain(read_yaml(path, shown=str(path)))
     except ConfigError:  # reported when the config is used
         return None, None
+    blocks = list(_resources_servers(values))
+    included = values.get("config_paths") if isinstance(values, dict) else None
+    for name in included if not blocks and isinstance(included, list) else ():
+        file = roots.find(str(name))
+        if file is not None and file != path:
+            return _describe(file, roots)
     block = next((block for block in blocks if block.get("domain")), {})
     description = block.get("description")
     return block.get("domain"), description if isinstance(description, str) else None

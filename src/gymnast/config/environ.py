@@ -6,12 +6,15 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gymnast.config.secrets import is_secret_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+_PROXY_VARIABLES: Final = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class Environ:
     """NEMO_GYM_CONFIG_PATH: the instance of it that this process serves."""
     web_entrypoint: str | None = None
     """IS_NEMO_GYM_FASTAPI_ENTRYPOINT: the file whose `app` a web server's worker imports."""
+    keys_file: Path = Path("/nonexistent")
+    """API keys by name: GYMNAST_KEYS, else ~/.config/gymnast/keys.yaml."""
     cluster_dirs: tuple[Path, ...] = ()
     """Folders with cluster files: ./cluster_configs, GYMNAST_CLUSTERS, ~/.config/gymnast/clusters."""
 
@@ -45,6 +50,7 @@ def read_environ(source: Mapping[str, str] | None = None) -> Environ:
     env = os.environ if source is None else source
     roots = tuple(Path(part) for part in env.get("NEMO_GYM_EXTRA_ROOTS", "").split(os.pathsep) if part)
     home = Path(env.get("HOME") or tempfile.gettempdir())
+    config_home = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
     private = Path(tempfile.gettempdir()) / f"gymnast-{os.getuid()}"
     return Environ(
         extra_roots=roots,
@@ -56,11 +62,44 @@ def read_environ(source: Mapping[str, str] | None = None) -> Environ:
         global_config=env.get("NEMO_GYM_CONFIG_DICT") or None,
         config_path=env.get("NEMO_GYM_CONFIG_PATH") or None,
         web_entrypoint=env.get("IS_NEMO_GYM_FASTAPI_ENTRYPOINT") or None,
+        keys_file=Path(env["GYMNAST_KEYS"]) if env.get("GYMNAST_KEYS") else config_home / "gymnast" / "keys.yaml",
         cluster_dirs=(
             Path("cluster_configs"),
             *(Path(part) for part in env.get("GYMNAST_CLUSTERS", "").split(os.pathsep) if part),
-            Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "gymnast" / "clusters",
+            config_home / "gymnast" / "clusters",
         ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """How to reach endpoints outside: proxies and certificates."""
+
+    https_proxy: str | None = None
+    """HTTPS_PROXY, else ALL_PROXY: for https:// endpoints."""
+    http_proxy: str | None = None
+    """HTTP_PROXY, else ALL_PROXY: for http:// endpoints."""
+    no_proxy: str = ""
+    """NO_PROXY: hosts, domains, addresses and networks that are reached directly."""
+    cert_file: Path | None = None
+    """SSL_CERT_FILE: certificate authorities, read by OpenSSL."""
+    cert_dir: Path | None = None
+    """SSL_CERT_DIR: a folder of them, read by OpenSSL."""
+
+
+def read_network(source: Mapping[str, str] | None = None) -> Network:
+    """The proxies and certificates of the process environment. Lower-case names come first, as in curl."""
+    env = os.environ if source is None else source
+
+    def read(name: str) -> str:
+        return (env.get(name.lower()) or env.get(name) or "").strip()
+
+    return Network(
+        https_proxy=read("HTTPS_PROXY") or read("ALL_PROXY") or None,
+        http_proxy=read("HTTP_PROXY") or read("ALL_PROXY") or None,
+        no_proxy=read("NO_PROXY"),
+        cert_file=Path(env["SSL_CERT_FILE"]) if env.get("SSL_CERT_FILE") else None,
+        cert_dir=Path(env["SSL_CERT_DIR"].split(os.pathsep)[0]) if env.get("SSL_CERT_DIR") else None,
     )
 
 
@@ -70,13 +109,24 @@ def job_id() -> str | None:
 
 
 def child_environ(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a child process: ours plus `extra`."""
-    return {**os.environ, **extra}
+    """The environment for a child process: ours plus `extra`. Its calls to this machine do not go through a proxy."""
+    return {**os.environ, **exempt_loopback(os.environ), **extra}
+
+
+def exempt_loopback(env: Mapping[str, str]) -> dict[str, str]:
+    """NO_PROXY with the names of this machine added, if a proxy is set: clients of other libraries need it."""
+    if not any(env.get(name) for name in _PROXY_VARIABLES):
+        return {}
+    before = env.get("no_proxy") or env.get("NO_PROXY") or ""
+    missing = [name for name in ("localhost", "127.0.0.1", "::1") if name not in before.replace(",", " ").split()]
+    value = ",".join([*([before] if before else []), *missing])
+    return {"NO_PROXY": value, "no_proxy": value}
 
 
 def inherited_environ(names: Iterable[str]) -> dict[str, str]:
     """Those of these variables that are set in this process."""
-    return {name: os.environ[name] for name in names if name in os.environ}
+    inherited = {name: os.environ[name] for name in names if name in os.environ}
+    return {**inherited, **exempt_loopback(inherited)}
 
 
 def secret_environ() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gymnast.config import tree
-from gymnast.config.secrets import mask_secrets
+from gymnast.config.secrets import mask_secrets, scrub_tree
 from gymnast.errors import NotFoundError, suggest
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def explain_key(config: Config, key: str, defaults: Mapping[str, Any] | None = N
         entries.append(
             {
                 "key": tree.show_path(leaf_path),
-                "value": mask_secrets(value, name),
+                "value": scrub_tree(mask_secrets(value, name), config.scrubber),
                 "written": leaf.value if interpolated else None,
                 "origin": str(leaf.origin),
                 "replaced": [

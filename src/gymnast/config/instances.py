@@ -30,7 +30,7 @@ process unless its folder lists requirements that are not met here."""
 
 COMMON_KEYS: Final = frozenset(
     {"entrypoint", "host", "port", "num_workers", "domain", "datasets", "url", "runs_in"}
-    | {"verified", "verified_url", "description", "value", "name"}
+    | {"verified", "verified_url", "description", "value", "name", "needs"}
 )
 """Keys that every server block may have; the others are the server's own settings."""
 

@@ -10,16 +10,20 @@ from gymnast.errors import Problem, suggest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gymnast.config.keyring import Keyring
     from gymnast.config.tree import Node
 
 MISSING = "???"
 
 
-def resolve_keys(root: Node, keys: Iterable[str], problems: list[Problem]) -> dict[str, Any]:
+def resolve_keys(
+    root: Node, keys: Iterable[str], problems: list[Problem], keyring: Keyring | None = None
+) -> dict[str, Any]:
     """The plain values of the top-level `keys`, with interpolations resolved against the whole tree."""
     from omegaconf import OmegaConf  # noqa: PLC0415 - 0.1 s that a command without a config does not pay
 
-    config = OmegaConf.create(tree.plain(root))
+    values_as_written = tree.plain(root)
+    config = OmegaConf.create(values_as_written if keyring is None else keyring.substitute(values_as_written))
     values: dict[str, Any] = {}
     for key in keys:
         try:
@@ -80,8 +84,9 @@ def _resolve_item(container: Any, key: Any, path: tree.Path, root: Node, problem
 
 
 def _problem(node: Node | None, path: tree.Path, root: Node, error: Exception) -> Problem:
+    path, node = _follow(path, node, root)
     text = str(node.value) if node is not None else ""
-    reference = text.strip().removeprefix("${").removesuffix("}")
+    reference = _reference(text)
     if reference.startswith("oc.env:"):
         name = reference.removeprefix("oc.env:").split(",")[0]
         return Problem(
@@ -96,6 +101,24 @@ def _problem(node: Node | None, path: tree.Path, root: Node, error: Exception) -
         where=str(node.origin) if node else None,
         next=_next_step(reference, known),
     )
+
+
+def _follow(path: tree.Path, node: Node | None, root: Node) -> tuple[tree.Path, Node | None]:
+    """The value at the end of a chain of references: the one to correct."""
+    for _ in range(8):
+        target = _reference(str(node.value)) if node is not None else ""
+        if not target.replace("_", "").replace(".", "").isalnum():
+            break
+        next_path = tree.parse_path(target)
+        next_node = tree.select(root, next_path)
+        if next_node is None or not isinstance(next_node.value, str) or "${" not in next_node.value:
+            break
+        path, node = next_path, next_node
+    return path, node
+
+
+def _reference(text: str) -> str:
+    return text.strip().removeprefix("${").removesuffix("}")
 
 
 def _next_step(reference: str, known: set[str]) -> str | None:

@@ -19,8 +19,9 @@ from gymnast.config.instances import (
     is_instance_block,
     parse_instance,
 )
+from gymnast.config.keyring import Keyring
 from gymnast.config.roots import Roots
-from gymnast.config.secrets import Scrubber, mask_secrets
+from gymnast.config.secrets import Scrubber, mask_secrets, scrub_tree
 from gymnast.config.tree import Node, Origin
 from gymnast.config.yaml_source import read_yaml
 from gymnast.errors import ConfigError, NotFoundError, Problem, suggest
@@ -67,7 +68,7 @@ class Config:
 
     def masked_values(self) -> dict[str, Any]:
         """The resolved values with secrets masked: what may be shown."""
-        return {key: mask_secrets(value, key) for key, value in self.values.items()}
+        return {key: scrub_tree(mask_secrets(value, key), self.scrubber) for key, value in self.values.items()}
 
     @property
     def agents(self) -> list[str]:
@@ -137,17 +138,19 @@ def load_config(
     problems += directive_problems
     root = overrides.apply_deletes(root, parsed, problems)
     warnings += files.warnings
-    return _build_config(root, roots, tuple(files.loaded), problems, warnings)
+    keyring = Keyring(root, environ.keys_file)
+    problems += keyring.problems
+    return _build_config(root, roots, tuple(files.loaded), problems, warnings, keyring)
 
 
 def _build_config(
-    root: Node, roots: Roots, files: tuple[str, ...], problems: list[Problem], warnings: list[str]
+    root: Node, roots: Roots, files: tuple[str, ...], problems: list[Problem], warnings: list[str], keyring: Keyring
 ) -> Config:
     problems += interpolate.missing_values(root)
     servers = {name: node for name, node in root.value.items() if is_instance_block(node)}
-    values = interpolate.resolve_keys(root, servers, problems)
+    values = interpolate.resolve_keys(root, servers, problems, keyring)
     unused: list[Problem] = []  # a broken interpolation in an unused block is only a warning
-    values |= interpolate.resolve_keys(root, [key for key in root.value if key not in servers], unused)
+    values |= interpolate.resolve_keys(root, [key for key in root.value if key not in servers], unused, keyring)
     warnings += [str(problem) for problem in unused]
     is_strict = values.get("error_on_almost_servers", True) is not False
     instance_problems: list[Problem] = find_misspelt_kinds(root)
@@ -164,7 +167,8 @@ def _build_config(
     else:
         warnings += [f"skipped: {problem}" for problem in instance_problems]
     ordered = {key: values[key] for key in root.value if key in values}
-    return Config(root, roots, files, ordered, instances, tuple(problems), tuple(warnings), Scrubber(ordered))
+    scrubber = Scrubber(ordered, keyring.secrets)
+    return Config(root, roots, files, ordered, instances, tuple(problems), tuple(warnings), scrubber)
 
 
 def _read_env_yaml(roots: Roots, problems: list[Problem]) -> Node:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MASK = "****"
 
@@ -37,8 +40,9 @@ def is_secret_key(key: str) -> bool:
 class Scrubber:
     """Masks the known secrets of a configuration in any text."""
 
-    def __init__(self, config: Any = None) -> None:
-        values = sorted(set(_secret_values(config, "")), key=len, reverse=True)
+    def __init__(self, config: Any = None, secrets: Iterable[str] = ()) -> None:
+        """`secrets` are masked whatever the keys they stand under."""
+        values = sorted({*_secret_values(config, ""), *secrets}, key=len, reverse=True)
         self._pattern = re.compile("|".join(re.escape(value) for value in values)) if values else None
 
     def scrub(self, text: str) -> str:
@@ -46,6 +50,15 @@ class Scrubber:
             text = self._pattern.sub(MASK, text)
         text = _USERINFO.sub(rf"\1:{MASK}", text)
         return _BEARER.sub(rf"\g<1>{MASK}", text)
+
+
+def scrub_tree(value: Any, scrubber: Scrubber) -> Any:
+    """A copy with every text scrubbed."""
+    if isinstance(value, dict):
+        return {name: scrub_tree(child, scrubber) for name, child in value.items()}
+    if isinstance(value, list):
+        return [scrub_tree(child, scrubber) for child in value]
+    return scrubber.scrub(value) if isinstance(value, str) else value
 
 
 def _holds_blocks(value: dict[Any, Any]) -> bool:

@@ -17,6 +17,7 @@ from gymnast.doctor.rules.registry import apply_rules, collect_notes
 from gymnast.doctor.scheduler import find_kernel_kill, read_job
 from gymnast.doctor.steps import make_steps
 from gymnast.errors import NotFoundError, UserError
+from gymnast.store.find_run import OUTPUT_SUFFIX, RUN_FILE_SUFFIXES, only_run_in, runs_in
 from gymnast.store.keyset import KeySet
 from gymnast.store.paths import RunPaths
 
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from gymnast.doctor.facts import JobFacts, ProbeFacts, RunFacts
     from gymnast.doctor.findings import Finding
 
-_RUN_FILE_SUFFIXES = (
-    *("_run.json", "_materialized_inputs.jsonl", "_failures.jsonl", "_aggregate_metrics.json", ".jsonl.done"),
-    *("_reward_profiling.jsonl", "_agent_metrics.json", "_profile_summary.json", ".lock", ".sock"),
-)
 _MERGE_LOG: Final = re.compile(r"-\d+-finish\.log$")
 """The log of the job that merges the workers' output."""
 _RESUME_COMMAND: Final = re.compile(
@@ -156,12 +153,12 @@ def _name_command(finding: Finding, run: RunFacts | None) -> Finding:
 
 
 def _run_of(path: Path) -> RunPaths | None:
-    for suffix in _RUN_FILE_SUFFIXES:
-        if path.name.endswith(suffix):
+    for suffix in RUN_FILE_SUFFIXES:
+        if suffix != OUTPUT_SUFFIX and path.name.endswith(suffix):
             return _existing(path.with_name(path.name.removesuffix(suffix) + ".jsonl"))
     if path.suffix == ".jsonl":
         return _existing(path) if not path.is_file() or _has_records(path) else None
-    return _existing(path.with_name(path.name + ".jsonl")) if not path.is_file() else None
+    return _existing(path.with_name(path.name + OUTPUT_SUFFIX)) if not path.is_file() else None
 
 
 def _has_records(output: Path) -> bool:
@@ -190,15 +187,10 @@ def _existing(output: Path) -> RunPaths | None:
 
 def _run_in(folder: Path) -> RunPaths | None:
     """The only run in a folder, or None."""
-    marks = ("_run.json", "_materialized_inputs.jsonl")
-    stems = {path.name.removesuffix(mark) for mark in marks for path in folder.glob(f"*{mark}")}
-    if len(stems) > 1:
-        raise UserError(
-            f"the folder has {len(stems)} runs: {', '.join(sorted(stems)[:8])}",
-            where=str(folder),
-            next=f"name one: gymnast doctor {folder}/{min(stems)}.jsonl",
-        )
-    return RunPaths(folder / f"{stems.pop()}.jsonl") if stems else None
+    runs = runs_in(folder)
+    if len(runs) > 1:
+        return only_run_in(folder)  # an error that lists them
+    return runs[0] if runs else None
 
 
 def _logs_of(paths: RunPaths) -> list[Path]:

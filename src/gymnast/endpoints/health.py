@@ -89,7 +89,7 @@ class HealthMonitor:
             await self._read_load(replica)
 
     async def _read_load(self, replica: Replica) -> None:
-        metrics = await read_metrics(self._client, replica.base_url, self._timeout_s)
+        metrics = await read_metrics(self._client, replica.base_url, self._timeout_s, external=replica.is_external)
         if metrics is None:
             self._misses[replica.base_url] = self._misses.get(replica.base_url, 0) + 1
         else:
@@ -103,7 +103,8 @@ class HealthMonitor:
         for page in (self._page[url],) if url in self._page else (f"{root}/health", f"{root}/v1/models"):
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    reply = await self._client.request("GET", parse_target(page), self._headers, idempotent=True)
+                    target = parse_target(page, external=replica.is_external)
+                    reply = await self._client.request("GET", target, self._headers, idempotent=True)
             except TimeoutError:
                 late = self._late[url] = self._late.get(url, 0) + 1
                 return False if late >= _MAX_TIMEOUTS else None

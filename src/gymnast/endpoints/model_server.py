@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import orjson
 
 from gymnast.config.server_settings import Settings
+from gymnast.endpoints.price_table import find_prices
 from gymnast.endpoints.usage import Meter
 from gymnast.errors import CallError
 from gymnast.types.failure import FailureDetail, FailureKind, Stage
@@ -36,6 +37,7 @@ from gymnast.wire.validate import require_field, require_object, validate_params
 
 if TYPE_CHECKING:
     from gymnast.config.instances import ServerKind
+    from gymnast.endpoints.usage import Prices
     from gymnast.types.items import CreateParams, Response
     from gymnast.types.json import JsonObject
     from gymnast.types.usage import UsageCounter
@@ -91,11 +93,15 @@ class Model(Server):
         super().__init__(name, context)
         self.settings = settings
         self._warned: set[str] = set()
-        self._meter = Meter(name, getattr(settings, "prices", None))
+        self._meter = Meter(name, self._prices())
         self.route("POST", "/v1/responses", self._responses)
         self.route("POST", "/v1/chat/completions", self._chat_completions)
         self.route("POST", "/v1/messages", self._messages)
         self.route("GET", "/v1/models", self._models)
+
+    def _prices(self) -> Prices | None:
+        prices: Prices | str | None = getattr(self.settings, "prices", None)
+        return find_prices(prices, self.model_name) if isinstance(prices, str) else prices
 
     @property
     @abstractmethod

@@ -35,7 +35,9 @@ _MAX_DOWN_S: Final = 30.0
 class Replica:
     """One base URL, its health and its load."""
 
-    def __init__(self, base_url: str, limit: int | None = None) -> None:
+    def __init__(self, base_url: str, limit: int | None = None, *, is_external: bool = True) -> None:
+        """One that is not external is a server of ours, which no proxy is between."""
+        self.is_external = is_external
         self.base_url = base_url.rstrip("/")
         self.slots = asyncio.Semaphore(limit) if limit else None
         self.failures = 0
@@ -52,7 +54,7 @@ class Replica:
         return self.base_url + path
 
     def target(self, path: str) -> Target:
-        return parse_target(self.url(path))
+        return parse_target(self.url(path), external=self.is_external)
 
     def is_up(self, now: float) -> bool:
         return self.down_until <= now
@@ -86,15 +88,20 @@ class Replicas:
         limit_each: int | None = None,
         choice: ReplicaChoice = "least_loaded",
         clock: Callable[[], float] = time.monotonic,
+        are_external: bool = True,
     ) -> None:
         if not base_urls:
             raise ValueError("a model needs at least one base URL")
         self._limit_each = limit_each
-        self.all = [Replica(url, limit_each) for url in base_urls]
+        self._are_external = are_external
+        self.all = [self._add(url) for url in base_urls]
         self._removed: list[Replica] = []
         self.clock = clock
         self._choice: ReplicaChoice = choice
         self._assigned: OrderedDict[str, Replica] = OrderedDict()
+
+    def _add(self, url: str) -> Replica:
+        return Replica(url, self._limit_each, is_external=self._are_external)
 
     @property
     def sessions(self) -> int:
@@ -110,7 +117,7 @@ class Replicas:
         if not urls or urls == [replica.base_url for replica in self.all]:
             return
         known = {replica.base_url: replica for replica in [*self._removed, *self.all]}
-        current = [known.get(url) or Replica(url, self._limit_each) for url in urls]
+        current = [known.get(url) or self._add(url) for url in urls]
         for replica in current:
             if replica not in self.all:
                 replica.mark_up()

@@ -1,4 +1,4 @@
-"""Calls to OpenAI-compatible endpoints, with retries and classified failures.
+"""Calls to the HTTP APIs of models, with retries and classified failures.
 
 `endpoints.replicas` chooses the replica. The number of tries is limited, and Retry-After is honoured. Invariants:
 
@@ -17,6 +17,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -28,7 +29,7 @@ from gymnast.endpoints.replicas import Replica, ReplicaChoice, Replicas
 from gymnast.endpoints.usage import ModelSettings
 from gymnast.errors import CallError
 from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
-from gymnast.wire.addresses import expand_base_urls, make_url_reader
+from gymnast.wire.addresses import are_published, expand_base_urls, make_url_reader
 from gymnast.wire.classify import kind_of_exception, kind_of_reply, retry_after_s
 from gymnast.wire.dialects.chat_chunks import BrokenStream, StreamedError, arrival_ms, parse_completion_stream
 from gymnast.wire.http_client import header_items
@@ -91,7 +92,7 @@ class EndpointSettings(ModelSettings):
 
 
 class Upstream:
-    """An OpenAI-compatible API behind one or more replicas."""
+    """The HTTP API of a model behind one or more replicas."""
 
     def __init__(
         self,
@@ -102,17 +103,21 @@ class Upstream:
         *,
         api_key: str,
         headers: Mapping[str, str],
+        key_header: str = "authorization",
+        api_headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`headers` may hold secrets, `api_headers` do not: they say which version of an API is meant."""
         self.replicas = Replicas(
             expand_base_urls(base_url),
             limit_each=settings.max_concurrent_requests_per_endpoint,
             choice=settings.replica_choice,
+            are_external=not are_published(base_url),
         )
         self._instance = instance
         self._context = context
         self._clock = context.calls.clock
-        authorization = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        self._headers = header_items({"content-type": "application/json", **headers, **authorization})
+        key = {key_header: f"Bearer {api_key}" if key_header == "authorization" else api_key} if api_key else {}
+        self._headers = header_items({"content-type": "application/json", **api_headers, **headers, **key})
         self._scrubber = Scrubber({"api_key": api_key, "secret": list(headers.values())})
         self._timeout_s = settings.timeout_s
         self._slots = asyncio.Semaphore(settings.max_concurrent_requests) if settings.max_concurrent_requests else None

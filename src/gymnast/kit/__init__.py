@@ -145,6 +145,9 @@ if TYPE_CHECKING:
     from gymnast.wire.dialects.chat_requests import params_to_chat as params_to_chat
     from gymnast.wire.dialects.chat_requests import read_metadata_json as read_metadata_json
     from gymnast.wire.dialects.chat_requests import wrap_thinking as wrap_thinking
+    from gymnast.wire.dialects.messages_upstream import BadMessage as BadMessage
+    from gymnast.wire.dialects.messages_upstream import message_to_response as message_to_response
+    from gymnast.wire.dialects.messages_upstream import params_to_messages as params_to_messages
     from gymnast.wire.http_client import HttpClient as HttpClient
     from gymnast.wire.message import PlainText as PlainText
     from gymnast.wire.message import Reply as Reply
@@ -218,6 +221,7 @@ _MODULES: Final = {
     "gymnast.wire.classify": "kind_of_reply reply_failure",
     "gymnast.wire.dialects.chat_replies": "BadCompletion completion_to_response split_thinking",
     "gymnast.wire.dialects.chat_requests": "NotConvertible params_to_chat read_metadata_json wrap_thinking",
+    "gymnast.wire.dialects.messages_upstream": "BadMessage message_to_response params_to_messages",
     "gymnast.wire.http_client": "HttpClient",
     "gymnast.wire.message": "PlainText Reply Request",
     "gymnast.wire.server": "HttpError ReplyError Server ServerContext",

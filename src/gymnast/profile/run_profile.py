@@ -19,8 +19,8 @@ from gymnast.profile.plan_index import read_plan
 from gymnast.profile.reading import read_rollouts
 from gymnast.profile.rollout_table import write_rollout_table
 from gymnast.store.atomic import atomic_output
+from gymnast.store.find_run import find_run
 from gymnast.store.paths import RunPaths
-from gymnast.store.records import is_in_chunks
 from gymnast.types.task import TASK_INDEX
 
 if TYPE_CHECKING:
@@ -116,13 +116,26 @@ class ProfilePaths:
         return self.rollouts.with_name(f"{self.rollouts.stem}_profile_summary.json")
 
 
+def profile_of(path: Path) -> Path:
+    """The profile per task of a run, or the file itself if it is not a file of a run."""
+    if path.is_file() and path.name.endswith("_reward_profiling.jsonl"):
+        return path
+    run = find_run(path)
+    tasks = ProfilePaths(run.output).tasks
+    if tasks.exists():
+        return tasks
+    if run.existing() == [path]:
+        return path  # a profile under a name of its own
+    raise NotFoundError("the run has no profile", where=str(tasks), next=f"gymnast profile {run.output}")
+
+
 def rollout_files(patterns: Iterable[str]) -> tuple[Path, ...]:
-    """The rollout files for names, or for patterns with `*` and `?`, which do not match a run's other files."""
+    """The rollout files of runs, or for patterns with `*` and `?`, which do not match a run's other files."""
     files: list[Path] = []
     for pattern in patterns:
         path = Path(pattern)
-        if path.exists() or is_in_chunks(path):
-            files.append(path)
+        if path.exists() or not any(sign in pattern for sign in "*?["):
+            files.append(find_run(path).output)
             continue
         matches = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor) if path.anchor else path)))
         matches = [match for match in matches if not match.stem.endswith(_OTHER_FILES)]

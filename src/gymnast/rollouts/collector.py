@@ -61,6 +61,7 @@ class Collector:
         model_type: str | None = None,
         model: str | None = None,
         model_url: str | None = None,
+        model_key_name: str | None = None,
         config: Config | None = None,
         head: str | None = None,
         token: str | None = None,
@@ -76,6 +77,7 @@ class Collector:
             "model_type": model_type,
             "model": model,
             "model_url": model_url,
+            "model_key_name": model_key_name,
         }
         self._head, self._token = head, token
         self._workers = workers

@@ -10,13 +10,15 @@ from gymnast.errors import NotFoundError
 from gymnast.rollouts.control import send_request
 from gymnast.rollouts.snapshot import Snapshot
 from gymnast.rollouts.tally import stats_of
+from gymnast.store.find_run import find_run
 from gymnast.store.lock import is_locked
 from gymnast.store.manifest import Manifest, RunState, read_manifest
-from gymnast.store.paths import RunPaths
 from gymnast.types.totals import AgentStats
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gymnast.store.paths import RunPaths
 
 
 class RunInspection(msgspec.Struct, frozen=True):
@@ -30,22 +32,9 @@ class RunInspection(msgspec.Struct, frozen=True):
     """The statistics of each agent's rollouts."""
 
 
-def resolve_run_paths(path: Path) -> RunPaths:
-    """The run named by its output file, by another of its files, or without `.jsonl`."""
-    name = path.name
-    if path.suffix and RunPaths(path).manifest.exists():
-        return RunPaths(path)
-    others = ("_run.json", "_materialized_inputs.jsonl", "_failures.jsonl", "_aggregate_metrics.json", ".jsonl.done")
-    for suffix in (*others, "_chunks"):
-        if name.endswith(suffix):
-            return RunPaths(path.with_name(name.removesuffix(suffix) + ".jsonl"))
-    whole = RunPaths(path.with_name(name + ".jsonl"))
-    return RunPaths(path) if path.suffix in {".json", ".jsonl"} and not whole.manifest.exists() else whole
-
-
 async def inspect_run(path: Path) -> RunInspection:
     """The current state of a run."""
-    paths = resolve_run_paths(path)
+    paths = find_run(path)
     manifest = read_manifest(paths.manifest)
     if manifest is None:
         raise NotFoundError(f"no run '{path}'", where=str(paths.manifest), next="pass its output file")

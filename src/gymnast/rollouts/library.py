@@ -39,6 +39,7 @@ async def collect(
     model_type: str | None = None,
     model: str | None = None,
     model_url: str | None = None,
+    model_key_name: str | None = None,
     search_dirs: Sequence[Path] = (),
     config: Config | None = None,
     unsafe_no_sandbox: bool = False,
@@ -99,6 +100,7 @@ async def collect(
             model_type=model_type,
             model=model,
             model_url=model_url,
+            model_key_name=model_key_name,
             search_dirs=search_dirs,
             stub_policy=head is not None,
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from gymnast.errors import StartError
-from gymnast.wire.addresses import expand_base_urls
+from gymnast.wire.addresses import are_published, expand_base_urls
 from gymnast.wire.http_client import parse_target
 from gymnast.wire.http_connection import TransportError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gymnast.config import Instance
-    from gymnast.wire.http_client import HttpClient
+    from gymnast.wire.http_client import Headers, HttpClient
 
 ProbeStatus = Literal["success", "connection_error", "timeout", "bad_status"]
 
@@ -38,12 +38,21 @@ class Probe:
         return self.status == "success"
 
 
-async def probe(client: HttpClient, url: str, *, token: str | None = None, timeout_s: float = 2.0) -> Probe:
-    """GET a URL once."""
-    headers = (("authorization", f"Bearer {token}"),) if token else ()
+async def probe(
+    client: HttpClient,
+    url: str,
+    *,
+    token: str | None = None,
+    headers: Headers = (),
+    timeout_s: float = 2.0,
+    external: bool = False,
+) -> Probe:
+    """GET a URL once. `external` ones may be reached through a proxy."""
+    if token:
+        headers = (*headers, ("authorization", f"Bearer {token}"))
     try:
         async with asyncio.timeout(timeout_s):
-            reply = await client.request("GET", parse_target(url), headers, idempotent=True)
+            reply = await client.request("GET", parse_target(url, external=external), headers, idempotent=True)
     except TimeoutError:
         return Probe("timeout", detail=f"no answer within {timeout_s:g} s")
     except TransportError as error:
@@ -57,18 +66,38 @@ async def probe(client: HttpClient, url: str, *, token: str | None = None, timeo
     return Probe("bad_status", reply.status, body, detail=f"status {reply.status}")
 
 
-def endpoint_urls(instances: Iterable[Instance]) -> dict[str, tuple[str, str]]:
-    """The upstream endpoints of model instances: base URL -> (instance, API key)."""
-    urls: dict[str, tuple[str, str]] = {}
+@dataclass(frozen=True, slots=True)
+class UpstreamEndpoint:
+    """An endpoint that a model instance calls."""
+
+    instance: str
+    key: str
+    headers: Headers
+    """With the API key."""
+    is_external: bool
+
+
+def endpoint_urls(instances: Iterable[Instance]) -> dict[str, UpstreamEndpoint]:
+    """The upstream endpoints of model instances, by base URL."""
+    urls: dict[str, UpstreamEndpoint] = {}
     for instance in instances:
         if instance.kind != "responses_api_models":
             continue
         key = next((str(value) for name, value in instance.settings.items() if name.endswith("api_key") and value), "")
         for name, value in instance.settings.items():
             if name.endswith("base_url") and value:
+                headers, is_external = _key_headers(instance, key), not are_published(value)
                 for url in expand_base_urls(value):
-                    urls[str(url).rstrip("/")] = (instance.name, key)
+                    urls[str(url).rstrip("/")] = UpstreamEndpoint(instance.name, key, headers, is_external)
     return urls
+
+
+def _key_headers(instance: Instance, key: str) -> Headers:
+    if not key:
+        return ()
+    if instance.implementation == "anthropic_model":
+        return (("x-api-key", key), ("anthropic-version", "2023-06-01"))
+    return (("authorization", f"Bearer {key}"),)
 
 
 async def wait_for_endpoints(
@@ -78,17 +107,29 @@ async def wait_for_endpoints(
     if timeout_s <= 0:
         return
     deadline = time.monotonic() + timeout_s
-    for url, (instance, key) in endpoint_urls(instances).items():
-        await _wait_for_endpoint(client, url, instance, key, deadline, timeout_s, say)
+    for url, endpoint in endpoint_urls(instances).items():
+        await _wait_for_endpoint(client, url, endpoint, deadline, timeout_s, say)
 
 
 async def _wait_for_endpoint(
-    client: HttpClient, url: str, instance: str, key: str, deadline: float, timeout_s: float, say: Callable[[str], None]
+    client: HttpClient,
+    url: str,
+    endpoint: UpstreamEndpoint,
+    deadline: float,
+    timeout_s: float,
+    say: Callable[[str], None],
 ) -> None:
+    instance = endpoint.instance
     target = f"{url}/models" if url.endswith("/v1") else url
     is_announced, pause_s = False, 0.1
     while True:
-        result = await probe(client, target, token=key or None, timeout_s=min(10.0, timeout_s))
+        result = await probe(
+            client,
+            target,
+            headers=endpoint.headers,
+            timeout_s=min(10.0, timeout_s),
+            external=endpoint.is_external,
+        )
         if result.ok or result.code in {404, 405}:  # up, but without that page
             return
         if result.code in {401, 403}:

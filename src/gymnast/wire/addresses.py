@@ -49,9 +49,14 @@ def expand_base_urls(base_url: str | Sequence[str]) -> list[str]:
     return expanded
 
 
+def are_published(base_url: str | Sequence[str]) -> bool:
+    """Whether servers of ours publish these addresses."""
+    return any(url.startswith(SCHEME) for url in _as_list(base_url))
+
+
 def make_url_reader(base_url: str | Sequence[str]) -> Callable[[], list[str]] | None:
     """A function that reads the current base URLs (none while no server is ready), or None if they never change."""
-    if not any(url.startswith(SCHEME) for url in _as_list(base_url)):
+    if not are_published(base_url):
         return None
     return lambda: [url for _, current in _read(base_url) for url in current]
 

@@ -1,8 +1,8 @@
 """The HTTP client: a connection pool bounded by the host's file descriptors, owned by an `async with`.
 
 A model call costs about 20 µs of CPU where aiohttp costs about 130 (bench/http_client.py), which is most of the cost
-of a rollout. Supports HTTP/1.1 with keep-alive, TLS, and chunked and compressed replies. No redirects, proxies,
-cookie jar or retries.
+of a rollout. Supports HTTP/1.1 with keep-alive, TLS, and chunked and compressed replies. Calls to
+endpoints outside go through a proxy where the environment says so (`wire.proxy`). No redirects, cookie jar or retries.
 
 Invariants: a connection is idle, in exactly one exchange, or closed. An exchange holds a slot of its origin and of the
 pool from before it connects until its reply is read. Idle connections hold no slot and are closed after 4 s, before a
@@ -21,11 +21,16 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
+from gymnast.config.environ import read_network
 from gymnast.wire.http_connection import Connection, HttpReply, StaleConnectionError, TransportError
+from gymnast.wire.proxy import choose_proxy, open_tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
+
+    from gymnast.config.environ import Network
+    from gymnast.wire.proxy import Proxy
 
 CONNECT_TIMEOUT_S: Final = 10.0
 # vLLM and other uvicorn servers drop idle connections after 5 s; we close ours first and never reuse a dying one.
@@ -45,6 +50,8 @@ class Origin(NamedTuple):
     host: str
     port: int
     tls: bool
+    external: bool = False
+    """An endpoint that is not one of our servers: it may be reached through a proxy."""
 
 
 class Target(NamedTuple):
@@ -56,8 +63,11 @@ class Target(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def parse_target(url: str) -> Target:
-    """Parse a URL. Raises ValueError for anything but http:// and https:// with a host."""
+def parse_target(url: str, *, external: bool = False) -> Target:
+    """Parse a URL. Raises ValueError for anything but http:// and https:// with a host.
+
+    `external` endpoints may be called through a proxy.
+    """
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"not an http:// or https:// address: {url}")
@@ -66,7 +76,7 @@ def parse_target(url: str) -> Target:
     port = parts.port or default
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     path = quote(parts.path or "/", safe=_PATH_SAFE) + (f"?{parts.query}" if parts.query else "")
-    return Target(Origin(parts.hostname, port, tls), path, host if port == default else f"{host}:{port}")
+    return Target(Origin(parts.hostname, port, tls, external), path, host if port == default else f"{host}:{port}")
 
 
 @lru_cache(maxsize=1024)
@@ -74,6 +84,14 @@ def encode_request_head(method: str, target: Target, headers: Headers) -> bytes:
     """The part of a request head that repeats across requests."""
     line = f"{method} {target.path} HTTP/1.1\r\nhost: {target.host_header}\r\n"
     return line.encode("latin-1") + encode_headers(headers)
+
+
+@lru_cache(maxsize=1024)
+def encode_proxied_head(method: str, target: Target, headers: Headers, proxy: Proxy) -> bytes:
+    """The same for a proxy that passes a request on: with the whole address, and the proxy's credentials."""
+    line = f"{method} http://{target.host_header}{target.path} HTTP/1.1\r\nhost: {target.host_header}\r\n"
+    credentials = (("proxy-authorization", proxy.authorization),) if proxy.authorization else ()
+    return line.encode("latin-1") + encode_headers((*credentials, *headers))
 
 
 def encode_headers(headers: Headers) -> bytes:
@@ -139,7 +157,16 @@ class Slots:
 class HttpClient:
     """A connection pool. Callers set deadlines (`wire.deadline`); only connecting has its own."""
 
-    def __init__(self, *, max_connections: int | None = None, max_per_host: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        max_connections: int | None = None,
+        max_per_host: int | None = None,
+        network: Network | None = None,
+    ) -> None:
+        """`network` has the proxies and certificates; by default those of the process environment."""
+        self._network = network if network is not None else read_network()
+        self._proxies: dict[Origin, Proxy | None] = {}
         self._slots = Slots(min(max_connections or _TARGET_FDS, max_open_connections()))
         self._per_host = max_per_host
         self._host_slots: dict[Origin, Slots] = {}
@@ -183,7 +210,11 @@ class HttpClient:
         twice. With `record_arrivals`, the reply says when each part of its body arrived.
         """
         body = data or b""
-        start = encode_request_head(method, target, headers)
+        proxy = self._proxy_for(target.origin) if target.origin.external else None
+        if proxy is None or target.origin.tls:
+            start = encode_request_head(method, target, headers)
+        else:
+            start = encode_proxied_head(method, target, headers, proxy)
         extra = encode_headers(extra_headers) if extra_headers else b""
         head = b"%b%bcontent-length: %d\r\n\r\n" % (start, extra, len(body))
         try:
@@ -249,38 +280,60 @@ class HttpClient:
         if self._idle:
             self._reaper = asyncio.get_running_loop().call_later(_KEEPALIVE_S / 2, self._reap)
 
+    def _proxy_for(self, origin: Origin) -> Proxy | None:
+        if origin not in self._proxies:
+            self._proxies[origin] = choose_proxy(self._network, origin.host, origin.port, tls=origin.tls)
+        return self._proxies[origin]
+
     async def _connect(self, origin: Origin) -> Connection:
         loop = asyncio.get_running_loop()
+        proxy = self._proxy_for(origin) if origin.external else None
+        through = f" through the proxy {proxy}" if proxy is not None else ""
+        place = f"{origin.host}:{origin.port}{through}"
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                addresses = await self._addresses(origin)
-                return await self._connect_to_any(loop, origin, addresses)
+                if proxy is None:
+                    _, connection = await self._connect_to_any(loop, origin)
+                    return connection
+                return await self._connect_through(loop, origin, proxy)
         except TimeoutError as error:
-            raise TransportError(
-                f"cannot connect to {origin.host}:{origin.port} within {CONNECT_TIMEOUT_S:g} s"
-            ) from error
+            raise TransportError(f"cannot connect to {place} within {CONNECT_TIMEOUT_S:g} s") from error
+        except ssl.SSLCertVerificationError as error:
+            text = f"certificate verify failed for {place}: {error.verify_message}; {self._cert_hint()}"
+            raise TransportError(text) from error
         except OSError as error:
             reason = error.strerror or str(error) or type(error).__name__
-            raise TransportError(f"cannot connect to {origin.host}:{origin.port}: {reason}") from error
+            raise TransportError(f"cannot connect to {place}: {reason}") from error
+
+    async def _connect_through(self, loop: asyncio.AbstractEventLoop, origin: Origin, proxy: Proxy) -> Connection:
+        transport, connection = await self._connect_to_any(loop, Origin(proxy.host, proxy.port, proxy.tls))
+        if origin.tls:
+            await open_tunnel(transport, connection, proxy, origin.host, origin.port, self._tls_context())
+        return connection
 
     async def _connect_to_any(
-        self, loop: asyncio.AbstractEventLoop, origin: Origin, addresses: list[str]
-    ) -> Connection:
+        self, loop: asyncio.AbstractEventLoop, origin: Origin
+    ) -> tuple[asyncio.Transport, Connection]:
         last: OSError | None = None
-        for address in addresses:
+        for address in await self._addresses(origin):
             try:
-                _, connection = await loop.create_connection(
+                return await loop.create_connection(
                     lambda: Connection(loop),
                     address,
                     origin.port,
                     ssl=self._tls_context() if origin.tls else None,
                     server_hostname=origin.host if origin.tls else None,
                 )
-                return connection
             except OSError as error:
                 last = error
         self._resolved.pop((origin.host, origin.port), None)
         raise last or OSError("the host name has no address")
+
+    def _cert_hint(self) -> str:
+        for name, path in (("SSL_CERT_FILE", self._network.cert_file), ("SSL_CERT_DIR", self._network.cert_dir)):
+            if path is not None and not path.exists():
+                return f"{name} is {path}, which does not exist"
+        return "set SSL_CERT_FILE to a file with the certificate of its authority"
 
     async def _addresses(self, origin: Origin) -> list[str]:
         """The addresses of a host, cached for a minute so that a thousand connections resolve it once."""

@@ -46,11 +46,13 @@ async def read_pressure(
     }
 
 
-async def read_metrics(client: HttpClient, base_url: str, timeout_s: float = 2.0) -> dict[str, float] | None:
+async def read_metrics(
+    client: HttpClient, base_url: str, timeout_s: float = 2.0, *, external: bool = True
+) -> dict[str, float] | None:
     """Read the metrics of one endpoint; None if it has no such page or does not answer."""
     try:
         async with asyncio.timeout(timeout_s):
-            target = parse_target(base_url.removesuffix("/v1") + "/metrics")
+            target = parse_target(base_url.removesuffix("/v1") + "/metrics", external=external)
             reply = await client.request("GET", target, idempotent=True)
     except (TimeoutError, TransportError, ValueError):
         return None

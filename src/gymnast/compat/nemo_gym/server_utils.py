@@ -44,8 +44,10 @@ from gymnast.compat.nemo_gym.peer_calls import CALL_TIMEOUT_S, call_peer, is_jso
 from gymnast.compat.nemo_gym.rollout_correlation import apply_rollout_prefix, rollout_path_prefix
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config import read_environ
+from gymnast.config.environ import read_network
 from gymnast.errors import NotFoundError
 from gymnast.runtime.registry import Registry
+from gymnast.wire.proxy import choose_proxy
 
 __all__ = [
     "CALL_TIMEOUT_S",
@@ -79,6 +81,8 @@ __all__ = [
 
 SESSION_ID_KEY: Final = "session_id"
 MAX_NUM_TRIES: Final = 3
+_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Our own servers are never called through a proxy."""
 CONNECT_FOR_S: Final = 60.0
 ServerStatus: TypeAlias = Literal["success", "connection_error", "timeout", "unknown_error"]
 
@@ -145,7 +149,7 @@ class ServerClient(BaseModel):
         """Whether a server responds at all."""
         block = get_first_server_config_dict(self.global_config_dict, server_name)
         try:
-            with urllib.request.urlopen(self._build_server_base_url(block), timeout=2):  # noqa: S310 - from our config
+            with _DIRECT.open(self._build_server_base_url(block), timeout=2):
                 return "success"
         except urllib.error.HTTPError:
             return "success"
@@ -169,6 +173,8 @@ async def request(
         kwargs["headers"] = {"content-type": "application/json", **dict(headers)}
     if kwargs.get("cookies"):
         kwargs["cookies"] = plain_cookies(kwargs["cookies"])
+    if not _internal and "proxy" not in kwargs:
+        kwargs["proxy"] = _proxy_url(url)
     session, until = get_global_aiohttp_client(), time.monotonic() + CONNECT_FOR_S
     tries = 0
     while True:
@@ -182,6 +188,15 @@ async def request(
             if tries >= MAX_NUM_TRIES:
                 raise
         await asyncio.sleep(0.5)
+
+
+def _proxy_url(url: str) -> str | None:
+    """The proxy for an endpoint outside, as the environment says."""
+    parts, network = urlsplit(url), read_network()
+    tls = parts.scheme == "https"
+    chosen = choose_proxy(network, parts.hostname or "", parts.port or (443 if tls else 80), tls=tls)
+    value = network.https_proxy if tls else network.http_proxy
+    return value if chosen is not None and value and "://" in value else f"http://{value}" if chosen else None
 
 
 def get_global_aiohttp_client(
@@ -256,7 +271,7 @@ def read_head_config(head: BaseServerConfig) -> DictConfig:
     if token:
         head_request.add_header("authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(head_request, timeout=10) as reply:  # noqa: S310 - as above
+        with _DIRECT.open(head_request, timeout=10) as reply:
             config = OmegaConf.create(orjson.loads(reply.read()))
     except OSError as error:
         raise NotFoundError(

@@ -62,14 +62,15 @@ def _blocks(item: JsonObject) -> Iterator[JsonObject]:
         if signature and not texts:
             yield {"type": "redacted_thinking", "data": signature}
     elif kind == "function_call":
-        yield {"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": _input(item["arguments"])}
+        tool_input = arguments_to_input(item["arguments"])
+        yield {"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": tool_input}
     elif kind == "message":
         content = item["content"]
         texts = [content] if isinstance(content, str) else [part.get("text") or part.get("refusal") for part in content]
         yield from ({"type": "text", "text": text} for text in texts if text)
 
 
-def _input(arguments: str) -> JsonObject:
+def arguments_to_input(arguments: str) -> JsonObject:
     """The arguments as an object; anything else is kept verbatim, for the tool to reject."""
     try:
         value: Any = orjson.loads(arguments)

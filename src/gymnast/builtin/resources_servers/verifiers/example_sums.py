@@ -53,7 +53,7 @@ class AskOnce(vf.Harness[vf.HarnessConfig]):
     ) -> ProgramResult:
         """Send the task's prompt to the rollout's endpoint."""
         body = {"model": ctx.model, "messages": [{"role": "user", "content": data.prompt}]}
-        async with httpx.AsyncClient(timeout=600) as client:
+        async with httpx.AsyncClient(timeout=600, trust_env=False) as client:
             url = f"{endpoint.rstrip('/')}/chat/completions"
             reply = await client.post(url, json=body, headers={"authorization": f"Bearer {secret}"})
         return ProgramResult(0 if reply.is_success else 1, reply.text, "" if reply.is_success else reply.text)
