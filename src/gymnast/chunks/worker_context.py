@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gymnast.chunks.finder import Clock
 from gymnast.chunks.identity import this_holder
 from gymnast.config import Config, Environ, Instance, compose
+from gymnast.config.known_keys import RUN_KEYS
 from gymnast.errors import DataError, UserError
 from gymnast.rollouts.identity import instance_settings
 from gymnast.rollouts.prepare import changes_since
@@ -73,6 +74,7 @@ def compose_config(spec: WorkerSpec, environ: Environ) -> Config:
         model=arguments.model,
         model_url=arguments.model_url,
         search_dirs=[Path(folder) for folder in (*arguments.search_dirs, arguments.folder) if folder],
+        command_keys=RUN_KEYS,
     ).require_valid()
     return without_sandbox(config)[0] if arguments.unsafe_no_sandbox else config
 

@@ -32,12 +32,12 @@ Split = Annotated[
     str | None,
     typer.Option("--split", help="Use the configured datasets of this type (train, benchmark, …) instead of --input."),
 ]
-Output = Annotated[Path, typer.Option("--output", "-o", help="JSONL file for the scored rollouts.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="JSONL file for the scored rollouts. Required.")]
 Agent = Annotated[
     str | None,
     typer.Option("--agent", "-a", help="Agent for rows that name none; optional if only one is configured."),
 ]
-Repeats = Annotated[int, typer.Option("--num-repeats", "-n", min=1, help="Rollouts per task.")]
+Repeats = Annotated[int | None, typer.Option("--num-repeats", "-n", min=1, help="Rollouts per task. [default: 1]")]
 Concurrency = Annotated[
     int | None,
     typer.Option(
@@ -95,7 +95,7 @@ MetricsPort = Annotated[
 def command(
     overrides: shared.Overrides = None,
     *,
-    output: Output,
+    output: Output = None,
     source: Input = None,
     split: Split = None,
     config_files: shared.ConfigFiles = None,
@@ -104,7 +104,7 @@ def command(
     model: shared.ModelName = None,
     model_url: shared.ModelUrl = None,
     agent: Agent = None,
-    num_repeats: Repeats = 1,
+    num_repeats: Repeats = None,
     concurrency: Concurrency = None,
     limit: Limit = None,
     temperature: Temperature = None,
@@ -141,6 +141,7 @@ def command(
     in all. Ctrl-C finishes the rollouts in flight; a second one stops immediately; --resume finishes the rest. A run
     that hits its budget (--max-cost, --max-tokens) exits with 4; --resume with a larger budget continues it.
     """
+    from gymnast.config.known_keys import RUN_KEYS
     from gymnast.rollouts.exit_status import parse_allowance
     from gymnast.rollouts.options import run_options
 
@@ -155,6 +156,7 @@ def command(
         search_dirs=search_dirs,
         stub_policy=through_serve,
         unsafe_no_sandbox=unsafe_no_sandbox,
+        command_keys=RUN_KEYS,
     ).require_valid()
     options = run_options(
         config,

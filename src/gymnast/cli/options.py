@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from gymnast.config import Config
+    from gymnast.config.known_keys import KnownKeys
 
 Run = Annotated[Path, typer.Argument(help="The run's output file.", show_default=False)]
 Overrides = Annotated[
@@ -64,6 +65,7 @@ def load(
     search_dirs: list[Path] | None = None,
     stub_policy: bool = False,
     unsafe_no_sandbox: bool = False,
+    command_keys: KnownKeys | None = None,
 ) -> Config:
     """Compose the configuration that a command line describes; warnings go to standard error."""
     from gymnast.config import compose, read_environ
@@ -78,6 +80,7 @@ def load(
         model_url=model_url,
         search_dirs=search_dirs or (),
         stub_policy=stub_policy,
+        command_keys=command_keys,
     )
     for warning in config.warnings:
         say(f"warning: {warning}")

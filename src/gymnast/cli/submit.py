@@ -42,7 +42,7 @@ _RESOURCES: Final = (
 def command(
     overrides: shared.Overrides = None,
     *,
-    output: collect.Output,
+    output: Annotated[Path, typer.Option("--output", "-o", help="JSONL file for the scored rollouts.")],
     source: collect.Input = None,
     split: collect.Split = None,
     config_files: shared.ConfigFiles = None,
@@ -53,7 +53,7 @@ def command(
     search_dirs: shared.SearchDirs = None,
     unsafe_no_sandbox: shared.UnsafeNoSandbox = False,
     agent: collect.Agent = None,
-    num_repeats: collect.Repeats = 1,
+    num_repeats: collect.Repeats = None,
     concurrency: collect.Concurrency = None,
     limit: collect.Limit = None,
     temperature: collect.Temperature = None,
@@ -160,6 +160,7 @@ def command(
     """
     from gymnast.cli.submit_output import show_dry_run, submit
     from gymnast.config import read_environ
+    from gymnast.config.known_keys import RUN_KEYS
     from gymnast.executors.submit_run import SubmitRequest, override_site, parse_code_choice
     from gymnast.rollouts.options import run_options
 
@@ -174,7 +175,7 @@ def command(
         resources=resources,
     )
     policy_server = _policy_server(arguments, config_arguments)
-    config = shared.load(overrides, **config_arguments).require_valid()
+    config = shared.load(overrides, **config_arguments, command_keys=RUN_KEYS).require_valid()
     if merge is None:
         merge = wait or site.executor == "slurm"
     request = SubmitRequest(

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.config.environ import Environ
-    from gymnast.config.load import Config
+    from gymnast.config.known_keys import KnownKeys
+    from gymnast.config.load import Config, Unread
 
 
 def compose(
@@ -26,10 +27,13 @@ def compose(
     search_dirs: Sequence[Path] = (),
     values: Mapping[str, Any] | None = None,
     stub_policy: bool = False,
+    command_keys: KnownKeys | None = None,
+    unread: Unread = "refuse",
 ) -> Config:
     """Resolve names to config files and load them. An endpoint without a model server gets `vllm_model`.
 
     `values` are settings that are not texts. They override files and env.yaml, and are overridden by overrides.
+    `command_keys` and `unread`: see `load_config`.
     """
     paths = [*config_paths, *(config_path("resources_servers", name) for name in environments)]
     if model_type:
@@ -49,6 +53,9 @@ def compose(
         initial=initial,
         defaults={"policy_api_key": ""} if model_url is not None else None,
         stub_policy=stub_policy,
+        command_keys=command_keys,
+        unread=unread,
+        model_options={"policy_base_url": "--model-url"} if model_url is not None else None,
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnast.config import compose, read_environ
+from gymnast.config.known_keys import RUN_KEYS
 from gymnast.rollouts.exit_status import parse_allowance
 from gymnast.rollouts.observer import RunObserver
 from gymnast.rollouts.options import run_options
@@ -43,7 +44,7 @@ async def collect(
     head: str | None = None,
     split: str | None = None,
     agent: str | None = None,
-    num_repeats: int | Mapping[str, int] = 1,
+    num_repeats: int | Mapping[str, int] | None = None,
     limit: int | None = None,
     params: Mapping[str, Any] | None = None,
     temperature: float | None = None,
@@ -78,6 +79,8 @@ async def collect(
     Once all attempts together have used `max_cost` (which needs `prices`) or `max_tokens`, nothing more is started. The
     missing rollouts stay owed; `resume` with a larger budget continues.
 
+    `num_repeats` is 1 unless set here or in the configuration.
+
     Servers are named as on the command line (`environments=["mcqa"], model_url=…`), or passed as a loaded `config`.
     """
     environ = read_environ()
@@ -92,6 +95,7 @@ async def collect(
             model_url=model_url,
             search_dirs=search_dirs,
             stub_policy=head is not None,
+            command_keys=RUN_KEYS,
         )
     config.require_valid()
     if unsafe_no_sandbox:

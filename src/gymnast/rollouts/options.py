@@ -16,6 +16,7 @@ from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.plan import PlanOptions
 from gymnast.rollouts.prompt import read_template
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
+from gymnast.rollouts.run_fields import RunFields
 from gymnast.rollouts.splits import write_split
 from gymnast.store.paths import RunPaths
 
@@ -62,11 +63,11 @@ class RunOptions:
 def run_options(
     config: Config | None,
     *,
-    output: str | Path,
+    output: str | Path | None,
     source: str | Path | None = None,
     split: str | None = None,
     agent: str | None = None,
-    num_repeats: int | Mapping[str, int] = 1,
+    num_repeats: int | Mapping[str, int] | None = None,
     limit: int | None = None,
     params: Mapping[str, Any] | None = None,
     temperature: float | None = None,
@@ -91,9 +92,32 @@ def run_options(
     retry_failed: bool = False,
     aggregate: bool = True,
     token_form: TokenForm | None = None,
+    read_fields: bool = True,
 ) -> RunOptions:
-    """Make the options of a run from flat ones and the configuration, which is None for a run through a serve."""
+    """Make the options of a run from flat ones and the configuration, which is None for a run through a serve.
+
+    Fields of NeMo Gym's collection in the configuration (`num_repeats`, `limit`, …) mean the same as the options. With
+    `read_fields` off, the caller has read them.
+    """
     values = config.values if config is not None else {}
+    if config is not None and read_fields:
+        fields = RunFields(config)
+        agent = fields.text("agent_name", "--agent", agent)
+        source = fields.text("input_jsonl_fpath", "--input", str(source) if source is not None else None)
+        output = fields.text("output_jsonl_fpath", "--output", str(output) if output is not None else None)
+        split = fields.text("split", "--split", split)
+        num_repeats = fields.repeats(num_repeats)
+        limit = fields.positive("limit", "--limit", limit)
+        add_seed = fields.flag("num_repeats_add_seed", "--add-seed", given=add_seed)
+        concurrency = fields.positive("num_samples_in_parallel", "--concurrency", concurrency)
+        prompt_config = fields.text("prompt_config", "--prompt-config", str(prompt_config) if prompt_config else None)
+        max_cost = fields.amount("max_cost", "--max-cost", max_cost)
+        max_tokens = fields.positive("max_tokens", "--max-tokens", max_tokens)
+        resume = fields.flag("resume_from_cache", "--resume", given=resume)
+        aggregate = not fields.flag("disable_aggregation", "--disable-aggregation", given=not aggregate)
+        skills = skills or fields.skills()
+    if output is None:
+        raise UserError("a run needs an output file", next="pass --output FILE")
     sampling = {"temperature": temperature, "top_p": top_p, "max_output_tokens": max_output_tokens}
     overrides = {**(values.get("responses_create_params") or {}), **(params or {})}
     overrides |= {name: value for name, value in sampling.items() if value is not None}
@@ -102,7 +126,7 @@ def run_options(
         output=Path(output),
         plan=PlanOptions(
             agent=agent or (only_agent(config.agents) if config is not None else None),
-            repeats=num_repeats,
+            repeats=num_repeats or 1,
             limit=limit,
             add_seed=add_seed,
             params=overrides,
