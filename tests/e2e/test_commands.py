@@ -247,7 +247,7 @@ def test_ctrl_c_ends_a_collection_with_130_and_keeps_what_was_scored(tmp_path: P
             "'nope.jsonl' does not exist",
         ),
         (("collect", "-e", "mcqq", "-i", MCQA_DATA, "-o", "x.jsonl"), 2, "did you mean 'resources_servers/mcqa"),
-        (("collect", "-e", "mcqa", "-i", MCQA_DATA, "-o", "x.jsonl"), 2, "'policy_model', which is not configured"),
+        (("collect", "-e", "mcqa", "-i", MCQA_DATA, "-o", "x.jsonl"), 2, "no model is configured as the policy"),
         (
             ("collect", *MCQA, "-a", "mcqa_agent", "-i", MCQA_DATA, "-o", "x.jsonl"),
             2,
@@ -472,7 +472,11 @@ def test_ng_overrides_merge_shallowly_and_say_what_that_dropped(run: Run, tmp_pa
         (("ng_collect_rollouts", "--config", "x"), 2, "unknown option --config"),
         (("ng_validate", "+config_paths=[resources_servers/mcqa/configs/nope.yaml]"), 1, "did you mean"),
         (("ng_dump_config", "+config_paths=[nope.yaml]"), 1, "no config file 'nope.yaml'"),
-        (("ng_run", "+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]"), 1, "which is not configured"),
+        (
+            ("ng_run", "+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]"),
+            1,
+            "no model is configured as the policy",
+        ),
     ],
 )
 def test_ng_exit_codes(run: Run, arguments: tuple[str, ...], code: int, said: str) -> None:

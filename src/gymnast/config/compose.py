@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gymnast.config.load import load_config
+from gymnast.config.urls import BadUrl, parse_base_url
+from gymnast.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,14 +41,16 @@ def compose(
     paths = [*config_paths, *(config_path("resources_servers", name) for name in environments)]
     if model_type:
         paths.append(config_path("responses_api_models", model_type))
-    elif model_url and not any("responses_api_models" in path for path in [*paths, *overrides]):
+    elif model_url is not None and not any("responses_api_models" in path for path in [*paths, *overrides]):
         paths.append(config_path("responses_api_models", "vllm_model"))
     initial: dict[str, Any] = dict(values or {})
+    written_url = model_url
     if model_url is not None:
+        model_url = _parse_model_url(model_url)
         initial["policy_base_url"] = model_url
     if model is not None:
         initial["policy_model_name"] = model
-    return load_config(
+    config = load_config(
         overrides,
         environ=environ,
         config_paths=paths,
@@ -57,6 +62,16 @@ def compose(
         unread=unread,
         model_options={"policy_base_url": "--model-url"} if model_url is not None else None,
     )
+    if model_url != written_url:
+        return replace(config, warnings=(*config.warnings, f"--model-url {written_url} is read as {model_url}"))
+    return config
+
+
+def _parse_model_url(text: str) -> str:
+    try:
+        return parse_base_url(text)
+    except BadUrl as error:
+        raise UserError(f"--model-url: {error}", next="pass a base URL such as http://127.0.0.1:8000/v1") from error
 
 
 def config_path(kind: str, name: str) -> str:

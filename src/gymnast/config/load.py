@@ -197,7 +197,7 @@ def _build_config(
             if (instance.block.get("num_workers") or 1) > 1:
                 warnings.append(f"num_workers of '{name}' has no effect: one process serves an instance")
     if is_strict:
-        check_references(instances, instance_problems)
+        check_references(instances, instance_problems, broken=servers.keys() - instances.keys())
         problems += instance_problems
     else:
         warnings += [f"skipped: {problem}" for problem in instance_problems]
