@@ -48,8 +48,10 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
     from gymnast.rollouts.options import run_options
     from gymnast.rollouts.run_fields import read_repeats
     from gymnast.rollouts.skills import skills_ref
+    from gymnast.rollouts.tool_modes import offer_row_tools
     from gymnast.runtime.cell import read_token_form
 
+    config = offer_row_tools(config)
     fields = Fields(config)
     skills = fields.mapping("skills").get("path")
     options = run_options(

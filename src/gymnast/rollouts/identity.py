@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.config.secrets import is_secret_key
+from gymnast.rollouts.tool_modes import MODES, tool_modes
+from gymnast.rollouts.tool_modes import SETTING as TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,6 +36,8 @@ def comparable_settings(instances: Iterable[Instance], plan: PlanOptions) -> Jso
         "template": {"user": plan.template.user, "system": plan.template.system} if plan.template else None,
         "skills": plan.skills,
     }
+    instances = list(instances)
+    planned[TOOLS] = tool_modes(instances)
     return {"plan": planned, **instance_settings(instances)}
 
 
@@ -42,10 +46,15 @@ def instance_settings(instances: Iterable[Instance]) -> JsonObject:
     return {
         instance.name: {
             "implementation": f"{instance.kind}/{instance.implementation}",
-            "settings": _relevant(instance.settings),
+            "settings": _relevant(_without_tool_mode(instance.settings)),
         }
         for instance in instances
     }
+
+
+def _without_tool_mode(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The mode is compared as part of the plan, where runs that are older than the setting have none."""
+    return {key: value for key, value in settings.items() if not (key == TOOLS and value in MODES)}
 
 
 def code_digests(instances: Iterable[Instance]) -> dict[str, str]:

@@ -82,6 +82,10 @@ class PlanSummary:
     bad_rows: list[BadRow] = field(default_factory=list)
     tasks_by_agent: Counter[str] = field(default_factory=Counter)
     rollouts_by_agent: Counter[str] = field(default_factory=Counter)
+    rows_with_tools: Counter[str] = field(default_factory=Counter)
+    """Input rows that declare tools, by agent."""
+    rows_without_tools_key: Counter[str] = field(default_factory=Counter)
+    """Input rows that say nothing about tools, by agent."""
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -200,6 +204,8 @@ class Planner:
         self.summary.rollouts += repeats
         self.summary.rollouts_by_agent[agent] += repeats
         self.summary.tasks_by_agent[agent] += first == 0
+        self.summary.rows_with_tools[agent] += bool(row[PARAMS].get("tools"))
+        self.summary.rows_without_tools_key[agent] += "tools" not in row[PARAMS]
         return lines
 
     def _parse_row(self, line: bytes) -> JsonObject:
