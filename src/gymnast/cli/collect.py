@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-Input = Annotated[str | None, typer.Option("--input", "-i", help="JSONL file of tasks.")]
+Input = Annotated[str | None, typer.Option("--input", "-i", help="Tasks: JSONL, JSON, CSV, Parquet, or a folder.")]
 Split = Annotated[
     str | None,
     typer.Option("--split", help="Use the configured datasets of this type (train, benchmark, …) instead of --input."),
@@ -111,6 +111,8 @@ def command(
     top_p: TopP = None,
     max_output_tokens: MaxOutputTokens = None,
     prompt_config: shared.PromptConfig = None,
+    prompt: shared.Prompt = None,
+    map: shared.Map = None,  # noqa: A002 - as the option is called
     add_seed: AddSeed = False,
     skip_bad_rows: SkipBadRows = False,
     rollout_timeout_s: RolloutTimeout = 7200.0,
@@ -171,6 +173,8 @@ def command(
         top_p=top_p,
         max_output_tokens=max_output_tokens,
         prompt_config=prompt_config,
+        prompt=prompt,
+        map=map,
         add_seed=add_seed,
         skip_bad_rows=skip_bad_rows,
         rollout_timeout_s=rollout_timeout_s,

@@ -49,6 +49,14 @@ UnsafeNoSandbox = Annotated[
 PromptConfig = Annotated[
     str | None, typer.Option("--prompt-config", help="YAML with `user` and `system` templates filled from each row.")
 ]
+Prompt = Annotated[
+    str | None,
+    typer.Option("--prompt", help="Prompt with fields of the row, 'Solve: {question}', or a .yaml, .txt or .md file."),
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option("--map", help="TARGET=SOURCE: copy a field of each row, e.g. expected_answer=answer. Repeatable."),
+]
 NoAggregate = Annotated[bool, typer.Option("--disable-aggregation", help="Do not write x_aggregate_metrics.json.")]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Head = Annotated[str | None, typer.Option("--head", help="URL of a head server, e.g. http://127.0.0.1:11000.")]

@@ -30,8 +30,8 @@ _CONFIG: Final = (
 )
 _RUN: Final = (
     *("source", "split", "output", "agent", "num_repeats", "concurrency", "limit", "temperature", "top_p"),
-    *("max_output_tokens", "prompt_config", "add_seed", "skip_bad_rows", "rollout_timeout_s", "max_attempts"),
-    *("give_up_after_s", "resume", "retry_failed", "overwrite"),
+    *("max_output_tokens", "prompt_config", "prompt", "map", "add_seed", "skip_bad_rows", "rollout_timeout_s"),
+    *("max_attempts", "give_up_after_s", "resume", "retry_failed", "overwrite"),
 )
 _RESOURCES: Final = (
     *("partition", "account", "qos", "time", "nodes", "exclusive", "gres", "gpus_per_node", "cpus_per_task"),
@@ -60,6 +60,8 @@ def command(
     top_p: collect.TopP = None,
     max_output_tokens: collect.MaxOutputTokens = None,
     prompt_config: shared.PromptConfig = None,
+    prompt: shared.Prompt = None,
+    map: shared.Map = None,  # noqa: A002 - as the option is called
     add_seed: collect.AddSeed = False,
     skip_bad_rows: collect.SkipBadRows = False,
     rollout_timeout_s: collect.RolloutTimeout = 7200.0,

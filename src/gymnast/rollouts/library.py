@@ -51,6 +51,8 @@ async def collect(
     top_p: float | None = None,
     max_output_tokens: int | None = None,
     prompt_config: str | Path | None = None,
+    prompt: str | None = None,
+    map: Mapping[str, str] | Sequence[str] | None = None,  # noqa: A002 - as the option is called
     add_seed: bool = False,
     skip_bad_rows: bool = False,
     concurrency: int | None = None,
@@ -78,6 +80,9 @@ async def collect(
 
     Once all attempts together have used `max_cost` (which needs `prices`) or `max_tokens`, nothing more is started. The
     missing rollouts stay owed; `resume` with a larger budget continues.
+
+    `map` copies fields of each row to the names that are read (`{"expected_answer": "answer"}`), and `prompt` makes the
+    model's input from them ("Solve: {question}").
 
     `num_repeats` is 1 unless set here or in the configuration.
 
@@ -113,6 +118,8 @@ async def collect(
         top_p=top_p,
         max_output_tokens=max_output_tokens,
         prompt_config=prompt_config,
+        prompt=prompt,
+        map=map,
         add_seed=add_seed,
         skip_bad_rows=skip_bad_rows,
         concurrency=concurrency,

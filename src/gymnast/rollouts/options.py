@@ -14,16 +14,19 @@ from gymnast.errors import UserError
 from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.plan import PlanOptions
-from gymnast.rollouts.prompt import read_template
+from gymnast.rollouts.prompt import inline_template, is_template_file, read_prompt_file, read_template
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
+from gymnast.rollouts.row_fit import make_row_check
+from gymnast.rollouts.row_map import parse_map
 from gymnast.rollouts.run_fields import RunFields
 from gymnast.rollouts.splits import write_split
 from gymnast.store.paths import RunPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from gymnast.config import Config
+    from gymnast.rollouts.prompt import PromptTemplate
     from gymnast.types.json import JsonObject
     from gymnast.types.tokens import TokenForm
 
@@ -75,6 +78,8 @@ def run_options(
     max_output_tokens: int | None = None,
     deep_merge: bool = True,
     prompt_config: str | Path | None = None,
+    prompt: str | None = None,
+    map: Mapping[str, str] | Sequence[str] | None = None,  # noqa: A002 - as the option is called
     skills: JsonObject | None = None,
     add_seed: bool = False,
     skip_bad_rows: bool = False,
@@ -131,7 +136,9 @@ def run_options(
             add_seed=add_seed,
             params=overrides,
             deep_merge=deep_merge,
-            template=read_template(_find(config, prompt_config, "the prompt template")) if prompt_config else None,
+            row_map=parse_map(map),
+            check_row=make_row_check(config.instances) if config is not None and read_fields else None,
+            template=find_template(config, prompt_config, prompt),
             skills=skills,
             skip_bad_rows=skip_bad_rows,
         ),
@@ -150,6 +157,19 @@ def run_options(
         request_debug=bool(values.get("global_aiohttp_client_request_debug")),
         token_form=token_form,
     )
+
+
+def find_template(config: Config | None, prompt_config: str | Path | None, prompt: str | None) -> PromptTemplate | None:
+    """The template of `prompt_config`, a file, or of `prompt`, which is the text itself or a file."""
+    if prompt_config and prompt is not None:
+        raise UserError("--prompt and --prompt-config are mutually exclusive", next="use one of them")
+    if prompt_config:
+        return read_template(_find(config, prompt_config, "the prompt template"))
+    if prompt is None:
+        return None
+    if is_template_file(prompt):
+        return read_prompt_file(_find(config, prompt, "the prompt template"))
+    return inline_template(prompt)
 
 
 def only_agent(agents: Iterable[str]) -> str | None:

@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -229,10 +229,11 @@ def _resume(paths: RunPaths, request: _RunRequest) -> PreparedRun:
         old = msgspec.structs.replace(old, settings=settings, code=code)
     if request.options.on_change == "force":  # the old plan unchanged, even if its source is gone
         return _continue(paths, old, agents, instances, None, forced=True)
-    planner = Planner(request.source, request.options.plan, request.agents)
+    plan = replace(request.options.plan, check_row=None)  # what does not fit has failed, or was planned by request
+    planner = Planner(request.source, plan, request.agents)
     rows = compare_plan(paths.materialized_inputs, planner)
     if not rows.is_empty:
-        planner = Planner(request.source, request.options.plan, request.agents)
+        planner = Planner(request.source, plan, request.agents)
         rows = diff_plan(paths.materialized_inputs, planner)
     other = _other_differences(old, request, instances)
     summary = planner.summary
@@ -268,7 +269,8 @@ def _continue(
 
 def _extend(paths: RunPaths, request: _RunRequest, old: Manifest) -> PreparedRun:
     """Replace the plan by a larger one. What is settled stays settled."""
-    summary = write_plan(request.source, paths.materialized_inputs, request.options.plan, request.agents)
+    plan = replace(request.options.plan, check_row=None)
+    summary = write_plan(request.source, paths.materialized_inputs, plan, request.agents)
     agents = dict(summary.rollouts_by_agent)
     instances = as_started(request.instances_for(agents), old.settings)
     grown = msgspec.structs.replace(
