@@ -65,6 +65,7 @@ COMMANDS = (
     ("config", "explain"),
     ("config", "validate"),
     ("data",),
+    ("data", "convert"),
     ("data", "prepare"),
     ("data", "render"),
     ("data", "validate"),
