@@ -38,6 +38,7 @@ GLOBAL_KEYS: Final[KnownKeys] = {
     "responses_create_params": None,
     "token_form": None,
     "observability_enabled": None,
+    "reproducible_records": None,
     "model_call_capture_dir": None,
     "hf_token": None,
     **dict.fromkeys(POLICY_KEYS),
