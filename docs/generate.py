@@ -75,6 +75,7 @@ COMMANDS = (
     ("config", "explain"),
     ("config", "validate"),
     ("data",),
+    ("data", "convert"),
     ("data", "prepare"),
     ("data", "render"),
     ("data", "validate"),

@@ -125,11 +125,33 @@ def test_failures_are_recorded_explained_and_exit_1(run: Run, tmp_path: Path) ->
     assert len(read_jsonl(tmp_path / "x.jsonl")) == 4
 
 
+def test_rows_that_an_environment_would_refuse_are_said_before_the_first_call(run: Run, tmp_path: Path) -> None:
+    rows = example_rows("mcqa")
+    rows[2]["grading_mode"] = "no_such_mode"
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    refused = run("gymnast", "collect", *MCQA, "-i", "in.jsonl", "-o", "x.jsonl")
+    assert refused.code == 2
+    assert "line 3: the row does not fit 'mcqa': 'grading_mode'" in refused.err
+    assert not (tmp_path / "x.jsonl").exists()
+    done = run("gymnast", "collect", *MCQA, "-i", "in.jsonl", "-o", "x.jsonl", "--skip-bad-rows")
+    assert done.code == 1
+    (failure,) = read_jsonl(tmp_path / "x_failures.jsonl")
+    assert failure["_ng_task_index"] == 2
+    assert failure["failure"]["kind"] == "bad_row"
+    assert len(read_jsonl(tmp_path / "x.jsonl")) == len(rows) - 1
+
+
 def test_a_verifier_that_refuses_rows_fails_those_rows_only(run: Run, tmp_path: Path) -> None:
     rows = example_rows("mcqa")
     rows[2]["grading_mode"] = "no_such_mode"
     write_jsonl(tmp_path / "in.jsonl", rows)
-    done = run("gymnast", "collect", *MCQA, "-i", "in.jsonl", "-o", "x.jsonl")
+    done = run(
+        "ng_collect_rollouts",
+        f"+config_paths=[resources_servers/mcqa/configs/mcqa.yaml,{DEMO_POLICY}]",
+        "+agent_name=mcqa_simple_agent",
+        "+input_jsonl_fpath=in.jsonl",
+        "+output_jsonl_fpath=x.jsonl",
+    )
     assert done.code == 1
     failure = read_jsonl(tmp_path / "x_failures.jsonl")[0]
     assert failure["_ng_task_index"] == 2
@@ -168,12 +190,14 @@ def test_request_boundary_lines_on_request(run: Run) -> None:
     done = run("gymnast", *COLLECT, "++global_aiohttp_client_request_debug=True", "--limit", "1")
     lines = [line for line in done.err.splitlines() if line.startswith("[request-boundary]")]
     assert [line.split("to=")[1].split(" at=")[0] for line in lines] == [
+        "mcqa GET /tools",
         "mcqa POST /seed_session",
         "policy_model POST /v1/responses",
         "mcqa POST /verify",
         "mcqa_simple_agent POST /run",
     ]
-    assert all("rollout=0-0" in line and "status=200" in line for line in lines)
+    assert all("rollout=0-0" in line for line in lines[1:])  # the agent asks for tools once, for all rollouts
+    assert all("status=200" in line for line in lines)
     assert "[request-boundary]" not in run("gymnast", *COLLECT, "--overwrite").err
 
 
@@ -260,7 +284,7 @@ def test_ctrl_c_ends_a_collection_with_130_and_keeps_what_was_scored(tmp_path: P
             "'nope.jsonl' does not exist",
         ),
         (("collect", "-e", "mcqq", "-i", MCQA_DATA, "-o", "x.jsonl"), 2, "did you mean 'resources_servers/mcqa"),
-        (("collect", "-e", "mcqa", "-i", MCQA_DATA, "-o", "x.jsonl"), 2, "'policy_model', which is not configured"),
+        (("collect", "-e", "mcqa", "-i", MCQA_DATA, "-o", "x.jsonl"), 2, "no model is configured as the policy"),
         (
             ("collect", *MCQA, "-a", "mcqa_agent", "-i", MCQA_DATA, "-o", "x.jsonl"),
             2,
@@ -485,7 +509,11 @@ def test_ng_overrides_merge_shallowly_and_say_what_that_dropped(run: Run, tmp_pa
         (("ng_collect_rollouts", "--config", "x"), 2, "unknown option --config"),
         (("ng_validate", "+config_paths=[resources_servers/mcqa/configs/nope.yaml]"), 1, "did you mean"),
         (("ng_dump_config", "+config_paths=[nope.yaml]"), 1, "no config file 'nope.yaml'"),
-        (("ng_run", "+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]"), 1, "which is not configured"),
+        (
+            ("ng_run", "+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]"),
+            1,
+            "no model is configured as the policy",
+        ),
     ],
 )
 def test_ng_exit_codes(run: Run, arguments: tuple[str, ...], code: int, said: str) -> None:

@@ -80,6 +80,20 @@ def test_the_policy_of_the_tutorial_starts_as_written(tmp_path: Path) -> None:
         process.communicate(timeout=300)
 
 
+def test_the_page_on_your_own_data_runs_as_written(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "own-data.md"
+    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    script = "set -euo pipefail\n" + "\n".join(blocks(page, "bash"))
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    text, last = page.read_text(), "2 of 2 rows fit math_with_judge"
+    assert text[text.index("math_with_judge reads:") : text.index(last)] in done.stdout
+    assert [row["reward"] for row in read_jsonl(tmp_path / "out" / "my.jsonl")] in ([0.0, 1.0], [1.0, 0.0])
+    assert [row["question"] for row in read_jsonl(tmp_path / "tasks.jsonl")] == ["What is 1+1?", "What is 2+2?"]
+
+
 def test_the_tutorial_of_a_first_environment_runs_as_written(tmp_path: Path) -> None:
     steps = blocks(ROOT / "docs" / "tutorials" / "first-environment.md", "bash")
     done = run_script("\n".join(steps), tmp_path)

@@ -50,7 +50,7 @@ def test_every_field_is_named_with_counts_and_lines(tmp_path: Path) -> None:
     assert wrong["expected_answer"].first == [{"line": 3, "value": "7"}]
     assert report.extra["expected_answr"].first == [{"line": 2, "value": '"A"'}]
     assert [name.split(":")[0] for name in report.other] == ["schema", "agent"]
-    assert report.hints() == ["'expected_answer' is missing; does 'expected_answr' hold it?"]
+    assert report.hints() == ["'expected_answer' is missing; map it: --map expected_answer=expected_answr"]
     assert report.declared["points"] == {"type": "int", "required": False, "present": 1}
     assert report.declared["choices"]["type"] == "list[Choice]"
 

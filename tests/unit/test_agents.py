@@ -155,10 +155,56 @@ async def test_a_model_reaches_declared_tools_only(name: str) -> None:
     assert world.lab.seen[0].events == ["verified", "closed"]
 
 
-async def test_a_tool_the_environment_has_but_the_row_does_not_declare_is_out_of_reach() -> None:
+@pytest.mark.parametrize(("tools", "reachable"), [([], "none"), (TOOLS[1:], "crash, hang, slow")])
+async def test_a_row_can_restrict_or_refuse_the_environments_tools(tools: list[Any], reachable: str) -> None:
     world = World([{"tool_calls": [call("note", text="a")]}, "done"])
+    reply = await world.run({**ROW, "responses_create_params": {"input": "go", "tools": tools}})
+    assert f"Tools you may call: {reachable}" in world.outputs(reply)[0]
+
+
+async def test_the_environments_tools_are_offered_if_the_row_names_none() -> None:
+    world = World([{"tool_calls": [call("note", text="a")]}, "done"])
+    row = {**ROW, "responses_create_params": {"input": "go"}}
+    reply = await world.run(row)
+    assert world.outputs(reply) == ["noted a"]
+    offered = [tool["name"] for tool in reply.body["responses_create_params"]["tools"]]
+    assert offered == sorted(world.lab.tools)  # the record says what was offered
+    assert row["responses_create_params"] == {"input": "go"}
+
+
+async def test_an_agent_that_offers_only_what_rows_declare() -> None:
+    world = World([{"tool_calls": [call("note", text="a")]}, "done"], tools="row")
     reply = await world.run({**ROW, "responses_create_params": {"input": "go"}})
     assert "Tools you may call: none" in world.outputs(reply)[0]
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_an_environment_that_lists_no_tools_is_left_alone(status: int) -> None:
+    world = World(["done"])
+    send = world.lab.handle
+
+    async def handle(request: Request) -> Reply:
+        return Reply(status, {"detail": "Not Found"}) if request.path == "/tools" else await send(request)
+
+    world.lab.handle = handle  # type: ignore[method-assign]
+    reply = await world.run({**ROW, "responses_create_params": {"input": "go"}})
+    assert reply.status == 200
+    assert reply.body["responses_create_params"]["tools"] == []
+
+
+async def test_a_failure_to_list_tools_fails_the_attempt_and_is_not_remembered() -> None:
+    world = World(["done"])
+    send, broken = world.lab.handle, True
+
+    async def handle(request: Request) -> Reply:
+        return Reply(503, "busy") if request.path == "/tools" and broken else await send(request)
+
+    world.lab.handle = handle  # type: ignore[method-assign]
+    row = {**ROW, "responses_create_params": {"input": "go"}}
+    assert (await world.run(row)).status == 500
+    broken = False
+    reply = await world.run(row)
+    assert len(reply.body["responses_create_params"]["tools"]) == len(world.lab.tools)
 
 
 @pytest.mark.parametrize("arguments", ["{broken", "[1]", '"text"', "null"])

@@ -64,7 +64,7 @@ def test_words_are_completed(words: list[str], candidates: list[str] | None) -> 
 
 def test_options_have_their_descriptions() -> None:
     (row,) = complete(["collect", "--num-rep"]).rows
-    assert row == ("--num-repeats", "Rollouts per task.")
+    assert row == ("--num-repeats", "Rollouts per task. [default: 1]")
 
 
 def test_runs_below_the_folder_are_offered_for_a_run(here: Path) -> None:

@@ -22,7 +22,7 @@ COMMAND_ONLY = {"as_json", "metrics_port"}
 LIBRARY_ONLY = {"config", "on_event", "on_note", "params", "progress"}
 """Objects that a command line cannot write; `params` is any field of the request, not only the common three;
 `progress` is for notebooks."""
-NEMO_GYM_ONLY = {"deep_merge", "skills", "token_form", "existing"}
+NEMO_GYM_ONLY = {"deep_merge", "skills", "token_form", "existing", "read_fields"}
 """What the ng_ commands do differently."""
 
 

@@ -148,11 +148,17 @@ def test_all_bad_rows_are_named_with_their_lines(tmp_path: Path) -> None:
     assert "line 1:" not in text.replace("line 10:", "")
 
 
-def test_only_the_first_twenty_bad_rows_are_shown(tmp_path: Path) -> None:
-    text = refused(tmp_path, "nope\n" * 50)
+def test_only_the_first_twenty_kinds_of_bad_rows_are_shown(tmp_path: Path) -> None:
+    text = refused(tmp_path, "".join(" " * number + "nope\n" for number in range(50)))
     assert "50 bad rows" in text
     assert text.count("not JSON") == 20
     assert "and 30 more" in text
+
+
+def test_the_same_problem_of_many_rows_is_said_once(tmp_path: Path) -> None:
+    text = refused(tmp_path, "nope\n" * 50)
+    assert text.count("not JSON") == 1
+    assert "lines 1, 2, 3, 4, 5 and 45 more: not JSON" in text
 
 
 def test_a_row_without_an_agent_is_refused_when_there_is_no_default(tmp_path: Path) -> None:

@@ -940,7 +940,7 @@ def test_what_determines_a_result_is_named_by_instance_and_secrets_are_masked() 
     )
     found = comparable_settings([model], RunOptions(plan=PlanOptions(params={"top_p": 1})))
     assert found == {
-        "plan": {"params": {"top_p": 1}, "add_seed": False, "template": None, "skills": None},
+        "plan": {"params": {"top_p": 1}, "add_seed": False, "template": None, "skills": None, "tools": {}},
         "policy": {
             "implementation": "responses_api_models/thing",
             "settings": {"model": "m", "deep": {}},

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from gymnast.checks.conformance import (
+    Case,
     CheckResult,
     EnvironmentResult,
     Subject,
@@ -18,18 +19,17 @@ from gymnast.checks.conformance import (
     parse_cases,
     run_suite,
 )
-from gymnast.checks.conformance.subject import Outcome, play
+from gymnast.checks.conformance.subject import CALL_TIMEOUT_S, Outcome, play
 from gymnast.config import compose, read_environ
 from gymnast.config.compose import config_path
 from gymnast.errors import ConfigError, NotFoundError, Problem, UserError, suggest
-from gymnast.kit import Environment, StepEnvironment, Task
+from gymnast.kit import Environment, StepEnvironment, Task, list_tools
 from gymnast.runtime.cell import Cell, make_cell_options
 from gymnast.runtime.loader import check_settings, is_server_class, load_entry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from gymnast.checks.conformance import Case
     from gymnast.config import Config, Environ, Instance
     from gymnast.wire.calls import Calls
 
@@ -107,8 +107,9 @@ def find_environment(
         data, flavor = instance.directory / "data", flavor or folder
     cases_file = _flavored(data, flavor, "verifier_cases.jsonl")
     cases_path = config.roots.relative(cases_file)
-    lines = cases_file.read_bytes().split(b"\n") if cases_file.exists() else ()
-    cases, problems = parse_cases(lines, cases_path)
+    cases, problems = list[Case](), list[Problem]()
+    if cases_file.exists():
+        cases, problems = parse_cases(cases_file.read_bytes().split(b"\n"), cases_path)
     rows_file = _rows_file(config, instance, data / "example.jsonl")
     rows, bad_rows = _read_rows(rows_file, config.roots.relative(rows_file))
     return CheckTarget(
@@ -133,6 +134,7 @@ async def open_subject(target: CheckTarget, log_dir: Path | None) -> AsyncIterat
             rows_path=target.rows_path,
             cases=target.cases,
             cases_path=target.cases_path,
+            tools=await list_tools(calls, instance.name, CALL_TIMEOUT_S),
             agents=frozenset(agent.name for agent in agents_of(target.config, instance)),
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
@@ -13,10 +12,8 @@ from pydantic import ValidationError
 from gymnast.checks.tally import Tally
 from gymnast.data.row import BadRow, Row, preview, read_row, truncate
 from gymnast.errors import UserError
-from gymnast.kit.task_server import TaskServer
-from gymnast.runtime.cell import resolve_placement
-from gymnast.runtime.loader import is_server_class, load_entry
-from gymnast.store.lines import numbered_lines
+from gymnast.rollouts.row_fit import find_task_model, suggest_map
+from gymnast.store.row_files import read_lines
 from gymnast.types.task import AGENT_REF, PARAMS, SKILLS_REF, agent_name_of
 
 if TYPE_CHECKING:
@@ -26,14 +23,46 @@ if TYPE_CHECKING:
     from gymnast.config import Instance
     from gymnast.kit.attempt import Task
     from gymnast.rollouts.prompt import PromptTemplate
+    from gymnast.rollouts.row_map import RowMap
     from gymnast.types.json import JsonObject
 
 _MODULES: Final = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 _MAX_FIELDS: Final = 500
 _MAX_TEXT: Final = 80
+_MAX_PROMPT: Final = 2000
 _OWN_FIELDS: Final = frozenset({PARAMS, AGENT_REF, SKILLS_REF, "response", "reward"})
 _LABELS: Final = frozenset({"id", "uuid", "dataset", "source", "license", "metadata"})
 """Descriptive fields that no verifier is expected to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRow:
+    """The first readable row, as the model will see it."""
+
+    line: int
+    params: JsonObject
+    environment_tools: tuple[str, ...]
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools that are offered: the row's, or else the environment's."""
+        if "tools" not in self.params:
+            return list(self.environment_tools)
+        return [str(tool.get("name") or tool.get("type")) for tool in self.params["tools"] or ()]
+
+    def as_json(self) -> JsonObject:
+        return {"line": self.line, "input": self.params["input"], "tools": self.tools}
+
+    def lines(self) -> Iterator[str]:
+        yield f"the model sees (line {self.line}):"
+        items = self.params["input"]
+        for item in [{"role": "user", "content": items}] if isinstance(items, str) else items:
+            content = item.get("content", item)
+            text = content if isinstance(content, str) else preview(content, _MAX_PROMPT)
+            first, *rest = truncate(text, _MAX_PROMPT).splitlines() or [""]
+            yield f"  {item.get('role') or item.get('type')}: {first}"
+            yield from (f"    {line}" for line in rest)
+        yield f"  tools: {', '.join(self.tools) or 'none'}"
 
 
 @dataclass(slots=True)
@@ -53,6 +82,7 @@ class RowsResult:
     other: dict[str, Tally] = field(default_factory=dict)
     """Malformed lines, invalid create params, unknown agents."""
     not_counted: Counter[str] = field(default_factory=Counter)
+    first: FirstRow | None = None
 
     @property
     def ok(self) -> bool:
@@ -71,6 +101,7 @@ class RowsResult:
             "declared": self.declared,
             **tallies,
             "hints": self.hints(),
+            "first_row": self.first.as_json() if self.first is not None else None,
         }
 
     def lines(self) -> Iterator[str]:
@@ -87,12 +118,14 @@ class RowsResult:
                 yield f"{kind}: {what} ({tally.rows} rows; lines {numbers}{example})"
         for hint in self.hints():
             yield f"hint: {hint}"
+        if self.first is not None:
+            yield from self.first.lines()
         yield f"{self.rows - self.bad_rows} of {self.rows} rows fit {self.environment}"
 
     def hints(self) -> list[str]:
-        """Missing fields for which a similarly named field exists."""
-        similar = {name: get_close_matches(name, self.extra, 1) for name in self.missing}
-        return [f"'{name}' is missing; does '{names[0]}' hold it?" for name, names in similar.items() if names]
+        """Missing fields that another field probably holds."""
+        maps = {name: suggest_map(name, dict.fromkeys(self.extra)) for name in self.missing}
+        return [f"'{name}' is missing; map it: {text}" for name, text in maps.items() if text]
 
     def count(self, kind: str, what: str, line: int, value: str | None = None) -> None:
         tallies = self._by_kind()[kind]
@@ -113,18 +146,25 @@ def check_rows(
     environment: str,
     agents: Collection[str],
     template: PromptTemplate | None = None,
+    row_map: RowMap | None = None,
+    tools: Collection[str] = (),
 ) -> RowsResult:
-    """Validate every row, with its prompt rendered, against a task model. `agents`: those of the environment."""
+    """Validate every row, mapped and with its prompt rendered, against a task model.
+
+    `agents` are those of the environment, `tools` the names of its tools.
+    """
     result = RowsResult(environment, _declared_fields(task))
-    for number, line in numbered_lines(path):
+    for number, line in read_lines(path):
         result.rows += 1
         try:
-            row = read_row(line, template)
+            row = read_row(line, template, row_map)
         except BadRow as error:
             result.count("other", f"{error.kind}: {truncate(str(error), _MAX_TEXT)}", number)
             result.bad_rows += 1
             continue
         result.bad_rows += not _row_fits(row, number, task, agents, result)
+        if result.first is None:
+            result.first = FirstRow(number, row.params, tuple(tools))
     return result
 
 
@@ -135,12 +175,10 @@ def task_model(instance: Instance) -> type[Task]:
         where=str(instance.directory),
         next="only environments built with the kit do; use `gymnast check env NAME`, or collect with --limit 1",
     )
-    if instance.url is not None or instance.directory is None or resolve_placement(instance).runs_in == "venv":
+    model = find_task_model(instance)
+    if model is None:
         raise unknown
-    entry = load_entry(instance)
-    if not is_server_class(entry) or not issubclass(entry, TaskServer):
-        raise unknown
-    return entry.task_type
+    return model
 
 
 def _row_fits(row: Row, number: int, task: type[Task], agents: Collection[str], result: RowsResult) -> bool:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 from gymnast.chunks.finder import Clock
 from gymnast.chunks.identity import this_holder
 from gymnast.config import Config, Environ, Instance, compose
+from gymnast.config.known_keys import RUN_KEYS
 from gymnast.errors import DataError, UserError
 from gymnast.rollouts.identity import instance_settings
 from gymnast.rollouts.prepare import changes_since
 from gymnast.rollouts.servers import reachable_instances
+from gymnast.rollouts.tool_modes import as_started
 from gymnast.runtime.unsandboxed import without_sandbox
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.chunk_state import read_chunk_plan
@@ -74,13 +76,14 @@ def compose_config(spec: WorkerSpec, environ: Environ) -> Config:
         model_url=arguments.model_url,
         model_key_name=arguments.model_key_name,
         search_dirs=[Path(folder) for folder in (*arguments.search_dirs, arguments.folder) if folder],
+        command_keys=RUN_KEYS,
     ).require_valid()
     return without_sandbox(config)[0] if arguments.unsafe_no_sandbox else config
 
 
 def select_instances(context: WorkerContext, config: Config) -> list[Instance]:
     """The instances that the run's rows need. Raises UserError if their settings differ from those of the plan."""
-    instances = reachable_instances(config, context.agents)
+    instances = as_started(reachable_instances(config, context.agents), context.manifest.settings)
     before = {name: settings for name, settings in context.manifest.settings.items() if name != "plan"}
     changed = changes_since(context.manifest, before, instance_settings(instances), instances)
     if changed and not context.manifest.invocations[-1].forced:

@@ -50,6 +50,7 @@ def endpoint(
     from gymnast.checks.endpoint import check_endpoint
     from gymnast.checks.endpoint_result import CHECKS, EndpointOptions
     from gymnast.config import read_environ
+    from gymnast.config.urls import BadUrl, parse_base_url
     from gymnast.errors import suggest
     from gymnast.runtime.listener import loop_factory
     from gymnast.runtime.probe import endpoint_urls
@@ -57,8 +58,13 @@ def endpoint(
     for name in required or ():
         if name not in CHECKS:
             raise typer.BadParameter(f"unknown check '{name}': {suggest(name, CHECKS)}", param_hint="--require")
-    if url is not None and not url.startswith(("http://", "https://")):  # an override, not an address
+    if url is not None and "://" not in url and ("=" in url or url.startswith("~")):  # an override, not an address
         overrides, url = [url, *(overrides or [])], None
+    if url is not None:
+        try:
+            url = parse_base_url(url)
+        except BadUrl as error:
+            raise typer.BadParameter(str(error), param_hint="URL") from error
     with asyncio.Runner(loop_factory=loop_factory()) as runner, tempfile.TemporaryDirectory() as logs:
         load = partial(
             shared.load,

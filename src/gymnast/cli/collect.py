@@ -27,17 +27,20 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-Input = Annotated[str | None, typer.Option("--input", "-i", help="JSONL file of tasks.")]
+Input = Annotated[str | None, typer.Option("--input", "-i", help="Tasks: JSONL, JSON, CSV, Parquet, or a folder.")]
 Split = Annotated[
     str | None,
     typer.Option("--split", help="Use the configured datasets of this type (train, benchmark, …) instead of --input."),
 ]
-Output = Annotated[Path, typer.Option("--output", "-o", help="JSONL file for the scored rollouts.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="JSONL file for the scored rollouts. Required.")]
 Agent = Annotated[
     str | None,
     typer.Option("--agent", "-a", help="Agent for rows that name none; optional if only one is configured."),
 ]
-Repeats = Annotated[int, typer.Option("--num-repeats", "-n", min=1, max=1_000_000, help="Rollouts per task.")]
+Repeats = Annotated[
+    int | None,
+    typer.Option("--num-repeats", "-n", min=1, max=1_000_000, help="Rollouts per task. [default: 1]"),
+]
 Concurrency = Annotated[
     int | None,
     typer.Option(
@@ -109,7 +112,7 @@ MetricsPort = Annotated[
 def command(
     overrides: shared.Overrides = None,
     *,
-    output: Output,
+    output: Output = None,
     source: Input = None,
     split: Split = None,
     config_files: shared.ConfigFiles = None,
@@ -119,13 +122,15 @@ def command(
     model_url: shared.ModelUrl = None,
     model_key_name: shared.ModelKeyName = None,
     agent: Agent = None,
-    num_repeats: Repeats = 1,
+    num_repeats: Repeats = None,
     concurrency: Concurrency = None,
     limit: Limit = None,
     temperature: Temperature = None,
     top_p: TopP = None,
     max_output_tokens: MaxOutputTokens = None,
     prompt_config: shared.PromptConfig = None,
+    prompt: shared.Prompt = None,
+    map: shared.Map = None,  # noqa: A002 - as the option is called
     add_seed: AddSeed = False,
     skip_bad_rows: SkipBadRows = False,
     rollout_timeout_s: RolloutTimeout = 7200.0,
@@ -157,6 +162,7 @@ def command(
     in all. Ctrl-C finishes the rollouts in flight; a second one stops immediately; --resume finishes the rest. A run
     that hits its budget (--max-cost, --max-tokens) exits with 4; --resume with a larger budget continues it.
     """
+    from gymnast.config.known_keys import RUN_KEYS
     from gymnast.rollouts.exit_status import parse_allowance
     from gymnast.rollouts.options import check_truncated_policy, run_options
 
@@ -172,6 +178,7 @@ def command(
         search_dirs=search_dirs,
         stub_policy=through_serve,
         unsafe_no_sandbox=unsafe_no_sandbox,
+        command_keys=RUN_KEYS,
     ).require_valid()
     options = run_options(
         config,
@@ -186,6 +193,8 @@ def command(
         top_p=top_p,
         max_output_tokens=max_output_tokens,
         prompt_config=prompt_config,
+        prompt=prompt,
+        map=map,
         add_seed=add_seed,
         skip_bad_rows=skip_bad_rows,
         rollout_timeout_s=rollout_timeout_s,

@@ -49,7 +49,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "compare": Command(LOOK, "Compare two runs, paired by task.", "compare"),
     "env": Command(PREPARE, "List environments, or create a new one.", "env", None),
     "config": Command(PREPARE, "Show, explain or validate a configuration.", "config", None),
-    "data": Command(PREPARE, "Prepare, render, validate or download datasets.", "data", None),
+    "data": Command(PREPARE, "Convert, prepare, render, validate or download datasets.", "data", None),
     "check": Command(PREPARE, "Check an environment, rows, tools or an endpoint.", "check", None),
     "submit": Command(
         CLUSTER,

@@ -117,6 +117,8 @@ def masked_yaml(config: Config) -> str:
 
 
 def _load(overrides: Any, config_files: Any, environments: Any, model_type: Any, search_dirs: Any) -> Config:
+    from gymnast.config.known_keys import RUN_KEYS
+
     return shared.load(
         overrides,
         config_files=config_files,
@@ -124,6 +126,7 @@ def _load(overrides: Any, config_files: Any, environments: Any, model_type: Any,
         model_type=model_type,
         search_dirs=search_dirs,
         stub_policy=True,  # a policy is needed only to run
+        command_keys=RUN_KEYS,
     )
 
 

@@ -1,4 +1,4 @@
-"""`gymnast data`: prepare, render, validate and download datasets. Nothing is started."""
+"""`gymnast data`: convert, prepare, render, validate and download datasets. Nothing is started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from gymnast.data.prepare import PrepareRequest
     from gymnast.data.validate import InputFile, ValidationResult
 
-app = typer.Typer(help="Prepare, render, validate or download datasets.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Convert, prepare, render, validate or download datasets.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Mode = Annotated[
     str,
@@ -100,6 +102,54 @@ def render(
 ) -> int:
     """Apply a prompt template to the rows of a dataset."""
     return run_render(_load(None, None, None, search_dirs), source, prompt_config, output, as_json=as_json)
+
+
+@app.command("convert")
+def convert(
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="JSONL, JSON, CSV, Parquet, or a folder.", show_default=False)
+    ],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="JSONL file to write.", show_default=False)],
+    *,
+    format_name: Annotated[
+        str | None, typer.Option("--from", help="Format of IN: lm-eval, verifiers or nemo-rl. [default: by its rows]")
+    ] = None,
+    map: shared.Map = None,  # noqa: A002 - as the option is called
+    prompt: shared.Prompt = None,
+    prompt_config: shared.PromptConfig = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Convert at most this many rows.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+    search_dirs: shared.SearchDirs = None,
+    as_json: shared.JsonOutput = False,
+) -> int:
+    """Convert your data into rows that can be collected.
+
+    Reads JSONL, JSON, CSV, TSV, Parquet and Arrow, also gzipped, and folders of one split. --map and --prompt make rows
+    of any columns; samples of lm-eval, datasets of verifiers and chat datasets of NeMo RL are known.
+    """
+    from gymnast.data.convert import ConvertRequest
+    from gymnast.data.convert import convert as run_convert
+    from gymnast.data.formats import FORMATS
+    from gymnast.rollouts.options import find_template
+    from gymnast.rollouts.row_map import parse_map
+
+    config = _load(None, None, None, search_dirs)
+    request = ConvertRequest(
+        source=config.roots.require(source, "the input file"),
+        target=target,
+        row_map=parse_map(map),
+        template=find_template(config, prompt_config, prompt),
+        format=_choice("--from", format_name, FORMATS) if format_name else None,
+        limit=limit,
+        overwrite=overwrite,
+    )
+    result = run_convert(request)
+    if as_json:
+        shared.print_json({"rows": result.rows, "format": result.format, "output": str(target)})
+    else:
+        known = f" from the format of {result.format}" if result.format else ""
+        print(f"{result.rows} rows{known}: {target}")
+    return 0
 
 
 @app.command("validate", cls=old_names(allow="ignore"))

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from gymnast.config import Config
+    from gymnast.config.known_keys import KnownKeys
 
 RUN_HELP: Final = "The run: its output file, its folder, or any of its files."
 
@@ -65,6 +66,14 @@ UnsafeNoSandbox = Annotated[
 PromptConfig = Annotated[
     str | None, typer.Option("--prompt-config", help="YAML with `user` and `system` templates filled from each row.")
 ]
+Prompt = Annotated[
+    str | None,
+    typer.Option("--prompt", help="Prompt with fields of the row, 'Solve: {question}', or a .yaml, .txt or .md file."),
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option("--map", help="TARGET=SOURCE: copy a field of each row, e.g. expected_answer=answer. Repeatable."),
+]
 NoAggregate = Annotated[bool, typer.Option("--disable-aggregation", help="Do not write x_aggregate_metrics.json.")]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Head = Annotated[str | None, typer.Option("--head", help="URL of a head server, e.g. http://127.0.0.1:11000.")]
@@ -82,6 +91,7 @@ def load(
     search_dirs: list[Path] | None = None,
     stub_policy: bool = False,
     unsafe_no_sandbox: bool = False,
+    command_keys: KnownKeys | None = None,
 ) -> Config:
     """Compose the configuration that a command line describes; warnings go to standard error."""
     from gymnast.config import compose, read_environ
@@ -97,6 +107,7 @@ def load(
         model_key_name=model_key_name,
         search_dirs=search_dirs or (),
         stub_policy=stub_policy,
+        command_keys=command_keys,
     )
     warn_of_missing(search_dirs)
     for warning in config.warnings:

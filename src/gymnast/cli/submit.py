@@ -31,8 +31,8 @@ _CONFIG: Final = (
 )
 _RUN: Final = (
     *("source", "split", "output", "agent", "num_repeats", "concurrency", "limit", "temperature", "top_p"),
-    *("max_output_tokens", "prompt_config", "add_seed", "skip_bad_rows", "rollout_timeout_s", "max_attempts"),
-    *("give_up_after_s", "truncated", "resume", "retry_failed", "overwrite"),
+    *("max_output_tokens", "prompt_config", "prompt", "map", "add_seed", "skip_bad_rows", "rollout_timeout_s"),
+    *("max_attempts", "give_up_after_s", "truncated", "resume", "retry_failed", "overwrite"),
 )
 _RESOURCES: Final = (
     *("partition", "account", "qos", "time", "nodes", "exclusive", "gres", "gpus_per_node", "cpus_per_task"),
@@ -43,7 +43,7 @@ _RESOURCES: Final = (
 def command(
     overrides: shared.Overrides = None,
     *,
-    output: collect.Output,
+    output: Annotated[Path, typer.Option("--output", "-o", help="JSONL file for the scored rollouts.")],
     source: collect.Input = None,
     split: collect.Split = None,
     config_files: shared.ConfigFiles = None,
@@ -55,13 +55,15 @@ def command(
     search_dirs: shared.SearchDirs = None,
     unsafe_no_sandbox: shared.UnsafeNoSandbox = False,
     agent: collect.Agent = None,
-    num_repeats: collect.Repeats = 1,
+    num_repeats: collect.Repeats = None,
     concurrency: collect.Concurrency = None,
     limit: collect.Limit = None,
     temperature: collect.Temperature = None,
     top_p: collect.TopP = None,
     max_output_tokens: collect.MaxOutputTokens = None,
     prompt_config: shared.PromptConfig = None,
+    prompt: shared.Prompt = None,
+    map: shared.Map = None,  # noqa: A002 - as the option is called
     add_seed: collect.AddSeed = False,
     skip_bad_rows: collect.SkipBadRows = False,
     rollout_timeout_s: collect.RolloutTimeout = 7200.0,
@@ -163,6 +165,7 @@ def command(
     """
     from gymnast.cli.submit_output import show_dry_run, submit
     from gymnast.config import read_environ
+    from gymnast.config.known_keys import RUN_KEYS
     from gymnast.executors.submit_run import SubmitRequest, override_site, parse_code_choice
     from gymnast.rollouts.options import run_options
 
@@ -177,7 +180,7 @@ def command(
         resources=resources,
     )
     policy_server = _policy_server(arguments, config_arguments)
-    config = shared.load(overrides, **config_arguments).require_valid()
+    config = shared.load(overrides, **config_arguments, command_keys=RUN_KEYS).require_valid()
     if merge is None:
         merge = wait or site.executor == "slurm"
     request = SubmitRequest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments, is_positive
+from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
 
 if TYPE_CHECKING:
     from gymnast.config import Config
@@ -46,9 +46,12 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
     from gymnast.config import read_environ
     from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.options import check_truncated_policy, run_options
+    from gymnast.rollouts.run_fields import read_repeats
     from gymnast.rollouts.skills import skills_ref
+    from gymnast.rollouts.tool_modes import offer_row_tools
     from gymnast.runtime.cell import read_token_form
 
+    config = offer_row_tools(config)
     fields = Fields(config)
     skills = fields.mapping("skills").get("path")
     options = run_options(
@@ -56,7 +59,7 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
         source=source,
         output=fields.text("output_jsonl_fpath"),
         agent=fields.optional("agent_name"),
-        num_repeats=_repeats(config, fields),
+        num_repeats=read_repeats(config),
         limit=fields.positive("limit"),
         add_seed=fields.flag("num_repeats_add_seed"),
         params=fields.mapping("responses_create_params"),
@@ -72,18 +75,9 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
         resume=fields.flag("resume_from_cache"),
         aggregate=not fields.flag("disable_aggregation"),
         token_form=read_token_form(config, "items"),  # as readers of NeMo Gym's records expect
+        read_fields=False,
     )
     return collect(options, config, Allowance(), through_serve=through_serve, as_json=fields.flag("json"))
-
-
-def _repeats(config: Config, fields: Fields) -> int | dict[str, int]:
-    value = config.values.get("num_repeats")
-    if not isinstance(value, dict):
-        return fields.positive("num_repeats") or 1
-    for name, count in value.items():
-        if not is_positive(count):
-            raise FieldError(f"num_repeats.{name} must be a positive integer, not {count!r}")
-    return value
 
 
 def reward_profile(arguments: NgArguments) -> int:

@@ -31,9 +31,10 @@ print(json.dumps([{"name": name, "version": versions[name]} for name in sorted(v
 def run(arguments: NgArguments) -> int:
     """Serve until interrupted."""
     from gymnast.cli import serve
+    from gymnast.rollouts.tool_modes import offer_row_tools
     from gymnast.runtime.server_group import ServeOptions
 
-    config = arguments.config().require_valid()
+    config = offer_row_tools(arguments.config().require_valid())
     log_dir = Fields(config).optional("nemo_gym_log_dir")
     options = ServeOptions(log_dir=Path(log_dir) if log_dir else None)
     return serve.run(config, options, as_json=Fields(config).flag("json"))

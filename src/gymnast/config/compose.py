@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -9,12 +10,15 @@ from urllib.parse import urlsplit
 from gymnast.config.keyring import key_reference
 from gymnast.config.load import load_config
 from gymnast.config.roots import Roots
+from gymnast.config.urls import BadUrl, parse_base_url
+from gymnast.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gymnast.config.environ import Environ
-    from gymnast.config.load import Config
+    from gymnast.config.known_keys import KnownKeys
+    from gymnast.config.load import Config, Unread
 
 
 _SERVER_OF_HOST: Final = {"api.anthropic.com": "anthropic_model"}
@@ -33,26 +37,32 @@ def compose(
     search_dirs: Sequence[Path] = (),
     values: Mapping[str, Any] | None = None,
     stub_policy: bool = False,
+    command_keys: KnownKeys | None = None,
+    unread: Unread = "refuse",
 ) -> Config:
     """Resolve names to config files and load them. An endpoint without a model server gets `vllm_model`, and that of
     Anthropic `anthropic_model`.
 
     `values` are settings that are not texts. They override files and env.yaml, and are overridden by overrides.
+    `command_keys` and `unread`: see `load_config`.
     """
     roots = Roots((*search_dirs, *environ.extra_roots), Path.cwd())
     paths = [*config_paths, *(config_path("resources_servers", name) for name in environments)]
     if model_type:
         paths.append(_model_config(model_type, roots))
-    elif model_url and not any("responses_api_models" in path for path in [*paths, *overrides]):
-        paths.append(_model_config(_SERVER_OF_HOST.get(urlsplit(model_url).hostname or "", "vllm_model"), roots))
+    elif model_url is not None and not any("responses_api_models" in path for path in [*paths, *overrides]):
+        host = urlsplit(_parse_model_url(model_url)).hostname or ""
+        paths.append(_model_config(_SERVER_OF_HOST.get(host, "vllm_model"), roots))
     initial: dict[str, Any] = dict(values or {})
+    written_url = model_url
     if model_url is not None:
+        model_url = _parse_model_url(model_url)
         initial["policy_base_url"] = model_url
     if model_key_name is not None:
         initial["policy_api_key"] = key_reference(model_key_name)
     if model is not None:
         initial["policy_model_name"] = model
-    return load_config(
+    config = load_config(
         overrides,
         environ=environ,
         config_paths=paths,
@@ -60,7 +70,20 @@ def compose(
         initial=initial,
         defaults={"policy_api_key": ""} if model_url is not None else None,
         stub_policy=stub_policy,
+        command_keys=command_keys,
+        unread=unread,
+        model_options={"policy_base_url": "--model-url"} if model_url is not None else None,
     )
+    if model_url != written_url:
+        return replace(config, warnings=(*config.warnings, f"--model-url {written_url} is read as {model_url}"))
+    return config
+
+
+def _parse_model_url(text: str) -> str:
+    try:
+        return parse_base_url(text)
+    except BadUrl as error:
+        raise UserError(f"--model-url: {error}", next="pass a base URL such as http://127.0.0.1:8000/v1") from error
 
 
 def _model_config(name: str, roots: Roots) -> str:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from gymnast.config import tree
 from gymnast.config.datasets import check_datasets
+from gymnast.config.interpolate import MISSING
+from gymnast.config.urls import BadUrl, parse_base_url, parse_url
 from gymnast.errors import Problem, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from gymnast.config.roots import Roots
     from gymnast.config.tree import Node
@@ -24,6 +26,8 @@ DOMAINS: Final = (
     "e2e", "rlhf", "other",
 )  # fmt: skip
 
+POLICY: Final = "policy_model"
+"""The name that the policy has by convention."""
 RunsIn = Literal["auto", "process", "child", "venv"]
 """Where an instance runs: in this process, a child process, a child process with its own venv, or `auto`: in this
 process unless its folder lists requirements that are not met here."""
@@ -112,12 +116,15 @@ def find_misspelt_kinds(root: Node) -> list[Problem]:
     ]
 
 
-def check_references(instances: Mapping[str, Instance], problems: list[Problem]) -> None:
-    """Check that every reference names an existing instance of its kind."""
+def check_references(instances: Mapping[str, Instance], problems: list[Problem], broken: Collection[str] = ()) -> None:
+    """Check that every reference names an existing instance of its kind. Problems of `broken` ones are known."""
     for instance in instances.values():
         for key, ref in instance.refs.items():
             target = instances.get(ref.name)
-            if target is not None and target.kind == ref.kind:
+            if ref.name in broken or (target is not None and target.kind == ref.kind):
+                continue
+            if ref.name == POLICY and target is None:
+                problems.append(_no_policy(instance))
                 continue
             known = [other.name for other in instances.values() if other.kind == ref.kind]
             what = f"'{key}' of '{instance.name}' refers to the {_noun(ref.kind)} '{ref.name}', which "
@@ -138,8 +145,9 @@ def _build(
 ) -> Instance:
     where = f"{name} ({inner.origin})"
     url, entrypoint = values.get("url"), values.get("entrypoint")
-    if url is not None and not str(url).startswith(("http://", "https://")):
-        problems.append(Problem(f"'url' must start with http:// or https://, got '{url}'", where=where))
+    url = _parse("url", url, parse_url, where, problems) if url is not None else None
+    if kind == "responses_api_models":
+        values = {**values, **_base_urls(values, inner, where, problems)}
     directory = None if url else _directory(kind, implementation, str(entrypoint), roots, where, problems)
     _check_domain(kind, values, where, problems)
     _check_scalars(values, where, problems)
@@ -152,7 +160,7 @@ def _build(
         implementation=implementation,
         entrypoint=str(entrypoint) if entrypoint else None,
         directory=directory,
-        url=str(url).rstrip("/") if url else None,
+        url=url,
         host=values.get("host"),
         port=values.get("port"),
         runs_in=values.get("runs_in") or "auto",
@@ -162,6 +170,30 @@ def _build(
         datasets=tuple(datasets) if isinstance(datasets, list) else (),
         origins={key: str(child.origin) for key, child in inner.value.items()},
     )
+
+
+def _base_urls(values: dict[str, Any], inner: Node, where: str, problems: list[Problem]) -> dict[str, Any]:
+    """The base URLs of a model, completed."""
+    completed: dict[str, Any] = {}
+    for key, value in values.items():
+        if not key.endswith("base_url") or not value or value == MISSING:
+            continue
+        origin = f"{where.partition(' ')[0]} ({inner.value[key].origin})" if key in inner.value else where
+        if isinstance(value, list):
+            completed[key] = [_parse(key, item, parse_base_url, origin, problems) for item in value]
+        else:
+            completed[key] = _parse(key, value, parse_base_url, origin, problems)
+    return completed
+
+
+def _parse(key: str, value: Any, parse: Callable[[str], str], where: str, problems: list[Problem]) -> Any:
+    if not isinstance(value, str):
+        return value  # a wrong type is the business of the server's settings
+    try:
+        return parse(value)
+    except BadUrl as error:
+        problems.append(Problem(f"'{key}': {error}", where=where))
+        return value
 
 
 def _directory(
@@ -224,6 +256,14 @@ def _is_startable(node: Node | None) -> bool:
     return any(
         "entrypoint" in tree.known_keys(implementation) or "url" in tree.known_keys(implementation)
         for implementation in tree.known_keys(node).values()
+    )
+
+
+def _no_policy(instance: Instance) -> Problem:
+    return Problem(
+        f"no model is configured as the policy: '{instance.name}' needs a '{POLICY}'",
+        next="pass the endpoint: --model-url URL -m NAME; or use the small policy that ships: --model-type "
+        "embedded_model; or add a model's config file, e.g. responses_api_models/vllm_model/configs/vllm_model.yaml",
     )
 
 

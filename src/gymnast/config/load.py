@@ -6,9 +6,9 @@ earlier ones), env.yaml, an initial mapping from a program, overrides. Nothing i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gymnast.config import interpolate, overrides, tree
 from gymnast.config.directives import apply_directives
@@ -20,6 +20,7 @@ from gymnast.config.instances import (
     parse_instance,
 )
 from gymnast.config.keyring import Keyring
+from gymnast.config.known_keys import GLOBAL_KEYS, may_read_any_key, unread_overrides, warn_without_effect
 from gymnast.config.roots import Roots
 from gymnast.config.secrets import Scrubber, mask_secrets, scrub_tree
 from gymnast.config.tree import Node, Origin
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gymnast.config.environ import Environ
+    from gymnast.config.known_keys import KnownKeys
+    from gymnast.config.overrides import Override
 
+
+Unread = Literal["refuse", "warn", "ignore"]
+"""What becomes of overrides that nothing reads."""
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_HEAD_PORT: Final = 11000
 STUB: Final = Origin("stub: no policy is configured")
@@ -112,9 +118,16 @@ def load_config(
     defaults: Mapping[str, Any] | None = None,
     cwd: Path | None = None,
     stub_policy: bool = False,
+    command_keys: KnownKeys | None = None,
+    unread: Unread = "ignore",
+    model_options: Mapping[str, str] | None = None,
 ) -> Config:
     """Read, merge, expand, resolve and check. Problems are collected in the result, not raised, so that `config show`
-    can show the rest; only text that cannot be parsed raises."""
+    can show the rest; only text that cannot be parsed raises.
+
+    `command_keys` are top-level keys that the command reads besides those that all read. `unread` says what becomes of
+    overrides that nothing reads; `model_options` are the options that set the policy's keys, by key.
+    """
     problems: list[Problem] = []
     roots = Roots((*search_dirs, *environ.extra_roots), cwd or Path.cwd())
     parsed = overrides.parse_overrides(override_texts)
@@ -128,19 +141,44 @@ def load_config(
     root = files.merge_into(root, paths)
     for layer in (env_node, initial_node):
         root = tree.merge(root, layer)
-    root = overrides.apply_sets(root, parsed, problems)
+    keys: KnownKeys = command_keys or {}
+    root = overrides.apply_sets(root, parsed, problems, () if unread == "ignore" else {**GLOBAL_KEYS, **keys})
     root = tree.merge(
         root, Node({"config_paths": tree.node_from(files.loaded, Origin("loaded files"))}, Origin("default"))
     )
     if stub_policy and "policy_model" not in root.value:
         root = tree.merge(root, tree.node_from(POLICY_STUB_INSTANCE, STUB))
+    written = root
     root, directive_problems = apply_directives(root)
     problems += directive_problems
     root = overrides.apply_deletes(root, parsed, problems)
     warnings += files.warnings
     keyring = Keyring(root, environ.keys_file)
     problems += keyring.problems
-    return _build_config(root, roots, tuple(files.loaded), problems, warnings, keyring)
+    config = _build_config(root, roots, tuple(files.loaded), problems, warnings, keyring)
+    if unread == "ignore":
+        return config
+    return _report_unread(config, parsed, written, keys, unread, {} if stub_policy else model_options or {})
+
+
+def _report_unread(
+    config: Config,
+    parsed: Sequence[Override],
+    written: Node,
+    keys: KnownKeys,
+    unread: Unread,
+    model_options: Mapping[str, str],
+) -> Config:
+    """The configuration with what nothing reads as problems, or as warnings where a server may read any key."""
+    servers = {name for name, node in config.root.value.items() if is_instance_block(node)}
+    found = list(unread_overrides(parsed, written, servers, keys))
+    warnings = [*config.warnings]
+    if not config.lacks_policy:
+        warnings += warn_without_effect(parsed, written, model_options)
+    if found and (unread == "warn" or may_read_any_key(config.instances.values())):
+        warnings += [str(problem) for problem in found]
+        found = []
+    return replace(config, problems=(*config.problems, *found), warnings=tuple(warnings))
 
 
 def _build_config(
@@ -162,7 +200,7 @@ def _build_config(
             if (instance.block.get("num_workers") or 1) > 1:
                 warnings.append(f"num_workers of '{name}' has no effect: one process serves an instance")
     if is_strict:
-        check_references(instances, instance_problems)
+        check_references(instances, instance_problems, broken=servers.keys() - instances.keys())
         problems += instance_problems
     else:
         warnings += [f"skipped: {problem}" for problem in instance_problems]

@@ -11,7 +11,7 @@ from gymnast.config.tree import Node, Origin
 from gymnast.errors import ConfigError, Problem, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import Override as HydraOverride
@@ -32,10 +32,14 @@ class Override:
     text: str
 
     @property
-    def origin(self) -> Origin:
+    def shown(self) -> str:
+        """Its text, without a secret."""
         secret = any(is_secret_key(str(step)) for step in self.path)
-        shown = f"{self.text.partition('=')[0]}={MASK}" if secret else self.text
-        return Origin(f"override '{shown}'")
+        return f"{self.text.partition('=')[0]}={MASK}" if secret else self.text
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(f"override '{self.shown}'")
 
 
 def parse_overrides(texts: Sequence[str]) -> list[Override]:
@@ -81,13 +85,14 @@ def additions(overrides: Sequence[Override]) -> Node:
     return root
 
 
-def apply_sets(root: Node, overrides: Sequence[Override], problems: list[Problem]) -> Node:
-    """`root` with everything that the overrides set."""
+def apply_sets(root: Node, overrides: Sequence[Override], problems: list[Problem], known: Collection[str] = ()) -> Node:
+    """`root` with everything that the overrides set. `known` keys exist, with defaults, even if nothing sets them."""
     for override in overrides:
         if override.action != "set":
             continue
-        if not override.may_create and tree.select(root, override.path) is None:
-            problems.append(_missing_key(root, override, f"write '+{override.text}' to add it"))
+        may_create = override.may_create or (bool(override.path) and override.path[0] in known)
+        if not may_create and tree.select(root, override.path) is None:
+            problems.append(_missing_key(root, override, known))
             continue
         try:
             root = tree.assign(root, override.path, tree.node_from(override.value, override.origin))
@@ -104,7 +109,7 @@ def apply_deletes(root: Node, overrides: Sequence[Override], problems: list[Prob
         try:
             root = tree.remove(root, override.path)
         except KeyError:
-            problems.append(_missing_key(root, override, None))
+            problems.append(_missing_key(root, override))
     return root
 
 
@@ -119,13 +124,16 @@ def _convert(override: Any, text: str) -> Override:
     )
 
 
-def _missing_key(root: Node, override: Override, advice: str | None) -> Problem:
+def _missing_key(root: Node, override: Override, known: Collection[str] = ()) -> Problem:
+    """A problem that offers to add the key where something could read it: not at a top level whose keys are known."""
     parent = override.path[:-1]
-    known = tree.known_keys(tree.select(root, parent)) if parent else tree.known_keys(root)
-    hint = suggest(str(override.path[-1]), known)
+    names = [*tree.known_keys(tree.select(root, parent))] if parent else [*tree.known_keys(root), *known]
+    may_add = override.action == "set" and (not known or str(override.path[0]) in tree.known_keys(root))
+    advice = f"write '+{override.shown}' to add it" if may_add else None
+    hint = suggest(str(override.path[-1]), names)
     return Problem(
         f"no '{tree.show_path(override.path)}' in the configuration",
-        where=f"override '{override.text}'",
+        where=f"override '{override.shown}'",
         next=", or ".join(part for part in (advice, hint) if part) or None,
     )
 

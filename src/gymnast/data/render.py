@@ -11,7 +11,7 @@ from gymnast.data.problems import FileProblem, Problems
 from gymnast.data.row import BadRow, read_row
 from gymnast.errors import UserError
 from gymnast.rollouts.prompt import read_template
-from gymnast.store.lines import numbered_lines
+from gymnast.store.row_files import read_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def render(source: Path, template_path: Path, target: Path) -> int:
     used = str(template_path.resolve())
     with PendingFiles() as files:
         out = files.open(target)
-        for number, line in numbered_lines(source):
+        for number, line in read_lines(source):
             try:
                 row = read_row(line, template).data
             except BadRow as error:

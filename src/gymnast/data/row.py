@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import orjson
 
+from gymnast.rollouts.plan import missing_params
 from gymnast.types.task import PARAMS
 from gymnast.wire.validate import InvalidBody, validate_params
 
 if TYPE_CHECKING:
     from gymnast.rollouts.prompt import PromptTemplate
+    from gymnast.rollouts.row_map import RowMap
     from gymnast.types.json import JsonObject
 
 
@@ -46,9 +48,14 @@ def truncate(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "…"
 
 
-def read_row(line: bytes, template: PromptTemplate | None = None) -> Row:
-    """Parse and validate a line. Raises BadRow."""
+def read_row(line: bytes, template: PromptTemplate | None = None, row_map: RowMap | None = None) -> Row:
+    """Parse, map and validate a line. Raises BadRow."""
     data = parse_line(line)
+    if row_map is not None:
+        try:
+            data = row_map.apply(data)
+        except ValueError as error:
+            raise BadRow("schema", str(error)) from error
     if not isinstance(data.get(PARAMS, {}), dict):
         raise BadRow("schema", f"'{PARAMS}' is not an object")
     if template is not None:
@@ -57,7 +64,7 @@ def read_row(line: bytes, template: PromptTemplate | None = None) -> Row:
         except ValueError as error:
             raise BadRow("schema", str(error)) from error
     if PARAMS not in data:
-        raise BadRow("schema", f"the row has no '{PARAMS}'")
+        raise BadRow("schema", missing_params(data))
     try:
         return Row(data, cast("JsonObject", validate_params(data[PARAMS], loc=(PARAMS,))))
     except InvalidBody as error:

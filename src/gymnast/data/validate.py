@@ -17,7 +17,7 @@ from gymnast.data.spill import ScratchFile, SpillSet
 from gymnast.data.tool_schema import tool_problems
 from gymnast.errors import suggest
 from gymnast.rollouts.prompt import read_template
-from gymnast.store.lines import numbered_lines
+from gymnast.store.row_files import read_lines
 from gymnast.types.task import AGENT_REF, agent_name_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class _Validator:
             hint = suggest(file.license, LICENSES)
             self._add("license", FileProblem(file.name, 0, f"unknown license '{file.license}'; {hint}"))
         number = 0
-        for number, line in numbered_lines(file.path):
+        for number, line in read_lines(file.path):
             try:
                 row = read_row(line, file.template)
             except BadRow as error:

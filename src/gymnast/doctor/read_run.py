@@ -24,6 +24,7 @@ from gymnast.store.keyset import KeySet
 from gymnast.store.lines import numbered_lines
 from gymnast.store.lock import is_locked
 from gymnast.store.manifest import Manifest, read_manifest
+from gymnast.store.row_files import read_lines
 from gymnast.types.failure import FailureKind
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _read_source(manifest: Manifest | None, data: Path | None, paths: RunPaths) 
 
 def _digest(path: Path) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    for _, line in numbered_lines(path):
+    for _, line in read_lines(path):
         digest.update(line + b"\n")
     return digest.hexdigest()
 
@@ -131,7 +132,7 @@ def _digest(path: Path) -> str:
 def _rows_not_in(source: Path, plan: Path) -> int:
     """The number of rows that are not in the plan. Planned rows have the fields of their source row and more."""
     planned = {_identity(line) for _, line in numbered_lines(plan)}
-    return sum(_identity(line) not in planned for _, line in numbered_lines(source) if line.strip())
+    return sum(_identity(line) not in planned for _, line in read_lines(source) if line.strip())
 
 
 def _identity(line: bytes) -> bytes:

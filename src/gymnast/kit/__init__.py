@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from gymnast.kit.judging import Template as Template
     from gymnast.kit.judging import load_template as load_template
     from gymnast.kit.judging import truncate_start as truncate_start
+    from gymnast.kit.offered_tools import OfferTools as OfferTools
+    from gymnast.kit.offered_tools import list_tools as list_tools
     from gymnast.kit.packages import require_package as require_package
     from gymnast.kit.precompiled import precompile as precompile
     from gymnast.kit.process_pool import CpuTimeExceededError as CpuTimeExceededError
@@ -188,6 +190,7 @@ _MODULES: Final = {
     "gymnast.kit.scoring": "Scoring ScoringSettings",
     "gymnast.kit.step_environment": "Step StepEnvironment ToolOutput",
     "gymnast.kit.task_server": "EnvironmentSettings",
+    "gymnast.kit.offered_tools": "OfferTools list_tools",
     "gymnast.kit.tools": "Tool ToolError collect_tools tool",
     "gymnast.kit.verify_call": "request_verdict",
     "gymnast.runtime.command": "CommandResult CommandRunner CommandSpec run_locally",

@@ -61,6 +61,10 @@ class Agent(Server):
     async def run(self, row: JsonObject, params: CreateParams, scope: Scope) -> JsonObject:
         """Run one attempt at a row and return its verify row. `params` are the row's, already validated."""
 
+    async def prepare(self, row: JsonObject, params: CreateParams, scope: Scope) -> tuple[JsonObject, CreateParams]:
+        """Complete a row before it is run; the record shows what was completed."""
+        return row, params
+
     @abstractmethod
     async def respond(self, params: CreateParams, scope: Scope) -> Response:
         """Continue a conversation without seeding or verifying. Returns the whole trajectory as one response."""
@@ -77,6 +81,7 @@ class Agent(Server):
         row = require_object(request.body)
         params = validate_params(require_field(row, PARAMS), loc=("body", PARAMS))
         scope = Scope(request.rollout_id or correlation_id(row), request.progress, dict(request.cookies))
+        row, params = await self.prepare(row, params, scope)
         return await self.run(row, params, scope)
 
     async def _responses(self, request: Request) -> Reply:

@@ -22,7 +22,7 @@ from gymnast.kit.attempt import Attempt, SessionT, TaskT, Verdict
 from gymnast.kit.mcp_server import PATH as MCP_PATH
 from gymnast.kit.mcp_server import McpServer, strip_mcp_prefixes
 from gymnast.kit.task_server import EnvironmentSettings, TaskServer
-from gymnast.kit.tools import Tool, ToolError, collect_tools, result_body
+from gymnast.kit.tools import TOOLS_PATH, Tool, ToolError, collect_tools, result_body
 from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
 from gymnast.types.responses import with_defaults
 from gymnast.types.task import FAILURE_CLASS, JUDGE_ERROR, PARAMS, correlation_id
@@ -54,6 +54,7 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
         self.route("POST", "/close_session", self._close_session)
         self.route("POST", "/verify", self._verify)
         self.route("GET", "/reverify_mode", self._reverify_mode)
+        self.route("GET", TOOLS_PATH, self._list_tools)
         for tool in self.tools.values():
             self.route("POST", f"/{tool.name}", partial(self._call_tool, tool))
         self.mcp = (
@@ -148,6 +149,9 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
             text,
             failure=FailureDetail(FailureKind.VERIFIER_BAD_REPLY, Stage.VERIFY, text, instance=self.name, status=500),
         )
+
+    async def _list_tools(self, _: Request) -> JsonObject:
+        return {"tools": [tool.declaration() for tool in self.tools.values()]}
 
     async def _reverify_mode(self, _: Request) -> ReverifyMode:
         return self.reverify_mode

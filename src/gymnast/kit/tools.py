@@ -24,6 +24,8 @@ F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 RESERVED_NAMES: Final = frozenset(
     {"verify", "seed_session", "close_session", "aggregate_metrics", "reverify_mode", "mcp"}
 )
+TOOLS_PATH: Final = "/tools"
+"""GET returns the declarations of an environment's tools. Environments not built with the kit do not have it."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MARK: Final = "__gymnast_tool__"
 
@@ -81,6 +83,11 @@ def collect_tools(owner: object) -> dict[str, Tool]:
         if getattr(function, _MARK, False):
             tools[name] = _bind(owner, name, function)
     return tools
+
+
+def tool_names(owner: type) -> list[str]:
+    """The names of the tools that a class declares."""
+    return [name for name in dir(owner) if getattr(inspect.getattr_static(owner, name), _MARK, False)]
 
 
 def result_body(result: Any) -> Any:

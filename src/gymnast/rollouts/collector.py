@@ -27,6 +27,7 @@ from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DE
 from gymnast.rollouts.run_engine import run_engine
 from gymnast.rollouts.run_store import MemoryRunStore
 from gymnast.rollouts.servers import connect_servers, start_servers
+from gymnast.runtime.find_head import parse_head_url
 from gymnast.runtime.logs import log_folder
 from gymnast.types.events import InstanceDied
 from gymnast.types.failure import Stage
@@ -163,7 +164,9 @@ class Collector:
     # --- starting ----------------------------------------------------------------------------------------------------
 
     async def _connect(self, head_url: str) -> Servers:
-        return await self._stack.enter_async_context(connect_servers(head_url, self._token, RunOptions()))
+        return await self._stack.enter_async_context(
+            connect_servers(parse_head_url(head_url), self._token, RunOptions())
+        )
 
     async def _start(self) -> Servers:
         environ = read_environ()

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.config.secrets import is_secret_key
+from gymnast.rollouts.tool_modes import MODES, tool_modes
+from gymnast.rollouts.tool_modes import SETTING as TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +42,8 @@ def comparable_settings(instances: Iterable[Instance], options: RunOptions) -> J
     }
     if options.engine.truncated != _TRUNCATED:
         planned["truncated"] = options.engine.truncated
+    instances = list(instances)
+    planned[TOOLS] = tool_modes(instances)
     return {"plan": planned, **instance_settings(instances)}
 
 
@@ -54,10 +58,15 @@ def instance_settings(instances: Iterable[Instance]) -> JsonObject:
     return {
         instance.name: {
             "implementation": f"{instance.kind}/{instance.implementation}",
-            "settings": _relevant(instance.settings),
+            "settings": _relevant(_without_tool_mode(instance.settings)),
         }
         for instance in instances
     }
+
+
+def _without_tool_mode(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The mode is compared as part of the plan, where runs that are older than the setting have none."""
+    return {key: value for key, value in settings.items() if not (key == TOOLS and value in MODES)}
 
 
 def code_digests(instances: Iterable[Instance]) -> dict[str, str]:

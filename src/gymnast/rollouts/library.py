@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnast.config import compose, read_environ
+from gymnast.config.known_keys import RUN_KEYS
 from gymnast.rollouts.exit_status import parse_allowance
 from gymnast.rollouts.notebook_view import NotebookView
 from gymnast.rollouts.observer import RunObserver
@@ -46,13 +47,15 @@ async def collect(
     head: str | None = None,
     split: str | None = None,
     agent: str | None = None,
-    num_repeats: int | Mapping[str, int] = 1,
+    num_repeats: int | Mapping[str, int] | None = None,
     limit: int | None = None,
     params: Mapping[str, Any] | None = None,
     temperature: float | None = None,
     top_p: float | None = None,
     max_output_tokens: int | None = None,
     prompt_config: str | Path | None = None,
+    prompt: str | None = None,
+    map: Mapping[str, str] | Sequence[str] | None = None,  # noqa: A002 - as the option is called
     add_seed: bool = False,
     skip_bad_rows: bool = False,
     concurrency: int | None = None,
@@ -88,6 +91,11 @@ async def collect(
     `truncated` rollouts, whose responses were cut off by a length or step limit, keep their score (`score`), are marked
     for trainers not to train on as well (`mask`), or fail (`fail`).
 
+    `map` copies fields of each row to the names that are read (`{"expected_answer": "answer"}`), and `prompt` makes the
+    model's input from them ("Solve: {question}").
+
+    `num_repeats` is 1 unless set here or in the configuration.
+
     Servers are named as on the command line (`environments=["mcqa"], model_url=…`), or passed as a loaded `config`.
     """
     environ = read_environ()
@@ -103,6 +111,7 @@ async def collect(
             model_key_name=model_key_name,
             search_dirs=search_dirs,
             stub_policy=head is not None,
+            command_keys=RUN_KEYS,
         )
     config.require_valid()
     if unsafe_no_sandbox:
@@ -120,6 +129,8 @@ async def collect(
         top_p=top_p,
         max_output_tokens=max_output_tokens,
         prompt_config=prompt_config,
+        prompt=prompt,
+        map=map,
         add_seed=add_seed,
         skip_bad_rows=skip_bad_rows,
         concurrency=concurrency,

@@ -15,16 +15,20 @@ from gymnast.errors import UserError, suggest
 from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.plan import PlanOptions
-from gymnast.rollouts.prompt import read_template
+from gymnast.rollouts.prompt import inline_template, is_template_file, read_prompt_file, read_template
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
+from gymnast.rollouts.row_fit import make_row_check
+from gymnast.rollouts.row_map import parse_map
+from gymnast.rollouts.run_fields import RunFields
 from gymnast.rollouts.splits import write_split
 from gymnast.store.paths import RunPaths
 from gymnast.types.truncation import TRUNCATED_POLICIES
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from gymnast.config import Config
+    from gymnast.rollouts.prompt import PromptTemplate
     from gymnast.types.json import JsonObject
     from gymnast.types.tokens import TokenForm
     from gymnast.types.truncation import TruncatedPolicy
@@ -65,11 +69,11 @@ class RunOptions:
 def run_options(
     config: Config | None,
     *,
-    output: str | Path,
+    output: str | Path | None,
     source: str | Path | None = None,
     split: str | None = None,
     agent: str | None = None,
-    num_repeats: int | Mapping[str, int] = 1,
+    num_repeats: int | Mapping[str, int] | None = None,
     limit: int | None = None,
     params: Mapping[str, Any] | None = None,
     temperature: float | None = None,
@@ -77,6 +81,8 @@ def run_options(
     max_output_tokens: int | None = None,
     deep_merge: bool = True,
     prompt_config: str | Path | None = None,
+    prompt: str | None = None,
+    map: Mapping[str, str] | Sequence[str] | None = None,  # noqa: A002 - as the option is called
     skills: JsonObject | None = None,
     add_seed: bool = False,
     skip_bad_rows: bool = False,
@@ -95,20 +101,40 @@ def run_options(
     retry_failed: bool = False,
     aggregate: bool = True,
     token_form: TokenForm | None = None,
+    read_fields: bool = True,
 ) -> RunOptions:
-    """Make the options of a run from flat ones and the configuration, which is None for a run through a serve."""
-    repeats = [num_repeats] if isinstance(num_repeats, int) else list(num_repeats.values())
+    """Make the options of a run from flat ones and the configuration, which is None for a run through a serve.
+
+    Fields of NeMo Gym's collection in the configuration (`num_repeats`, `limit`, …) mean the same as the options. With
+    `read_fields` off, the caller has read them.
+    """
+    values = config.values if config is not None else {}
+    if config is not None and read_fields:
+        fields = RunFields(config)
+        agent = fields.text("agent_name", "--agent", agent)
+        source = fields.text("input_jsonl_fpath", "--input", str(source) if source is not None else None)
+        output = fields.text("output_jsonl_fpath", "--output", str(output) if output is not None else None)
+        split = fields.text("split", "--split", split)
+        num_repeats = fields.repeats(num_repeats)
+        limit = fields.positive("limit", "--limit", limit)
+        add_seed = fields.flag("num_repeats_add_seed", "--add-seed", given=add_seed)
+        concurrency = fields.positive("num_samples_in_parallel", "--concurrency", concurrency)
+        prompt_config = fields.text("prompt_config", "--prompt-config", str(prompt_config) if prompt_config else None)
+        max_cost = fields.amount("max_cost", "--max-cost", max_cost)
+        max_tokens = fields.positive("max_tokens", "--max-tokens", max_tokens)
+        resume = fields.flag("resume_from_cache", "--resume", given=resume)
+        aggregate = not fields.flag("disable_aggregation", "--disable-aggregation", given=not aggregate)
+        skills = skills or fields.skills()
+    if output is None:
+        raise UserError("a run needs an output file", next="pass --output FILE")
+    repeats = [num_repeats] if num_repeats is None or isinstance(num_repeats, int) else [*num_repeats.values()]
     _check_numbers(
         *(("num_repeats", number, 1) for number in repeats),
         *(("limit", limit, 1), ("concurrency", concurrency, 1), ("max_attempts", max_attempts, 1)),
         *(("workers", workers, 0), ("max_output_tokens", max_output_tokens, 1), ("temperature", temperature, 0)),
-        *(
-            ("top_p", top_p, 0),
-            ("rollout_timeout_s", rollout_timeout_s, 0.001),
-            ("give_up_after_s", give_up_after_s, 0),
-        ),
+        *(("top_p", top_p, 0), ("give_up_after_s", give_up_after_s, 0)),
+        ("rollout_timeout_s", rollout_timeout_s, 0.001),
     )
-    values = config.values if config is not None else {}
     sampling = {"temperature": temperature, "top_p": top_p, "max_output_tokens": max_output_tokens}
     overrides = {**(values.get("responses_create_params") or {}), **(params or {})}
     overrides |= {name: value for name, value in sampling.items() if value is not None}
@@ -117,12 +143,14 @@ def run_options(
         output=Path(output),
         plan=PlanOptions(
             agent=agent or (only_agent(config.agents) if config is not None else None),
-            repeats=num_repeats,
+            repeats=num_repeats or 1,
             limit=limit,
             add_seed=add_seed,
             params=overrides,
             deep_merge=deep_merge,
-            template=read_template(_find(config, prompt_config, "the prompt template")) if prompt_config else None,
+            row_map=parse_map(map),
+            check_row=make_row_check(config.instances) if config is not None and read_fields else None,
+            template=find_template(config, prompt_config, prompt),
             skills=skills,
             skip_bad_rows=skip_bad_rows,
         ),
@@ -160,6 +188,19 @@ def check_truncated_policy(name: str) -> TruncatedPolicy:
             f"expected {listed} for truncated rollouts, got '{name}'", next=suggest(name, TRUNCATED_POLICIES)
         )
     return policy
+
+
+def find_template(config: Config | None, prompt_config: str | Path | None, prompt: str | None) -> PromptTemplate | None:
+    """The template of `prompt_config`, a file, or of `prompt`, which is the text itself or a file."""
+    if prompt_config and prompt is not None:
+        raise UserError("--prompt and --prompt-config are mutually exclusive", next="use one of them")
+    if prompt_config:
+        return read_template(_find(config, prompt_config, "the prompt template"))
+    if prompt is None:
+        return None
+    if is_template_file(prompt):
+        return read_prompt_file(_find(config, prompt, "the prompt template"))
+    return inline_template(prompt)
 
 
 def only_agent(agents: Iterable[str]) -> str | None:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from gymnast.errors import DataError, UserError, suggest
-from gymnast.store.lines import numbered_lines
+from gymnast.rollouts.row_map import name_fields
+from gymnast.store.row_files import read_lines
 from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, SKILLS_REF, TASK_INDEX, RolloutKey, agent_name_of
 from gymnast.wire.validate import InvalidBody, validate_params
 
@@ -26,9 +27,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.rollouts.prompt import PromptTemplate
+    from gymnast.rollouts.row_fit import CheckRow
+    from gymnast.rollouts.row_map import RowMap
     from gymnast.types.json import JsonObject
 
 _MAX_SHOWN: Final = 20
+_MAX_LINES: Final = 5
+_PROMPTS: Final = ("prompt", "question", "problem", "messages", "input", "instruction", "query", "text")
 DEFAULT_REPEATS: Final = "_default"
 
 
@@ -48,6 +53,10 @@ class PlanOptions:
     """Override values in each row's responses_create_params."""
     deep_merge: bool = True
     """Merge nested params instead of replacing them."""
+    row_map: RowMap | None = None
+    """Copies fields of a row to other names, before anything else."""
+    check_row: CheckRow | None = None
+    """Finds rows that do not fit their environment; used for new plans only."""
     template: PromptTemplate | None = None
     skills: JsonObject | None = None
     skip_bad_rows: bool = False
@@ -82,6 +91,10 @@ class PlanSummary:
     bad_rows: list[BadRow] = field(default_factory=list)
     tasks_by_agent: Counter[str] = field(default_factory=Counter)
     rollouts_by_agent: Counter[str] = field(default_factory=Counter)
+    rows_with_tools: Counter[str] = field(default_factory=Counter)
+    """Input rows that declare tools, by agent."""
+    rows_without_tools_key: Counter[str] = field(default_factory=Counter)
+    """Input rows that say nothing about tools, by agent."""
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -135,7 +148,7 @@ class Planner:
         """The plan's lines, those of one input line at a time. Raises at the end if rows are bad and not skipped."""
         digest = hashlib.blake2b(digest_size=16)
         summary = self.summary
-        for number, line in numbered_lines(self._source):
+        for number, line in read_lines(self._source):
             if self._options.limit is not None and number > self._options.limit:
                 break
             digest.update(line + b"\n")
@@ -168,8 +181,9 @@ class Planner:
         bad = self.summary.bad_rows
         if not bad or (self._options.skip_bad_rows and self.summary.rollouts):
             return
-        shown = "\n".join(f"  line {row.line}: {row.what}" for row in bad[:_MAX_SHOWN])
-        more = f"\n  … and {len(bad) - _MAX_SHOWN} more" if len(bad) > _MAX_SHOWN else ""
+        groups = group_bad_rows(bad)
+        shown = "\n".join(f"  {group}" for group in groups[:_MAX_SHOWN])
+        more = f"\n  … and {len(groups) - _MAX_SHOWN} more" if len(groups) > _MAX_SHOWN else ""
         count = f"{len(bad)} bad row" + ("s" if len(bad) > 1 else "")
         raise DataError(
             f"the input has {count}; nothing was collected\n{shown}{more}",
@@ -181,6 +195,9 @@ class Planner:
         row = self._parse_row(line)
         agent = self._route(row)
         row[PARAMS] = self._merge_params(row)
+        misfit = self._options.check_row(agent, row) if self._options.check_row is not None else None
+        if misfit is not None:
+            raise _BadRow(misfit)
         if self._options.skills is not None:
             row[SKILLS_REF] = self._options.skills
         task = row.pop(TASK_INDEX, None)
@@ -200,6 +217,8 @@ class Planner:
         self.summary.rollouts += repeats
         self.summary.rollouts_by_agent[agent] += repeats
         self.summary.tasks_by_agent[agent] += first == 0
+        self.summary.rows_with_tools[agent] += bool(row[PARAMS].get("tools"))
+        self.summary.rows_without_tools_key[agent] += "tools" not in row[PARAMS]
         return lines
 
     def _parse_row(self, line: bytes) -> JsonObject:
@@ -211,6 +230,11 @@ class Planner:
             raise _BadRow(f"not JSON: {error.msg} at column {error.colno}") from error
         if not isinstance(row, dict):
             raise _BadRow("the row is not a JSON object")
+        if self._options.row_map is not None:
+            try:
+                row = self._options.row_map.apply(row)
+            except ValueError as error:
+                raise _BadRow(str(error)) from error
         if not isinstance(row.get(PARAMS, {}), dict):
             raise _BadRow(f"'{PARAMS}' is not an object")
         if self._options.template is not None:
@@ -219,8 +243,8 @@ class Planner:
             except ValueError as error:
                 raise _BadRow(str(error)) from error
         if PARAMS not in row:
-            raise _BadRow(f"the row has no '{PARAMS}'")
-        return row
+            raise _BadRow(missing_params(row))
+        return {**row}
 
     def _route(self, row: JsonObject) -> str:
         if AGENT_REF not in row and self._options.agent is not None:
@@ -278,6 +302,31 @@ class Planner:
                 f"the override of responses_create_params.{key.split('.')[0]} replaces the whole value: "
                 f"'{key}' was dropped from {count} rows"
             )
+
+
+def group_bad_rows(rows: list[BadRow]) -> list[str]:
+    """What is wrong with rows, each kind once with its lines."""
+    lines: dict[str, list[int]] = {}
+    for row in rows:
+        lines.setdefault(row.what, []).append(row.line)
+    return [f"{_name_lines(numbers)}: {what}" for what, numbers in lines.items()]
+
+
+def _name_lines(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"line {numbers[0]}"
+    shown = ", ".join(map(str, numbers[:_MAX_LINES]))
+    return f"lines {shown}" + (f" and {len(numbers) - _MAX_LINES} more" if len(numbers) > _MAX_LINES else "")
+
+
+def missing_params(row: JsonObject) -> str:
+    """Says how a row without an input gets one."""
+    texts = [name for name, value in row.items() if isinstance(value, (str, list))]
+    likely = next((name for name in _PROMPTS if name in texts), texts[0] if texts else "FIELD")
+    return (
+        f"the row has no '{PARAMS}': map its input with --map input={likely}, or write a prompt: "
+        f"--prompt '{{{likely}}}' (fields: {name_fields(row)})"
+    )
 
 
 def line_digest(line: bytes) -> bytes:

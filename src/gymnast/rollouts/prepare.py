@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,6 +24,8 @@ from gymnast.errors import DataError, NotFoundError, UserError, suggest
 from gymnast.rollouts.changes import PlanChange, compare_plan, diff_plan, diff_values
 from gymnast.rollouts.identity import code_digests, comparable_settings
 from gymnast.rollouts.plan import Planner, PlanSummary, line_digest, write_plan
+from gymnast.rollouts.tool_modes import SETTING as TOOLS
+from gymnast.rollouts.tool_modes import as_started, warn_about_tools
 from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Invocation, Manifest, RunState, read_manifest, write_manifest
@@ -142,7 +144,7 @@ def _plan_new(paths: RunPaths, request: _RunRequest) -> PreparedRun:
         requested=summary.requested,
     )
     write_manifest(paths.manifest, manifest)
-    warnings += summary.warnings
+    warnings += [*summary.warnings, *warn_about_tools(instances, summary)]
     return PreparedRun(paths, manifest, agents, instances, summary.bad_rows, warnings, is_new=True)
 
 
@@ -221,16 +223,17 @@ def _resume(paths: RunPaths, request: _RunRequest) -> PreparedRun:
     known = read_manifest(paths.manifest)
     old = known or adopt_run(paths)
     agents = {str(name): int(number) for name, number in old.plan["agents"].items()}
-    instances = request.instances_for(agents)
+    instances = as_started(request.instances_for(agents), old.settings)
     if known is None:  # what it started with is unknown: from now on, what it is resumed with counts
         settings, code = comparable_settings(instances, request.options), code_digests(instances)
         old = msgspec.structs.replace(old, settings=settings, code=code)
     if request.options.on_change == "force":  # the old plan unchanged, even if its source is gone
         return _continue(paths, old, agents, instances, None, forced=True)
-    planner = Planner(request.source, request.options.plan, request.agents)
+    plan = replace(request.options.plan, check_row=None)  # what does not fit has failed, or was planned by request
+    planner = Planner(request.source, plan, request.agents)
     rows = compare_plan(paths.materialized_inputs, planner)
     if not rows.is_empty:
-        planner = Planner(request.source, request.options.plan, request.agents)
+        planner = Planner(request.source, plan, request.agents)
         rows = diff_plan(paths.materialized_inputs, planner)
     other = _other_differences(old, request, instances)
     summary = planner.summary
@@ -266,9 +269,10 @@ def _continue(
 
 def _extend(paths: RunPaths, request: _RunRequest, old: Manifest) -> PreparedRun:
     """Replace the plan by a larger one. What is settled stays settled."""
-    summary = write_plan(request.source, paths.materialized_inputs, request.options.plan, request.agents)
+    plan = replace(request.options.plan, check_row=None)
+    summary = write_plan(request.source, paths.materialized_inputs, plan, request.agents)
     agents = dict(summary.rollouts_by_agent)
-    instances = request.instances_for(agents)
+    instances = as_started(request.instances_for(agents), old.settings)
     grown = msgspec.structs.replace(
         old,
         source=_source_info(request.source, summary),
@@ -348,7 +352,10 @@ def _check_all_planned(paths: RunPaths, planned: Container[RolloutKey]) -> None:
 
 def _other_differences(old: Manifest, request: _RunRequest, instances: list[Instance]) -> list[str]:
     """Settings and code that changed since the run started."""
-    return changes_since(old, old.settings, comparable_settings(instances, request.options), instances)
+    settings = comparable_settings(instances, request.options)
+    if TOOLS not in old.settings.get("plan", {}):  # older than the setting: it continues as it started
+        settings["plan"].pop(TOOLS)
+    return changes_since(old, old.settings, settings, instances)
 
 
 def changes_since(

@@ -1,13 +1,18 @@
-"""Prompt templates: user and system messages filled with a row's fields by `str.format_map`."""
+"""Prompt templates: user and system messages filled with a row's fields.
+
+A `prompt_config` file is filled by `str.format_map`, as in NeMo Gym. A prompt given inline is text with fields in it:
+`{question}` or `{meta.question}` is replaced, and other braces, as in `\\boxed{}` or JSON, stay as they are.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from gymnast.errors import DataError
+from gymnast.errors import DataError, UserError
+from gymnast.rollouts.row_map import field_names, fill_fields
 from gymnast.types.task import PARAMS
 
 if TYPE_CHECKING:
@@ -15,18 +20,22 @@ if TYPE_CHECKING:
 
     from gymnast.types.json import JsonObject
 
+_TEXT_FILES: Final = (".txt", ".md")
+_YAML_FILES: Final = (".yaml", ".yml")
+
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """A `prompt_config` file."""
+    """A `prompt_config` file, or an inline prompt."""
 
     user: str
     system: str | None = None
+    is_inline: bool = False
 
     def messages(self, row: JsonObject) -> list[JsonObject]:
         """The input items for a row. Raises ValueError naming the field that is missing."""
         return [
-            {"role": role, "content": _fill(text, row)}
+            {"role": role, "content": fill_fields(text, row) if self.is_inline else _fill(text, row)}
             for role, text in (("system", self.system), ("user", self.user))
             if text is not None
         ]
@@ -48,6 +57,31 @@ def read_template(path: Path) -> PromptTemplate:
     if not isinstance(data, dict) or not isinstance(data.get("user"), str) or set(data) - {"user", "system"}:
         raise DataError("a prompt template needs a text `user` and may have a text `system`", where=str(path))
     return PromptTemplate(data["user"], data.get("system"))
+
+
+def inline_template(text: str) -> PromptTemplate:
+    """A prompt in the place of a file. Raises UserError if it uses no field, so that all tasks would be the same."""
+    if not field_names(text):
+        raise UserError(
+            f"the prompt '{text}' uses no field of the row" if text.strip() else "the prompt is empty",
+            next="name one in braces: --prompt 'Solve: {question}'; a template file ends in .yaml, .txt or .md",
+        )
+    return PromptTemplate(text, is_inline=True)
+
+
+def is_template_file(text: str) -> bool:
+    """Whether a `--prompt` names a file: YAML with `user` and `system`, or the text itself."""
+    return "{" not in text and "\n" not in text and text.lower().endswith((*_YAML_FILES, *_TEXT_FILES))
+
+
+def read_prompt_file(path: Path) -> PromptTemplate:
+    """A template file of either kind."""
+    if path.suffix.lower() in _YAML_FILES:
+        return read_template(path)
+    try:
+        return inline_template(path.read_text(encoding="utf-8-sig").rstrip("\n"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the prompt: {error}", where=str(path)) from error
 
 
 def _fill(text: str, row: JsonObject) -> str:

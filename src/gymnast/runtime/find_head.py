@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gymnast.config.load import DEFAULT_HEAD_PORT, DEFAULT_HOST
+from gymnast.config.urls import BadUrl, parse_url
+from gymnast.errors import UserError
 from gymnast.runtime.registry import NO_SERVE, Registry
 
 if TYPE_CHECKING:
@@ -43,6 +45,14 @@ def _named(head: str | None, config: Config | None, environ: Environ) -> Head | 
         head = f"http://{configured.get('host') or DEFAULT_HOST}:{configured.get('port') or DEFAULT_HEAD_PORT}"
     if head is None:
         return None
-    head = head.rstrip("/")
+    head = parse_head_url(head)
     known = next((entry for entry in Registry(environ.runtime_dir).entries() if entry.head_url == head), None)
     return head, environ.token or (known.token if known else None)
+
+
+def parse_head_url(text: str) -> str:
+    """The URL of a head server, from what a person wrote. Raises UserError."""
+    try:
+        return parse_url(text)
+    except BadUrl as error:
+        raise UserError(f"the head server's address: {error}", next="pass its URL: http://HOST:PORT") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gymnast.config.urls import BadUrl, parse_base_url
 from gymnast.errors import UserError
 from gymnast.sidecars.policy_server import ServerSpec, parse_server_kind
 
@@ -108,6 +109,9 @@ def _seed_arguments(kind: str, arguments: tuple[str, ...], seed: int | None) -> 
 
 
 def base_url(address: str) -> str:
-    """The URL of an OpenAI-compatible server: `host:port` and URLs without a path get `/v1`."""
-    url = address if "://" in address else f"http://{address}"
-    return url if "/" in url.split("://", 1)[1].rstrip("/") else f"{url.rstrip('/')}/v1"
+    """The URL of an OpenAI-compatible server: `host:port` and URLs without a path get `/v1`. Raises UserError."""
+    try:
+        url = parse_base_url(address)
+    except BadUrl as error:
+        raise UserError(f"--server-address: {error}", next="pass a base URL such as http://HOST:8000/v1") from error
+    return url if "/" in url.split("://", 1)[1] else f"{url}/v1"

@@ -18,6 +18,7 @@ import orjson
 from gymnast import Collector
 from gymnast.config import compose, read_environ
 from gymnast.errors import UserError
+from gymnast.rollouts.tool_modes import offer_row_tools
 from gymnast.train.batch_progress import BatchOptions
 from gymnast.train.errors import FewerRolloutsError
 from gymnast.train.group_stream import StreamOptions, stream
@@ -188,13 +189,14 @@ def config_of(cfg: Mapping[str, Any], tokenizer: str | None = None) -> Config:
     if tokenizer:
         overrides.append(f'++{_MODEL}.tokenizer="{tokenizer}"')
     has_model = any("responses_api_models" in path for path in paths)
-    return compose(
+    config = compose(
         read_environ(),
         config_paths=paths,
         values={**values, **policy},
         overrides=overrides,
         model_type=None if has_model else "vllm_model",
     )
+    return offer_row_tools(config)  # as NeMo Gym, in whose place it runs
 
 
 def actor_of(cfg: Mapping[str, Any], **options: Any) -> Any:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gymnast.config.urls import PUBLISHED
 from gymnast.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-SCHEME: Final = "addresses://"
+SCHEME: Final = PUBLISHED
 
 
 def read_published_urls(folder: Path) -> list[str]:

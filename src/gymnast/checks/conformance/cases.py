@@ -46,7 +46,7 @@ def parse_cases(lines: Iterable[bytes], path: str) -> tuple[list[Case], list[Pro
         try:
             case = Case.model_validate(orjson.loads(line))
         except (orjson.JSONDecodeError, ValidationError) as error:
-            problems.append(Problem(f"not a verifier case: {_first_error(error)}", where, f"write {_SHAPE}"))
+            problems.append(Problem(f"not a verifier case: {_first_error(error)}", where, f"write {CASE_SHAPE}"))
             continue
         if case.name in names:
             problems.append(Problem(f"duplicate case '{case.name}'", where, "give each case a unique name"))
@@ -55,12 +55,12 @@ def parse_cases(lines: Iterable[bytes], path: str) -> tuple[list[Case], list[Pro
     return cases, problems + list(_set_problems(cases, path))
 
 
-_SHAPE: Final = "{name, kind, request, expected_reward | expected_error}; kinds: " + ", ".join(KINDS)
+CASE_SHAPE: Final = "{name, kind, request, expected_reward | expected_error}; kinds: " + ", ".join(KINDS)
 
 
 def _set_problems(cases: list[Case], path: str) -> Iterable[Problem]:
     if not cases:
-        yield Problem("there are no verifier cases", path, f"add some, one JSON object per line: {_SHAPE}")
+        yield Problem("there are no verifier cases", path, f"add some, one JSON object per line: {CASE_SHAPE}")
         return
     for kind in KINDS:
         if not any(case.kind == kind for case in cases):

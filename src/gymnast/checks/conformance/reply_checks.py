@@ -136,7 +136,7 @@ async def _call_tool(subject: Subject, base: JsonObject, name: str, arguments: A
 
 
 def _declared_tools(subject: Subject) -> list[JsonObject]:
-    """The function tools of all rows and cases, without duplicate names."""
+    """The function tools of all rows and cases and of the environment, without duplicate names."""
     tools: dict[str, JsonObject] = {}
     rows: list[Any] = [*subject.rows, *(case.request for case in subject.cases)]
     for row in rows:
@@ -144,4 +144,6 @@ def _declared_tools(subject: Subject) -> list[JsonObject]:
         for tool in (params.get("tools") if isinstance(params, dict) else None) or ():
             if isinstance(tool, dict) and tool.get("type") == "function" and isinstance(tool.get("name"), str):
                 tools.setdefault(tool["name"], tool)
+    for tool in subject.tools:
+        tools.setdefault(tool["name"], tool)
     return list(tools.values())

@@ -46,6 +46,8 @@ class Subject:
     rows_path: str = ""
     cases: Sequence[Case] = ()
     cases_path: str = ""
+    tools: Sequence[JsonObject] = ()
+    """The tools that the environment declares, which agents offer for rows that name none."""
     agents: frozenset[str] = field(default_factory=frozenset)
     """The agents of the configuration that use this environment."""
 
@@ -103,7 +105,7 @@ async def play(subject: Subject, request: JsonObject) -> Outcome:
     if seeded.status != 200:
         return seeded
     if subject.stateful:
-        for name, arguments in _calls_in(request):
+        for name, arguments in _calls_in(request, subject.tools):
             outcome = await post(subject, f"/{name}", arguments, scope)
             if outcome.status >= 500 or outcome.failure is not None:
                 return outcome
@@ -185,10 +187,10 @@ def function_call(name: str, arguments: str) -> JsonObject:
     return {"type": "function_call", "call_id": "call_check", "name": name, "arguments": arguments}
 
 
-def _calls_in(request: JsonObject) -> list[tuple[str, JsonObject]]:
-    """The calls an agent would forward: to declared tools, with an object as arguments."""
+def _calls_in(request: JsonObject, own_tools: Sequence[JsonObject]) -> list[tuple[str, JsonObject]]:
+    """The calls an agent would forward: to tools that it offers, with an object as arguments."""
     params, response = request.get(PARAMS), request.get("response")
-    tools = params.get("tools") or () if isinstance(params, dict) else ()
+    tools = params.get("tools", own_tools) or () if isinstance(params, dict) else ()
     declared = {tool.get("name") for tool in tools if isinstance(tool, dict)}
     output = response.get("output") if isinstance(response, dict) else None
     calls: list[tuple[str, JsonObject]] = []

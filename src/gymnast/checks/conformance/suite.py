@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from gymnast.checks.conformance.cases import CASE_SHAPE
 from gymnast.checks.conformance.data_checks import check_cases, check_determinism, check_rows
 from gymnast.checks.conformance.loop_lag import worst_lag
 from gymnast.checks.conformance.reply_checks import check_bodies, check_huge, check_outputs, check_tools, huge_requests
@@ -53,10 +54,16 @@ async def run_suite(
         text = "there is neither a full_reward case nor an example row"
         problem = Problem(text, subject.cases_path, "write data/verifier_cases.jsonl and data/example.jsonl")
         return [*results, CheckResult("cases", _CASES_CLAIM, (problem,))]
+    if not subject.cases and "cases" in options.only:
+        results.append(CheckResult("cases", _CASES_CLAIM, skipped=_no_cases(subject)))
     for name, claim, check in _checks(subject, base, options):
         if name in options.only:
             results.append(await check() if name in _OWN_RESULT else await _timed(name, claim, check))
     return results
+
+
+def _no_cases(subject: Subject) -> str:
+    return f"there are no verifier cases, so no reward was checked; write some into {subject.cases_path}: {CASE_SHAPE}"
 
 
 _CASES_CLAIM: Final = "every verifier case has its expected outcome"

@@ -16,6 +16,7 @@ from gymnast.compat.nemo_gym.global_config import (
 )
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config import Config, read_environ
+from gymnast.rollouts.tool_modes import offer_row_tools
 from gymnast.runtime.hosted_servers import with_addresses
 from gymnast.runtime.listener import loop_factory
 from gymnast.runtime.server_group import ServeOptions, ServerGroup
@@ -42,6 +43,7 @@ class RunHelper:
     def start(self, global_config_dict_parser_config: GlobalConfigDictParserConfig | None = None) -> None:
         """Start everything; returns once it is ready, raises if it cannot start."""
         config = GlobalConfigDictParser().load(global_config_dict_parser_config or GlobalConfigDictParserConfig())
+        config = offer_row_tools(config)
         ready: Future[dict[str, Any]] = Future()
         self._thread = threading.Thread(target=self._run, args=(config, ready), name="gymnast serve", daemon=True)
         self._thread.start()
