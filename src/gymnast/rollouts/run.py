@@ -118,7 +118,7 @@ async def run_prepared(
     if options.aggregate and finished.scored:
         with suppress(OSError):
             aggregators = verifiers or {name: name for name in agents}
-            await write_aggregate_metrics(prepared.paths, aggregators, prepared.instances, servers.calls)
+            observer.warn(await write_aggregate_metrics(prepared.paths, aggregators, prepared.instances, servers.calls))
     observer.listen(finished)
     return finished
 

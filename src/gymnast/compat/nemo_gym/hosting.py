@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -109,7 +111,8 @@ def host_server(server_class: type[SimpleServer], instance: Instance, context: S
     config = shared_config(context)
     cell = CellContext(config, context.calls, asyncio.get_running_loop())
     PROCESS.cell = cell
-    with use_cell(cell):
+    # Servers read files relative to their own folder when they are created: there, a launcher starts them in it.
+    with use_cell(cell), contextlib.chdir(instance.directory or Path.cwd()):
         head = BaseServerConfig.model_validate(OmegaConf.to_container(config[HEAD_SERVER_KEY_NAME]))
         client = ServerClient(head_server_config=head, global_config_dict=config)
         client._cell = cell  # noqa: SLF001 - our own class
