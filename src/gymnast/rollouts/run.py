@@ -59,8 +59,13 @@ async def collect_through_serve(
 ) -> RunFinished:
     """Collect with the agents of a running `gymnast serve`."""
     async with connect_servers(head_url, token, options) as servers:
-        with _prepare(options, servers.agents, lambda _: [], observer) as prepared:
-            return await run_prepared(prepared, servers, options, observer)
+        return await collect_with(servers, options, observer)
+
+
+async def collect_with(servers: Servers, options: RunOptions, observer: RunObserver) -> RunFinished:
+    """Collect with servers that are already up."""
+    with _prepare(options, servers.agents, lambda _: [], observer) as prepared:
+        return await run_prepared(prepared, servers, options, observer)
 
 
 @contextmanager

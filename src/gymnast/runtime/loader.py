@@ -20,6 +20,7 @@ from gymnast.config.roots import BUILTIN
 from gymnast.errors import ConfigError, Problem, UserError, suggest
 from gymnast.runtime.hosted_servers import HostableClass, find_hostable_class, is_hostable
 from gymnast.runtime.surface_import import import_surface
+from gymnast.runtime.venvs import unmet_requirements
 from gymnast.wire.asgi import AsgiApp
 from gymnast.wire.server import Server, ServerContext
 
@@ -110,8 +111,11 @@ def make_server(
 
 
 def check_settings(instance: Instance) -> list[Problem]:
-    """The problems of an instance's settings. Starts nothing."""
-    if instance.url is not None or instance.directory is None:
+    """The problems of an instance's settings. Starts nothing.
+
+    None are known if the instance requires packages that are not installed: it runs in its own environment.
+    """
+    if instance.url is not None or instance.directory is None or unmet_requirements(instance.directory):
         return []
     try:
         entry = load_entry(instance)

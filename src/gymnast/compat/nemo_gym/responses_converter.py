@@ -80,7 +80,7 @@ class ResponsesConverter(BaseModel):
         return split_thinking(content)
 
     def _extract_reasoning_from_content(self, content: str) -> tuple[list[str], str]:
-        return self._parse_think_tags(content) if self.uses_reasoning_parser else ([], content)
+        return self._parse_think_tags(content)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -198,7 +198,9 @@ class ResponsesConverter(BaseModel):
         params: Any = responses_create_params.model_dump(mode="json", exclude_unset=True)
         completion = chat_completion.model_dump(mode="json")
         response: dict[str, Any] = dict(
-            completion_to_response(completion, params, model=chat_completion.model, new_id=_new_id, parse_thinking=False)
+            completion_to_response(
+                completion, params, model=chat_completion.model, new_id=_new_id, parse_thinking=False
+            )
         )
         response["output"] = self.postprocess_chat_response(chat_completion.choices[0])
         return NeMoGymResponse.model_validate(response)
