@@ -17,6 +17,8 @@ from nemo_gym.base_responses_api_model import (
     _CaptureMiddleware,
     merge_model_call_capture_into_record,
 )
+from nemo_gym.benchmarks import BenchmarkConfig
+from nemo_gym.global_config import GlobalConfigDictParserConfig
 from nemo_gym.openai_utils import (
     NeMoGymAsyncOpenAI,
     NeMoGymResponse,
@@ -53,6 +55,7 @@ from nemo_gym.sandbox import (
     rewrite_image,
 )
 from nemo_gym.sandbox.providers.docker import DockerCreateConfig, DockerProvider
+from nemo_gym.server_metadata import visit_agent_server, visit_resources_server
 from nemo_gym.server_utils import BaseServerConfig, ServerClient, apply_rollout_prefix, request
 from nemo_gym.skills import stage_skills
 from omegaconf import OmegaConf
@@ -452,3 +455,32 @@ async def test_requests_go_anywhere(endpoint: tuple[str, list[Any]]) -> None:
     url, seen = endpoint
     reply = await request("PUT", f"{url}/thing", params={"a": "1"}, json={"b": 2}, cookies={"c": "3"})
     assert (reply.status, seen[0][0], seen[0][2]) == (503, "/thing", {"b": 2})
+
+
+# --- benchmarks and what a config says about itself ------------------------------------------------------------------
+
+
+def test_the_benchmark_of_a_config(tmp_path: Path) -> None:
+    dataset = {"name": "q", "type": "benchmark", "jsonl_fpath": "q.jsonl", "prepare_script": "p.py", "num_repeats": 4}
+    server = {"entrypoint": "app.py", "domain": "math", "verified": True}
+    agent: dict[str, Any] = {"entrypoint": "app.py", "datasets": [dataset]}
+    agent["resources_server"] = {"type": "resources_servers", "name": "mcqa"}
+    agent["model_server"] = {"type": "responses_api_models", "name": "policy_model"}
+    config = {
+        "mcqa": {"resources_servers": {"mcqa": server}},
+        "quiz_agent": {"responses_api_agents": {"simple_agent": agent}},
+    }
+    path = tmp_path / "config.yaml"
+    OmegaConf.save(OmegaConf.create(config), path)
+    benchmark = BenchmarkConfig.from_config_path(path)
+    assert benchmark is not None
+    assert (benchmark.name, benchmark.agent_name, benchmark.num_repeats) == ("q", "quiz_agent", 4)
+    agent["datasets"] = [dataset, {**dataset, "name": "r"}]
+    with pytest.raises(ValueError, match="expected one benchmark dataset, found 2"):
+        BenchmarkConfig.from_initial_config_dict(path, OmegaConf.create(config))
+    agent["datasets"] = []
+    assert BenchmarkConfig.from_initial_config_dict(path, OmegaConf.create(config)) is None
+    assert visit_resources_server(config).to_dict()["domain"] == "math"
+    assert visit_agent_server(config).domain is None
+    stub = GlobalConfigDictParserConfig.NO_MODEL_GLOBAL_CONFIG_DICT
+    assert "dummy_model" in stub.policy_model.responses_api_models
