@@ -54,6 +54,7 @@ from nemo_gym.sandbox import (
     resolve_provider_metadata,
     rewrite_image,
 )
+from nemo_gym.sandbox.providers.apptainer import ApptainerProvider
 from nemo_gym.sandbox.providers.docker import DockerCreateConfig, DockerProvider
 from nemo_gym.server_metadata import visit_agent_server, visit_resources_server
 from nemo_gym.server_utils import BaseServerConfig, ServerClient, apply_rollout_prefix, request
@@ -267,12 +268,13 @@ def test_what_an_agent_recorded_and_what_was_captured_become_one() -> None:
     said = AgentInvocation(
         invocation_id="i",
         model_calls=[ModelCallRef.model_validate({"model_ref": ref, "response_id": "r1"})],
-        conversation=[{"role": "user", "content": "q"}],  # type: ignore[list-item] # validated
+        conversation=[{"role": "user", "content": "q"}],
     )
     bundle = AgentObservationBundle(source="agent", records=[said])
+    known: list[dict[str, Any]] = [{"response_id": "r1", "tokens_in": 3}, {"response_id": "r2"}]
     calls = [
         ModelCallRecord.model_validate({"call_index": index, "model_call_id": f"c{index}", "model_ref": ref, **more})
-        for index, more in enumerate(({"response_id": "r1", "tokens_in": 3}, {"response_id": "r2"}))
+        for index, more in enumerate(known)
     ]
     joined = join_model_call_observations(bundle, calls)
     assert isinstance(joined.records[0], AgentInvocation)
@@ -405,6 +407,23 @@ def test_the_command_that_makes_a_container() -> None:
     )
     with pytest.raises(SandboxCreateError, match="needs an image"):
         provider.create_command("docker", "n", SandboxSpec())
+
+
+def test_settings_of_containers_reach_their_commands() -> None:
+    create = {"extra_run_args": ["-v", "/a:/b"], "cap_drop": ["ALL"], "pids_limit": 9, "concurrency": 4}
+    docker = DockerProvider(create=create)
+    words = docker.create_command("docker", "n", SandboxSpec(image="img"))
+    assert {"--cap-drop=ALL", "--pids-limit=9", "/a:/b"} <= set(words)
+    exec_block = {"default_binds": ["/a:/b:ro"], "extra_exec_args": ["--cleanenv"]}
+    apptainer = ApptainerProvider(
+        create={"extra_start_args": ["--writable-tmpfs", "--no-mount", "home"]}, exec=exec_block
+    )
+    assert apptainer.start_command("apptainer", "n", SandboxSpec(image="img", env={"A": "1"})) == [
+        *("apptainer", "instance", "start", "--containall", "--bind", "/a:/b:ro"),
+        *("--writable-tmpfs", "--no-mount", "home", "--env", "A=1", "img", "n"),
+    ]
+    with pytest.raises(ValueError, match="unknown setting 'extra_run_arg' of the sandbox provider"):
+        DockerProvider(create={"extra_run_arg": []})
 
 
 def test_images_are_rewritten() -> None:
