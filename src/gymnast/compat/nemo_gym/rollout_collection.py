@@ -173,7 +173,10 @@ class RolloutCollectionHelper(BaseModel):
         rows = self._preprocess_rows_from_config(config)
         agents = sorted({name for row in rows if (name := agent_name_of(row)) is not None})
         servers = client_servers(self.setup_server_client(), agents)
-        await collect_with(servers, replace(options, aggregate=False), RunObserver())
+        # One attempt for each call of run_from_config, as there: the client may be a test's.
+        engine = replace(options.engine, retry=RetryPolicy(max_attempts=1))
+        once = replace(options, aggregate=False, engine=engine, retry_failed=config.resume_from_cache)
+        await collect_with(servers, once, RunObserver())
         if not config.disable_aggregation:
             output = Path(config.output_jsonl_fpath)
             planned = {key_of(row): row for row in _rows(options.paths.materialized_inputs)}
