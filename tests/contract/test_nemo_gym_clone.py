@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from gymnast.compat.server_tests import SURFACE_PLUGIN
 from gymnast.executors.executor import WorkerRequest
 from gymnast.executors.worker_command import worker_command
 from tests.helpers.command_functions import invoke_command
@@ -136,3 +138,9 @@ def test_workers_do_not_search_the_current_folder(tmp_path: Path) -> None:
     for die_with_parent in (True, False):
         command = worker_command(request, die_with_parent=die_with_parent)
         assert command[1:3] == ("-P", "-m")
+
+
+def test_the_plugin_is_registered_under_the_name_that_commands_load() -> None:
+    """Under another name, pytest would refuse the second registration."""
+    project = tomllib.loads((Path(__file__).parents[2] / "distributions/nemo-gym-surface/pyproject.toml").read_text())
+    assert project["project"]["entry-points"]["pytest11"] == {SURFACE_PLUGIN: SURFACE_PLUGIN}
