@@ -127,6 +127,22 @@ def test_a_server_is_loaded_with_our_surface(clone: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_settings_of_servers_do_not_decide_what_is_valid(clone: Path) -> None:
+    """As in NeMo Gym, which reads files only; the same goes for YAML files that configure no server."""
+    app = clone / "resources_servers" / "scale" / "app.py"
+    app.write_text("import a_package_that_is_not_here\n" + APP)
+    paths = "+config_paths=[resources_servers/scale/configs/scale.yaml]"
+    done = invoke_command(clone, "ng_validate", paths)
+    assert done.code == 0, done.err
+    assert "note:" in done.err
+    assert "No module named 'a_package_that_is_not_here'" in done.err
+    (clone / "prompt.yaml").write_text("user: hello {name}\n")
+    assert invoke_command(clone, "ng_validate", "+config_paths=[prompt.yaml]").code == 0
+    broken = "a: {resources_servers: {nowhere: {entrypoint: app.py, domain: other}}}\n"
+    (clone / "broken.yaml").write_text(broken)
+    assert invoke_command(clone, "ng_validate", "+config_paths=[broken.yaml]").code == 1
+
+
 def test_a_prepare_script_imports_the_surface_and_its_neighbours(clone: Path) -> None:
     done = invoke_command(clone, "ng_prepare_benchmark", "+config_paths=[resources_servers/scale/configs/scale.yaml]")
     assert done.code == 0, done.err

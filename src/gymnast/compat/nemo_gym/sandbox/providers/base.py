@@ -87,6 +87,7 @@ class SandboxSpec:
 
     def __post_init__(self) -> None:
         self.ports = tuple(int(port) for port in self.ports)
+        self.resources = self.limits()
 
     def limits(self) -> SandboxResources:
         """Its resources as an object."""
