@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,11 @@ import pytest
 import gymnast
 from gymnast.config import Config
 from gymnast.errors import MissingRolloutsError, UserError
+from gymnast.rollouts.aggregate import write_aggregate_metrics
+from gymnast.store.paths import RunPaths
 from gymnast.types.usage import MODEL_USAGE
+from gymnast.wire.calls import Calls
+from gymnast.wire.message import Reply, Request
 from tests.contract.nemo_gym_policy import CHECKOUT, PLAYED, policy
 from tests.helpers.jsonl import read_jsonl
 from tests.helpers.parts import needs
@@ -98,6 +103,27 @@ async def test_its_hooks_make_the_metrics_of_a_run(configure: Configure, tmp_pat
     (entry,) = read_json(tmp_path / "out_aggregate_metrics.json")
     assert entry["agent_metrics"]["easy/pass@2/accuracy"] == pytest.approx(100 / 3)
     assert entry["key_metrics"] == {"pass@2/accuracy": 20.0}
+
+
+async def test_metrics_that_a_server_cannot_compute_are_said(tmp_path: Path) -> None:
+    calls = Calls({"bee": BrokenMetrics()})
+    paths = RunPaths(tmp_path / "out.jsonl")
+    rows = [{"agent_ref": {"name": "bee"}, "_ng_task_index": 0, "reward": reward} for reward in (0.0, 1.0)]
+    paths.output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (warning,) = await write_aggregate_metrics(paths, {"bee": "bee"}, [], calls)
+    assert "bee could not compute its metrics; only statistics of plain numbers are written" in warning
+    (entry,) = read_json(tmp_path / "out_aggregate_metrics.json")
+    assert entry["agent_metrics"]["mean/reward"] == 0.5
+    assert "zip" in entry["error"]
+
+
+class BrokenMetrics:
+    """A server whose metrics raise."""
+
+    address = "in-process"
+
+    async def send(self, request: Request) -> Reply:
+        return Reply(500, "ValueError('zip() argument 2 is shorter')")
 
 
 async def test_a_judge_that_fails_leaves_a_failure_and_no_reward(configure: Configure, tmp_path: Path) -> None:
@@ -206,6 +232,4 @@ def test_what_an_entry_file_cannot_have_is_said(configure: Configure, tmp_path: 
 
 
 def read_json(path: Path) -> Any:
-    import json
-
     return json.loads(path.read_text())

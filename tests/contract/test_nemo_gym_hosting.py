@@ -74,7 +74,8 @@ class Odd(SimpleResourcesServer):
         return {"answer": await get_response_json(reply)}
 
     async def where(self, request: Request) -> dict[str, Any]:
-        return {"url": get_server_url(self.config.name), "state": request.state.rollout_id}
+        url = get_server_url(self.config.name)
+        return {"url": url, "state": request.state.rollout_id, "path": request.path_params.get("rollout_id")}
 
     async def cookie(self, response: Response) -> dict[str, Any]:
         response.set_cookie("flavour", "oat")
@@ -195,9 +196,11 @@ async def test_an_inner_failure_keeps_its_kind(odd: Cell) -> None:
     assert "nobody" in lost.body
 
 
-async def test_addresses_and_prefixes(odd: Cell) -> None:
-    found = await odd.calls.call("odd", "/ng-rollout/7-3/training-token-capture/where", {})
-    assert found.body == {"url": odd.addresses["odd"].url, "state": "7-3"}
+async def test_addresses_and_prefixes(odd: Cell, http: HttpClient) -> None:
+    outside = Calls({"odd": HttpTransport(odd.addresses["odd"].url, http)})
+    for calls in (odd.calls, outside):
+        found = await calls.call("odd", "/ng-rollout/7-3/training-token-capture/where", {})
+        assert found.body == {"url": odd.addresses["odd"].url, "state": "7-3", "path": "7-3"}
 
 
 async def test_model_calls_in_this_process_are_captured(configure: Configure, tmp_path: Path) -> None:
@@ -234,6 +237,16 @@ async def test_a_server_that_cannot_be_made_is_said(configure: Configure, tmp_pa
     with pytest.raises(StartError, match="odd could not be created: OSError: no such model"):
         async with living(configure(initial={"odd": block("odd")})):
             pass
+
+
+async def test_a_server_is_created_in_its_own_folder(configure: Configure, tmp_path: Path) -> None:
+    reads = "    def model_post_init(self, context: Any) -> None:\n        open('prompt.txt').close()\n\n"
+    written(tmp_path, text=APP.replace("    def setup_webserver", reads + "    def setup_webserver"))
+    (tmp_path / "resources_servers" / "odd" / "prompt.txt").write_text("judge this")
+    before = Path.cwd()
+    async with living(configure(initial={"odd": block("odd"), **policy(["hello"])})) as cell:
+        assert (await cell.calls.call("odd", "/where", {})).status == 200
+        assert Path.cwd() == before
 
 
 def test_of_several_classes_the_one_that_is_served_is_meant(configure: Configure, tmp_path: Path) -> None:

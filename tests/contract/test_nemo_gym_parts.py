@@ -11,7 +11,14 @@ import pytest
 from aiohttp import web
 from fastapi.testclient import TestClient
 from nemo_gym.base_responses_api_agent import BaseResponsesAPIAgentConfig, SimpleResponsesAPIAgent
-from nemo_gym.base_responses_api_model import CaptureStore, _CaptureMiddleware, merge_model_call_capture_into_record
+from nemo_gym.base_responses_api_model import (
+    CaptureStore,
+    ModelCallRecord,
+    _CaptureMiddleware,
+    merge_model_call_capture_into_record,
+)
+from nemo_gym.benchmarks import BenchmarkConfig
+from nemo_gym.global_config import GlobalConfigDictParserConfig
 from nemo_gym.openai_utils import (
     NeMoGymAsyncOpenAI,
     NeMoGymResponse,
@@ -21,27 +28,42 @@ from nemo_gym.openai_utils import (
 )
 from nemo_gym.prompt import PromptConfig, apply_prompt_to_row, fill_prompt
 from nemo_gym.responses_converter import VLLMConverter, _usage_detail, split_responses_input_output_items
-from nemo_gym.reward_profile import add_avg_sample_std_dev, compute_pass_majority_metrics, highest_k_metrics
+from nemo_gym.reward_profile import (
+    add_avg_sample_std_dev,
+    compute_aggregate_metrics,
+    compute_pass_majority_metrics,
+    highest_k_metrics,
+)
 from nemo_gym.rollout_collection import _attach_trajectory_record
-from nemo_gym.rollout_observability import AgentObservationBundle, ModelCallRef, ToolCallObservation
+from nemo_gym.rollout_observability import (
+    AgentInvocation,
+    AgentObservationBundle,
+    ModelCallRef,
+    ToolCallObservation,
+)
 from nemo_gym.sandbox import (
     AsyncSandbox,
     Sandbox,
     SandboxCreateError,
+    SandboxHandle,
     SandboxSpec,
     SandboxStatus,
+    get_provider_class,
     list_providers,
     resolve_provider_config,
     resolve_provider_metadata,
     rewrite_image,
 )
+from nemo_gym.sandbox.providers.apptainer import ApptainerProvider
 from nemo_gym.sandbox.providers.docker import DockerCreateConfig, DockerProvider
+from nemo_gym.server_metadata import visit_agent_server, visit_resources_server
 from nemo_gym.server_utils import BaseServerConfig, ServerClient, apply_rollout_prefix, request
 from nemo_gym.skills import stage_skills
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
 from gymnast.compat.nemo_gym.context import close_session
+from gymnast.compat.nemo_gym.model_call_joins import join_model_call_observations
 from gymnast.errors import NotFoundError
 from tests.contract.nemo_gym_policy import CHECKOUT
 from tests.helpers.parts import needs
@@ -147,6 +169,32 @@ def test_metrics_by_k() -> None:
     assert doubled["pass@1/half"] == 25.0
 
 
+def test_a_missing_score_costs_only_itself() -> None:
+    tasks: list[list[dict[str, Any]]] = [
+        [{"reward": 1.0, "judge": 1.0, "a": "x"}, {"reward": 0.0, "a": "y"}],
+        [{"reward": 1.0, "judge": None, "a": "x"}],
+    ]
+
+    def score(row: dict[str, Any]) -> dict[str, Any]:
+        return {"accuracy": row["reward"], **({"judged": row["judge"]} if "judge" in row else {})}
+
+    metrics, _, names, _ = compute_pass_majority_metrics(tasks, score_fn=score, answer_key="a")
+    assert names == ["accuracy", "judged", "no_answer"]
+    assert (metrics["pass@1/judged"], metrics["majority@2/judged"]) == (100.0, 50.0)
+    assert metrics["pass@1[avg-of-2]/accuracy"] == 75.0
+    assert metrics["majority@1/no_answer"] == 0.0
+    assert metrics["per_sample_aggregate"]["judged"] == [100.0]
+
+
+def test_groups_list_their_rollouts() -> None:
+    usage = {"response": {"usage": {"input_tokens": 3}}}
+    rows = [{"_ng_task_index": 7, "_ng_rollout_index": index, "reward": float(index), **usage} for index in (1, 0)]
+    (group,) = compute_aggregate_metrics(rows).group_level_metrics
+    assert (group["num_rollouts"], group["missing_num_rollouts"], group["mean/reward"]) == (2, 0, 0.5)
+    first = {"rollout_id": "7:0", "_ng_task_index": 7, "_ng_rollout_index": 0, "reward": 0.0, "input_tokens": 3}
+    assert group["rollout_infos"][0] == first
+
+
 def test_prompts() -> None:
     config = PromptConfig(user="Q: {question}", system="be brief")
     filled = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "Q: why?"}]
@@ -165,7 +213,7 @@ def test_skills_are_copied(tmp_path: Path) -> None:
     (tmp_path / "from" / "cook" / "SKILL.md").write_text("stir")
     stage_skills(str(tmp_path / "from"), tmp_path / "to")
     assert (tmp_path / "to" / "cook" / "SKILL.md").read_text() == "stir"
-    with pytest.raises(NotFoundError):
+    with pytest.raises(ValueError, match="does not exist"):
         stage_skills(str(tmp_path / "nowhere"), tmp_path / "to")
 
 
@@ -210,8 +258,38 @@ def test_a_trajectory_is_made_of_what_an_agent_told() -> None:
         ModelCallRef()
     with pytest.raises(ValidationError, match="completed_at must not be before started_at"):
         ToolCallObservation(invocation_id="i", tool_call_id="c", started_at=2.0, completed_at=1.0)
-    with pytest.raises(ValidationError, match="tool_call_id must be unique; duplicates: i/c"):
-        AgentObservationBundle(source="agent", records=[call, call])
+    loop = [AgentInvocation(invocation_id=a, parent_invocation_id=b) for a, b in (("x", "y"), ("y", "x"))]
+    with pytest.raises(ValidationError, match="must not form a cycle"):
+        AgentObservationBundle(source="agent", records=loop)
+
+
+def test_what_an_agent_recorded_and_what_was_captured_become_one() -> None:
+    ref = {"type": "responses_api_models", "name": "policy"}
+    said = AgentInvocation(
+        invocation_id="i",
+        model_calls=[ModelCallRef.model_validate({"model_ref": ref, "response_id": "r1"})],
+        conversation=[{"role": "user", "content": "q"}],
+    )
+    bundle = AgentObservationBundle(source="agent", records=[said])
+    known: list[dict[str, Any]] = [{"response_id": "r1", "tokens_in": 3}, {"response_id": "r2"}]
+    calls = [
+        ModelCallRecord.model_validate({"call_index": index, "model_call_id": f"c{index}", "model_ref": ref, **more})
+        for index, more in enumerate(known)
+    ]
+    joined = join_model_call_observations(bundle, calls)
+    assert isinstance(joined.records[0], AgentInvocation)
+    assert [call.model_call_id for call in joined.records[0].model_calls] == ["c0"]
+    assert [(gap.code, gap.detail) for gap in joined.gaps] == [
+        ("model_call_ownership_unavailable", "capture:c1:call_index=1")
+    ]
+    capture = {"calls": [call.model_dump() for call in calls]}
+    result: dict[str, Any] = {"ng_agent_observations": joined.model_dump(), "ng_model_call_capture": capture}
+    _attach_trajectory_record({"_ng_task_index": 4, "_ng_rollout_index": 1}, result)
+    made = result["ng_trajectory"]
+    assert [call["response_metadata"]["response_id"] for call in made["model_calls"]] == ["r1", "r2"]
+    assert made["model_calls"][0]["token_stats"]["prompt_tokens"] == 3
+    assert "turns_unavailable" in {gap["code"] for gap in made["gaps"]}
+    assert all("request" not in call for call in capture["calls"])
 
 
 def test_an_agent_tells_rollouts_apart_where_that_is_wanted() -> None:
@@ -229,7 +307,8 @@ def test_an_agent_tells_rollouts_apart_where_that_is_wanted() -> None:
 
     row = {"_ng_task_index": 3, "_ng_rollout_index": 0, "_ng_attempt_index": 2}
     assert agent().url_path_for_run("/v1/responses", row) == "/v1/responses"
-    assert agent().resolve_model_base_url("policy_model", "3-0") == "http://h:8/v1"
+    assert agent().resolve_model_base_url("policy_model") == "http://h:8/v1"
+    assert agent().resolve_model_base_url("policy_model", "3-0") == "http://h:8/ng-rollout/3-0/v1"
     seen = agent(observability_enabled=True)
     assert seen.url_path_for_run("/v1/responses", row) == "/ng-rollout/3-0-a2/v1/responses"
     kept = agent(token_id_capture={"enabled": True})
@@ -276,6 +355,48 @@ def test_providers_by_name_and_inline() -> None:
         resolve_provider_config("frm", named)
 
 
+class LeasedProvider:
+    """A provider with a connection of its own, whose sandboxes cannot take files."""
+
+    name = "leased"
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    async def create(self, spec: SandboxSpec) -> SandboxHandle:
+        self.events.append("create")
+        return SandboxHandle("s", self.name, {})
+
+    async def upload_file(self, handle: SandboxHandle, source_path: Path, target_path: str) -> None:
+        raise OSError("disk full")
+
+    async def close(self, handle: SandboxHandle) -> None:
+        self.events.append("close")
+
+    async def aclose(self) -> None:
+        self.events.append("aclose")
+
+
+async def test_stopping_a_sandbox_closes_its_provider() -> None:
+    provider: Any = LeasedProvider()
+    async with AsyncSandbox(provider, SandboxSpec()) as box:
+        await box.start()
+    assert provider.events == ["create", "close", "aclose"]
+    provider.events.clear()
+    with pytest.raises(OSError, match="disk full"):
+        await AsyncSandbox(provider).start(SandboxSpec(files={"a": "b"}))
+    assert provider.events == ["create", "close", "aclose"]
+
+
+def test_providers_that_are_not_here_are_known_by_name() -> None:
+    unavailable = get_provider_class("opensandbox")
+    with pytest.raises(SandboxCreateError, match="Gymnast has no sandbox provider 'opensandbox'"):
+        unavailable()
+    with pytest.raises(ValueError, match="unknown sandbox provider 'opensandbx'"):
+        get_provider_class("opensandbx")
+    assert SandboxSpec(ports=[80, 81]).ports == (80, 81)
+
+
 def test_the_command_that_makes_a_container() -> None:
     provider = DockerProvider(DockerCreateConfig(network="none"))
     spec = SandboxSpec(image="img", workdir="/w", env={"A": "1"}, resources={"cpu": 2, "memory_mib": 512}, ports=[80])
@@ -286,6 +407,23 @@ def test_the_command_that_makes_a_container() -> None:
     )
     with pytest.raises(SandboxCreateError, match="needs an image"):
         provider.create_command("docker", "n", SandboxSpec())
+
+
+def test_settings_of_containers_reach_their_commands() -> None:
+    create = {"extra_run_args": ["-v", "/a:/b"], "cap_drop": ["ALL"], "pids_limit": 9, "concurrency": 4}
+    docker = DockerProvider(create=create)
+    words = docker.create_command("docker", "n", SandboxSpec(image="img"))
+    assert {"--cap-drop=ALL", "--pids-limit=9", "/a:/b"} <= set(words)
+    exec_block = {"default_binds": ["/a:/b:ro"], "extra_exec_args": ["--cleanenv"]}
+    apptainer = ApptainerProvider(
+        create={"extra_start_args": ["--writable-tmpfs", "--no-mount", "home"]}, exec=exec_block
+    )
+    assert apptainer.start_command("apptainer", "n", SandboxSpec(image="img", env={"A": "1"})) == [
+        *("apptainer", "instance", "start", "--containall", "--bind", "/a:/b:ro"),
+        *("--writable-tmpfs", "--no-mount", "home", "--env", "A=1", "img", "n"),
+    ]
+    with pytest.raises(ValueError, match="unknown setting 'extra_run_arg' of the sandbox provider"):
+        DockerProvider(create={"extra_run_arg": []})
 
 
 def test_images_are_rewritten() -> None:
@@ -336,3 +474,32 @@ async def test_requests_go_anywhere(endpoint: tuple[str, list[Any]]) -> None:
     url, seen = endpoint
     reply = await request("PUT", f"{url}/thing", params={"a": "1"}, json={"b": 2}, cookies={"c": "3"})
     assert (reply.status, seen[0][0], seen[0][2]) == (503, "/thing", {"b": 2})
+
+
+# --- benchmarks and what a config says about itself ------------------------------------------------------------------
+
+
+def test_the_benchmark_of_a_config(tmp_path: Path) -> None:
+    dataset = {"name": "q", "type": "benchmark", "jsonl_fpath": "q.jsonl", "prepare_script": "p.py", "num_repeats": 4}
+    server = {"entrypoint": "app.py", "domain": "math", "verified": True}
+    agent: dict[str, Any] = {"entrypoint": "app.py", "datasets": [dataset]}
+    agent["resources_server"] = {"type": "resources_servers", "name": "mcqa"}
+    agent["model_server"] = {"type": "responses_api_models", "name": "policy_model"}
+    config = {
+        "mcqa": {"resources_servers": {"mcqa": server}},
+        "quiz_agent": {"responses_api_agents": {"simple_agent": agent}},
+    }
+    path = tmp_path / "config.yaml"
+    OmegaConf.save(OmegaConf.create(config), path)
+    benchmark = BenchmarkConfig.from_config_path(path)
+    assert benchmark is not None
+    assert (benchmark.name, benchmark.agent_name, benchmark.num_repeats) == ("q", "quiz_agent", 4)
+    agent["datasets"] = [dataset, {**dataset, "name": "r"}]
+    with pytest.raises(ValueError, match="expected one benchmark dataset, found 2"):
+        BenchmarkConfig.from_initial_config_dict(path, OmegaConf.create(config))
+    agent["datasets"] = []
+    assert BenchmarkConfig.from_initial_config_dict(path, OmegaConf.create(config)) is None
+    assert visit_resources_server(config).to_dict()["domain"] == "math"
+    assert visit_agent_server(config).domain is None
+    stub = GlobalConfigDictParserConfig.NO_MODEL_GLOBAL_CONFIG_DICT
+    assert "dummy_model" in stub.policy_model.responses_api_models

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from nemo_gym.cli import GlobalConfigDictParserConfig, RunHelper
 from nemo_gym.global_config import get_first_server_config_dict, get_global_config_dict
@@ -181,3 +183,50 @@ def test_a_configuration_that_cannot_be_started_raises_where_it_is_started() -> 
     wrong = {"config_paths": ["resources_servers/nowhere/configs/nowhere.yaml"]}
     with pytest.raises(ConfigError, match="nowhere"):
         RunHelper().start(GlobalConfigDictParserConfig(initial_global_config_dict=wrong, skip_load_from_cli=True))
+
+
+class OwnClientHelper(RolloutCollectionHelper):
+    """A helper whose rows go to a client of its own."""
+
+    def setup_server_client(self, head_server_config: Any = None) -> Any:
+        return OwnClient()
+
+
+class OwnClient:
+    """Scores rows that say so, and reports the others as failed."""
+
+    async def post(self, server_name: str, url_path: str, json: Any = None, cookies: Any = None) -> Any:
+        if url_path == "/aggregate_metrics":
+            return OwnReply({"agent_metrics": {"rows": len(json["verify_responses"])}})
+        is_good = "good" in str(json["responses_create_params"]["input"])
+        failed = {} if is_good else {"_ng_failure_class": "remote_failed", "error": "HTTP 500"}
+        return OwnReply({**json, "response": {"output": []}, "reward": float(is_good), **failed})
+
+
+class OwnReply:
+    """A reply of the client."""
+
+    status = 200
+    ok = True
+
+    def __init__(self, body: Any) -> None:
+        self._body = body
+
+    async def read(self) -> bytes:
+        return orjson.dumps(self._body)
+
+
+async def test_a_helper_with_a_client_of_its_own(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(
+        b"\n".join(orjson.dumps({"responses_create_params": {"input": text}}) for text in ("good", "bad"))
+    )
+    config = RolloutCollectionConfig(
+        input_jsonl_fpath=str(source), output_jsonl_fpath=str(tmp_path / "out.jsonl"), agent_name="far"
+    )
+    (rows,) = await OwnClientHelper().run_from_config(config)
+    assert [row["reward"] for row in rows] == [1.0]
+    (failure,) = read_jsonl(tmp_path / "out_failures.jsonl")
+    assert (failure["_ng_failure_class"], failure["error"]) == ("remote_failed", "HTTP 500")
+    (entry,) = orjson.loads((tmp_path / "out_aggregate_metrics.json").read_bytes())
+    assert entry["agent_metrics"] == {"rows": 1}

@@ -143,9 +143,10 @@ def test_gym_lists_shipped_environments_with_their_purpose(here: Path, capsys: p
     write_environment(here / "else", "mine", MINE)
     assert run_gym(["list", "environments", "--search-dir", "else"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(re.fullmatch(r"mcqa +knowledge +multiple-choice questions", line) for line in lines)
-    assert any(re.fullmatch(r"mine +math +sums of my own", line) for line in lines)
-    assert any(re.fullmatch(r"blackjack +games +blackjack, one hand an episode", line) for line in lines)
+    assert any(re.fullmatch(r"resources_servers/mcqa +knowledge +multiple-choice questions", line) for line in lines)
+    assert any(re.fullmatch(r"resources_servers/blackjack +games +blackjack, one hand an episode", line) for line in lines)
+    assert run_gym(["list", "resources-servers", "--search-dir", "else"]) == 0  # it has no dataset yet
+    assert re.search(r"^mine +math +sums of my own$", capsys.readouterr().out, re.MULTILINE)
     assert run_gym(["list", "environments", "--json"]) == 0
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     assert all(row["description"] and row["kind"] == "environments" for row in rows)

@@ -231,8 +231,10 @@ def test_delete_key_before_and_after_inheritance(tmp_path: Path, configure: Conf
         "base: {x: 1, y: 2}\nuse: {_inherit_from: base, _delete_key: 'x, own', own: 5, kept: 6}",
     )
     assert configure(config_paths=[a]).values["use"] == {"y": 2, "kept": 6}
-    b = write(tmp_path, "b.yaml", "use: {_delete_key: nope, here: 1}")
+    b = write(tmp_path, "b.yaml", "base: {x: 1}\nuse: {_inherit_from: base, _delete_key: nope, here: 1}")
     assert "'nope'" in problems(configure(config_paths=[b]))
+    c = write(tmp_path, "c.yaml", "use: {_delete_key: nope, here: 1}")
+    assert configure(config_paths=[c]).values["use"] == {"here": 1}
 
 
 def test_inheriting_from_nothing_and_in_a_circle(tmp_path: Path, configure: Configure) -> None:

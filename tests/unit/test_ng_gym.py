@@ -167,9 +167,10 @@ def test_environments_are_picked_by_their_manifests(here: Path, capsys: Said) ->
 
     assert listed("--lifecycle", "active") == ["new"]
     assert listed("--modality", "text") == ["new", "old"]
-    without = listed("--status", "no-manifest")
-    assert {"bare", "mcqa"} <= set(without)
-    assert not {"new", "old"} & set(without)
+    assert listed("--status", "experimental") == ["new", "old"]
+    bare = listed("--status", "no-manifest")
+    assert "bare" in bare
+    assert "resources_servers/mcqa" in bare
 
 
 def test_looking_commands(capsys: Said) -> None:
@@ -188,3 +189,39 @@ def test_looking_commands(capsys: Said) -> None:
     assert "resources-servers" in capsys.readouterr().out
     assert run_gym(["eval", "submit", "--config", "x.yaml"]) == 1
     assert "gymnast submit" in capsys.readouterr().err
+
+
+def test_everything_that_can_be_run_is_listed_as_an_environment(here: Path, capsys: Said) -> None:
+    agent = "{a_agent: {responses_api_agents: {simple_agent: {datasets: [{name: d, type: TYPE, num_repeats: 4}]}}}"
+    server = ", a: {resources_servers: {a: {domain: math, description: sums}}}}"
+    files = {
+        "environments/shop/config.yaml": "{}",
+        "benchmarks/sums/config.yaml": agent.replace("TYPE", "benchmark") + "}",
+        "benchmarks/suite/configs/hard.yaml": agent.replace("TYPE", "benchmark") + "}",
+        "benchmarks/suite/shared.yaml": "{note: no dataset here}",
+        "resources_servers/a/configs/a.yaml": agent.replace("TYPE", "train") + server,
+        "resources_servers/a/configs/bare.yaml": "{" + server.removeprefix(", "),
+        "resources_servers/shop/configs/shop.yaml": agent.replace("TYPE", "train") + server,
+        "resources_servers/torn/configs/torn.yaml": "{",
+    }
+    for path, text in files.items():
+        (here / path).parent.mkdir(parents=True, exist_ok=True)
+        (here / path).write_text(text)
+
+    def listed(kind: str) -> dict[str, Any]:
+        assert run_gym(["list", kind, "--json"]) == 0
+        return {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+
+    benchmarks = listed("benchmarks")
+    assert list(benchmarks) == ["suite/configs/hard", "sums"]
+    assert (benchmarks["sums"]["agent_name"], benchmarks["sums"]["num_repeats"]) == ("a_agent", 4)
+    every = listed("environments")
+    assert {"shop", "sums", "suite/configs/hard", "resources_servers/a"} <= set(every)
+    assert not {"resources_servers/shop", "resources_servers/a/bare"} & set(every)
+    found = every["resources_servers/a"]
+    assert [found[key] for key in ("kind", "status", "domain", "version")] == [
+        "environment",
+        "no-manifest",
+        "math",
+        None,
+    ]

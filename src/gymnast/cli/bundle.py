@@ -83,7 +83,7 @@ def _doctor(paths: RunPaths) -> Any:
 
     import orjson
 
-    shell = [sys.executable, "-m", "gymnast.cli.main", "doctor", str(paths.output), "--json"]
+    shell = [sys.executable, "-P", "-m", "gymnast.cli.main", "doctor", str(paths.output), "--json"]
     try:
         process = subprocess.run(shell, capture_output=True, timeout=120, check=False)  # noqa: S603 - our own command
         return orjson.loads(process.stdout)

@@ -80,15 +80,15 @@ def validate(
     return check(config, as_json=as_json)
 
 
-def check(config: Config, *, as_json: bool = False, bad_code: int = 2) -> int:
+def check(config: Config, *, as_json: bool = False) -> int:
     """Print the problems of a configuration, including its servers' settings."""
     problems = all_problems(config)
     if as_json:
         rows = [{"what": problem.what, "where": problem.where, "next": problem.next} for problem in problems]
         shared.print_json({"valid": not problems, "problems": rows})
-        return bad_code if problems else 0
+        return 2 if problems else 0
     if problems:
-        return _print_problems(problems, bad_code)
+        return _print_problems(problems)
     if config.lacks_policy:
         shared.say("note: no policy_model is configured; collect and serve need one")
     names = ", ".join(config.instances)
@@ -141,12 +141,12 @@ def _defaults(config: Config) -> dict[str, Any]:
     }
 
 
-def _print_problems(problems: Any, bad_code: int = 2) -> int:
+def _print_problems(problems: Any) -> int:
     for problem in problems:
         shared.say(f"problem: {problem}")
     if problems:
         shared.say(f"{len(problems)} problem" + ("s" if len(problems) > 1 else ""))
-    return bad_code if problems else 0
+    return 2 if problems else 0
 
 
 def _print_with_origins(config: Config) -> None:

@@ -191,7 +191,7 @@ def merge_exit_code(request: SubmitRequest, view: JobView, *, is_settled: bool) 
 def _merge_locally(request: SubmitRequest) -> int:
     import subprocess
 
-    start = (sys.executable, "-m", "gymnast.cli.main")
+    start = (sys.executable, "-P", "-m", "gymnast.cli.main")
     for words in request.finish_commands():
         code = subprocess.run((*start, *words), check=False).returncode  # noqa: S603 - our own command
         if code:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +23,14 @@ def run_gym(words: Sequence[str]) -> int:
         print("\n".join(list_commands()))
         return 0
     if words[0] == "--version":
-        print(f"gymnast {__version__}")
+        print(json.dumps({"gymnast": __version__}) if "--json" in words else f"gymnast {__version__}")
         return 0
     return run_work(lambda: _run(words))
+
+
+def main() -> None:
+    """The commands `gym` and `ng`, which the distribution of the name `nemo_gym` installs."""
+    sys.exit(run_gym(sys.argv[1:]))
 
 
 def _run(words: Sequence[str]) -> int:

@@ -170,7 +170,7 @@ _MANIFEST: Final = {
     "--modality": Option("manifest.modality"),
     "--licensing": Option("manifest.licensing"),
     "--lifecycle": Option("manifest.lifecycle", _one_of("active", "deprecated")),
-    "--status": Option("status", _one_of("no-manifest")),
+    "--status": Option("status", _one_of("experimental", "no-manifest")),
 }
 """Filters on the `manifest.yaml` next to a config."""
 _NO_CHECK: Final = Option("!manifests are not checked; gymnast check env NAME checks the environment itself")
@@ -232,7 +232,12 @@ COMMANDS: Final[Mapping[tuple[str, ...], GymCommand]] = {
     ),
     ("env", "init"): GymCommand("create a working environment", ng_servers.init_resources_server, {**_ENTRY, **_INIT}),
     ("env", "prefetch"): _with_configs("install the packages of servers", ng_servers.prefetch),
-    ("env", "publish"): GymCommand("not supported", _publish, _LOOK, ("component_name",)),
+    ("env", "publish"): GymCommand(
+        "not supported",
+        _publish,
+        {**_LOOK, "--kind": Option("kind", _one_of("environment", "benchmark"))},
+        ("component_name",),
+    ),
     ("eval", "prepare"): _with_configs("run the prepare scripts of benchmarks", ng_benchmarks.prepare_benchmark),
     ("eval", "run"): _with_configs(
         "start servers and collect rollouts, or use running ones with --no-serve", ng_collect.eval_run, _RUN

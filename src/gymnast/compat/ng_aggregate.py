@@ -134,6 +134,11 @@ def _install(work: RunPaths, target: RunPaths, shards: Sequence[Path]) -> None:
             shutil.move(source, destination)
 
 
+def _say_warnings(warnings: list[str]) -> None:
+    for warning in warnings:
+        say(f"warning: {warning}")
+
+
 async def _write_metrics(paths: RunPaths, config: Config, agents: set[str]) -> None:
     """Let the agents aggregate: configured ones, or those of a running serve; if there are none, do it here."""
     from gymnast.config import read_environ
@@ -147,7 +152,7 @@ async def _write_metrics(paths: RunPaths, config: Config, agents: set[str]) -> N
     if agents <= set(config.agents):
         instances = reachable_instances(config, agents)
         async with Cell(instances, make_cell_options(config, read_environ(), log_dir=paths.logs)) as cell:
-            await write_aggregate_metrics(paths, ask, instances, cell.calls)
+            _say_warnings(await write_aggregate_metrics(paths, ask, instances, cell.calls))
         return
     from gymnast.runtime.find_head import find_head
 
@@ -155,7 +160,7 @@ async def _write_metrics(paths: RunPaths, config: Config, agents: set[str]) -> N
         async with HttpClient() as client:
             head = await read_head(client, *find_head(None, config, read_environ()))
             if agents <= set(head.agents()):
-                await write_aggregate_metrics(paths, ask, [], remote_calls(client, head))
+                _say_warnings(await write_aggregate_metrics(paths, ask, [], remote_calls(client, head)))
                 return
     except UserError:
         pass  # no serve is running: the note below says what to do

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 _PROGRAM: Final = """
 import contextlib, importlib.util, json, sys
+from gymnast.runtime.surface_import import import_surface
 
-script, arguments, answer = sys.argv[1:]
+script, arguments, answer, root = sys.argv[1:]
+sys.path.append(root)
+import_surface()
 spec = importlib.util.spec_from_file_location("prepare_benchmark", script)
 module = importlib.util.module_from_spec(spec)
 with contextlib.redirect_stdout(sys.stderr):
@@ -112,9 +115,9 @@ def _run_script(script: Path, script_arguments: dict[str, Any], root: Path, name
 
     with tempfile.TemporaryDirectory(prefix="gymnast-prepare-") as folder:
         answer = Path(folder) / "answer"
-        words = [sys.executable, "-c", _PROGRAM, str(script), orjson.dumps(script_arguments).decode(), str(answer)]
-        environ = child_environ({"PYTHONPATH": str(root)})
-        process = subprocess.run(words, cwd=root, env=environ, stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603 - from the configuration
+        words = [sys.executable, "-P", "-c", _PROGRAM, str(script), orjson.dumps(script_arguments).decode()]
+        words += [str(answer), str(root)]
+        process = subprocess.run(words, cwd=root, env=child_environ({}), stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603 - from the configuration
         lines = process.stderr.strip().splitlines()
         if lines:
             say(f"{name}: " + f"\n{name}: ".join(lines[-20:]))

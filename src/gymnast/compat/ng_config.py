@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from gymnast.cli.options import say
 from gymnast.compat.ng_arguments import Fields, NgArguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gymnast.config import Config
+    from gymnast.errors import Problem
 
 INVALID: Final = 1
 
@@ -18,8 +25,40 @@ def dump_config(arguments: NgArguments) -> int:
 
 
 def validate(arguments: NgArguments) -> int:
-    """Print all problems; nothing is started."""
-    from gymnast.cli.config import check
+    """Print all problems; nothing is started.
+
+    As there, the settings of servers written for NeMo Gym do not decide: what is wrong with them is a note.
+    """
+    from gymnast.cli.options import print_json
 
     config = arguments.config(stub_policy=True)
-    return check(config, as_json=Fields(config).flag("json"), bad_code=INVALID)
+    settings, notes = _settings_problems(config)
+    problems = [*config.problems, *settings]
+    if Fields(config).flag("json"):
+        print_json({"valid": not problems, "problems": _as_json(problems), "notes": _as_json(notes)})
+        return INVALID if problems else 0
+    for note in notes:
+        say(f"note: {note}")
+    for problem in problems:
+        say(f"problem: {problem}")
+    if problems:
+        return INVALID
+    print(f"valid: {len(config.instances)} instances ({', '.join(config.instances)}) from {len(config.files)} files")
+    return 0
+
+
+def _settings_problems(config: Config) -> tuple[list[Problem], list[Problem]]:
+    """The problems of our own servers' settings, and those of others."""
+    from gymnast.runtime.loader import check_settings, is_native
+
+    own: list[Problem] = []
+    others: list[Problem] = []
+    for instance in config.instances.values() if config.strict_settings else ():
+        problems = check_settings(instance)
+        if problems:
+            (own if is_native(instance) else others).extend(problems)
+    return own, others
+
+
+def _as_json(problems: Iterable[Problem]) -> list[dict[str, Any]]:
+    return [{"what": problem.what, "where": problem.where, "next": problem.next} for problem in problems]

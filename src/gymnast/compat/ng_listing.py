@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.cli.options import print_json, say
 from gymnast.compat.ng_arguments import Fields, NgArguments
+from gymnast.compat.ng_catalog import benchmark_details, find_benchmarks, find_workloads, read_config
 from gymnast.errors import NotFoundError, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from gymnast.compat.ng_catalog import Workload
     from gymnast.config import Config
     from gymnast.config.roots import Roots
 
@@ -35,24 +37,47 @@ class Component:
     path: str
     domain: str | None = None
     description: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """More of it, for `--json`."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Its entry in a JSON list."""
+        values = asdict(self)
+        details = values.pop("details")
+        return {**values, **details}
 
 
 def find_components(roots: Roots, kind: str) -> list[Component]:
-    """All components of a kind, by name; the first root that has one wins. Resources servers are environments, too."""
-    places = [KINDS[kind], KINDS["resources-servers"]] if kind == "environments" else [KINDS[kind]]
+    """All components of a kind, by name; the first root that has one wins.
+
+    Environments are all that can be run: benchmarks and configs of resources servers with datasets are among them.
+    """
+    if kind == "environments":
+        return [_as_component(kind, roots, workload, workload.details) for workload in find_workloads(roots)]
     by_name: dict[str, Component] = {}
+    if kind == "benchmarks":
+        for benchmark in (benchmark for root in roots for benchmark in find_benchmarks(root)):
+            if benchmark.name not in by_name:
+                details = benchmark_details(benchmark.config)
+                by_name[benchmark.name] = _as_component(kind, roots, benchmark, details)
+        return [by_name[name] for name in sorted(by_name)]
     for root in roots:
-        for folder, pattern in places:
-            for path in sorted((root / folder).glob(pattern)):
-                name = _name(path)
-                if name not in by_name:
-                    by_name[name] = Component(kind, name, roots.relative(path), *_describe(path, roots))
+        for path in sorted((root / KINDS[kind][0]).glob(KINDS[kind][1])):
+            name = _name(path)
+            if name not in by_name:
+                details = {"model": name, "model_group": name.partition("/")[0]} if kind == "models" else {}
+                by_name[name] = Component(kind, name, roots.relative(path), *_describe(path, roots), details)
     return [by_name[name] for name in sorted(by_name)]
+
+
+def _as_component(kind: str, roots: Roots, workload: Workload, details: Mapping[str, Any]) -> Component:
+    path = workload.config
+    return Component(kind, workload.name, roots.relative(path), *_describe(path, roots), details)
 
 
 def find_config(roots: Roots, kind: str, name: str) -> str:
     """Find the config file of NAME or NAME/FLAVOR; a resources server also counts as an environment."""
-    stem, _, flavor = name.partition("/")
+    stem, _, flavor = name.removeprefix("resources_servers/").partition("/")
     folder = KINDS[kind][0]
     nested = f"configs/{flavor or stem}.yaml"
     paths = [f"{folder}/{stem}/{flavor or 'config'}.yaml" if folder == kind else f"{folder}/{stem}/{nested}"]
@@ -83,7 +108,7 @@ def show(arguments: NgArguments) -> int:
             raise NotFoundError(f"no '{name}' among the {kinds[0]}", next=suggest(str(name), known))
     if query is not None:
         selected = [component for component in selected if _mentions(component, str(query).lower())]
-    selected = [component for component in selected if _matches(config.roots, component, arguments.values)]
+    selected = [component for component in selected if _matches(component, arguments.values)]
     return _print(config, selected, with_kind=len(kinds) > 1)
 
 
@@ -95,7 +120,7 @@ def list_benchmarks(arguments: NgArguments) -> int:
 
 def _print(config: Config, matches: list[Component], *, with_kind: bool) -> int:
     if Fields(config).flag("json"):
-        print_json([asdict(component) for component in matches])
+        print_json([component.as_json() for component in matches])
         return 0
     if not matches:
         say(f"none found; {config.roots.describe_search('benchmarks')} (NEMO_GYM_EXTRA_ROOTS adds folders)")
@@ -107,26 +132,13 @@ def _print(config: Config, matches: list[Component], *, with_kind: bool) -> int:
     return 0
 
 
-def _matches(roots: Roots, component: Component, filters: Mapping[str, Any]) -> bool:
+def _matches(component: Component, filters: Mapping[str, Any]) -> bool:
     """Whether a component passes the filters on its domain and its manifest."""
     if filters.get("domain") not in {None, component.domain}:
         return False
-    if "status" not in filters and "manifest" not in filters:
-        return True
-    manifest = _manifest(roots, component)
-    if filters.get("status") == "no-manifest":
-        return manifest is None
-    return all((manifest or {}).get(key) == value for key, value in filters["manifest"].items())
-
-
-def _manifest(roots: Roots, component: Component) -> dict[str, Any] | None:
-    """Read the `manifest.yaml` of a component; None if it has none."""
-    from gymnast.config.tree import plain
-    from gymnast.config.yaml_source import read_yaml
-
-    path = roots.find("/".join([*component.path.split("/")[:2], "manifest.yaml"]))
-    values = plain(read_yaml(path, shown=str(path))) if path is not None else None
-    return values if isinstance(values, dict) else None
+    if filters.get("status") not in {None, component.details.get("status")}:
+        return False
+    return all(component.details.get(key) == value for key, value in filters.get("manifest", {}).items())
 
 
 def _mentions(component: Component, text: str) -> bool:
@@ -145,14 +157,7 @@ def _describe(path: Path, roots: Roots) -> tuple[str | None, str | None]:
     """Domain and description of the first resources server in a config, or in one that it includes."""
     if path.suffix != ".yaml":
         return None, None
-    from gymnast.config.tree import plain
-    from gymnast.config.yaml_source import read_yaml
-    from gymnast.errors import ConfigError
-
-    try:
-        values = plain(read_yaml(path, shown=str(path)))
-    except ConfigError:  # reported when the config is used
-        return None, None
+    values = read_config(path)
     blocks = list(_resources_servers(values))
     included = values.get("config_paths") if isinstance(values, dict) else None
     for name in included if not blocks and isinstance(included, list) else ():

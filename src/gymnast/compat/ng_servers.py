@@ -128,11 +128,13 @@ def dev_test(arguments: NgArguments) -> int:
     """Run the tests of the project in this folder with pytest, with coverage if pytest-cov is installed."""
     from importlib.util import find_spec
 
+    from gymnast.compat.server_tests import SURFACE_PLUGIN
+
     arguments.config(stub_policy=True)
     if not Path("tests").is_dir():
         raise NotFoundError("no folder `tests` here", where=str(Path.cwd()), next="run this in the project's root")
     coverage = ["--cov"] if find_spec("pytest_cov") else []
-    words = [sys.executable, "-m", "pytest", "tests", *coverage]
+    words = [sys.executable, "-P", "-m", "pytest", "-p", SURFACE_PLUGIN, "tests", *coverage]
     return subprocess.run(words, check=False).returncode  # noqa: S603 - our own command
 
 

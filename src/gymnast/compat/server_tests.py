@@ -1,4 +1,4 @@
-"""Runs the tests of a server with pytest, from the root of its checkout and with the packages that it requires."""
+"""Runs the tests of a server with pytest, in its folder and with the packages that it requires."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from gymnast.store.lines import numbered_lines
 if TYPE_CHECKING:
     from pathlib import Path
 
+SURFACE_PLUGIN: Final = "gymnast.compat.pytest_surface"
 _RUNNERS: Final = ("pytest", "pytest-asyncio")
 EXAMPLES: Final = 5
 """How many example rows a server must have, and rollouts of them."""
@@ -29,11 +30,16 @@ def run_tests(folder: Path) -> int:
     if not (folder / "tests").is_dir():
         raise UserError("the server has no tests", where=str(folder), next="write tests/test_app.py")
     _refuse_without_pytest(folder)
-    root = folder.resolve().parents[1]
-    words = [python_for(folder), "-m", "pytest", str(folder.resolve() / "tests"), f"--rootdir={root}", "-q"]
+    words = [python_for(folder), "-P", "-m", "pytest", *pytest_words(folder.resolve())]
+    return subprocess.run(words, cwd=folder, env=child_environ({}), check=False).returncode  # noqa: S603 - our own command
+
+
+def pytest_words(folder: Path) -> list[str]:
+    """pytest's arguments for the tests of a server."""
+    root = folder.parents[1]
+    words = [str(folder / "tests"), f"--rootdir={root}", "-q", "-p", SURFACE_PLUGIN]
     words += ["-c", os.devnull, f"--confcutdir={root}", "-p", "no:cacheprovider"]  # no settings from parent folders
-    words += ["-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
-    return subprocess.run(words, cwd=root, env=child_environ({}), check=False).returncode  # noqa: S603 - our own command
+    return [*words, "-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
 
 
 def _refuse_without_pytest(folder: Path) -> None:

@@ -54,7 +54,8 @@ class _Expansion:
         to_delete = set(_names(own.pop("_delete_key", None)))
         for name in to_delete & own.keys():
             del own[name]
-        to_delete -= node.value.keys()
+        # Only what is inherited must exist: a file may delete a key that another file may or may not set.
+        to_delete = to_delete - node.value.keys() if own.keys() & _BLOCK_DIRECTIVES.keys() else set()
         block = Node({}, node.origin, node.replaced)
         for directive, moves in _BLOCK_DIRECTIVES.items():
             if directive not in own:

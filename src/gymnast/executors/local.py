@@ -129,7 +129,10 @@ class LocalExecutor:
             "worker", command, environment=self._environment, needs=needs, is_main=True, stop_s=self._grace_s
         )
         write_job_files(folder / "orders", [*self._components, worker])
-        return (*(sys.executable, "-m", "gymnast.sidecars.local_job"), *(str(folder / "orders"), str(folder / "jobs")))
+        return (
+            *(sys.executable, "-P", "-m", "gymnast.sidecars.local_job"),
+            *(str(folder / "orders"), str(folder / "jobs")),
+        )
 
 
 def _supervise_in_foreground(spec: WorkerGroupSpec) -> str:
@@ -142,7 +145,7 @@ def _supervise_in_foreground(spec: WorkerGroupSpec) -> str:
 def _start_supervisor(spec: WorkerGroupSpec) -> str:
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "gymnast.executors.local_supervisor"],
+            [sys.executable, "-P", "-m", "gymnast.executors.local_supervisor"],
             input=msgspec.json.encode(spec),
             capture_output=True,
             start_new_session=True,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def worker_command(request: WorkerRequest, *, die_with_parent: bool, python: str = sys.executable) -> tuple[str, ...]:
     """The command of a worker. With `die_with_parent`, it ends with the process that started it, however that ends."""
     module = "gymnast.chunks.die_with_parent" if die_with_parent else "gymnast.cli.main"
-    return (python, "-m", module, "worker", str(request.run), *request.arguments)
+    return (python, "-P", "-m", module, "worker", str(request.run), *request.arguments)
 
 
 def worker_log_path(request: WorkerRequest, number: int, worker: int) -> Path:

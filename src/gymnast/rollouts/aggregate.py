@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from gymnast.errors import CallError
-from gymnast.kit.metrics import Aggregation
+from gymnast.kit.metrics import Aggregation, aggregate
 from gymnast.runtime.cell import Cell, CellOptions
 from gymnast.runtime.loader import is_native
 from gymnast.store.atomic import atomic_write
@@ -31,10 +31,11 @@ _EXCLUDED: Final = frozenset({PARAMS, "ng_agent_observations", CALL_CAPTURE, "ng
 
 async def write_aggregate_metrics(
     paths: RunPaths, aggregators: Mapping[str, str], instances: Iterable[Instance], calls: Calls
-) -> None:
+) -> list[str]:
     """Aggregate the scored rollouts of each agent; `aggregators` names the instance that does it for an agent.
 
-    Metrics of native instances are computed here, row by row. Other instances are sent their rows.
+    Metrics of native instances are computed here, row by row. Other instances are sent their rows; if one fails, its
+    agent gets the statistics of all numbers, without the instance's own metrics. Returns a warning for each such agent.
     """
     local = _local_aggregators(instances)
     streaming = {name: Aggregation() for name, aggregator in aggregators.items() if aggregator in local}
@@ -54,8 +55,14 @@ async def write_aggregate_metrics(
                 body = {"verify_responses": rows}
                 metrics[name] = await connected.expect(names[name], "/aggregate_metrics", body, stage=Stage.AGENT)
             except CallError as error:
-                metrics[name] = {"error": error.detail.message}
+                metrics[name] = {**aggregate(rows), "error": error.detail.message}
     _write(paths, metrics)
+    return [_describe_loss(name, names[name], entry["error"]) for name, entry in metrics.items() if "error" in entry]
+
+
+def _describe_loss(agent: str, aggregator: str, message: str) -> str:
+    whose = f" for {agent}" if aggregator != agent else ""
+    return f"{aggregator} could not compute its metrics{whose}; only statistics of plain numbers are written: {message}"
 
 
 def write_local_metrics(paths: RunPaths, agents: Container[str]) -> None:
@@ -99,10 +106,9 @@ def _local_aggregators(instances: Iterable[Instance]) -> set[str]:
 
 def metrics_entry(name: str, metrics: JsonObject) -> JsonObject:
     """An agent's entry in the file."""
-    if "error" in metrics:
-        return {"agent_ref": {"name": name}, **metrics}
     keys = ("agent_metrics", "key_metrics", "group_level_metrics")
-    return {"agent_ref": {"name": name}, **{key: metrics.get(key) for key in keys}}
+    lost = {"error": metrics["error"]} if "error" in metrics else {}
+    return {"agent_ref": {"name": name}, **lost, **{key: metrics.get(key) for key in keys}}
 
 
 def strip_row(row: JsonObject) -> JsonObject:

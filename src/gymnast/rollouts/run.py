@@ -59,8 +59,13 @@ async def collect_through_serve(
 ) -> RunFinished:
     """Collect with the agents of a running `gymnast serve`."""
     async with connect_servers(head_url, token, options) as servers:
-        with _prepare(options, servers.agents, lambda _: [], observer) as prepared:
-            return await run_prepared(prepared, servers, options, observer)
+        return await collect_with(servers, options, observer)
+
+
+async def collect_with(servers: Servers, options: RunOptions, observer: RunObserver) -> RunFinished:
+    """Collect with servers that are already up."""
+    with _prepare(options, servers.agents, lambda _: [], observer) as prepared:
+        return await run_prepared(prepared, servers, options, observer)
 
 
 @contextmanager
@@ -118,7 +123,7 @@ async def run_prepared(
     if options.aggregate and finished.scored:
         with suppress(OSError):
             aggregators = verifiers or {name: name for name in agents}
-            await write_aggregate_metrics(prepared.paths, aggregators, prepared.instances, servers.calls)
+            observer.warn(await write_aggregate_metrics(prepared.paths, aggregators, prepared.instances, servers.calls))
     observer.listen(finished)
     return finished
 

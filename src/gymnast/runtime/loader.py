@@ -8,15 +8,19 @@ import importlib.util
 import inspect
 import sys
 from dataclasses import replace
+from importlib import metadata
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from packaging.requirements import Requirement
 from pydantic import BaseModel, ValidationError
 
 from gymnast.config.instances import COMMON_KEYS, SERVER_KINDS
 from gymnast.config.roots import BUILTIN
 from gymnast.errors import ConfigError, Problem, UserError, suggest
 from gymnast.runtime.hosted_servers import HostableClass, find_hostable_class, is_hostable
+from gymnast.runtime.surface_import import import_surface
+from gymnast.runtime.venvs import unmet_requirements
 from gymnast.wire.asgi import AsgiApp
 from gymnast.wire.server import Server, ServerContext
 
@@ -31,6 +35,12 @@ if TYPE_CHECKING:
 
 HOSTED_PACKAGE: Final = "gymnast_hosted"
 """The package in which entry files outside Gymnast are imported."""
+
+
+SURFACE: Final = "gymnast-nemo-gym"
+"""The distribution that provides `nemo_gym`."""
+_PACKAGES: Final = {"PIL": "pillow", "dotenv": "python-dotenv", "sklearn": "scikit-learn"}
+"""Where the names of module and package differ."""
 
 
 class LoadError(UserError):
@@ -101,8 +111,11 @@ def make_server(
 
 
 def check_settings(instance: Instance) -> list[Problem]:
-    """The problems of an instance's settings. Starts nothing."""
-    if instance.url is not None or instance.directory is None:
+    """The problems of an instance's settings. Starts nothing.
+
+    None are known if the instance requires packages that are not installed: it runs in its own environment.
+    """
+    if instance.url is not None or instance.directory is None or unmet_requirements(instance.directory):
         return []
     try:
         entry = load_entry(instance)
@@ -200,6 +213,7 @@ def _import_from(path: Path, package: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
+        import_surface()
         checkout = path.parents[2] if path.parents[1].name in SERVER_KINDS else None
         with _importable(path.parent, checkout):
             spec.loader.exec_module(module)
@@ -256,10 +270,26 @@ def _import_hint(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and name == "nemo_gym":
         return "install the import surface: pip install 'gymnast[nemo-gym]' (docs/how-to/nemo-gym.md)"
     if isinstance(error, ModuleNotFoundError) and not name.startswith("nemo_gym"):
-        return f"install the package that has '{name}', or list it in requirements.txt next to the entry file"
+        return _install_hint(name.partition(".")[0])
     if not name.startswith("nemo_gym"):
         return None
     return "docs/how-to/nemo-gym.md lists the parts of `nemo_gym` that Gymnast provides"
+
+
+def _install_hint(module: str) -> str:
+    """How to get a package: those that servers may expect without listing them are named by the surface."""
+    expected = {Requirement(line).name for line in _surface_requirements()}
+    package = _PACKAGES.get(module, module)
+    if package in expected:
+        return f"{sys.executable} -m pip install {package} (pip install 'gymnast[nemo-gym]' brings all of these)"
+    return f"install the package that has '{module}', or list it in requirements.txt next to the entry file"
+
+
+def _surface_requirements() -> list[str]:
+    try:
+        return metadata.requires(SURFACE) or []
+    except metadata.PackageNotFoundError:
+        return []
 
 
 def _where(instance: Instance) -> str:

@@ -70,7 +70,7 @@ trap : TERM # scancel signals the steps, too: wait for them
 
 start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 --cpus-per-task=16 --mpi=none \
     --chdir=/shared/code/1/sub \
-    sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" /shared/venv/bin/python -m gymnast.cli.main worker \
+    sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" /shared/venv/bin/python -P -m gymnast.cli.main worker \
     /shared/runs/a.jsonl
 
 # The job ends with worker. A signal interrupts a wait, not the process.

@@ -22,8 +22,8 @@ export GYMNAST_JOB_ID="${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID
 
 # merge
 srun --kill-on-bad-exit=1 --nodes=1 --ntasks=1 \
-    /shared/venv/bin/python -m gymnast.cli.main merge /shared/runs/a.jsonl
+    /shared/venv/bin/python -P -m gymnast.cli.main merge /shared/runs/a.jsonl
 
 # profile
 srun --kill-on-bad-exit=1 --nodes=1 --ntasks=1 \
-    /shared/venv/bin/python -m gymnast.cli.main profile /shared/runs/a.jsonl
+    /shared/venv/bin/python -P -m gymnast.cli.main profile /shared/runs/a.jsonl

@@ -48,7 +48,7 @@ trap : TERM # scancel signals the steps, too: wait for them
 
 start worker srun --kill-on-bad-exit=1 --overlap --nodes=1 --ntasks=1 \
     --chdir=/users/me/work \
-    sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" /shared/venv/bin/python -m gymnast.cli.main worker \
+    sh -c 'echo "$$" >"$0" && exec "$@"' "$job/main.pid" /shared/venv/bin/python -P -m gymnast.cli.main worker \
     /shared/runs/a.jsonl
 
 # The job ends with worker. A signal interrupts a wait, not the process.

@@ -1,6 +1,7 @@
 """`nemo_gym.base_responses_api_agent`: the base classes of agents."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from fastapi import Body, FastAPI, Request
@@ -10,7 +11,7 @@ from gymnast.compat.nemo_gym.config_types import AggregateMetrics, AggregateMetr
 from gymnast.compat.nemo_gym.context import CURRENT_REQUEST
 from gymnast.compat.nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from gymnast.compat.nemo_gym.reward_profile import AggregateMetricsMixin
-from gymnast.compat.nemo_gym.rollout_correlation import RolloutContextMiddleware
+from gymnast.compat.nemo_gym.rollout_correlation import TOKEN_CAPTURE_PATH, RolloutContextMiddleware
 from gymnast.compat.nemo_gym.server_utils import (
     BaseServer,
     SimpleServer,
@@ -79,9 +80,10 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         return config.get(key) if hasattr(config, "keys") else None
 
     def rollout_id_from_run(self, body: Any) -> str | None:
-        """The id of the rollout that a row belongs to."""
-        row = body if isinstance(body, dict) else body.model_dump()
-        return correlation_id(row)
+        """The id of the rollout that a row belongs to; None unless calls are correlated."""
+        if not self._capture_correlation_enabled():
+            return None
+        return correlation_id(body if isinstance(body, dict) else body.model_dump())
 
     def url_path_for_run(self, url_path: str, body: Any) -> str:
         """A path of a model server, with the prefix of the row's rollout if calls are correlated."""
@@ -89,15 +91,18 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
 
     def base_url_for_run(self, base_url: str, body: Any) -> str:
         """`url_path_for_run` for a base URL."""
-        if not self._capture_correlation_enabled():
-            return base_url
         capture = self._token_id_capture_enabled()
         return apply_rollout_prefix(base_url, self.rollout_id_from_run(body), token_capture=capture)
 
     def url_path_for_request(self, url_path: str, request: Request | None) -> str:
         """`url_path_for_run` for the rollout that a request to this agent belongs to."""
-        state = getattr(request, "state", None)
-        return self._prefix(getattr(state, "rollout_id", None) or CURRENT_REQUEST.get().rollout_id) + url_path
+        parameters = getattr(request, "path_params", None)
+        rollout_id = parameters.get("rollout_id") if isinstance(parameters, Mapping) else None
+        if rollout_id is None:
+            return self._prefix(CURRENT_REQUEST.get().rollout_id) + url_path
+        asked = getattr(getattr(request, "url", None), "path", "")
+        capture = f"/{TOKEN_CAPTURE_PATH}/" in asked or self._token_id_capture_enabled()
+        return rollout_path_prefix(rollout_id, token_capture=capture) + url_path
 
     def _prefix(self, rollout_id: str | None) -> str:
         if not self._capture_correlation_enabled():
@@ -109,8 +114,6 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         client = self.server_client
         block = get_first_server_config_dict(client.global_config_dict, model_server_name)
         base = f"{client._build_server_base_url(block)}/v1"  # noqa: SLF001 - part of the surface
-        if rollout_id is None or not self._capture_correlation_enabled():
-            return base
         return apply_rollout_prefix(base, rollout_id, token_capture=self._token_id_capture_enabled())
 
     @abstractmethod

@@ -19,9 +19,9 @@ from gymnast.compat.nemo_gym.capture import (
     _CaptureMiddleware,
     aggregate_model_call_metrics,
     capture_dir,
-    merge_model_call_capture_into_record,
     read_model_call_records,
 )
+from gymnast.compat.nemo_gym.capture_merge import merge_model_call_capture_into_record
 from gymnast.compat.nemo_gym.config_types import BaseRunServerInstanceConfig, ModelServerRef
 from gymnast.compat.nemo_gym.openai_utils import (
     NeMoGymChatCompletion,

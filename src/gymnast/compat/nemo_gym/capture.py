@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from gymnast.compat.nemo_gym.config_types import ModelServerRef
 from gymnast.compat.nemo_gym.rollout_correlation import ROLLOUT_ID_PATTERN, RolloutContextMiddleware
-from gymnast.types.usage import CALL_CAPTURE, parse_tokens
+from gymnast.types.usage import parse_tokens
 from gymnast.wire.asgi import ROLLOUT_HEADER, AsgiApp, AsgiScope, ClientDisconnected, Receive, Send, read_body
 
 _DIALECTS: Final = {"/v1/responses": "responses", "/v1/chat/completions": "chat", "/v1/messages": "messages"}
@@ -118,8 +118,14 @@ class ModelCallRecord(BaseModel):
 
 def read_model_call_records(store: CaptureStore, rollout_id: str) -> list[ModelCallRecord]:
     """The calls of a rollout, in order."""
-    exchanges = sorted(store.read(rollout_id), key=lambda exchange: exchange.get("started_at") or 0.0)
-    return [_record(index, exchange) for index, exchange in enumerate(exchanges)]
+    return read_available_records(store, rollout_id)[0]
+
+
+def read_available_records(store: CaptureStore, rollout_id: str) -> tuple[list[ModelCallRecord], int]:
+    """The calls of a rollout, in order, and the number of unreadable lines."""
+    lines, unreadable = store.read_available(rollout_id)
+    exchanges = sorted((exchange for _, exchange in lines), key=lambda exchange: exchange.get("started_at") or 0.0)
+    return [_record(index, exchange) for index, exchange in enumerate(exchanges)], unreadable
 
 
 def _record(index: int, exchange: dict[str, Any]) -> ModelCallRecord:
@@ -161,7 +167,11 @@ def _reasoning(output: list[dict[str, Any]]) -> str | None:
 
 def aggregate_model_call_metrics(store: CaptureStore, rollout_id: str) -> dict[str, Any]:
     """The total usage of a rollout's calls; None for a number that one of them does not report."""
-    records = read_model_call_records(store, rollout_id)
+    return call_metrics(read_model_call_records(store, rollout_id))
+
+
+def call_metrics(records: list[ModelCallRecord]) -> dict[str, Any]:
+    """The total usage of calls; None for a number that one of them does not report."""
 
     def total(name: str) -> Any:
         values = [getattr(record, name) for record in records]
@@ -169,26 +179,6 @@ def aggregate_model_call_metrics(store: CaptureStore, rollout_id: str) -> dict[s
 
     names = ("tokens_in", "tokens_out", "tokens_reasoning", "tokens_total", "cached_tokens", "latency_total_ms")
     return {**{name: total(name) for name in names}, "num_calls": len(records)}
-
-
-def merge_model_call_capture_into_record(
-    record: dict[str, Any], capture_dirs: list[Path], *, include_payloads: bool = False
-) -> dict[str, Any]:
-    """A result row with the calls of its rollout attached."""
-    from gymnast.types.task import correlation_id  # noqa: PLC0415 - its only use
-
-    rollout_id = correlation_id(record)
-    for folder in capture_dirs if rollout_id is not None else ():
-        store = CaptureStore(folder)
-        if rollout_id is None or not store.path_for(rollout_id).exists():
-            continue
-        excluded = None if include_payloads else {"request", "response", "request_raw", "response_raw"}
-        calls = [call.model_dump(exclude=excluded) for call in read_model_call_records(store, rollout_id)]
-        capture = {"rollout_id": rollout_id, "metrics": aggregate_model_call_metrics(store, rollout_id), "calls": calls}
-        if store.is_incomplete(rollout_id):
-            capture["gaps"] = ["some calls could not be recorded"]
-        return {**record, CALL_CAPTURE: capture}
-    return record
 
 
 def capture_dir(server_client: Any) -> Path | None:

@@ -1,6 +1,7 @@
 """`nemo_gym.config_types`: the types with which servers declare their settings."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
@@ -15,6 +16,7 @@ __all__ = [
     "BaseRunServerConfig",
     "BaseRunServerInstanceConfig",
     "BaseServerConfig",
+    "BenchmarkDatasetConfig",
     "DictConfig",
     "Domain",
     "ModelServerRef",
@@ -59,6 +61,17 @@ class AgentServerRef(BaseModel):
 
     type: Literal["responses_api_agents"]
     name: str
+
+
+class BenchmarkDatasetConfig(BaseModel):
+    """The dataset of a benchmark."""
+
+    name: str
+    type: Literal["benchmark"]
+    jsonl_fpath: Path
+    prepare_script: Path
+    prompt_config: Path | None = None
+    num_repeats: int = Field(default=1, ge=1)
 
 
 class BaseServerConfig(BaseModel):

@@ -140,10 +140,10 @@ class DirectCalls:
     def find(self, method: str, path: str) -> DirectRoute | None:
         return self._routes.get((method, path))
 
-    async def call(self, route: DirectRoute, request: WireRequest) -> Reply:
-        """Answer a request as the application would."""
+    async def call(self, route: DirectRoute, request: WireRequest, *, is_prefixed: bool = False) -> Reply:
+        """Answer a request as the application would. `is_prefixed`: its path named its rollout."""
         try:
-            return await self._answer(route, request)
+            return await self._answer(route, request, {"rollout_id": request.rollout_id} if is_prefixed else {})
         except RequestValidationError as error:
             return Reply(422, {"detail": jsonable_encoder(error.errors())})
         except HTTPException as error:
@@ -152,7 +152,7 @@ class DirectCalls:
             text, detail = self._explain(request.path, error)
             return Reply(500, text, failure=detail)
 
-    async def _answer(self, route: DirectRoute, request: WireRequest) -> Reply:
+    async def _answer(self, route: DirectRoute, request: WireRequest, path_params: dict[str, Any]) -> Reply:
         arguments: dict[str, Any] = {}
         if route.body is not None:
             # Through bytes and back, as over a socket: changes that a handler makes to its body stay with it.
@@ -171,7 +171,7 @@ class DirectCalls:
         session = self._cookies.load(request.cookies.get(self._cookies.name))
         before = dict(session) if self._cookies.name in request.cookies else None
         if route.request is not None:
-            arguments[route.request] = self._request(request, session)
+            arguments[route.request] = self._request(request, session, path_params)
         token = CURRENT_SESSION.set(session[SESSION_ID])
         try:
             value = await route.route.endpoint(**arguments)
@@ -187,7 +187,7 @@ class DirectCalls:
             reply.cookies = {**reply.cookies, self._cookies.name: self._cookies.dump(session)}
         return reply
 
-    def _request(self, request: WireRequest, session: dict[str, Any]) -> Request:
+    def _request(self, request: WireRequest, session: dict[str, Any], path_params: dict[str, Any]) -> Request:
         headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
         if request.body is not None:
             headers.append((b"content-type", b"application/json"))
@@ -205,7 +205,7 @@ class DirectCalls:
             "headers": headers,
             "client": ("127.0.0.1", 0),
             "server": ("gymnast", 80),
-            "path_params": {},
+            "path_params": path_params,
             "state": {"rollout_id": request.rollout_id},
             "session": session,
         }

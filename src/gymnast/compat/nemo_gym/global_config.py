@@ -7,7 +7,7 @@ command line of the process, in this order.
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict
@@ -85,6 +85,15 @@ class GlobalConfigDictParserConfig(BaseModel):
     """Values from the program; the command line overrides them."""
     skip_load_from_cli: bool = False
     skip_load_from_dotenv: bool = False
+    NO_MODEL_GLOBAL_CONFIG_DICT: ClassVar[DictConfig] = DictConfig(
+        {
+            "policy_base_url": "",
+            "policy_api_key": "",
+            "policy_model_name": "",
+            "policy_model": {"responses_api_models": {"dummy_model": {"entrypoint": "app.py"}}},
+        }
+    )
+    """A policy that is never called, for work that needs none."""
 
 
 class GlobalConfigDictParser:
@@ -98,6 +107,14 @@ class GlobalConfigDictParser:
             defaults = plain(read_yaml(config.dotenv_path, shown=config.dotenv_path.name))
         arguments = [] if config.skip_load_from_cli else [word for word in sys.argv[1:] if "=" in word]
         return load_config(arguments, environ=read_environ(), initial={**defaults, **initial}).require_valid()
+
+    def parse_no_environment(
+        self, initial_global_config_dict: DictConfig | None = None, *, require_valid: bool = True
+    ) -> DictConfig:
+        """Read a configuration from the program alone, without a policy unless it has one."""
+        values = _plain(initial_global_config_dict)
+        config = load_config([], environ=read_environ(), initial=values, stub_policy=True)
+        return as_dict_config((config.require_valid() if require_valid else config).values)
 
     def parse(self, config: GlobalConfigDictParserConfig | None = None) -> DictConfig:
         """Read the configuration as a dictionary."""

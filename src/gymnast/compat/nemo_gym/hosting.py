@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -20,6 +22,7 @@ from gymnast.compat.nemo_gym.direct_calls import DirectCalls
 from gymnast.compat.nemo_gym.global_config import HEAD_SERVER_KEY_NAME, as_dict_config, get_first_server_config_dict
 from gymnast.compat.nemo_gym.mcp_auto_exposure import maybe_auto_expose
 from gymnast.compat.nemo_gym.middleware import SessionCookies
+from gymnast.compat.nemo_gym.rollout_correlation import ROLLOUT_PATH_PREFIX
 from gymnast.errors import ConfigError, Problem, StartError
 from gymnast.types.tokens import TOKEN_CALL
 from gymnast.wire.asgi import ROLLOUT_HEADER
@@ -70,18 +73,25 @@ class HostedServer:
 
     async def send(self, request: Request) -> Reply:
         """Handle a call of the cell."""
-        if request.path.startswith("/ng-rollout/"):
+        full_path = request.path
+        is_prefixed = full_path.startswith(f"/{ROLLOUT_PATH_PREFIX}/")
+        if is_prefixed:
             strip_prefix(request)
-        plain = self._direct.find(request.method, request.path)
+        path = request.path
+        plain = self._direct.find(request.method, path)
         context = RequestContext(self._cell, request.rollout_id, request.progress)
         token = CURRENT_REQUEST.set(context)
         try:
-            reply = await (self._direct.call(plain, request) if plain else self._in_memory.send(request))
+            if plain is not None:
+                reply = await self._direct.call(plain, request, is_prefixed=is_prefixed)
+            else:
+                request.path = full_path  # its middleware strips the prefix, and tells handlers of it
+                reply = await self._in_memory.send(request)
         finally:
             CURRENT_REQUEST.reset(token)
-        if request.path == "/verify" and reply.status == 200:
+        if path == "/verify" and reply.status == 200:
             restore_token_calls(request.body, reply.body)
-        if request.path == "/run" and reply.status == 200 and context.judge_failure and isinstance(reply.body, dict):
+        if path == "/run" and reply.status == 200 and context.judge_failure and isinstance(reply.body, dict):
             # An agent whose reply does not declare these fields drops them: a failed judge would become a reward of 0.
             reply.body, reply.raw = {**reply.body, **context.judge_failure}, None
         return reply
@@ -109,7 +119,8 @@ def host_server(server_class: type[SimpleServer], instance: Instance, context: S
     config = shared_config(context)
     cell = CellContext(config, context.calls, asyncio.get_running_loop())
     PROCESS.cell = cell
-    with use_cell(cell):
+    # Servers read files relative to their own folder when they are created: there, a launcher starts them in it.
+    with use_cell(cell), contextlib.chdir(instance.directory or Path.cwd()):
         head = BaseServerConfig.model_validate(OmegaConf.to_container(config[HEAD_SERVER_KEY_NAME]))
         client = ServerClient(head_server_config=head, global_config_dict=config)
         client._cell = cell  # noqa: SLF001 - our own class

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from gymnast.compat.nemo_gym import checkout_of
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config import read_environ
 from gymnast.config.roots import Roots
@@ -27,7 +28,9 @@ class PromptConfig(BaseModel):
 
 def load_prompt_config(path: str) -> PromptConfig:
     """Read a template from a file, searched like config files."""
-    roots = Roots(read_environ().extra_roots, Path.cwd())
+    here = Path.cwd()
+    root = here if (here / path).exists() else checkout_of(str(here / "_")) or here
+    roots = Roots(read_environ().extra_roots, root)
     template = read_template(roots.require(path, "prompt_config"))
     return PromptConfig(user=template.user, system=template.system)
 

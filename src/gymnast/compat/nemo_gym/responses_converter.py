@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+from uuid import uuid4  # tests of model servers replace it here
 
 from pydantic import BaseModel
 
@@ -19,7 +20,6 @@ from gymnast.compat.nemo_gym.response_types import (
     NeMoGymResponseCreateParamsNonStreaming,
 )
 from gymnast.compat.nemo_gym.surface import missing_from
-from gymnast.endpoints.model_server import new_id
 from gymnast.types.responses import message_text, reasoning_texts
 from gymnast.wire.dialects.chat_replies import completion_to_response, message_to_items, split_thinking
 from gymnast.wire.dialects.chat_requests import NotConvertible, chat_to_params, params_to_chat, wrap_thinking
@@ -80,7 +80,7 @@ class ResponsesConverter(BaseModel):
         return split_thinking(content)
 
     def _extract_reasoning_from_content(self, content: str) -> tuple[list[str], str]:
-        return self._parse_think_tags(content) if self.uses_reasoning_parser else ([], content)
+        return self._parse_think_tags(content)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class ResponsesConverter(BaseModel):
 
     def postprocess_assistant_message_dict(self, message_dict: dict[str, Any]) -> list[NeMoGymResponseOutputItem]:
         """Convert an assistant message to output items; the last one gets the tokens."""
-        items: list[Any] = message_to_items(message_dict, new_id=new_id, parse_thinking=self.uses_reasoning_parser)
+        items: list[Any] = message_to_items(message_dict, new_id=_new_id, parse_thinking=self.uses_reasoning_parser)
         tokens = {name: message_dict[name] for name in TOKEN_METADATA_FIELDS if message_dict.get(name) is not None}
         if self.return_token_id_information and tokens:
             items[-1] = {**items[-1], **tokens}
@@ -198,10 +198,16 @@ class ResponsesConverter(BaseModel):
         params: Any = responses_create_params.model_dump(mode="json", exclude_unset=True)
         completion = chat_completion.model_dump(mode="json")
         response: dict[str, Any] = dict(
-            completion_to_response(completion, params, model=chat_completion.model, new_id=new_id, parse_thinking=False)
+            completion_to_response(
+                completion, params, model=chat_completion.model, new_id=_new_id, parse_thinking=False
+            )
         )
         response["output"] = self.postprocess_chat_response(chat_completion.choices[0])
         return NeMoGymResponse.model_validate(response)
+
+
+def _new_id(prefix: str) -> str:
+    return f"{prefix}{uuid4().hex}"
 
 
 def _as_messages(item: dict[str, Any]) -> list[dict[str, Any]]:

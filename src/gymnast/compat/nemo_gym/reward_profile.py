@@ -3,14 +3,13 @@
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean, stdev
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from gymnast.compat.nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest
+from gymnast.compat.nemo_gym.pass_majority import Rows, ScoreFn, pass_majority, sample_spread, score_names, score_rows
 from gymnast.compat.nemo_gym.surface import missing_from
-from gymnast.kit.metrics import aggregate
-from gymnast.profile.pass_at_k import pass_majority_metrics, subset_metrics
+from gymnast.kit.metrics import aggregate, numeric_fields
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
 __all__ = [
@@ -19,13 +18,12 @@ __all__ = [
     "ScoreFn",
     "add_avg_sample_std_dev",
     "by_task",
+    "compute_aggregate_metrics",
     "compute_pass_majority_metrics",
     "compute_subset_metrics",
     "highest_k_metrics",
 ]
 
-Rows = list[list[dict[str, Any]]]
-ScoreFn = Callable[[dict[str, Any]], Mapping[str, float | bool]]
 _STATISTICS: Final = ("std_dev_across_runs", "std_err_across_runs", "avg_sample_std_dev", "unordered")
 
 
@@ -45,14 +43,45 @@ class AggregateMetricsMixin:
         rows = body.verify_responses
         if not rows:
             return AggregateMetrics()
-        statistics = aggregate(rows)
-        custom = dict(self.compute_metrics(by_task(rows)))
-        per_task = {entry[TASK_INDEX]: entry for entry in custom.pop("per_task_metrics", None) or ()}
-        groups = [{**group, **per_task.get(group[TASK_INDEX], {})} for group in statistics["group_level_metrics"]]
-        metrics = {**statistics["agent_metrics"], **custom}
-        return AggregateMetrics(
-            group_level_metrics=groups, agent_metrics=metrics, key_metrics=self.get_key_metrics(metrics)
-        )
+        return compute_aggregate_metrics(rows, self.compute_metrics, self.get_key_metrics)
+
+
+def compute_aggregate_metrics(
+    verify_responses: list[dict[str, Any]],
+    compute_metrics_fn: Callable[[Rows], dict[str, Any]] | None = None,
+    get_key_metrics_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> AggregateMetrics:
+    """Statistics of all numbers of verify rows, with the metrics of these hooks."""
+    if not verify_responses:
+        return AggregateMetrics()
+    statistics = aggregate(verify_responses)
+    tasks = by_task(verify_responses)
+    custom = dict(compute_metrics_fn(tasks)) if compute_metrics_fn is not None else {}
+    per_task = {entry[TASK_INDEX]: entry for entry in custom.pop("per_task_metrics", None) or ()}
+    groups = [
+        {**group, **_rollouts_of(task), **per_task.get(group[TASK_INDEX], {})}
+        for group, task in zip(statistics["group_level_metrics"], tasks, strict=True)
+    ]
+    metrics = {**statistics["agent_metrics"], **custom}
+    select = get_key_metrics_fn or AggregateMetricsMixin().get_key_metrics
+    return AggregateMetrics(group_level_metrics=groups, agent_metrics=metrics, key_metrics=select(metrics))
+
+
+def _rollouts_of(task: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rollouts behind the statistics of a task: all that were sent are there."""
+    return {
+        "num_rollouts": len(task),
+        "expected_num_rollouts": len(task),
+        "missing_num_rollouts": 0,
+        "reward_profile_completion_pct": 100.0,
+        "rollout_infos": [_rollout_info(row) for row in task],
+    }
+
+
+def _rollout_info(row: dict[str, Any]) -> dict[str, Any]:
+    task, rollout = row.get(TASK_INDEX, 0), row.get(ROLLOUT_INDEX, 0)
+    identity = {"rollout_id": f"{task}:{rollout}", TASK_INDEX: task, ROLLOUT_INDEX: rollout}
+    return {**identity, **({"reward": row["reward"]} if "reward" in row else {}), **numeric_fields(row)}
 
 
 def by_task(rows: Sequence[dict[str, Any]]) -> Rows:
@@ -67,66 +96,43 @@ def _default_score(row: dict[str, Any]) -> dict[str, float]:
     return {"accuracy": row["reward"]}
 
 
-def _scored(tasks: Rows, score_fn: ScoreFn | None) -> list[list[dict[str, float]]]:
-    score = score_fn or _default_score
-    return [[{name: float(value) for name, value in score(row).items()} for row in task] for task in tasks]
-
-
-def _by_name(scores: list[list[dict[str, float]]]) -> dict[str, list[list[float]]]:
-    names = dict.fromkeys(name for task in scores for row in task for name in row)
-    return {name: [[row[name] for row in task if name in row] for task in scores] for name in names}
-
-
-def _answers(tasks: Rows, answer_key: str | None) -> list[list[Any]] | None:
-    return None if answer_key is None else [[row.get(answer_key) for row in task] for task in tasks]
-
-
 def compute_pass_majority_metrics(
     tasks: Rows, score_fn: Any | None = None, answer_key: str | None = None
 ) -> tuple[dict[str, Any], list[list[dict[str, float]]], list[str], int]:
     """pass@k, pass@1[avg-of-k] and, with an answer field, majority@k, in percent, and the scores behind them."""
-    scores = _scored(tasks, score_fn)
-    if not any(scores):
-        return {}, scores, [], 0
-    by_name = _by_name(scores)
-    metrics = _contract(pass_majority_metrics(by_name, _answers(tasks, answer_key)))
-    if answer_key is not None:
-        scores = [
-            [
-                {**score, "no_answer": float(row.get(answer_key) is None)}
-                for row, score in zip(task, task_scores, strict=True)
-            ]
-            for task, task_scores in zip(tasks, scores, strict=True)
-        ]
-    names = list(dict.fromkeys(name for task in scores for row in task for name in row))
-    return metrics, scores, names, max(len(task) for task in tasks)
+    if not tasks:
+        return {}, [], [], 0
+    scored = score_rows(tasks, score_fn or _default_score, answer_key)
+    answers = None if answer_key is None else [[row.get(answer_key) for row in task] for task in tasks]
+    return pass_majority(scored, answers), scored, score_names(scored), max(len(task) for task in tasks)
 
 
 def compute_subset_metrics(
     tasks: Rows, subset_key: str, score_fn: Any | None = None, answer_key: str | None = None
 ) -> dict[str, Any]:
     """The metrics of `compute_pass_majority_metrics` for each value of a field, as `value/metric`."""
-    tasks = [task for task in tasks if task and task[0].get(subset_key) is not None]
-    if not tasks:
-        return {}
-    subsets = [str(task[0][subset_key]) for task in tasks]
-    return _contract(subset_metrics(subsets, _by_name(_scored(tasks, score_fn)), _answers(tasks, answer_key)))
-
-
-def _contract(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the estimates that NeMo Gym does not have."""
-    return {name: value for name, value in metrics.items() if not name.endswith("/unordered")}
+    subsets: dict[Any, Rows] = defaultdict(list)
+    for task in tasks:
+        subset = task[0].get(subset_key) if task else None
+        if subset:
+            subsets[subset].append(task)
+    return {
+        f"{subset}/{name}": value
+        for subset, members in subsets.items()
+        for name, value in compute_pass_majority_metrics(members, score_fn, answer_key)[0].items()
+        if name != "per_sample_aggregate"
+    }
 
 
 def add_avg_sample_std_dev(
     metrics: dict[str, Any], all_score_dicts: list[list[dict[str, float]]], score_names: list[str], max_k: int
 ) -> None:
     """Add, for each score and k, the mean standard deviation over the first k rollouts of a task."""
-    for name in score_names:
-        for k in range(2, max_k + 1):
-            spreads = [stdev(row[name] for row in task[:k]) for task in all_score_dicts if len(task) >= k]
-            if spreads:
-                metrics[f"pass@1[avg-of-{k}]/{name}/avg_sample_std_dev"] = fmean(spreads)
+    for k in range(2, max_k + 1):
+        for name in score_names:
+            spread = sample_spread(all_score_dicts, name, k)
+            if spread is not None:
+                metrics[f"pass@1[avg-of-{k}]/{name}/avg_sample_std_dev"] = spread
 
 
 def highest_k_metrics(

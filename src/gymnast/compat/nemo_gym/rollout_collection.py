@@ -4,14 +4,17 @@ from asyncio import Semaphore
 from collections import Counter
 from collections.abc import Awaitable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
 import orjson
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from gymnast.compat.nemo_gym.client_servers import client_servers
 from gymnast.compat.nemo_gym.config_types import BaseServerConfig
 from gymnast.compat.nemo_gym.example_runner import ExampleRunner, Result, RolloutFailedError
+from gymnast.compat.nemo_gym.global_config import get_global_config_dict  # tests replace it here
 from gymnast.compat.nemo_gym.server_utils import (
     ServerClient,
     get_response_json,
@@ -28,7 +31,7 @@ from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.plan import Planner, PlanOptions
 from gymnast.rollouts.prompt import read_template
 from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
-from gymnast.rollouts.run import collect_through_serve
+from gymnast.rollouts.run import collect_through_serve, collect_with
 from gymnast.rollouts.skills import skills_ref
 from gymnast.store.atomic import atomic_write
 from gymnast.store.lines import numbered_lines
@@ -52,6 +55,7 @@ __all__ = [
     "SkillsConfig",
     "_attach_trajectory_record",
     "_get_max_rollout_attempts",
+    "get_global_config_dict",
 ]
 
 NG_FAILURE_CLASS_KEY: Final = FAILURE_CLASS
@@ -143,8 +147,6 @@ class RolloutCollectionHelper(BaseModel):
 
     async def run_from_config(self, config: RolloutCollectionConfig) -> tuple[list[dict[str, Any]]]:
         """Collect a whole run with its files; returns the rows of its output."""
-        head = ServerClient.load_head_server_config()
-        url = f"http://{head.host}:{head.port}"
         options = RunOptions(
             source=Path(config.input_jsonl_fpath),
             output=Path(config.output_jsonl_fpath),
@@ -158,8 +160,28 @@ class RolloutCollectionHelper(BaseModel):
             aggregate=not config.disable_aggregation,
             token_form="items",
         )
-        await collect_through_serve(options, url, token_for(url), RunObserver())
+        await self._collect(config, options)
         return (_rows(Path(config.output_jsonl_fpath)),)
+
+    async def _collect(self, config: RolloutCollectionConfig, options: RunOptions) -> None:
+        """Collect through the head server, or through the client of a subclass that makes its own."""
+        if type(self).setup_server_client is RolloutCollectionHelper.setup_server_client:
+            head = ServerClient.load_head_server_config()
+            url = f"http://{head.host}:{head.port}"
+            await collect_through_serve(options, url, token_for(url), RunObserver())
+            return
+        rows = self._preprocess_rows_from_config(config)
+        agents = sorted({name for row in rows if (name := agent_name_of(row)) is not None})
+        servers = client_servers(self.setup_server_client(), agents)
+        # One attempt for each call of run_from_config, as there: the client may be a test's.
+        engine = replace(options.engine, retry=RetryPolicy(max_attempts=1))
+        once = replace(options, aggregate=False, engine=engine, retry_failed=config.resume_from_cache)
+        await collect_with(servers, once, RunObserver())
+        if not config.disable_aggregation:
+            output = Path(config.output_jsonl_fpath)
+            planned = {key_of(row): row for row in _rows(options.paths.materialized_inputs)}
+            results = _rows(output)
+            await self._call_aggregate_metrics(results, [planned[key_of(row)] for row in results], output)
 
     def _preprocess_rows_from_config(self, config: RolloutCollectionConfig) -> list[dict[str, Any]]:
         planner = Planner(Path(config.input_jsonl_fpath), config.plan(), None)

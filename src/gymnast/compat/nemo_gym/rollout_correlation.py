@@ -37,7 +37,7 @@ def apply_rollout_prefix(base_url: str, rollout_id: str | None, *, token_capture
 
 
 class RolloutContextMiddleware:
-    """Strips the prefix from paths before routing, and puts the id into the request's state."""
+    """Strips the prefix from paths before routing, and puts the id into the request's state and path parameters."""
 
     _PREFIX = re.compile(
         f"^/{ROLLOUT_PATH_PREFIX}/(?P<rollout_id>{ROLLOUT_ID_PATTERN})(?:/{TOKEN_CAPTURE_PATH})?(?=/|$)"
@@ -51,7 +51,8 @@ class RolloutContextMiddleware:
         if match is not None:
             path = scope["path"][match.end() :] or "/"
             state = {**scope.get("state", {}), "rollout_id": match["rollout_id"]}
-            scope = {**scope, "path": path, "raw_path": path.encode(), "state": state}
+            parameters = {**scope.get("path_params", {}), "rollout_id": match["rollout_id"]}
+            scope = {**scope, "path": path, "raw_path": path.encode(), "state": state, "path_params": parameters}
         await self.app(scope, receive, send)
 
 

@@ -22,6 +22,8 @@ __all__ = [
     "ToolCallObservation",
     "TrajectoryModelCall",
     "TrajectoryRecord",
+    "TrajectoryResponseMetadata",
+    "TrajectoryTokenStats",
     "TrajectoryToolCall",
     "TrajectoryTurn",
 ]
@@ -111,11 +113,20 @@ class ContextCompactionObservation(ObservationModel):
 
 
 class SandboxObservation(ObservationModel):
-    """A sandbox that was used."""
+    """A sandbox that was used: its outcome and what it used in all."""
 
     model_config = ConfigDict(extra="allow")
     kind: Literal["sandbox"] = "sandbox"
-    sandbox_id: str
+    role: Literal["agent", "verifier", "environment"] = "agent"
+    provider: str | None = None
+    sandbox_id: str | None = None
+    outcome: Literal["completed", "failed", "timeout", "oom", "sandbox_error", "cancelled", "unknown"] = "unknown"
+    exit_code: int | None = None
+    wall_time_s: float | None = Field(default=None, ge=0)
+    cpu_time_s: float | None = Field(default=None, ge=0)
+    peak_memory_mib: float | None = Field(default=None, ge=0)
+    resource_usage_source: str | None = None
+    error_type: str | None = None
     invocation_id: str | None = None
 
 
@@ -133,11 +144,9 @@ class AgentObservationBundle(ObservationModel):
 
     @model_validator(mode="after")
     def validate_identity(self) -> "AgentObservationBundle":
-        _unique(
-            [record.invocation_id for record in self.records if isinstance(record, AgentInvocation)], "invocation_id"
-        )
-        calls = [record for record in self.records if isinstance(record, ToolCallObservation)]
-        _unique([f"{call.invocation_id}/{call.tool_call_id}" for call in calls], "tool_call_id")
+        invocations = [record for record in self.records if isinstance(record, AgentInvocation)]
+        _unique([record.invocation_id for record in invocations], "invocation_id")
+        _refuse_cycles({record.invocation_id: record.parent_invocation_id for record in invocations})
         return self
 
 
@@ -149,14 +158,41 @@ class AgentEpisode:
     observations: AgentObservationBundle
 
 
+class TrajectoryTokenStats(ObservationModel):
+    """The tokens of a model call; None for what the endpoint did not report."""
+
+    prompt_tokens: int | None = Field(default=None, ge=0)
+    completion_tokens: int | None = Field(default=None, ge=0)
+    reasoning_tokens: int | None = Field(default=None, ge=0)
+    total_tokens: int | None = Field(default=None, ge=0)
+    cached_tokens: int | None = Field(default=None, ge=0)
+
+
+class TrajectoryResponseMetadata(ObservationModel):
+    """The reply to a model call, without its content."""
+
+    response_id: str | None = None
+    model_ref: ModelServerRef | None = None
+    model: str | None = None
+    dialect: str | None = None
+    status_code: int | None = None
+    response_status: str | None = None
+    finish_reason: str | None = None
+    error_category: str | None = None
+    latency_ttft_ms: float | None = Field(default=None, ge=0)
+
+
 class TrajectoryModelCall(ObservationModel):
     """A model call of a trajectory."""
 
-    model_config = ConfigDict(extra="allow")
     model_call_id: str | None = None
-    response_id: str | None = None
-    call_index: int | None = None
-    invocation_id: str | None = None
+    started_at: float | None = None
+    completed_at: float | None = None
+    duration_ms: float | None = Field(default=None, ge=0)
+    request: Any | None = None
+    response: Any | None = None
+    response_metadata: TrajectoryResponseMetadata = Field(default_factory=TrajectoryResponseMetadata)
+    token_stats: TrajectoryTokenStats = Field(default_factory=TrajectoryTokenStats)
 
 
 class TrajectoryToolCall(ToolCallObservation):
@@ -199,6 +235,17 @@ class TrajectoryRecord(ObservationModel):
         if any(turn.task_id != self.task_id or turn.rollout_id != self.rollout_id for turn in self.turns):
             raise ValueError("a turn belongs to another rollout")
         return self
+
+
+def _refuse_cycles(parents: dict[str, str | None]) -> None:
+    """A parent may be unknown, but none may be its own ancestor."""
+    for start, parent in parents.items():
+        seen, current = {start}, parent
+        while current is not None and current in parents:
+            if current in seen:
+                raise ValueError(f"parent_invocation_id must not form a cycle: {current}")
+            seen.add(current)
+            current = parents[current]
 
 
 def _unique(values: list[str], what: str) -> None:

@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
+from gymnast.compat.nemo_gym.errors import UnknownNameError
 from gymnast.compat.nemo_gym.surface import missing_from
-from gymnast.errors import NotFoundError
 
 __all__ = [
     "stage_skills",
@@ -15,7 +15,7 @@ def stage_skills(path: str, dest_skills_dir: Path) -> None:
     """Copy the skills in `path` into a folder."""
     source = Path(path)
     if not source.is_dir():
-        raise NotFoundError(
+        raise UnknownNameError(
             f"skills folder '{path}' does not exist", next="set skills.path to a folder of SKILL.md files"
         )
     dest_skills_dir.mkdir(parents=True, exist_ok=True)

@@ -229,7 +229,7 @@ def _make_data_job(request: RolloutsRequest, site: Site, python: str) -> Pipelin
     steps = tuple(
         Component(
             f"data-{number}",
-            (python, "-m", "gymnast.cli.main", *words),
+            (python, "-P", "-m", "gymnast.cli.main", *words),
             container=collect_container(request, site),
             environment={"NEMO_GYM_EXTRA_ROOTS": request.gym_path} if request.gym_path else {},
             is_main=True,
@@ -243,7 +243,7 @@ def _submit_summary(
     request: RolloutsRequest, site: Site, python: str, seeds: Sequence[str], say: Callable[[str], None]
 ) -> str:
     """Submit the job that summarizes all seeds when they have ended, however they ended."""
-    words = (python, "-m", "gymnast.cli.main", "nemo-gym-rollouts", "--summary-only")
+    words = (python, "-P", "-m", "gymnast.cli.main", "nemo-gym-rollouts", "--summary-only")
     component = Component(
         "summary",
         (*words, "--output-dir", str(request.output_dir)),

@@ -45,7 +45,7 @@ def seed_components(request: RolloutsRequest, seed: Seed, site: Site, python: st
         environment |= SANDBOX_ENVIRONMENT
     collect = Component(
         COLLECT,
-        (python, "-m", "gymnast.compat", "ng_collect_rollouts", *_collect_fields(request, seed)),
+        (python, "-P", "-m", "gymnast.compat", "ng_collect_rollouts", *_collect_fields(request, seed)),
         container=collect_container(request, site),
         environment=environment,
         needs=tuple(service.name for service in services),

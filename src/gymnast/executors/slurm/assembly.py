@@ -91,7 +91,7 @@ def finish_job(request: WorkerRequest, number: int, folder: Path, options: Slurm
     """The job that runs when all workers have ended, however they ended: merge reports what is missing."""
     site = options.site
     component = Component("finish", (), container=_container(request, folder, options), workdir=_workdir(options))
-    start = (options.python, "-m", "gymnast.cli.main")
+    start = (options.python, "-P", "-m", "gymnast.cli.main")
     steps = tuple(Step(replace(component, name=words[0]), (*start, *words)) for words in options.finish)
     dependencies = [f"afterany:{job}" for job in (*workers, *options.finish_after)]
     return Job(

@@ -49,11 +49,19 @@ class AsyncSandbox:
         return self._handle
 
     async def start(self, spec: SandboxSpec | None = None) -> "AsyncSandbox":
-        """Create the sandbox."""
+        """Create the sandbox; nothing if `async with` has already done so."""
+        if self._handle is not None:
+            if spec is None or spec == self._spec:
+                return self
+            raise RuntimeError("the sandbox is already started")
         self._spec = spec or self._spec or SandboxSpec()
         self._handle = await self._provider.create(self._spec)
-        if self._spec.files and self._provider.name != "bubblewrap":  # which starts with them
-            await self._write(self._spec.files)
+        try:
+            if self._spec.files and self._provider.name != "bubblewrap":  # which starts with them
+                await self._write(self._spec.files)
+        except BaseException:
+            await self.stop()
+            raise
         return self
 
     async def _write(self, files: Mapping[str, str]) -> None:
@@ -94,10 +102,16 @@ class AsyncSandbox:
         return await self._provider.endpoint(self.handle, port)
 
     async def stop(self) -> None:
-        """Remove the sandbox."""
+        """Remove the sandbox, and close the provider's own connections if it has any."""
         handle, self._handle = self._handle, None
-        if handle is not None:
+        if handle is None:
+            return
+        try:
             await self._provider.close(handle)
+        finally:
+            close_provider = getattr(self._provider, "aclose", None)
+            if close_provider is not None:
+                await close_provider()
 
     async def serialize(self, *, scope: str | None = None) -> dict[str, Any]:
         """A descriptor with which another process can connect to it."""
@@ -122,7 +136,7 @@ class AsyncSandbox:
         return result
 
     async def __aenter__(self) -> Self:
-        if self._handle is None:
+        if self._handle is None and self._spec is not None:
             await self.start()
         return self
 

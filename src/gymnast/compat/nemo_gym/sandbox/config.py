@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from omegaconf import DictConfig, OmegaConf
 
+from gymnast.compat.nemo_gym.errors import InvalidValueError, UnknownNameError
 from gymnast.compat.nemo_gym.global_config import maybe_get_global_config_dict
 from gymnast.compat.nemo_gym.surface import missing_from
-from gymnast.errors import NotFoundError, UserError, suggest
+from gymnast.errors import suggest
 
 __all__ = [
     "resolve_provider_config",
@@ -26,7 +27,7 @@ def resolve_provider_config(
     """Resolve to the provider and its options, `{<provider>: {…}}`."""
     block = {name: value for name, value in _block(sandbox_provider, named_configs).items() if name != _METADATA}
     if len(block) != 1:
-        raise UserError(
+        raise InvalidValueError(
             f"expected one sandbox provider, got {', '.join(block) or 'none'}",
             next="write {docker: {…}}, or the name of a block of the configuration",
         )
@@ -47,7 +48,7 @@ def _block(provider: str | Mapping[str, Any], named_configs: Mapping[str, Any] |
     block = known.get(provider)
     if block is None:
         hint = suggest(provider, [str(name) for name in known])
-        raise NotFoundError(f"unknown sandbox provider '{provider}'", next=hint)
+        raise UnknownNameError(f"unknown sandbox provider '{provider}'", next=hint)
     return _plain(block)
 
 

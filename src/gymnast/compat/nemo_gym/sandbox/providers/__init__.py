@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, Final
 
+from gymnast.compat.nemo_gym.errors import UnknownNameError
 from gymnast.compat.nemo_gym.sandbox.providers.base import (
     SandboxCreateError,
     SandboxEndpoint,
@@ -17,7 +18,7 @@ from gymnast.compat.nemo_gym.sandbox.providers.base import (
 from gymnast.compat.nemo_gym.sandbox.providers.containers import ApptainerProvider, DockerProvider
 from gymnast.compat.nemo_gym.sandbox.providers.local import BubblewrapProvider
 from gymnast.compat.nemo_gym.surface import missing_from
-from gymnast.errors import NotFoundError, suggest
+from gymnast.errors import suggest
 
 __all__ = [
     "SandboxCreateError",
@@ -35,11 +36,24 @@ __all__ = [
 ]
 
 ENTRY_POINTS: Final = "nemo_gym.sandbox_providers"
+_UNAVAILABLE: Final = frozenset({"daytona", "ecs_fargate", "enroot", "opensandbox", "openshell"})
 _PROVIDERS: Final[dict[str, type[Any]]] = {
     "apptainer": ApptainerProvider,
     "bubblewrap": BubblewrapProvider,
     "docker": DockerProvider,
 }
+
+
+class UnavailableProvider:
+    """A provider of NeMo Gym that is not implemented here: its name is known, and creating it says what to do."""
+
+    name = ""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise SandboxCreateError(
+            f"Gymnast has no sandbox provider '{self.name}': use docker, apptainer or bubblewrap, or register a class"
+            f" for it (the entry point group {ENTRY_POINTS}, or register_provider('{self.name}', …))"
+        )
 
 
 def register_provider(name: str, provider_class: type[Any]) -> None:
@@ -60,7 +74,9 @@ def get_provider_class(name: str) -> type[Any]:
         if point.name == name:
             provider_class: type[Any] = point.load()
             return provider_class
-    raise NotFoundError(
+    if name in _UNAVAILABLE:
+        return type(f"{name.title().replace('_', '')}Provider", (UnavailableProvider,), {"name": name})
+    raise UnknownNameError(
         f"unknown sandbox provider '{name}'", next=suggest(name, list_providers()) or ", ".join(list_providers())
     )
 

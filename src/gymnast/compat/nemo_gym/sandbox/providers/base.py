@@ -85,6 +85,10 @@ class SandboxSpec:
     provider_options: dict[str, Any] = field(default_factory=dict)
     ports: tuple[int, ...] | list[int] = field(default_factory=tuple)
 
+    def __post_init__(self) -> None:
+        self.ports = tuple(int(port) for port in self.ports)
+        self.resources = self.limits()
+
     def limits(self) -> SandboxResources:
         """Its resources as an object."""
         resources = self.resources

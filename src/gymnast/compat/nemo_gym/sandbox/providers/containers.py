@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gymnast.compat.nemo_gym.sandbox.providers.base import (
     SandboxCreateError,
@@ -16,21 +15,18 @@ from gymnast.compat.nemo_gym.sandbox.providers.base import (
     SandboxSpec,
     SandboxStatus,
 )
+from gymnast.compat.nemo_gym.sandbox.providers.container_settings import (
+    ApptainerCreateConfig,
+    ApptainerExecConfig,
+    DockerCreateConfig,
+    DockerExecConfig,
+    read_settings,
+)
 from gymnast.compat.nemo_gym.sandbox.providers.subprocesses import find_program, run_process
 from gymnast.sandbox.containers import apptainer_exec, docker_exec, docker_remove, docker_run, env_options
 
-CREATE_TIMEOUT_S = 600.0
-
-
-@dataclass(slots=True)
-class DockerCreateConfig:
-    """How containers are created; the options of the spec are added."""
-
-    image: str | None = None
-    network: str | None = None
-    pull: str = "missing"
-    extra_args: list[str] = field(default_factory=list)
-    create_timeout_s: float = CREATE_TIMEOUT_S
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class DockerProvider:
@@ -38,26 +34,36 @@ class DockerProvider:
 
     name: ClassVar[str] = "docker"
 
-    def __init__(self, create: DockerCreateConfig | dict[str, Any] | None = None, **options: Any) -> None:
-        config = create if isinstance(create, DockerCreateConfig) else DockerCreateConfig(**(create or {}), **options)
-        self._config = config
+    def __init__(
+        self,
+        create: DockerCreateConfig | Mapping[str, Any] | None = None,
+        exec: DockerExecConfig | Mapping[str, Any] | None = None,  # noqa: A002 - the name in configurations
+        probe: Any = None,
+        **options: Any,
+    ) -> None:
+        """`options` are settings of `create`. There is no probe: a container that started is usable."""
+        block = create if isinstance(create, DockerCreateConfig) else {**(create or {}), **options}
+        self._create_config = read_settings(DockerCreateConfig, block)
+        self._exec_config = read_settings(DockerExecConfig, exec)
 
     def create_command(self, engine: str, name: str, spec: SandboxSpec) -> list[str]:
         """The command that creates a container."""
-        image, limits = spec.image or self._config.image, spec.limits()
+        image, limits = spec.image or self._create_config.image, spec.limits()
         if not image:
             raise SandboxCreateError("a container needs an image: set `image` in the spec or the provider")
         options = ["--gpus", str(limits.gpu)] if limits.gpu else []
-        options += [word for port in spec.ports for word in ("--publish", f"127.0.0.1::{port}")]
+        options += [
+            word for port in spec.ports for word in ("--publish", f"{self._create_config.publish_host}::{port}")
+        ]
         return docker_run(
             engine,
             image,
             spec.entrypoint or ["sleep", "infinity"],
             name=name,
-            mode=("--detach", "--init"),
-            options=[*options, *self._config.extra_args],
-            pull=self._config.pull,
-            network=self._config.network,
+            mode=("--detach", "--init") if self._create_config.use_init else ("--detach",),
+            options=[*options, *self._create_config.options()],
+            pull=self._create_config.pull,
+            network=self._create_config.network,
             workdir=spec.workdir,
             cpus=limits.cpu,
             memory_mb=limits.memory_mib,
@@ -67,7 +73,7 @@ class DockerProvider:
     async def create(self, spec: SandboxSpec) -> SandboxHandle:
         engine, name = find_program("docker", "podman"), f"gymnast-{uuid.uuid4().hex[:12]}"
         words = self.create_command(engine, name, spec)
-        result = await run_process(words, timeout_s=spec.ready_timeout_s or self._config.create_timeout_s)
+        result = await run_process(words, timeout_s=spec.ready_timeout_s or self._create_config.start_timeout_s)
         if result.return_code:
             await run_process(docker_remove(engine, name), timeout_s=60)
             raise SandboxCreateError(f"{Path(engine).name} run failed: {(result.stderr or '').strip()}")
@@ -119,18 +125,35 @@ class ApptainerProvider:
 
     name: ClassVar[str] = "apptainer"
 
-    def __init__(self, image: str | None = None, extra_args: list[str] | None = None, **_: Any) -> None:
-        self._image = image
-        self._extra = list(extra_args or ())
+    def __init__(
+        self,
+        create: ApptainerCreateConfig | Mapping[str, Any] | None = None,
+        exec: ApptainerExecConfig | Mapping[str, Any] | None = None,  # noqa: A002 - the name in configurations
+        probe: Any = None,
+        bin_path: str | None = None,
+        **options: Any,
+    ) -> None:
+        """`options` are settings of `create`; `bin_path`: the folder of the program, instead of PATH."""
+        block = create if isinstance(create, ApptainerCreateConfig) else {**(create or {}), **options}
+        self._create_config = read_settings(ApptainerCreateConfig, block)
+        self._exec_config = read_settings(ApptainerExecConfig, exec)
+        self._bin_path = bin_path
 
-    async def create(self, spec: SandboxSpec) -> SandboxHandle:
-        engine, name = find_program("apptainer", "singularity"), f"gymnast-{uuid.uuid4().hex[:12]}"
-        image = spec.image or self._image
+    def start_command(self, engine: str, name: str, spec: SandboxSpec) -> list[str]:
+        """The command that starts an instance."""
+        image = spec.image or self._create_config.image
         if not image:
             raise SandboxCreateError("a container needs an image: set `image` in the spec or the provider")
-        words = [engine, "instance", "start", "--containall", "--writable-tmpfs", *self._extra]
-        words += env_options(spec.env)
-        result = await run_process([*words, image, name], timeout_s=spec.ready_timeout_s or CREATE_TIMEOUT_S)
+        own = self._create_config.extra_start_args
+        words = [engine, "instance", "start", "--containall"]
+        words += [word for word in ("--writable-tmpfs",) if word not in own]
+        words += [word for bind in self._exec_config.default_binds for word in ("--bind", bind)]
+        return [*words, *own, *env_options(spec.env), image, name]
+
+    async def create(self, spec: SandboxSpec) -> SandboxHandle:
+        engine, name = _require_apptainer(self._bin_path), f"gymnast-{uuid.uuid4().hex[:12]}"
+        timeout_s = spec.ready_timeout_s or self._create_config.start_timeout_s
+        result = await run_process(self.start_command(engine, name, spec), timeout_s=timeout_s)
         if result.return_code:
             raise SandboxCreateError(f"{Path(engine).name} instance start failed: {(result.stderr or '').strip()}")
         return SandboxHandle(name, self.name, engine)
@@ -146,7 +169,8 @@ class ApptainerProvider:
         user: str | int | None = None,
     ) -> SandboxExecResult:
         instance = f"instance://{handle.sandbox_id}"
-        argv = apptainer_exec(handle.raw, instance, ("sh", "-c", command), workdir=cwd, env=env)
+        options = self._exec_config.extra_exec_args
+        argv = apptainer_exec(handle.raw, instance, ("sh", "-c", command), options=options, workdir=cwd, env=env)
         return await run_process(argv, timeout_s=timeout_s)
 
     async def upload_file(self, handle: SandboxHandle, source_path: Path, target_path: str) -> None:
@@ -178,6 +202,11 @@ class ApptainerProvider:
 
     async def close(self, handle: SandboxHandle) -> None:
         await run_process([handle.raw, "instance", "stop", handle.sandbox_id], timeout_s=60)
+
+
+def _require_apptainer(bin_path: str | None = None) -> str:
+    """The program, from a folder or from PATH."""
+    return str(Path(bin_path) / "apptainer") if bin_path else find_program("apptainer", "singularity")
 
 
 async def _checked(running: Any) -> SandboxExecResult:

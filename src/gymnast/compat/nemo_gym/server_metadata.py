@@ -1,0 +1,49 @@
+"""`nemo_gym.server_metadata`: what the first server of a config says about itself."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gymnast.compat.nemo_gym.surface import missing_from
+
+__all__ = [
+    "ServerMetadata",
+    "visit_agent_server",
+    "visit_resources_server",
+]
+
+
+@dataclass
+class ServerMetadata:
+    """The descriptive settings of a server."""
+
+    domain: str | None = None
+    description: str | None = None
+    verified: bool = False
+    verified_url: str | None = None
+    value: str | None = None
+
+    def to_dict(self) -> dict[str, str | bool | None]:
+        return asdict(self)
+
+
+def visit_resources_server(data: dict[str, Any]) -> ServerMetadata:
+    """The metadata of the first resources server of a config, read from YAML."""
+    return _first_server(data, "resources_servers")
+
+
+def visit_agent_server(data: dict[str, Any]) -> ServerMetadata:
+    """The metadata of the first agent of a config, read from YAML."""
+    return _first_server(data, "responses_api_agents")
+
+
+def _first_server(data: Any, kind: str) -> ServerMetadata:
+    for block in data.values() if isinstance(data, dict) else ():
+        servers = block.get(kind) if isinstance(block, dict) else None
+        for settings in servers.values() if isinstance(servers, dict) else ():
+            if isinstance(settings, dict):
+                known = {name: settings[name] for name in ServerMetadata.__dataclass_fields__ if name in settings}
+                return ServerMetadata(**known)
+    return ServerMetadata()
+
+
+__getattr__ = missing_from("nemo_gym.server_metadata")
