@@ -142,11 +142,11 @@ def test_the_list_is_printed_as_text_and_as_json(here: Path, capsys: pytest.Capt
 def test_gym_lists_shipped_environments_with_their_purpose(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_environment(here / "else", "mine", MINE)
     assert run_gym(["list", "environments", "--search-dir", "else"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any(re.fullmatch(r"resources_servers/mcqa +knowledge +multiple-choice questions", line) for line in lines)
-    assert any(re.fullmatch(r"resources_servers/blackjack +games +blackjack, one hand an episode", line) for line in lines)
+    shown = capsys.readouterr().out
+    for line in (r"mcqa +knowledge +multiple-choice questions", r"blackjack +games +blackjack, one hand an episode"):
+        assert re.search(rf"^resources_servers/{line}$", shown, re.MULTILINE)
     assert run_gym(["list", "resources-servers", "--search-dir", "else"]) == 0  # it has no dataset yet
     assert re.search(r"^mine +math +sums of my own$", capsys.readouterr().out, re.MULTILINE)
     assert run_gym(["list", "environments", "--json"]) == 0
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-    assert all(row["description"] and row["kind"] == "environments" for row in rows)
+    assert all(row["description"] and row["kind"] == "environment" for row in rows)
