@@ -45,7 +45,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
     [
         ("a.jsonl", JSONL),
         ("bom.jsonl", b"\xef\xbb\xbf" + JSONL),
-        ("a.jsonl.gz", gzip.compress(JSONL)),
+        ("a.jsonl.gz", gzip.compress(JSONL, mtime=0)),
         ("no_suffix", JSONL),
         ("array.json", json.dumps(QA, indent=1)),
         ("lines.json", JSONL),
@@ -55,7 +55,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
         ("semicolons.csv", "problem;answer\n1+1?;2\n2+2?;4\n"),
         ("quoted.csv", '"problem","answer"\n"1+1?","2"\n"2+2?","4"\n'),
         ("a.tsv", "problem\tanswer\n1+1?\t2\n2+2?\t4\n"),
-        ("a.csv.gz", gzip.compress(b"problem,answer\n1+1?,2\n2+2?,4\n")),
+        ("a.csv.gz", gzip.compress(b"problem,answer\n1+1?,2\n2+2?,4\n", mtime=0)),
         ("folder/only.csv", "problem,answer\n1+1?,2\n2+2?,4\n"),
     ],
 )
@@ -79,7 +79,7 @@ def test_values_of_csv_files_stay_texts_and_lines_are_numbered_as_in_the_file(tm
         ("latin.csv", "a\nStraße\n".encode("latin-1"), "not UTF-8"),
         ("utf16.csv", "a,b\n1,2\n".encode("utf-16"), "UTF-16"),
         ("utf16.jsonl", '{"a": 1}\n'.encode("utf-16"), "UTF-16"),
-        ("torn.jsonl.gz", gzip.compress(JSONL)[:-9], "cannot read the file"),
+        ("torn.jsonl.gz", gzip.compress(JSONL, mtime=0)[:-9], "cannot read the file"),
         ("not.jsonl.gz", b"hello", "cannot read the file"),
         ("object.json", '{"rows": [1],\n "n": 1}', "'rows' is a list"),
         ("number.json", "3", "array of objects"),
