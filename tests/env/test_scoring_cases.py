@@ -24,6 +24,7 @@ from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_compar
     SingleStepSettings,
     SingleStepToolUse,
 )
+from gymnast.builtin.resources_servers.structured_outputs.app import StructuredOutputs, StructuredOutputsSettings
 from gymnast.wire.calls import Scope
 from gymnast.wire.message import Reply
 from tests.helpers.environments import Subject, response, said, started
@@ -41,6 +42,9 @@ ENVIRONMENTS: dict[str, Opener] = {
     "reasoning_gym": lambda settings: started(ReasoningGym, ReasoningGymSettings(verify_processes=1, **settings)),
     "single_step_tool_use_with_argument_comparison": lambda settings: started(
         SingleStepToolUse, SingleStepSettings(**settings)
+    ),
+    "structured_outputs": lambda settings: started(
+        StructuredOutputs, StructuredOutputsSettings(verify_processes=1, **settings)
     ),
 }
 PARTS: Final = {"reasoning_gym": "reasoning-gym"}
