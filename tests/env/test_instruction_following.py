@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymnast.builtin.resources_servers.instruction_following import english, nemo_gym_rules
 from gymnast.builtin.resources_servers.instruction_following.app import (
     InstructionFollowing,
     InstructionFollowingSettings,
 )
 from gymnast.builtin.resources_servers.instruction_following.counting import sentences
-from gymnast.builtin.resources_servers.instruction_following.instructions import (
+from gymnast.builtin.resources_servers.instruction_following.languages import KNOWN, detect
+from gymnast.builtin.resources_servers.instruction_following.nemo_gym_rules import RULES
+from gymnast.builtin.resources_servers.instruction_following.strict_rules import (
     INSTRUCTIONS,
     check_all,
+    parse_all,
     parse_arguments,
 )
-from gymnast.builtin.resources_servers.instruction_following.languages import KNOWN, detect
 from tests.helpers.environments import called, check_cases, collect_examples, started, thought
-from tests.helpers.jsonl import example_rows
+from tests.helpers.jsonl import example_rows, read_jsonl
 
 PARAGRAPHS = {"num_paragraphs": 3, "nth_paragraph": 2, "first_word": "Whale"}
 CASES: list[tuple[str, dict[str, Any], str, bool]] = [
@@ -116,10 +120,24 @@ def test_instructions(name: str, kwargs: dict[str, Any], text: str, followed: Li
 
 def test_every_instruction_is_tested_both_ways_and_not_kept_by_silence() -> None:
     for outcome in (True, False):
-        assert {case[0] for case in CASES if case[3] is outcome} == set(INSTRUCTIONS)
+        assert len({case[0] for case in CASES if case[3] is outcome}) == 25
     for name, kwargs, _, _ in CASES:
         assert check_all(" \n", [name], [parse_arguments(name, kwargs)]) == [False]
-    assert len(INSTRUCTIONS) == 25
+    assert set(INSTRUCTIONS) == set(RULES)
+    assert len(RULES) == 54
+
+
+def test_every_instruction_has_scoring_cases_both_ways() -> None:
+    seen = {
+        (name, followed)
+        for case in read_jsonl(Path(__file__).parent / "scoring_cases" / "instruction_following.jsonl")
+        for name, followed in zip(
+            case["row"].get("verifier_metadata", case["row"])["instruction_id_list"],
+            case["nemo_gym"]["follow_instruction_list"],
+            strict=False,
+        )
+    }
+    assert {(name, followed) for name in RULES for followed in (True, False)} - seen == set()
 
 
 @pytest.mark.parametrize(
@@ -190,11 +208,85 @@ def test_what_gives_no_sign_is_in_no_language() -> None:
     assert set(LANGUAGES) <= KNOWN
 
 
+ARGUMENTS: dict[str, Any] = {
+    **{name: value for _, kwargs, _, _ in CASES for name, value in kwargs.items()},
+    "N": 2,
+    "n": 1,
+    "m": 2,
+    "n_start": 1,
+    "n_end": 4,
+    "n_sent": 2,
+    "n_words": 3,
+    "small_n": 2,
+    "phrase": "a b c",
+    "keyword1": "sun",
+    "keyword2": "moon",
+    "last_word": "end",
+    "prompt_to_repeat": "Say it.",
+}
+
+
 @given(st.text(max_size=200))
 def test_any_text_can_be_checked(text: str) -> None:
-    kwargs = {name: value for _, given, _, _ in CASES for name, value in given.items()}
     names = list(INSTRUCTIONS)
-    assert len(check_all(text, names, [parse_arguments(name, kwargs) for name in names])) == 25
+    arguments = [parse_arguments(name, ARGUMENTS) for name in names]
+    assert len(check_all(text, names, arguments)) == len(nemo_gym_rules.check_all(text, names, arguments)) == 54
+
+
+def test_an_argument_that_is_left_out_is_drawn_and_the_same_each_time() -> None:
+    for name in RULES:
+        outcomes = {tuple(nemo_gym_rules.check_all("The cat, the sun.", [name], [None])) for _ in range(5)}
+        assert len(outcomes) == 1, name
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("", []),
+        ("No mark at all", ["No mark at all"]),
+        ("Mr. Smith has a Ph.D. in art. He left!", ["Mr. Smith has a Ph.D. in art.", "He left!"]),
+        ('See a.com or 3.5 of it. "Stop!" he said', ["See a.com or 3.5 of it.", '"Stop"!', "he said"]),
+        ("Acme Inc. He works there... since May", ["Acme Inc", "He works there...", "since May"]),
+        ("In the U.S. We live. At 9 p.m. it rains.", ["In the U.S.", "We live.", "At 9 p.m. it rains."]),
+    ],
+)
+def test_sentences_by_rules_for_english(text: str, sentences: list[str]) -> None:
+    assert english.split_sentences(text) == sentences
+
+
+def test_the_packages_decide_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class UndecidedError(Exception):
+        pass
+
+    def detect(text: str) -> str:
+        if text == "?":
+            raise UndecidedError
+        return "fr"
+
+    punkt = SimpleNamespace(tokenize=str.split)
+    package = SimpleNamespace(detect=detect, LangDetectException=UndecidedError)
+    monkeypatch.setattr(english, "_punkt", lambda: punkt)
+    monkeypatch.setattr(english, "_langdetect", lambda: package)
+    assert english.count_sentences("a b c") == 3
+    assert (english.is_language("oui", "fr"), english.is_language("oui", "de"), english.is_language("?", "de")) == (
+        True,
+        False,
+        True,
+    )
+    assert english.missing_packages() == []
+    monkeypatch.setattr(english, "_punkt", lambda: None)
+    monkeypatch.setattr(english, "_langdetect", lambda: None)
+    assert english.missing_packages() == ["langdetect", "nltk with its data 'punkt_tab'"]
+    assert english.tokenize_words("Well-known: 3.5 km, isn't it?") == [
+        "Well-known",
+        ":",
+        "3.5",
+        "km",
+        ",",
+        "isn't",
+        "it",
+        "?",
+    ]
 
 
 async def test_verifier_cases() -> None:
@@ -204,7 +296,7 @@ async def test_verifier_cases() -> None:
 
 async def test_unknown_instructions_are_named_with_those_that_are_known() -> None:
     row = {**example_rows("instruction_following")[4], "instruction_id_list": ["keywords:exists"]}
-    async with started(InstructionFollowing, InstructionFollowingSettings()) as subject:
+    async with started(InstructionFollowing, InstructionFollowingSettings(scoring="strict")) as subject:
         for path in ("/seed_session", "/verify"):
             told = await subject.refusal(row, path)
             assert "unknown instruction 'keywords:exists'; known: keywords:existence, " in told
@@ -232,6 +324,25 @@ def test_arguments_that_do_not_fit_are_named(name: str, kwargs: dict[str, Any] |
     assert name in str(raised.value)
 
 
+def test_a_row_needs_as_many_kwargs_as_instructions() -> None:
+    with pytest.raises(ValueError, match="2 instructions have 1 kwargs"):
+        parse_all(["punctuation:no_comma", "punctuation:no_comma"], [{}])
+    with pytest.raises(ValueError, match="empty"):
+        parse_all([], [])
+    with pytest.raises(ValueError, match="not an object"):
+        parse_all(["punctuation:no_comma"], ["x"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"instruction_id_list": None}, {"instruction_id_list": "a"}, {"kwargs": {}}, {"grading_mode": "half"}],
+)
+async def test_rows_that_cannot_be_read_are_refused(change: dict[str, Any]) -> None:
+    row = {**example_rows("instruction_following")[4], **change}
+    async with started(InstructionFollowing, InstructionFollowingSettings()) as subject:
+        assert next(iter(change)) in await subject.refusal(row)
+
+
 async def test_a_long_answer_is_checked_elsewhere_and_only_the_last_item_counts() -> None:
     row = example_rows("instruction_following")[0]
     good = "[a] [b] [c]"
@@ -240,6 +351,18 @@ async def test_a_long_answer_is_checked_elsewhere_and_only_the_last_item_counts(
         assert (await subject.verify(row, "[" * 1_000_000))["follow_instruction_list"] == [True, False]
         assert (await subject.verify(row, "well, no", thought(""), good))["reward"] == 1.0
         assert (await subject.verify(row, good, called("x", {})))["reward"] == 0.0
+        bare = {"id": 1, "verifier_metadata": {"instruction_id_list": ["punctuation:no_comma"]}}
+        row = {**bare, "responses_create_params": row["responses_create_params"]}
+        assert (await subject.verify(row, "a, b"))["follow_instruction_list"] == [False]
+
+
+@pytest.mark.parametrize(
+    "text", ["\n" * 200_000, "<<" * 100_000, "*" * 200_000, "[" * 200_000, "- " * 100_000, "p." * 100_000]
+)
+def test_no_text_takes_long(text: str) -> None:
+    names = ["number_bullet_lists", "title", "number_highlighted_sections", "multiple_sections", "json_format"]
+    ids = [*(f"detectable_format:{name}" for name in names), "detectable_content:postscript", "paragraphs:paragraphs"]
+    assert len(nemo_gym_rules.check_all(text, ids, [None] * len(ids))) == len(ids)
 
 
 async def test_a_run_over_the_example_rows(tmp_path: Path) -> None:

@@ -18,12 +18,17 @@ import pytest
 from gymnast.builtin.resources_servers.blackjack.app import Blackjack, BlackjackSettings
 from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMultiStep, MultiStepSettings
 from gymnast.builtin.resources_servers.example_multi_turn_gymnasium.app import ExampleMultiTurn, MultiTurnSettings
+from gymnast.builtin.resources_servers.instruction_following.app import (
+    InstructionFollowing,
+    InstructionFollowingSettings,
+)
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
 from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
 from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
     SingleStepSettings,
     SingleStepToolUse,
 )
+from gymnast.builtin.resources_servers.structured_outputs.app import StructuredOutputs, StructuredOutputsSettings
 from gymnast.wire.calls import Scope
 from gymnast.wire.message import Reply
 from tests.helpers.environments import Subject, response, said, started
@@ -37,10 +42,16 @@ ENVIRONMENTS: dict[str, Opener] = {
     "blackjack": lambda settings: started(Blackjack, BlackjackSettings(**settings)),
     "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
     "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),
+    "instruction_following": lambda settings: started(
+        InstructionFollowing, InstructionFollowingSettings(verify_processes=1, **settings)
+    ),
     "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
     "reasoning_gym": lambda settings: started(ReasoningGym, ReasoningGymSettings(verify_processes=1, **settings)),
     "single_step_tool_use_with_argument_comparison": lambda settings: started(
         SingleStepToolUse, SingleStepSettings(**settings)
+    ),
+    "structured_outputs": lambda settings: started(
+        StructuredOutputs, StructuredOutputsSettings(verify_processes=1, **settings)
     ),
 }
 PARTS: Final = {"reasoning_gym": "reasoning-gym"}

@@ -1,4 +1,7 @@
-"""structured_outputs: four formats, read strictly; hostile documents; tool calls; schemas that are wrong."""
+"""structured_outputs: five formats, read strictly; hostile documents; tool calls; schemas that are wrong.
+
+What scoring as NeMo Gym does says of documents is in scoring_cases/structured_outputs.jsonl.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.builtin.resources_servers.structured_outputs.app import StructuredOutputs, StructuredOutputsSettings
-from gymnast.builtin.resources_servers.structured_outputs.checking import check, close_objects
-from tests.helpers.environments import called, check_cases, collect_examples, said, started, thought
+from gymnast.builtin.resources_servers.structured_outputs.checking import check
+from gymnast.builtin.resources_servers.structured_outputs.strict_rules import close_objects
+from tests.helpers.environments import called, check_cases, collect_examples, response, said, started, thought
 from tests.helpers.jsonl import example_rows
 from tests.helpers.waiting import looks_during
 
@@ -25,6 +29,7 @@ POINT: dict[str, Any] = {
 
 
 def outcome(schema: Any, kind: str, text: str, **options: Any) -> str | None:
+    options = {"scoring": "strict", "strict_schema": False, "xml_coerce_types": True, **options}
     found = check(schema if isinstance(schema, str) else json.dumps(schema), kind, text, options)
     return f"row: {found['row_error']}" if "row_error" in found else found["error_type"]
 
@@ -195,9 +200,83 @@ def test_a_closed_schema_requires_every_property_and_allows_no_other() -> None:
     assert close_objects(nested)["properties"]["default"]["additionalProperties"] is False
 
 
-@given(st.text(max_size=60), st.sampled_from(["json", "yaml", "toml", "xml"]))
-def test_any_text_is_judged(text: str, kind: str) -> None:
-    assert outcome(CATALOGUE, kind, text) in {"parse_error", "validation_error", "empty_response", None}
+TABLE: dict[str, Any] = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "nights": {"type": "integer"},
+            "paid": {"type": ["boolean", "null"]},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("city,nights,paid\nPorto,3,true\n\nRome,1,\n", None),
+        ('city,nights,paid\r\n"Porto, old\ntown",3,false\r\n', None),
+        ("city,nights,paid", None),
+        ("city,nights,paid\nPorto,three,true", "validation_error"),
+        ("city,nights,paid\nPorto,3,1", "validation_error"),
+        ("city,nights,paid\nPorto,3", "parse_error"),
+        ("city,nights,paid\nPorto,3,true,", "parse_error"),
+        ("city,nights,nights\nPorto,3,3", "parse_error"),
+        ('city,nights,paid\n"Porto"!,3,true', "parse_error"),
+        ('city,nights,paid\n"Porto,3,true', "parse_error"),
+        ("city,nights,paid\n" + "x" * 200_000 + ",3,true", "parse_error"),
+        ("Here it is:\ncity,nights,paid\nPorto,3,true", "parse_error"),
+        ("city,nights,paid\n```", "parse_error"),
+        ("", "empty_response"),
+    ],
+)
+def test_csv(text: str, problem: str | None) -> None:
+    assert outcome(TABLE, "csv", text) == problem
+
+
+@pytest.mark.parametrize("scoring", ["nemo_gym", "strict"])
+@given(text=st.text(max_size=60), kind=st.sampled_from(["json", "yaml", "toml", "xml", "csv"]))
+def test_any_text_is_judged(scoring: str, text: str, kind: str) -> None:
+    found = outcome(CATALOGUE, kind, text, scoring=scoring)
+    assert found in {"parse_error", "validation_error", "empty_response", None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("json", "[" * 100_000),
+        ("yaml", "[" * 2000),
+        ("yaml", "a: !!python/object/apply:os.system ['true']"),
+        ("xml", '<!DOCTYPE c [<!ENTITY e SYSTEM "file:///etc/passwd">]><c>&e;</c>'),
+        ("xml", '<!DOCTYPE c [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><c>&b;</c>'),
+        ("toml", "x = " + "[" * 50_000),
+        ("json", "\ud800"),
+        ("xml", "<c>\ud800</c>"),
+    ],
+)
+def test_a_hostile_document_scores_nothing_under_either_scoring(kind: str, text: str) -> None:
+    for scoring in ("nemo_gym", "strict"):
+        assert outcome({"type": "array"}, kind, text, scoring=scoring) is not None
+
+
+async def test_an_unusable_schema_is_refused_and_a_broken_one_fails_the_document() -> None:
+    row = example_rows("structured_outputs")[0]
+    async with started(StructuredOutputs, StructuredOutputsSettings()) as subject:
+        unusable = {**row, "schema_str": '{"properties": 5}', "response": response(said("{}"))}
+        assert (await subject.calls.call("env", "/verify", unusable)).status == 422
+        verdict = await subject.verify({**row, "schema_str": '{"$ref": "http://127.0.0.1:9/schema.json"}'}, "{}")
+        assert (verdict["reward"], verdict["error_type"]) == (0.0, "validation_error")
+
+
+async def test_a_response_with_an_error_is_named_so_where_a_call_is_required() -> None:
+    row = {**example_rows("structured_outputs")[4]}
+    broken = {**response(), "error": {"message": "it's down", "code": "server_error"}}
+    async with started(StructuredOutputs, StructuredOutputsSettings()) as subject:
+        verdict = (await subject.calls.call("env", "/verify", {**row, "response": broken})).body
+    assert verdict["error_type"] == "api_error"
+    assert verdict["error_message"] == "code='server_error' message=\"it's down\""
 
 
 async def test_verifier_cases() -> None:
@@ -209,17 +288,17 @@ async def test_tool_calls_are_judged_by_name_number_and_payload() -> None:
     row = example_rows("structured_outputs")[4]
     good = {"record": {"name": "A", "age": 3, "email": "a@b"}}
     right = called("response_tool_2", good)
-    async with started(StructuredOutputs, StructuredOutputsSettings()) as subject:
+    async with started(StructuredOutputs, StructuredOutputsSettings(scoring="strict")) as subject:
         for output, problem in [
             ([right], None),
             ([thought("…"), said("I call it."), right], None),
-            ([right, right], "several_tool_calls"),
-            ([said("no")], "no_tool_call"),
-            ([called("response_tool_3", good)], "wrong_tool"),
-            ([called("response_tool_2", {"other": good})], "missing_payload"),
-            ([called("response_tool_2", good["record"])], "missing_payload"),
-            ([called("response_tool_2", "[]")], "parse_error"),
-            ([called("response_tool_2", '{"record": 1, "record": 2}')], "parse_error"),
+            ([right, right], "multiple_tool_calls"),
+            ([said("no")], "missing_tool_call"),
+            ([called("response_tool_3", good)], "wrong_tool_name"),
+            ([called("response_tool_2", {"other": good})], "missing_tool_payload_key"),
+            ([called("response_tool_2", good["record"])], "missing_tool_payload_key"),
+            ([called("response_tool_2", "[]")], "tool_arguments_parse_error"),
+            ([called("response_tool_2", '{"record": 1, "record": 2}')], "tool_arguments_parse_error"),
             ([called("response_tool_2", {"record": 10**30})], "validation_error"),
         ]:
             verdict = await subject.verify(row, *output)
@@ -236,19 +315,24 @@ async def test_tool_calls_are_judged_by_name_number_and_payload() -> None:
 async def test_documents_that_are_slow_or_large_hold_nobody_up() -> None:
     slow = {"type": "string", "pattern": "^(a+)+$"}
     row = {**example_rows("structured_outputs")[0], "schema_str": json.dumps(slow)}
-    settings = StructuredOutputsSettings(verify_timeout_s=0.5, max_document_chars=1000)
+    settings = StructuredOutputsSettings(scoring="strict", verify_timeout_s=0.5, max_document_chars=1000)
     async with started(StructuredOutputs, settings) as subject:
         assert (await subject.verify(row, '"aa"'))["reward"] == 1.0
         scoring = asyncio.create_task(subject.verify(row, '"' + "a" * 50 + 'b"'))
         assert await looks_during(scoring) > 3
         assert ((await scoring)["error_type"], (await scoring)["reward"]) == ("timeout", 0.0)
         assert (await subject.verify(row, '"' + "a" * 1000 + '"'))["error_type"] == "too_large"
+    settings = StructuredOutputsSettings(verify_timeout_s=0.5)
+    async with started(StructuredOutputs, settings) as subject:  # a document that is not checked has no reward
+        reply = await subject.calls.call("env", "/verify", {**row, "response": response(said('"' + "a" * 50 + 'b"'))})
+        assert reply.status == 500
 
 
-@pytest.mark.parametrize("change", [{"schema_type": "csv"}, {"response_mode": "voice"}, {"schema_str": None}])
+@pytest.mark.parametrize("change", [{"schema_type": "ini"}, {"response_mode": "voice"}, {"schema_str": None}])
 async def test_rows_that_cannot_be_used_are_refused(change: dict[str, Any]) -> None:
-    async with started(StructuredOutputs, StructuredOutputsSettings()) as subject:
-        assert next(iter(change)) in await subject.refusal({**example_rows("structured_outputs")[0], **change})
+    async with started(StructuredOutputs, StructuredOutputsSettings(scoring="strict")) as subject:
+        row = {**example_rows("structured_outputs")[0], **change}
+        assert next(iter(change)) in await subject.refusal(row, "/verify")
 
 
 async def test_a_run_over_the_example_rows(tmp_path: Path) -> None:
@@ -262,4 +346,4 @@ async def test_a_run_over_the_example_rows(tmp_path: Path) -> None:
     ]
     records = await collect_examples(tmp_path, "structured_outputs", replies)
     assert [record["reward"] for record in records] == [1.0, 0.0, 1.0, 0.0, 1.0]
-    assert records[1]["error_message"] == "$.nights: 'three' is not of type 'integer'"
+    assert records[1]["error_message"].startswith("ValidationError: 'three' is not of type 'integer'")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import PositiveInt, model_validator
 
-from gymnast.builtin.resources_servers.instruction_following.instructions import check_all, parse_arguments
+from gymnast.builtin.resources_servers.instruction_following import english, nemo_gym_rules, strict_rules
 from gymnast.kit import (
     Attempt,
     Environment,
     EnvironmentSettings,
+    InvalidBody,
+    JsonObject,
     ProcessPool,
+    Scoring,
+    ScoringSettings,
     ServerContext,
     Task,
     Verdict,
@@ -20,59 +23,37 @@ from gymnast.kit import (
 )
 
 GradingMode = Literal["binary", "fraction"]
-_LEGACY: Final = ("instruction_id_list", "prompt", "kwargs", "grading_mode")
+_FIELDS: Final = ("instruction_id_list", "prompt", "kwargs", "grading_mode")
+_MODES: Final = ("binary", "fraction")
 _MAX_CPU_S: Final = 60.0
-_MAX_INLINE_CHARS: Final = 20_000
-"""Longer answers are checked in another process: up to here an instruction takes at most about 1 ms."""
+_MAX_INLINE_CHARS: Final = 4_000
+"""Longer answers are checked in another process: some patterns take a time that grows with the square of the length."""
 
 
-class InstructionFollowingSettings(EnvironmentSettings):
+class InstructionFollowingSettings(ScoringSettings, EnvironmentSettings):
     grading_mode: GradingMode | None = None
     """Overrides the grading mode of all rows."""
     verify_processes: PositiveInt = 2
-    """Processes for very long answers, started when needed."""
-
-
-class Instructions(Task):
-    """The instructions of a row."""
-
-    instruction_id_list: list[str] = Field(min_length=1)
-    kwargs_list: list[dict[str, Any] | None] | None = None
-    """The row's `kwargs`."""
-    prompt: str | None = None
-    grading_mode: GradingMode = "binary"
-
-    @model_validator(mode="after")
-    def _arguments_fit(self) -> Self:
-        _ = self.arguments
-        return self
-
-    @cached_property
-    def arguments(self) -> list[dict[str, Any]]:
-        """The arguments of each instruction."""
-        kwargs_list = self.kwargs_list if self.kwargs_list is not None else [None] * len(self.instruction_id_list)
-        if len(kwargs_list) != len(self.instruction_id_list):
-            raise ValueError(f"{len(self.instruction_id_list)} instructions have {len(kwargs_list)} kwargs")
-        return [
-            parse_arguments(name, kwargs) for name, kwargs in zip(self.instruction_id_list, kwargs_list, strict=True)
-        ]
+    """Processes for long answers, started when needed."""
 
 
 class InstructionFollowingTask(Task):
-    """A row: instructions in `verifier_metadata`, or at the top level in older rows."""
+    """A row: what is checked is in `verifier_metadata`, or at the top level in older rows."""
 
     id: int | str | None = None
     verifier_metadata: dict[str, Any]
-    instructions: Instructions
 
     @model_validator(mode="before")
     @classmethod
     def _from_row(cls, row: Any) -> Any:
-        if not isinstance(row, dict):
+        if not isinstance(row, dict) or not isinstance(row.get("verifier_metadata") or {}, dict):
             return row
-        metadata = row.get("verifier_metadata") or {name: row[name] for name in _LEGACY if row.get(name) is not None}
-        instructions = {**metadata, "kwargs_list": metadata.get("kwargs")} if isinstance(metadata, dict) else metadata
-        return {"id": row.get("id"), "verifier_metadata": metadata, "instructions": instructions}
+        metadata = {**(row.get("verifier_metadata") or {})}
+        metadata |= {name: row[name] for name in _FIELDS if name in row and name not in metadata}
+        for name in ("instruction_id_list", "kwargs"):
+            if not isinstance(metadata.get(name), list) and (name != "kwargs" or metadata.get(name) is not None):
+                raise ValueError(f"verifier_metadata.{name} must be a list, not {metadata.get(name)!r:.200}")
+        return {"id": row.get("id"), "verifier_metadata": metadata}
 
 
 class InstructionFollowingVerdict(Verdict):
@@ -89,31 +70,73 @@ class InstructionFollowing(Environment[InstructionFollowingTask, None]):
     def __init__(self, name: str, settings: InstructionFollowingSettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)
         self._pool = ProcessPool(
-            "gymnast.builtin.resources_servers.instruction_following.instructions:check_all",
+            "gymnast.builtin.resources_servers.instruction_following.app:check_all",
             size=settings.verify_processes,
             cpu_s=_MAX_CPU_S,
         )
+
+    async def start(self) -> None:
+        await super().start()
+        if self.settings.scoring == "nemo_gym" and (missing := english.missing_packages()):
+            self.log.warning(
+                "sentences, word tokens and languages are found by built-in rules: %s not installed",
+                " and ".join(missing),
+            )
 
     async def stop(self) -> None:
         await self._pool.close()
         await super().stop()
 
+    def parse_task(self, row: JsonObject) -> InstructionFollowingTask:
+        task = super().parse_task(row)
+        metadata = task.verifier_metadata
+        mode = metadata.get("grading_mode", "binary")
+        if mode not in _MODES:
+            raise _refusal(f"grading_mode must be 'binary' or 'fraction', not {mode!r:.200}")
+        if self.settings.scoring == "strict":
+            try:
+                strict_rules.parse_all(metadata["instruction_id_list"], metadata.get("kwargs"))
+            except ValueError as error:
+                raise _refusal(str(error)) from error
+        return task
+
     async def verify(self, attempt: Attempt[InstructionFollowingTask, None]) -> InstructionFollowingVerdict:
-        task, instructions = attempt.task, attempt.task.instructions
-        text = _last_message(attempt.output)
-        is_inline = len(text) <= _MAX_INLINE_CHARS
-        check = (text, instructions.instruction_id_list, instructions.arguments)
-        followed: list[bool] = check_all(*check) if is_inline else await self._pool.call(*check)
-        mode = self.settings.grading_mode or instructions.grading_mode
+        metadata, scoring = attempt.task.verifier_metadata, self.settings.scoring
+        mode = self.settings.grading_mode or metadata.get("grading_mode", "binary")
+        ids, arguments = metadata["instruction_id_list"], metadata.get("kwargs")
+        if scoring == "strict":
+            arguments = strict_rules.parse_all(ids, arguments)
+        text = _last_message(attempt.output) if scoring == "strict" else _first_part(attempt.output)
+        check = (text, ids, [None] * len(ids) if arguments is None else arguments, scoring)
+        followed: list[bool] = check_all(*check) if len(text) <= _MAX_INLINE_CHARS else await self._pool.call(*check)
+        share = sum(followed) / len(followed) if followed else 0.0
         return InstructionFollowingVerdict(
-            reward=float(all(followed)) if mode == "binary" else sum(followed) / len(followed),
+            reward=float(all(followed)) if mode == "binary" else share,
             follow_all_instructions=all(followed),
             follow_instruction_list=followed,
-            verifier_metadata=task.verifier_metadata,
+            verifier_metadata=metadata,
         )
+
+
+def check_all(answer: str, ids: list[Any], arguments: list[Any], scoring: Scoring) -> list[bool]:
+    """Which of the instructions an answer follows by the rules of a scoring."""
+    check = strict_rules.check_all if scoring == "strict" else nemo_gym_rules.check_all
+    return check(answer, ids, arguments)
+
+
+def _refusal(problem: str) -> InvalidBody:
+    return InvalidBody([{"type": "value_error", "loc": ["body", "verifier_metadata"], "msg": problem, "input": None}])
 
 
 def _last_message(output: list[dict[str, Any]]) -> str:
     """The text of the last output item if it is a message: what an attempt ends with is its answer."""
     last = output[-1] if output else {}
     return message_text(last) if last.get("type", "message") == "message" and last.get("role") == "assistant" else ""
+
+
+def _first_part(output: list[dict[str, Any]]) -> str:
+    """The first text of the last output item, of whichever type it is."""
+    content = output[-1].get("content") if output else None
+    if isinstance(content, str):
+        return content
+    return str(content[0].get("text") or "") if content else ""

@@ -29,6 +29,13 @@ def number(value: Any) -> int:
     return int(float(value))
 
 
+def position(value: Any) -> int:
+    """A position, counted from 1."""
+    if number(value) < 1:
+        raise ValueError(f"expected 1 or more, got {value!r}")
+    return number(value)
+
+
 def text(value: Any) -> str:
     """A text that is not empty."""
     if not isinstance(value, str) or not value.strip():

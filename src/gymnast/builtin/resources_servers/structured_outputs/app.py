@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, PositiveFloat, PositiveInt, field_validator
 
@@ -15,23 +15,26 @@ from gymnast.kit import (
     InvalidBody,
     JsonObject,
     ProcessPool,
+    ScoringSettings,
     ServerContext,
     Task,
     Verdict,
     require_package,
 )
 
-SchemaType = Literal["json", "yaml", "toml", "xml"]
+SchemaType = Literal["json", "yaml", "toml", "xml", "csv"]
+_MAX_ERROR_CHARS: Final = 200
 
 
-class StructuredOutputsSettings(EnvironmentSettings):
+class StructuredOutputsSettings(ScoringSettings, EnvironmentSettings):
     xml_coerce_types: bool = True
     """Convert the text of XML elements to the numbers and booleans of the schema."""
     allow_code_fence: bool = False
     """Accept a document in a single code fence with nothing around it."""
-    strict_schema: bool = False
+    strict_schema: bool = True
     """Treat every object of a schema as closed: all its properties are required and no others allowed."""
     max_document_chars: PositiveInt = 1_000_000
+    """Under strict scoring, longer documents fail as `too_large`."""
     verify_timeout_s: PositiveFloat = 10.0
     """CPU time per document."""
     verify_processes: PositiveInt = 2
@@ -73,17 +76,6 @@ class StructuredOutputsTask(RowFields, Task):
     def _in_lower_case(cls, value: Any) -> Any:
         return value.lower() if isinstance(value, str) else value
 
-    @field_validator("response_mode")
-    @classmethod
-    def _is_known(cls, value: str | None) -> str | None:
-        if value is not None and value != "text" and not value.startswith(("tool", "function")):
-            raise ValueError(f"response_mode must be 'text' or a tool call, not {value!r}")
-        return value
-
-    @property
-    def is_text(self) -> bool:
-        return self.response_mode in {None, "text"}
-
 
 class StructuredOutputsVerdict(RowFields, Verdict):
     error_type: str | None = None
@@ -117,36 +109,63 @@ class StructuredOutputs(Environment[StructuredOutputsTask, None]):
         except DocumentError as error:
             outcome = {"error_type": error.kind, "error_message": str(error)}
         if "row_error" in outcome:
-            detail = {"type": "value_error", "loc": ["body", "schema_str"], "msg": outcome["row_error"], "input": None}
-            raise InvalidBody([detail])
+            raise _refusal("schema_str", str(outcome["row_error"]))
         row = attempt.task.model_dump(include=set(RowFields.model_fields))
         return StructuredOutputsVerdict(reward=float(outcome["error_type"] is None), **row, **outcome)
 
     async def _outcome(self, attempt: Attempt[StructuredOutputsTask, None]) -> dict[str, str | None]:
-        task, options = attempt.task, self.settings.model_dump(include={"xml_coerce_types", "strict_schema"})
-        if task.is_text:
-            document = attempt.last_text
-            options["allow_code_fence"] = self.settings.allow_code_fence
+        task, settings = attempt.task, self.settings
+        options = settings.model_dump(include={"scoring", "xml_coerce_types", "strict_schema", "allow_code_fence"})
+        is_strict = settings.scoring == "strict"
+        if not self._requires_call(task.response_mode):
+            document = attempt.last_text if is_strict else attempt.text
         else:
+            if attempt.response.get("error") is not None and not is_strict:
+                raise DocumentError(describe_error(attempt.response["error"]), "api_error")
             document = read_call_arguments(attempt.output, task.tool_name)
             options |= {"is_arguments": True, "payload_key": task.tool_payload_key}
-        if len(document) > self.settings.max_document_chars:
+        if is_strict and len(document) > settings.max_document_chars:
             raise DocumentError(f"the document has {len(document)} characters", "too_large")
         try:
             outcome: dict[str, str | None] = await self._pool.call(task.schema_str, task.schema_type, document, options)
         except CpuTimeExceededError as error:
+            if not is_strict:
+                raise
             raise DocumentError(f"the document could not be checked: {error}", "timeout") from error
         return outcome
+
+    def _requires_call(self, response_mode: str | None) -> bool:
+        """NeMo Gym takes an unknown mode for text; under strict scoring the row is refused."""
+        if self.settings.scoring == "nemo_gym":
+            return response_mode == "tool_call"
+        if response_mode is None or response_mode == "text":
+            return False
+        if not response_mode.startswith(("tool", "function")):
+            raise _refusal("response_mode", f"response_mode must be 'text' or a tool call, not {response_mode!r}")
+        return True
+
+
+def _refusal(field: str, problem: str) -> InvalidBody:
+    return InvalidBody([{"type": "value_error", "loc": ["body", field], "msg": problem, "input": None}])
+
+
+def describe_error(error: object) -> str:
+    """The error of a response, as NeMo Gym writes it."""
+    if not isinstance(error, dict):
+        return str(error)[:_MAX_ERROR_CHARS]
+    names = sorted(error, key=lambda name: {"code": 0, "message": 1}.get(name, 2))
+    return " ".join(f"{name}={error[name]!r}" for name in names)[:_MAX_ERROR_CHARS]
 
 
 def read_call_arguments(output: list[JsonObject], tool_name: str | None) -> str:
     """The arguments of the only call in an output, which must be of the requested tool."""
     calls = [item for item in output if item.get("type") == "function_call"]
     if not calls:
-        raise DocumentError("no tool was called", "no_tool_call")
+        raise DocumentError("No function_call item found in assistant response", "missing_tool_call")
     if len(calls) > 1:
-        raise DocumentError(f"{len(calls)} tools were called, not one", "several_tool_calls")
+        names = ", ".join(call["name"] for call in calls)
+        raise DocumentError(f"Expected exactly one function_call, got: {names}", "multiple_tool_calls")
     name, arguments = calls[0]["name"], calls[0]["arguments"]
-    if tool_name is not None and name != tool_name:
-        raise DocumentError(f"'{name}' was called, not '{tool_name}'", "wrong_tool")
+    if tool_name and name != tool_name:
+        raise DocumentError(f"Expected tool '{tool_name}', got: {name}", "wrong_tool_name")
     return str(arguments)

@@ -48,8 +48,8 @@ def read_xml(text: str) -> Element:
     parser.EndElementHandler = builder.end
     parser.CharacterDataHandler = builder.characters
     try:
-        parser.Parse(text.strip().encode("utf-8", "replace"), True)  # noqa: FBT003 - expat's signature
-    except expat.ExpatError as error:
+        parser.Parse(text.strip().encode("utf-8"), True)  # noqa: FBT003 - expat's signature
+    except (expat.ExpatError, UnicodeEncodeError) as error:
         raise DocumentError(f"no XML: {error}") from error
     return builder.open[0].children[0]
 
@@ -88,6 +88,11 @@ class Reader:
         yield to_json(self._value(root, self._root))
         if self._property(self._root, root.name):
             yield to_json(self._fields([root], {}, self._root))
+
+    def cell(self, name: str, text: str) -> Any:
+        """The value of a field in a table whose rows are the items of the schema."""
+        declared = self._property(self._item_schema(self._root), name)
+        return to_json(self._scalar(text, declared, self._kinds(declared)))
 
     def _value(self, element: Element, schema: Schema) -> Any:
         kinds = self._kinds(schema)

@@ -1,4 +1,4 @@
-"""The 25 instructions of IFEval, written from their public definitions: each a pure function of text and arguments.
+"""The instructions of IFEval, written from their public definitions: each a pure function of text and arguments.
 
 A function returns True if the answer follows the instruction. An empty answer follows none.
 """
@@ -9,15 +9,18 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, Final
 
 from gymnast.builtin.resources_servers.instruction_following import counting
+from gymnast.builtin.resources_servers.instruction_following import strict_added as added
 from gymnast.builtin.resources_servers.instruction_following.arguments import (
     Kind,
     holds,
     letter,
     number,
     parse_kwargs,
+    position,
     relation,
     text,
     texts,
@@ -221,18 +224,66 @@ INSTRUCTIONS: Final[Mapping[str, Instruction]] = {
     "change_case:english_capital": Instruction(english_capital),
     "change_case:english_lowercase": Instruction(english_lowercase),
     "punctuation:no_comma": Instruction(no_comma),
+    "copy:repeat_phrase": Instruction(added.repeat_phrase, {"phrase": text, "small_n": number}),
+    "copy:copy": Instruction(added.copy_prompt, {"prompt_to_repeat": text}),
+    "copy:copying_simple": Instruction(added.copy_prompt, {"prompt_to_repeat": text}),
+    "copy:copying_multiple": Instruction(added.copying_multiple, {"prompt_to_repeat": text, "N": number}),
+    "new:copy_span_idx": Instruction(added.copy_span, {"prompt_to_repeat": text, "n_start": number, "n_end": number}),
+    "detectable_format:sentence_hyphens": Instruction(added.sentence_hyphens),
+    "detectable_format:square_brackets": Instruction(added.square_brackets),
+    "detectable_format:bigram_wrapping": Instruction(added.bigram_wrapping),
+    "keywords:no_adjacent_consecutive": Instruction(added.no_adjacent_consecutive),
+    "keywords:word_once": Instruction(added.word_once, {"keyword": text}),
+    "keywords:word_count_different_numbers": Instruction(
+        keyword_frequency, {"keyword": text, "frequency": number, "relation": relation}
+    ),
+    "keywords:exclude_word_harder": Instruction(added.exclude_word, {"keyword": text}),
+    "keywords:palindrome": Instruction(added.palindrome),
+    "keywords:keyword_specific_position": Instruction(
+        added.keyword_position, {"keyword": text, "n": position, "m": position}
+    ),
+    "keywords:start_end": Instruction(added.start_end),
+    "paragraphs:paragraphs": Instruction(added.starred_pair),
+    "paragraphs:paragraphs2": Instruction(added.blank_line_pair),
+    "first_word:first_word_sent": Instruction(added.first_word_sent, {"first_word": text}),
+    "first_word:first_word_answer": Instruction(added.first_word_answer, {"first_word": text}),
+    "last_word:last_word_sent": Instruction(added.last_word_sent, {"last_word": text}),
+    "last_word:last_word_answer": Instruction(added.last_word_answer, {"last_word": text}),
+    "punctuation:punctuation_dot": Instruction(added.no_dot),
+    "punctuation:punctuation_exclamation": Instruction(added.no_exclamation),
+    "count:lowercase_counting": Instruction(added.lowercase_counting, {"N": number}),
+    "count:counting_composition": Instruction(added.counting_composition, {"n_sent": number, "n_words": number}),
+    "count:count_unique": Instruction(added.count_unique),
+    "count:count_increment_word": Instruction(added.count_increment_word, {"keyword1": text, "keyword2": text}),
+    "letters:letter_counting": Instruction(added.letter_counting, {"N": number, "relation": relation}),
+    "letters:letter_counting2": Instruction(
+        letter_frequency, {"letter": letter, "let_frequency": number, "let_relation": relation}
+    ),
 }
 
 
 def parse_arguments(instruction_id: str, kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
     """Parse the arguments of an instruction. Raises ValueError if it is unknown or an argument is missing."""
-    instruction = INSTRUCTIONS.get(instruction_id)
+    instruction = INSTRUCTIONS.get(str(instruction_id))
+    if not isinstance(kwargs, (Mapping, NoneType)):
+        raise ValueError(f"instruction '{instruction_id}' has kwargs that are not an object: {kwargs!r:.200}")  # noqa: TRY004 - the row's fault
     if instruction is None:
         raise ValueError(f"unknown instruction '{instruction_id}'; known: {', '.join(INSTRUCTIONS)}")
     try:
         return parse_kwargs(kwargs, instruction.parameters)
     except ValueError as error:
         raise ValueError(f"instruction '{instruction_id}' {error}") from error
+
+
+def parse_all(ids: Sequence[Any], kwargs_list: Sequence[Any] | None) -> list[dict[str, Any]]:
+    """Parse the arguments of all instructions of a row. Raises ValueError for the first that cannot be used."""
+    if not ids:
+        raise ValueError("instruction_id_list is empty")
+    if kwargs_list is None:
+        kwargs_list = [None] * len(ids)
+    if len(kwargs_list) != len(ids):
+        raise ValueError(f"{len(ids)} instructions have {len(kwargs_list)} kwargs")
+    return [parse_arguments(name, kwargs) for name, kwargs in zip(ids, kwargs_list, strict=True)]
 
 
 def check_all(answer: str, ids: Sequence[str], arguments: Sequence[Mapping[str, Any]]) -> list[bool]:
