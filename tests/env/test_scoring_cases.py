@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from gymnast.builtin.resources_servers.blackjack.app import Blackjack, BlackjackSettings
+from gymnast.builtin.resources_servers.code_gen.app import CodeGen, CodeGenSettings
 from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMultiStep, MultiStepSettings
 from gymnast.builtin.resources_servers.example_multi_turn_gymnasium.app import ExampleMultiTurn, MultiTurnSettings
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
@@ -35,6 +36,7 @@ PARAMS: Final[dict[str, Any]] = {"responses_create_params": {"input": []}}
 Opener = Callable[[dict[str, Any]], AbstractAsyncContextManager[Subject]]
 ENVIRONMENTS: dict[str, Opener] = {
     "blackjack": lambda settings: started(Blackjack, BlackjackSettings(**settings)),
+    "code_gen": lambda settings: started(CodeGen, CodeGenSettings(unit_test_timeout_secs=1, **settings)),
     "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
     "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),
     "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
@@ -43,7 +45,7 @@ ENVIRONMENTS: dict[str, Opener] = {
         SingleStepToolUse, SingleStepSettings(**settings)
     ),
 }
-PARTS: Final = {"reasoning_gym": "reasoning-gym"}
+PARTS: Final = {"code_gen": "bubblewrap", "reasoning_gym": "reasoning-gym"}
 ENOUGH: Final = 60
 
 
