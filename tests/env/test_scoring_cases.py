@@ -19,6 +19,7 @@ from gymnast.builtin.resources_servers.blackjack.app import Blackjack, Blackjack
 from gymnast.builtin.resources_servers.code_gen.app import CodeGen, CodeGenSettings
 from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMultiStep, MultiStepSettings
 from gymnast.builtin.resources_servers.example_multi_turn_gymnasium.app import ExampleMultiTurn, MultiTurnSettings
+from gymnast.builtin.resources_servers.math_with_code.app import MathWithCode, MathWithCodeSettings
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
 from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
 from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
@@ -39,13 +40,14 @@ ENVIRONMENTS: dict[str, Opener] = {
     "code_gen": lambda settings: started(CodeGen, CodeGenSettings(unit_test_timeout_secs=1, **settings)),
     "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
     "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),
+    "math_with_code": lambda settings: started(MathWithCode, MathWithCodeSettings(**settings)),
     "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
     "reasoning_gym": lambda settings: started(ReasoningGym, ReasoningGymSettings(verify_processes=1, **settings)),
     "single_step_tool_use_with_argument_comparison": lambda settings: started(
         SingleStepToolUse, SingleStepSettings(**settings)
     ),
 }
-PARTS: Final = {"code_gen": "bubblewrap", "reasoning_gym": "reasoning-gym"}
+PARTS: Final = {"code_gen": "bubblewrap", "math_with_code": "bubblewrap", "reasoning_gym": "reasoning-gym"}
 ENOUGH: Final = 60
 
 
