@@ -20,6 +20,7 @@ from gymnast.builtin.resources_servers.code_gen.app import CodeGen, CodeGenSetti
 from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMultiStep, MultiStepSettings
 from gymnast.builtin.resources_servers.example_multi_turn_gymnasium.app import ExampleMultiTurn, MultiTurnSettings
 from gymnast.builtin.resources_servers.math_with_code.app import MathWithCode, MathWithCodeSettings
+from gymnast.builtin.resources_servers.math_with_judge.app import MathSettings, MathWithJudge
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
 from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
 from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
@@ -34,6 +35,11 @@ from tests.helpers.parts import needs
 
 FOLDER: Final = Path(__file__).parent / "scoring_cases"
 PARAMS: Final[dict[str, Any]] = {"responses_create_params": {"input": []}}
+NO_JUDGE: Final[dict[str, Any]] = {
+    "judge_model_server": {"type": "responses_api_models", "name": "judge"},
+    "should_use_judge": False,
+    "library_verifier_max_concurrency": 1,
+}
 Opener = Callable[[dict[str, Any]], AbstractAsyncContextManager[Subject]]
 ENVIRONMENTS: dict[str, Opener] = {
     "blackjack": lambda settings: started(Blackjack, BlackjackSettings(**settings)),
@@ -41,6 +47,7 @@ ENVIRONMENTS: dict[str, Opener] = {
     "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
     "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),
     "math_with_code": lambda settings: started(MathWithCode, MathWithCodeSettings(**settings)),
+    "math_with_judge": lambda settings: started(MathWithJudge, MathSettings(**NO_JUDGE, **settings)),
     "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
     "reasoning_gym": lambda settings: started(ReasoningGym, ReasoningGymSettings(verify_processes=1, **settings)),
     "single_step_tool_use_with_argument_comparison": lambda settings: started(

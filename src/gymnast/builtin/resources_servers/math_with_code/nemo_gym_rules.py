@@ -1,4 +1,4 @@
-r"""NeMo Gym's rules: the last `\boxed{}` of the last message that has one, or else of a tool's output. Pure functions."""
+r"""NeMo Gym's rules: the last `\boxed{}` of the last message that has one, or of what a tool returned. Pure."""
 
 from __future__ import annotations
 
