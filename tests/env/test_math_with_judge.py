@@ -174,7 +174,7 @@ async def test_an_expression_without_end_is_a_failure_and_holds_up_no_other(scor
     ("expected", "text", "extracted"),
     [
         ("0.5", r"\boxed{50\%}", "50*(1/100)"),
-        (r"50\%", r"\boxed{0.5}", "0.5"),
+        (r"50\%", r"\boxed{0.5}", "1/2"),
         ("25%", "It is 25%.", "25*(1/100)"),
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from itertools import groupby
+from itertools import cycle, groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,10 +27,12 @@ from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_compar
     SingleStepSettings,
     SingleStepToolUse,
 )
+from gymnast.builtin.resources_servers.text_to_sql.app import TextToSql, TextToSqlSettings
 from gymnast.wire.calls import Scope
 from gymnast.wire.message import Reply
 from tests.helpers.environments import Subject, response, said, started
 from tests.helpers.jsonl import read_jsonl
+from tests.helpers.judges import judged
 from tests.helpers.parts import needs
 
 FOLDER: Final = Path(__file__).parent / "scoring_cases"
@@ -40,7 +42,21 @@ NO_JUDGE: Final[dict[str, Any]] = {
     "should_use_judge": False,
     "library_verifier_max_concurrency": 1,
 }
+JUDGE_REF: Final[dict[str, Any]] = {"judge_model_server": NO_JUDGE["judge_model_server"], "judge_max_tries": 1}
 Opener = Callable[[dict[str, Any]], AbstractAsyncContextManager[Subject]]
+
+
+def _judged(server_class: Any, settings_class: Any) -> Opener:
+    """An environment whose judge gives the replies in the settings' `judge`, over and over."""
+
+    def open_judged(settings: dict[str, Any]) -> AbstractAsyncContextManager[Subject]:
+        replies = cycle(settings.get("judge", ["[[A=B]]"]))
+        own = {name: value for name, value in settings.items() if name != "judge"}
+        return judged(server_class, settings_class(**JUDGE_REF, **own), lambda _: next(replies))
+
+    return open_judged
+
+
 ENVIRONMENTS: dict[str, Opener] = {
     "blackjack": lambda settings: started(Blackjack, BlackjackSettings(**settings)),
     "code_gen": lambda settings: started(CodeGen, CodeGenSettings(unit_test_timeout_secs=1, **settings)),
@@ -53,6 +69,7 @@ ENVIRONMENTS: dict[str, Opener] = {
     "single_step_tool_use_with_argument_comparison": lambda settings: started(
         SingleStepToolUse, SingleStepSettings(**settings)
     ),
+    "text_to_sql": _judged(TextToSql, TextToSqlSettings),
 }
 PARTS: Final = {"code_gen": "bubblewrap", "math_with_code": "bubblewrap", "reasoning_gym": "reasoning-gym"}
 ENOUGH: Final = 60
