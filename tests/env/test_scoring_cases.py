@@ -17,6 +17,7 @@ import pytest
 
 from gymnast.builtin.resources_servers.blackjack.app import Blackjack, BlackjackSettings
 from gymnast.builtin.resources_servers.code_gen.app import CodeGen, CodeGenSettings
+from gymnast.builtin.resources_servers.equivalence_llm_judge.app import EquivalenceJudge, EquivalenceSettings
 from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMultiStep, MultiStepSettings
 from gymnast.builtin.resources_servers.example_multi_turn_gymnasium.app import ExampleMultiTurn, MultiTurnSettings
 from gymnast.builtin.resources_servers.math_with_code.app import MathWithCode, MathWithCodeSettings
@@ -60,6 +61,7 @@ def _judged(server_class: Any, settings_class: Any) -> Opener:
 ENVIRONMENTS: dict[str, Opener] = {
     "blackjack": lambda settings: started(Blackjack, BlackjackSettings(**settings)),
     "code_gen": lambda settings: started(CodeGen, CodeGenSettings(unit_test_timeout_secs=1, **settings)),
+    "equivalence_llm_judge": _judged(EquivalenceJudge, EquivalenceSettings),
     "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
     "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),
     "math_with_code": lambda settings: started(MathWithCode, MathWithCodeSettings(**settings)),

@@ -13,6 +13,8 @@ _MARKED_FENCE: Final = re.compile(r"```sql\s*", re.IGNORECASE)
 _FENCE_AND_SPACE: Final = re.compile(r"```\s*")
 _FENCED_STATEMENT: Final = re.compile(r"(?:SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|ALTER|DROP)\s", re.IGNORECASE)
 _KEYWORD: Final = re.compile(r"(?:SELECT|INSERT|UPDATE|DELETE|WITH)\s", re.IGNORECASE)
+_MAX_KEYWORD: Final = len("SELECT ")
+_PIECE: Final = 1 << 16
 _DIALECTS: Final = frozenset({"sql", "sqlite", "sqlite3", "mysql", "postgres", "postgresql", "psql", "tsql", "plsql"})
 _TOKENS: Final = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/|[()]|\w+""", re.DOTALL
@@ -36,7 +38,7 @@ def extract_query_as_nemo_gym(text: str) -> str | None:
     statements = [block for block in _between_fences(text, _FENCE_AND_SPACE) if _FENCED_STATEMENT.match(block)]
     if statements:
         return statements[-1]
-    keyword = _KEYWORD.search(text)
+    keyword = _first_keyword(text)
     if keyword is None:
         return None
     end = text.rfind(";")
@@ -54,6 +56,12 @@ def is_ordered(sql: str) -> bool:
         depth += (token == "(") - (token == ")")
         previous = token
     return False
+
+
+def _first_keyword(text: str) -> re.Match[str] | None:
+    """Searches piece by piece: one search of a megabyte would keep other threads waiting for 50 ms."""
+    pieces = (_KEYWORD.search(text, start, start + _PIECE + _MAX_KEYWORD) for start in range(0, len(text), _PIECE))
+    return next((match for match in pieces if match is not None), None)
 
 
 def _between_fences(text: str, opening: re.Pattern[str]) -> list[str]:
