@@ -47,7 +47,10 @@ ADDITION = row_of(("1 2\n", "3\n"), ("5 -5\n", "0\n"), ("10 20\n", "30"))
 
 @asynccontextmanager
 async def code_gen(**settings: Any) -> AsyncIterator[Subject]:
-    async with started(CodeGen, CodeGenSettings(**{"unit_test_timeout_secs": 5, **settings})) as subject:
+    """Under strict scoring unless the settings say otherwise; scoring_cases has what NeMo Gym's rules say."""
+    async with started(
+        CodeGen, CodeGenSettings(**{"unit_test_timeout_secs": 5, "scoring": "strict", **settings})
+    ) as subject:
         yield subject
 
 
@@ -311,20 +314,22 @@ HACKS = {
 
 
 @sandboxed
+@pytest.mark.parametrize("scoring", ["nemo_gym", "strict"])
 @pytest.mark.parametrize("hack", HACKS)
-async def test_what_programs_try_instead_of_solving(hack: str) -> None:
+async def test_what_programs_try_instead_of_solving(hack: str, scoring: str) -> None:
     row = row_of(("one\n", "SECRET-1f\n"), ("two\n", "SECRET-2e\n"))
-    async with code_gen(unit_test_timeout_secs=1) as subject:
+    async with code_gen(unit_test_timeout_secs=1, scoring=scoring) as subject:
         found = await subject.verify(row, fenced(HACKS[hack]))
         assert found["reward"] == 0.0
-        assert len(found["result"]) == 1
+        assert True not in found["result"]
         assert (await subject.verify(ADDITION, fenced(SUM)))["reward"] == 1.0  # nothing is broken afterwards
 
 
 @sandboxed
-async def test_functions_that_try_instead_of_solving() -> None:
+@pytest.mark.parametrize("scoring", ["nemo_gym", "strict"])
+async def test_functions_that_try_instead_of_solving(scoring: str) -> None:
     row = row_of(("1", '"SECRET-1f"'), ("2", '"SECRET-2e"'), function="f")
-    async with code_gen(unit_test_timeout_secs=1) as subject:
+    async with code_gen(unit_test_timeout_secs=1, scoring=scoring) as subject:
         for program in (
             "class Same(str):\n    __eq__ = lambda *_: True\ndef f(x): return Same()",
             "import json\njson.dumps = lambda *_, **__: 'true'\ndef f(x): return x",
@@ -375,8 +380,9 @@ class BrokenSandbox:
 
 
 @sandboxed
-async def test_a_sandbox_that_fails_is_a_failure_and_no_reward() -> None:
-    async with code_gen() as subject:
+@pytest.mark.parametrize("scoring", ["nemo_gym", "strict"])
+async def test_a_sandbox_that_fails_is_a_failure_and_no_reward(scoring: str) -> None:
+    async with code_gen(scoring=scoring) as subject:
         subject.server._sandbox = BrokenSandbox()
         reply = await subject.calls.call("env", "/verify", {**ADDITION, "response": response(said(fenced(SUM)))})
     assert reply.status == 500
@@ -390,6 +396,50 @@ async def test_leaked_reasoning_costs_what_the_settings_say() -> None:
         found = await subject.verify(ADDITION, "<think>hm</think>" + fenced(SUM))
         assert (found["reward"], found["reasoning_format_violation_rate"]) == (0.75, 1.0)
         assert (await subject.verify(ADDITION, thought("<think>"), fenced(SUM)))["reward"] == 1.0
+    async with code_gen(reasoning_format_penalty=-1.0, scoring="nemo_gym") as subject:
+        found = await subject.verify(ADDITION, "<think>hm</think>" + fenced(SUM))
+        assert (found["reward"], found["reasoning_format_violation_rate"]) == (-1.0, 1.0)
+    with pytest.raises(ValueError, match="must not be negative"):
+        CodeGenSettings(scoring="strict", reasoning_format_penalty=-1.0)
+
+
+@sandboxed
+async def test_what_nemo_gym_says_of_a_failing_test() -> None:
+    crash = {"error": "ZeroDivisionError('division by zero')", "error_code": -4, "error_message": "Runtime Error"}
+    broken = {"error_code": -4, "error_message": "Error during testing: '(' was never closed (<string>, line 1)"}
+    wrong = {"output": "4\n", "error_code": -2, "error_message": "Wrong answer at output_line_idx=0: 4 != 3"}
+    more = {"output": "3\n3\n", "error_code": -2, "error_message": "Wrong answer: mismatched output length"}
+    about = {"inputs": "1 2\n", "expected": "3\n"}
+    async with code_gen(unit_test_timeout_secs=1, scoring="nemo_gym") as subject:
+        for program, expected in {
+            "1 / 0": crash | about,
+            "print(3": broken,
+            "print(4)": wrong | about,
+            "print(3)\nprint(3)": more | about,
+            "import time\ntime.sleep(9)": {"error": "TimeoutException()", "error_code": -3} | about,
+        }.items():
+            found = (await subject.verify(ADDITION, fenced(program)))["metadata"]
+            assert {name: found[name] for name in expected} == expected, program
+        assert (await subject.verify(ADDITION, fenced("import os\nos._exit(0)")))["metadata"] is None
+        assert "execution time" in (await subject.verify(ADDITION, fenced(SUM)))["metadata"]
+        value = await subject.verify(row_of(("1\n2", "4"), function="add"), fenced("def add(a, b): return a + b"))
+        assert value["metadata"] == {
+            "output": "3",
+            "inputs": "[1, 2]",
+            "expected": "4",
+            "error_code": -2,
+            "error_message": "Wrong Answer",
+        }
+
+
+@sandboxed
+async def test_nemo_gym_scores_a_slow_program_as_one_process() -> None:
+    """Time slices end and the tests run again from the start: state of a program grows as in one run."""
+    row = row_of(*[(str(n), str(n * (n + 1) // 2)) for n in range(6)], function="f")
+    program = "import time\nseen = []\ndef f(x):\n    time.sleep(0.1)\n    seen.append(x)\n    return sum(seen)"
+    async with code_gen(scoring="nemo_gym") as subject:
+        found = await subject.verify(row, fenced(program))
+    assert (found["reward"], found["result"]) == (1.0, [True] * 6)
 
 
 @sandboxed
@@ -412,7 +462,7 @@ async def test_many_tests_and_large_ones() -> None:
 
 @sandboxed
 async def test_cases() -> None:
-    async with code_gen() as subject:
+    async with code_gen(scoring="nemo_gym") as subject:
         await check_cases(subject, "code_gen")
 
 
@@ -427,5 +477,5 @@ async def test_a_run_over_the_example_rows(tmp_path: Path) -> None:
     ]
     records = await collect_examples(tmp_path, "code_gen", replies)
     assert [record["reward"] for record in records] == [1.0, 0.0, 1.0, 1.0, 0.0]
-    assert [record["result"] for record in records][:2] == [[True] * 4, [True, -2]]
+    assert [record["result"] for record in records][:2] == [[True] * 4, [True, -2]]  # an input per test
     assert len(example_rows("code_gen")) == 5

@@ -29,7 +29,9 @@ BOTH = re.compile(r"<answer_a>\n(.*?)\n</answer_a>\s*<answer_b>\n(.*?)\n</answer
 
 
 def settings(**more: Any) -> EquivalenceSettings:
-    return EquivalenceSettings.model_validate({"judge_model_server": JUDGE, "judge_max_tries": 1, **more})
+    """Strict scoring unless `more` says otherwise; scoring_cases has what NeMo Gym's rules say."""
+    defaults = {"judge_model_server": JUDGE, "judge_max_tries": 1, "scoring": "strict"}
+    return EquivalenceSettings.model_validate({**defaults, **more})
 
 
 def shown(question: str) -> tuple[str, str]:
@@ -222,8 +224,26 @@ async def test_a_judge_that_fails_is_no_wrong_answer(reply: Any, error: str) -> 
     assert usage.judge.calls == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "row", "options", "seen"),
+    [
+        ("It is\nAnswer: wind", PATTERN, {}, [("air pressure", "wind"), ("air pressure", "It is\nAnswer: wind")]),
+        ("no marker", PATTERN, {"check_full_generation_on_fail": False}, [("air pressure", "no marker")]),
+        ("", {}, {}, [("air pressure", "[NO VALID ANSWER EXTRACTED]")]),
+        ("wind", {"template_metadata": {"output_regex": "(unclosed"}}, {}, [("air pressure", "wind")] * 2),
+        ("wind", {"expected_answer": None}, {}, [("", "wind")]),
+        ("Answer: wind", {}, {"response_extract_regex": r"Answer: (\w+)"}, [("air pressure", "wind")]),
+    ],
+)
+async def test_what_the_judge_sees_as_in_nemo_gym(text: str, row: Any, options: Any, seen: list[Any]) -> None:
+    answer = ScriptedJudge(OTHER)
+    async with judged(EquivalenceJudge, settings(scoring="nemo_gym", **options), answer) as subject:
+        assert (await subject.verify({**ROW, **row}, text))["reward"] == 0.0
+    assert [*map(shown, answer.questions)] == seen
+
+
 async def test_cases() -> None:
-    async with judged(EquivalenceJudge, settings(), literal) as subject:
+    async with judged(EquivalenceJudge, settings(scoring="nemo_gym"), literal) as subject:
         await check_cases(subject, "equivalence_llm_judge")
 
 

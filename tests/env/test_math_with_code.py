@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymnast.builtin.resources_servers.math_with_code.answers import extract_answer, parse_number, same_answer
 from gymnast.builtin.resources_servers.math_with_code.app import MathWithCode, MathWithCodeSettings, truncate_middle
+from gymnast.builtin.resources_servers.math_with_code.strict_rules import extract_answer, parse_number, same_answer
 from gymnast.builtin.responses_api_models.scripted_model.script import ScriptedCall
 from gymnast.sandbox import SandboxError
 from gymnast.wire.calls import Scope
@@ -231,7 +231,7 @@ async def test_rewards() -> None:
         assert (guessed["reward"], guessed["code_contains_expected"]) == (1.0, False)
         for output in [(thought(r"\boxed{42}"), "hm"), (r"\boxed{42}", "so \\boxed{41}"), ("",), ()]:
             assert (await subject.verify(ROW, *output))["reward"] == 0.0
-    async with math_with_code(require_expected_code=True) as subject:
+    async with math_with_code(require_expected_code=True, scoring="strict") as subject:
         assert (await subject.verify(ROW, r"\boxed{42}"))["reward"] == 0.0
         assert (await subject.verify(ROW, called("execute_python", "{broken"), r"\boxed{42}"))["reward"] == 0.0
         assert (await subject.verify(ROW, called("execute_python", {"code": "6 * 7"}), "42"))["reward"] == 1.0

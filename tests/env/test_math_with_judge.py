@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from gymnast.builtin.resources_servers.math_with_judge.app import MAX_WHOLE_CHARS, MathSettings, MathWithJudge, excerpt
 from gymnast.config import Config
 from gymnast.wire.progress import AttemptProgress
-from tests.helpers.environments import Subject, check_cases, collect_examples, started, thought
+from tests.helpers.environments import Subject, check_cases, collect_examples, response, said, started, thought
 from tests.helpers.judges import JUDGE, OTHER, SAME, ScriptedJudge, judged, texts_of, verify_in_rollout
 
 one_loop = pytest.mark.asyncio(loop_scope="module")
@@ -122,7 +123,9 @@ async def test_cases(subject: Subject) -> None:
 
 @one_loop
 async def test_a_row_without_an_answer_is_refused(subject: Subject) -> None:
-    assert "expected_answer is blank" in await subject.refusal({**ROW, "expected_answer": " "})
+    assert (await subject.verify({**ROW, "expected_answer": " "}, r"\boxed{1}"))["reward"] == 0.0
+    async with started(MathWithJudge, settings(scoring="strict")) as strict:
+        assert "expected_answer is blank" in await strict.refusal({**ROW, "expected_answer": " "})
     assert "question" in await subject.refusal({"responses_create_params": {"input": "q"}, "expected_answer": "1"})
 
 
@@ -150,14 +153,45 @@ async def test_a_megabyte_of_output(subject: Subject, text: str, reward: float) 
     assert (await subject.verify(ROW, text))["reward"] == reward
 
 
-async def test_expressions_without_end_are_wrong_and_hold_up_nobody() -> None:
-    """Those that the interpreter can leave, those it cannot, and those that crash it; the workers after them work."""
-    quick = settings(library_verifier_timeout_seconds=0.5, library_verifier_max_concurrency=2)
-    endless = [r"\boxed{9^{9^{9^9}}}", r"\boxed{1000000!}", "\\boxed{" + "\\frac{1}{" * 300 + "2" + "}" * 300 + "}"]
+@pytest.mark.parametrize("scoring", ["nemo_gym", "strict"])
+async def test_an_expression_without_end_is_a_failure_and_holds_up_no_other(scoring: str) -> None:
+    """Those that the interpreter can leave and those it cannot; the workers after them work."""
+    quick = settings(library_verifier_timeout_seconds=0.5, library_verifier_max_concurrency=2, scoring=scoring)
+    endless = [r"\boxed{9^{9^{9^9}}}", r"\boxed{1000000!}"]
     async with started(MathWithJudge, quick) as found:
-        at_once = [found.verify(ROW, text) for text in [*endless, r"\boxed{84}", *endless[:2], r"\boxed{84}"]]
-        rewards = [verdict["reward"] for verdict in await asyncio.gather(*at_once)]
-    assert rewards == [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0]
+
+        async def outcome(text: str) -> Any:
+            reply = await found.calls.call("env", "/verify", {**ROW, "response": response(said(text))})
+            return reply.failure.kind if reply.failure is not None else reply.body["reward"]
+
+        texts = [*endless, r"\boxed{84}", *endless, r"\boxed{84}"]
+        assert await asyncio.gather(*map(outcome, texts)) == [*["verifier_timeout"] * 2, 1.0] * 2
+
+
+@pytest.mark.skipif(version("math-verify") != "0.8.0", reason="math-verify 0.9.0 cannot read percentages")
+@one_loop
+@pytest.mark.parametrize(
+    ("expected", "text", "extracted"),
+    [
+        ("0.5", r"\boxed{50\%}", "50*(1/100)"),
+        (r"50\%", r"\boxed{0.5}", "1/2"),
+        ("25%", "It is 25%.", "25*(1/100)"),
+    ],
+)
+async def test_a_percentage_is_a_number(subject: Subject, expected: str, text: str, extracted: str) -> None:
+    found = await subject.verify({**ROW, "expected_answer": expected}, text)
+    assert (found["reward"], found["extracted_answer"]) == (1.0, extracted)
+
+
+@one_loop
+async def test_an_expression_without_end_is_left_to_the_judge(subject: Subject) -> None:
+    async with judged(
+        MathWithJudge,
+        settings(should_use_judge=True, library_verifier_timeout_seconds=0.5, library_verifier_max_concurrency=1),
+        ScriptedJudge(OTHER),
+    ) as judging:
+        found = await judging.verify(ROW, r"\boxed{9^{9^{9^9}}}")
+        assert (found["reward"], found["library_reward"], found["extracted_answer"]) == (0.0, 0.0, None)
 
 
 @one_loop

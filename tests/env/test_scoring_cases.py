@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from itertools import groupby
+from itertools import cycle, groupby
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from gymnast.builtin.resources_servers.blackjack.app import Blackjack, BlackjackSettings
+from gymnast.builtin.resources_servers.code_gen.app import CodeGen, CodeGenSettings
+from gymnast.builtin.resources_servers.equivalence_llm_judge.app import EquivalenceJudge, EquivalenceSettings
 from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMultiStep, MultiStepSettings
 from gymnast.builtin.resources_servers.example_multi_turn_gymnasium.app import ExampleMultiTurn, MultiTurnSettings
 from gymnast.builtin.resources_servers.instruction_following.app import (
     InstructionFollowing,
     InstructionFollowingSettings,
 )
+from gymnast.builtin.resources_servers.math_with_code.app import MathWithCode, MathWithCodeSettings
+from gymnast.builtin.resources_servers.math_with_judge.app import MathSettings, MathWithJudge
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
 from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
 from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
@@ -29,22 +33,47 @@ from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_compar
     SingleStepToolUse,
 )
 from gymnast.builtin.resources_servers.structured_outputs.app import StructuredOutputs, StructuredOutputsSettings
+from gymnast.builtin.resources_servers.text_to_sql.app import TextToSql, TextToSqlSettings
 from gymnast.wire.calls import Scope
 from gymnast.wire.message import Reply
 from tests.helpers.environments import Subject, response, said, started
 from tests.helpers.jsonl import read_jsonl
+from tests.helpers.judges import judged
 from tests.helpers.parts import needs
 
 FOLDER: Final = Path(__file__).parent / "scoring_cases"
 PARAMS: Final[dict[str, Any]] = {"responses_create_params": {"input": []}}
+NO_JUDGE: Final[dict[str, Any]] = {
+    "judge_model_server": {"type": "responses_api_models", "name": "judge"},
+    "should_use_judge": False,
+    "library_verifier_max_concurrency": 1,
+}
+JUDGE_REF: Final[dict[str, Any]] = {"judge_model_server": NO_JUDGE["judge_model_server"], "judge_max_tries": 1}
 Opener = Callable[[dict[str, Any]], AbstractAsyncContextManager[Subject]]
+
+
+def _judged(server_class: Any, settings_class: Any) -> Opener:
+    """An environment whose judge gives the replies in the settings' `judge`, over and over."""
+
+    def open_judged(settings: dict[str, Any]) -> AbstractAsyncContextManager[Subject]:
+        replies = cycle(settings.get("judge", ["[[A=B]]"]))
+        own = {name: value for name, value in settings.items() if name != "judge"}
+        return judged(server_class, settings_class(**JUDGE_REF, **own), lambda _: next(replies))
+
+    return open_judged
+
+
 ENVIRONMENTS: dict[str, Opener] = {
     "blackjack": lambda settings: started(Blackjack, BlackjackSettings(**settings)),
+    "code_gen": lambda settings: started(CodeGen, CodeGenSettings(unit_test_timeout_secs=1, **settings)),
+    "equivalence_llm_judge": _judged(EquivalenceJudge, EquivalenceSettings),
     "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
     "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),
     "instruction_following": lambda settings: started(
         InstructionFollowing, InstructionFollowingSettings(verify_processes=1, **settings)
     ),
+    "math_with_code": lambda settings: started(MathWithCode, MathWithCodeSettings(**settings)),
+    "math_with_judge": lambda settings: started(MathWithJudge, MathSettings(**NO_JUDGE, **settings)),
     "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
     "reasoning_gym": lambda settings: started(ReasoningGym, ReasoningGymSettings(verify_processes=1, **settings)),
     "single_step_tool_use_with_argument_comparison": lambda settings: started(
@@ -53,8 +82,9 @@ ENVIRONMENTS: dict[str, Opener] = {
     "structured_outputs": lambda settings: started(
         StructuredOutputs, StructuredOutputsSettings(verify_processes=1, **settings)
     ),
+    "text_to_sql": _judged(TextToSql, TextToSqlSettings),
 }
-PARTS: Final = {"reasoning_gym": "reasoning-gym"}
+PARTS: Final = {"code_gen": "bubblewrap", "math_with_code": "bubblewrap", "reasoning_gym": "reasoning-gym"}
 ENOUGH: Final = 60
 
 

@@ -45,7 +45,9 @@ def fenced(sql: str, language: str = "sql") -> str:
 
 
 def settings(**more: Any) -> TextToSqlSettings:
-    return TextToSqlSettings.model_validate({"judge_model_server": JUDGE, "judge_max_tries": 1, **more})
+    """Strict scoring unless `more` says otherwise; scoring_cases has what NeMo Gym's rules say."""
+    defaults = {"judge_model_server": JUDGE, "judge_max_tries": 1, "scoring": "strict"}
+    return TextToSqlSettings.model_validate({**defaults, **more})
 
 
 @asynccontextmanager
@@ -343,7 +345,13 @@ REPLIES = [
 async def test_a_run_over_the_example_rows_by_execution(tmp_path: Path) -> None:
     records = await collect_examples(tmp_path, "text_to_sql", REPLIES, environment="text_to_sql/text_to_sql_execution")
     assert [record["reward"] for record in records] == [1.0, 0.0, 1.0, 0.0, 1.0]
-    assert [record["failure_reason"] for record in records] == [None, "result_mismatch", None, "no_sql_extracted", None]
+    assert [record["failure_reason"] for record in records] == [
+        "none",
+        "result_mismatch",
+        "none",
+        "no_sql_extracted",
+        "none",
+    ]
 
 
 async def test_a_run_over_the_example_rows_with_a_judge(tmp_path: Path) -> None:

@@ -254,6 +254,18 @@ def shown() -> Iterator[Path]:
         yield folder
 
 
+async def test_programs_import_the_packages_they_are_given_and_no_others() -> None:
+    async with open_sandbox(SandboxSettings(pool_size=1, packages=("numpy",))) as opened:
+        assert (await opened.run_python("import numpy; print(numpy.arange(4).sum())")).stdout == "6\n"
+        for hidden in ("orjson", "gymnast", "pydantic"):
+            assert "ModuleNotFoundError" in (await opened.run_python(f"import {hidden}")).stderr
+        assert (await opened.run_python("import os; os.remove('/packages/numpy/__init__.py')")).exit_code == 1
+    for missing in ("no_such_package", "numpy.linalg", "json.decoder", "math"):
+        with pytest.raises(UserError, match="is installed with Gymnast"):
+            async with open_sandbox(SandboxSettings(packages=(missing,))):
+                pass
+
+
 async def test_programs_see_the_standard_library_only_unless_told_otherwise(sandbox: Sandbox, shown: Path) -> None:
     assert (await sandbox.run_python("import pip")).exit_code == 1
     hidden = shown / "hidden"

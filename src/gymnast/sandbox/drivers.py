@@ -115,7 +115,8 @@ async def _choose_launcher(settings: SandboxSettings) -> tuple[Launcher, dict[st
         return lambda _: launch.bare(python), environment
     program = await find_bubblewrap()
     jail = isolate_launch(
-        python.readable, lambda visible_at: launch.bubblewrap(program, python, visible_at=dict(visible_at))
+        (*python.readable, *python.packages),
+        lambda visible_at: launch.bubblewrap(program, python, visible_at=dict(visible_at)),
     )
     return lambda _: jail, environment
 

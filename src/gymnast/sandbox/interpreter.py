@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,8 @@ class Interpreter:
     executable: Path
     readable: tuple[Path, ...]
     hidden: tuple[Path, ...]
+    packages: tuple[Path, ...] = ()
+    """Folders of packages of our own Python to show."""
 
 
 async def find_interpreter(settings: SandboxSettings) -> Interpreter:
@@ -58,7 +61,24 @@ async def find_interpreter(settings: SandboxSettings) -> Interpreter:
             next="set sandbox.python to a virtual environment with only the packages that programs may use",
         )
     packages = () if settings.python is not None else tuple(map(Path, paths["packages"]))
-    return describe_interpreter(Path(paths["executable"]), map(Path, paths["prefixes"]), packages, settings)
+    python = describe_interpreter(Path(paths["executable"]), map(Path, paths["prefixes"]), packages, settings)
+    return python if settings.python is not None else replace(python, packages=find_packages(settings.packages))
+
+
+def find_packages(names: Iterable[str]) -> tuple[Path, ...]:
+    """The folders of packages of our own Python, with those of the libraries that wheels put next to them."""
+    folders: list[Path] = []
+    for name in names:
+        spec = importlib.util.find_spec(name) if name.isidentifier() else None
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(
+                f"no package {name!r} is installed with Gymnast",
+                where="sandbox.packages",
+                next="install it, or set sandbox.python to a Python that has it",
+            )
+        folder = Path(spec.submodule_search_locations[0]).resolve()
+        folders += [folder, folder.with_name(f"{name}.libs")]
+    return tuple(folder for folder in folders if folder.is_dir())
 
 
 def describe_interpreter(

@@ -62,6 +62,10 @@ class Launch:
         )
 
 
+PACKAGES: Final = Path("/packages")
+"""Where programs find the packages of our own Python that they may import."""
+
+
 def environment(python_folder: str) -> dict[str, str]:
     """All environment variables of a program. The hash seed is fixed: the same program gives the same output."""
     return {
@@ -89,8 +93,13 @@ def bubblewrap(bwrap: str, python: Interpreter, *, visible_at: dict[Path, Path])
     for path in python.hidden:
         if any(path.is_relative_to(outer) for outer in python.readable):
             argv += ["--size", "4096", "--tmpfs", str(path), "--remount-ro", str(path)]
+    for path in python.packages:
+        argv += ["--ro-bind", str(visible_at.get(path, path)), str(PACKAGES / path.name)]
     argv += system_mounts()
-    for name, value in environment(str(python.executable.parent)).items():
+    variables = environment(str(python.executable.parent))
+    if python.packages:
+        variables["PYTHONPATH"] = str(PACKAGES)
+    for name, value in variables.items():
         argv += ["--setenv", name, value]
     argv += ["--chdir", "/", "--", *python_argv(str(python.executable))]
     return Launch(tuple(argv), nest=True)

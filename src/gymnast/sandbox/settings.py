@@ -46,6 +46,8 @@ class SandboxSettings(Settings):
     python: Path | None = None
     """The Python that programs get, with its packages. By default the one that Gymnast runs on, with the standard
     library only. Gymnast must not be installed in it."""
+    packages: tuple[str, ...] = ()
+    """Packages of Gymnast's own Python that programs may import, such as numpy. Bubblewrap only, without `python`."""
     preload: tuple[str, ...] = (
         "bisect",
         "collections",

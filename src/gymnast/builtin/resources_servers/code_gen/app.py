@@ -7,15 +7,20 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, FiniteFloat, PositiveInt, model_validator
 
+from gymnast.builtin.resources_servers.code_gen.nemo_gym_rules import leaks_reasoning
+from gymnast.builtin.resources_servers.code_gen.nemo_gym_testing import score_program
 from gymnast.builtin.resources_servers.code_gen.testing import BrokenTestError, Outcome, TrialOptions, try_program
 from gymnast.builtin.resources_servers.code_gen.unit_tests import UnitTests
 from gymnast.kit import (
     Attempt,
     HttpError,
+    InvalidBody,
     SandboxedEnvironment,
     SandboxedSettings,
+    SandboxSettings,
+    ScoringSettings,
     ServerContext,
     Task,
     Verdict,
@@ -27,17 +32,25 @@ _THINKING: Final = re.compile(r"</?think(?:ing)?>", re.IGNORECASE)
 _LONG = 20_000
 
 
-class CodeGenSettings(SandboxedSettings):
+class CodeGenSettings(ScoringSettings, SandboxedSettings):
     num_processes: PositiveInt = 8
     """Programs that run at the same time; the sandbox may allow fewer."""
+    sandbox: SandboxSettings = SandboxSettings(packages=("numpy",))
     unit_test_timeout_secs: PositiveInt = 10
     """Per test. Other limits of a program, such as memory, are in `sandbox.limits`."""
     run_all_tests: bool = False
-    """Continue after a failed test, so that `result` has an entry for every test."""
+    """Strict scoring: continue after a failed test, so that `result` has an entry for every test."""
     debug: bool = False
-    """Put the time, exit code and error output of every test into `metadata.tests`."""
-    reasoning_format_penalty: NonNegativeFloat = 0.0
-    """Subtracted from the reward, times the share of messages with leaked thinking tags."""
+    """Strict scoring: put the time, exit code and error output of every test into `metadata.tests`."""
+    reasoning_format_penalty: FiniteFloat = 0.0
+    """The reward of an answer with thinking tags. Strict scoring subtracts it from the reward, times the share of such
+    messages."""
+
+    @model_validator(mode="after")
+    def _check_penalty(self) -> CodeGenSettings:
+        if self.scoring == "strict" and self.reasoning_format_penalty < 0:
+            raise ValueError("reasoning_format_penalty is subtracted under strict scoring: it must not be negative")
+        return self
 
 
 class VerifierMetadata(BaseModel):
@@ -55,9 +68,9 @@ class CodeGenVerdict(Verdict):
     extracted_model_output: str | None = None
     extracted_model_code: str | None = None
     result: list[bool | int] | None = None
-    """Per test: true, or -1 (does not compile), -2 (wrong), -3 (too slow), -4 (failed). Ends at the first failure."""
+    """Per test: true, or -1 (no result), -2 or false (wrong), -3 (too slow), -4 (failed). Ends at the first failure."""
     metadata: dict[str, Any] | None = None
-    """The first failing test."""
+    """About the first failing test."""
     unit_tests_time_taken: float | None = None
     reasoning_format_violation_rate: float = 0.0
     difficulty: str | None = None
@@ -77,13 +90,49 @@ class CodeGen(SandboxedEnvironment[CodeGenTask, None]):
             stop_at_first_failure=not settings.run_all_tests,
         )
 
+    def parse_task(self, row: dict[str, Any]) -> CodeGenTask:
+        task = super().parse_task(row)
+        problem = task.verifier_metadata.unit_tests.problem
+        if self.settings.scoring == "strict" and problem is not None:
+            where = ["body", "verifier_metadata", "unit_tests"]
+            raise InvalidBody([{"type": "value_error", "loc": where, "msg": problem, "input": None}])
+        return task
+
     async def verify(self, attempt: Attempt[CodeGenTask, None]) -> CodeGenVerdict:
-        task, text = attempt.task, attempt.text
-        tests = task.verifier_metadata.unit_tests
+        text = attempt.text
+        program = await asyncio.to_thread(extract_program, text) if len(text) > _LONG else extract_program(text)
+        score = self._score_strictly if self.settings.scoring == "strict" else self._score_as_nemo_gym
+        return await score(attempt, text, program)
+
+    async def _score_as_nemo_gym(
+        self, attempt: Attempt[CodeGenTask, None], text: str, program: str | None
+    ) -> CodeGenVerdict:
+        metadata = attempt.task.verifier_metadata
+        verdict = CodeGenVerdict(reward=0.0, difficulty=metadata.difficulty)
+        if not text.strip():
+            return verdict
+        verdict.extracted_model_output = text
+        if not program:
+            return verdict
+        async with self._slots:
+            scored = await score_program(program, metadata.unit_tests, self.sandbox, self._trial)
+        reasoning = [part for item in attempt.output if item.get("type") == "reasoning" for part in _summary(item)]
+        leaked = leaks_reasoning(text, "".join(reasoning))
+        verdict.reward = self.settings.reasoning_format_penalty if leaked else float(scored.passed)
+        verdict.extracted_model_code = program
+        verdict.result, verdict.metadata = scored.result, scored.metadata
+        verdict.unit_tests_time_taken = scored.seconds
+        verdict.reasoning_format_violation_rate = float(leaked)
+        return verdict
+
+    async def _score_strictly(
+        self, attempt: Attempt[CodeGenTask, None], text: str, program: str | None
+    ) -> CodeGenVerdict:
+        task = attempt.task
+        tests = task.verifier_metadata.unit_tests.with_named_function()
         leaked = leaked_reasoning_rate(
             [message_text(item) for item in attempt.output if item.get("role") == "assistant"]
         )
-        program = await asyncio.to_thread(extract_program, text) if len(text) > _LONG else extract_program(text)
         outcome = await self._try(program, tests) if program and program.strip() else None
         passed = outcome is not None and outcome.passed(tests)
         return CodeGenVerdict(
@@ -123,3 +172,7 @@ def leaked_reasoning_rate(messages: Sequence[str]) -> float:
     if not messages:
         return 0.0
     return sum(bool(_THINKING.search(message)) for message in messages) / len(messages)
+
+
+def _summary(item: dict[str, Any]) -> list[str]:
+    return [part["text"] for part in item.get("summary") or () if isinstance(part.get("text"), str)]

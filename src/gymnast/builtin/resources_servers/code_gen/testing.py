@@ -111,7 +111,7 @@ def next_batch(tests: UnitTests, start: int) -> range:
 async def _run_batch(
     source: str, tests: UnitTests, batch: range, sandbox: Sandbox, options: TrialOptions
 ) -> list[RunResult]:
-    cap = _output_cap(tests, batch, options.output_bytes)
+    cap = output_cap(tests, batch, options.output_bytes)
     job = {
         "source": source,
         "function": tests.fn_name,
@@ -123,7 +123,7 @@ async def _run_batch(
     }
     seconds = len(batch) * options.timeout_s + 2.0
     limits = replace(options.limits, wall_s=seconds + 2.0, cpu_s=seconds, output_bytes=8 * cap + (1 << 20))
-    execution = await sandbox.run_python(precompile(_SANDBOX_MAIN), stdin=_encode(job), limits=limits)
+    execution = await sandbox.run_python(precompile(_SANDBOX_MAIN), stdin=encode_job(job), limits=limits)
     results = read_results(execution.stdout, len(batch))
     return results or [_result_without_report(execution)]
 
@@ -192,9 +192,9 @@ def _add_result(outcome: Outcome, tests: UnitTests, run: RunResult, *, result: b
     }
 
 
-def _output_cap(tests: UnitTests, batch: range, min_bytes: int) -> int:
+def output_cap(tests: UnitTests, batch: range, min_bytes: int) -> int:
     """The output limit of a test. In coarse steps, so that the sandbox does not learn how long the right answer is."""
-    longest = max(_size(tests.outputs[index]) for index in batch)
+    longest = max((_size(tests.outputs[index]) for index in batch), default=0)
     cap = min_bytes
     while cap < 2 * longest:
         cap *= 2
@@ -205,7 +205,7 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, str) else len(json.dumps(value, default=str))
 
 
-def _encode(job: JsonObject) -> bytes:
+def encode_job(job: JsonObject) -> bytes:
     try:
         return orjson.dumps(job)
     except TypeError:  # integers beyond 64 bits, and lone surrogates

@@ -6,9 +6,15 @@ import re
 from enum import Enum
 from typing import Any, Final
 
-from pydantic import FiniteFloat, PositiveInt, field_validator
+from pydantic import FiniteFloat, field_validator
 
 from gymnast.builtin.cpu_time import GRACE_S
+from gymnast.builtin.resources_servers.equivalence_llm_judge.nemo_gym_rules import (
+    choose_pattern,
+    find_expected,
+    join_parts,
+    last_message,
+)
 from gymnast.kit import (
     Attempt,
     CallError,
@@ -22,6 +28,7 @@ from gymnast.kit import (
     JudgeEvaluation,
     Labels,
     ProcessPool,
+    ScoringSettings,
     ServerContext,
     Stage,
     Task,
@@ -46,15 +53,21 @@ class Agreement(Enum):
     DIFFERENT = 3
 
 
-def _check_pattern(pattern: str | None) -> str | None:
+def _pattern_problem(pattern: str | None) -> str | None:
     try:
         re.compile(pattern or "")
-    except re.error as error:
-        raise ValueError(f"invalid regular expression {pattern!r}: {error}") from error
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"invalid regular expression {pattern!r}: {error}"
+    return None
+
+
+def _check_pattern(pattern: str | None) -> str | None:
+    if problem := _pattern_problem(pattern):
+        raise ValueError(problem)
     return pattern
 
 
-class EquivalenceSettings(JudgedSettings):
+class EquivalenceSettings(ScoringSettings, JudgedSettings):
     judge_system_message: str | None = None
     judge_prompt_template_fpath: str = (
         "resources_servers/equivalence_llm_judge/prompt_templates/equivalence_llm_judge.txt"
@@ -63,19 +76,19 @@ class EquivalenceSettings(JudgedSettings):
     judge_equal_label: str = "[[A=B]]"
     judge_not_equal_label: str = "[[A!=B]]"
     question_extract_regex: str | None = None
-    """Finds the question in the last user message. If unset, the row's `question`, or the whole message."""
+    """Finds the question in the last user message. If unset, the whole message; strict: the row's `question` first."""
     response_extract_regex: str | None = None
     """Finds the answer in the last assistant message. If unset, the whole message is the answer."""
     msg_extraction_failure: str = "[NO VALID ANSWER EXTRACTED]"
-    """Shown to the judge if that finds nothing."""
+    """Shown to the judge if there is no text; strict: if a pattern finds nothing."""
     check_twice_swap: bool = False
     """Ask in both orders."""
     reward_if_swap_fails: FiniteFloat = 0.0
     """The reward if they are equivalent only in the first order."""
     use_per_record_regex: bool = True
     """Prefer a row's `template_metadata.output_regex` to response_extract_regex."""
-    extraction_length_threshold: PositiveInt | None = 120
-    """A longer expected answer is compared with the whole message: patterns do not find such answers."""
+    extraction_length_threshold: int | None = 120
+    """A longer expected answer is compared with the whole message if the row has a pattern; strict: in any case."""
     check_full_generation_on_fail: bool = True
     """If the extracted answer is not equivalent, ask about the whole message."""
     reward_if_full_generation_succeeds: FiniteFloat = 0.5
@@ -97,8 +110,13 @@ class EquivalenceTask(Task):
         pattern = (value or {}).get("output_regex")
         if not isinstance(pattern, str | None):
             raise ValueError("output_regex must be a regular expression")  # noqa: TRY004 - pydantic's way
-        _check_pattern(pattern)
         return value
+
+    @property
+    def pattern(self) -> str | None:
+        """The row's own pattern."""
+        pattern: str | None = (self.template_metadata or {}).get("output_regex")
+        return pattern
 
     @property
     def answer(self) -> str:
@@ -129,18 +147,73 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
 
     def parse_task(self, row: dict[str, Any]) -> EquivalenceTask:
         task = super().parse_task(row)
-        if not task.answer:
-            text = "expected_answer is missing"
-            raise InvalidBody([{"type": "missing", "loc": ["body", "expected_answer"], "msg": text, "input": None}])
+        if self.settings.scoring == "strict":
+            _check_strictly(task)
         return task
 
     async def verify(self, attempt: Attempt[EquivalenceTask, None]) -> EquivalenceVerdict:
         evaluations: list[JudgeEvaluation] = []
-        text = attempt.last_text
-        reward = (
-            await self._reward(attempt, text, evaluations) if text.strip() else 0.0
-        )  # an empty answer is not judged
-        return EquivalenceVerdict(reward=reward, expected_answer=attempt.task.answer, judge_evaluations=evaluations)
+        if self.settings.scoring == "strict":
+            expected, text = attempt.task.answer, attempt.last_text
+            # an empty answer is not judged
+            reward = await self._reward(attempt, text, evaluations) if text.strip() else 0.0
+        else:
+            expected = find_expected(attempt.task.expected_answer, attempt.task.metadata)
+            reward = await self._reward_as_nemo_gym(attempt, expected, evaluations)
+        return EquivalenceVerdict(reward=reward, expected_answer=expected, judge_evaluations=evaluations)
+
+    async def _reward_as_nemo_gym(
+        self, attempt: Attempt[EquivalenceTask, None], expected: str, evaluations: list[JudgeEvaluation]
+    ) -> float:
+        settings = self.settings
+        own, limit, use_own = attempt.task.pattern, settings.extraction_length_threshold, settings.use_per_record_regex
+        how = choose_pattern(own, settings.response_extract_regex, expected, limit, use_own=use_own)
+        whole = last_message(attempt.output)
+        question = await self._find_in_question(attempt)
+        answer = await self._find_answer(how.pattern, whole) if whole else settings.msg_extraction_failure
+        if await self._is_equal(attempt, question, expected, answer, evaluations):
+            if not settings.check_twice_swap or how.is_long:
+                return 1.0
+            agrees = await self._is_equal(attempt, question, answer, expected, evaluations)
+            return 1.0 if agrees else settings.reward_if_swap_fails
+        if how.is_long or not (settings.check_full_generation_on_fail and how.has_own_pattern):
+            return 0.0
+        shown = whole or settings.msg_extraction_failure
+        agrees = await self._is_equal(attempt, question, expected, shown, evaluations)
+        return settings.reward_if_full_generation_succeeds if agrees else 0.0
+
+    async def _find_in_question(self, attempt: Attempt[EquivalenceTask, None]) -> str:
+        value = attempt.params["input"]
+        items = [{"role": "user", "content": value}] if isinstance(value, str) else value
+        texts = [join_parts(item.get("content")) for item in items if item.get("role") == "user"]
+        return await self._find_answer(self.settings.question_extract_regex, texts[-1] if texts else "")
+
+    async def _find_answer(self, pattern: str | None, text: str) -> str:
+        """What the pattern finds; the whole text if it finds nothing, or is invalid."""
+        if not pattern or not text or _pattern_problem(pattern) is not None:
+            return text
+        match = await self._extract(pattern, text)
+        return text if match is None else match
+
+    async def _is_equal(
+        self,
+        attempt: Attempt[EquivalenceTask, None],
+        question: str,
+        first: str,
+        second: str,
+        evaluations: list[JudgeEvaluation],
+    ) -> bool:
+        opinion = await self._judge.ask(self._prompt(question, self._show(first), self._show(second)), attempt.scope)
+        evaluations += opinion.evaluations
+        return opinion.label == self._judge.labels.equal
+
+    def _show(self, answer: str) -> str:
+        return self._judge.labels.defuse(truncate_start(answer))
+
+    def _prompt(self, question: str, first: str, second: str) -> str:
+        labels = self._judge.labels
+        both = {"equal_label": labels.equal, "not_equal_label": labels.not_equal}
+        return self._template.fill(question=question, expected_answer=first, generated_answer=second, **both)
 
     async def _reward(
         self, attempt: Attempt[EquivalenceTask, None], text: str, evaluations: list[JudgeEvaluation]
@@ -160,7 +233,7 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
 
     def _pattern_for(self, task: EquivalenceTask) -> str | None:
         """The pattern that finds the answer, or None if the whole message is the answer."""
-        threshold, own = self.settings.extraction_length_threshold, (task.template_metadata or {}).get("output_regex")
+        threshold, own = self.settings.extraction_length_threshold, task.pattern
         if threshold is not None and len(task.answer) > threshold:
             return None
         return own if own and self.settings.use_per_record_regex else self.settings.response_extract_regex
@@ -188,11 +261,10 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
     async def _agreement(
         self, attempt: Attempt[EquivalenceTask, None], question: str, answer: str, evaluations: list[JudgeEvaluation]
     ) -> Agreement:
-        judge, expected, shown = self._judge, attempt.task.answer, self._judge.labels.defuse(truncate_start(answer))
+        judge, expected, shown = self._judge, attempt.task.answer, self._show(answer)
 
         def prompt(first: str, second: str) -> str:
-            both = {"equal_label": judge.labels.equal, "not_equal_label": judge.labels.not_equal}
-            return self._template.fill(question=question, expected_answer=first, generated_answer=second, **both)
+            return self._prompt(question, first, second)
 
         if self.settings.check_twice_swap:
             opinions = await judge.ask_both_orders(prompt, expected, shown, attempt.scope)
@@ -202,3 +274,14 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
         if all(opinion.label == judge.labels.equal for opinion in opinions):
             return Agreement.EQUAL
         return Agreement.DIFFERENT if len(opinions) == 1 else Agreement.EQUAL_IN_ONE_ORDER
+
+
+def _check_strictly(task: EquivalenceTask) -> None:
+    """Refuse rows that say nothing of an answer. NeMo Gym judges them, and takes an invalid pattern for none."""
+    problem = _pattern_problem(task.pattern)
+    if not task.answer:
+        where, kind, problem = ["body", "expected_answer"], "missing", "expected_answer is missing"
+    else:
+        where, kind = ["body", "template_metadata", "output_regex"], "value_error"
+    if problem is not None:
+        raise InvalidBody([{"type": kind, "loc": where, "msg": problem, "input": None}])

@@ -11,7 +11,7 @@ from gymnast.builtin.cpu_time import OutOfTimeError, cpu_time
 
 
 def last_match(pattern: str, text: str, cpu_s: float) -> str | None:
-    """The last match: its first group that is not blank, or the whole match. None if there is no match."""
+    """The last match: its first group that is not blank, or the whole match, which may be blank. None without one."""
     last = None
     try:
         with cpu_time(cpu_s):
@@ -22,4 +22,4 @@ def last_match(pattern: str, text: str, cpu_s: float) -> str | None:
     if last is None:
         return None
     captured = next((group for group in last.groups() if group and group.strip()), last[0])
-    return captured.strip() or None
+    return captured.strip()

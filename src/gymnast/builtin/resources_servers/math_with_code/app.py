@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pydantic import BaseModel, PositiveInt
 
-from gymnast.builtin.resources_servers.math_with_code.answers import extract_answer, same_answer
+from gymnast.builtin.resources_servers.math_with_code import nemo_gym_rules, strict_rules
 from gymnast.kit import (
     Attempt,
     Execution,
@@ -17,6 +17,8 @@ from gymnast.kit import (
     Sandbox,
     SandboxedEnvironment,
     SandboxedSettings,
+    SandboxSettings,
+    ScoringSettings,
     Task,
     Verdict,
     tool,
@@ -53,7 +55,8 @@ class Workspace:
 _LONG = 20_000
 
 
-class MathWithCodeSettings(SandboxedSettings):
+class MathWithCodeSettings(ScoringSettings, SandboxedSettings):
+    sandbox: SandboxSettings = SandboxSettings(packages=("numpy",))
     max_execution_time: PositiveInt = 10
     """Seconds per tool call."""
     max_output_chars: PositiveInt = 20_000
@@ -86,7 +89,7 @@ class MathWithCodeVerdict(Verdict):
 
 
 class MathWithCode(SandboxedEnvironment[MathWithCodeTask, Workspace]):
-    """One stateful tool; scored by the answer in the last message."""
+    """One stateful tool; scored by the answer."""
 
     settings: MathWithCodeSettings
     scores_without_session = True
@@ -111,9 +114,8 @@ class MathWithCode(SandboxedEnvironment[MathWithCodeTask, Workspace]):
 
     async def verify(self, attempt: Attempt[MathWithCodeTask, Workspace]) -> MathWithCodeVerdict:
         task = attempt.task
-        text = attempt.last_text
-        answer = await asyncio.to_thread(extract_answer, text) if len(text) > _LONG else extract_answer(text)
-        accurate = answer is not None and same_answer(answer, task.expected_result)
+        long = sum(map(len, map(str, attempt.output))) > _LONG
+        answer, accurate = await asyncio.to_thread(self._judge, attempt) if long else self._judge(attempt)
         used = _code_contains(attempt, task.expected_code_contains)
         return MathWithCodeVerdict(
             reward=float(accurate and (used or not self.settings.require_expected_code)),
@@ -123,6 +125,15 @@ class MathWithCode(SandboxedEnvironment[MathWithCodeTask, Workspace]):
             accuracy=accurate,
             code_contains_expected=used,
         )
+
+    def _judge(self, attempt: Attempt[MathWithCodeTask, Workspace]) -> tuple[str | None, bool]:
+        """The answer, and whether it is the expected one."""
+        expected = attempt.task.expected_result
+        if self.settings.scoring == "strict":
+            answer = strict_rules.extract_answer(attempt.last_text)
+            return answer, answer is not None and strict_rules.same_answer(answer, expected)
+        answer = nemo_gym_rules.find_answer(attempt.output)
+        return answer, answer is not None and nemo_gym_rules.same_answer(answer, expected)
 
 
 def make_reply(execution: Execution, seconds: float, max_chars: int, *, lost: bool) -> PythonOutput:

@@ -6,20 +6,23 @@ import os
 import signal
 from typing import Any, Final
 
-from pydantic import PositiveFloat, PositiveInt, field_validator
+from pydantic import PositiveFloat, PositiveInt
 
 from gymnast.builtin.cpu_time import GRACE_S
 from gymnast.kit import (
     Attempt,
     CallError,
+    CpuTimeExceededError,
     Environment,
     FailureDetail,
     FailureKind,
+    InvalidBody,
     Judge,
     JudgedSettings,
     JudgeEvaluation,
     Labels,
     ProcessPool,
+    ScoringSettings,
     ServerContext,
     Stage,
     Task,
@@ -47,16 +50,17 @@ Think in a few sentences. Then end with exactly one line that is [[A=B]] if they
 Write neither of these marks anywhere else."""
 MAX_WHOLE_CHARS: Final = 32_768
 """Longer texts are not searched as a whole: math-verify takes seconds for a megabyte of `\\boxed`."""
+MAX_WHOLE_CHARS_AS_NEMO_GYM: Final = 262_144
 _SCORE: Final = f"{__package__}.library:score"
-_EXPRESSION_CRASHES: Final = {-signal.SIGPROF, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS}
+_EXPRESSION_CRASHES: Final = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS}
 """Exit codes of a worker that an expression crashed. Any other (e.g. the system ran out of memory) is a failure."""
 
 
-class MathSettings(JudgedSettings):
+class MathSettings(ScoringSettings, JudgedSettings):
     should_use_judge: bool = True
     """Ask the judge if math-verify finds a mismatch."""
     library_verifier_timeout_seconds: PositiveFloat = 10.0
-    """CPU time per comparison."""
+    """CPU time per comparison. Running out of it is a failure, unless a judge decides: it says nothing of an answer."""
     library_verifier_max_concurrency: PositiveInt = 32
     """Maximum number of worker processes; never more than cores."""
 
@@ -64,13 +68,6 @@ class MathSettings(JudgedSettings):
 class MathTask(Task):
     question: str
     expected_answer: str
-
-    @field_validator("expected_answer")
-    @classmethod
-    def _is_not_blank(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("expected_answer is blank")
-        return value
 
 
 class MathVerdict(Verdict):
@@ -97,13 +94,23 @@ class MathWithJudge(Environment[MathTask, None]):
         await self._workers.close()
         await super().stop()
 
+    def parse_task(self, row: dict[str, Any]) -> MathTask:
+        task = super().parse_task(row)
+        if self.settings.scoring == "strict" and not task.expected_answer.strip():
+            where, text = ["body", "expected_answer"], "expected_answer is blank"
+            raise InvalidBody([{"type": "value_error", "loc": where, "msg": text, "input": None}])
+        return task
+
     async def verify(self, attempt: Attempt[MathTask, None]) -> MathVerdict:
-        task = attempt.task
-        comparison = await self._compare(task.expected_answer, excerpt(attempt.text))
+        task, settings = attempt.task, self.settings
+        comparison = await self._compare(task.expected_answer, self._searched(attempt.text))
         reward = library_reward = float(comparison["reward"])
         evaluations = None
-        if library_reward <= 0.5 and self.settings.should_use_judge:
-            reward, evaluations = await self._ask_judge(attempt)
+        if library_reward <= 0.5 and settings.should_use_judge:
+            reward, evaluations = await self._ask_judge(attempt, self._shown(attempt.text, comparison["extracted"]))
+        elif comparison["ran_out"]:
+            seconds = f"{settings.library_verifier_timeout_seconds:g} s of CPU time"
+            raise self._failure(FailureKind.VERIFIER_TIMEOUT, f"math-verify did not finish within {seconds}")
         return MathVerdict(
             reward=reward,
             expected_answer=task.expected_answer,
@@ -112,9 +119,16 @@ class MathWithJudge(Environment[MathTask, None]):
             judge_evaluations=evaluations,
         )
 
-    async def _ask_judge(self, attempt: Attempt[MathTask, None]) -> tuple[float, list[JudgeEvaluation]]:
+    def _searched(self, text: str) -> str:
+        return excerpt(text, MAX_WHOLE_CHARS if self.settings.scoring == "strict" else MAX_WHOLE_CHARS_AS_NEMO_GYM)
+
+    def _shown(self, text: str, extracted: str | None) -> str:
+        """What the judge compares: the whole answer under strict scoring, else what math-verify found in it."""
+        return text if self.settings.scoring == "strict" else extracted or text
+
+    async def _ask_judge(self, attempt: Attempt[MathTask, None], answer: str) -> tuple[float, list[JudgeEvaluation]]:
         labels, task = self._judge.labels, attempt.task
-        generated = labels.defuse(truncate_start(attempt.text))
+        generated = labels.defuse(truncate_start(answer))
 
         def ask(first: str, second: str) -> str:
             return format_question(task.question, first, second)
@@ -125,25 +139,28 @@ class MathWithJudge(Environment[MathTask, None]):
 
     async def _compare(self, expected: str, text: str) -> dict[str, Any]:
         """Compare with math-verify. An answer that crashes it is a mismatch."""
+        settings = self.settings
         try:
             comparison: dict[str, Any] = await self._workers.call(
-                expected, text, self.settings.library_verifier_timeout_seconds
+                expected, text, settings.library_verifier_timeout_seconds, settings.scoring
             )
+        except CpuTimeExceededError:
+            return {"reward": 0.0, "extracted": None, "ran_out": True}
         except WorkerTimeoutError as error:
             raise self._failure(FailureKind.VERIFIER_TIMEOUT, f"a worker got too little CPU time: {error}") from error
         except WorkerCrashedError as error:
             if error.code not in _EXPRESSION_CRASHES:
                 raise self._failure(FailureKind.VERIFIER_ERROR, str(error)) from error
-            return {"reward": 0.0, "extracted": None}
+            return {"reward": 0.0, "extracted": None, "ran_out": False}
         return comparison
 
     def _failure(self, kind: FailureKind, text: str) -> CallError:
         return CallError(FailureDetail(kind, Stage.VERIFY, f"{self.name}: {text}", instance=self.name))
 
 
-def excerpt(text: str) -> str:
+def excerpt(text: str, max_whole_chars: int = MAX_WHOLE_CHARS) -> str:
     r"""The end of a long text, and its last `\boxed` if that comes earlier."""
-    if len(text) <= MAX_WHOLE_CHARS:
+    if len(text) <= max_whole_chars:
         return text
     start, end = text.rfind("\\boxed"), len(text) - MAX_WHOLE_CHARS
     if start < 0 or start >= end:

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import logging
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import math_verify  # type: ignore[import-untyped]
 
 from gymnast.builtin.cpu_time import OutOfTimeError, cpu_time
 
 _MAX_SHOWN: Final = 4096
+Scoring = Literal["nemo_gym", "strict"]
 
 
-def score(expected: str, text: str, cpu_s: float) -> dict[str, Any]:
+def score(expected: str, text: str, cpu_s: float, scoring: Scoring) -> dict[str, Any]:
     """`reward` 1.0 or 0.0, the `extracted` answer, and whether the time `ran_out`."""
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it logs whole answers
+    compare = _compare if scoring == "strict" else _compare_as_nemo_gym
     try:
         with cpu_time(cpu_s):
-            return _compare(expected, text)
+            return compare(expected, text)
     except OutOfTimeError:
         return {"reward": 0.0, "extracted": None, "ran_out": True}
     except Exception:  # noqa: BLE001 - an answer that the library cannot read is a mismatch
@@ -35,6 +37,36 @@ def _compare(expected: str, text: str) -> dict[str, Any]:
     )
     extracted = correct if correct is not None else next(iter(answers), None)
     return {"reward": float(correct is not None), "extracted": _to_text(extracted), "ran_out": False}
+
+
+def _compare_as_nemo_gym(expected: str, text: str) -> dict[str, Any]:
+    expected_values, answers = _parse_expected(strip_delimiters(expected)), _parse(text, _ANY)
+    if not expected_values:
+        return {"reward": 0.0, "extracted": None, "ran_out": False}
+    values = list(expected_values)
+    is_right = any(math_verify.verify(values, answer, timeout_seconds=None) for answer in answers)
+    return {"reward": float(is_right), "extracted": _same_text(values, answers), "ran_out": False}
+
+
+def strip_delimiters(expected: str) -> str:
+    r"""An expected answer without `\(\)` and `$` around it."""
+    expected = expected.strip()
+    if expected.startswith("\\(") and expected.endswith("\\)"):
+        expected = expected[2:-2].strip()
+    if expected.startswith("$") and expected.endswith("$") and len(expected) > 1:
+        expected = expected[1:-1].strip()
+    return expected
+
+
+def _same_text(expected_values: list[Any], answers: list[Any]) -> str | None:
+    """The first answer that reads like an expected value, or else the first answer."""
+    try:
+        wanted = {str(value).strip() for value in expected_values}
+        texts = [str(answer) for answer in answers]
+    except (ValueError, RecursionError):  # some answers can be compared but not written out
+        return None
+    extracted = next((text for text in texts if text.strip() in wanted), next(iter(texts), None))
+    return None if extracted is None else extracted[:_MAX_SHOWN]
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from pydantic import PositiveFloat
 
 from gymnast.builtin.resources_servers.text_to_sql.execution import Comparison, QueryRunner
-from gymnast.builtin.resources_servers.text_to_sql.queries import extract_query
+from gymnast.builtin.resources_servers.text_to_sql.queries import extract_query, extract_query_as_nemo_gym
 from gymnast.kit import (
     MAX_SHOWN_CHARS,
     Attempt,
@@ -20,6 +20,7 @@ from gymnast.kit import (
     Labels,
     SandboxedEnvironment,
     SandboxedSettings,
+    ScoringSettings,
     ServerContext,
     Task,
     Template,
@@ -58,8 +59,10 @@ Grading = Literal["judge", "execution", "execution_then_judge"]
 
 
 class FailureCode(StrEnum):
-    """Why an answer gets no reward."""
+    """Why an answer gets no reward. NeMo Gym says `none` where it does, and has one code for what a judge refuses."""
 
+    NONE = "none"
+    JUDGE_FAILED = "judge_evaluation_failed"
     NO_SQL = "no_sql_extracted"
     TOO_LONG = "query_too_long"
     EXECUTION_ERROR = "execution_error"
@@ -70,6 +73,11 @@ class FailureCode(StrEnum):
 
 
 _LONG = 20_000
+_DIALECTS: Final = {"postgres": "postgresql", "pg": "postgresql", "sqlite3": "sqlite"}
+_NAMES_IN_NEMO_GYM: Final = {
+    FailureCode.NOT_EQUAL: FailureCode.JUDGE_FAILED,
+    FailureCode.SWAP_DISAGREES: FailureCode.JUDGE_FAILED,
+}
 _CODES = {
     "error": FailureCode.EXECUTION_ERROR,
     "timeout": FailureCode.EXECUTION_TIMEOUT,
@@ -77,7 +85,7 @@ _CODES = {
 }
 
 
-class TextToSqlSettings(JudgedSettings, SandboxedSettings):
+class TextToSqlSettings(ScoringSettings, JudgedSettings, SandboxedSettings):
     name: str = "text_to_sql"
     grading: Grading = "judge"
     """execution_then_judge: a judge decides only if running the queries is inconclusive."""
@@ -145,19 +153,25 @@ class TextToSql(SandboxedEnvironment[TextToSqlTask, None]):
             )
 
     async def verify(self, attempt: Attempt[TextToSqlTask, None]) -> TextToSqlVerdict:
-        task = attempt.task
-        text = attempt.text
-        query = await asyncio.to_thread(extract_query, text) if len(text) > _LONG else extract_query(text)
-        verdict = TextToSqlVerdict(
-            reward=0.0,
-            **{name: getattr(task, name) for name in TextToSqlTask.model_fields},
-            model_output=text,
-            extracted_sql=query,
-        )
-        if query is None:
+        task, text = attempt.task, attempt.text
+        strict = self.settings.scoring == "strict"
+        extract = extract_query if strict else extract_query_as_nemo_gym
+        query = await asyncio.to_thread(extract, text) if len(text) > _LONG else extract(text)
+        fields = {name: getattr(task, name) for name in TextToSqlTask.model_fields}
+        verdict = TextToSqlVerdict(reward=0.0, **fields, model_output=text, extracted_sql=query)
+        if not query:
             verdict.failure_reason = FailureCode.NO_SQL
-            return verdict
-        comparison = await self._compare(task, query)
+        else:
+            await self._grade(attempt, query, verdict)
+        if not strict:
+            dialect = task.sql_dialect.strip().lower()
+            verdict.sql_dialect = _DIALECTS.get(dialect, dialect)
+            reason = verdict.failure_reason or FailureCode.NONE
+            verdict.failure_reason = _NAMES_IN_NEMO_GYM.get(reason, reason)
+        return verdict
+
+    async def _grade(self, attempt: Attempt[TextToSqlTask, None], query: str, verdict: TextToSqlVerdict) -> None:
+        comparison = await self._compare(attempt.task, query)
         verdict.execution_detail = comparison.detail
         if comparison.status == "inconclusive":
             await self._ask_judge(attempt, query, verdict)
@@ -165,7 +179,6 @@ class TextToSql(SandboxedEnvironment[TextToSqlTask, None]):
             verdict.execution_match = comparison.status == "match"
             verdict.reward = float(verdict.execution_match)
             verdict.failure_reason = _CODES.get(comparison.status)
-        return verdict
 
     async def _compare(self, task: TextToSqlTask, query: str) -> Comparison:
         if self._runner is None:
@@ -180,7 +193,8 @@ class TextToSql(SandboxedEnvironment[TextToSqlTask, None]):
 
     async def _ask_judge(self, attempt: Attempt[TextToSqlTask, None], query: str, verdict: TextToSqlVerdict) -> None:
         task, settings = attempt.task, self.settings
-        if len(query) > MAX_SHOWN_CHARS:  # too long for a judge, and a part of it is a different query
+        # too long for a judge, and a part of it is a different query
+        if settings.scoring == "strict" and len(query) > MAX_SHOWN_CHARS:
             verdict.failure_reason = FailureCode.TOO_LONG
             return
 

@@ -9,6 +9,12 @@ from typing import Final
 _FENCE: Final = "```"
 _VERBS: Final = "SELECT|WITH|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|REPLACE|MERGE|VALUES"
 _STATEMENT_START: Final = re.compile(rf"^[ \t]*(?:{_VERBS}|{_VERBS.lower()})\b")
+_MARKED_FENCE: Final = re.compile(r"```sql\s*", re.IGNORECASE)
+_FENCE_AND_SPACE: Final = re.compile(r"```\s*")
+_FENCED_STATEMENT: Final = re.compile(r"(?:SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|ALTER|DROP)\s", re.IGNORECASE)
+_KEYWORD: Final = re.compile(r"(?:SELECT|INSERT|UPDATE|DELETE|WITH)\s", re.IGNORECASE)
+_MAX_KEYWORD: Final = len("SELECT ")
+_PIECE: Final = 1 << 16
 _DIALECTS: Final = frozenset({"sql", "sqlite", "sqlite3", "mysql", "postgres", "postgresql", "psql", "tsql", "plsql"})
 _TOKENS: Final = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/|[()]|\w+""", re.DOTALL
@@ -24,6 +30,22 @@ def extract_query(text: str) -> str | None:
     return query.rstrip().rstrip(";").rstrip() or None if query else None
 
 
+def extract_query_as_nemo_gym(text: str) -> str | None:
+    """The last block marked as SQL, the last fenced statement, or all from the first keyword to the last semicolon."""
+    marked = _between_fences(text, _MARKED_FENCE)
+    if marked:
+        return marked[-1]
+    statements = [block for block in _between_fences(text, _FENCE_AND_SPACE) if _FENCED_STATEMENT.match(block)]
+    if statements:
+        return statements[-1]
+    keyword = _first_keyword(text)
+    if keyword is None:
+        return None
+    end = text.rfind(";")
+    statement = text[keyword.start() : end + 1] if end >= keyword.start() else text[keyword.start() :]
+    return statement.strip().rstrip(";") + ";"
+
+
 def is_ordered(sql: str) -> bool:
     """Whether the order of rows is part of the result: an ORDER BY outside of parentheses, strings and comments."""
     depth, previous = 0, ""
@@ -34,6 +56,25 @@ def is_ordered(sql: str) -> bool:
         depth += (token == "(") - (token == ")")
         previous = token
     return False
+
+
+def _first_keyword(text: str) -> re.Match[str] | None:
+    """Searches piece by piece: one search of a megabyte would keep other threads waiting for 50 ms."""
+    pieces = (_KEYWORD.search(text, start, start + _PIECE + _MAX_KEYWORD) for start in range(0, len(text), _PIECE))
+    return next((match for match in pieces if match is not None), None)
+
+
+def _between_fences(text: str, opening: re.Pattern[str]) -> list[str]:
+    """The texts between an opening and the next fence, wherever in a line these are."""
+    blocks: list[str] = []
+    start = opening.search(text)
+    while start is not None:
+        end = text.find(_FENCE, start.end())
+        if end < 0:
+            break
+        blocks.append(text[start.end() : end].strip())
+        start = opening.search(text, end + len(_FENCE))
+    return blocks
 
 
 def _fenced_blocks(text: str) -> list[tuple[str, str]]:

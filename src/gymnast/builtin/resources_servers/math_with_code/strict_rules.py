@@ -1,4 +1,4 @@
-r"""Finds the final answer in a model's text and compares it with the expected one. Pure functions.
+r"""Strict rules: find the final answer in a model's last message and compare it with the expected one. Pure functions.
 
 A `\boxed{}` answer comes first, then the text after "answer is" or "answer:", then the last number.
 """

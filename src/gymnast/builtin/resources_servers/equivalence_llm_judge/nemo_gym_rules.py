@@ -1,0 +1,52 @@
+"""NeMo Gym's rules: which texts are compared, and whether a second question follows. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gymnast.kit import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """How to find an answer."""
+
+    pattern: str | None
+    """None for the whole message."""
+    has_own_pattern: bool
+    """The row has a pattern, used or not: only then the whole message may be compared too."""
+    is_long: bool
+    """The expected answer is too long for the row's pattern: there is no second question."""
+
+
+def find_expected(answer: str | None, metadata: dict[str, Any] | None) -> str:
+    """The expected answer of a row or of its metadata, as written; empty if there is none."""
+    if answer:
+        return answer
+    value = (metadata or {}).get("expected_answer")
+    return "" if value is None else str(value)
+
+
+def choose_pattern(
+    own: str | None, configured: str | None, expected: str, max_chars: int | None, *, use_own: bool
+) -> Extraction:
+    """The row's pattern before the configured one; a long answer is only compared as a whole if the row has one."""
+    has_own = bool(own) and use_own
+    is_long = has_own and max_chars is not None and len(expected) > max_chars
+    pattern = (None if is_long else own) if has_own else configured
+    return Extraction(pattern or None, has_own, is_long)
+
+
+def last_message(output: Sequence[JsonObject]) -> str:
+    """The text of the last assistant message; its parts are lines. Empty if there is none."""
+    messages = (item for item in reversed(output) if item.get("type", "message") == "message")
+    return next((join_parts(item.get("content")) for item in messages if item.get("role") == "assistant"), "")
+
+
+def join_parts(content: Any) -> str:
+    """The text of a message's content."""
+    if isinstance(content, str):
+        return content.strip()
+    return "\n".join(part["text"] for part in content or () if isinstance(part.get("text"), str)).strip()
