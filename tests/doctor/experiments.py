@@ -105,7 +105,7 @@ def nested_500(lab: Lab) -> tuple[str, ...]:
 
 def seed_422(lab: Lab) -> tuple[str, ...]:
     lab.rows(6, grading_mode="by_feeling")
-    lab.collect(RIGHT, *ONCE)
+    lab.collect_as_ng(RIGHT)
     return run_of(lab)
 
 

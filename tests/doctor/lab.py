@@ -282,6 +282,14 @@ class Lab:
             log.write(self.said)
         return self.code
 
+    def collect_as_ng(self, policy: Answer) -> None:
+        """Collect as `ng_collect_rollouts` does, which lets the environment refuse rows one by one."""
+        with endpoint(lambda *_: policy, None) as url:
+            self.code, _, self.said = self.gymnast(
+                *("gym", "eval", "run", "--resources-server", "mcqa", "--model-type", "vllm_model"),
+                *("--model-url", url, "--model", "lab", "--input", "tasks.jsonl", "--output", "x.jsonl", ONE_TRY),
+            )
+
     def doctor(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         """Doctor's report."""
         code, out, err = self.gymnast("doctor", *arguments, "--json")

@@ -159,7 +159,7 @@ def test_where_there_is_nothing_nothing_is_called_healthy(lab: Lab, arguments: t
 
 def test_a_row_that_is_refused_is_shown_field_by_field(lab: Lab) -> None:
     lab.rows(6, grading_mode="by_feeling")
-    lab.collect(RIGHT, "--max-attempts", "1")
+    lab.collect_as_ng(RIGHT)
     _, report = lab.doctor("x.jsonl")
     shown = [seen["what"] for seen in report["findings"][0]["evidence"]]
     assert any("grading_mode: expected" in said and '"by_feeling"' in said for said in shown), shown

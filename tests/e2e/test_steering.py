@@ -66,7 +66,7 @@ def test_a_running_collection_is_watched_and_steered(run: Run, tmp_path: Path) -
         assert shown.code == 0, shown.err
         assert "running" in shown.out
         assert "oldest in flight" in shown.out
-        assert "policy_model" in shown.out
+        wait_for(lambda: "policy_model" in run("gymnast", "status", "x.jsonl").out)  # what one waits for
         live = run("gymnast", "status", "x.jsonl", "--json").json()["live"]
         assert live["oldest"][0]["stage"] == "model"
         assert live["limit"] == 4

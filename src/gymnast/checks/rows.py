@@ -189,7 +189,7 @@ def _row_fits(row: Row, number: int, task: type[Task], agents: Collection[str], 
         fits = False
     for name, facts in result.declared.items():
         facts["present"] += name in data
-    for name in data.keys() - result.declared.keys() - _OWN_FIELDS - _LABELS:
+    for name in sorted(data.keys() - result.declared.keys() - _OWN_FIELDS - _LABELS):
         if not name.startswith("_ng_"):
             result.count("extra", name, number, preview(data[name], _MAX_TEXT))
     try:
