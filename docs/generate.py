@@ -5,13 +5,14 @@ python docs/generate.py [--check]
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gymnast.cli.completion_table import completion_table
 from gymnast.cli.root_help import help_lines
@@ -156,7 +157,65 @@ def completion_file() -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+SCORING_CASES = HERE.parent / "tests" / "env" / "scoring_cases"
+
+
+def scoring_page() -> str:
+    """docs/scoring.md from the scoring cases of the tests."""
+    lines = [
+        "# How shipped environments score",
+        "",
+        "Environments that NeMo Gym has under the same name give the same reward, and the same values of the fields",
+        "that users read, for every reply: that is `scoring: nemo_gym`, the default. `scoring: strict` gives no reward",
+        "for answers that those rules accept wrongly, and reads some right answers that they miss. Set it for each",
+        "environment:",
+        "",
+        "    gymnast collect -e mcqa ++mcqa.resources_servers.mcqa.scoring=strict …",
+        "",
+        "In both, model-written code runs in the sandbox, and a verifier that fails is a failure, not a reward of 0.",
+        "Use `strict` for training, where a policy finds every answer that is rewarded wrongly, and the default for",
+        "numbers that are compared with NeMo Gym's.",
+        "",
+        "One example of each difference in reward. Generated from `tests/env/scoring_cases`, which has all cases.",
+    ]
+    for path in sorted(SCORING_CASES.glob("*.jsonl")):
+        cases = [json.loads(line) for line in path.read_text().splitlines()]
+        unequal = [case for case in cases if "why" in case and _reward(case["nemo_gym"]) != _reward(case["strict"])]
+        examples = list({case["why"]: case for case in reversed(unequal)}.values())[::-1]
+        lines += ["", f"## {path.stem}", "", f"{len(cases)} cases, {len(unequal)} with different rewards.", ""]
+        lines += ["| reply | nemo_gym | strict | why |", "|---|---|---|---|"] if examples else []
+        lines += [
+            f"| {_shown_reply(case)} | {_reward(case['nemo_gym'])} | {_reward(case['strict'])} | {_cell(case['why'])} |"
+            for case in examples
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _shown_reply(case: dict[str, Any]) -> str:
+    """The last thing that the model said or called, shortened."""
+    output = case.get("output") or case.get("turns") or [""]
+    last = output[-1][-1] if isinstance(output[-1], list) and output[-1] else output[-1]
+    if isinstance(last, dict):
+        text = f"{last['name']}({last['arguments']})" if "arguments" in last else json.dumps(last, ensure_ascii=False)
+    else:
+        text = str(last)
+    text = " ".join(text.split())
+    return f"<code>{_cell(text[:77] + '…' if len(text) > 78 else text)}</code>" if text else "nothing"
+
+
+def _cell(text: str) -> str:
+    escaped = html.escape(text, quote=False)
+    for character in "|\\`*_[]{}$":
+        escaped = escaped.replace(character, f"&#{ord(character)};")
+    return escaped
+
+
+def _reward(answer: dict[str, Any]) -> str:
+    return f"{answer['reward']:g}" if "reward" in answer else "refused"
+
+
 PAGES = {
+    "scoring.md": scoring_page,
     "debugging/rules.md": rules_page,
     "failures.md": failures_page,
     "commands.md": commands_page,
