@@ -50,9 +50,10 @@ def compose(
     paths = [*config_paths, *(config_path("resources_servers", name) for name in environments)]
     if model_type:
         paths.append(_model_config(model_type, roots))
-    elif model_url is not None and not any("responses_api_models" in path for path in [*paths, *overrides]):
-        host = urlsplit(_parse_model_url(model_url)).hostname or ""
-        paths.append(_model_config(_SERVER_OF_HOST.get(host, "vllm_model"), roots))
+    elif model_url is not None:
+        server = _SERVER_OF_HOST.get(urlsplit(_parse_model_url(model_url)).hostname or "", "vllm_model")
+        if not _names_model(paths, overrides, server):
+            paths.append(_model_config(server, roots))
     initial: dict[str, Any] = dict(values or {})
     written_url = model_url
     if model_url is not None:
@@ -84,6 +85,12 @@ def _parse_model_url(text: str) -> str:
         return parse_base_url(text)
     except BadUrl as error:
         raise UserError(f"--model-url: {error}", next="pass a base URL such as http://127.0.0.1:8000/v1") from error
+
+
+def _names_model(paths: Sequence[str], overrides: Sequence[str], server: str) -> bool:
+    """Whether a model is configured by name; overrides of the settings of `server` do not configure it."""
+    mentions = [text for text in (*paths, *overrides) if "responses_api_models" in text]
+    return any(f"responses_api_models.{server}." not in text for text in mentions)
 
 
 def _model_config(name: str, roots: Roots) -> str:
