@@ -175,7 +175,8 @@ def _settings_problem(detail: Any, model: type[BaseModel], instance: Instance) -
         return Problem(f"unknown setting '{key}' of {instance.implementation}", where=where, next=suggest(key, known))
     if detail["type"] == "missing":
         return Problem(f"{instance.implementation} requires '{path}'", where=where)
-    return Problem(f"'{path}': {detail['msg'].removeprefix('Value error, ')}", where=where)
+    what = f"'{path}'" if path else instance.implementation  # a rule about several settings names none of them
+    return Problem(f"{what}: {detail['msg'].removeprefix('Value error, ')}", where=where)
 
 
 def _check_kind(server_class: type[Server], instance: Instance) -> type[Server]:
