@@ -71,6 +71,7 @@ PARTS: Final = {
     part.name: part
     for part in (
         Part("bubblewrap", "sudo apt-get install bubblewrap, on a kernel that lets it make namespaces", _can_jail),
+        *(Part(name, f"sudo apt-get install {name}", _command(name), is_for_ci=False) for name in ("fish", "zsh")),
         _debian("chromium", "chromium"),
         _debian("gcc", "gcc"),
         _debian("openssl", "openssl"),

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gymnast.cli.completion import SHELLS
+from tests.helpers.parts import skip_without
 
 PATIENCE_S = 120.0
 SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or ""
@@ -82,7 +83,7 @@ class Terminal:
 def terminal(request: pytest.FixtureRequest, folder: Path) -> Iterator[Terminal]:
     shell = request.param
     if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+        skip_without(shell)
     (folder / "script").write_text(SHELLS[shell])
     opened = Terminal(shell)
     try:
@@ -103,7 +104,7 @@ def test_a_tab_completes_the_line(terminal: Terminal) -> None:
 
 def test_fish_offers_the_same(folder: Path) -> None:
     if shutil.which("fish") is None:
-        pytest.skip("fish is not installed")
+        skip_without("fish")
     (folder / "script").write_text(SHELLS["fish"])
 
     def offer(line: str) -> str:
