@@ -19,6 +19,7 @@ from gymnast.wire.validate import InvalidBody, error_detail, require_field, requ
 
 if TYPE_CHECKING:
     from gymnast.config.instances import ServerKind
+    from gymnast.kit.process_pool import ProcessPool
     from gymnast.types.json import JsonObject
     from gymnast.wire.message import Request
 
@@ -62,7 +63,13 @@ class TaskServer(Server, Generic[TaskT, SessionT]):
         self.settings = settings
         self.sessions: Sessions[SessionT] = Sessions(settings.session_ttl_s, self.close)
         self._sweeper: asyncio.Task[None] | None = None
+        self._pools: list[ProcessPool] = []
         self.route("POST", "/aggregate_metrics", self._aggregate_metrics)
+
+    def own_pool(self, pool: ProcessPool) -> ProcessPool:
+        """Close this pool when the environment stops."""
+        self._pools.append(pool)
+        return pool
 
     async def close(self, session: SessionT) -> None:
         """Release a session's resources. Called once for each session opened."""
@@ -71,6 +78,8 @@ class TaskServer(Server, Generic[TaskT, SessionT]):
         self._sweeper = asyncio.create_task(self._sweep_forever())
 
     async def stop(self) -> None:
+        for pool in self._pools:
+            await pool.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)

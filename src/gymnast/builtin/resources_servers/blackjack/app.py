@@ -39,7 +39,7 @@ class Hand:
 
 
 class Blackjack(StepEnvironment[BlackjackTask, Hand]):
-    """Cards come from an endless deck; an ace is 11 as long as that is no bust."""
+    """Cards come from an endless deck; an ace is 11 unless that would be a bust."""
 
     settings: BlackjackSettings
 

@@ -139,11 +139,7 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
         labels = Labels(settings.judge_equal_label, settings.judge_not_equal_label)
         self._template = load_template(settings.judge_prompt_template_fpath, _FIELDS)
         self._judge = Judge(self.calls, settings, labels, system=settings.judge_system_message)
-        self._workers = ProcessPool(_LAST_MATCH, size=_WORKERS, cpu_s=_PATTERN_CPU_S + GRACE_S)
-
-    async def stop(self) -> None:
-        await self._workers.close()
-        await super().stop()
+        self._workers = self.own_pool(ProcessPool(_LAST_MATCH, size=_WORKERS, cpu_s=_PATTERN_CPU_S + GRACE_S))
 
     def parse_task(self, row: dict[str, Any]) -> EquivalenceTask:
         task = super().parse_task(row)

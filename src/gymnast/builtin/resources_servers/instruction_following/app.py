@@ -69,10 +69,12 @@ class InstructionFollowing(Environment[InstructionFollowingTask, None]):
 
     def __init__(self, name: str, settings: InstructionFollowingSettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)
-        self._pool = ProcessPool(
-            "gymnast.builtin.resources_servers.instruction_following.app:check_all",
-            size=settings.verify_processes,
-            cpu_s=_MAX_CPU_S,
+        self._pool = self.own_pool(
+            ProcessPool(
+                "gymnast.builtin.resources_servers.instruction_following.app:check_all",
+                size=settings.verify_processes,
+                cpu_s=_MAX_CPU_S,
+            )
         )
 
     async def start(self) -> None:
@@ -82,10 +84,6 @@ class InstructionFollowing(Environment[InstructionFollowingTask, None]):
                 "sentences, word tokens and languages are found by built-in rules: %s not installed",
                 " and ".join(missing),
             )
-
-    async def stop(self) -> None:
-        await self._pool.close()
-        await super().stop()
 
     def parse_task(self, row: JsonObject) -> InstructionFollowingTask:
         task = super().parse_task(row)

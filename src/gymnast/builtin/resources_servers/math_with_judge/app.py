@@ -88,11 +88,7 @@ class MathWithJudge(Environment[MathTask, None]):
         self._judge = Judge(self.calls, settings, Labels(), system=SYSTEM)
         cpu_s = settings.library_verifier_timeout_seconds
         size = min(settings.library_verifier_max_concurrency, os.cpu_count() or 1)
-        self._workers = ProcessPool(_SCORE, size=size, cpu_s=cpu_s + GRACE_S)
-
-    async def stop(self) -> None:
-        await self._workers.close()
-        await super().stop()
+        self._workers = self.own_pool(ProcessPool(_SCORE, size=size, cpu_s=cpu_s + GRACE_S))
 
     def parse_task(self, row: dict[str, Any]) -> MathTask:
         task = super().parse_task(row)

@@ -66,15 +66,13 @@ class MCQA(Environment[MCQATask, None]):
 
     def __init__(self, name: str, settings: MCQASettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)
-        self._pool = ProcessPool(
-            "gymnast.builtin.resources_servers.mcqa.grading:grade",
-            size=settings.verify_processes,
-            cpu_s=settings.regex_timeout_s,
+        self._pool = self.own_pool(
+            ProcessPool(
+                "gymnast.builtin.resources_servers.mcqa.grading:grade",
+                size=settings.verify_processes,
+                cpu_s=settings.regex_timeout_s,
+            )
         )
-
-    async def stop(self) -> None:
-        await self._pool.close()
-        await super().stop()
 
     async def verify(self, attempt: Attempt[MCQATask, None]) -> MCQAVerdict:
         task, text = attempt.task, attempt.text.strip()

@@ -59,20 +59,18 @@ class ReasoningGym(Environment[ReasoningGymTask, None]):
 
     def __init__(self, name: str, settings: ReasoningGymSettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)
-        self._pool = ProcessPool(
-            "gymnast.builtin.resources_servers.reasoning_gym.scoring:score",
-            size=settings.verify_processes,
-            cpu_s=settings.verify_timeout_s,
-            warm_up="gymnast.builtin.resources_servers.reasoning_gym.scoring:factory",
+        self._pool = self.own_pool(
+            ProcessPool(
+                "gymnast.builtin.resources_servers.reasoning_gym.scoring:score",
+                size=settings.verify_processes,
+                cpu_s=settings.verify_timeout_s,
+                warm_up="gymnast.builtin.resources_servers.reasoning_gym.scoring:factory",
+            )
         )
 
     async def start(self) -> None:
         require_package("reasoning_gym", extra="reasoning_gym", where=self.name)
         await super().start()
-
-    async def stop(self) -> None:
-        await self._pool.close()
-        await super().stop()
 
     async def verify(self, attempt: Attempt[ReasoningGymTask, None]) -> ReasoningGymVerdict:
         task = attempt.task.metadata.source_dataset

@@ -89,19 +89,17 @@ class StructuredOutputs(Environment[StructuredOutputsTask, None]):
 
     def __init__(self, name: str, settings: StructuredOutputsSettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)
-        self._pool = ProcessPool(
-            "gymnast.builtin.resources_servers.structured_outputs.checking:check",
-            size=settings.verify_processes,
-            cpu_s=settings.verify_timeout_s,
+        self._pool = self.own_pool(
+            ProcessPool(
+                "gymnast.builtin.resources_servers.structured_outputs.checking:check",
+                size=settings.verify_processes,
+                cpu_s=settings.verify_timeout_s,
+            )
         )
 
     async def start(self) -> None:
         require_package("jsonschema", extra="structured_outputs", where=self.name)
         await super().start()
-
-    async def stop(self) -> None:
-        await self._pool.close()
-        await super().stop()
 
     async def verify(self, attempt: Attempt[StructuredOutputsTask, None]) -> StructuredOutputsVerdict:
         try:
