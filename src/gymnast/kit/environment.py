@@ -23,7 +23,8 @@ from gymnast.kit.mcp_server import PATH as MCP_PATH
 from gymnast.kit.mcp_server import McpServer, strip_mcp_prefixes
 from gymnast.kit.task_server import EnvironmentSettings, TaskServer
 from gymnast.kit.tools import TOOLS_PATH, Tool, ToolError, collect_tools, result_body
-from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
+from gymnast.types.encoding import dump_model, is_finite_number, message_of, show
+from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage
 from gymnast.types.responses import with_defaults
 from gymnast.types.task import FAILURE_CLASS, JUDGE_ERROR, PARAMS, correlation_id
 from gymnast.wire.calls import Scope
@@ -103,7 +104,7 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
                 async with self.sessions.use(request.session_id, exclusive=not self.parallel_tools) as session:
                     return _as_reply(await tool.function(session=session, **arguments))
         except ToolError as error:
-            return Reply(400, {"error": str(error)})
+            return Reply(400, {"error": message_of(error, BODY_LIMIT)})
 
     async def _verify(self, request: Request) -> JsonObject:
         row = require_object(request.body)
@@ -129,7 +130,7 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
             return await self._score(attempt)
         except JudgeError as error:
             fields = {name: value for name, value in row.items() if name not in {PARAMS, "response"}}
-            text = f"{error.cause}: {bounded(str(error), 2000)}"
+            text = f"{error.cause}: {message_of(error, 2000)}"
             return {**fields, "reward": 0.0, FAILURE_CLASS: FailureKind.JUDGE_FAILED.value, JUDGE_ERROR: text}
 
     async def _score(self, attempt: Attempt[TaskT, SessionT]) -> JsonObject:
@@ -139,11 +140,14 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
                 verdict = Verdict(reward=verdict)
             except ValidationError as error:
                 raise self._bad_verdict(verdict) from error
-        fields = verdict.model_dump(mode="json")
-        return {"reward": float(fields.pop("reward")), **fields}
+        fields = dump_model(verdict)
+        reward = fields.pop("reward")
+        if not is_finite_number(reward):  # a subclass may have changed the field
+            raise self._bad_verdict(reward)
+        return {"reward": float(reward), **fields}
 
     def _bad_verdict(self, verdict: Any) -> HttpError:
-        text = f"{self.name} scored an attempt with {verdict!r}: expected a finite number"
+        text = f"{self.name} scored an attempt with {show(verdict)}: expected a finite number"
         return HttpError(
             500,
             text,

@@ -9,7 +9,8 @@ from gymnast.kit.attempt import SessionT, TaskT
 from gymnast.kit.environment import Environment
 from gymnast.kit.task_server import EnvironmentSettings
 from gymnast.sandbox import Limits, Sandbox, SandboxError, SandboxSettings, open_sandbox
-from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
+from gymnast.types.encoding import message_of, show
+from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage
 from gymnast.wire.message import Request
 from gymnast.wire.server import ServerContext
 
@@ -65,8 +66,8 @@ class SandboxedEnvironment(Environment[TaskT, SessionT], Generic[TaskT, SessionT
         return FailureDetail(
             FailureKind.SANDBOX_FAILED,
             _STAGES.get(request.path, Stage.TOOL),
-            f"the sandbox of {self.name} failed at {request.path}: {bounded(str(error), 500)}",
+            f"the sandbox of {self.name} failed at {request.path}: {message_of(error, 500)}",
             instance=self.name,
             status=500,
-            body=bounded(repr(error)),
+            body=show(error, BODY_LIMIT),
         )

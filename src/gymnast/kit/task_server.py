@@ -13,7 +13,8 @@ from gymnast.errors import JudgeError
 from gymnast.kit.attempt import SessionT, Task, TaskT
 from gymnast.kit.metrics import aggregate
 from gymnast.kit.sessions import NoSession, Sessions
-from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
+from gymnast.types.encoding import message_of, show
+from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage
 from gymnast.wire.server import HttpError, Server, ServerContext
 from gymnast.wire.validate import InvalidBody, error_detail, require_field, require_object
 
@@ -110,10 +111,10 @@ class TaskServer(Server, Generic[TaskT, SessionT]):
         return FailureDetail(
             FailureKind.JUDGE_FAILED if isinstance(error, JudgeError) else _KINDS[stage],
             stage,
-            f"{self.name} raised {type(error).__name__} at {request.path}: {bounded(str(error), 500)}",
+            f"{self.name} raised {type(error).__name__} at {request.path}: {message_of(error, 500)}",
             instance=self.name,
             status=500,
-            body=bounded(repr(error)),
+            body=show(error, BODY_LIMIT),
         )
 
     async def _aggregate_metrics(self, request: Request) -> JsonObject:

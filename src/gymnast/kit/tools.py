@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from gymnast.types.encoding import dump_model
 from gymnast.wire.message import PlainText
 from gymnast.wire.validate import InvalidBody, error_detail
 
@@ -95,7 +96,7 @@ def result_body(result: Any) -> Any:
     if isinstance(result, str):
         return PlainText(result)
     if isinstance(result, BaseModel):
-        return result.model_dump(mode="json")
+        return dump_model(result)
     return result
 
 

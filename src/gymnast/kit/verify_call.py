@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from gymnast.errors import CallError
-from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
+from gymnast.types.encoding import is_finite_number, show
+from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage
 from gymnast.types.responses import with_defaults
 from gymnast.types.task import PARAMS
 
@@ -39,12 +39,14 @@ async def request_verdict(
 def check_verdict(verdict: Any, environment: str) -> JsonObject:
     """Return a verify row. Raises CallError unless it is an object with a finite reward."""
     reward = verdict.get("reward") if isinstance(verdict, dict) else None
-    if isinstance(verdict, dict) and isinstance(reward, (int, float)) and math.isfinite(reward):
+    if isinstance(verdict, dict) and is_finite_number(reward):
         return verdict
-    problem = f"reward {reward!r}" if isinstance(verdict, dict) else f"{type(verdict).__name__} instead of an object"
+    problem = (
+        f"reward {show(reward)}" if isinstance(verdict, dict) else f"{type(verdict).__name__} instead of an object"
+    )
     text = f"{environment} answered /verify with {problem}"
     raise CallError(
         FailureDetail(
-            FailureKind.VERIFIER_BAD_REPLY, Stage.VERIFY, text, instance=environment, body=bounded(str(verdict))
+            FailureKind.VERIFIER_BAD_REPLY, Stage.VERIFY, text, instance=environment, body=show(verdict, BODY_LIMIT)
         )
     )

@@ -45,7 +45,8 @@ class RecordBatches:
         self._field_type = field_type
         self._take = take
         self._required = frozenset(required)
-        self._decoder: msgspec.json.Decoder[Any] | None = None
+        self._decoder: msgspec.json.Decoder[Any] | _FieldDecoder | None = None
+        self._are_structs = True
         self._batch: list[Any] = []
         self._batch_bytes = 0
 
@@ -70,7 +71,8 @@ class RecordBatches:
     def flush(self) -> None:
         """Pass on what was collected."""
         if self._batch:
-            columns = zip(*map(msgspec.structs.astuple, self._batch), strict=True)
+            rows = map(msgspec.structs.astuple, self._batch) if self._are_structs else self._batch
+            columns = zip(*rows, strict=True)
             self._take(dict(zip(self.fields, columns, strict=True)), len(self._batch))
             self._batch, self._batch_bytes = [], 0
 
@@ -103,6 +105,10 @@ class RecordBatches:
         for name, raw in fields.items():
             kind = self._field_type(name, bytes(memoryview(raw)[:1]))
             self.fields[name] = kind if self.fields.get(name, kind) == kind else msgspec.Raw
+        self._are_structs = all(map(_can_be_renamed_to, self.fields))
+        self._decoder = self._struct_decoder() if self._are_structs else _FieldDecoder(self.fields, self._required)
+
+    def _struct_decoder(self) -> msgspec.json.Decoder[Any]:
         names = [f"f{number}" for number in range(len(self.fields))]  # records' field names may be anything
         struct = msgspec.defstruct(
             "Record",
@@ -115,7 +121,29 @@ class RecordBatches:
             forbid_unknown_fields=True,
             gc=False,
         )
-        self._decoder = msgspec.json.Decoder(struct)
+        return msgspec.json.Decoder(struct)
+
+
+class _FieldDecoder:
+    """Decodes records with field names that a struct cannot have, into tuples. Several times slower."""
+
+    def __init__(self, fields: Mapping[str, Any], required: frozenset[str]) -> None:
+        self._decoders = {name: msgspec.json.Decoder(kind) for name, kind in fields.items()}
+        self._required = required
+
+    def decode(self, line: bytes) -> tuple[Any, ...]:
+        fields = _RAW_FIELDS.decode(line)
+        if not self._required <= fields.keys() <= self._decoders.keys():
+            raise msgspec.ValidationError("a field is new or missing")
+        return tuple(
+            decoder.decode(fields[name]) if name in fields else msgspec.UNSET
+            for name, decoder in self._decoders.items()
+        )
+
+
+def _can_be_renamed_to(name: str) -> bool:
+    """Whether a field of a struct can have this name in JSON."""
+    return not any(character in '\\"' or character < " " for character in name)
 
 
 def _bad_record(reason: str, where: str) -> DataError:

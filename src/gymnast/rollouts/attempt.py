@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import time
-from typing import TYPE_CHECKING, Any
+import traceback
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import orjson
 
 from gymnast.errors import CallError
 from gymnast.rollouts.token_ledgers import AttemptLedgers
-from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded, kind_named
+from gymnast.types.encoding import encode_json, is_count, is_finite_number, make_encodable, message_of, show
+from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage, bounded, kind_named
 from gymnast.types.task import (
+    ALTERED,
     ATTEMPT_INDEX,
     FAILURE_CLASS,
     FAILURE_TERMINAL,
@@ -35,6 +37,12 @@ if TYPE_CHECKING:
     from gymnast.types.usage import UsageCounter
     from gymnast.wire.calls import Calls
     from gymnast.wire.message import Reply
+
+
+_MAX_CLASS: Final = 200
+"""Characters of the failure class that an agent reports."""
+_MAX_TRACE: Final = 10
+"""Frames that the record of an unexpected error keeps."""
 
 
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
@@ -109,14 +117,33 @@ def make_outcome(
     usage = _attach_usage(result, row, progress.usage_counter)
     reported = result.get(FAILURE_CLASS)
     if reported is not None:
-        return Failed(_reported_failure(str(reported), result, instance), seconds, started_at, result, usage)
-    return _scored(_stamp(result, row), seconds, usage)
+        name = bounded(_text_of(reported), _MAX_CLASS)
+        partial, _ = make_encodable({**result, FAILURE_CLASS: name}, show_objects=True)
+        return Failed(_reported_failure(name, result, instance), seconds, started_at, partial, usage)
+    try:
+        return _scored(_stamp(result, row), seconds, usage)
+    except TypeError as error:
+        text = f"{instance} replied with a value that has no JSON form: {error}"
+        detail = FailureDetail(FailureKind.AGENT_BAD_REPLY, Stage.AGENT, text, instance=instance)
+        partial, _ = make_encodable(result, show_objects=True)
+        return Failed(detail, seconds, started_at, partial, usage)
 
 
 def failed_attempt(detail: FailureDetail, seconds: float, started_at: float, progress: AttemptProgress) -> Failed:
     """The outcome of an attempt that a failure ended, with what it used until then."""
     usage_counter = progress.usage_counter
     return Failed(detail, seconds, started_at, None, usage_counter.usage() if usage_counter is not None else None)
+
+
+def fail_unexpected(error: Exception, started: float, progress: AttemptProgress) -> Failed:
+    """The outcome of an attempt that raised what no part of it expects: it ends the attempt, never the run."""
+    kind = FailureKind.OUT_OF_MEMORY if isinstance(error, MemoryError) else FailureKind.UNKNOWN
+    text = f"{type(error).__name__} while running the attempt: {message_of(error)}"
+    trace = "".join(traceback.format_exception(error)[-_MAX_TRACE:])
+    instance = progress.instance or None
+    detail = FailureDetail(kind, progress.stage, text, instance=instance, body=bounded(trace))
+    seconds = time.monotonic() - started
+    return failed_attempt(detail, seconds, time.time() - seconds, progress)
 
 
 def treat_truncated(scored: Scored, policy: TruncatedPolicy, agent: str) -> Outcome:
@@ -159,7 +186,7 @@ def make_failure_line(line: bytes, failed: Failed, *, index: int, final: bool, r
     # The identity goes last, where `key_of_line` reads it without parsing the line.
     for key in IDENTITY_KEYS[:2]:
         record[key] = record.pop(key)
-    return orjson.dumps(record)
+    return encode_json(record)
 
 
 def make_failure_object(detail: FailureDetail, seconds: float, started_at: float, run_id: str) -> JsonObject:
@@ -181,18 +208,38 @@ def make_failure_object(detail: FailureDetail, seconds: float, started_at: float
 
 
 def _scored(record: JsonObject, seconds: float, used: ModelUsage | None) -> Scored:
-    usage = (record.get("response") or {}).get("usage") or {}
+    usage = _usage_of(record)
     return Scored(
-        orjson.dumps(record),
+        _encode_record(record),
         float(record["reward"]),
         seconds,
-        usage.get("input_tokens"),
-        usage.get("output_tokens"),
+        _count_or_none(usage.get("input_tokens")),
+        _count_or_none(usage.get("output_tokens")),
         not record.get(NO_PERSIST),
         used,
         truncation_of(record),
         record.get(MASK) is True,
     )
+
+
+def _encode_record(record: JsonObject) -> bytes:
+    """The record's line. Values that JSON cannot hold are altered, and the record says which."""
+    try:
+        return orjson.dumps(record)
+    except TypeError:
+        encodable, alterations = make_encodable(record)
+        altered = {ALTERED: alterations, **encodable} if alterations else encodable
+        return encode_json(altered)
+
+
+def _usage_of(record: JsonObject) -> JsonObject:
+    response = record.get("response")
+    usage = response.get("usage") if isinstance(response, dict) else None
+    return usage if isinstance(usage, dict) else {}
+
+
+def _count_or_none(value: Any) -> int | None:
+    return value if is_count(value) else None
 
 
 def _attach_usage(result: JsonObject, row: JsonObject, usage_counter: UsageCounter | None) -> ModelUsage | None:
@@ -209,7 +256,7 @@ def _attach_usage(result: JsonObject, row: JsonObject, usage_counter: UsageCount
 
 def _add_reported_usage(result: JsonObject, progress: AttemptProgress) -> None:
     """Third-party agents may call models directly: then all that is known is the response's own usage."""
-    tokens = parse_tokens((result.get("response") or {}).get("usage"))
+    tokens = parse_tokens(_usage_of(result))
     if tokens is not None:
         known = ModelUsage(0, 0, 0, tokens.input, tokens.cached, tokens.output, tokens.reasoning, cost=None)
         progress.ensure_usage_counter().merge(known)
@@ -233,18 +280,30 @@ def _verify_row(reply: Reply, agent: str, address: str) -> JsonObject:
         if body.get(FAILURE_CLASS) is not None:
             return body
         reward = body.get("reward")
-        if isinstance(reward, (int, float)) and math.isfinite(reward):
+        if is_finite_number(reward) and isinstance(body.get("response"), dict | None):
             return body
-    got = f"reward {body.get('reward')!r}" if isinstance(body, dict) else type(body).__name__
-    text = f"{agent} replied to /run with {got} instead of a verify row"
+    text = f"{agent} replied to /run with {_problem_of(body)} instead of a verify row"
     raise CallError(
-        FailureDetail(FailureKind.AGENT_BAD_REPLY, Stage.AGENT, text, instance=agent, body=bounded(str(body)))
+        FailureDetail(FailureKind.AGENT_BAD_REPLY, Stage.AGENT, text, instance=agent, body=show(body, BODY_LIMIT))
     )
+
+
+def _problem_of(body: Any) -> str:
+    if not isinstance(body, dict):
+        return type(body).__name__
+    reward = body.get("reward")
+    if is_finite_number(reward):
+        return f"a response of type {type(body.get('response')).__name__}"
+    return f"reward {show(reward)}"
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else show(value, BODY_LIMIT)
 
 
 def _reported_failure(name: str, result: JsonObject, agent: str) -> FailureDetail:
     is_judge = name == FailureKind.JUDGE_FAILED
     kind, stage = (FailureKind.JUDGE_FAILED, Stage.VERIFY) if is_judge else (FailureKind.AGENT_REPORTED, Stage.AGENT)
-    error = str(result.get(JUDGE_ERROR) or result.get("error") or name)
+    error = _text_of(result.get(JUDGE_ERROR) or result.get("error") or name)
     text = f"{agent} reported {name}: {bounded(error, 300)}"
     return FailureDetail(kind, stage, text, instance=agent, body=bounded(error))

@@ -25,7 +25,16 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gymnast.rollouts.attempt import Failed, Outcome, Scored, failed_attempt, make_failure_line, treat_truncated
+from gymnast.errors import UserError
+from gymnast.rollouts.attempt import (
+    Failed,
+    Outcome,
+    Scored,
+    fail_unexpected,
+    failed_attempt,
+    make_failure_line,
+    treat_truncated,
+)
 from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.circuit_breaker import CircuitBreaker
 from gymnast.rollouts.concurrency import ConcurrencyLimit
@@ -300,8 +309,7 @@ class Engine:
 
     async def _run_attempt(self, item: WorkItem) -> None:
         try:
-            outcome = await self._runner.attempt(item, self.options.rollout_timeout_s)
-            self._settle(item, outcome)
+            self._settle(item, await self._attempt(item))
         except asyncio.CancelledError:
             if item.key in self._cancelled:
                 self._settle(item, _cancelled_outcome(item))
@@ -314,6 +322,14 @@ class Engine:
             self._running[item.agent] -= 1
             self._tasks.pop(item.key, None)
             self._fill()
+
+    async def _attempt(self, item: WorkItem) -> Outcome:
+        try:
+            return await self._runner.attempt(item, self.options.rollout_timeout_s)
+        except UserError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one rollout must not end the others
+            return fail_unexpected(error, item.started, item.progress)
 
     def _settle(self, item: WorkItem, outcome: Outcome) -> None:
         now = time.monotonic()

@@ -19,6 +19,7 @@ import orjson
 from gymnast.errors import DataError, UserError, suggest
 from gymnast.rollouts.row_map import name_fields
 from gymnast.store.row_files import read_lines
+from gymnast.types.encoding import find_big_integer
 from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, SKILLS_REF, TASK_INDEX, RolloutKey, agent_name_of
 from gymnast.wire.validate import InvalidBody, validate_params
 
@@ -222,14 +223,7 @@ class Planner:
         return lines
 
     def _parse_row(self, line: bytes) -> JsonObject:
-        if not line.strip():
-            raise _BadRow("the line is blank")
-        try:
-            row: Any = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise _BadRow(f"not JSON: {error.msg} at column {error.colno}") from error
-        if not isinstance(row, dict):
-            raise _BadRow("the row is not a JSON object")
+        row = _decode_row(line)
         if self._options.row_map is not None:
             try:
                 row = self._options.row_map.apply(row)
@@ -332,6 +326,20 @@ def missing_params(row: JsonObject) -> str:
 def line_digest(line: bytes) -> bytes:
     """Identifies a line without keeping its text in memory: identical lines are one task."""
     return hashlib.blake2b(line, digest_size=16).digest()
+
+
+def _decode_row(line: bytes) -> JsonObject:
+    if not line.strip():
+        raise _BadRow("the line is blank")
+    try:
+        row: Any = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise _BadRow(f"not JSON: {error.msg} at column {error.colno}") from error
+    if (digits := find_big_integer(line)) is not None:
+        raise _BadRow(f"the integer {digits[:40]} exceeds 64 bits: write it as text")
+    if not isinstance(row, dict):
+        raise _BadRow("the row is not a JSON object")
+    return row
 
 
 def _write_lines(row: JsonObject, task: int, rollouts: range) -> list[bytes]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gymnast.errors import UserError
+from gymnast.rollouts.attempt import Outcome, fail_unexpected
 from gymnast.rollouts.runner import LocalRunner, WorkItem
 from gymnast.rollouts.worker_messages import (
     AttemptDone,
@@ -37,6 +38,7 @@ from gymnast.runtime.spawn import die_with_parent
 from gymnast.types.task import RolloutKey
 from gymnast.wire.in_flight import coroutine_frames
 
+_log = logging.getLogger(__name__)
 _HEARTBEAT_S: Final = 0.25
 _STUCK_AFTER_S: Final = 1.0
 _MAX_STUCK: Final = 20
@@ -129,10 +131,22 @@ class _Worker:
 
     async def _run_attempt(self, work: MakeAttempt, item: WorkItem) -> None:
         try:
-            outcome = await self._runner.attempt(item, work.timeout_s)
-            self._send(AttemptDone(work.number, outcome))
+            started = time.monotonic()
+            outcome = await self._attempt(item, work.timeout_s)
+            try:
+                self._send(AttemptDone(work.number, outcome))
+            except (TypeError, ValueError, OverflowError) as error:  # the engine must hear of every attempt
+                self._send(AttemptDone(work.number, fail_unexpected(error, started, item.progress)))
         finally:
             self._tasks.pop(work.number, None)
+
+    async def _attempt(self, item: WorkItem, timeout_s: float) -> Outcome:
+        started = time.monotonic()
+        try:
+            return await self._runner.attempt(item, timeout_s)
+        except Exception as error:  # noqa: BLE001 - the engine must hear of every attempt
+            _log.exception("an attempt raised")
+            return fail_unexpected(error, started, item.progress)
 
     def _send(self, message: ToEngine) -> None:
         self._writer.write(encode_frame(message))

@@ -14,6 +14,8 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+import msgspec
+
 from gymnast.errors import StartError
 from gymnast.rollouts.attempt import Failed, Outcome
 from gymnast.rollouts.worker_messages import (
@@ -174,7 +176,13 @@ class _Worker:
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while (data := await read_frame(reader)) is not None:
-            message: Any = engine_decoder.decode(data)
+            try:
+                message: Any = engine_decoder.decode(data)
+            except msgspec.MsgspecError as error:  # an outcome is lost: its worker starts again, its attempts fail
+                self._on_death(f"{self._name} sent a message that cannot be read: {error}")
+                assert self._process is not None
+                self._process.kill()
+                break
             if isinstance(message, AttemptDone):
                 pending = self.pending.get(message.number)
                 if pending is not None and not pending.future.done():

@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from gymnast.types.encoding import printable
+
 
 class Layer(StrEnum):
     """The part of the system a failure belongs to."""
@@ -231,6 +233,10 @@ class FailureDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     def __post_init__(self) -> None:
         if not isinstance(self.kind, FailureKind):  # from a plugin that is not type-checked
             msgspec.structs.force_setattr(self, "kind", FailureKind(self.kind))
+        for name in ("message", "instance", "endpoint", "body"):  # texts of models and programs: they must be encodable
+            text = getattr(self, name)
+            if isinstance(text, str) and (fixed := printable(text)) is not text:
+                msgspec.structs.force_setattr(self, name, fixed)
 
     def seen_by(self, hop: str) -> FailureDetail:
         """The same failure, one boundary further out."""

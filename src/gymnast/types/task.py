@@ -21,6 +21,8 @@ FAILURE_TERMINAL: Final = "_ng_failure_terminal"
 NO_PERSIST: Final = "_ng_no_persist"
 MASK: Final = "mask_sample"
 """True on records that must not be trained on."""
+ALTERED: Final = "gymnast_altered_values"
+"""The values of a record that JSON cannot hold, and what became of them."""
 INPUT_LINE: Final = "input_line"
 
 # The keys that are copied from an input row to its result.

@@ -37,6 +37,7 @@ class Truncation(StrEnum):
 _REASONS: Final[Mapping[Any, Truncation | None]] = {
     "content_filter": None,
     "max_model_calls": Truncation.AGENT_LIMIT,
+    "max_tool_calls": Truncation.AGENT_LIMIT,
     "max_steps": Truncation.AGENT_LIMIT,
     "max_turns": Truncation.AGENT_LIMIT,
     "timeout": Truncation.AGENT_LIMIT,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import orjson
 
+from gymnast.types.encoding import is_count, printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -145,7 +147,7 @@ class UsageCounter:
 
     def add_ignored(self, names: Sequence[str]) -> None:
         """Add parameters that did not reach the model, each once, up to a limit."""
-        for name in names:
+        for name in map(printable, names):
             if len(self.ignored) < _MAX_IGNORED and name[:_MAX_NAME] not in self.ignored:
                 self.ignored.append(name[:_MAX_NAME])
 
@@ -209,7 +211,7 @@ def parse_tokens(usage: Any) -> Tokens | None:
     else:
         tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
         details_in, details_out = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-    if not isinstance(tokens_in, int) or not isinstance(tokens_out, int):
+    if not is_count(tokens_in) or not is_count(tokens_out):
         return None
     cached = details_in.get("cached_tokens") if isinstance(details_in, dict) else None
     reasoning = details_out.get("reasoning_tokens") if isinstance(details_out, dict) else None
@@ -279,7 +281,7 @@ def usage_of_line(line: bytes) -> ModelUsage | None:
 
 
 def _int_or_none(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
+    return value if is_count(value) else None
 
 
 def add_known(total: Any, more: Any) -> Any:

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gymnast.types.encoding import printable
 from gymnast.types.failure import Stage
 from gymnast.wire.asgi import ROLLOUT_HEADER, send_reply
 from gymnast.wire.message import Reply
@@ -103,7 +104,7 @@ def coroutine_frames(coroutine: Any) -> list[str]:
     while coroutine is not None and len(frames) < _MAX_FRAMES:
         frame: FrameType | None = _first_attribute(coroutine, "cr_frame", "gi_frame", "ag_frame")
         if frame is not None:
-            frames.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
+            frames.append(printable(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"))
         coroutine = _first_attribute(coroutine, "cr_await", "gi_yieldfrom", "ag_await")
     return frames
 

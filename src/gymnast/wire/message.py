@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import orjson
 
+from gymnast.types.encoding import encode_json, printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -101,12 +103,5 @@ def error_text(reply: Reply) -> str:
 def encode_body(body: Any) -> bytes:
     """Encode a body: JSON, except for plain text."""
     if isinstance(body, PlainText):
-        return body.encode()
-    return orjson.dumps(body, default=_jsonable, option=orjson.OPT_NON_STR_KEYS)
-
-
-def _jsonable(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        return dump(mode="json")
-    raise TypeError(f"{type(value).__name__} cannot be encoded as JSON")
+        return printable(body).encode()
+    return encode_json(body, orjson.OPT_NON_STR_KEYS)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gymnast.errors import CallError
-from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
+from gymnast.types.encoding import message_of, show
+from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage
 from gymnast.wire.message import Reply, Request
 from gymnast.wire.progress import Signals
 from gymnast.wire.validate import InvalidBody
@@ -127,10 +128,10 @@ class Server(ABC):
         return FailureDetail(
             self.failure_kind,
             self.failure_stage,
-            f"{self.name} raised {type(error).__name__} at {request.path}: {bounded(str(error), 500)}",
+            f"{self.name} raised {type(error).__name__} at {request.path}: {message_of(error, 500)}",
             instance=self.name,
             status=500,
-            body=bounded(repr(error)),
+            body=show(error, BODY_LIMIT),
         )
 
     async def _liveness(self, _: Request) -> dict[str, str]:
@@ -148,7 +149,7 @@ class Server(ABC):
 
     def _handler_error(self, request: Request, error: Exception) -> Reply:
         self.log.error("%s %s raised", request.method, request.path, exc_info=error)
-        return Reply(500, repr(error), failure=self.failure_for(request, error))
+        return Reply(500, show(error, BODY_LIMIT), failure=self.failure_for(request, error))
 
 
 def strip_prefix(request: Request) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from gymnast.types.encoding import message_of
 from gymnast.wire.asgi import ROLLOUT_HEADER
 from gymnast.wire.cookies import cookie_header, parse_set_cookies
 from gymnast.wire.failure_header import decode_failure
@@ -64,7 +65,7 @@ class AsgiTransport:
         except Exception as error:
             # It escaped the application's middleware: a web server replies 500 here.
             logging.getLogger(__name__).exception("%s %s raised", request.method, request.path)
-            return Reply(500, f"{type(error).__name__}: {error}")
+            return Reply(500, f"{type(error).__name__}: {message_of(error)}")
         if reply.status is None:
             raise TransportError("the application ended without a reply")
         return decode_reply(reply.status, reply.headers, b"".join(reply.chunks))

@@ -32,6 +32,8 @@ _ENVIRONMENT_DOWN = frozenset({502, 503, 504})
 class SimpleAgentSettings(EnvironmentAgentSettings):
     max_steps: PositiveInt | None = 64
     """Model calls per attempt; with null only the rollout's timeout applies."""
+    max_tool_calls: PositiveInt | None = 4096
+    """Tool calls per attempt: a reply that exceeds them ends the attempt as truncated, like the last step."""
 
 
 class SimpleAgent(EnvironmentAgent):
@@ -60,7 +62,7 @@ class SimpleAgent(EnvironmentAgent):
     async def _converse(self, params: CreateParams, scope: Scope, *, parallel: bool) -> Response:
         history = input_items(params)
         produced: list[JsonObject] = []
-        usage, steps = None, 0
+        usage, steps, tool_calls = None, 0, 0
         while True:
             turn = await self.call_model(
                 self.settings.model_server.name, {**params, "input": history + produced}, scope
@@ -71,6 +73,10 @@ class SimpleAgent(EnvironmentAgent):
             if steps == self.settings.max_steps or _is_final(turn):
                 return cast("Response", {**turn, "output": produced, "usage": usage})
             calls = _calls(turn)
+            tool_calls += len(calls)
+            if self.settings.max_tool_calls is not None and tool_calls > self.settings.max_tool_calls:
+                cut = turn.get("incomplete_details") or {"reason": "max_tool_calls"}
+                return cast("Response", {**turn, "output": produced, "usage": usage, "incomplete_details": cut})
             if calls:
                 produced += await self._use_tools(calls, params, scope, parallel=parallel)
 
