@@ -842,7 +842,7 @@ async def test_setting_aside_keeps_the_earlier_run_in_a_folder(tmp_path: Path) -
 def test_an_output_without_a_plan_cannot_be_gone_on_with_and_is_set_aside(tmp_path: Path) -> None:
     run = Run(tmp_path, [row(0)])
     write_jsonl(run.paths.output, [{"reward": 1.0}])
-    prepared = run.prepare()
+    prepared = run.prepare(existing="resume_if_planned")
     assert "moved to" in prepared.warnings[0]
     assert read_jsonl(tmp_path / "x_previous_1" / "x.jsonl") == [{"reward": 1.0}]
 

@@ -64,9 +64,11 @@ def merge(paths: RunPaths, *, partial: bool = False) -> Counts:
             counts = merger.counts(status)
             if counts.owed and not partial:
                 raise DataError(
-                    f"records of {counts.owed} settled rollouts are missing: {', '.join(merger.incomplete)}",
+                    f"records of {counts.owed} settled rollouts are missing or damaged, in chunks "
+                    + ", ".join(merger.incomplete),
                     where=str(layout.chunks),
-                    next="gymnast status RUN shows what is owed now",
+                    next="nothing was merged: restore the shards, or leave these rollouts out with --allow-partial, "
+                    "and run them again with gymnast collect --resume",
                 )
             write_lease.check()
         _write_state(paths, plan, counts, status)

@@ -1,12 +1,12 @@
-"""Where the records of a chunk are, by their position in the plan. Lines are located and identified, not decoded.
+"""Where the records of a chunk are, by their position in the plan.
 
-A holder that ended vouches for what it wrote; what was sealed after a holder's death is checked line by line.
+Every line is checked before it is merged: storage may have damaged what its holder wrote correctly. A damaged line is
+no record, so its rollout is missing, and a merge that is not partial refuses.
 """
 
 from __future__ import annotations
 
 import mmap
-import re
 from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Final, Self
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from gymnast.chunks.settlement import Settlement
 from gymnast.errors import DataError
-from gymnast.store.keys import key_of_line, key_of_record
-from gymnast.types.task import AGENT_REF, NO_PERSIST, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+from gymnast.store.keys import key_of_record
+from gymnast.types.task import NO_PERSIST, RolloutKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,15 +24,6 @@ if TYPE_CHECKING:
 
     from gymnast.store.chunk_records import FilePrefix
 
-_TASK: Final = f'"{TASK_INDEX}":'.encode()
-_IDENTITY: Final = rb'"%b":(\d+),"%b":(\d+)(?:,"%b":\{"name":"[^"\\{}\n]*"\})?\}' % (
-    TASK_INDEX.encode(),
-    ROLLOUT_INDEX.encode(),
-    AGENT_REF.encode(),
-)
-_END: Final = re.compile(_IDENTITY + rb"\n")
-"""How our records end. Nothing can follow, so the indexes are at the top level."""
-_MAX_END_BYTES: Final = 512
 _PLACEHOLDER: Final = f'"{NO_PERSIST}":true'.encode()
 _MAX_PLACEHOLDER_BYTES: Final = 200
 
@@ -64,7 +55,7 @@ class RecordIndex:
     def add_scored(self, piece: FilePrefix) -> None:
         """Add scored records. Raises DataError for a record of another chunk, or a second one of a rollout."""
         number, data = self._map(piece)
-        for packed, start, end in _find_records(data, piece.size_bytes, scored=True, is_verified=piece.is_verified):
+        for packed, start, end in _find_records(data, piece.size_bytes, scored=True):
             position = self._position(packed, piece)
             before = self._scored.setdefault(position, (number, start, end))
             if before != (number, start, end):
@@ -80,7 +71,7 @@ class RecordIndex:
     def add_failures(self, piece: FilePrefix) -> None:
         """Add records of failed attempts, after all scored records were added."""
         number, data = self._map(piece)
-        for packed, start, end in _find_records(data, piece.size_bytes, scored=False, is_verified=False):
+        for packed, start, end in _find_records(data, piece.size_bytes, scored=False):
             self._failures.append((self._position(packed, piece), number, start, end))
             self.settlement.add_failure(data[start:end], reopened=piece.is_reopened)
 
@@ -131,7 +122,7 @@ def map_piece(piece: FilePrefix) -> mmap.mmap:
 
 
 def lines_in_plan_order(data: mmap.mmap, index: bytes, first_row: int, rows: int) -> list[memoryview] | None:
-    """The lines of a shard in plan order, by its holder's index; None if the two do not match."""
+    """The lines of a shard in plan order, by its holder's index; None if the two do not match or a line is damaged."""
     numbers, lengths = np.frombuffer(index, "<u4").astype(np.int64).reshape(-1, 2).T
     ends, order = np.cumsum(lengths), np.argsort(numbers)
     positions = numbers[order] - first_row
@@ -140,27 +131,19 @@ def lines_in_plan_order(data: mmap.mmap, index: bytes, first_row: int, rows: int
     if not np.diff(positions).all() or not (np.frombuffer(data, np.uint8)[ends - 1] == ord("\n")).all():
         return None
     view, starts = memoryview(data), (ends - lengths)[order].tolist()
-    return [view[start:end] for start, end in zip(starts, ends[order].tolist(), strict=True)]
+    lines = [view[start:end] for start, end in zip(starts, ends[order].tolist(), strict=True)]
+    return lines if all(key_of_record(bytes(line), scored=True) is not None for line in lines) else None
 
 
-def _find_records(
-    data: mmap.mmap | bytes, size: int, *, scored: bool, is_verified: bool
-) -> Iterator[tuple[int, int, int]]:
+def _find_records(data: mmap.mmap | bytes, size: int, *, scored: bool) -> Iterator[tuple[int, int, int]]:
     """Packed key, start and end of each record. Other lines are skipped."""
-    find, rfind, match_end = data.find, data.rfind, _END.fullmatch
+    find = data.find
     start = 0
     while start < size:
         end = find(b"\n", start, size) + 1
         if not end:
             return
-        if is_verified:
-            at = rfind(_TASK, max(start, end - _MAX_END_BYTES), end)
-            match = match_end(data, at, end) if at >= 0 else None
-            key = None if match is not None else key_of_line(data[start:end])
-            if match is not None:
-                yield (int(match[1]) << 32) | int(match[2]), start, end
-        else:
-            key = key_of_record(data[start:end], scored=scored)
+        key = key_of_record(data[start:end], scored=scored)
         if key is not None:
             yield key.packed, start, end
         start = end

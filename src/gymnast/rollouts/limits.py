@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gymnast.rollouts.engine import DEFAULT_CAP
 from gymnast.wire.http_client import max_open_connections
@@ -20,6 +20,8 @@ _LIMITS: Final = (
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
 )
 _BYTES_PER_ROLLOUT: Final = 2 * 1024 * 1024
+_FEW: Final = 64
+"""A cap below this is worth a word even if no concurrency was requested."""
 
 
 def agent_limits(instances: Iterable[Instance]) -> dict[str, int]:
@@ -36,11 +38,31 @@ def agent_limits(instances: Iterable[Instance]) -> dict[str, int]:
     return allowed
 
 
-def host_cap() -> int:
-    """The maximum number of rollouts in flight that the host's open files and memory allow."""
+class HostCap(NamedTuple):
+    """The maximum number of rollouts in flight on this host, and what would raise it."""
+
+    rollouts: int
+    remedy: str
+
+    def warn(self, concurrency: int | None) -> list[str]:
+        """A warning if rollouts in flight are limited to fewer than requested, or to so few that a run is slow."""
+        if self.rollouts >= (_FEW if concurrency is None else concurrency):
+            return []
+        wanted = "" if concurrency is None else f" instead of {concurrency}"
+        return [f"at most {self.rollouts} rollouts run at once{wanted}: {self.remedy}"]
+
+
+def host_cap() -> HostCap:
+    """What the host's open files and memory allow."""
     memory = available_memory_bytes()
-    by_memory = memory // _BYTES_PER_ROLLOUT if memory is not None else DEFAULT_CAP
-    return max(1, min(DEFAULT_CAP, max_open_connections() // 2, by_memory))
+    files = max_open_connections()
+    caps = [
+        HostCap(DEFAULT_CAP, "one engine runs no more; gymnast submit runs several"),
+        HostCap(files // 2, "raise the limit of open files (ulimit -n)"),
+    ]
+    if memory is not None:
+        caps.append(HostCap(max(1, memory // _BYTES_PER_ROLLOUT), "there is little free memory on this host"))
+    return min(caps, key=lambda cap: cap.rollouts)
 
 
 def available_memory_bytes(proc: Path = Path("/proc"), cgroup: Path = _CGROUP) -> int | None:

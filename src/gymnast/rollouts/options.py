@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 
 OnChange = Literal["refuse", "fork", "extend", "force"]
 """What a resume does when inputs or settings changed since the run started."""
-Existing = Literal["refuse", "overwrite", "set_aside", "resume"]
-"""What happens to an earlier run under the same name."""
+Existing = Literal["refuse", "overwrite", "set_aside", "resume", "resume_if_planned"]
+"""What happens to an earlier run under the same name.
+
+`resume_if_planned` is NeMo Gym's: without materialized inputs, the earlier run is set aside and a new one starts.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +165,7 @@ def run_options(
             budget=Budget(max_cost, max_tokens),
             truncated=check_truncated_policy(truncated),
         ),
-        existing="resume" if resume else "overwrite" if overwrite else existing,
+        existing=_resume_mode(existing) if resume else "overwrite" if overwrite else existing,
         on_change=on_change,
         retry_failed=retry_failed,
         workers=workers,
@@ -170,6 +173,10 @@ def run_options(
         request_debug=bool(values.get("global_aiohttp_client_request_debug")),
         token_form=token_form,
     )
+
+
+def _resume_mode(existing: Existing) -> Existing:
+    return "resume_if_planned" if existing == "set_aside" else "resume"
 
 
 def _check_numbers(*numbers: tuple[str, float | None, float]) -> None:

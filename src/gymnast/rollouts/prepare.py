@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import orjson
@@ -30,6 +30,7 @@ from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Invocation, Manifest, RunState, read_manifest, write_manifest
 from gymnast.store.paths import RunPaths
+from gymnast.types.encoding import printable
 from gymnast.types.task import agent_name_of, key_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from gymnast.rollouts.plan import BadRow
     from gymnast.types.task import RolloutKey
 
+
+_MAX_NAME_BYTES: Final = 255
 
 InstancesFor = Callable[[Iterable[str]], "list[Instance]"]
 """Finds the instances that some agents need."""
@@ -91,15 +94,47 @@ def prepare_run(
     agent, paths = options.plan.agent, options.paths
     if agent is not None and agent not in agents:
         raise NotFoundError(f"no agent '{agent}'", next=suggest(agent, agents))
+    check_names(options.source, paths)
     request = _RunRequest(options, agents, instances_for, in_chunks)
     earlier = paths.existing()
-    if earlier and options.existing == "resume" and paths.materialized_inputs.exists():
-        if paths.chunks in earlier and not in_chunks:
-            raise _chunked_run_error(paths)
-        return _resume(paths, request)
+    if earlier and options.existing in {"resume", "resume_if_planned"}:
+        if paths.materialized_inputs.exists():
+            if paths.chunks in earlier and not in_chunks:
+                raise _chunked_run_error(paths)
+            return _resume(paths, request)
+        if options.existing == "resume" and _has_records(paths):
+            raise _lost_plan_error(paths)
     if earlier and options.existing == "refuse":
         raise existing_run_error(paths)
     return _plan_new(paths, request)
+
+
+def check_names(source: Path | None, paths: RunPaths) -> None:
+    """Raise if a run's files cannot have their names: JSON files hold them, and file systems limit their length."""
+    for path in (paths.output, *([source] if source is not None else [])):
+        if printable(str(path)) != str(path):
+            raise UserError("the name is not valid UTF-8", where=printable(str(path)), next="rename the file or folder")
+    longest = len(f"{paths.materialized_inputs.name}.planned".encode())
+    if longest > _MAX_NAME_BYTES:
+        room = _MAX_NAME_BYTES - (longest - len(paths.output.stem.encode()))
+        raise UserError(
+            f"the output's name is too long: {paths.output.name[:40]}…",
+            where=str(paths.output.parent),
+            next=f"choose at most {room} bytes before the suffix: other files of the run add to the name",
+        )
+
+
+def _has_records(paths: RunPaths) -> bool:
+    return any(path.exists() and path.stat().st_size for path in (paths.output, paths.failures))
+
+
+def _lost_plan_error(paths: RunPaths) -> UserError:
+    """The error for a run whose plan is gone: which rollouts its records are of is unknown."""
+    return UserError(
+        f"cannot resume: {paths.materialized_inputs.name} is missing, and without it every rollout would run again",
+        where=str(paths.output),
+        next=f"restore {paths.materialized_inputs.name}, start over with --overwrite, or choose another --output",
+    )
 
 
 def existing_run_error(paths: RunPaths) -> UserError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.errors import UserError
 from gymnast.rollouts.engine import Engine
+from gymnast.rollouts.limits import host_cap
 from gymnast.rollouts.snapshot import Snapshot, make_snapshot
 from gymnast.rollouts.tally import overall_stats, stats_of
 from gymnast.store.manifest import RunState
@@ -49,6 +50,7 @@ async def run_engine(
     `RunFinished` is returned, not sent to the observer.
     """
     started = time.monotonic()
+    observer.warn(host_cap().warn(options.engine.concurrency))
     engine = Engine(store, servers.runner, servers.engine_options(options.engine), observer.listen, agents)
     counts = store.counts()
     observer.listen(RunStarted(counts.requested, tasks, store.name, time.time(), counts.requested - counts.owed))

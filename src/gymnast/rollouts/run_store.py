@@ -241,8 +241,9 @@ class FileRunStore(RunStore):
 
     async def save(self, state: RunState, note: str | None = None) -> None:
         """Commit all records and write the manifest. While the run is running, writing the manifest may fail."""
-        await self._scored_log.commit()
-        await self._failures_log.commit()
+        for log in (self._scored_log, self._failures_log):
+            await log.commit()
+            await log.check()
         last = msgspec.structs.replace(
             self.manifest.invocations[-1],
             ended_at=None if state is RunState.RUNNING else time.time(),
@@ -273,14 +274,25 @@ class FileRunStore(RunStore):
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        output = repair_file(self.paths.output, self._load_scored, unique_keys=True)
+        planned = self._planned_keys() if self.paths.output.exists() else None
+        output = repair_file(self.paths.output, self._load_scored, unique_keys=True, planned=planned)
         self._note_repair(self.paths.output.name, output.damaged, len(output.duplicates))
+        if output.unplanned:
+            name = self.paths.output.name
+            self.notes.append(f"{name}: {output.unplanned} records of other runs were moved to {name}.damaged")
         failures = repair_file(self.paths.failures, self._load_failure, unique_keys=False)
         self._note_repair(self.paths.failures.name, failures.damaged, 0)
         self.settled.tally.set_durations(self.manifest.agents)
         if output.lines + failures.lines > self.attempts_made:  # a crash left the manifest behind the files
             self.attempts_made = output.lines + failures.lines
             self._recount_usage()
+
+    def _planned_keys(self) -> KeySet:
+        keys = KeySet()
+        path = self.paths.materialized_inputs
+        for number, line in numbered_lines(path):
+            keys.add(require_key(line, f"{path} line {number}").packed)
+        return keys
 
     def _recount_usage(self) -> None:
         """Use the usage in the records if it exceeds the manifest's."""

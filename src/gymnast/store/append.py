@@ -1,17 +1,21 @@
 """Appends lines to a file: one writer, group commit, fsync. A crash loses little, and `repair` fixes what it tears.
 
 Invariants: a line that `append` accepted is either on disk after `commit` or `commit` raises. After a failed write
-nothing more is accepted. A failed write leaves no partial line.
+nothing more is accepted. A failed write leaves no partial line. The file is this writer's alone: a second writer, or a
+program that replaces, shortens or extends the file, is an error before anything more is written.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from gymnast.errors import UserError
+from gymnast.store.lock import run_locked_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,12 +33,20 @@ class AppendLog:
         self._fd = -1
         self._committer: asyncio.Task[None] | None = None
         self._committing = asyncio.Lock()
-        self.error: OSError | None = None
+        self.error: OSError | UserError | None = None
         self._reported = False
+        self._size = 0
+        """What the file must contain, in bytes."""
 
     async def __aenter__(self) -> Self:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            self._lock()
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._size = os.fstat(self._fd).st_size
         self._committer = asyncio.create_task(self._commit_forever())
         return self
 
@@ -59,7 +71,14 @@ class AppendLog:
         """Write and sync everything added so far. Raises if that failed, now or earlier: then lines are missing."""
         await self._commit_shielded()
         if self.error is not None:
-            raise self._failure(self.error) from self.error
+            raise self._failure(self.error)
+
+    async def check(self) -> None:
+        """Raise if the file is not what was written to it."""
+        async with self._committing:
+            problem = self.error or await asyncio.to_thread(self._find_interference)
+        if problem is not None:
+            raise self._failure(problem)
 
     async def _commit_shielded(self) -> None:
         """The caller may be cancelled; lines on their way to the file are written anyway."""
@@ -72,16 +91,66 @@ class AppendLog:
             data, self._pending = self._pending, bytearray()
             try:
                 await asyncio.to_thread(self._write, data)
-            except OSError as error:
+            except (OSError, UserError) as error:
                 self.error = error
 
+    def _lock(self) -> None:
+        """One writer per file, by whatever name it is reached. Where files cannot be locked, the run's lock must do."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise run_locked_error("it has this file open, perhaps by another name", self.path) from error
+        except OSError:
+            return
+
+    def _find_interference(self, pending: bytes | bytearray = b"") -> UserError | None:
+        own = os.fstat(self._fd)
+        if not stat.S_ISREG(own.st_mode):
+            return None
+        try:
+            there = self.path.stat()
+        except FileNotFoundError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
+            return self._replaced(pending, is_removed=there is None)
+        if own.st_size != self._size:
+            what = "shortened" if own.st_size < self._size else "extended"
+            return UserError(
+                f"another program {what} {self.path.name} while this run was writing it: it has {own.st_size} bytes "
+                f"instead of {self._size}",
+                where=str(self.path),
+                next="let the run alone write this file; --resume repairs it and repeats the rollouts that were lost",
+            )
+        return None
+
+    def _replaced(self, pending: bytes | bytearray, *, is_removed: bool) -> UserError:
+        """The file of this name is another one. What was written so far is only reachable here: save it."""
+        saved = self.path.with_name(self.path.name + ".saved")
+        with saved.open("wb") as target:
+            offset = 0
+            while data := os.pread(self._fd, 1 << 20, offset):
+                target.write(data)
+                offset += len(data)
+            target.write(pending)
+            target.flush()
+            os.fsync(target.fileno())
+        return UserError(
+            f"another program {'removed' if is_removed else 'replaced'} {self.path.name} while this run was writing it",
+            where=str(self.path),
+            next=f"the records so far are in {saved.name}: rename it to {self.path.name}, then continue with --resume",
+        )
+
     def _write(self, data: bytearray) -> None:
+        problem = self._find_interference(data)
+        if problem is not None:
+            raise problem
         size = os.fstat(self._fd).st_size
         view = memoryview(data)
         try:
             while view:
                 view = view[os.write(self._fd, view) :]
             os.fsync(self._fd)
+            self._size += len(data)
         except OSError:
             with suppress(OSError):
                 os.ftruncate(self._fd, size)  # half a line on a full disk is useless
@@ -92,8 +161,10 @@ class AppendLog:
             await asyncio.sleep(COMMIT_INTERVAL_S)
             await self._commit_shielded()  # a failure is stored in self.error; the next append or commit reports it
 
-    def _failure(self, error: OSError) -> UserError:
+    def _failure(self, error: OSError | UserError) -> UserError:
         self._reported = True
+        if isinstance(error, UserError):
+            return error
         return UserError(
             f"cannot write {self.path.name}: {error.strerror or error}",
             where=str(self.path),

@@ -9,12 +9,13 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gymnast.errors import DataError
 from gymnast.store.keys import key_of_record
 from gymnast.store.keyset import KeySet
 from gymnast.store.scored_records import parse_scored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
     from pathlib import Path
 
     from gymnast.types.task import RolloutKey
@@ -33,40 +34,49 @@ class RepairResult:
     """Removed lines, including a torn end."""
     duplicates: list[RolloutKey] = field(default_factory=list)
     """Keys that occurred more than once; the first line of each was kept."""
+    unplanned: int = 0
+    """Removed records of rollouts that are not in the plan."""
 
 
-def repair_file(path: Path, on_record: OnRecord, *, unique_keys: bool) -> RepairResult:
+def repair_file(
+    path: Path, on_record: OnRecord, *, unique_keys: bool, planned: Container[int] | None = None
+) -> RepairResult:
     """Read every line, pass each record to `on_record`, and repair the file if needed.
 
     A missing file is empty. An intact file is only read. With `unique_keys` (scored records), lines without a reward
-    and further lines of the same rollout are removed as well.
+    and further lines of the same rollout are removed as well. With `planned` (packed keys), records of other rollouts
+    are removed, too.
     """
     if not path.exists():
         return RepairResult()
-    scan = _Scan(on_record, unique_keys=unique_keys)
+    scan = _Scan(on_record, unique_keys=unique_keys, planned=planned)
     with path.open("rb", buffering=1 << 20) as stream:
         for raw in stream:
             scan.add(raw)
-    if scan.bad or scan.duplicate_lines:
-        _save_removed(path, [*scan.bad, *scan.duplicate_lines])
+    if scan.lines == 0 and scan.unplanned_lines:
+        raise _other_run_error(path, len(scan.unplanned_lines))
+    if scan.bad or scan.duplicate_lines or scan.unplanned_lines:
+        _save_removed(path, [*scan.bad, *scan.duplicate_lines, *scan.unplanned_lines])
     if scan.is_broken_inside:
-        _rewrite(path, unique_keys=unique_keys)
+        _rewrite(path, unique_keys=unique_keys, planned=planned)
     elif scan.good_end < scan.position:
         _truncate(path, scan.good_end)
     _end_with_newline(path)
-    return RepairResult(scan.lines, len(scan.bad), scan.duplicates)
+    return RepairResult(scan.lines, len(scan.bad), scan.duplicates, len(scan.unplanned_lines))
 
 
 class _Scan:
     """One pass over a file: what is intact, and whether only the end is damaged."""
 
-    def __init__(self, on_record: OnRecord, *, unique_keys: bool) -> None:
+    def __init__(self, on_record: OnRecord, *, unique_keys: bool, planned: Container[int] | None) -> None:
         self._on_record = on_record
+        self._planned = planned
         self._seen: KeySet | None = KeySet() if unique_keys else None
         self.lines = self.position = self.good_end = 0
         self.bad: list[bytes] = []
         self.duplicates: list[RolloutKey] = []
         self.duplicate_lines: list[bytes] = []
+        self.unplanned_lines: list[bytes] = []
         self.is_broken_inside = False
 
     def add(self, raw: bytes) -> None:
@@ -82,6 +92,9 @@ class _Scan:
             if line:
                 self.bad.append(line)
             self.is_broken_inside = self.is_broken_inside or raw.endswith(b"\n")
+        elif self._planned is not None and key.packed not in self._planned:
+            self.unplanned_lines.append(line)
+            self.is_broken_inside = True
         elif self._seen is not None and key.packed in self._seen:
             self.duplicates.append(key)
             self.duplicate_lines.append(line)
@@ -101,15 +114,17 @@ def _truncate(path: Path, size: int) -> None:
         os.fsync(stream.fileno())
 
 
-def _rewrite(path: Path, *, unique_keys: bool) -> None:
-    """Replace the file by a copy without damaged lines and duplicate records."""
+def _rewrite(path: Path, *, unique_keys: bool, planned: Container[int] | None) -> None:
+    """Replace the file by a copy without damaged lines, duplicate records and records that were never planned."""
     seen = KeySet()
     temporary = path.with_name(path.name + ".repaired")
     with path.open("rb") as source, temporary.open("wb") as target:
         for raw in source:
             line = raw.rstrip(b"\r\n")
             key = key_of_record(line, scored=unique_keys)
-            if key is not None and not (unique_keys and key.packed in seen):
+            if key is None or (planned is not None and key.packed not in planned):
+                continue
+            if not (unique_keys and key.packed in seen):
                 seen.add(key.packed)
                 target.write(line + b"\n")
         target.flush()
@@ -125,6 +140,14 @@ def _end_with_newline(path: Path) -> None:
             if stream.read(1) != b"\n":
                 stream.write(b"\n")
                 os.fsync(stream.fileno())
+
+
+def _other_run_error(path: Path, count: int) -> DataError:
+    return DataError(
+        f"all {count} records are of rollouts that are not in the materialized inputs",
+        where=str(path),
+        next="the two files belong to different runs: restore the right ones, or choose another --output",
+    )
 
 
 def _save_removed(path: Path, lines: list[bytes]) -> None:

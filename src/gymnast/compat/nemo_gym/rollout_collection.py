@@ -156,7 +156,7 @@ class RolloutCollectionHelper(BaseModel):
                 self.rollout_timeout_s,
                 RetryPolicy(max_attempts=_get_max_rollout_attempts()),
             ),
-            existing="resume" if config.resume_from_cache else "set_aside",
+            existing="resume_if_planned" if config.resume_from_cache else "set_aside",
             aggregate=not config.disable_aggregation,
             token_form="items",
         )
