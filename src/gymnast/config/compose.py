@@ -76,7 +76,7 @@ def compose(
         model_options={"policy_base_url": "--model-url"} if model_url is not None else None,
     )
     if model_url != written_url:
-        return replace(config, warnings=(*config.warnings, f"--model-url {written_url} is read as {model_url}"))
+        return replace(config, notes=(*config.notes, f"--model-url {written_url} is read as {model_url}"))
     return config
 
 

@@ -59,6 +59,8 @@ class RunOptions:
     request_debug: bool = False
     token_form: TokenForm | None = None
     """How records store the tokens of model calls; None uses the configuration."""
+    source_origin: JsonObject | None = None
+    """Which data the source was made from, for the manifest."""
 
     @property
     def paths(self) -> RunPaths:
