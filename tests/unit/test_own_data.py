@@ -285,6 +285,41 @@ def test_a_number_where_a_text_is_needed_is_told_how_to_be_one(tmp_path: Path) -
     assert row["expected_answer"] == "2"
 
 
+def test_a_map_is_suggested_by_meaning_and_no_field_twice(tmp_path: Path) -> None:
+    rows = [{"problem": "1+1?", "solution": 2, "topic": "sums"}]
+    with pytest.raises(DataError) as caught:
+        plan(tmp_path, rows, prompt="{problem}")
+    assert "--map question=problem --map expected_answer='{solution}'" in str(caught.value)
+    path = write_jsonl(tmp_path / "rows.jsonl", rows)
+    result = check_rows(path, Question, "math", [], inline_template("{problem}"))
+    assert [hint.split("map it: ")[1] for hint in result.hints()] == [
+        "--map question=problem",
+        "--map expected_answer='{solution}'",
+    ]
+
+
+def test_check_rows_says_the_whole_of_what_to_do(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "rows.jsonl", [{"problem": "1+1?", "solution": 2, "topic": "sums"}])
+    text = "\n".join(check_rows(path, Question, "math", []).lines())
+    assert "--map input=problem, or write a prompt: --prompt '{problem}' (fields: problem, solution, topic)" in text
+
+
+def test_an_answer_under_another_name_is_a_warning_where_it_is_optional(tmp_path: Path) -> None:
+    def warnings(row: dict[str, Any], **options: Any) -> list[str]:
+        write_jsonl(tmp_path / "in.jsonl", [row, row])
+        config = compose(read_environ({}), environments=["equivalence_llm_judge"], stub_policy=True)
+        chosen = run_options(config, source=tmp_path / "in.jsonl", output=tmp_path / "o.jsonl", **options)
+        return write_plan(tmp_path / "in.jsonl", tmp_path / "plan.jsonl", chosen.plan, None).warnings
+
+    row = {"responses_create_params": {"input": "1+1?"}, "answer": 2}
+    (warning,) = warnings(row)
+    assert "no row has 'expected_answer', which equivalence_llm_judge reads" in warning
+    assert "if it is 'answer', map it with --map expected_answer='{answer}'" in warning
+    assert warnings(row, map=["expected_answer={answer}"]) == []
+    assert warnings({**row, "metadata": {"expected_answer": "2"}, "answer": None} | {"expected_answer": "2"}) == []
+    assert warnings({"responses_create_params": {"input": "1+1?"}}) == []
+
+
 def test_rows_that_do_not_fit_can_be_skipped(tmp_path: Path) -> None:
     mixed = [*QA, {"problem": "3+3?"}]
     (first, second) = plan(tmp_path, mixed, map=MAP, prompt="{question}", skip_bad_rows=True)

@@ -17,7 +17,7 @@ from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.plan import PlanOptions
 from gymnast.rollouts.prompt import inline_template, is_template_file, read_prompt_file, read_template
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
-from gymnast.rollouts.row_fit import make_row_check
+from gymnast.rollouts.row_fit import RowCheck
 from gymnast.rollouts.row_map import parse_map
 from gymnast.rollouts.run_fields import RunFields
 from gymnast.rollouts.splits import write_split
@@ -151,7 +151,7 @@ def run_options(
             params=overrides,
             deep_merge=deep_merge,
             row_map=parse_map(map),
-            check_row=make_row_check(config.instances) if config is not None and read_fields else None,
+            row_check=RowCheck(config.instances) if config is not None and read_fields else None,
             template=find_template(config, prompt_config, prompt),
             skills=skills,
             skip_bad_rows=skip_bad_rows,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.rollouts.prompt import PromptTemplate
-    from gymnast.rollouts.row_fit import CheckRow
+    from gymnast.rollouts.row_fit import RowCheck
     from gymnast.rollouts.row_map import RowMap
     from gymnast.types.json import JsonObject
 
@@ -55,7 +55,7 @@ class PlanOptions:
     """Merge nested params instead of replacing them."""
     row_map: RowMap | None = None
     """Copies fields of a row to other names, before anything else."""
-    check_row: CheckRow | None = None
+    row_check: RowCheck | None = None
     """Finds rows that do not fit their environment; used for new plans only."""
     template: PromptTemplate | None = None
     skills: JsonObject | None = None
@@ -195,7 +195,8 @@ class Planner:
         row = self._parse_row(line)
         agent = self._route(row)
         row[PARAMS] = self._merge_params(row)
-        misfit = self._options.check_row(agent, row) if self._options.check_row is not None else None
+        check = self._options.row_check
+        misfit = check.find_problem(agent, row) if check is not None else None
         if misfit is not None:
             raise _BadRow(misfit)
         if self._options.skills is not None:
@@ -292,6 +293,8 @@ class Planner:
         ]
 
     def _warn(self) -> None:
+        if self._options.row_check is not None:
+            self.summary.warnings += self._options.row_check.warnings()
         repeats = self._options.repeats
         if not isinstance(repeats, int):
             unused = sorted(set(repeats) - self._repeats_used - {DEFAULT_REPEATS})

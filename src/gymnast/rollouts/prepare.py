@@ -237,7 +237,7 @@ def _resume(paths: RunPaths, request: _RunRequest) -> PreparedRun:
         old = msgspec.structs.replace(old, settings=settings, code=code)
     if request.options.on_change == "force":  # the old plan unchanged, even if its source is gone
         return _continue(paths, old, agents, instances, None, forced=True)
-    plan = replace(request.options.plan, check_row=None)  # what does not fit has failed, or was planned by request
+    plan = replace(request.options.plan, row_check=None)  # what does not fit has failed, or was planned by request
     planner = Planner(request.source, plan, request.agents)
     rows = compare_plan(paths.materialized_inputs, planner)
     if not rows.is_empty:
@@ -277,7 +277,7 @@ def _continue(
 
 def _extend(paths: RunPaths, request: _RunRequest, old: Manifest) -> PreparedRun:
     """Replace the plan by a larger one. What is settled stays settled."""
-    plan = replace(request.options.plan, check_row=None)
+    plan = replace(request.options.plan, row_check=None)
     summary = write_plan(request.source, paths.materialized_inputs, plan, request.agents)
     agents = dict(summary.rollouts_by_agent)
     instances = as_started(request.instances_for(agents), old.settings)
