@@ -336,6 +336,50 @@ def test_a_plan_of_jsonl_without_maps_is_byte_for_byte_what_it_was(tmp_path: Pat
     assert (tmp_path / "plan.jsonl").read_text() == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xlsx", b"PK\x03\x04\x00", "a zip archive or a spreadsheet"),
+        ("a.jsonl", b"PAR1\x00\x01", "call it .parquet"),
+        ("a.data", b"abc\x00def\n", "a binary file"),
+        ("a.jsonl", b"\x1f\x8b\x08\x00", "call it .jsonl.gz"),
+        ("a.db", b"SQLite format 3\x00", "an SQLite database"),
+    ],
+)
+def test_a_file_that_is_not_text_is_called_what_it_is(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        list(read_lines(tmp_path / name))
+    assert message in str(caught.value)
+
+
+def test_a_line_in_another_encoding_says_how_to_convert_it(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes('{"problem": "café"}\n'.encode("latin-1"))
+    with pytest.raises(DataError, match="not UTF-8; convert the file: iconv"):
+        write_plan(tmp_path / "in.jsonl", tmp_path / "plan.jsonl", PlanOptions(), None)
+    text = "\n".join(check_rows(tmp_path / "in.jsonl", Question, "math", []).lines())
+    assert "not UTF-8; convert the file: iconv" in text
+
+
+def test_a_folder_as_output_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "precious.txt").write_text("x")
+    write_jsonl(tmp_path / "in.jsonl", QA)
+    config = compose(read_environ({}), environments=["math_with_judge"], stub_policy=True)
+    for options in ({}, {"overwrite": True}, {"existing": "set_aside"}):
+        with pytest.raises(UserError, match="the output is a folder"):
+            run_options(config, source=tmp_path / "in.jsonl", output=tmp_path / "runs", **options)
+    assert (tmp_path / "runs" / "precious.txt").exists()
+
+
+def test_a_misspelt_input_file_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(tmp_path / "math.jsonl", QA)
+    config = compose(read_environ({}), environments=["math_with_judge"], stub_policy=True)
+    with pytest.raises(UserError, match=r"did you mean 'math.jsonl'"):
+        run_options(config, source="mth.jsonl", output=tmp_path / "o.jsonl")
+
+
 # --- check rows, convert ---------------------------------------------------------------------------------------------
 
 

@@ -73,8 +73,16 @@ def _download(data: DataSource, hub: Hub, revision: str) -> DataFile:
     """One file at one commit, so that the commit can be recorded even if `revision` is a branch."""
     assert data.repo is not None
     assert data.file is not None
-    commit = hub.list_files(data.repo, revision).commit
-    path = hub.download_file(data.repo, data.file, commit)
+    try:
+        commit = hub.list_files(data.repo, revision).commit
+        path = hub.download_file(data.repo, data.file, commit)
+    except NotFoundError:
+        raise
+    except UserError as error:
+        hint = "use a copy of the dataset: --from FOLDER"
+        raise UserError(
+            error.what, where=error.where, next=f"{error.next}; or {hint}" if error.next else hint
+        ) from error
     return DataFile(path, data.file, _sha256(path), f"{data.repo} at {commit}", commit, data.repo, revision)
 
 

@@ -129,6 +129,12 @@ def run_options(
         skills = skills or fields.skills()
     if output is None:
         raise UserError("a run needs an output file", next="pass --output FILE")
+    if Path(output).is_dir():
+        raise UserError(
+            "the output is a folder",
+            where=str(output),
+            next=f"name a file in it: --output {Path(output) / 'run.jsonl'}",
+        )
     repeats = [num_repeats] if num_repeats is None or isinstance(num_repeats, int) else [*num_repeats.values()]
     _check_numbers(
         *(("num_repeats", number, 1) for number in repeats),

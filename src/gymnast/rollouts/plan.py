@@ -18,7 +18,7 @@ import orjson
 
 from gymnast.errors import DataError, UserError, suggest
 from gymnast.rollouts.row_map import name_fields
-from gymnast.store.row_files import read_lines
+from gymnast.store.row_files import describe_bad_json, read_lines
 from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, SKILLS_REF, TASK_INDEX, RolloutKey, agent_name_of
 from gymnast.wire.validate import InvalidBody, validate_params
 
@@ -228,7 +228,7 @@ class Planner:
         try:
             row: Any = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            raise _BadRow(f"not JSON: {error.msg} at column {error.colno}") from error
+            raise _BadRow(describe_bad_json(line, error)) from error
         if not isinstance(row, dict):
             raise _BadRow("the row is not a JSON object")
         if self._options.row_map is not None:
