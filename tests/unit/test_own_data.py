@@ -372,6 +372,35 @@ def test_a_folder_as_output_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "precious.txt").exists()
 
 
+@pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"existing": "set_aside"}])
+def test_an_input_that_the_run_would_replace_is_refused_and_kept(tmp_path: Path, options: dict[str, Any]) -> None:
+    rows = write_jsonl(tmp_path / "in.jsonl", QA)
+    (tmp_path / "link.jsonl").symlink_to(rows)
+    config = compose(read_environ({}), environments=["math_with_judge"], stub_policy=True)
+    for output in ("in.jsonl", "link.jsonl"):
+        with pytest.raises(UserError, match="the input is also a file of the run"):
+            run_options(config, source=rows, output=tmp_path / output, **options)
+    inputs = write_jsonl(tmp_path / "x_materialized_inputs.jsonl", QA)
+    with pytest.raises(UserError, match="the input is also a file of the run"):
+        run_options(config, source=inputs, output=tmp_path / "x.jsonl", **options)
+    assert len(read_jsonl(rows)) == len(read_jsonl(inputs)) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("https://example.org/x.jsonl", "curl -LO https://example.org/x.jsonl"),
+        ("openai/gsm8k", "gymnast data download --repo-id openai/gsm8k"),
+        ("-", "write the rows into a file"),
+    ],
+)
+def test_an_input_that_is_not_a_file_is_told_how_to_become_one(tmp_path: Path, source: str, hint: str) -> None:
+    config = compose(read_environ({}), environments=["math_with_judge"], stub_policy=True)
+    with pytest.raises(UserError) as caught:
+        run_options(config, source=source, output=tmp_path / "o.jsonl")
+    assert hint in str(caught.value)
+
+
 def test_a_misspelt_input_file_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_jsonl(tmp_path / "math.jsonl", QA)
@@ -449,3 +478,10 @@ def test_convert_overwrites_nothing_unless_told_to(tmp_path: Path) -> None:
         convert(ConvertRequest(source, source, overwrite=True))
     with pytest.raises(UserError, match="JSONL"):
         convert(ConvertRequest(source, tmp_path / "out.csv"))
+
+
+def test_what_convert_refuses_is_said_once_with_its_lines(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "in.jsonl", [*QA, *QA])
+    with pytest.raises(DataError) as caught:
+        convert(ConvertRequest(tmp_path / "in.jsonl", tmp_path / "out.jsonl"))
+    assert "lines 1, 2, 3, 4: the row has no 'responses_create_params'" in str(caught.value)

@@ -173,7 +173,8 @@ def _report_unread(
 ) -> Config:
     """The configuration with what nothing reads as problems, or as warnings where a server may read any key."""
     servers = {name for name, node in config.root.value.items() if is_instance_block(node)}
-    found = list(unread_overrides(parsed, written, servers, keys))
+    reported = {problem.where for problem in config.problems}
+    found = [problem for problem in unread_overrides(parsed, written, servers, keys) if problem.where not in reported]
     warnings = [*config.warnings]
     if not config.lacks_policy:
         warnings += warn_without_effect(parsed, written, model_options)

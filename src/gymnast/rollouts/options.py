@@ -7,11 +7,12 @@ workers of a chunked run and re-verification. `run_options` makes one from flat 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gymnast.errors import UserError, suggest
+from gymnast.errors import NotFoundError, UserError, suggest
 from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.plan import PlanOptions
@@ -228,7 +229,33 @@ def _resolve_source(
     assert source is not None
     if resume and config is not None:  # a resumed run has its plan, even if its source is gone
         return config.roots.find(str(source)) or Path(source)
-    return _find(config, source, "the input file")
+    found = _find_input(config, source)
+    if any(found.exists() and path.exists() and found.samefile(path) for path in RunPaths(output).all()):
+        raise UserError(
+            "the input is also a file of the run, which would replace it",
+            where=str(found),
+            next="choose another --output",
+        )
+    return found
+
+
+def _find_input(config: Config | None, source: str | Path) -> Path:
+    try:
+        return _find(config, source, "the input file")
+    except NotFoundError as error:
+        hint = _input_hint(str(source)) or error.next
+        raise NotFoundError(error.what, where=error.where, next=hint) from error
+
+
+def _input_hint(source: str) -> str | None:
+    """What to do about an input that is not a file's name."""
+    if source == "-":
+        return "standard input cannot be read twice, as a resume needs: write the rows into a file"
+    if "://" in source:
+        return f"download it first: curl -LO {source}"
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", source) and "." not in source.rpartition("/")[2]:
+        return f"a dataset of the Hugging Face Hub? gymnast data download --repo-id {source} --output-dir data"
+    return None
 
 
 def _find(config: Config | None, path: str | Path, what: str) -> Path:
