@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gymnast.store.manifest import read_manifest
 from gymnast.store.paths import RunPaths
 from tests.helpers.benchmarks import GUESSING, guess_rows, write_benchmark
 from tests.helpers.command_functions import invoke_command
@@ -132,6 +133,76 @@ def test_data_comes_from_the_hub_that_the_environment_names(tmp_path: Path) -> N
         )
         assert refused.code == 2
         assert "private" in refused.err
+
+
+def test_the_commit_of_the_data_is_recorded_and_a_moved_branch_is_said(tmp_path: Path) -> None:
+    def lines(answer: str) -> bytes:
+        return b"".join(json.dumps(row).encode() + b"\n" for row in guess_rows(3, answer))
+
+    write_benchmark(tmp_path / "benchmarks", data={"repo": "org/d", "file": "test.jsonl"})
+    with running_hub() as hub:
+        hub.repos["org/d"] = repo = Repo({"test.jsonl": lines("3")})
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        state = {"HF_HOME": str(tmp_path / "hf"), "GYMNAST_STATE_DIR": str(tmp_path / "state")}
+        env = {**state, "HF_ENDPOINT": hub.url, "PYTHONPATH": path}
+
+        def run(*words: str) -> Outcome:
+            return run_command(tmp_path, "gymnast", "eval", "guess", *words, *POLICY, env=env)
+
+        first, commit = run(), repo.commit
+        assert first.code == 0, first.err
+        assert f"data      org/d at {commit} (main), test.jsonl, SHA-256 " in first.out
+        assert "is now commit" not in first.err
+        manifest = read_manifest(RunPaths(tmp_path / "eval" / "guess" / "rollouts.jsonl").manifest)
+        assert manifest is not None
+        assert manifest.source["origin"]["commit"] == commit
+        assert len(manifest.source["origin"]["sha256"]) == 64
+
+        repo.push({"test.jsonl": lines("4"), "README.md": b"new"})
+        baseline = ("--baseline", "eval/guess/rollouts.jsonl")
+        moved = run("-o", "later", *baseline)
+        assert f"warning: guess: 'main' of org/d is now commit {repo.commit}; it was {commit}" in moved.err
+        assert "the file 'test.jsonl' differs" in moved.err
+        assert f"--revision {commit}" in moved.err
+        assert "warning: the baseline was made from other data" in moved.err
+
+        pinned = run("-o", "pinned", "--revision", commit, *baseline)
+        assert pinned.code == 0, pinned.err
+        assert "warning" not in pinned.err
+        assert f"data      org/d at {commit}, test.jsonl" in pinned.out
+        again = run("-o", "again")
+        assert "is now commit" not in again.err, "said once"
+        repo.push({"test.jsonl": lines("4"), "README.md": b"newer"})
+        same = run("-o", "same")
+        assert f"note: guess: 'main' of org/d is now commit {repo.commit}" in same.err
+        assert "is the same" in same.err
+        other = run("-o", "same", "--resume", "--revision", commit)
+        assert other.code == 2
+        assert "this run started with the data of org/d at" in other.err
+        assert run("-o", "x", "--revision", "nope").code == 2
+
+
+def test_a_revision_is_refused_where_it_means_nothing(folder: Path) -> None:
+    write_benchmark(folder / "benchmarks", "second")
+    assert "is local" in evaluate(folder, "guess", "--revision", "main").err
+    assert "one benchmark" in evaluate(folder, "guess", "second", "--revision", "main").err
+    write_jsonl(folder / "mine.jsonl", [{"responses_create_params": {"input": "1 [3 4]"}, "expected_answer": 3}])
+    assert "is a file" in evaluate(folder, "mine.jsonl", "-e", "arithmetic", "--revision", "main").err
+
+
+def test_options_of_collect_reach_an_evaluation(folder: Path) -> None:
+    (folder / "mine.csv").write_text("task,answer\n1 [3 4],3\n2 [3 4],4\n")
+    words = ("-e", "arithmetic", "--map", "expected_answer=answer", "--prompt", "{task}", "--disable-aggregation")
+    done = evaluate(folder, "mine.csv", *words, "--override", "++expected_answer=3")
+    assert done.code != 0, "an override that nothing reads"
+    done = evaluate(folder, "mine.csv", *words)
+    assert done.code == 0, done.err
+    paths = RunPaths(folder / "eval" / "mine" / "rollouts.jsonl")
+    assert len(read_jsonl(paths.output)) == 2
+    assert not paths.aggregate_metrics.exists()
+    assert "expected score, mask or fail" in evaluate(folder, "guess", "--truncated", "scor").err
+    replaced = evaluate(folder, "guess", "--prompt", "Guess: {question}")
+    assert "your prompt replaces the benchmark's" in replaced.err
 
 
 def test_an_interrupted_evaluation_is_resumed(folder: Path) -> None:

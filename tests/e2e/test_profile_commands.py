@@ -73,6 +73,15 @@ def test_two_runs_are_compared_and_a_gate_can_rely_on_it(run: Run, profiled: Pat
     assert "No task differs" in run("gymnast", "compare", "a.jsonl", "a.jsonl").out
 
 
+def test_a_run_without_scores_is_not_said_to_have_other_tasks(run: Run, profiled: Path) -> None:
+    (profiled / "x.jsonl").rename(profiled / "y.jsonl")
+    (profiled / "y_materialized_inputs.jsonl").write_bytes((profiled / "x_materialized_inputs.jsonl").read_bytes())
+    (profiled / "x.jsonl").write_text("")
+    done = run("gymnast", "compare", "x.jsonl", "y.jsonl")
+    assert done.code == 2
+    assert "nothing was scored in A" in done.err
+
+
 def test_a_profile_becomes_training_data(run: Run, profiled: Path) -> None:
     assert run("gymnast", "profile", "x.jsonl").code == 0
     done = run(

@@ -96,3 +96,13 @@ async def test_a_run_over_the_example_rows(tmp_path: Path) -> None:
     records = await collect_examples(tmp_path, "mcqa", replies)
     assert [record["reward"] for record in records] == [1.0, 0.0, 1.0, 0.0, 1.0]
     assert [record["extracted_answer"] for record in records] == ["B", "B", "C", None, "B"]
+
+
+async def test_an_invalid_pattern_is_logged_once_per_expression(caplog: pytest.LogCaptureFixture) -> None:
+    async with started(MCQA, MCQASettings(scoring="nemo_gym")) as subject:
+        for pattern in ("(", "(", "[", "("):
+            await subject.verify(with_pattern(pattern), "Answer: B")
+    logged = [record.getMessage() for record in caplog.records if "output_regex" in record.getMessage()]
+    assert len(logged) == 2
+    assert "'('" in logged[0]
+    assert "'['" in logged[1]

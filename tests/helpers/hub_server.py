@@ -19,17 +19,30 @@ FILE = re.compile(r"/datasets/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/
 
 @dataclass
 class Repo:
-    """A dataset repository with one commit."""
+    """A dataset repository: its branch `main`, and earlier commits."""
 
     files: dict[str, bytes]
     card: dict[str, Any] = field(default_factory=dict)
     token: str | None = None
     """Needed to read it."""
     gated: bool = False
+    earlier: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """The files of earlier commits."""
 
     @property
     def commit(self) -> str:
         return hashlib.sha1(b"".join(self.files.values())).hexdigest()
+
+    def push(self, files: dict[str, bytes]) -> None:
+        """Move `main` to a new commit."""
+        self.earlier[self.commit] = self.files
+        self.files = files
+
+    def at(self, revision: str | None) -> tuple[str, dict[str, bytes]] | None:
+        """The commit and files of a revision; None if there is no such revision."""
+        if revision in {None, "main", self.commit}:
+            return self.commit, self.files
+        return (revision, self.earlier[revision]) if revision in self.earlier else None
 
 
 @dataclass
@@ -71,23 +84,23 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(401, "RepoNotFound")
         elif repo.gated:
             self._refuse(403, "GatedRepo")
-        elif found["revision"] not in {None, "main", repo.commit}:
+        elif (version := repo.at(found["revision"])) is None:
             self._refuse(404, "RevisionNotFound")
         elif found.re is INFO:
-            self._send_info(found["repo"], repo)
-        elif found["name"] not in repo.files:
-            self._refuse(404, "EntryNotFound", {"X-Repo-Commit": repo.commit})
+            self._send_info(found["repo"], version, repo.card)
+        elif found["name"] not in version[1]:
+            self._refuse(404, "EntryNotFound", {"X-Repo-Commit": version[0]})
         else:
-            self._send_file(repo, repo.files[found["name"]])
+            self._send_file(version[0], version[1][found["name"]])
 
-    def _send_info(self, repo_id: str, repo: Repo) -> None:
-        siblings = [{"rfilename": name} for name in repo.files]
-        info = {"id": repo_id, "sha": repo.commit, "siblings": siblings, "cardData": repo.card, "tags": []}
+    def _send_info(self, repo_id: str, version: tuple[str, dict[str, bytes]], card: dict[str, Any]) -> None:
+        siblings = [{"rfilename": name} for name in version[1]]
+        info = {"id": repo_id, "sha": version[0], "siblings": siblings, "cardData": card, "tags": []}
         self._send(200, {"Content-Type": "application/json"}, json.dumps(info).encode())
 
-    def _send_file(self, repo: Repo, content: bytes) -> None:
+    def _send_file(self, commit: str, content: bytes) -> None:
         start = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
-        headers = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": repo.commit}
+        headers = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": commit}
         headers["Accept-Ranges"] = "bytes"
         if start:
             headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"

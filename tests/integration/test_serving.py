@@ -317,7 +317,7 @@ def test_an_endpoint_that_refuses_the_key_is_a_config_error_at_once(serve_here: 
     url = f"http://127.0.0.1:{urlsplit(locked.url('policy_model')).port}/v1"
     found = invoke("gymnast", "serve", "--head-port", "auto", "-e", "mcqa", "--model-url", url, "-m", "m")
     assert found.code == 2
-    assert "refuses our key (401)" in found.err
+    assert "needs a key, and none is set (401)" in found.err
 
 
 def test_instances_elsewhere_are_used_by_url(serve_here: ServeHere, invoke: Run, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_file_listed_twice_is_loaded_once_and_reported(tmp_path: Path, configu
     a = write(tmp_path, "a.yaml", "a: 1")
     config = configure(config_paths=[a, a])
     assert config.values["config_paths"] == ["a.yaml"]
-    assert any("twice" in warning for warning in config.warnings)
+    assert any("twice" in note for note in config.notes)
 
 
 def test_paths_are_looked_up_in_extra_roots_then_here_then_the_hub(tmp_path: Path) -> None:

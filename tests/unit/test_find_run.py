@@ -122,3 +122,13 @@ def test_every_command_about_a_run_takes_it_as_its_first_argument() -> None:
     }
     taking = {name for name, params in first.items() if params and (params[0].metavar or "").startswith("RUN")}
     assert taking == RUN_COMMANDS
+
+
+def test_an_output_without_a_suffix_is_found_by_its_own_name(tmp_path: Path) -> None:
+    for name in ("plain", "plain_run.json", "plain_materialized_inputs.jsonl"):
+        (tmp_path / name).write_text("{}\n")
+    output = tmp_path / "plain"
+    for path in (output, tmp_path / "plain_run.json", tmp_path):
+        assert find_run(path).output == output
+    (tmp_path / "plain.jsonl").write_text("{}\n")
+    assert find_run(tmp_path / "plain_run.json").output == tmp_path / "plain.jsonl"

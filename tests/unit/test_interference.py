@@ -127,7 +127,7 @@ async def test_a_resume_without_the_plan_is_refused_before_anything_is_spent(tmp
     error = run.refused()
     assert "x_materialized_inputs.jsonl is missing" in error.what
     prepared = run.prepare(existing="resume_if_planned")
-    assert "moved to" in prepared.warnings[0]
+    assert "moved to" in prepared.notes[0]
 
 
 @pytest.mark.parametrize(

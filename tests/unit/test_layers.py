@@ -43,6 +43,7 @@ RANK = {
     "cli": 11,
     "compat": 12,
     "cli.gym": 13,
+    "__main__": 13,
 }
 """By the longest name that fits a module. `compat` has our commands under NeMo Gym's names, so it is above `cli`, and
 so is the command that runs them, `gymnast gym`."""

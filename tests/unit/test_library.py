@@ -64,6 +64,15 @@ async def test_an_earlier_run_is_not_overwritten(tmp_path: Path, tasks: Path) ->
         _ = [record async for record in gymnast.collect(tasks, output, **NAMES)]
 
 
+async def test_warnings_and_notes_of_the_configuration_reach_the_caller(tmp_path: Path, tasks: Path) -> None:
+    said: list[str] = []
+    names = {**NAMES, "config_paths": [DEMO_POLICY, DEMO_POLICY], "overrides": ["+uv_cache_dir=x"]}
+    run = gymnast.collect(tasks, tmp_path / "x.jsonl", limit=1, on_note=said.append, **names)
+    assert [record async for record in run]
+    assert "warning: '+uv_cache_dir=x' has no effect in Gymnast" in said
+    assert f"note: {DEMO_POLICY} is listed twice; loaded once" in said, "nothing is wrong"
+
+
 async def test_a_slow_taker_slows_the_run_and_not_the_memory(
     tmp_path: Path, tasks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -285,6 +285,41 @@ def test_a_number_where_a_text_is_needed_is_told_how_to_be_one(tmp_path: Path) -
     assert row["expected_answer"] == "2"
 
 
+def test_a_map_is_suggested_by_meaning_and_no_field_twice(tmp_path: Path) -> None:
+    rows = [{"problem": "1+1?", "solution": 2, "topic": "sums"}]
+    with pytest.raises(DataError) as caught:
+        plan(tmp_path, rows, prompt="{problem}")
+    assert "--map question=problem --map expected_answer='{solution}'" in str(caught.value)
+    path = write_jsonl(tmp_path / "rows.jsonl", rows)
+    result = check_rows(path, Question, "math", [], inline_template("{problem}"))
+    assert [hint.split("map it: ")[1] for hint in result.hints()] == [
+        "--map question=problem",
+        "--map expected_answer='{solution}'",
+    ]
+
+
+def test_check_rows_says_the_whole_of_what_to_do(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "rows.jsonl", [{"problem": "1+1?", "solution": 2, "topic": "sums"}])
+    text = "\n".join(check_rows(path, Question, "math", []).lines())
+    assert "--map input=problem, or write a prompt: --prompt '{problem}' (fields: problem, solution, topic)" in text
+
+
+def test_an_answer_under_another_name_is_a_warning_where_it_is_optional(tmp_path: Path) -> None:
+    def warnings(row: dict[str, Any], **options: Any) -> list[str]:
+        write_jsonl(tmp_path / "in.jsonl", [row, row])
+        config = compose(read_environ({}), environments=["equivalence_llm_judge"], stub_policy=True)
+        chosen = run_options(config, source=tmp_path / "in.jsonl", output=tmp_path / "o.jsonl", **options)
+        return write_plan(tmp_path / "in.jsonl", tmp_path / "plan.jsonl", chosen.plan, None).warnings
+
+    row = {"responses_create_params": {"input": "1+1?"}, "answer": 2}
+    (warning,) = warnings(row)
+    assert "no row has 'expected_answer', which equivalence_llm_judge reads" in warning
+    assert "if it is 'answer', map it with --map expected_answer='{answer}'" in warning
+    assert warnings(row, map=["expected_answer={answer}"]) == []
+    assert warnings({**row, "metadata": {"expected_answer": "2"}, "answer": None} | {"expected_answer": "2"}) == []
+    assert warnings({"responses_create_params": {"input": "1+1?"}}) == []
+
+
 def test_rows_that_do_not_fit_can_be_skipped(tmp_path: Path) -> None:
     mixed = [*QA, {"problem": "3+3?"}]
     (first, second) = plan(tmp_path, mixed, map=MAP, prompt="{question}", skip_bad_rows=True)
@@ -299,6 +334,79 @@ def test_a_plan_of_jsonl_without_maps_is_byte_for_byte_what_it_was(tmp_path: Pat
         '{"responses_create_params":{"input":"é"},"agent_ref":{"name":"a"},"_ng_task_index":0,"_ng_rollout_index":0}\n'
     )
     assert (tmp_path / "plan.jsonl").read_text() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xlsx", b"PK\x03\x04\x00", "a zip archive or a spreadsheet"),
+        ("a.jsonl", b"PAR1\x00\x01", "call it .parquet"),
+        ("a.data", b"abc\x00def\n", "a binary file"),
+        ("a.jsonl", b"\x1f\x8b\x08\x00", "call it .jsonl.gz"),
+        ("a.db", b"SQLite format 3\x00", "an SQLite database"),
+    ],
+)
+def test_a_file_that_is_not_text_is_called_what_it_is(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        list(read_lines(tmp_path / name))
+    assert message in str(caught.value)
+
+
+def test_a_line_in_another_encoding_says_how_to_convert_it(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes('{"problem": "café"}\n'.encode("latin-1"))
+    with pytest.raises(DataError, match="not UTF-8; convert the file: iconv"):
+        write_plan(tmp_path / "in.jsonl", tmp_path / "plan.jsonl", PlanOptions(), None)
+    text = "\n".join(check_rows(tmp_path / "in.jsonl", Question, "math", []).lines())
+    assert "not UTF-8; convert the file: iconv" in text
+
+
+def test_a_folder_as_output_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "precious.txt").write_text("x")
+    write_jsonl(tmp_path / "in.jsonl", QA)
+    config = compose(read_environ({}), environments=["math_with_judge"], stub_policy=True)
+    for options in ({}, {"overwrite": True}, {"existing": "set_aside"}):
+        with pytest.raises(UserError, match="the output is a folder"):
+            run_options(config, source=tmp_path / "in.jsonl", output=tmp_path / "runs", **options)
+    assert (tmp_path / "runs" / "precious.txt").exists()
+
+
+@pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"existing": "set_aside"}])
+def test_an_input_that_the_run_would_replace_is_refused_and_kept(tmp_path: Path, options: dict[str, Any]) -> None:
+    rows = write_jsonl(tmp_path / "in.jsonl", QA)
+    (tmp_path / "link.jsonl").symlink_to(rows)
+    config = compose(read_environ({}), environments=["math_with_judge"], stub_policy=True)
+    for output in ("in.jsonl", "link.jsonl"):
+        with pytest.raises(UserError, match="the input is also a file of the run"):
+            run_options(config, source=rows, output=tmp_path / output, **options)
+    inputs = write_jsonl(tmp_path / "x_materialized_inputs.jsonl", QA)
+    with pytest.raises(UserError, match="the input is also a file of the run"):
+        run_options(config, source=inputs, output=tmp_path / "x.jsonl", **options)
+    assert len(read_jsonl(rows)) == len(read_jsonl(inputs)) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("https://example.org/x.jsonl", "curl -LO https://example.org/x.jsonl"),
+        ("openai/gsm8k", "gymnast data download --repo-id openai/gsm8k"),
+        ("-", "write the rows into a file"),
+    ],
+)
+def test_an_input_that_is_not_a_file_is_told_how_to_become_one(tmp_path: Path, source: str, hint: str) -> None:
+    config = compose(read_environ({}), environments=["math_with_judge"], stub_policy=True)
+    with pytest.raises(UserError) as caught:
+        run_options(config, source=source, output=tmp_path / "o.jsonl")
+    assert hint in str(caught.value)
+
+
+def test_a_misspelt_input_file_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(tmp_path / "math.jsonl", QA)
+    config = compose(read_environ({}), environments=["math_with_judge"], stub_policy=True)
+    with pytest.raises(UserError, match=r"did you mean 'math.jsonl'"):
+        run_options(config, source="mth.jsonl", output=tmp_path / "o.jsonl")
 
 
 # --- check rows, convert ---------------------------------------------------------------------------------------------
@@ -370,3 +478,10 @@ def test_convert_overwrites_nothing_unless_told_to(tmp_path: Path) -> None:
         convert(ConvertRequest(source, source, overwrite=True))
     with pytest.raises(UserError, match="JSONL"):
         convert(ConvertRequest(source, tmp_path / "out.csv"))
+
+
+def test_what_convert_refuses_is_said_once_with_its_lines(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "in.jsonl", [*QA, *QA])
+    with pytest.raises(DataError) as caught:
+        convert(ConvertRequest(tmp_path / "in.jsonl", tmp_path / "out.jsonl"))
+    assert "lines 1, 2, 3, 4: the row has no 'responses_create_params'" in str(caught.value)

@@ -506,7 +506,7 @@ async def test_a_fork_takes_the_scored_rollouts_of_unchanged_rows_along(tmp_path
     run.write([row(0), row(1, x=1), row(2), row(3)])
     prepared = run.prepare(on_change="fork")
     assert prepared.paths.output.name == "x_fork_1.jsonl"
-    assert prepared.warnings == [
+    assert prepared.notes == [
         f"the changed run continues as {prepared.paths.output}",
         "3 scored rollouts of unchanged rows were carried over",
     ]
@@ -834,7 +834,7 @@ async def test_setting_aside_keeps_the_earlier_run_in_a_folder(tmp_path: Path) -
     old = contents(run.paths)
     prepared = run.prepare(existing="set_aside")
     aside = tmp_path / "x_previous_1"
-    assert prepared.warnings == [f"an earlier run under this name was moved to {aside}"]
+    assert prepared.notes == [f"an earlier run under this name was moved to {aside}"]
     assert {path.name: path.read_bytes() for path in aside.iterdir()} == old
     assert (await run.go())[0] == ["0:0"]
 
@@ -843,7 +843,7 @@ def test_an_output_without_a_plan_cannot_be_gone_on_with_and_is_set_aside(tmp_pa
     run = Run(tmp_path, [row(0)])
     write_jsonl(run.paths.output, [{"reward": 1.0}])
     prepared = run.prepare(existing="resume_if_planned")
-    assert "moved to" in prepared.warnings[0]
+    assert "moved to" in prepared.notes[0]
     assert read_jsonl(tmp_path / "x_previous_1" / "x.jsonl") == [{"reward": 1.0}]
 
 

@@ -157,3 +157,11 @@ def test_a_run_without_an_output_says_which_option_names_it(tmp_path: Path) -> N
     with pytest.raises(UserError) as caught:
         run_options(load().require_valid(), output=None, source=rows(tmp_path))
     assert caught.value.next == "pass --output FILE"
+
+
+def test_an_unknown_key_is_one_problem_and_spaces_are_named() -> None:
+    config = compose(read_environ({}), environments=["mcqa"], stub_policy=True, overrides=["num_repeat=3"])
+    (problem,) = config.problems
+    assert "num_repeat" in str(problem)
+    with pytest.raises(UserError, match="write it without spaces: num_repeats=3"):
+        compose(read_environ({}), environments=["mcqa"], stub_policy=True, overrides=["num_repeats = 3"])

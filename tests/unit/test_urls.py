@@ -82,7 +82,7 @@ def load(*overrides: str, model_url: str | None = None, model_type: str | None =
 def test_a_model_url_without_http_is_read_as_http_and_said() -> None:
     config = load(model_url="localhost:8000").require_valid()
     assert list(endpoint_urls(config.instances.values())) == ["http://localhost:8000/v1"]
-    assert config.warnings == ("--model-url localhost:8000 is read as http://localhost:8000/v1",)
+    assert config.notes == ("--model-url localhost:8000 is read as http://localhost:8000/v1",)
 
 
 @pytest.mark.parametrize("url", ["", "ftp://x", "http://h:99999/v1"])

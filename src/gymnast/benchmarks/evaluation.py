@@ -11,12 +11,13 @@ import msgspec
 import orjson
 
 from gymnast.benchmarks.catalog import find_benchmark
+from gymnast.benchmarks.data_history import DataHistory
 from gymnast.benchmarks.definition import Protocol
 from gymnast.benchmarks.rows import read_rows
 from gymnast.benchmarks.scores import BenchmarkScores, score_run
 from gymnast.benchmarks.source import get_data
 from gymnast.benchmarks.tasks import write_tasks
-from gymnast.errors import NotFoundError, UserError
+from gymnast.errors import DataError, NotFoundError, UserError
 from gymnast.profile.compare import Comparison, compare, match_tasks
 from gymnast.profile.run_profile import LoadedRun, load_run
 from gymnast.profile.seeds import ANSWER_KEY
@@ -25,7 +26,7 @@ from gymnast.store.paths import RunPaths
 from gymnast.store.records import record_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gymnast.benchmarks.definition import Benchmark
     from gymnast.config.roots import Roots
@@ -66,7 +67,14 @@ class DataOrigin(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
     sha256: str
     commit: str | None = None
+    revision: str | None = None
+    """The branch, tag or commit that was asked for."""
     rows: int
+
+    def describe(self) -> str:
+        """For people: where the file came from, and its checksum."""
+        revision = f" ({self.revision})" if self.revision not in {None, self.commit} else ""
+        return f"{self.origin}{revision}, {self.file}, SHA-256 {self.sha256[:12]}"
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +91,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str | None = None
     baseline_scores: BenchmarkScores | None = None
     comparison: Comparison | None = None
+    data_difference: str | None = None
+    """How the baseline's data differs, if it does."""
 
 
 def resolve(name: str, roots: Roots) -> Plan:
@@ -111,6 +121,9 @@ def prepare_tasks(
     limit: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    revision: str | None = None,
+    history: DataHistory | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Path, DataOrigin | None]:
     """Make the file of tasks. A resumed run uses the one that it started with, without getting the data again."""
     path, origin_path = folder / _TASKS, folder / _DATA
@@ -122,16 +135,53 @@ def prepare_tasks(
         )
     if plan.benchmark is None:
         assert plan.tasks is not None
+        if revision is not None:
+            raise UserError(f"--revision is for benchmarks from the Hub; {plan.tasks} is a file")
         return plan.tasks, None
     if resume and path.is_file() and origin_path.is_file():
-        return path, msgspec.json.decode(origin_path.read_bytes(), type=DataOrigin)
+        return path, _read_origin(origin_path, revision)
     if resume and not RunPaths(folder / "rollouts.jsonl").existing():
         raise NotFoundError("there is no run to resume", where=str(folder), next="start it without --resume")
-    file = get_data(plan.benchmark, hub, local_copy)
+    file = get_data(plan.benchmark, hub, local_copy, revision)
+    for line in (history or DataHistory()).update(plan.name, file):
+        say(line)
     rows = write_tasks(plan.benchmark, read_rows(file.path, file.name), path, limit=limit)
-    origin = DataOrigin(file=file.name, origin=file.origin, sha256=file.sha256, commit=file.commit, rows=rows)
+    origin = DataOrigin(
+        file=file.name,
+        origin=file.origin,
+        sha256=file.sha256,
+        commit=file.commit,
+        revision=file.revision,
+        rows=rows,
+    )
     _write_json(origin_path, origin)
     return path, origin
+
+
+def _read_origin(path: Path, revision: str | None) -> DataOrigin:
+    """The data that a run started with; an error if another revision is asked for."""
+    try:
+        origin = msgspec.json.decode(path.read_bytes(), type=DataOrigin)
+    except (OSError, msgspec.DecodeError) as error:
+        raise DataError(f"cannot read which data the run started with: {error}", where=str(path)) from error
+    if revision not in {None, origin.commit, origin.revision}:
+        raise UserError(
+            f"this run started with the data of {origin.origin}, not of '{revision}'",
+            where=str(path),
+            next="leave --revision out to finish it, or choose another --output-dir",
+        )
+    return origin
+
+
+def compare_data(data: DataOrigin | None, baseline: Path) -> str | None:
+    """A warning if a baseline was made from another version of the data."""
+    path = baseline.with_name(_DATA)
+    if data is None or not path.is_file():
+        return None
+    earlier = _read_origin(path, None)
+    if earlier.sha256 == data.sha256:
+        return None
+    return f"the baseline was made from other data: {earlier.describe()}; this run from {data.describe()}"
 
 
 def evaluate(
@@ -165,7 +215,13 @@ def evaluate(
         earlier = _load(baseline, answer)
         comparison = _compare(earlier, run)
         same = score_run(earlier, answer_key=answer, subset_key=subset, ks=ks or ()) if comparison is not None else None
-        result = msgspec.structs.replace(result, baseline=str(baseline), baseline_scores=same, comparison=comparison)
+        result = msgspec.structs.replace(
+            result,
+            baseline=str(baseline),
+            baseline_scores=same,
+            comparison=comparison,
+            data_difference=compare_data(data, baseline),
+        )
     _write_json(figures, result)
     return result
 

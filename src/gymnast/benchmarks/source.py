@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NoReturn
 
-from gymnast.errors import DataError, NotFoundError
+from gymnast.errors import DataError, NotFoundError, UserError
 
 if TYPE_CHECKING:
     from gymnast.benchmarks.definition import Benchmark, DataSource
@@ -28,17 +28,28 @@ class DataFile:
     origin: str
     """Where it came from, for people."""
     commit: str | None = None
+    repo: str | None = None
+    revision: str | None = None
+    """What was asked for: a branch, tag or commit."""
 
 
-def get_data(benchmark: Benchmark, hub: Hub, folder: Path | None = None) -> DataFile:
-    """The data file, with the right checksum. `folder` is a local copy of the repository or of the file."""
+def get_data(benchmark: Benchmark, hub: Hub, folder: Path | None = None, revision: str | None = None) -> DataFile:
+    """The data file, with the right checksum.
+
+    `folder` is a local copy of the repository or of the file; `revision` replaces that of the benchmark's file.
+    """
     data = benchmark.definition.data
+    if revision is not None and (folder is not None or data.repo is None):
+        raise UserError(
+            f"the data of benchmark '{benchmark.name}' is local, so it has no revision '{revision}'",
+            next="leave --revision out" if data.repo is None else "use either --from or --revision",
+        )
     if folder is not None:
         file = _local(_find_in(folder, data.file or data.path or ""), f"{folder}")
     elif data.path is not None:
         file = _local(_require(benchmark.path.parent / data.path, benchmark), str(benchmark.path.parent))
     else:
-        file = _download(data, hub)
+        file = _download(data, hub, revision or data.revision)
     if data.sha256 is not None and file.sha256 != data.sha256:
         _reject(benchmark, file, data.sha256)
     return file
@@ -58,13 +69,21 @@ def _reject(benchmark: Benchmark, file: DataFile, expected: str) -> NoReturn:
     )
 
 
-def _download(data: DataSource, hub: Hub) -> DataFile:
+def _download(data: DataSource, hub: Hub, revision: str) -> DataFile:
     """One file at one commit, so that the commit can be recorded even if `revision` is a branch."""
     assert data.repo is not None
     assert data.file is not None
-    commit = hub.list_files(data.repo, data.revision).commit
-    path = hub.download_file(data.repo, data.file, commit)
-    return DataFile(path, data.file, _sha256(path), f"{data.repo} at {commit}", commit)
+    try:
+        commit = hub.list_files(data.repo, revision).commit
+        path = hub.download_file(data.repo, data.file, commit)
+    except NotFoundError:
+        raise
+    except UserError as error:
+        hint = "use a copy of the dataset: --from FOLDER"
+        raise UserError(
+            error.what, where=error.where, next=f"{error.next}; or {hint}" if error.next else hint
+        ) from error
+    return DataFile(path, data.file, _sha256(path), f"{data.repo} at {commit}", commit, data.repo, revision)
 
 
 def _find_in(folder: Path, name: str) -> Path:

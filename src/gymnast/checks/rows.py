@@ -7,12 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
 from pydantic import ValidationError
 
 from gymnast.checks.tally import Tally
 from gymnast.data.row import BadRow, Row, preview, read_row, truncate
 from gymnast.errors import UserError
-from gymnast.rollouts.row_fit import find_task_model, suggest_map
+from gymnast.rollouts.row_fit import find_task_model, suggest_maps
 from gymnast.store.row_files import read_lines
 from gymnast.types.task import AGENT_REF, PARAMS, SKILLS_REF, agent_name_of
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _MODULES: Final = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 _MAX_FIELDS: Final = 500
 _MAX_TEXT: Final = 80
+_MAX_ERROR: Final = 400  # what to do about it is at the end
 _MAX_PROMPT: Final = 2000
 _OWN_FIELDS: Final = frozenset({PARAMS, AGENT_REF, SKILLS_REF, "response", "reward"})
 _LABELS: Final = frozenset({"id", "uuid", "dataset", "source", "license", "metadata"})
@@ -124,8 +126,9 @@ class RowsResult:
 
     def hints(self) -> list[str]:
         """Missing fields that another field probably holds."""
-        maps = {name: suggest_map(name, dict.fromkeys(self.extra)) for name in self.missing}
-        return [f"'{name}' is missing; map it: {text}" for name, text in maps.items() if text]
+        texts = [name for name, facts in self.declared.items() if facts["type"] == "str"]
+        maps = suggest_maps(self.missing, {name: _example(tally) for name, tally in self.extra.items()}, texts)
+        return [f"'{name}' is missing; map it: {text}" for name, text in maps.items()]
 
     def count(self, kind: str, what: str, line: int, value: str | None = None) -> None:
         tallies = self._by_kind()[kind]
@@ -159,7 +162,7 @@ def check_rows(
         try:
             row = read_row(line, template, row_map)
         except BadRow as error:
-            result.count("other", f"{error.kind}: {truncate(str(error), _MAX_TEXT)}", number)
+            result.count("other", f"{error.kind}: {truncate(str(error), _MAX_ERROR)}", number)
             result.bad_rows += 1
             continue
         result.bad_rows += not _row_fits(row, number, task, agents, result)
@@ -204,6 +207,14 @@ def _row_fits(row: Row, number: int, task: type[Task], agents: Collection[str], 
                 result.count("wrong", what, number, preview(problem["input"], _MAX_TEXT))
         fits = False
     return fits
+
+
+def _example(tally: Tally) -> Any:
+    """The first value of a field, if its preview is whole."""
+    try:
+        return orjson.loads(str(tally.first[0].get("value")))
+    except orjson.JSONDecodeError:
+        return None
 
 
 def _declared_fields(task: type[Task]) -> dict[str, JsonObject]:

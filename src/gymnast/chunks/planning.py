@@ -63,6 +63,7 @@ class PlannedRun:
     spec: WorkerSpec
     is_new: bool
     warnings: list[str]
+    notes: list[str]
 
 
 def plan_run(
@@ -134,7 +135,7 @@ def _plan(
     is_ours = is_current(ChunkFolder(layout.planning), lease)
     if not is_ours or not create_exclusive(layout.plan, msgspec.json.encode(plan), lease.token):
         raise UserError("another submit planned this run meanwhile", where=str(layout.plan), next="use --resume")
-    return PlannedRun(prepared.paths, layout, plan, spec, is_new=True, warnings=prepared.warnings)
+    return PlannedRun(prepared.paths, layout, plan, spec, is_new=True, warnings=prepared.warnings, notes=prepared.notes)
 
 
 def _resume(
@@ -150,13 +151,13 @@ def _resume(
         )
     spec = _make_spec(prepared, options, arguments, chunking)
     write_worker_spec(layout, spec)
-    warnings = list(prepared.warnings)
+    notes = list(prepared.notes)
     if options.retry_failed:
         reopened = reopen_failed(layout, plan)
         if reopened:
-            warnings.append(f"{reopened} permanently failed rollouts are retried")
+            notes.append(f"{reopened} permanently failed rollouts are retried")
             prepared.paths.done.unlink(missing_ok=True)  # what was merged is no longer complete
-    return PlannedRun(prepared.paths, layout, plan, spec, is_new=False, warnings=warnings)
+    return PlannedRun(prepared.paths, layout, plan, spec, is_new=False, warnings=prepared.warnings, notes=notes)
 
 
 def _prepare(options: RunOptions, config: Config) -> PreparedRun:

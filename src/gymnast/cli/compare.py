@@ -10,9 +10,10 @@ import typer
 from gymnast.cli import options as shared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gymnast.profile.compare import Comparison
+    from gymnast.profile.run_profile import LoadedRun
 
 RunA = Annotated[
     Path, typer.Argument(metavar="RUN_A", help=f"The baseline. {shared.RUN_HELP}", parser=shared.run_output)
@@ -57,6 +58,7 @@ def command(
     loaded = [
         load_run((RunPaths(run).materialized_inputs,), (run,), allow_partial=not strict) for run in (run_a, run_b)
     ]
+    _require_scores(loaded)
     changes, unmatched, matched_by = match_tasks(*(run.countable() for run in loaded), by_index=by_index)
     comparison = compare(changes, unmatched=unmatched, matched_by=matched_by, seed=seed)
     shares = map(truncated_share, loaded)
@@ -69,6 +71,14 @@ def command(
     is_worse = fail_if_worse and comparison.verdict == "worse"
     is_below = fail_if_below is not None and not comparison.difference.low > fail_if_below
     return 1 if is_worse or is_below else 0
+
+
+def _require_scores(runs: Sequence[LoadedRun]) -> None:
+    from gymnast.errors import DataError
+
+    empty = [name for name, run in zip("AB", runs, strict=True) if not len(run.countable().groups)]
+    if empty:
+        raise DataError(f"nothing was scored in {' and '.join(empty)}, so there is nothing to compare")
 
 
 def lines(comparison: Comparison, name_a: str, name_b: str) -> Iterator[str]:

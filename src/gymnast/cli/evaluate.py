@@ -22,12 +22,15 @@ from gymnast.cli.collect import (
     MaxFailed,
     MaxOutputTokens,
     MaxTokens,
+    MetricsPort,
     Overwrite,
     Resume,
     RetryFailed,
     RolloutTimeout,
+    SkipBadRows,
     Temperature,
     TopP,
+    Truncated,
     Workers,
     on_change,
 )
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Benchmarks by name, benchmark files (.yaml), or files of tasks (.jsonl).",
+        help="Benchmarks by name, benchmark files (.yaml), or files of tasks (.jsonl, .json, .csv, .parquet).",
         show_default=False,
         metavar="NAME_OR_TASKS",
     ),
@@ -61,6 +64,10 @@ Repeats = Annotated[
 ]
 LocalCopy = Annotated[
     Path | None, typer.Option("--from", help="Local copy of the dataset's repository, or of the data file.")
+]
+Revision = Annotated[
+    str | None,
+    typer.Option("--revision", help="Commit, tag or branch of the dataset on the Hub. [default: the benchmark's]"),
 ]
 Ks = Annotated[
     list[int] | None,
@@ -95,19 +102,25 @@ def command(
     model_type: shared.ModelType = None,
     model: shared.ModelName = None,
     model_url: shared.ModelUrl = None,
+    model_key_name: shared.ModelKeyName = None,
     output_dir: OutputDir = Path("eval"),
     num_repeats: Repeats = None,
     limit: Limit = None,
     temperature: Temperature = None,
     top_p: TopP = None,
     max_output_tokens: MaxOutputTokens = None,
+    prompt_config: shared.PromptConfig = None,
+    prompt: shared.Prompt = None,
+    map: shared.Map = None,  # noqa: A002 - as the option is called
     add_seed: AddSeed = False,
+    skip_bad_rows: SkipBadRows = False,
     agent: Agent = None,
     ks: Ks = None,
     answer_key: AnswerKey = None,
     subset_key: SubsetKey = None,
     baseline: Baseline = None,
     local_copy: LocalCopy = None,
+    revision: Revision = None,
     concurrency: Concurrency = None,
     rollout_timeout_s: RolloutTimeout = 7200.0,
     max_attempts: MaxAttempts = 3,
@@ -115,6 +128,7 @@ def command(
     give_up_after_s: GiveUpAfter = 600.0,
     max_cost: MaxCost = None,
     max_tokens: MaxTokens = None,
+    truncated: Truncated = "score",
     workers: Workers = 0,
     resume: Resume = False,
     fork: Fork = False,
@@ -122,6 +136,8 @@ def command(
     force: Force = False,
     retry_failed: RetryFailed = False,
     overwrite: Overwrite = False,
+    no_aggregate: shared.NoAggregate = False,
+    metrics_port: MetricsPort = None,
     list_: List = False,
     show: Show = False,
     search_dirs: shared.SearchDirs = None,
@@ -139,6 +155,7 @@ def command(
     from gymnast.config import read_environ
     from gymnast.config.roots import Roots
     from gymnast.rollouts.exit_status import parse_allowance
+    from gymnast.rollouts.options import check_truncated_policy
 
     roots = Roots((*(search_dirs or ()), *read_environ().extra_roots), Path.cwd())
     if list_:
@@ -151,6 +168,10 @@ def command(
     allowance = parse_allowance(max_failed)
     sampling = _Sampling(temperature, top_p, max_output_tokens)
     _check_baseline(baseline, plans)
+    _check_revision(revision, plans)
+    truncated_policy = check_truncated_policy(truncated)
+    if prompt is not None or prompt_config is not None:
+        plans = [_without_prompt(plan) for plan in plans]
     worst, results = 0, []
     for plan in plans:
         config = _load(
@@ -161,13 +182,19 @@ def command(
             model_type=model_type,
             model=model,
             model_url=model_url,
+            model_key_name=model_key_name,
             search_dirs=search_dirs,
             unsafe_no_sandbox=unsafe_no_sandbox,
         )
-        if limit is not None:
-            shared.say(f"note: {plan.name}: only the first {limit} tasks")
         tasks, data = _prepare(
-            plan, output_dir, config, local_copy=local_copy, limit=limit, resume=resume, overwrite=overwrite
+            plan,
+            output_dir,
+            config,
+            local_copy=local_copy,
+            revision=revision,
+            limit=limit,
+            resume=resume,
+            overwrite=overwrite,
         )
         options = _run_options(
             plan,
@@ -175,9 +202,14 @@ def command(
             tasks,
             output_dir,
             sampling,
+            data,
             num_repeats=num_repeats,
             limit=limit,
+            prompt_config=prompt_config,
+            prompt=prompt,
+            map=map,
             add_seed=add_seed,
+            skip_bad_rows=skip_bad_rows,
             agent=agent,
             concurrency=concurrency,
             rollout_timeout_s=rollout_timeout_s,
@@ -185,15 +217,18 @@ def command(
             give_up_after_s=give_up_after_s,
             max_cost=max_cost,
             max_tokens=max_tokens,
+            truncated=truncated_policy,
             workers=workers,
             resume=resume,
             on_change=on_change(resume=resume, fork=fork, extend=extend, force=force),
             retry_failed=retry_failed,
             overwrite=overwrite,
+            aggregate=not no_aggregate,
         )
-        output, code = _collect(options, config, allowance)
+        output, code = _collect(options, config, allowance, metrics_port)
         evaluation = evaluate(plan, output, data, baseline, ks=ks, answer_key=answer_key, subset_key=subset_key)
         results.append(evaluation)
+        _warn_of_other_data(evaluation)
         if not as_json:
             _print(evaluation)
         is_unmatched = evaluation.baseline is not None and evaluation.comparison is None
@@ -267,6 +302,22 @@ def _check_baseline(baseline: Path | None, plans: Sequence[Plan]) -> None:
         raise NotFoundError("the baseline is not a run", where=str(baseline), next="name its rollouts.jsonl")
 
 
+def _check_revision(revision: str | None, plans: Sequence[Plan]) -> None:
+    if revision is not None and len(plans) > 1:
+        raise typer.BadParameter("a revision belongs to one dataset: name one benchmark", param_hint="--revision")
+
+
+def _without_prompt(plan: Plan) -> Plan:
+    """The plan with the prompt left to the command line."""
+    from dataclasses import replace
+
+    if plan.benchmark is None or plan.benchmark.definition.prompt is None:
+        return plan
+    shared.say(f"note: {plan.name}: your prompt replaces the benchmark's")
+    definition = plan.benchmark.definition.model_copy(update={"prompt": None})
+    return replace(plan, benchmark=plan.benchmark.model_copy(update={"definition": definition}))
+
+
 def _load(plan: Plan, *, overrides: list[str] | None, **names: Any) -> Config:
     """The configuration of a benchmark: its own files and overrides, then those of the command line."""
     definition = plan.benchmark.definition if plan.benchmark is not None else None
@@ -277,12 +328,24 @@ def _load(plan: Plan, *, overrides: list[str] | None, **names: Any) -> Config:
     return shared.load([*own, *(overrides or [])], **names).require_valid()
 
 
-def _prepare(plan: Plan, output_dir: Path, config: Config, **options: Any) -> tuple[Path, DataOrigin | None]:
+def _prepare(
+    plan: Plan, output_dir: Path, config: Config, *, limit: int | None, **options: Any
+) -> tuple[Path, DataOrigin | None]:
+    from gymnast.benchmarks.data_history import DataHistory
     from gymnast.benchmarks.evaluation import prepare_tasks
+    from gymnast.config import read_environ
     from gymnast.data.hub import Hub
 
-    token = config.values.get("hf_token") or None
-    return prepare_tasks(plan, output_dir / plan.name, Hub(token=token), **options)
+    if limit is not None:
+        shared.say(f"note: {plan.name}: only the first {limit} tasks")
+    hub = Hub(token=config.values.get("hf_token") or None)
+    history = DataHistory(read_environ().state_dir)
+    tasks, data = prepare_tasks(
+        plan, output_dir / plan.name, hub, limit=limit, history=history, say=shared.say, **options
+    )
+    if data is not None:
+        shared.say(f"note: {plan.name}: data of {data.describe()}")
+    return tasks, data
 
 
 def _run_options(
@@ -291,10 +354,15 @@ def _run_options(
     tasks: Path,
     output_dir: Path,
     sampling: _Sampling,
+    data: DataOrigin | None,
     *,
     num_repeats: int | None,
     **more: Any,
 ) -> RunOptions:
+    from dataclasses import replace
+
+    import msgspec
+
     from gymnast.rollouts.options import run_options
 
     protocol = plan.protocol
@@ -305,10 +373,11 @@ def _run_options(
     for note in plan.departures({"num_repeats": repeats, **chosen}):
         shared.say(note)
     output = output_dir / plan.name / "rollouts.jsonl"
-    return run_options(config, source=tasks, output=output, num_repeats=repeats, **chosen, **more)
+    options = run_options(config, source=tasks, output=output, num_repeats=repeats, **chosen, **more)
+    return replace(options, source_origin=msgspec.to_builtins(data) if data is not None else None)
 
 
-def _collect(options: RunOptions, config: Config, allowance: Allowance) -> tuple[Path, int]:
+def _collect(options: RunOptions, config: Config, allowance: Allowance, metrics_port: int | None) -> tuple[Path, int]:
     """Collect with the live view; messages go to standard error. Returns the run's output file and the exit code."""
     from gymnast.cli.collect import run_with_live_view
     from gymnast.cli.main import INTERRUPTED
@@ -320,7 +389,10 @@ def _collect(options: RunOptions, config: Config, allowance: Allowance) -> tuple
     interrupts = Interrupts()
     environ = read_environ()
     finished = run_with_live_view(
-        lambda observer: collect_run(options, config, environ, observer), interrupts, as_json=False
+        lambda observer: collect_run(options, config, environ, observer),
+        interrupts,
+        as_json=False,
+        metrics_port=metrics_port,
     )
     for line in explain_missing(finished):
         shared.say(line)
@@ -346,8 +418,15 @@ def _print(evaluation: Evaluation) -> None:
             print(line)
     elif evaluation.baseline is not None:
         shared.say(f"{evaluation.baseline} has no task in common with this run, so they are not compared")
+    if evaluation.data is not None:
+        print(f"data      {evaluation.data.describe()}")
     print(f"rollouts  {evaluation.output}")
     print(f"figures   {evaluation.figures}")
+
+
+def _warn_of_other_data(evaluation: Evaluation) -> None:
+    if evaluation.data_difference is not None:
+        shared.say(f"warning: {evaluation.data_difference}")
 
 
 def _remarks(scores: BenchmarkScores) -> Iterator[str]:

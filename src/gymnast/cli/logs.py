@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from gymnast.errors import UserError
     from gymnast.store.chunk_layout import ChunkLayout
+    from gymnast.store.paths import RunPaths
     from gymnast.types.failure import KindInfo
     from gymnast.types.job import JobView
 
@@ -44,6 +46,8 @@ def command(
     from gymnast.store.paths import RunPaths
 
     layout = ChunkLayout.of(RunPaths(run))
+    if not layout.is_planned:
+        raise _no_workers(RunPaths(run))
     views = _select_jobs(layout, jobs or [])
     if as_json:
         shared.print_json([_to_json(view, lines) for view in views])
@@ -58,6 +62,18 @@ def command(
     if follow:
         _follow(layout, views, jobs or [])
     return 0
+
+
+def _no_workers(paths: RunPaths) -> UserError:
+    """A run by collect has no workers with logs of their own."""
+    from gymnast.errors import UserError
+
+    places = f"servers that ran in processes of their own logged to {paths.logs}" if paths.logs.is_dir() else ""
+    return UserError(
+        "only workers of gymnast submit have logs here; collect logs to the terminal",
+        where=str(paths.output),
+        next=places or f"gymnast doctor {shlex.quote(str(paths.output))} explains what went wrong",
+    )
 
 
 def _select_jobs(layout: ChunkLayout, jobs: list[str]) -> list[JobView]:

@@ -93,7 +93,7 @@ def load(
     unsafe_no_sandbox: bool = False,
     command_keys: KnownKeys | None = None,
 ) -> Config:
-    """Compose the configuration that a command line describes; warnings go to standard error."""
+    """Compose the configuration that a command line describes; warnings and notes go to standard error."""
     from gymnast.config import compose, read_environ
 
     config = compose(
@@ -112,6 +112,8 @@ def load(
     warn_of_missing(search_dirs)
     for warning in config.warnings:
         say(f"warning: {warning}")
+    for note in config.notes:
+        say(f"note: {note}")
     return _disable_sandbox(config) if unsafe_no_sandbox else config
 
 

@@ -64,7 +64,7 @@ def _print(status: RunInspection) -> None:
     if status.live is not None:
         _print_live(status.live)
         return
-    print(f"  {counts.requested} requested, {counts.scored} scored, {counts.owed} owed, {counts.retries} retries")
+    print(f"  {counts.requested} requested, {counts.scored} scored, {counts.owed} owed")
     for line in agent_lines(status.agents):
         print(line)
     for kind, number in counts.failed.items():

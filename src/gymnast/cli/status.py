@@ -39,9 +39,15 @@ def run(head: str | None, config: Config | None, *, as_json: bool) -> int:
     import asyncio
 
     from gymnast.config import read_environ
+    from gymnast.errors import NotFoundError
     from gymnast.runtime.find_head import find_heads
 
-    heads = asyncio.run(_read_health(find_heads(head, config, read_environ())))
+    try:
+        found = find_heads(head, config, read_environ())
+    except NotFoundError as error:
+        hint = f"{error.next}; for a collection, name its run: gymnast status RUN"
+        raise NotFoundError(error.what, where=error.where, next=hint) from error
+    heads = asyncio.run(_read_health(found))
     health = [entry for _, entries in heads for entry in entries]
     healthy = sum(entry.healthy for entry in health)
     if as_json:

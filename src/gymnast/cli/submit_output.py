@@ -29,6 +29,8 @@ def submit(request: SubmitRequest, *, wait: bool, as_json: bool) -> int:
     result = submit_run(request)
     for warning in result.warnings:
         shared.say(f"warning: {warning}")
+    for note in result.notes:
+        shared.say(f"note: {note}")
     if result.code is not None and result.code.note:
         shared.say(f"note: {result.code.note}")
     if as_json:

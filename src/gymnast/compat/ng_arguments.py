@@ -37,7 +37,7 @@ class NgArguments:
     """Values of long options by the key they set; words override them."""
 
     def config(self, *, stub_policy: bool = False) -> Config:
-        """Compose the configuration; warnings go to standard error."""
+        """Compose the configuration; warnings and notes go to standard error."""
         from gymnast.config import compose, read_environ
 
         config = compose(
@@ -54,6 +54,8 @@ class NgArguments:
         )
         for warning in config.warnings:
             print(f"warning: {warning}", file=sys.stderr)
+        for note in config.notes:
+            print(f"note: {note}", file=sys.stderr)
         return config
 
     @property

@@ -76,7 +76,7 @@ def compose(
         model_options={"policy_base_url": "--model-url"} if model_url is not None else None,
     )
     if model_url != written_url:
-        return replace(config, warnings=(*config.warnings, f"--model-url {written_url} is read as {model_url}"))
+        return replace(config, notes=(*config.notes, f"--model-url {written_url} is read as {model_url}"))
     return config
 
 
@@ -88,8 +88,9 @@ def _parse_model_url(text: str) -> str:
 
 
 def _names_model(paths: Sequence[str], overrides: Sequence[str], server: str) -> bool:
-    """Whether a model is configured by name; overrides of the settings of `server` do not configure it."""
-    mentions = [text for text in (*paths, *overrides) if "responses_api_models" in text]
+    """Whether the policy's server is configured by name: not by a judge's, nor by settings of `server`."""
+    mentions = [text for text in (*paths, *overrides) if "responses_api_models/" in text]
+    mentions += [text for text in overrides if text.lstrip("+~").startswith("policy_model.responses_api_models")]
     return any(f"responses_api_models.{server}." not in text for text in mentions)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.config import tree
 from gymnast.errors import Problem, suggest
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
 
     from gymnast.config.keyring import Keyring
     from gymnast.config.tree import Node
+
+_POLICY_OPTIONS: Final = {
+    "policy_model_name": "the model's name with -m NAME",
+    "policy_base_url": "the endpoint with --model-url URL",
+    "policy_api_key": "a key with --model-key-name NAME",
+}
 
 MISSING = "???"
 
@@ -124,6 +131,8 @@ def _reference(text: str) -> str:
 def _next_step(reference: str, known: set[str]) -> str | None:
     if not reference.replace("_", "").replace(".", "").isalnum():
         return None
+    if reference in _POLICY_OPTIONS and not get_close_matches(reference, known, 1, cutoff=0.9):
+        return f"pass {_POLICY_OPTIONS[reference]}, or set ++{reference}=VALUE"
     hint = suggest(reference, known)
     hint = hint if hint and hint.startswith("did you mean") else None
     return f"{hint} or set ++{reference}=VALUE" if hint else f"set ++{reference}=VALUE, or add it to env.yaml"

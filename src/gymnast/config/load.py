@@ -64,7 +64,10 @@ class Config:
     instances: Mapping[str, Instance]
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...] = ()
+    """What has no effect, or may be a mistake."""
     scrubber: Scrubber = field(default_factory=Scrubber)
+    notes: tuple[str, ...] = ()
+    """How something was read, where nothing is wrong."""
 
     def require_valid(self) -> Config:
         """Itself, or one ConfigError with all problems."""
@@ -152,10 +155,9 @@ def load_config(
     root, directive_problems = apply_directives(root)
     problems += directive_problems
     root = overrides.apply_deletes(root, parsed, problems)
-    warnings += files.warnings
     keyring = Keyring(root, environ.keys_file)
     problems += keyring.problems
-    config = _build_config(root, roots, tuple(files.loaded), problems, warnings, keyring)
+    config = _build_config(root, roots, files, problems, warnings, keyring)
     if unread == "ignore":
         return config
     return _report_unread(config, parsed, written, keys, unread, {} if stub_policy else model_options or {})
@@ -171,7 +173,8 @@ def _report_unread(
 ) -> Config:
     """The configuration with what nothing reads as problems, or as warnings where a server may read any key."""
     servers = {name for name, node in config.root.value.items() if is_instance_block(node)}
-    found = list(unread_overrides(parsed, written, servers, keys))
+    reported = {problem.where for problem in config.problems}
+    found = [problem for problem in unread_overrides(parsed, written, servers, keys) if problem.where not in reported]
     warnings = [*config.warnings]
     if not config.lacks_policy:
         warnings += warn_without_effect(parsed, written, model_options)
@@ -182,7 +185,7 @@ def _report_unread(
 
 
 def _build_config(
-    root: Node, roots: Roots, files: tuple[str, ...], problems: list[Problem], warnings: list[str], keyring: Keyring
+    root: Node, roots: Roots, files: _Files, problems: list[Problem], warnings: list[str], keyring: Keyring
 ) -> Config:
     problems += interpolate.missing_values(root)
     servers = {name: node for name, node in root.value.items() if is_instance_block(node)}
@@ -206,7 +209,17 @@ def _build_config(
         warnings += [f"skipped: {problem}" for problem in instance_problems]
     ordered = {key: values[key] for key in root.value if key in values}
     scrubber = Scrubber(ordered, keyring.secrets)
-    return Config(root, roots, files, ordered, instances, tuple(problems), tuple(warnings), scrubber)
+    return Config(
+        root,
+        roots,
+        tuple(files.loaded),
+        ordered,
+        instances,
+        tuple(problems),
+        tuple(warnings),
+        scrubber,
+        tuple(files.notes),
+    )
 
 
 def _read_env_yaml(roots: Roots, problems: list[Problem]) -> Node:
@@ -245,7 +258,7 @@ class _Files:
         self._problems = problems
         self._seen: set[Path] = set()
         self.loaded: list[str] = []
-        self.warnings: list[str] = []
+        self.notes: list[str] = []
 
     def merge_into(self, base: Node, paths: Sequence[str], listed_in: str | None = None) -> Node:
         for path in paths:
@@ -261,7 +274,7 @@ class _Files:
             self._problems.append(Problem(what, where=where, next=hint))
             return base
         if path.resolve() in self._seen:
-            self.warnings.append(f"{listed} is listed twice; loaded once")
+            self.notes.append(f"{listed} is listed twice; loaded once")
             return base
         self._seen.add(path.resolve())
         shown = self._roots.relative(path)

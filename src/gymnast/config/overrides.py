@@ -148,4 +148,7 @@ def _syntax_hint(text: str) -> str | None:
         return "options come before overrides; overrides look like +key=value"
     if "=" not in text:
         return "overrides look like +key=value"
+    key, _, value = text.partition("=")
+    if key != key.rstrip() and value.strip().isalnum():
+        return f"write it without spaces: {key.strip()}={value.strip()}"
     return f'quote values with special characters: "{_quote(text)}"'

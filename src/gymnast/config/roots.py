@@ -51,14 +51,17 @@ class Roots:
 
     def suggest(self, relative: str | Path) -> str | None:
         """A did-you-mean text with similar paths."""
-        suffix = Path(relative).suffix or ".yaml"
+        wanted = Path(relative)
+        suffix = wanted.suffix or ".yaml"
         known = {
             str(path.relative_to(root))
             for root in self
             for kind in _KINDS
             for path in (root / kind).glob(f"**/*{suffix}")
+            if wanted.parent.name != "configs" or path.parent.name == "configs"
         }
-        matches = difflib.get_close_matches(str(relative), sorted(known), n=2, cutoff=0.7)
+        known |= {str(wanted.parent / path.name) for path in (self.cwd / wanted).parent.glob("*") if path.is_file()}
+        matches = difflib.get_close_matches(str(wanted), sorted(known), n=2, cutoff=0.7)
         return "did you mean " + " or ".join(f"'{match}'" for match in matches) + "?" if matches else None
 
     def relative(self, path: Path) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 _LISTING_TIMEOUT_S: Final = 60.0  # the library waits forever by default
+_NETWORK_HINT: Final = "check the network and HF_ENDPOINT"
 _TOKEN_HINT: Final = "if it is private, give a token: hf_token in env.yaml, HF_TOKEN, or `hf auth login`"
 
 
@@ -113,12 +114,13 @@ class Hub:
             raise NotFoundError(f"'{repo_id}' has no revision '{revision}'", where=where) from error
         except errors.LocalEntryNotFoundError as error:
             what = f"cannot reach the Hub: {_first_line(error.__cause__ or error)}"
-            raise UserError(what, where=where, next="check the network and HF_ENDPOINT") from error
+            raise UserError(what, where=where, next=_NETWORK_HINT) from error
         except errors.EntryNotFoundError as error:
             hint = suggest(name or "", self.list_files(repo_id, revision).files)
             raise NotFoundError(f"'{repo_id}' has no file '{name}'", where=where, next=hint) from error
         except errors.HfHubHTTPError.__bases__ as error:  # OSError and its HTTP library's error class
-            raise UserError(f"the {action} failed: {_first_line(error)}", where=where, next="try again") from error
+            hint = "try again" if getattr(error, "response", None) is not None else _NETWORK_HINT
+            raise UserError(f"the {action} failed: {_first_line(error)}", where=where, next=hint) from error
         except ValueError as error:
             raise UserError(
                 f"the server did not answer like a Hub: {error}", where=where, next="check HF_ENDPOINT"

@@ -61,7 +61,7 @@ class Problems:
         if not self:
             return
         shown = heapq.nsmallest(MAX_SHOWN, (problem for problems in self.first.values() for problem in problems))
-        lines = "".join(f"\n  {problem}" for problem in shown)
+        lines = "".join(f"\n  {line}" for line in _group(shown))
         more = f"\n  … and {self.total - len(shown)} more" if self.total > len(shown) else ""
         count = f"{self.total} bad row" + ("s" if self.total > 1 else "")
         raise DataError(
@@ -80,3 +80,15 @@ class Problems:
         for problem in problems:
             self.counts[kind] += 1
             yield problem
+
+
+def _group(problems: Iterable[FileProblem]) -> Iterator[str]:
+    """Each problem once, with its lines."""
+    lines: dict[tuple[str, str], list[int]] = {}
+    for problem in problems:
+        lines.setdefault((problem.file, problem.what), []).append(problem.line)
+    for (file, what), numbers in lines.items():
+        if len(numbers) == 1:
+            yield str(FileProblem(file, numbers[0], what))
+        else:
+            yield f"{file} lines {', '.join(map(str, numbers))}: {what}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import orjson
 
 from gymnast.rollouts.plan import missing_params
+from gymnast.store.row_files import describe_bad_json
 from gymnast.types.task import PARAMS
 from gymnast.wire.validate import InvalidBody, validate_params
 
@@ -78,7 +79,7 @@ def parse_line(line: bytes) -> JsonObject:
     try:
         data: Any = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise BadRow("json", f"not JSON: {error.msg} at column {error.colno}") from error
+        raise BadRow("json", describe_bad_json(line, error)) from error
     if not isinstance(data, dict):
         raise BadRow("json", "the row is not a JSON object")
     if line.count(b"{") + line.count(b"[") > _MAX_DEPTH:  # cheap test first: only then can it be too deep

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 IGNORED_HEADER: Final = "x-gymnast-ignored"
 """Reply header with the request parameters that the backend does not support: a JSON list of names."""
 _MAX_HEADER_NAMES: Final = 30
-_MAX_WARNINGS: Final = 200  # names come from clients, which must not flood the log
 
 
 @dataclass(slots=True)
@@ -92,7 +91,6 @@ class Model(Server):
     def __init__(self, name: str, settings: Settings, context: ServerContext) -> None:
         super().__init__(name, context)
         self.settings = settings
-        self._warned: set[str] = set()
         self._meter = Meter(name, self._prices())
         self.route("POST", "/v1/responses", self._responses)
         self.route("POST", "/v1/chat/completions", self._chat_completions)
@@ -130,9 +128,7 @@ class Model(Server):
             return
         call.ignored.extend(names)
         for name in names:
-            if name not in self._warned and len(self._warned) < _MAX_WARNINGS:
-                self._warned.add(name)
-                self.log.warning("%r is not supported by the backend and is not sent", name)
+            self.warn_once(f"{name!r} is not supported by the backend and is not sent")
 
     async def _responses(self, request: Request) -> Any:
         body = require_object(request.body)

@@ -107,6 +107,7 @@ class SubmitResult:
     """An earlier submission that got its missing merge job now."""
     code: Code | None = None
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +153,10 @@ def submit_run(request: SubmitRequest) -> SubmitResult:
         before = read_submission_status(layout)
         record_recovered(layout, before)
         count = before.needed(request.workers)
-        warnings = tuple(planned.warnings)
+        warnings, notes = tuple(planned.warnings), tuple(planned.notes)
         if not count:
             merge_submission = add_missing_merge(request, layout, before)
-            return SubmitResult(planned.plan, before, None, merge_submission, warnings=warnings)
+            return SubmitResult(planned.plan, before, None, merge_submission, warnings=warnings, notes=notes)
         code = _prepare_code(request, layout.folder / "code")
         submission = start_workers(
             request.paths,
@@ -167,7 +168,7 @@ def submit_run(request: SubmitRequest) -> SubmitResult:
         if FINISH in submission.details:  # it waits for all live workers; only now are earlier ones superseded
             for earlier, _ in before.jobs:
                 SlurmExecutor().drop_finish(earlier)
-    return SubmitResult(planned.plan, before, submission, code=code, warnings=warnings)
+    return SubmitResult(planned.plan, before, submission, code=code, warnings=warnings, notes=notes)
 
 
 def add_missing_merge(request: SubmitRequest, layout: ChunkLayout, before: SubmissionStatus) -> Submission | None:

@@ -92,6 +92,6 @@ class Agent(Server):
 
     async def _aggregate_metrics(self, request: Request) -> JsonObject:
         if self.settings.skip_verification:
-            self.log.warning("verification is skipped: no metrics to aggregate")
+            self.warn_once("verification is skipped: no metrics to aggregate")
             return {"group_level_metrics": [], "agent_metrics": {}, "key_metrics": {}}
         return await self.aggregate_metrics(require_object(request.body))

@@ -174,6 +174,8 @@ class Collector:
         config.require_valid()
         log_dir = self._log_dir or self._stack.enter_context(log_folder())
         options, observer = RunOptions(workers=self._workers), RunObserver(self._report_death, self._say)
+        observer.warn(config.warnings)
+        observer.note(config.notes)
         instances = list(config.instances.values())
         starting = start_servers(instances, config, environ, options, observer, log_dir=log_dir)
         return await self._stack.enter_async_context(starting)

@@ -152,6 +152,8 @@ async def collect(
     watch = stream.watch if view is None else view.watch_too(stream.watch)
     say = on_note or (lambda _: None) if view is None else view.say_too(on_note)
     observer = RunObserver(earlier.listen, say, watch, stream.put)
+    observer.warn(config.warnings)
+    observer.note(config.notes)
     if head is None:
         work = collect_run(options, config, environ, observer)
     else:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gymnast.rollouts.engine import Engine, Listen
     from gymnast.rollouts.run_store import Take
     from gymnast.rollouts.snapshot import Snapshot
@@ -34,6 +36,10 @@ class RunObserver:
     take: Take | None = None
     """Every final record: scored, or permanently failed."""
 
-    def warn(self, warnings: list[str]) -> None:
+    def warn(self, warnings: Iterable[str]) -> None:
         for warning in warnings:
             self.say(f"warning: {warning}")
+
+    def note(self, notes: Iterable[str]) -> None:
+        for note in notes:
+            self.say(f"note: {note}")

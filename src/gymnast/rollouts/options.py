@@ -7,17 +7,18 @@ workers of a chunked run and re-verification. `run_options` makes one from flat 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gymnast.errors import UserError, suggest
+from gymnast.errors import NotFoundError, UserError, suggest
 from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.plan import PlanOptions
 from gymnast.rollouts.prompt import inline_template, is_template_file, read_prompt_file, read_template
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
-from gymnast.rollouts.row_fit import make_row_check
+from gymnast.rollouts.row_fit import RowCheck
 from gymnast.rollouts.row_map import parse_map
 from gymnast.rollouts.run_fields import RunFields
 from gymnast.rollouts.splits import write_split
@@ -62,6 +63,8 @@ class RunOptions:
     request_debug: bool = False
     token_form: TokenForm | None = None
     """How records store the tokens of model calls; None uses the configuration."""
+    source_origin: JsonObject | None = None
+    """Which data the source was made from, for the manifest."""
 
     @property
     def paths(self) -> RunPaths:
@@ -130,6 +133,12 @@ def run_options(
         skills = skills or fields.skills()
     if output is None:
         raise UserError("a run needs an output file", next="pass --output FILE")
+    if Path(output).is_dir():
+        raise UserError(
+            "the output is a folder",
+            where=str(output),
+            next=f"name a file in it: --output {Path(output) / 'run.jsonl'}",
+        )
     repeats = [num_repeats] if num_repeats is None or isinstance(num_repeats, int) else [*num_repeats.values()]
     _check_numbers(
         *(("num_repeats", number, 1) for number in repeats),
@@ -152,7 +161,7 @@ def run_options(
             params=overrides,
             deep_merge=deep_merge,
             row_map=parse_map(map),
-            check_row=make_row_check(config.instances) if config is not None and read_fields else None,
+            row_check=RowCheck(config.instances) if config is not None and read_fields else None,
             template=find_template(config, prompt_config, prompt),
             skills=skills,
             skip_bad_rows=skip_bad_rows,
@@ -227,7 +236,33 @@ def _resolve_source(
     assert source is not None
     if resume and config is not None:  # a resumed run has its plan, even if its source is gone
         return config.roots.find(str(source)) or Path(source)
-    return _find(config, source, "the input file")
+    found = _find_input(config, source)
+    if any(found.exists() and path.exists() and found.samefile(path) for path in RunPaths(output).all()):
+        raise UserError(
+            "the input is also a file of the run, which would replace it",
+            where=str(found),
+            next="choose another --output",
+        )
+    return found
+
+
+def _find_input(config: Config | None, source: str | Path) -> Path:
+    try:
+        return _find(config, source, "the input file")
+    except NotFoundError as error:
+        hint = _input_hint(str(source)) or error.next
+        raise NotFoundError(error.what, where=error.where, next=hint) from error
+
+
+def _input_hint(source: str) -> str | None:
+    """What to do about an input that is not a file's name."""
+    if source == "-":
+        return "standard input cannot be read twice, as a resume needs: write the rows into a file"
+    if "://" in source:
+        return f"download it first: curl -LO {source}"
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", source) and "." not in source.rpartition("/")[2]:
+        return f"a dataset of the Hugging Face Hub? gymnast data download --repo-id {source} --output-dir data"
+    return None
 
 
 def _find(config: Config | None, path: str | Path, what: str) -> Path:

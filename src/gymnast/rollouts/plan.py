@@ -18,7 +18,7 @@ import orjson
 
 from gymnast.errors import DataError, UserError, suggest
 from gymnast.rollouts.row_map import name_fields
-from gymnast.store.row_files import read_lines
+from gymnast.store.row_files import describe_bad_json, read_lines
 from gymnast.types.encoding import find_big_integer
 from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, SKILLS_REF, TASK_INDEX, RolloutKey, agent_name_of
 from gymnast.wire.validate import InvalidBody, validate_params
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.rollouts.prompt import PromptTemplate
-    from gymnast.rollouts.row_fit import CheckRow
+    from gymnast.rollouts.row_fit import RowCheck
     from gymnast.rollouts.row_map import RowMap
     from gymnast.types.json import JsonObject
 
@@ -56,7 +56,7 @@ class PlanOptions:
     """Merge nested params instead of replacing them."""
     row_map: RowMap | None = None
     """Copies fields of a row to other names, before anything else."""
-    check_row: CheckRow | None = None
+    row_check: RowCheck | None = None
     """Finds rows that do not fit their environment; used for new plans only."""
     template: PromptTemplate | None = None
     skills: JsonObject | None = None
@@ -196,7 +196,8 @@ class Planner:
         row = self._parse_row(line)
         agent = self._route(row)
         row[PARAMS] = self._merge_params(row)
-        misfit = self._options.check_row(agent, row) if self._options.check_row is not None else None
+        check = self._options.row_check
+        misfit = check.find_problem(agent, row) if check is not None else None
         if misfit is not None:
             raise _BadRow(misfit)
         if self._options.skills is not None:
@@ -286,6 +287,8 @@ class Planner:
         ]
 
     def _warn(self) -> None:
+        if self._options.row_check is not None:
+            self.summary.warnings += self._options.row_check.warnings()
         repeats = self._options.repeats
         if not isinstance(repeats, int):
             unused = sorted(set(repeats) - self._repeats_used - {DEFAULT_REPEATS})
@@ -334,7 +337,7 @@ def _decode_row(line: bytes) -> JsonObject:
     try:
         row: Any = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise _BadRow(f"not JSON: {error.msg} at column {error.colno}") from error
+        raise _BadRow(describe_bad_json(line, error)) from error
     if (digits := find_big_integer(line)) is not None:
         raise _BadRow(f"the integer {digits[:40]} exceeds 64 bits: write it as text")
     if not isinstance(row, dict):

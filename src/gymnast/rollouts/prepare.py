@@ -77,6 +77,8 @@ class PreparedRun:
     """Rows that are skipped; None if they are as recorded."""
     warnings: list[str] = field(default_factory=list)
     is_new: bool = False
+    notes: list[str] = field(default_factory=list)
+    """What was done as requested."""
 
 
 def prepare_run(
@@ -166,21 +168,21 @@ def _plan_new(paths: RunPaths, request: _RunRequest) -> PreparedRun:
         summary = write_plan(request.source, temporary, request.options.plan, request.agents)
         agents = dict(summary.rollouts_by_agent)
         instances = request.instances_for(agents)
-        warnings = _make_room(paths, request.options.existing)
+        notes = _make_room(paths, request.options.existing)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
     manifest = new_manifest(
         paths,
-        source=_source_info(request.source, summary),
+        source=_source_info(request, summary),
         plan=_plan_info(summary),
         settings=comparable_settings(instances, request.options),
         instances=instances,
         requested=summary.requested,
     )
     write_manifest(paths.manifest, manifest)
-    warnings += [*summary.warnings, *warn_about_tools(instances, summary)]
-    return PreparedRun(paths, manifest, agents, instances, summary.bad_rows, warnings, is_new=True)
+    warnings = [*summary.warnings, *warn_about_tools(instances, summary)]
+    return PreparedRun(paths, manifest, agents, instances, summary.bad_rows, warnings, is_new=True, notes=notes)
 
 
 def new_manifest(
@@ -225,8 +227,14 @@ def _versions() -> dict[str, str]:
     return {"gymnast": __version__, "python": sys.version.split()[0]}
 
 
-def _source_info(source: Path, summary: PlanSummary) -> dict[str, Any]:
-    return {"path": str(source), "bytes": summary.source_bytes, "digest": summary.source_digest}
+def _source_info(request: _RunRequest, summary: PlanSummary) -> dict[str, Any]:
+    origin = request.options.source_origin
+    return {
+        "path": str(request.source),
+        "bytes": summary.source_bytes,
+        "digest": summary.source_digest,
+        **({"origin": origin} if origin is not None else {}),
+    }
 
 
 def _plan_info(summary: PlanSummary) -> dict[str, Any]:
@@ -264,7 +272,7 @@ def _resume(paths: RunPaths, request: _RunRequest) -> PreparedRun:
         old = msgspec.structs.replace(old, settings=settings, code=code)
     if request.options.on_change == "force":  # the old plan unchanged, even if its source is gone
         return _continue(paths, old, agents, instances, None, forced=True)
-    plan = replace(request.options.plan, check_row=None)  # what does not fit has failed, or was planned by request
+    plan = replace(request.options.plan, row_check=None)  # what does not fit has failed, or was planned by request
     planner = Planner(request.source, plan, request.agents)
     rows = compare_plan(paths.materialized_inputs, planner)
     if not rows.is_empty:
@@ -304,13 +312,13 @@ def _continue(
 
 def _extend(paths: RunPaths, request: _RunRequest, old: Manifest) -> PreparedRun:
     """Replace the plan by a larger one. What is settled stays settled."""
-    plan = replace(request.options.plan, check_row=None)
+    plan = replace(request.options.plan, row_check=None)
     summary = write_plan(request.source, paths.materialized_inputs, plan, request.agents)
     agents = dict(summary.rollouts_by_agent)
     instances = as_started(request.instances_for(agents), old.settings)
     grown = msgspec.structs.replace(
         old,
-        source=_source_info(request.source, summary),
+        source=_source_info(request, summary),
         settings=comparable_settings(instances, request.options),
         code=code_digests(instances),
     )
@@ -328,10 +336,10 @@ def _fork(paths: RunPaths, request: _RunRequest, *, carry_over: bool) -> Prepare
     while (fork := RunPaths(paths.output.with_name(f"{paths.output.stem}_fork_{number}.jsonl"))).existing():
         number += 1
     prepared = _plan_new(fork, request)
-    prepared.warnings.insert(0, f"the changed run continues as {fork.output}")
+    prepared.notes.append(f"the changed run continues as {fork.output}")
     if carry_over:
         count = _carry_over(paths, fork)
-        prepared.warnings.append(f"{count} scored rollouts of unchanged rows were carried over")
+        prepared.notes.append(f"{count} scored rollouts of unchanged rows were carried over")
     return prepared
 
 

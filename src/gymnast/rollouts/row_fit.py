@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
@@ -16,15 +15,18 @@ from gymnast.runtime.loader import is_server_class, load_entry
 from gymnast.types.task import AGENT_REF, PARAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from gymnast.config import Instance
     from gymnast.kit.attempt import Task
     from gymnast.types.json import JsonObject
 
-CheckRow = Callable[[str, "JsonObject"], str | None]
-"""Why a row does not fit its agent's environment, or None."""
-_ANSWERS = ("answer", "target", "label", "solution", "output", "gold", "ground_truth", "expected_answer")
+_ANSWERS: Final = (
+    *("expected_answer", "ground_truth", "answer", "target", "label", "solution", "output", "gold"),
+    *("reference", "final_answer", "correct_answer"),
+)
+_QUESTIONS: Final = ("question", "problem", "prompt", "query", "instruction", "input", "text", "task")
+_SYNONYMS: Final = (_ANSWERS, _QUESTIONS)
 
 
 def find_task_model(instance: Instance) -> type[Task] | None:
@@ -38,30 +40,91 @@ def find_task_model(instance: Instance) -> type[Task] | None:
     return entry.task_type if is_server_class(entry) and issubclass(entry, TaskServer) else None
 
 
-def make_row_check(instances: Mapping[str, Instance]) -> CheckRow:
-    """A check of rows against the tasks of configured environments, which are loaded when a row needs them."""
-    models: dict[str, list[tuple[str, type[Task]]]] = {}
+class RowCheck:
+    """Checks rows against the tasks of configured environments, which are loaded when a row needs them."""
 
-    def check(agent: str, row: JsonObject) -> str | None:
-        if agent not in models:
-            models[agent] = list(_models_of(instances, agent))
-        for environment, model in models[agent]:
+    def __init__(self, instances: Mapping[str, Instance]) -> None:
+        self._instances = instances
+        self._models: dict[str, list[tuple[str, type[Task]]]] = {}
+        self._lacking: dict[str, dict[str, JsonObject]] = {}
+        """By environment: optional fields with an expected answer that no row has had yet, and the first row."""
+
+    def find_problem(self, agent: str, row: JsonObject) -> str | None:
+        """Why a row does not fit its agent's environment, or None."""
+        if agent not in self._models:
+            self._models[agent] = list(_models_of(self._instances, agent))
+        for environment, model in self._models[agent]:
             try:
                 model.model_validate(row)
             except ValidationError as error:
-                return _describe(error, environment, row)
+                return _describe(error, environment, row, text_fields(model))
+            lacking = self._lacking.setdefault(environment, dict.fromkeys(_optional_answers(model), row))
+            for name in lacking.keys() & row.keys():
+                del lacking[name]
         return None
 
-    return check
+    def warnings(self) -> list[str]:
+        """Answers that no row has under the name which its environment reads, but probably under another."""
+        return [
+            f"no row has '{name}', which {environment} reads; if it is '{source}', map it with {text}"
+            for environment, lacking in self._lacking.items()
+            for name, row in lacking.items()
+            for source, text in _unread_source(name, row, self._declared(environment))
+        ]
+
+    def _declared(self, environment: str) -> set[str]:
+        return {
+            info.alias or name
+            for models in self._models.values()
+            for other, model in models
+            if other == environment
+            for name, info in model.model_fields.items()
+        }
 
 
-def suggest_map(target: str, row: JsonObject) -> str | None:
-    """`--map TARGET=SOURCE` with the field of the row that probably holds it."""
+def _optional_answers(model: type[Task]) -> list[str]:
+    names = [info.alias or name for name, info in model.model_fields.items() if not info.is_required()]
+    return [name for name in names if name in _ANSWERS]
+
+
+def _unread_source(target: str, row: JsonObject, declared: Container[str]) -> Iterator[tuple[str, str]]:
+    """The field that probably holds a target and is not read for anything else, and the map."""
+    unread = {name: value for name, value in row.items() if name not in declared}
+    source = _find_source(target, list(unread))
+    if source is not None:
+        yield source, suggest_maps([target], unread, (target,))[target]
+
+
+def suggest_maps(targets: Iterable[str], row: JsonObject, texts: Container[str] = ()) -> dict[str, str]:
+    """`--map TARGET=SOURCE` with the field of the row that probably holds each target; no field is used twice.
+
+    Targets in `texts` are texts: a number is mapped as one.
+    """
     names = [name for name, value in row.items() if name != PARAMS and not isinstance(value, dict)]
-    close = get_close_matches(target, names, 1)
-    likely = [name for name in _ANSWERS if name in names] if "answer" in target or "target" in target else []
-    sources = close or likely
-    return f"--map {target}={sources[0]}" if sources else None
+    maps: dict[str, str] = {}
+    for target in targets:
+        source = _find_source(target, names)
+        if source is not None:
+            names.remove(source)
+            is_number = isinstance(row[source], (int, float)) and not isinstance(row[source], bool)
+            maps[target] = (
+                f"--map {target}='{{{source}}}'" if target in texts and is_number else f"--map {target}={source}"
+            )
+    return maps
+
+
+def _find_source(target: str, names: Sequence[str]) -> str | None:
+    """A field with a name of the same meaning, else one with a similar name."""
+    folded = {name.lower().replace("-", "_"): name for name in names}
+    for synonyms in _SYNONYMS:
+        if any(word in target for word in synonyms[:4]):
+            found = next((folded[word] for word in synonyms if word in folded), None)
+            if found is not None:
+                return found
+    taken = {word for synonyms in _SYNONYMS for word in synonyms}
+    others = {name: whole for name, whole in folded.items() if name not in taken}
+    close = get_close_matches(target, others, 1)
+    return others[close[0]] if close else None
 
 
 def _models_of(instances: Mapping[str, Instance], agent: str) -> Iterable[tuple[str, type[Task]]]:
@@ -71,9 +134,17 @@ def _models_of(instances: Mapping[str, Instance], agent: str) -> Iterable[tuple[
             yield name, model
 
 
-def _describe(error: ValidationError, environment: str, row: JsonObject) -> str:
+def text_fields(model: type[Task]) -> set[str]:
+    """The fields of a task that must be texts."""
+    return {info.alias or name for name, info in model.model_fields.items() if info.annotation is str}
+
+
+def _describe(error: ValidationError, environment: str, row: JsonObject, texts: Container[str]) -> str:
     parts, maps = [], []
-    for problem in error.errors(include_url=False):
+    problems = error.errors(include_url=False)
+    missing = [".".join(map(str, problem["loc"])) for problem in problems if problem["type"] == "missing"]
+    suggested = suggest_maps(missing, row, texts)
+    for problem in problems:
         path = ".".join("*" if isinstance(step, int) else str(step) for step in problem["loc"])
         if problem["type"] != "missing":
             parts.append(f"'{path}': {problem['msg']}, got {_type_name(problem['input'])}")
@@ -82,7 +153,7 @@ def _describe(error: ValidationError, environment: str, row: JsonObject) -> str:
                 maps.append(f"--map {path}='{{{source}}}'")
             continue
         parts.append(f"no '{path}'")
-        maps.append(suggest_map(path, row) or f"--map {path}=FIELD")
+        maps.append(suggested.get(path) or f"--map {path}=FIELD")
     text = f"the row does not fit '{environment}': {', '.join(parts[:4])}"
     if maps:
         fields = name_fields({name: value for name, value in row.items() if name not in {PARAMS, AGENT_REF}})

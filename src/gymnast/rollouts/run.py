@@ -78,6 +78,7 @@ def _prepare(
         prepared = prepare_run(options, agents, instances_for)
         if prepared.paths.output != options.output:
             locks.enter_context(RunLock(prepared.paths.lock))
+        observer.note(prepared.notes)
         observer.warn(prepared.warnings)
         yield prepared
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
-from gymnast.errors import StartError
+from gymnast.errors import StartError, suggest
 from gymnast.wire.addresses import are_published, expand_base_urls
 from gymnast.wire.http_client import parse_target
 from gymnast.wire.http_connection import TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from gymnast.config import Instance
     from gymnast.wire.http_client import Headers, HttpClient
@@ -71,6 +71,8 @@ class UpstreamEndpoint:
     """An endpoint that a model instance calls."""
 
     instance: str
+    model: str
+    """The name that it sends; empty if unknown."""
     key: str
     headers: Headers
     """With the API key."""
@@ -79,17 +81,22 @@ class UpstreamEndpoint:
 
 def endpoint_urls(instances: Iterable[Instance]) -> dict[str, UpstreamEndpoint]:
     """The upstream endpoints of model instances, by base URL."""
-    urls: dict[str, UpstreamEndpoint] = {}
+    return dict(_upstream_endpoints(instances))
+
+
+def _upstream_endpoints(instances: Iterable[Instance]) -> Iterator[tuple[str, UpstreamEndpoint]]:
+    """Base URL and endpoint of each model instance; two may have the same URL and differ in key or model."""
     for instance in instances:
         if instance.kind != "responses_api_models":
             continue
-        key = next((str(value) for name, value in instance.settings.items() if name.endswith("api_key") and value), "")
-        for name, value in instance.settings.items():
+        settings = instance.settings
+        key = next((str(value) for name, value in settings.items() if name.endswith("api_key") and value), "")
+        model = next((str(settings[name]) for name in ("model", "openai_model") if settings.get(name)), "")
+        for name, value in settings.items():
             if name.endswith("base_url") and value:
                 headers, is_external = _key_headers(instance, key), not are_published(value)
                 for url in expand_base_urls(value):
-                    urls[str(url).rstrip("/")] = UpstreamEndpoint(instance.name, key, headers, is_external)
-    return urls
+                    yield str(url).rstrip("/"), UpstreamEndpoint(instance.name, model, key, headers, is_external)
 
 
 def _key_headers(instance: Instance, key: str) -> Headers:
@@ -103,12 +110,32 @@ def _key_headers(instance: Instance, key: str) -> Headers:
 async def wait_for_endpoints(
     client: HttpClient, instances: Iterable[Instance], timeout_s: float, say: Callable[[str], None]
 ) -> None:
-    """Wait until every upstream endpoint answers. Raises StartError for the first that does not."""
+    """Wait until every upstream endpoint answers. Raises StartError for the first that does not.
+
+    Says if an endpoint does not list the model that it will be asked for: it may accept it all the same.
+    """
     if timeout_s <= 0:
         return
     deadline = time.monotonic() + timeout_s
-    for url, endpoint in endpoint_urls(instances).items():
-        await _wait_for_endpoint(client, url, endpoint, deadline, timeout_s, say)
+    replies: dict[tuple[str, Headers], Probe] = {}
+    warned: set[tuple[str, str]] = set()
+    for url, endpoint in _upstream_endpoints(instances):
+        page = (url, endpoint.headers)
+        if page not in replies:
+            replies[page] = await _wait_for_endpoint(client, url, endpoint, deadline, timeout_s, say)
+        problem = _find_unlisted_model(endpoint, replies[page].body)
+        if problem is not None and (endpoint.instance, endpoint.model) not in warned:  # once for all replicas
+            warned.add((endpoint.instance, endpoint.model))
+            say(f"warning: {problem}")
+
+
+def _find_unlisted_model(endpoint: UpstreamEndpoint, listing: Any) -> str | None:
+    entries = listing.get("data") if isinstance(listing, dict) else None
+    names = [str(entry["id"]) for entry in entries or () if isinstance(entry, dict) and "id" in entry]
+    if not names or not endpoint.model or endpoint.model in names:
+        return None
+    hint = suggest(endpoint.model, names)
+    return f"the endpoint of '{endpoint.instance}' does not list a model '{endpoint.model}': {hint}"
 
 
 async def _wait_for_endpoint(
@@ -118,7 +145,7 @@ async def _wait_for_endpoint(
     deadline: float,
     timeout_s: float,
     say: Callable[[str], None],
-) -> None:
+) -> Probe:
     instance = endpoint.instance
     target = f"{url}/models" if url.endswith("/v1") else url
     is_announced, pause_s = False, 0.1
@@ -131,13 +158,9 @@ async def _wait_for_endpoint(
             external=endpoint.is_external,
         )
         if result.ok or result.code in {404, 405}:  # up, but without that page
-            return
+            return result
         if result.code in {401, 403}:
-            raise StartError(
-                f"the endpoint of '{instance}' refuses our key ({result.code})",
-                where=target,
-                next="check policy_api_key",
-            )
+            raise _refused_key(endpoint, result, target)
         if time.monotonic() + pause_s > deadline:
             raise StartError(
                 f"the endpoint of '{instance}' did not become ready within {timeout_s:g} s: {result.detail}",
@@ -149,3 +172,19 @@ async def _wait_for_endpoint(
             is_announced = True
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 2, 3.0)
+
+
+def _refused_key(endpoint: UpstreamEndpoint, result: Probe, target: str) -> StartError:
+    is_policy = endpoint.instance == "policy_model"
+    if endpoint.key:
+        what = f"the endpoint of '{endpoint.instance}' refuses our key ({result.code})"
+        hint = "check policy_api_key, or the key that --model-key-name names" if is_policy else "check its api_key"
+        return StartError(what, where=target, next=hint)
+    hint = (
+        "put it into your keys file and pass --model-key-name NAME, or set policy_api_key in env.yaml"
+        if is_policy
+        else "set its api_key"
+    )
+    return StartError(
+        f"the endpoint of '{endpoint.instance}' needs a key, and none is set ({result.code})", where=target, next=hint
+    )

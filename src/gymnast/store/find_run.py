@@ -75,7 +75,13 @@ def runs_in(folder: Path) -> list[RunPaths]:
         for mark in (_MANIFEST, _PLAN, _INPUTS)
         for found in folder.glob(f"*{mark}")
     }
-    return [RunPaths(folder / f"{stem}.jsonl") for stem in sorted(stems)]
+    return [RunPaths(_output_of(folder / stem)) for stem in sorted(stems)]
+
+
+def _output_of(stem: Path) -> Path:
+    """The output file of a run, usually x.jsonl; one that was called just x has that name."""
+    usual = stem.with_name(f"{stem.name}{OUTPUT_SUFFIX}")
+    return stem if stem.is_file() and not usual.exists() else usual
 
 
 def _named_run(path: Path) -> RunPaths | None:
@@ -85,9 +91,9 @@ def _named_run(path: Path) -> RunPaths | None:
         return RunPaths(usual if usual.exists() else path)
     for suffix in RUN_FILE_SUFFIXES:
         stem = path.name.removesuffix(suffix)
-        if stem and stem != path.name and _has_files(run := RunPaths(path.with_name(f"{stem}.jsonl"))):
+        if stem and stem != path.name and _has_files(run := RunPaths(_output_of(path.with_name(stem)))):
             return run
-    whole = RunPaths(path.with_name(f"{path.name}.jsonl")) if path.name else None
+    whole = RunPaths(_output_of(path)) if path.name else None
     return whole if whole is not None and _is_run(whole) else None
 
 
@@ -96,7 +102,7 @@ def _run_around(path: Path) -> RunPaths | None:
     for folder in path.parents:
         for suffix in ("_chunks", "_logs"):
             stem = folder.name.removesuffix(suffix)
-            if stem != folder.name and _is_run(run := RunPaths(folder.with_name(f"{stem}.jsonl"))):
+            if stem and stem != folder.name and _is_run(run := RunPaths(_output_of(folder.with_name(stem)))):
                 return run
     return None
 

@@ -30,6 +30,21 @@ _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 _TABLES: Final = {".csv": None, ".tsv": "\t"}
 _ARROW: Final = (".parquet", ".arrow")
 _SUFFIXES: Final = (".jsonl", ".json", *_TABLES, *_ARROW)
+_MAGIC: Final = {
+    b"PK\x03\x04": "a zip archive or a spreadsheet",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet",
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"\x1f\x8b": "a gzip file",
+    b"SQLite format 3": "an SQLite database",
+}
+_OTHER_NAMES: Final = {
+    "a zip archive or a spreadsheet": "unpack it, or save the sheet as .csv",
+    "a spreadsheet": "save the sheet as .csv",
+    "a Parquet file": "call it .parquet",
+    "an Arrow file": "call it .arrow",
+    "a gzip file": "call it .jsonl.gz or .csv.gz",
+}
 _SHARD: Final = re.compile(r"[-_]\d{5}-of-\d{5}$")
 _BATCH: Final = 1024
 _MAX_CELL: Final = 1 << 28
@@ -52,6 +67,15 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     return _text_lines(path)
 
 
+def describe_bad_json(line: bytes, error: orjson.JSONDecodeError) -> str:
+    """What is wrong with a line that is not JSON."""
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return "not UTF-8; convert the file: iconv -f ENCODING -t UTF-8 (Excel and old files: WINDOWS-1252)"
+    return f"not JSON: {error.msg} at column {error.colno}"
+
+
 def row_suffix(path: Path) -> str:
     """The suffix that says how rows are written, without `.gz`."""
     name = path.name.lower()
@@ -66,9 +90,21 @@ def _text_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """JSONL, or whatever has no known suffix: lines are checked where they are parsed."""
     lines = _gzip_lines(path) if path.name.lower().endswith(".gz") else numbered_lines(path)
     for number, line in lines:
-        if number == 1 and line.startswith(_UTF16):
-            raise _not_utf8(path, "UTF-16")
+        if number == 1:
+            _refuse_binary(path, line)
         yield number, line.removeprefix(_BOM) if number == 1 else line
+
+
+def _refuse_binary(path: Path, line: bytes) -> None:
+    """Whatever else has no known suffix is text, or the error of each line would be that it is not JSON."""
+    if line.startswith(_UTF16):
+        raise _not_utf8(path, "UTF-16")
+    kind = next((kind for magic, kind in _MAGIC.items() if line.startswith(magic)), None)
+    if kind is None and b"\0" in line:
+        kind = "a binary file"
+    if kind is not None:
+        hint = _OTHER_NAMES.get(kind, f"save it as one of {', '.join(_SUFFIXES)}")
+        raise DataError(f"expected rows as text, but this is {kind}", where=str(path), next=hint)
 
 
 def _gzip_lines(path: Path) -> Iterator[tuple[int, bytes]]:

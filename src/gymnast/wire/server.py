@@ -11,7 +11,7 @@ import re
 from abc import ABC
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gymnast.errors import CallError
 from gymnast.types.encoding import message_of, show
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Request], Awaitable[Any]]
 
+_MAX_WARNINGS: Final = 200  # rows and clients must not flood the log
 _PREFIX = re.compile(r"^/ng-rollout/([A-Za-z0-9][A-Za-z0-9._-]*)(?:/training-token-capture)?(?=/|$)")
 
 
@@ -82,10 +83,17 @@ class Server(ABC):
         self.cookie_name = f"{type(self).__name__}___{name}"
         self.log = logging.getLogger(f"gymnast.instance.{name}")
         self._routes: dict[tuple[str, str], Handler] = {("GET", "/"): self._liveness}
+        self._warned: set[str] = set()
 
     def route(self, method: str, path: str, handler: Handler) -> None:
         """Route `method path` to `handler`, which returns JSON data or a Reply."""
         self._routes[method, path] = handler
+
+    def warn_once(self, message: str) -> None:
+        """Log a warning about a row or a setting: once, not once per rollout."""
+        if message not in self._warned and len(self._warned) < _MAX_WARNINGS:
+            self._warned.add(message)
+            self.log.warning("%s", message)
 
     @property
     def routes(self) -> list[tuple[str, str]]:

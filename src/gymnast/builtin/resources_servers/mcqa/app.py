@@ -89,7 +89,7 @@ class MCQA(Environment[MCQATask, None]):
             try:
                 letter: str | None = await self._pool.call(text, options, scoring, "pattern", pattern)
             except CpuTimeExceededError:
-                self.log.warning("output_regex %.200r timed out after %g s", pattern, self.settings.regex_timeout_s)
+                self.warn_once(f"output_regex {pattern[:200]!r} timed out after {self.settings.regex_timeout_s:g} s")
                 continue
             if letter is not None:
                 return letter
@@ -108,7 +108,7 @@ class MCQA(Environment[MCQATask, None]):
             if self.settings.scoring == "strict":
                 where = ["body", "template_metadata", "output_regex"]
                 raise InvalidBody([{"type": "value_error", "loc": where, "msg": problem, "input": None}]) from error
-            self.log.warning("%s", problem)
+            self.warn_once(problem)
             return False
         return True
 
