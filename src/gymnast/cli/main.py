@@ -53,6 +53,10 @@ def _run(words: list[str]) -> object:
 
 def run_guarded(run: Callable[[], object], *, user_error_code: int | None = None) -> int:
     """Run a command; turn what it raises into a message and an exit code (see gymnast.errors)."""
+    if sys.stdout.isatty() or sys.stderr.isatty():
+        from gymnast.cli.safe_output import protect_terminal
+
+        protect_terminal()
     try:
         result = run()
     except KeyboardInterrupt:
