@@ -77,7 +77,9 @@ def _explain(error: Exception, user_error_code: int | None) -> int:
     from gymnast.errors import UserError
 
     if isinstance(error, UserError):
-        print_error(str(error))
+        from gymnast.config.secrets import mask_urls
+
+        print_error(mask_urls(str(error)))
         return user_error_code if user_error_code is not None else error.exit_code
     code = _explain_usage(error)
     if code is not None:
