@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnast.cli.options import say
 from gymnast.cli.progress import agent_lines, fits, format_stats, format_truncated
+from gymnast.cli.safe_output import make_safe_console
 from gymnast.cli.usage import format_usage
 
 if TYPE_CHECKING:
@@ -42,10 +43,9 @@ async def _print_lines(take_snapshot: Callable[[], Snapshot]) -> None:
 
 
 async def _redraw(take_snapshot: Callable[[], Snapshot]) -> None:
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console(stderr=True)
+    console = make_safe_console(stderr=True)
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
             live.update(status_panel(take_snapshot(), console))

@@ -53,6 +53,10 @@ def _run(words: list[str]) -> object:
 
 def run_guarded(run: Callable[[], object], *, user_error_code: int | None = None) -> int:
     """Run a command; turn what it raises into a message and an exit code (see gymnast.errors)."""
+    if sys.stdout.isatty() or sys.stderr.isatty():
+        from gymnast.cli.safe_output import protect_terminal
+
+        protect_terminal()
     try:
         result = run()
     except KeyboardInterrupt:
@@ -73,7 +77,9 @@ def _explain(error: Exception, user_error_code: int | None) -> int:
     from gymnast.errors import UserError
 
     if isinstance(error, UserError):
-        print_error(str(error))
+        from gymnast.config.secrets import mask_urls
+
+        print_error(mask_urls(str(error)))
         return user_error_code if user_error_code is not None else error.exit_code
     code = _explain_usage(error)
     if code is not None:

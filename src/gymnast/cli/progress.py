@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from gymnast.cli.options import say
+from gymnast.cli.safe_output import make_safe_console
 from gymnast.types.events import InstanceDied, RolloutFailed, RunStarted
 
 if TYPE_CHECKING:
@@ -135,10 +136,8 @@ def print_table(table: Table) -> None:
 
 def make_console() -> Console:
     """Standard output as a console; outside a terminal, wide enough not to truncate names."""
-    from rich.console import Console
-
     is_terminal = sys.stdout.isatty()
-    return Console(soft_wrap=not is_terminal, width=None if is_terminal else 180)
+    return make_safe_console(soft_wrap=not is_terminal, width=None if is_terminal else 180)
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
+ALLOWED_HOSTS: Final = "GYMNAST_ALLOWED_HOSTS"
 _PROXY_VARIABLES: Final = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
@@ -121,6 +122,11 @@ def exempt_loopback(env: Mapping[str, str]) -> dict[str, str]:
     missing = [name for name in ("localhost", "127.0.0.1", "::1") if name not in before.replace(",", " ").split()]
     value = ",".join([*([before] if before else []), *missing])
     return {"NO_PROXY": value, "no_proxy": value}
+
+
+def read_allowed_hosts() -> tuple[str, ...]:
+    """Names that servers answer for besides their own, e.g. of a reverse proxy; `*` for any."""
+    return tuple(name.strip() for name in os.environ.get(ALLOWED_HOSTS, "").split(",") if name.strip())
 
 
 def inherited_environ(names: Iterable[str]) -> dict[str, str]:

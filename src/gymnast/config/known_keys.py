@@ -35,6 +35,7 @@ GLOBAL_KEYS: Final[KnownKeys] = {
     "global_aiohttp_connector_limit": None,
     "global_aiohttp_connector_limit_per_host": None,
     "global_aiohttp_client_request_debug": None,
+    "max_reply_mib": None,
     "responses_create_params": None,
     "token_form": None,
     "observability_enabled": None,

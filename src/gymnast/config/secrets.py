@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, quote_plus, unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MASK = "****"
 
-_SECRET_KEY = re.compile(r"token|key|secret|passw|credential|authorization|cookie", re.IGNORECASE)
+_SECRET_KEY = re.compile(r"token|key|secret|passw|credential|auth(?!or)|authorization|cookie", re.IGNORECASE)
 _HARMLESS_KEY = re.compile(r"tokenizer|_tokens$|_key_name$|^key_metrics$", re.IGNORECASE)
-_USERINFO = re.compile(r"(?<=://)([^/@\s:]+):([^/@\s]+)(?=@)")
+_USERINFO = re.compile(r"(?<=://)[^/@\s\"'<>]+(?=@)")
+"""A user's name may be a token as well."""
+_PARAMETER = re.compile(r"(?i)(?<=[?&])((?:[\w.-]*(?:token|key|secret|passw|auth|sig)[\w.-]*)=)([^&\s\"'<>#]+)")
 _BEARER = re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]{4,}")
+_SERVER_KINDS = frozenset({"responses_api_models", "responses_api_agents", "resources_servers"})
 _MIN_SCRUBBED = 6  # masking shorter values ("key", "none") would damage ordinary text
 
 
@@ -28,8 +34,15 @@ def mask_secrets(value: Any, key: str = "", *, inside_secret: bool = False) -> A
     if isinstance(value, list):
         return [mask_secrets(child, key, inside_secret=secret) for child in value]
     if isinstance(value, str) and value:
-        return MASK if secret and not value.startswith("${") else _USERINFO.sub(rf"\1:{MASK}", value)
+        return MASK if secret and not value.startswith("${") else mask_urls(value)
     return value
+
+
+def mask_urls(text: str) -> str:
+    """A text without what URLs in it tell: users, passwords, and parameters that suggest a secret."""
+    if "://" not in text:
+        return text
+    return _PARAMETER.sub(rf"\1{MASK}", _USERINFO.sub(MASK, text))
 
 
 def is_secret_key(key: str) -> bool:
@@ -42,14 +55,21 @@ class Scrubber:
 
     def __init__(self, config: Any = None, secrets: Iterable[str] = ()) -> None:
         """`secrets` are masked whatever the keys they stand under."""
-        values = sorted({*_secret_values(config, ""), *secrets}, key=len, reverse=True)
-        self._pattern = re.compile("|".join(re.escape(value) for value in values)) if values else None
+        known = {*_secret_values(config, ""), *secrets}
+        forms = sorted({form for value in known for form in _forms_of(value)}, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, forms))) if forms else None
+        self._encoded = [form.encode() for form in forms]
 
     def scrub(self, text: str) -> str:
         if self._pattern is not None:
             text = self._pattern.sub(MASK, text)
-        text = _USERINFO.sub(rf"\1:{MASK}", text)
-        return _BEARER.sub(rf"\g<1>{MASK}", text)
+        return _BEARER.sub(rf"\g<1>{MASK}", mask_urls(text))
+
+    def scrub_line(self, line: bytes) -> bytes:
+        """A line of JSON without the known secrets. What merely looks like a secret stays: it is an author's data."""
+        if self._pattern is None or not any(form in line for form in self._encoded):
+            return line
+        return self._pattern.sub(MASK, line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 def scrub_tree(value: Any, scrubber: Scrubber) -> Any:
@@ -63,14 +83,38 @@ def scrub_tree(value: Any, scrubber: Scrubber) -> Any:
 
 def _holds_blocks(value: dict[Any, Any]) -> bool:
     """A mapping with server blocks is an instance, not a secret, whatever its name suggests."""
-    return any(isinstance(child, dict) for child in value.values())
+    return any(isinstance(child, dict) and name in _SERVER_KINDS for name, child in value.items())
 
 
-def _secret_values(value: Any, key: str) -> list[str]:
+def _secret_values(value: Any, key: str, *, inside_secret: bool = False) -> list[str]:
+    secret = inside_secret or is_secret_key(key) or key.lower().endswith("headers")
     if isinstance(value, dict):
-        return [text for name, child in value.items() for text in _secret_values(child, str(name))]
+        secret = secret and not _holds_blocks(value)
+        return [
+            text for name, child in value.items() for text in _secret_values(child, str(name), inside_secret=secret)
+        ]
     if isinstance(value, list):
-        return [text for child in value for text in _secret_values(child, key)]
-    if isinstance(value, str) and len(value) >= _MIN_SCRUBBED and is_secret_key(key) and "${" not in value:
-        return [value]
-    return []
+        return [text for child in value for text in _secret_values(child, key, inside_secret=secret)]
+    if not isinstance(value, str) or "${" in value:
+        return []
+    texts = [value] if secret else _url_secrets(value)
+    return [text for text in texts if len(text) >= _MIN_SCRUBBED]
+
+
+def _url_secrets(text: str) -> list[str]:
+    """The secrets in URLs: passwords, names of users without one (tokens), parameters; as written and decoded."""
+    if "://" not in text:
+        return []
+    parts = [user.rpartition(":")[2] for user in _USERINFO.findall(text)]
+    parts += [value for _, value in _PARAMETER.findall(text)]
+    return [form for part in parts for form in {part, unquote(part)}]
+
+
+def _forms_of(secret: str) -> set[str]:
+    """The forms in which a secret may appear in files and messages."""
+    data = secret.encode("utf-8", "replace")
+    encoded = base64.b64encode(data).decode().rstrip("=")
+    # What is encoded together with something before it (Basic authentication) is aligned differently.
+    shifted = [base64.b64encode(b"\0" * shift + data).decode()[4:].rstrip("=")[:-2] for shift in (1, 2)]
+    forms = {secret, quote(secret), quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1], encoded}
+    return {form for form in (*forms, *shifted) if len(form) >= _MIN_SCRUBBED}

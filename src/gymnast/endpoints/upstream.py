@@ -33,7 +33,7 @@ from gymnast.wire.addresses import are_published, expand_base_urls, make_url_rea
 from gymnast.wire.classify import kind_of_exception, kind_of_reply, retry_after_s
 from gymnast.wire.dialects.chat_chunks import BrokenStream, StreamedError, arrival_ms, parse_completion_stream
 from gymnast.wire.http_client import header_items
-from gymnast.wire.http_connection import TransportError
+from gymnast.wire.http_connection import ReplyTooLargeError, TransportError
 from gymnast.wire.message import Reply, Request
 
 if TYPE_CHECKING:
@@ -203,6 +203,8 @@ class Upstream:
                     "POST", replica.target(path), self._headers, data, idempotent=True, record_arrivals=record_arrivals
                 )
         except (TimeoutError, TransportError) as error:
+            if isinstance(error, ReplyTooLargeError):
+                raise CallError(self._failure(FailureKind.MODEL_BAD_REPLY, replica, path, str(error))) from error
             timed_out = isinstance(error, TimeoutError)
             if timed_out:
                 signals.record_rejection(time.perf_counter() - started)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gymnast.config.secrets import Scrubber
 from gymnast.errors import UserError
 from gymnast.rollouts.attempt import (
     Failed,
@@ -86,6 +87,8 @@ class EngineOptions:
     """Maximum number of rows read ahead while their agents are at their limits."""
     truncated: TruncatedPolicy = "score"
     """What happens to truncated rollouts."""
+    scrubber: Scrubber = field(default_factory=Scrubber)
+    """Masks the secrets of the configuration in records and events: endpoints may repeat what they are sent."""
     reproducible: bool = False
     """Store records without times and generated ids (`rollouts.reproducible`)."""
 
@@ -346,6 +349,7 @@ class Engine:
 
     def _settle_scored(self, item: WorkItem, outcome: Scored, now: float) -> None:
         line = make_reproducible(outcome.line) if self.options.reproducible else outcome.line
+        line = self.options.scrubber.scrub_line(line)
         facts = RolloutFacts(
             item.agent, outcome.reward, outcome.output_tokens, outcome.truncated, outcome.masked, outcome.seconds
         )
@@ -370,6 +374,7 @@ class Engine:
         detail, retry = outcome.detail, self.options.retry
         final = retry.is_final(detail, item.attempts + 1)
         line = make_failure_line(item.line, outcome, index=item.attempts, final=final, run_id=self.store.run_id)
+        line = self.options.scrubber.scrub_line(line)
         self.store.record_failed(item.key, line, detail.kind.value, item.agent, final=final)
         self._tally_failure(item.agent, detail.kind.value, final=final)
         self.pace.record_attempt(now, outcome.seconds, settled=final)
@@ -378,7 +383,8 @@ class Engine:
         if not final and self._retry_budget > 0:
             self._retry_later(item, detail, now)
         kind = kind_named(detail.kind)
-        what = (detail.kind.value, kind.layer.value, detail.stage.value, detail.message)
+        message = self.options.scrubber.scrub(detail.message)
+        what = (detail.kind.value, kind.layer.value, detail.stage.value, message)
         self._listen(RolloutFailed(item.key.task, item.key.rollout, item.agent, *what, outcome.seconds, final))
 
     def _check_budget(self) -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from gymnast.config.secrets import is_secret_key
+from gymnast.config.secrets import is_secret_key, mask_urls
 from gymnast.rollouts.tool_modes import MODES, tool_modes
 from gymnast.rollouts.tool_modes import SETTING as TOOLS
 
@@ -76,15 +76,22 @@ def code_digests(instances: Iterable[Instance]) -> dict[str, str]:
     }
 
 
-def _relevant(value: Any) -> Any:
+def _relevant(value: Any, *, inside_secret: bool = False) -> Any:
     """The value without irrelevant keys and secrets, at any depth. A number is never a secret, whatever its key."""
     if isinstance(value, Mapping):
-        return {
-            key: _relevant(inner)
-            for key, inner in value.items()
-            if not _IRRELEVANT_KEY.search(str(key)) and not (isinstance(inner, str) and is_secret_key(str(key)))
-        }
-    return [_relevant(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+        relevant = {}
+        for key, inner in value.items():
+            is_secret = inside_secret or is_secret_key(str(key)) or str(key).lower().endswith("headers")
+            if not _IRRELEVANT_KEY.search(str(key)) and not (isinstance(inner, str) and is_secret):
+                relevant[key] = _relevant(inner, inside_secret=is_secret)
+        return relevant
+    if isinstance(value, (list, tuple)):
+        return [
+            _relevant(inner, inside_secret=inside_secret)
+            for inner in value
+            if not (inside_secret and isinstance(inner, str))
+        ]
+    return mask_urls(value) if isinstance(value, str) else value
 
 
 def folder_digest(folder: Path) -> str:

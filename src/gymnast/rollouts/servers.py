@@ -58,7 +58,14 @@ class Servers:
     def engine_options(self, options: EngineOptions) -> EngineOptions:
         """The run's options with the limits of the host and of these servers."""
         limits = agent_limits(self.instances)
-        return replace(options, agent_limits=limits, cap=host_cap().rollouts, reproducible=self.reproducible)
+        scrubber = Scrubber({instance.name: instance.block for instance in self.instances})
+        return replace(
+            options,
+            scrubber=scrubber,
+            agent_limits=limits,
+            cap=host_cap().rollouts,
+            reproducible=self.reproducible,
+        )
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ from gymnast.wire.asgi import AccessGuard, ServerApp
 from gymnast.wire.boundary import BoundaryLog
 from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.http_client import HttpClient, raise_fd_limit
-from gymnast.wire.http_connection import TransportError
+from gymnast.wire.http_connection import MAX_REPLY_BYTES, TransportError
 from gymnast.wire.in_flight import InFlightTracker
 from gymnast.wire.progress import Signals
 from gymnast.wire.server import ServerContext
@@ -71,6 +71,7 @@ class CellOptions:
     scrubber: Scrubber = field(default_factory=Scrubber)
     max_connections: int | None = None
     max_connections_per_host: int | None = None
+    max_reply_bytes: int = MAX_REPLY_BYTES
     on_child_death: Callable[[Child], None] | None = None
     token_form: TokenForm = "ledger"
     """How records store the tokens of their model calls."""
@@ -84,6 +85,14 @@ class CellOptions:
         return RecordedTokens(tuple(names), self.token_form)
 
 
+def _read_max_reply(mib: Any) -> int:
+    if mib is None:
+        return MAX_REPLY_BYTES
+    if not isinstance(mib, int) or isinstance(mib, bool) or mib < 1:
+        raise UserError(f"max_reply_mib must be a whole number of at least 1, not {mib!r}")
+    return mib << 20
+
+
 def make_cell_options(config: Config, environ: Environ, **more: Any) -> CellOptions:
     """The cell options of a configuration."""
     values = config.values
@@ -94,6 +103,7 @@ def make_cell_options(config: Config, environ: Environ, **more: Any) -> CellOpti
         scrubber=config.scrubber,
         max_connections=values.get("global_aiohttp_connector_limit"),
         max_connections_per_host=values.get("global_aiohttp_connector_limit_per_host"),
+        max_reply_bytes=_read_max_reply(values.get("max_reply_mib")),
         token_form=read_token_form(config),
         config=values,
         **more,
@@ -167,7 +177,11 @@ class Cell:
     async def _start(self) -> None:
         options = self.options
         self.http = await self._stack.enter_async_context(
-            HttpClient(max_connections=options.max_connections, max_per_host=options.max_connections_per_host)
+            HttpClient(
+                max_connections=options.max_connections,
+                max_per_host=options.max_connections_per_host,
+                max_reply_bytes=options.max_reply_bytes,
+            )
         )
         if options.log_dir is not None:
             self._stack.enter_context(InstanceLogs([instance.name for instance in self.instances], options.log_dir))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Self
+import resource
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gymnast.errors import StartError
 
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gymnast.wire.asgi import AsgiApp
+
+
+HEAD_TIMEOUT_S: Final = 60.0
+"""How long a client may take to send the head of a request."""
 
 
 class _QuietServer(uvicorn.Server):
@@ -50,6 +56,47 @@ class _QuietServer(uvicorn.Server):
             await self.lifespan.shutdown()
 
 
+class _BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with a time limit for a request's head and a limit of connections.
+
+    Both apply before a token is checked: slow or idle clients must not use up the process's descriptors.
+    """
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > _max_connections():
+            transport.abort()
+            return
+        self._expect_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._forget_head()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.abort)
+
+    def _forget_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+def _max_connections() -> int:
+    return max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4)
+
+
 class Listener:
     """Serves `app` on an already bound socket inside the `async with` block."""
 
@@ -64,7 +111,7 @@ class Listener:
             server_header=False,
             date_header=False,
             proxy_headers=False,
-            http="httptools",
+            http=_BoundedProtocol,
             ws="none",
         )
         self._server = _QuietServer(config)

@@ -18,7 +18,7 @@ from gymnast.sandbox.interface import Limits, SandboxError
 from gymnast.sandbox.launch import Launch
 from gymnast.sandbox.seccomp import build_filter
 
-GRACE_S: Final = 20.0
+GRACE_S: Final = 60.0
 """After a program's deadline, how long the jail's server may take to reply before it counts as lost."""
 REPLY_BYTES: Final = 1 << 16
 """Maximum size of a reply, not counting the program's output."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import orjson
 
 from gymnast.types.usage import USAGE_HEADER, encode_usage
+from gymnast.wire.allowed_hosts import HINT, AllowedHosts
 from gymnast.wire.cookies import parse_cookie_header, set_cookie_header
 from gymnast.wire.failure_header import FAILURE_HEADER, encode_failure
 from gymnast.wire.message import PlainText, Reply, Request, encode_body
@@ -23,12 +24,17 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
+MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
 ROLLOUT_HEADER = "x-gymnast-rollout"
 _JSON = (b"content-type", b"application/json")
 
 
 class ClientDisconnected(Exception):  # noqa: N818 - an event, not an error: there is no client left to reply to
     """The client closed the connection before its request was complete."""
+
+
+class BodyTooLarge(Exception):  # noqa: N818 - becomes a reply
+    """The request's body exceeds the limit."""
 
 
 class ServerApp:
@@ -44,6 +50,9 @@ class ServerApp:
         try:
             raw = await read_body(receive)
         except ClientDisconnected:
+            return
+        except BodyTooLarge:
+            await send_reply(send, Reply(413, {"detail": f"the request exceeds {MAX_REQUEST_BYTES >> 20} MiB"}))
             return
         await send_reply(send, await self._reply(scope, headers, raw))
 
@@ -71,17 +80,25 @@ class ServerApp:
 
 
 class AccessGuard:
-    """Rejects requests without the token, and requests from other sites' pages."""
+    """Rejects requests without the token, requests from other sites' pages, and requests for other hosts.
 
-    def __init__(self, app: AsgiApp, token: str | None) -> None:
+    A page of another site can point its own name at this address (DNS rebinding): its requests then are of the same
+    site, but their `Host` is that name. With a token there is no need for this: the page does not have it.
+    """
+
+    def __init__(self, app: AsgiApp, token: str | None, hosts: AllowedHosts | None = None) -> None:
         self._app = app
         self._token = token.encode() if token else None
+        self._hosts = hosts or AllowedHosts()
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = dict(scope["headers"])
             if self._token is not None and not self._is_authorized(headers):
                 await send_reply(send, Reply(401, {"detail": "this server requires a token: Authorization: Bearer …"}))
+                return
+            if self._token is None and not self._hosts.allows(headers.get(b"host", b"")):
+                await send_reply(send, Reply(403, {"detail": f"this host name is not allowed: {HINT}"}))
                 return
             if b"origin" in headers and not _is_same_site(headers):
                 await send_reply(send, Reply(403, {"detail": "cross-site requests are refused"}))
@@ -95,14 +112,18 @@ class AccessGuard:
         return hmac.compare_digest(token.strip(), self._token or b"")
 
 
-async def read_body(receive: Receive) -> bytes:
-    """Read the whole request body."""
+async def read_body(receive: Receive, limit: int = MAX_REQUEST_BYTES) -> bytes:
+    """Read the whole request body. Raises BodyTooLarge beyond the limit, and ClientDisconnected."""
     chunks: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnected
         chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > limit:
+            raise BodyTooLarge
         if not message.get("more_body"):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

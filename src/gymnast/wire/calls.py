@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from gymnast.errors import CallError, suggest
 from gymnast.types.failure import FailureDetail, FailureKind, Stage
 from gymnast.types.usage import decode_usage, parse_tokens
-from gymnast.wire.classify import kind_of_exception, kind_of_reply, reply_failure
+from gymnast.wire.classify import kind_of_exception, kind_of_reply, kind_of_unusable_reply, reply_failure
 from gymnast.wire.deadline import DeadlineClock
-from gymnast.wire.http_connection import TransportError
+from gymnast.wire.http_connection import ReplyTooLargeError, TransportError
 from gymnast.wire.message import EMPTY, Reply, Request
 
 if TYPE_CHECKING:
@@ -168,8 +168,11 @@ def _no_reply(
 ) -> FailureDetail:
     timed_out = isinstance(error, TimeoutError)
     reason = f"did not answer {path} within {timeout_s:g} s" if timed_out else f"gave no answer to {path}: {error}"
+    kind = kind_of_exception(stage, timed_out=timed_out)
+    if isinstance(error, ReplyTooLargeError):
+        reason, kind = f"answered {path}, but {error}", kind_of_unusable_reply(stage)
     return FailureDetail(
-        kind_of_exception(stage, timed_out=timed_out),
+        kind,
         stage,
         f"{instance} {reason}",
         instance=instance,

@@ -29,6 +29,11 @@ _CRASHED = {
     Stage.VERIFY: FailureKind.VERIFIER_ERROR,
     Stage.AGENT: FailureKind.AGENT_ERROR,
 }
+_BAD_REPLY = {
+    Stage.MODEL: FailureKind.MODEL_BAD_REPLY,
+    Stage.VERIFY: FailureKind.VERIFIER_BAD_REPLY,
+    Stage.AGENT: FailureKind.AGENT_BAD_REPLY,
+}
 _MODEL_STATUS = {
     401: FailureKind.MODEL_AUTH,
     403: FailureKind.MODEL_AUTH,
@@ -50,6 +55,11 @@ def kind_of_exception(stage: Stage, *, timed_out: bool) -> FailureKind:
     if stage is Stage.MODEL:
         return FailureKind.MODEL_UNREACHABLE
     return FailureKind.AGENT_UNREACHABLE if stage is Stage.AGENT else FailureKind.ENVIRONMENT_UNREACHABLE
+
+
+def kind_of_unusable_reply(stage: Stage) -> FailureKind:
+    """The failure kind of a call whose reply cannot be used whatever its status."""
+    return _BAD_REPLY.get(stage, _CRASHED.get(stage, FailureKind.UNKNOWN))
 
 
 def kind_of_reply(stage: Stage, status: int) -> FailureKind:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
 from gymnast.config.environ import read_network
-from gymnast.wire.http_connection import Connection, HttpReply, StaleConnectionError, TransportError
+from gymnast.wire.http_connection import MAX_REPLY_BYTES, Connection, HttpReply, StaleConnectionError, TransportError
 from gymnast.wire.proxy import choose_proxy, open_tunnel
 
 if TYPE_CHECKING:
@@ -163,8 +163,10 @@ class HttpClient:
         max_connections: int | None = None,
         max_per_host: int | None = None,
         network: Network | None = None,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
         """`network` has the proxies and certificates; by default those of the process environment."""
+        self._max_reply_bytes = max_reply_bytes
         self._network = network if network is not None else read_network()
         self._proxies: dict[Origin, Proxy | None] = {}
         self._slots = Slots(min(max_connections or _TARGET_FDS, max_open_connections()))
@@ -318,7 +320,7 @@ class HttpClient:
         for address in await self._addresses(origin):
             try:
                 return await loop.create_connection(
-                    lambda: Connection(loop),
+                    lambda: Connection(loop, self._max_reply_bytes),
                     address,
                     origin.port,
                     ssl=self._tls_context() if origin.tls else None,

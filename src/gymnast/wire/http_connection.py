@@ -14,6 +14,8 @@ from gymnast.errors import GymnastError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MAX_REPLY_BYTES: Final = 256 * 1024 * 1024
+"""Default limit of a reply, also after decompression. A long rollout with log-probabilities has some ten megabytes."""
 _MAX_JOINED_BYTES: Final = 64 * 1024  # up to this size, joining head and body is cheaper than a second write
 
 
@@ -23,6 +25,10 @@ class TransportError(GymnastError):
 
 class StaleConnectionError(TransportError):
     """The server closed a kept-alive connection before it replied."""
+
+
+class ReplyTooLargeError(TransportError):
+    """The reply exceeds the limit. The endpoint answers, but not with something that can be used."""
 
 
 class HttpReply:
@@ -51,13 +57,16 @@ class Connection(asyncio.Protocol):
     """A pooled connection. `idle_since` belongs to the pool."""
 
     __slots__ = (
-        *("_arrivals", "_body", "_complete_at_eof", "_headers", "_loop", "_parser", "_sent", "_transport", "_used"),
-        "_waiter",
+        *("_arrivals", "_body", "_complete_at_eof", "_headers", "_loop", "_max_bytes", "_parser", "_received", "_sent"),
+        *("_transport", "_used", "_waiter"),
         *("idle_since", "keep_alive"),
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_bytes: int = MAX_REPLY_BYTES) -> None:
         self._loop = loop
+        self._max_bytes = max_bytes
+        self._received = 0
+        """Bytes of the body so far."""
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[HttpReply] | None = None
@@ -85,6 +94,7 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             raise StaleConnectionError("the server closed the connection")
         self._headers, self._body, self._complete_at_eof = [], [], False
+        self._received = 0
         self._arrivals = None
         if record_arrivals:
             self._arrivals, self._sent = [], time.perf_counter()
@@ -140,6 +150,12 @@ class Connection(asyncio.Protocol):
         self._complete_at_eof = not ({b"content-length", b"transfer-encoding"} & names)
 
     def on_body(self, body: bytes) -> None:
+        self._received += len(body)
+        if self._received > self._max_bytes:
+            self._body = []
+            self._fail(_too_large(self._max_bytes))
+            self.close()
+            return
         self._body.append(body)
         if self._arrivals is not None:
             self._arrivals.append((time.perf_counter() - self._sent, len(body)))
@@ -148,7 +164,7 @@ class Connection(asyncio.Protocol):
         self._complete_at_eof = False
         status = self._parser.get_status_code()
         if 100 <= status < 200:  # interim; the final reply follows
-            self._headers, self._body = [], []
+            self._headers, self._body, self._received = [], [], 0
             return
         self.keep_alive = self.keep_alive and self._parser.should_keep_alive()
         waiter = self._waiter
@@ -156,10 +172,12 @@ class Connection(asyncio.Protocol):
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         try:
-            reply = HttpReply(status, self._headers, decompress(body, self._headers))
+            reply = HttpReply(status, self._headers, decompress(body, self._headers, self._max_bytes))
             if self._arrivals is not None:
                 reply.arrivals = self._arrivals
             waiter.set_result(reply)
+        except ReplyTooLargeError as error:
+            self._fail(error)
         except zlib.error as error:
             self._fail(TransportError(f"the reply cannot be decompressed: {error}"))
 
@@ -170,9 +188,19 @@ class Connection(asyncio.Protocol):
             waiter.set_exception(error)
 
 
-def decompress(body: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+def _too_large(limit: int) -> ReplyTooLargeError:
+    return ReplyTooLargeError(f"the reply exceeds {limit >> 20} MiB (max_reply_mib)")
+
+
+def decompress(body: bytes, headers: list[tuple[bytes, bytes]], max_bytes: int = MAX_REPLY_BYTES) -> bytes:
     """Undo gzip or deflate, which some servers apply without being asked to."""
     for name, value in headers:
         if name.lower() == b"content-encoding" and value.lower() in {b"gzip", b"deflate"}:
-            return zlib.decompress(body, wbits=zlib.MAX_WBITS | 32)
+            inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+            data = inflater.decompress(body, max_bytes)
+            if inflater.unconsumed_tail:
+                raise _too_large(max_bytes)
+            if not inflater.eof:
+                raise zlib.error("incomplete or truncated stream")
+            return data
     return body
