@@ -81,6 +81,8 @@ class Simulation:
                     self._settle(store, key, surely=to_the_end)
                 await store.save(RunState.COMPLETE if store.counts().owed == 0 else RunState.INCOMPLETE)
                 self._note_durable(store)
+                scored = store.counts().scored
+                assert len(self._readable_keys(self.paths.output)) == scored, "what was saved is not in the file"
                 assert not to_the_end or store.counts().owed == 0, store.counts()
             except UserError as error:
                 self.log.append(f"refused: {error.what}")
