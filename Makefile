@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-more test-fresh tokenizers test-crash test-cluster test-vllm test-train check bench bench-learning docs docs-site lock lock-vllm lock-ray lock-train clean
+.PHONY: demo test test-more test-redteam fuzz test-fresh tokenizers test-crash test-cluster test-vllm test-train check bench bench-learning docs docs-site lock lock-vllm lock-ray lock-train clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
@@ -23,7 +23,14 @@ test: $(VENV)/.dev  ## set up and run the tests; `make test-more` runs the slowe
 	$(PYTEST) $(PARALLEL) tests/unit tests/contract tests/integration
 
 test-more: $(VENV)/.more tokenizers  ## whole commands, documents, environments, real tokenizers, the fault laboratory, attacks on the sandbox
-	$(PYTEST) $(PARALLEL) tests/e2e tests/env tests/tokens tests/redteam tests/doctor
+	$(PYTEST) $(PARALLEL) tests/e2e tests/env tests/tokens tests/redteam tests/fuzz tests/doctor
+
+test-redteam: $(VENV)/.dev  ## attacks: the sandbox, odd values, secrets, hostile HTTP, interfering programs, schedules against the store
+	GYMNAST_STORE_SCHEDULES=2000 $(PYTEST) $(PARALLEL) tests/redteam tests/unit/test_odd_values.py tests/unit/test_interference.py \
+	  tests/unit/test_safe_output.py tests/integration/test_hostile_http.py tests/crash/test_store_schedules.py tests/fuzz
+
+fuzz: $(VENV)/.dev  ## fuzz the parsers of rows, replies, streams, configurations and run files for SECONDS (60); findings are kept in .fuzz/
+	$(BIN)/python -m tests.fuzz.run $(or $(SECONDS),60)
 
 test-fresh:  ## what a newcomer does, in a scratch clone as an unprivileged user: make demo, make test, the README's commands, a wheel
 	$(PYTHON) tests/fresh/run.py

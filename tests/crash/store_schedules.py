@@ -186,16 +186,17 @@ class Simulation:
                     stream.write(self.chance.choice(lines))
         elif event == "cut":
             os.truncate(output, self.chance.randint(0, output.stat().st_size))
-        elif event == "lost manifest":
-            self.paths.manifest.unlink(missing_ok=True)
+        elif event == "lost manifest" and not any(record["nonce"] < 0 for record in _records(output)):
+            self.paths.manifest.unlink(missing_ok=True)  # with foreign records, such a run is refused
         elif event == "stale lock":
             self.paths.lock.write_text("pid 1 on elsewhere\n")
 
     def _add_line(self, output: Path) -> None:
         foreign = orjson.dumps({"reward": 9.0, "nonce": -1, "_ng_task_index": 99, "_ng_rollout_index": 0})
         damaged = self.chance.choice([b"not json", b"{}", b'{"reward": 1.0'])
-        # A run all of whose records are foreign is refused: then the files belong to different runs.
-        line = foreign if self._readable_keys(output) else damaged
+        # A run most of whose records are foreign is refused: then the files belong to different runs.
+        known, unknown = len(self._readable_keys(output)), sum(record["nonce"] < 0 for record in _records(output))
+        line = foreign if known > unknown else damaged
         data = output.read_bytes()
         if data and not data.endswith(b"\n"):
             line = b"\n" + line

@@ -42,7 +42,12 @@ def mask_urls(text: str) -> str:
     """A text without what URLs in it tell: users, passwords, and parameters that suggest a secret."""
     if "://" not in text:
         return text
-    return _PARAMETER.sub(rf"\1{MASK}", _USERINFO.sub(MASK, text))
+    return _PARAMETER.sub(rf"\1{MASK}", _USERINFO.sub(_mask_user, text))
+
+
+def _mask_user(match: re.Match[str]) -> str:
+    user, colon, _ = match[0].partition(":")
+    return f"{user}:{MASK}" if colon else MASK
 
 
 def is_secret_key(key: str) -> bool:

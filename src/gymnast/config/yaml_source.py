@@ -41,6 +41,15 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
 
 
+def _parse(text: str, name: str) -> Node | None:
+    loader = _Loader(text)  # raises for characters that YAML does not allow
+    try:
+        root = loader.get_single_node()
+        return _build(loader, root, name) if root is not None else None
+    finally:
+        loader.dispose()
+
+
 def read_yaml(path: Path, shown: str | None = None) -> Node:
     """The file as a tree. An empty file is an empty mapping. Raises ConfigError naming line and column."""
     name = shown or str(path)
@@ -48,18 +57,16 @@ def read_yaml(path: Path, shown: str | None = None) -> Node:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([Problem(f"cannot read the file: {error}", where=name)]) from error
-    loader = _Loader(text)
     try:
-        root = loader.get_single_node()
-        if root is None:
-            return Node({}, Origin(name, 1))
-        tree = _build(loader, root, name)
+        tree = _parse(text, name)
     except yaml.MarkedYAMLError as error:
         raise ConfigError([_yaml_problem(error, name)]) from error
     except yaml.YAMLError as error:
         raise ConfigError([Problem(f"not valid YAML: {error}", where=name)]) from error
-    finally:
-        loader.dispose()
+    except RecursionError as error:
+        raise ConfigError([Problem("not valid YAML: nested too deeply", where=name)]) from error
+    if tree is None:
+        return Node({}, Origin(name, 1))
     if not tree.is_dict:
         raise ConfigError([Problem("a configuration file must be a mapping", where=name)])
     return tree

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
@@ -39,11 +39,12 @@ class AgentRef(msgspec.Struct):
     name: str = ""
 
 
+_Index = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 _TYPED: Final[dict[str, Any]] = {
     "response": Response | None,
     AGENT_REF: AgentRef | None,
-    TASK_INDEX: int,
-    ROLLOUT_INDEX: int,
+    TASK_INDEX: _Index,
+    ROLLOUT_INDEX: _Index,
 }
 _ANY: Final = msgspec.json.Decoder()
 

@@ -82,7 +82,7 @@ class RecordBatches:
                 return self._decoder.decode(line)
         except msgspec.ValidationError:
             pass  # a new field, or a field with a new type
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # msgspec's errors, or text that is not UTF-8
             raise _bad_record(str(error), f"{path} line {number}") from error
         where = f"{path} line {number}"
         self.flush()
@@ -90,14 +90,14 @@ class RecordBatches:
         assert self._decoder is not None
         try:
             return self._decoder.decode(line)
-        except msgspec.MsgspecError as error:
+        except ValueError as error:
             raise _bad_record(str(error), where) from error
 
     def _extend_struct(self, line: bytes, where: str) -> None:
         """Make a struct that fits this record and all before it."""
         try:
             fields = _RAW_FIELDS.decode(line)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise _bad_record(str(error), where) from error
         for name in self._required:
             if name not in fields:

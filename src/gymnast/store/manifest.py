@@ -90,7 +90,7 @@ def read_manifest(path: Path) -> Manifest | None:
         manifest = msgspec.json.decode(read_fresh(path), type=Manifest)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors, and so is text that is not UTF-8
         raise DataError(
             f"cannot read the run's manifest: {error}",
             where=str(path),

@@ -53,8 +53,8 @@ def repair_file(
     with path.open("rb", buffering=1 << 20) as stream:
         for raw in stream:
             scan.add(raw)
-    if scan.lines == 0 and scan.unplanned_lines:
-        raise _other_run_error(path, len(scan.unplanned_lines))
+    if len(scan.unplanned_lines) > scan.lines:
+        raise _other_run_error(path, len(scan.unplanned_lines), scan.lines + len(scan.unplanned_lines))
     if scan.bad or scan.duplicate_lines or scan.unplanned_lines:
         _save_removed(path, [*scan.bad, *scan.duplicate_lines, *scan.unplanned_lines])
     if scan.is_broken_inside:
@@ -142,9 +142,9 @@ def _end_with_newline(path: Path) -> None:
                 os.fsync(stream.fileno())
 
 
-def _other_run_error(path: Path, count: int) -> DataError:
+def _other_run_error(path: Path, unplanned: int, records: int) -> DataError:
     return DataError(
-        f"all {count} records are of rollouts that are not in the materialized inputs",
+        f"{unplanned} of {records} records are of rollouts that are not in the materialized inputs",
         where=str(path),
         next="the two files belong to different runs: restore the right ones, or choose another --output",
     )

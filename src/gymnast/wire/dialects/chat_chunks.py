@@ -44,8 +44,13 @@ def parse_completion_stream(raw: bytes) -> tuple[JsonObject, int | None]:
             done = True
             break
         chunk = _chunk(data)
-        _add_chunk(completion, choices, chunk)
-        if first is None and _has_token(chunk):
+        try:
+            _add_chunk(completion, choices, chunk)
+            has_token = first is None and _has_token(chunk)
+        except (AttributeError, LookupError, TypeError, OverflowError) as error:  # fields of the wrong type
+            text = data[:200].decode(errors="replace")
+            raise BrokenStream(f"an event is not a chunk of a completion ({error}): {text}") from error
+        if has_token:
             first = end
     if not choices or not (done or all(choice.get("finish_reason") for choice in choices.values())):
         raise BrokenStream(f"the stream ended after {len(raw)} bytes, before the reply was complete")
@@ -100,7 +105,10 @@ def _add_chunk(completion: JsonObject, choices: dict[int, JsonObject], chunk: Js
     for name, value in chunk.items():
         if name == "choices":
             for part in value or ():
-                _add_choice(choices.setdefault(part.get("index", 0), {"index": part.get("index", 0)}), part)
+                index = part.get("index", 0)
+                if not isinstance(index, int):
+                    raise TypeError(f"the index of a choice is {index!r}")
+                _add_choice(choices.setdefault(index, {"index": index}), part)
         elif value is not None or name not in completion:
             completion[name] = value
 
@@ -132,7 +140,7 @@ def _add_call(calls: list[JsonObject], part: JsonObject) -> None:
     index = part.get("index")
     if not isinstance(index, int):
         index = len(calls)
-    if index > len(calls):
+    if not 0 <= index <= len(calls):
         raise BrokenStream(f"tool call {index} starts before tool call {len(calls)}")
     if index == len(calls):
         calls.append({"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
