@@ -180,7 +180,7 @@ class Simulation:
         elif event == "foreign line":
             self._add_line(output)
         elif event == "same line twice":
-            lines = output.read_bytes().splitlines(keepends=True)
+            lines = [line for line in output.read_bytes().splitlines(keepends=True) if b'"nonce":-1' not in line]
             if lines:
                 with output.open("ab") as stream:
                     stream.write(self.chance.choice(lines))
