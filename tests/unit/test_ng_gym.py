@@ -11,7 +11,7 @@ import pytest
 
 from gymnast.compat.gym_entry import run_gym
 from gymnast.compat.gym_parser import describe_command, list_commands, translate
-from gymnast.compat.gym_table import COMMANDS, SHORT
+from gymnast.compat.gym_table import COMMANDS
 from gymnast.compat.ng_arguments import FieldError, NgArguments
 from gymnast.config.roots import Roots
 from gymnast.errors import NotFoundError
@@ -67,7 +67,7 @@ def asked(line: str) -> NgArguments:
         ("list agents simple_agent", {"kind": "agents", "component_name": "simple_agent"}),
         ("search judge", {"query": "judge"}),
         ("search environments judge", {"kind": "environments", "query": "judge"}),
-        ("list environments --modality text", {"kind": "environments", "manifest": {"modality": "text"}}),
+        ("list environments --modality text", {"kind": "environments", "filter": {"modality": "text"}}),
     ],
 )
 def test_options_stand_for_keys(line: str, values: dict[str, Any]) -> None:
@@ -125,8 +125,7 @@ def test_every_command_and_option_can_be_explained() -> None:
     assert len(list(list_commands())) == len(COMMANDS)
     for name, command in COMMANDS.items():
         lines = list(describe_command(name))
-        assert all(any(line.split()[:1] == [option] for line in lines) for option in command.options)
-    assert {long for command in COMMANDS.values() for long in command.options} >= set(SHORT.values())
+        assert all(any(line.strip().startswith(option) for line in lines) for option in command.options)
 
 
 def test_a_whole_evaluation_with_the_newer_words(invoke: Callable[..., Outcome], here: Path) -> None:
@@ -174,7 +173,7 @@ def test_environments_are_picked_by_their_manifests(here: Path, capsys: Said) ->
 
 
 def test_looking_commands(capsys: Said) -> None:
-    assert run_gym([]) == 0
+    assert run_gym([]) == 1
     assert "gymnast gym eval run" in capsys.readouterr().out
     assert run_gym(["--version"]) == 0
     assert run_gym(["eval", "run", "--help"]) == 0
@@ -185,8 +184,8 @@ def test_looking_commands(capsys: Said) -> None:
     assert run_gym(["list", "models", "--json"]) == 0
     assert {"vllm_model", "scripted_model/demo"} <= {one["name"] for one in json.loads(capsys.readouterr().out)}
     assert run_gym(["list", "resources-servers", "nope"]) == 1
-    assert run_gym(["search", "blackjack"]) == 0
-    assert "resources-servers" in capsys.readouterr().out
+    assert run_gym(["search", "resources-servers", "blackjack"]) == 0
+    assert capsys.readouterr().out.startswith("blackjack")
     assert run_gym(["eval", "submit", "--config", "x.yaml"]) == 1
     assert "gymnast submit" in capsys.readouterr().err
 

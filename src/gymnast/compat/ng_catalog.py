@@ -33,6 +33,11 @@ class Workload:
     manifest: Mapping[str, Any] | None = None
 
     @property
+    def manifest_path(self) -> Path:
+        """Where its manifest is, or would be."""
+        return self.config.with_name(MANIFEST)
+
+    @property
     def details(self) -> dict[str, Any]:
         """Its entry in JSON lists, besides name, domain and description."""
         known = self.manifest or {}

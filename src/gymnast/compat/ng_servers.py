@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.cli.options import print_json, say
 from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
+from gymnast.compat.ng_unsupported import INIT_FIELDS, OPTIONS, refuse_unsupported
 from gymnast.errors import NotFoundError, StartError, UserError
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 RESOURCES: Final = "resources_servers"
 KINDS: Final = (RESOURCES, "responses_api_agents", "responses_api_models")
+_OWN_FIELDS: Final = frozenset({"onboarding_name", "catalog_kind", "json", "verbose"})
 _NO_TESTS: Final = 5  # pytest's exit code if there are none
+_FORMATS: Final = ("columns", "freeze", "json")
 _PACKAGES: Final = """
 import importlib.metadata as metadata, json
 versions = {}
@@ -115,13 +118,20 @@ def _validate_data(folder: Path, *, enabled: bool) -> int:
 
 def env_test(arguments: NgArguments) -> int:
     """`gym env test`: run the verifier cases of an environment, the tests of one server, or of all."""
-    name = arguments.values.get("component_name")
-    if name is not None:
-        from gymnast.cli import check
+    config = arguments.config(stub_policy=True)
+    fields = Fields(config)
+    name, entrypoint = fields.optional("onboarding_name"), fields.optional("entrypoint")
+    if name is None:
+        if config.values.get("catalog_kind") or fields.flag("json"):
+            raise FieldError("--kind and --json need the name of an environment or benchmark")
+        return test(arguments) if entrypoint else test_all(arguments)
+    if entrypoint:
+        raise FieldError("NAME and --resources-server are mutually exclusive")
+    from gymnast.cli import check
 
-        return check.env(str(name), list(arguments.words), search_dirs=list(arguments.search_dirs))
-    has_entrypoint = any(word.lstrip("+").startswith("entrypoint=") for word in arguments.words)
-    return test(arguments) if "entrypoint" in arguments.values or has_entrypoint else test_all(arguments)
+    words = [word for word in arguments.words if word.lstrip("+").partition("=")[0] not in _OWN_FIELDS]
+    dirs = list(arguments.search_dirs)
+    return check.env(name, words, search_dirs=dirs, as_json=fields.flag("json"))
 
 
 def dev_test(arguments: NgArguments) -> int:
@@ -156,11 +166,13 @@ def pip_list(arguments: NgArguments) -> int:
 
     config = arguments.config(stub_policy=True)
     fields = Fields(config)
-    entrypoint, as_json = fields.optional("entrypoint"), fields.flag("json")
+    entrypoint = fields.optional("entrypoint")
+    form = fields.one_of("format", _FORMATS) if fields.optional("format") else "columns"
+    as_json = fields.flag("json") or form == "json"
     python = python_for(_folder(config, entrypoint)) if entrypoint else sys.executable
     if fields.flag("outdated"):
         words = [sys.executable, "-m", "pip", "--python", python, "list", "--outdated"]
-        words += ["--format", "json" if as_json else "columns", "--disable-pip-version-check"]
+        words += ["--format", "json" if as_json else form, "--disable-pip-version-check"]
         return subprocess.run(words, check=False).returncode  # noqa: S603 - our own command
     process = subprocess.run([python, "-c", _PACKAGES], check=False, capture_output=True, text=True)  # noqa: S603 - ours
     if process.returncode:
@@ -172,7 +184,8 @@ def pip_list(arguments: NgArguments) -> int:
         print_json(packages)
         return 0
     for package in packages:
-        print(f"{package['name']:<40} {package['version']}")
+        name, version = package["name"], package["version"]
+        print(f"{name}=={version}" if form == "freeze" else f"{name:<40} {version}")
     return 0
 
 
@@ -183,7 +196,13 @@ def init_resources_server(arguments: NgArguments) -> int:
 
     config = arguments.config(stub_policy=True)
     fields = Fields(config)
-    kind, _, name = fields.text("entrypoint").strip("/").rpartition("/")
+    refuse_unsupported(config.values, INIT_FIELDS)
+    if config.values.get("scaffold_kind"):
+        if fields.one_of("scaffold_kind", ("environment", "benchmark")) == "benchmark":
+            raise FieldError("scaffold_kind=benchmark is not supported", next=OPTIONS["--benchmark"])
+        kind, name = RESOURCES, fields.text("scaffold_name")
+    else:
+        kind, _, name = fields.text("entrypoint").strip("/").rpartition("/")
     if kind not in {RESOURCES, ""}:
         raise FieldError(f"can only create {RESOURCES}, not {kind}", next=f"+entrypoint={RESOURCES}/{name}")
     form = fields.one_of("kind", FORMS) if fields.optional("kind") else "single-turn"

@@ -61,6 +61,8 @@ class SettledRollouts:
     failed: dict[int, FailedRollout] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed attempts of rollouts that are not scored."""
+    earlier: dict[int, int] = field(default_factory=dict)
+    """Those from before a rollout was retried on request: they have numbers, and no longer count."""
     failed_kinds: Counter[str] = field(default_factory=Counter)
     tally: Tally = field(default_factory=Tally)
     """The totals of the whole run."""
@@ -129,6 +131,10 @@ class RunStore(ABC):
     def attempts_of(self, key: RolloutKey) -> int:
         """Failed attempts of a rollout so far."""
         return self.settled.attempts.get(key.packed, 0)
+
+    def earlier_attempts_of(self, key: RolloutKey) -> int:
+        """Failed attempts of a rollout that no longer count, because it was retried on request."""
+        return self.settled.earlier.get(key.packed, 0)
 
     def counts(self) -> Counts:
         """The current counts."""
@@ -315,6 +321,7 @@ class FileRunStore(RunStore):
             self.settled.fail(RolloutKey(-int(record.get(INPUT_LINE) or 0), key.rollout).packed, kind, agent)
             return
         if self._is_retried(kind):
+            self.settled.earlier[packed] = self.settled.earlier.get(packed, 0) + attempts
             attempts = 0
             self.settled.unfail(packed)
         elif record.get(FAILURE_TERMINAL) or attempts >= self._max_attempts:
