@@ -70,14 +70,9 @@ def test_what_to_use_instead_is_what_the_command_prints(row: Any, capsys: Said) 
         words.append(f"{row.option}=true")
     elif row.option.startswith("--"):
         facts = next(each for each in FACTS["commands"][row.command]["options"] if each["option"] == row.option)
-        words += [
-            row.option,
-            *(facts.get("choices", ["x"])[:1] * facts.get("values", 1) if facts["takes_value"] else []),
-        ]
-    if row.command.startswith("gym "):
-        code = run_gym(words)
-    else:
-        code = ng.run_work(lambda: ng.run_words(row.command, words))
+        values = facts.get("choices", ["x"])[:1] * facts.get("values", 1)
+        words += [row.option, *(values if facts["takes_value"] else ())]
+    code = run_gym(words) if row.command.startswith("gym ") else ng.run_work(lambda: ng.run_words(row.command, words))
     assert code in {1, 2}
     assert row.note in " ".join(capsys.readouterr().err.split())
 
