@@ -118,8 +118,8 @@ def _compare_option(name: str, command: GymCommand, facts: Mapping[str, Any]) ->
 def _differences(command: GymCommand, option: Option, facts: Mapping[str, Any]) -> Iterator[str]:
     if option.takes_value != facts["takes_value"]:
         yield "takes a value" if option.takes_value else "takes no value"
-    if option.takes_value and option.count != facts.get("values", 1):
-        yield f"takes {option.count} values"
+    if option.takes_value and option.values != facts.get("values", 1):
+        yield f"takes {option.values} values"
     if "short" in facts and command.short.get(facts["short"]) != facts["option"]:
         yield f"has no short form {facts['short']}"
     refused = [choice for choice in facts.get("choices", ()) if not _accepts(option.convert, choice)]

@@ -14,7 +14,6 @@ from gymnast.compat.gym_parser import describe_command, list_commands, translate
 from gymnast.compat.gym_table import COMMANDS
 from gymnast.compat.ng_arguments import FieldError, NgArguments
 from gymnast.config.roots import Roots
-from gymnast.errors import NotFoundError
 from tests.helpers.commands import Outcome
 from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 
@@ -114,10 +113,10 @@ def test_what_is_not_known_is_said(line: str, said: str) -> None:
 
 
 def test_unknown_names_have_suggestions() -> None:
-    with pytest.raises(NotFoundError) as refused:
+    with pytest.raises(FieldError) as refused:
         asked("eval run --resources-server mcq")
     assert "'mcqa'" in str(refused.value.next)
-    with pytest.raises(NotFoundError, match="unknown model 'vlm_model'"):
+    with pytest.raises(FieldError, match="unknown model 'vlm_model'"):
         asked("eval run --model-type vlm_model")
 
 

@@ -15,10 +15,10 @@ from gymnast.compat.gym_table import COMMANDS, GymCommand, Option
 from gymnast.compat.ng_arguments import FieldError, NgArguments
 from gymnast.config import read_environ
 from gymnast.config.roots import Roots
-from gymnast.errors import suggest
+from gymnast.errors import NotFoundError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _SELECTORS: Final = {
     "@benchmark": "benchmarks",
@@ -121,7 +121,7 @@ class _Parser:
         paths = tuple(self._path(kind, name, roots) for kind, name in self.selected)
         model_type = self.named.get("@model_type")
         if model_type is not None:
-            ng_listing.find_config(roots, "models", model_type)  # raises with suggestions if it is unknown
+            _as_field(lambda: ng_listing.find_config(roots, "models", model_type))
         return NgArguments(
             tuple(self.words),
             paths,
@@ -133,7 +133,9 @@ class _Parser:
         )
 
     def _path(self, kind: str, name: str, roots: Roots) -> str:
-        return name if kind == "@config" else ng_listing.find_config(roots, _SELECTORS[kind], name)
+        if kind == "@config":
+            return name
+        return _as_field(lambda: ng_listing.find_config(roots, _SELECTORS[kind], name))
 
     def check(self) -> None:
         """Refuse options that exclude each other."""
@@ -157,9 +159,9 @@ class _Parser:
             self._set(option.key, option.constant)
             return
         texts = [value] if has_value else []
-        texts += [text for text in (next(waiting, None) for _ in range(option.count - len(texts))) if text is not None]
-        if len(texts) < option.count:
-            raise FieldError(f"{spelling} needs {'a value' if option.count == 1 else f'{option.count} values'}")
+        texts += [text for text in (next(waiting, None) for _ in range(option.values - len(texts))) if text is not None]
+        if len(texts) < option.values:
+            raise FieldError(f"{spelling} needs {'a value' if option.values == 1 else f'{option.values} values'}")
         self._take(option, spelling, " ".join(texts))
 
     def _long(self, spelling: str) -> str:
@@ -200,3 +202,11 @@ class _Parser:
     @property
     def _title(self) -> str:
         return " ".join(self.name)
+
+
+def _as_field(find: Callable[[], str]) -> str:
+    """What was found; a name that does not exist is a wrong value of its option."""
+    try:
+        return find()
+    except NotFoundError as error:
+        raise FieldError(error.what, where=error.where, next=error.next) from error

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 class Option(NamedTuple):
     """What a long option does: sets a key, selects a config (`@…`), or is unsupported with a reason (`!…`).
 
-    With `convert=bool` it takes no value and sets `constant`; with a larger `count` it takes several, which `convert`
+    With `convert=bool` it takes no value and sets `constant`; with more `values` it takes several, which `convert`
     gets as one text with spaces.
     """
 
     key: str
     convert: Callable[[str], Any] = str
-    count: int = 1
+    values: int = 1
     constant: Any = True
 
     @property

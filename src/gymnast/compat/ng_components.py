@@ -92,7 +92,7 @@ def _agents(folder: Path, _: Roots) -> Iterator[Component]:
         yield Component("agent", path.name, path, None, description, entry, tuple(variants), details)
 
 
-def _runs_alone(blocks: list[Mapping[str, Any]]) -> bool:
+def _runs_alone(blocks: list[dict[str, Any]]) -> bool:
     """Whether an agent's configs give it no resources server, or a loop of its own."""
     keys = {key for block in blocks for key in block}
     return bool(blocks) and ("resources_server" not in keys or bool(keys & {"agent_framework", "anthropic_api_key"}))

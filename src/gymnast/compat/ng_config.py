@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gymnast.cli.options import say
 from gymnast.compat.ng_arguments import Fields, NgArguments
 from gymnast.compat.ng_unsupported import VALIDATE_FIELDS, refuse_unsupported
+from gymnast.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +59,8 @@ def _of_workload(arguments: NgArguments) -> NgArguments:
     fields = Fields(config)
     name = fields.optional("onboarding_name")
     if name is None:
+        if config.values.get("catalog_kind"):
+            raise UserError("catalog_kind needs the name of an environment or benchmark", next="add NAME")
         return arguments
     kind = fields.one_of("catalog_kind", ("environment", "benchmark")) if config.values.get("catalog_kind") else None
     return replace(arguments, config_paths=(*arguments.config_paths, find_workload_config(config.roots, name, kind)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,11 +15,19 @@ from gymnast.compat.ng_unsupported import INIT_FIELDS, OPTIONS, refuse_unsupport
 from gymnast.errors import NotFoundError, StartError, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gymnast.config import Config
     from gymnast.config.roots import Roots
+    from gymnast.runtime.remote import InstanceHealth, RemoteHead
+    from gymnast.types.json import JsonObject
 
 RESOURCES: Final = "resources_servers"
 KINDS: Final = (RESOURCES, "responses_api_agents", "responses_api_models")
+_STATUS_KEYS: Final = (
+    *("config_path", "dir_path", "entrypoint", "host", "name", "pid", "port", "process_name", "server_type"),
+    *("start_time", "status", "uptime_seconds", "url"),
+)
 _OWN_FIELDS: Final = frozenset({"onboarding_name", "catalog_kind", "json", "verbose"})
 _NO_TESTS: Final = 5  # pytest's exit code if there are none
 _FORMATS: Final = ("columns", "freeze", "json")
@@ -44,11 +54,41 @@ def run(arguments: NgArguments) -> int:
 
 
 def status(arguments: NgArguments) -> int:
-    """Print the table and a line `N healthy, M unhealthy`."""
+    """Print the table and a line `N healthy, M unhealthy`, or a list with NeMo Gym's keys as JSON.
+
+    That nothing runs is not an error, as there.
+    """
     from gymnast.cli import status as health
+    from gymnast.config import read_environ
+    from gymnast.runtime.find_head import find_heads
 
     config = arguments.config(stub_policy=True)
-    return health.run(None, config, as_json=Fields(config).flag("json"))
+    as_json = Fields(config).flag("json")
+    try:
+        found = find_heads(None, config, read_environ())
+    except NotFoundError as error:
+        say(str(error))
+        if as_json:
+            print_json([])
+        return 0
+    if not as_json:
+        return health.run(None, config, as_json=False)
+    heads = asyncio.run(health.read_health(found))
+    instances = [(instance, entry) for head, entries in heads for instance, entry in _with_health(head, entries)]
+    print_json([_status_entry(instance, entry.status) for instance, entry in instances])
+    return 0 if all(entry.healthy for _, entry in instances) else 1
+
+
+def _with_health(head: RemoteHead, entries: list[InstanceHealth]) -> Iterator[tuple[JsonObject, InstanceHealth]]:
+    health = {entry.name: entry for entry in entries}
+    return ((each, health[str(each["process_name"])]) for each in head.instances if each["process_name"] in health)
+
+
+def _status_entry(instance: JsonObject, status: str) -> JsonObject:
+    """An instance with NeMo Gym's keys."""
+    started = instance.get("start_time")
+    uptime = time.time() - started if isinstance(started, int | float) else None
+    return {key: instance.get(key) for key in _STATUS_KEYS} | {"status": status, "uptime_seconds": uptime}
 
 
 def prefetch(arguments: NgArguments) -> int:
