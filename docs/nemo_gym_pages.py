@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from gymnast.cli import data as data_commands
-from gymnast.compat import gym_entry, ng
+from gymnast.compat import gym_entry, ng, ng_init
 from gymnast.compat.gym_table import COMMANDS, GymCommand, Option
-from gymnast.compat.ng_unsupported import FIELDS, INIT_FIELDS, VALIDATE_FIELDS, Unsupported
+from gymnast.compat.ng_unsupported import FIELDS, VALIDATE_FIELDS, Unsupported
 from gymnast.config.known_keys import WITHOUT_EFFECT
 from gymnast.rollouts import run_fields
 
@@ -32,8 +32,8 @@ NOTES: Final = DATA / "nemo_gym_command_notes.json"
 Verdict = Literal["same", "different", "use instead", "no effect", "missing"]
 
 _ROOT: Final = "gym"
-_OWN_FIELDS: Final = {"gym env init": INIT_FIELDS, "ng_validate": VALIDATE_FIELDS}
-_READERS: Final = (run_fields, data_commands)
+_OWN_FIELDS: Final = {"ng_validate": VALIDATE_FIELDS}
+_READERS: Final = (run_fields, data_commands, ng_init)
 """Modules besides those of the commands that read fields."""
 
 

@@ -15,6 +15,7 @@ from gymnast.compat import (
     ng_upload,
 )
 from gymnast.compat.ng_components import KINDS
+from gymnast.compat.ng_init import PROFILE
 from gymnast.compat.ng_unsupported import GITLAB, OPTIONS, PUBLISH, SUBMIT
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ _PICKS: Final = {
     "@model_type": "responses_api_models/NAME/configs/NAME.yaml, NAME/FLAVOR for another",
     "@search_dir": "search this folder first for configs, servers and data; repeatable",
     "@model": "sets policy_model_name",
+    "profile": f"{PROFILE}; for loops of your own, write an agent",
     "@model_url": "sets policy_base_url; served by vllm_model unless --model-type is set",
 }
 
@@ -91,6 +93,10 @@ def _one_of(*known: str) -> Callable[[str], str]:
         return text
 
     return convert
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split()]
 
 
 def _instead(*names: str) -> dict[str, Option]:
@@ -169,9 +175,13 @@ _DOWNLOAD: Final = {
 }
 _INIT: Final = {
     "--kind": Option("kind"),
-    "--environment": Option("entrypoint", _server),
-    **_instead("--benchmark", "--profile", "--reuse-verifier", "--reward-range"),
-    **_instead("--higher-is-better", "--lower-is-better"),
+    "--environment": Option("scaffold_environment"),
+    "--benchmark": Option("scaffold_benchmark"),
+    "--profile": Option("profile", _one_of(PROFILE)),
+    "--reuse-verifier": Option("reuse_verifier"),
+    "--reward-range": Option("reward_range", _numbers, 2),
+    "--higher-is-better": Option("higher_is_better", bool),
+    "--lower-is-better": Option("higher_is_better", bool, constant=False),
 }
 _WORKLOAD_KIND: Final = _one_of("environment", "benchmark")
 _FILTERS: Final = {
@@ -239,7 +249,10 @@ COMMANDS: Final[Mapping[tuple[str, ...], GymCommand]] = {
         "create a working environment",
         ng_servers.init_resources_server,
         {**_ENTRY, **_INIT},
-        exclusive=(frozenset({"--resources-server", "--environment", "--benchmark"}),),
+        exclusive=(
+            frozenset({"--resources-server", "--environment", "--benchmark"}),
+            frozenset({"--higher-is-better", "--lower-is-better"}),
+        ),
     ),
     ("env", "prefetch"): _with_configs("install the packages of servers", ng_servers.prefetch),
     ("env", "publish"): GymCommand(

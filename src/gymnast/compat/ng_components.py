@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gymnast.compat.ng_catalog import benchmark_details, find_workloads, read_config
+from gymnast.compat.ng_catalog import ConfigReader, benchmark_details, find_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,21 +60,20 @@ def find_components(roots: Roots, kind: str) -> list[Component]:
 
     Environments are all that can be run: benchmarks and configs of resources servers with datasets are among them.
     """
+    read = ConfigReader()
     if kind in {"environments", "benchmarks"}:
-        wanted = [
-            workload for workload in find_workloads(roots) if kind == "environments" or workload.kind == "benchmark"
-        ]
-        return [_workload(workload, roots) for workload in wanted]
+        found_workloads = find_workloads(roots, read)
+        return [_workload(each, roots, read) for each in found_workloads if kind in {"environments", f"{each.kind}s"}]
     found: dict[str, Component] = {}
     for root in roots:
-        for component in _FINDERS[kind](root / KINDS[kind], roots):
+        for component in _FINDERS[kind](root / KINDS[kind], roots, read):
             found.setdefault(component.name, component)
     return list(found.values())
 
 
-def _agents(folder: Path, _: Roots) -> Iterator[Component]:
+def _agents(folder: Path, _: Roots, read: ConfigReader) -> Iterator[Component]:
     for path in sorted(folder.glob("*/")):
-        configs = {file.stem: list(_servers(read_config(file), AGENTS)) for file in sorted(path.glob("configs/*.yaml"))}
+        configs = {file.stem: list(_servers(read(file), AGENTS)) for file in sorted(path.glob("configs/*.yaml"))}
         configs = {name: blocks for name, blocks in configs.items() if blocks}
         if not configs and not (path / "app.py").is_file():
             continue
@@ -98,7 +97,7 @@ def _runs_alone(blocks: list[dict[str, Any]]) -> bool:
     return bool(blocks) and ("resources_server" not in keys or bool(keys & {"agent_framework", "anthropic_api_key"}))
 
 
-def _models(folder: Path, _: Roots) -> Iterator[Component]:
+def _models(folder: Path, _: Roots, __: ConfigReader) -> Iterator[Component]:
     for path in sorted(folder.glob("*/configs/*.yaml")):
         name, group = _flavor_name(path), path.parent.parent.name
         usage = f"gym env start --resources-server mcqa --model-type {name}"
@@ -106,13 +105,12 @@ def _models(folder: Path, _: Roots) -> Iterator[Component]:
         yield Component("model", name, path, None, None, entry, (group,), {"config": str(path.resolve())}, usage)
 
 
-def _resources_servers(folder: Path, roots: Roots) -> Iterator[Component]:
+def _resources_servers(folder: Path, roots: Roots, read: ConfigReader) -> Iterator[Component]:
     for path in sorted(folder.glob("*/configs/*.yaml")):
-        config = read_config(path)
-        blocks = [block for _, block in _servers(config, RESOURCES)]
+        blocks = [block for _, block in _servers(read(path), RESOURCES)]
         if not blocks:
             continue
-        name, (domain, description) = _flavor_name(path), describe(path, roots)
+        name, (domain, description) = _flavor_name(path), describe(path, roots, read)
         usage = f"gym env start --resources-server {name} --model-type vllm_model"
         entry = {"domain": domain, "description": description}
         details = {"config": str(path.resolve())} | _value(blocks)
@@ -122,16 +120,16 @@ def _resources_servers(folder: Path, roots: Roots) -> Iterator[Component]:
 _FINDERS: Final = {"agents": _agents, "models": _models, "resources-servers": _resources_servers}
 
 
-def _workload(workload: Workload, roots: Roots) -> Component:
+def _workload(workload: Workload, roots: Roots, read: ConfigReader) -> Component:
     """An environment or benchmark; what its manifest says wins over its config."""
     facts, path = workload.details, workload.config
     manifest = workload.manifest or {}
-    domain, description = describe(path, roots)
+    domain, description = describe(path, roots, read)
     domain, description = manifest.get("domain") or domain, manifest.get("description") or description
     entry = {key: facts[key] for key in ("kind", "status")} | {"domain": domain, "description": description}
     entry |= {key: facts[key] for key in _MANIFEST_LABELS}
     if workload.kind == "benchmark":
-        entry |= benchmark_details(path)
+        entry |= benchmark_details(path, read)
     selector = workload.name.removeprefix(f"{RESOURCES}/")
     option = "resources-server" if selector != workload.name else workload.kind
     return Component(
@@ -141,13 +139,12 @@ def _workload(workload: Workload, roots: Roots) -> Component:
         domain,
         description,
         entry,
-        details=_workload_facts(workload, facts),
+        details=_workload_facts(workload, facts, read(path)),
         usage=f"gym env start --{option} {selector} --model-type vllm_model",
     )
 
 
-def _workload_facts(workload: Workload, facts: Mapping[str, Any]) -> dict[str, str]:
-    config = read_config(workload.config)
+def _workload_facts(workload: Workload, facts: Mapping[str, Any], config: Any) -> dict[str, str]:
     servers, agents = list(_servers(config, RESOURCES)), list(_servers(config, AGENTS))
     datasets = [
         str(entry["name"])
@@ -171,9 +168,11 @@ def _value(blocks: list[dict[str, Any]]) -> dict[str, str]:
     return {} if text is None else {"value": str(text)}
 
 
-def describe(path: Path, roots: Roots, seen: frozenset[Path] = frozenset()) -> tuple[str | None, str | None]:
+def describe(
+    path: Path, roots: Roots, read: ConfigReader, seen: frozenset[Path] = frozenset()
+) -> tuple[str | None, str | None]:
     """The first domain and the first description of servers in a config, or in the configs that it includes."""
-    config = read_config(path)
+    config = read(path)
     blocks = [block for group in _GROUPS for _, block in _servers(config, group)]
     domain = next((str(block["domain"]) for block in blocks if block.get("domain")), None)
     description = next((str(block["description"]) for block in blocks if block.get("description")), None)
@@ -183,7 +182,7 @@ def describe(path: Path, roots: Roots, seen: frozenset[Path] = frozenset()) -> t
             break
         file = roots.find(str(name))
         if file is not None and file not in seen:
-            more = describe(file, roots, seen | {path})
+            more = describe(file, roots, read, seen | {path})
             domain, description = domain or more[0], description or more[1]
     return domain, description
 
@@ -194,10 +193,14 @@ def _flavor_name(path: Path) -> str:
     return folder if path.stem == folder else f"{folder}/{path.stem}"
 
 
-def _servers(config: Any, group: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The servers of a group in a config: their implementations and settings."""
-    for block in config.values() if isinstance(config, dict) else ():
+def servers_of(config: Any, group: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The servers of a group in a config: their instances, implementations and settings."""
+    for instance, block in config.items() if isinstance(config, dict) else ():
         servers = block.get(group) if isinstance(block, dict) else None
         for name, server in servers.items() if isinstance(servers, dict) else ():
             if isinstance(server, dict):
-                yield str(name), server
+                yield str(instance), str(name), server
+
+
+def _servers(config: Any, group: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((name, server) for _, name, server in servers_of(config, group))

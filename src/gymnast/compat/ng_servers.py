@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.cli.options import print_json, say
 from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
-from gymnast.compat.ng_unsupported import INIT_FIELDS, OPTIONS, refuse_unsupported
+from gymnast.compat.ng_init import PROFILE, init_workload
 from gymnast.errors import NotFoundError, StartError, UserError
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ def prefetch(arguments: NgArguments) -> int:
     from gymnast.compat.server_tests import python_for
 
     config = arguments.config(stub_policy=True).require_valid()
+    if not config.instances:
+        raise UserError("no servers are configured", next="name their configs: --config, --resources-server")
     folders = {instance.directory for instance in config.instances.values() if instance.directory is not None}
     for folder in sorted(folders):
         print(f"{config.roots.relative(folder)}  {python_for(folder)}")
@@ -236,17 +238,33 @@ def init_resources_server(arguments: NgArguments) -> int:
 
     config = arguments.config(stub_policy=True)
     fields = Fields(config)
-    refuse_unsupported(config.values, INIT_FIELDS)
-    if config.values.get("scaffold_kind"):
-        if fields.one_of("scaffold_kind", ("environment", "benchmark")) == "benchmark":
-            raise FieldError("scaffold_kind=benchmark is not supported", next=OPTIONS["--benchmark"])
-        kind, name = RESOURCES, fields.text("scaffold_name")
-    else:
-        kind, _, name = fields.text("entrypoint").strip("/").rpartition("/")
+    workload = _named_workload(config)
+    if workload is not None:
+        return init_workload(config, *workload)
+    for name in ("profile", "reuse_verifier", "reward_range", "higher_is_better"):
+        if config.values.get(name) is not None:
+            raise FieldError(f"{name} needs --environment NAME or --benchmark NAME")
+    kind, _, name = fields.text("entrypoint").strip("/").rpartition("/")
     if kind not in {RESOURCES, ""}:
         raise FieldError(f"can only create {RESOURCES}, not {kind}", next=f"+entrypoint={RESOURCES}/{name}")
     form = fields.one_of("kind", FORMS) if fields.optional("kind") else "single-turn"
     return env.new(name, kind=form, folder=Path())
+
+
+def _named_workload(config: Config) -> tuple[str, str] | None:
+    """Kind and name of the environment or benchmark to create, if it is one."""
+    fields = Fields(config)
+    kinds = ("environment", "benchmark")
+    named = [(kind, name) for kind in kinds if (name := fields.optional(f"scaffold_{kind}"))]
+    if config.values.get("scaffold_kind"):
+        named.append((fields.one_of("scaffold_kind", kinds), fields.text("scaffold_name")))
+    if not named:
+        return None
+    if fields.optional("entrypoint"):
+        raise FieldError("create a resources server, an environment or a benchmark, not several")
+    if config.values.get("profile"):
+        fields.one_of("profile", (PROFILE,))
+    return named[0]
 
 
 def server_folders(roots: Roots) -> list[Path]:

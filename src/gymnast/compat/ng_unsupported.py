@@ -38,14 +38,9 @@ PUBLISH: Final = Unsupported(
 SUBMIT: Final = Unsupported(
     "job files of `gym eval submit` are not supported", "use gymnast submit with a cluster file and run options"
 )
-_TEMPLATES: Final = "create it with --resources-server NAME --kind single-turn, tools or step, and adapt it"
 _CASES: Final = "edit the rewards in data/verifier_cases.jsonl; gymnast check env NAME shows the differences"
 _MANIFEST: Final = "validate the config next to the manifest with --config, and run gymnast check env NAME"
 OPTIONS: Final[Mapping[str, str]] = {
-    "--benchmark": "write benchmarks/NAME/config.yaml and prepare.py as in docs/how-to/benchmarks.md",
-    **dict.fromkeys(
-        ("--profile", "--reuse-verifier", "--reward-range", "--higher-is-better", "--lower-is-better"), _TEMPLATES
-    ),
     "--update-expected": _CASES,
     "--manifest": _MANIFEST,
     "--sync": _MANIFEST,
@@ -64,11 +59,7 @@ FIELDS: Final[Mapping[str, Unsupported]] = {
 }
 """Fields that no command supports."""
 VALIDATE_FIELDS: Final = {"sync": Unsupported("sync is not supported", _MANIFEST)}
-INIT_FIELDS: Final = {
-    name: Unsupported(f"{name} is not supported", _TEMPLATES)
-    for name in ("profile", "reuse_verifier", "reward_range", "higher_is_better")
-}
-"""Fields that these commands do not support; others may read keys of these names."""
+"""Fields that `env validate` does not support; other commands may read keys of these names."""
 
 
 def refuse_unsupported(values: Mapping[str, Any], fields: Mapping[str, Unsupported] = FIELDS) -> None:
