@@ -85,7 +85,7 @@ def test_options_and_bad_fields_end_with_two_and_bad_configurations_with_one(
 ) -> None:
     for name, words, code, said in (
         ("test", ["--entrypoint"], 2, "has no option --entrypoint"),
-        ("test", [], 2, "+entrypoint=… is required"),
+        ("test", [], 1, "no servers found"),
         ("test", ["+entrypoint=resources_servers/nope"], 1, "does not exist"),
         ("aggregate_rollouts", ["+input_glob=*.jsonl", "+output_jsonl_fpath=x.jsonl"], 1, "there is no file"),
         ("list_benchmarks", ["+json=maybe"], 2, "json must be true or false"),

@@ -125,14 +125,14 @@ TABLE: Final[dict[str, Command]] = {
         ng_servers.init_resources_server,
     ),
     "ng_test": Command(
-        "run the tests of a server: ng_test +entrypoint=resources_servers/NAME",
+        "run the tests of a server, or of all: ng_test [+entrypoint=resources_servers/NAME]",
         "gymnast gym env test --resources-server NAME",
-        ng_servers.test,
+        ng_servers.env_test,
     ),
     "ng_test_all": Command(
         "run the tests of all servers of a checkout: [+num_shards=N +shard_index=I +should_validate_data=true]",
         "gymnast gym env test",
-        ng_servers.test_all,
+        ng_servers.env_test,
     ),
     "ng_dev_test": Command(
         "run the tests of the project in this folder, with coverage if pytest-cov is installed",

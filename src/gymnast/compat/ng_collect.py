@@ -23,12 +23,13 @@ def collect_rollouts(arguments: NgArguments) -> int:
 
 def e2e_collect_rollouts(arguments: NgArguments) -> int:
     """Start servers and collect the configured datasets of one split."""
+    from gymnast.config.datasets import TYPES
     from gymnast.rollouts.splits import write_split
     from gymnast.store.paths import RunPaths
 
     config = arguments.config().require_valid()
     fields = Fields(config)
-    split = fields.text("split")
+    split = fields.one_of("split", TYPES)
     target = RunPaths(Path(fields.text("output_jsonl_fpath"))).split(split)
     if not (fields.flag("reuse_existing_data_preparation") and target.exists()):
         write_split(config, split, target)

@@ -35,7 +35,7 @@ from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
 from gymnast.store.repair import repair_file
 from gymnast.types.failure import FailureKind
-from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, INPUT_LINE, RolloutKey, agent_name_of
+from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, INPUT_LINE, NOT_ATTEMPTS, RolloutKey, agent_name_of
 from gymnast.types.usage import UsageCounter, usage_of_line
 
 if TYPE_CHECKING:
@@ -311,6 +311,8 @@ class FileRunStore(RunStore):
         run_id = failure.get("run_id")
         if run_id is not None and run_id != self.manifest.run_id:
             return  # left by another run: it must not use up attempts of this one
+        if any(record.get(mark) for mark in NOT_ATTEMPTS):
+            return
         kind = str(failure.get("kind") or record.get(FAILURE_CLASS) or FailureKind.UNKNOWN.value)
         agent = agent_name_of(record) or ""
         self.settled.tally.add_failure(agent, kind)

@@ -21,6 +21,8 @@ FAILURE_TERMINAL: Final = "_ng_failure_terminal"
 NO_PERSIST: Final = "_ng_no_persist"
 MASK: Final = "mask_sample"
 """True on records that must not be trained on."""
+NOT_ATTEMPTS: Final = ("_ng_omitted_rollout", "_ng_unrouted_run_error")
+"""Marks of newer versions of NeMo Gym on rows of failures files that are evidence, not attempts."""
 INPUT_LINE: Final = "input_line"
 
 # The keys that are copied from an input row to its result.
