@@ -307,5 +307,5 @@ def test_ng_commands_take_the_options_of_gym(here: Path, capsys: Said) -> None:
     assert len(read_jsonl(here / "x.jsonl")) == 5
     assert run_work(lambda: run_words("ng_list_benchmarks", ["--json"])) == 0
     assert run_work(lambda: run_words("ng_validate", ["mcqa"])) == 0
-    assert run_work(lambda: run_words("ng_collect_rollouts", ["+rollout_collection_driver=a:b"])) == 1
-    assert "call the driver's function from Python" in capsys.readouterr().err
+    assert run_work(lambda: run_words("ng_upload_dataset_to_hf", ["+delete_from_gitlab=true"])) == 1
+    assert "with GitLab's own client after the upload" in capsys.readouterr().err

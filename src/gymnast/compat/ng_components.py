@@ -100,7 +100,7 @@ def _runs_alone(blocks: list[dict[str, Any]]) -> bool:
 def _models(folder: Path, _: Roots, __: ConfigReader) -> Iterator[Component]:
     for path in sorted(folder.glob("*/configs/*.yaml")):
         name, group = _flavor_name(path), path.parent.parent.name
-        usage = f"gym env start --resources-server mcqa --model-type {name}"
+        usage = f"gym env start --resources-server example_single_tool_call --model-type {name}"
         entry = {"model": name, "model_group": group}
         yield Component("model", name, path, None, None, entry, (group,), {"config": str(path.resolve())}, usage)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import yaml
 
@@ -19,6 +19,7 @@ from gymnast.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gymnast.authoring.scaffold import Kind
     from gymnast.config import Config
 
 PROFILE: Final = "custom-gym-verifier"
@@ -75,7 +76,7 @@ def init_workload(config: Config, kind: str, name: str) -> int:
             "--reuse-verifier, --reward-range and --higher-is-better or --lower-is-better need each other",
             next="add those that are missing",
         )
-    form = fields.one_of("kind", KINDS) if fields.optional("kind") else KINDS[0]
+    form = cast("Kind", fields.one_of("kind", KINDS)) if fields.optional("kind") else KINDS[0]
     new = scaffold(name, form)
     files = {f"{RESOURCES}/{name}/{path}": text for path, text in new.files.items()} if reuse is None else {}
     verifier = _verifier(config, reuse) if reuse else _new_verifier(name, files)

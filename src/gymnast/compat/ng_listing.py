@@ -83,9 +83,7 @@ def _inspect(config: Config, kind: str, name: str, components: list[Component]) 
         hint = f"it is a {other.noun}: gym list environments {name}" if other else suggest(name, known)
         raise NotFoundError(f"no '{name}' among the {kind}", next=hint)
     if Fields(config).flag("json"):
-        shown = ("domain", "description", "details")
-        values = {key: getattr(component, key) for key in shown}
-        print_json({"name": name, "type": component.noun, **values, "usage_example": component.usage})
+        print_json(_inspection(component))
         return 0
     print(f"{name}  ({component.noun}{f', {component.domain}' if component.domain else ''})")
     if component.description:
@@ -95,6 +93,21 @@ def _inspect(config: Config, kind: str, name: str, components: list[Component]) 
     if component.usage:
         print(f"  use it: {component.usage}")
     return 0
+
+
+def _inspection(component: Component) -> dict[str, Any]:
+    """A component in detail, with NeMo Gym's keys; what it is good for is the last line of its description."""
+    details = dict(component.details)
+    value = details.pop("value", None)
+    lines = [component.description, f"Value: {value}" if value else None]
+    return {
+        "name": component.name,
+        "type": component.noun,
+        "domain": component.domain,
+        "description": "\n".join(filter(None, lines)) or None,
+        "details": details,
+        "usage_example": component.usage,
+    }
 
 
 def _print(config: Config, matches: list[Component]) -> int:

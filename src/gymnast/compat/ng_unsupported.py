@@ -48,9 +48,6 @@ OPTIONS: Final[Mapping[str, str]] = {
 """What to use instead of options."""
 
 FIELDS: Final[Mapping[str, Unsupported]] = {
-    "rollout_collection_driver": Unsupported(
-        "rollout_collection_driver is not supported", "serve with ng_run, and call the driver's function from Python"
-    ),
     "delete_from_gitlab": Unsupported(
         "delete_from_gitlab is not supported", "delete the dataset with GitLab's own client after the upload"
     ),
