@@ -292,6 +292,8 @@ def test_environments_and_benchmarks_are_created_and_run(here: Path, capsys: Sai
     assert run_gym(["env", "validate", "sums", "--kind", "benchmark"]) == 0
     assert run_gym(["list", "environments", "--status", "experimental"]) == 0
     assert "\nshop " in capsys.readouterr().out
+    assert run_gym(["env", "publish", "shop"]) == 1
+    assert "is not filled in: authors, description" in capsys.readouterr().err
     (here / "environments" / "shop" / "config.yaml").write_text("{}")
     assert run_gym(["env", "init", "--environment", "shop"]) == 1
     assert "already there, with other content" in capsys.readouterr().err

@@ -11,12 +11,13 @@ from gymnast.compat import (
     ng_config,
     ng_data,
     ng_listing,
+    ng_publish,
     ng_servers,
     ng_upload,
 )
 from gymnast.compat.ng_components import KINDS
 from gymnast.compat.ng_init import PROFILE
-from gymnast.compat.ng_unsupported import GITLAB, OPTIONS, PUBLISH, SUBMIT
+from gymnast.compat.ng_unsupported import GITLAB, OPTIONS, SUBMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -256,10 +257,10 @@ COMMANDS: Final[Mapping[tuple[str, ...], GymCommand]] = {
     ),
     ("env", "prefetch"): _with_configs("install the packages of servers", ng_servers.prefetch),
     ("env", "publish"): GymCommand(
-        "not supported",
-        PUBLISH,
-        {**_LOOK, "--kind": Option("kind", _one_of("environment", "benchmark"))},
-        ("component_name",),
+        "check that an environment or benchmark can be shared",
+        ng_publish.publish,
+        {**_LOOK, "--kind": Option("catalog_kind", _WORKLOAD_KIND)},
+        ("onboarding_name",),
     ),
     ("eval", "prepare"): _with_configs("run the prepare scripts of benchmarks", ng_benchmarks.prepare_benchmark),
     ("eval", "run"): _with_configs(

@@ -34,10 +34,9 @@ def validate(arguments: NgArguments) -> int:
     """
     from gymnast.cli.options import print_json
 
-    config = _of_workload(arguments).config(stub_policy=True)
+    config = of_workload(arguments).config(stub_policy=True)
     refuse_unsupported(config.values, VALIDATE_FIELDS)
-    settings, notes = _settings_problems(config)
-    problems = [*config.problems, *settings]
+    problems, notes = find_problems(config)
     if Fields(config).flag("json"):
         print_json({"valid": not problems, "problems": _as_json(problems), "notes": _as_json(notes)})
         return INVALID if problems else 0
@@ -51,7 +50,13 @@ def validate(arguments: NgArguments) -> int:
     return 0
 
 
-def _of_workload(arguments: NgArguments) -> NgArguments:
+def find_problems(config: Config) -> tuple[list[Problem], list[Problem]]:
+    """The problems of a configuration, and those that are only noted."""
+    settings, notes = _settings_problems(config)
+    return [*config.problems, *settings], notes
+
+
+def of_workload(arguments: NgArguments) -> NgArguments:
     """The arguments with the config of the environment or benchmark NAME, if one is named."""
     from gymnast.compat.ng_listing import find_workload_config
 

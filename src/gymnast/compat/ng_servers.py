@@ -28,7 +28,6 @@ _STATUS_KEYS: Final = (
     *("config_path", "dir_path", "entrypoint", "host", "name", "pid", "port", "process_name", "server_type"),
     *("start_time", "status", "uptime_seconds", "url"),
 )
-_OWN_FIELDS: Final = frozenset({"onboarding_name", "catalog_kind", "json", "verbose"})
 _NO_TESTS: Final = 5  # pytest's exit code if there are none
 _FORMATS: Final = ("columns", "freeze", "json")
 _PACKAGES: Final = """
@@ -96,7 +95,7 @@ def prefetch(arguments: NgArguments) -> int:
     from gymnast.compat.server_tests import python_for
 
     config = arguments.config(stub_policy=True).require_valid()
-    if not config.instances:
+    if not arguments.names_configs:
         raise UserError("no servers are configured", next="name their configs: --config, --resources-server")
     folders = {instance.directory for instance in config.instances.values() if instance.directory is not None}
     for folder in sorted(folders):
@@ -169,11 +168,9 @@ def env_test(arguments: NgArguments) -> int:
         return test(arguments) if entrypoint else test_all(arguments)
     if entrypoint:
         raise FieldError("NAME and --resources-server are mutually exclusive")
-    from gymnast.cli import check
+    from gymnast.compat.ng_publish import test_workload
 
-    words = [word for word in arguments.words if word.lstrip("+").partition("=")[0] not in _OWN_FIELDS]
-    dirs = list(arguments.search_dirs)
-    return check.env(name, words, search_dirs=dirs, as_json=fields.flag("json"))
+    return test_workload(arguments)
 
 
 def dev_test(arguments: NgArguments) -> int:

@@ -32,9 +32,6 @@ GITLAB: Final = Unsupported(
     "datasets in a GitLab model registry are not supported",
     "use GitLab's own client for the registry, or the Hub: ng_download_dataset_from_hf, ng_upload_dataset_to_hf",
 )
-PUBLISH: Final = Unsupported(
-    "environments are not published in a catalog", "share the folder, and use it with --search-dir"
-)
 SUBMIT: Final = Unsupported(
     "job files of `gym eval submit` are not supported", "use gymnast submit with a cluster file and run options"
 )
