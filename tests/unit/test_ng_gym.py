@@ -83,6 +83,7 @@ def asked(line: str) -> NgArguments:
         ("env packages --outdated --json", {"outdated": True, "json": True}),
         ("list agents simple_agent", {"kind": "agents", "component_name": "simple_agent"}),
         ("search judge", {"query": "judge"}),
+        ("search --json --search-dir agents models judge", {"kind": "models", "json": True, "query": "judge"}),
         ("search environments judge", {"kind": "environments", "query": "judge"}),
         ("list environments --modality text", {"kind": "environments", "filter": {"modality": "text"}}),
     ],

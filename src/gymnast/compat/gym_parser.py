@@ -79,10 +79,25 @@ def _find_command(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     for length in (2, 1):
         name = tuple(words[:length])
         if name in COMMANDS:
-            return name, list(words[length:])
+            return _find_kind(name, list(words[length:]))
     unknown = " ".join(word for word in words[:2] if not word.startswith(("-", "+")))
     known = [" ".join(name) for name in COMMANDS]
     raise FieldError(f"unknown command 'gym {unknown}'" if unknown else "missing command", next=suggest(unknown, known))
+
+
+def _find_kind(name: tuple[str, ...], rest: list[str]) -> tuple[tuple[str, ...], list[str]]:
+    """The command for the kind that is searched, which options may precede."""
+    waiting = iter(enumerate(rest))
+    for index, word in waiting:
+        if word.startswith("-"):
+            option = COMMANDS[name].options.get(word)
+            if option is not None and option.takes_value:
+                next(waiting, None)
+        elif (*name, word) in COMMANDS:
+            return (*name, word), [*rest[:index], *rest[index + 1 :]]
+        else:
+            break
+    return name, rest
 
 
 @dataclass

@@ -210,6 +210,8 @@ def run_words(name: str, words: list[str]) -> int:
         command, arguments = translate([*SAME_AS[name], *words], search_roots)
         has_name = bool({"component_name", "onboarding_name"} & set(command.positionals))
         return command.work(arguments) if has_name else TABLE[name].work(arguments)
+    if name == "ng_help":
+        return _help(NgArguments())
     if name == "ng_version" and words == ["--json"]:
         words = ["+json=true"]
     return TABLE[name].work(parse_words(words))
