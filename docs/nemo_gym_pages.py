@@ -291,4 +291,5 @@ def _outcome_lines(rows: list[dict[str, Any]]) -> list[str]:
 
 def _sentence(text: str) -> str:
     text = " ".join(text.split()).replace("|", "&#124;")
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+    first = text[:1] if text[1:2].isupper() else text[:1].upper()  # vLLM stays as it is
+    return f"{first}{text[1:].rstrip('.')}." if text else ""
