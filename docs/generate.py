@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nemo_gym_pages import commands_table_page, what_does_not_work_page
+
 from gymnast.cli.completion_table import completion_table
 from gymnast.cli.root_help import help_lines
 from gymnast.compat.gym_parser import list_commands
@@ -215,6 +217,8 @@ def _reward(answer: dict[str, Any]) -> str:
 
 
 PAGES = {
+    "nemo-gym-commands.md": commands_table_page,
+    "what-does-not-work.md": what_does_not_work_page,
     "scoring.md": scoring_page,
     "debugging/rules.md": rules_page,
     "failures.md": failures_page,

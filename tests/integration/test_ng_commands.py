@@ -10,7 +10,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,7 +20,8 @@ import pytest
 
 from gymnast.compat import ng_benchmarks, ng_listing, ng_servers
 from gymnast.compat.ng_arguments import FieldError, NgArguments
-from tests.helpers.jsonl import example_rows, write_jsonl
+from tests.helpers.commands import DEMO_POLICY, Outcome
+from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 from tests.helpers.server_folders import write_file, write_server
 
 Said = pytest.CaptureFixture[str]
@@ -134,6 +135,32 @@ def test_a_script_that_does_not_do_its_work_is_named(
     write_file("benchmarks/quiz/prepare.py", PREPARE.replace(*changed))
     assert ng_benchmarks.prepare_benchmark(ask(quiz)) == 1
     assert said in capsys.readouterr().err
+
+
+DRIVER = """
+import json
+from pathlib import Path
+
+
+async def collect(settings, values):
+    from nemo_gym.rollout_collection import RolloutCollectionHelper
+
+    Path("driven.json").write_text(json.dumps([settings.input_jsonl_fpath, values["note"]]))
+    await RolloutCollectionHelper().run_from_config(settings)
+"""
+
+
+def test_a_driver_of_the_checkout_collects(run: Callable[..., Outcome], here: Path) -> None:
+    write_file("driver.py", DRIVER)
+    configs = f"+config_paths=[resources_servers/mcqa/configs/mcqa.yaml,{DEMO_POLICY}]"
+    words = (configs, "+split=example", "+output_jsonl_fpath=x.jsonl", "+note=hello")
+    done = run("ng_e2e_collect_rollouts", *words, "+rollout_collection_driver=driver:collect")
+    assert done.code == 0, done.err
+    source, note = json.loads((here / "driven.json").read_text())
+    assert (Path(source).name, note) == ("example.jsonl", "hello")
+    assert len(read_jsonl(here / "x.jsonl")) == 5
+    for wrong in ("driver", "nowhere:collect", "driver:other"):
+        assert run("ng_e2e_collect_rollouts", *words, f"+rollout_collection_driver={wrong}").code in {1, 2}
 
 
 # --- the viewer ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gymnast.compat import ng, ng_data, ng_listing, ng_servers, ng_upload, ng_viewer
+from gymnast.compat import ng, ng_listing, ng_servers, ng_upload, ng_viewer
 from gymnast.compat.ng_arguments import FieldError, NgArguments
 from gymnast.errors import NotFoundError, UserError
 from tests.helpers.jsonl import write_jsonl
@@ -84,8 +84,8 @@ def test_options_and_bad_fields_end_with_two_and_bad_configurations_with_one(
     monkeypatch: pytest.MonkeyPatch, capsys: Said
 ) -> None:
     for name, words, code, said in (
-        ("test", ["--entrypoint"], 2, "unknown option --entrypoint"),
-        ("test", [], 2, "+entrypoint=… is required"),
+        ("test", ["--entrypoint"], 2, "has no option --entrypoint"),
+        ("test", [], 1, "no servers found"),
         ("test", ["+entrypoint=resources_servers/nope"], 1, "does not exist"),
         ("aggregate_rollouts", ["+input_glob=*.jsonl", "+output_jsonl_fpath=x.jsonl"], 1, "there is no file"),
         ("list_benchmarks", ["+json=maybe"], 2, "json must be true or false"),
@@ -166,5 +166,5 @@ def test_rows_that_cannot_be_trained_on_are_not_published() -> None:
 
 def test_registries_that_are_not_spoken_here_say_what_to_do() -> None:
     with pytest.raises(UserError, match="GitLab") as refused:
-        ng_data.gitlab(ask())
+        ng.TABLE["ng_delete_dataset_from_gitlab"].work(ask())
     assert "ng_download_dataset_from_hf" in str(refused.value.next)

@@ -622,6 +622,23 @@ async def test_failures_that_nemo_gym_noted_count_as_attempts(tmp_path: Path) ->
     assert finished.failed == {"agent_error": 1, "judge_failed": 1, "fatal": 1}
 
 
+async def test_rows_of_newer_nemo_gyms_that_are_no_attempts_do_not_count(tmp_path: Path) -> None:
+    run = foreign_run(tmp_path, [row(0), row(1)], 1)
+    for mark in ("_ng_omitted_rollout", "_ng_unrouted_run_error", "_ng_omitted_rollout"):
+        fail_once(run.paths, "0:0", _ng_failure_class="kill_shaped", **{mark: True})
+    ran, finished = await run.go()
+    assert "0:0" in ran
+    assert (finished.failed, finished.owed, finished.state) == ({}, 0, "complete")
+
+
+async def test_attempts_are_numbered_on_when_failures_are_retried(tmp_path: Path) -> None:
+    run = Run(tmp_path, [row(0)])
+    await run.go("model_timeout")
+    await run.go("model_error", retry_failed=True)
+    numbers = [orjson.loads(line)["_ng_attempt_index"] for line in run.paths.failures.read_bytes().splitlines()]
+    assert numbers == list(range(len(numbers)))
+
+
 def test_a_foreign_run_with_other_rows_is_refused(tmp_path: Path) -> None:
     run = foreign_run(tmp_path, [row(0), row(1)], 1)
     run.write([row(0), row(7)])

@@ -47,7 +47,7 @@ def run(head: str | None, config: Config | None, *, as_json: bool) -> int:
     except NotFoundError as error:
         hint = f"{error.next}; for a collection, name its run: gymnast status RUN"
         raise NotFoundError(error.what, where=error.where, next=hint) from error
-    heads = asyncio.run(_read_health(found))
+    heads = asyncio.run(read_health(found))
     health = [entry for _, entries in heads for entry in entries]
     healthy = sum(entry.healthy for entry in health)
     if as_json:
@@ -64,7 +64,8 @@ def _to_json(health: InstanceHealth) -> dict[str, Any]:
     return {("said" if name == "detail" else name): value for name, value in asdict(health).items()}
 
 
-async def _read_health(heads: list[tuple[str, str | None]]) -> list[tuple[RemoteHead, list[InstanceHealth]]]:
+async def read_health(heads: list[tuple[str, str | None]]) -> list[tuple[RemoteHead, list[InstanceHealth]]]:
+    """The head servers at these addresses, with the health of their instances."""
     from gymnast.runtime.remote import check_health, read_head
     from gymnast.wire.http_client import HttpClient
 

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from gymnast import __version__
-from gymnast.compat.gym_parser import describe_command, list_commands, translate
+from gymnast.compat.gym_parser import VERBOSE, describe_command, is_group, list_commands, search_roots, translate
 from gymnast.compat.ng import run_work
-from gymnast.config import read_environ
-from gymnast.config.roots import Roots
+from gymnast.compat.ng_version import print_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+ROOT_OPTIONS: Final = frozenset({*VERBOSE, "--version", "--json"})
+"""Options that may stand alone."""
+
 
 def run_gym(words: Sequence[str]) -> int:
-    """Run a command line. Returns the exit code."""
-    if not words or words[0] in {"-h", "--help"}:
+    """Run a command line. Returns the exit code; without a command it is 1, as NeMo Gym's, and help is printed."""
+    command = [word for word in words if word not in ROOT_OPTIONS]
+    if "--version" in words and not command:
+        print_version(as_json="--json" in words)
+        return 0
+    if not command or set(command) <= {"--help", "-h"}:
         print("\n".join(list_commands()))
-        return 0
-    if words[0] == "--version":
-        print(json.dumps({"gymnast": __version__}) if "--json" in words else f"gymnast {__version__}")
-        return 0
+        return 0 if command else 1
+    if is_group(command):
+        print("\n".join(list_commands(command[0])))
+        return 1
     return run_work(lambda: _run(words))
 
 
@@ -37,9 +41,7 @@ def _run(words: Sequence[str]) -> int:
     if any(word in {"-h", "--help"} for word in words):
         print("\n".join(describe_command(words)))
         return 0
-    command, arguments = translate(words, _roots)
+    command, arguments = translate(words, search_roots)
+    if arguments.values.get("verbose"):
+        logging.basicConfig(level=logging.DEBUG)
     return command.work(arguments)
-
-
-def _roots(search_dirs: tuple[Path, ...]) -> Roots:
-    return Roots((*search_dirs, *read_environ().extra_roots), Path.cwd())

@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.compat import ng_listing
-from gymnast.compat.gym_table import COMMANDS, SHORT, GymCommand, Option
+from gymnast.compat.gym_table import COMMANDS, GymCommand, Option
 from gymnast.compat.ng_arguments import FieldError, NgArguments
-from gymnast.errors import suggest
+from gymnast.config import read_environ
+from gymnast.config.roots import Roots
+from gymnast.errors import NotFoundError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gymnast.config.roots import Roots
+    from collections.abc import Callable, Iterator, Sequence
 
 _SELECTORS: Final = {
     "@benchmark": "benchmarks",
     "@environment": "environments",
     "@resources_server": "resources-servers",
 }
+VERBOSE: Final = ("-v", "--verbose")
 
 
 def translate(words: Sequence[str], roots_of: Any) -> tuple[GymCommand, NgArguments]:
@@ -33,35 +34,70 @@ def translate(words: Sequence[str], roots_of: Any) -> tuple[GymCommand, NgArgume
     command = COMMANDS[name]
     parser = _Parser(name, command)
     parser.read(rest)
+    parser.check()
     return command, parser.arguments(roots_of(tuple(parser.search_dirs)))
 
 
-def list_commands() -> Iterator[str]:
-    """One line per command."""
+def search_roots(search_dirs: tuple[Path, ...]) -> Roots:
+    """The roots with search folders in front."""
+    return Roots((*search_dirs, *read_environ().extra_roots), Path.cwd())
+
+
+def list_commands(group: str | None = None) -> Iterator[str]:
+    """One line per command, of a group or of all."""
     for name, command in COMMANDS.items():
-        yield f"gymnast gym {' '.join(name):<24} {command.about}"
+        if group in {None, name[0]}:
+            yield f"gymnast gym {' '.join(name):<24} {command.about}"
+
+
+def is_group(words: Sequence[str]) -> bool:
+    """Whether the words name a group of commands and none of them."""
+    return len(words) == 1 and (words[0],) not in COMMANDS and any(name[0] == words[0] for name in COMMANDS)
 
 
 def describe_command(words: Sequence[str]) -> Iterator[str]:
-    """The help of a command."""
+    """The help of a command, or of the commands of a group."""
+    if is_group([word for word in words if not word.startswith("-")]):
+        yield from list_commands(words[0])
+        return
     name, _ = _find_command(words)
     command = COMMANDS[name]
     yield f"gymnast gym {' '.join(name)}: {command.about}"
     yield ""
+    shorts = {long: short for short, long in command.short.items()}
     for option, meaning in command.options.items():
-        value = "" if meaning.convert is bool or meaning.key.startswith("!") else " VALUE"
-        yield f"  {option + value:<28} {meaning.description}"
+        value = "" if not meaning.takes_value or meaning.key.startswith("!") else " VALUE"
+        spelling = f"{option}, {shorts[option]}" if option in shorts else option
+        yield f"  {spelling + value:<28} {meaning.description}"
     yield "  +key=value                   Hydra-style settings, as for the ng_ commands; they override options"
 
 
 def _find_command(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """The command that the words name; `-v` may stand before it."""
+    first = next((index for index, word in enumerate(words) if word not in VERBOSE), 0)
+    words = [*words[first:], *words[:first]]
     for length in (2, 1):
         name = tuple(words[:length])
         if name in COMMANDS:
-            return name, list(words[length:])
+            return _find_kind(name, list(words[length:]))
     unknown = " ".join(word for word in words[:2] if not word.startswith(("-", "+")))
     known = [" ".join(name) for name in COMMANDS]
     raise FieldError(f"unknown command 'gym {unknown}'" if unknown else "missing command", next=suggest(unknown, known))
+
+
+def _find_kind(name: tuple[str, ...], rest: list[str]) -> tuple[tuple[str, ...], list[str]]:
+    """The command for the kind that is searched, which options may precede."""
+    waiting = iter(enumerate(rest))
+    for index, word in waiting:
+        if word.startswith("-"):
+            option = COMMANDS[name].options.get(word)
+            if option is not None and option.takes_value:
+                next(waiting, None)
+        elif (*name, word) in COMMANDS:
+            return (*name, word), [*rest[:index], *rest[index + 1 :]]
+        else:
+            break
+    return name, rest
 
 
 @dataclass
@@ -75,6 +111,8 @@ class _Parser:
     selected: list[tuple[str, str]] = field(default_factory=list)
     named: dict[str, str] = field(default_factory=dict)
     search_dirs: list[Path] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
+    """The options on the command line, by their long names."""
 
     def __post_init__(self) -> None:
         self.values.update(self.command.preset)
@@ -98,7 +136,7 @@ class _Parser:
         paths = tuple(self._path(kind, name, roots) for kind, name in self.selected)
         model_type = self.named.get("@model_type")
         if model_type is not None:
-            ng_listing.find_config(roots, "models", model_type)  # raises with suggestions if it is unknown
+            _as_field(lambda: ng_listing.find_config(roots, "models", model_type))
         return NgArguments(
             tuple(self.words),
             paths,
@@ -110,30 +148,55 @@ class _Parser:
         )
 
     def _path(self, kind: str, name: str, roots: Roots) -> str:
-        return name if kind == "@config" else ng_listing.find_config(roots, _SELECTORS[kind], name)
+        if kind == "@config":
+            return name
+        return _as_field(lambda: ng_listing.find_config(roots, _SELECTORS[kind], name))
+
+    def check(self) -> None:
+        """Refuse options that exclude each other."""
+        for group in self.command.exclusive:
+            both = sorted(group & set(self.given))
+            if len(both) > 1:
+                raise FieldError(f"{both[0]} and {both[1]} are mutually exclusive")
 
     def _option(self, word: str, waiting: Iterator[str]) -> None:
         spelling, has_value, value = word.partition("=")
-        long = SHORT.get(spelling, spelling)
-        option = self.command.options.get(long)
-        if option is None:
-            raise FieldError(f"gym {self._title} has no option {spelling}", next=suggest(long, self.command.options))
+        if not spelling.startswith("--") and len(spelling) > len("-x"):  # -iFILE
+            spelling, has_value, value = word[:2], "=", word[2:]
+        long = self._long(spelling)
+        option = self.command.options[long]
+        self.given.append(long)
         if option.key.startswith("!"):
             raise FieldError(f"gym {self._title} does not support {spelling}", next=option.key[1:])
-        if option.convert is bool:
+        if not option.takes_value:
             if has_value:
                 raise FieldError(f"{spelling} takes no value")
-            self._set(option.key, True)  # noqa: FBT003 - the value of the option
+            self._set(option.key, option.constant)
             return
-        text = value if has_value else next(waiting, None)
-        if text is None:
-            raise FieldError(f"{spelling} needs a value")
-        self._take(option, spelling, text)
+        texts = [value] if has_value else []
+        texts += [text for text in (next(waiting, None) for _ in range(option.values - len(texts))) if text is not None]
+        if len(texts) < option.values:
+            raise FieldError(f"{spelling} needs {'a value' if option.values == 1 else f'{option.values} values'}")
+        self._take(option, spelling, " ".join(texts))
+
+    def _long(self, spelling: str) -> str:
+        """The option that is meant: by its short name, its name, or an unambiguous beginning of it."""
+        long = self.command.short.get(spelling, spelling)
+        if long in self.command.options:
+            return long
+        begun = [name for name in self.command.options if spelling.startswith("--") and name.startswith(spelling)]
+        if len(begun) == 1:
+            return begun[0]
+        if begun:
+            raise FieldError(f"{spelling} could be {' or '.join(begun)}")
+        raise FieldError(f"gym {self._title} has no option {spelling}", next=suggest(long, self.command.options))
 
     def _take(self, option: Option, spelling: str, text: str) -> None:
         if option.key == "@search_dir":
             self.search_dirs.append(Path(text))
-        elif option.key == "@config" or option.key in _SELECTORS:
+        elif option.key == "@config":
+            self.selected += [(option.key, path) for path in text.split(",") if path]
+        elif option.key in _SELECTORS:
             self.selected.append((option.key, text))
         elif option.key.startswith("@"):
             self.named[option.key] = text
@@ -154,3 +217,11 @@ class _Parser:
     @property
     def _title(self) -> str:
         return " ".join(self.name)
+
+
+def _as_field(find: Callable[[], str]) -> str:
+    """What was found; a name that does not exist is a wrong value of its option."""
+    try:
+        return find()
+    except NotFoundError as error:
+        raise FieldError(error.what, where=error.where, next=error.next) from error

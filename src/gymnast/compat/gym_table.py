@@ -11,10 +11,13 @@ from gymnast.compat import (
     ng_config,
     ng_data,
     ng_listing,
+    ng_publish,
     ng_servers,
     ng_upload,
 )
-from gymnast.errors import UserError
+from gymnast.compat.ng_components import KINDS
+from gymnast.compat.ng_init import PROFILE
+from gymnast.compat.ng_unsupported import GITLAB, OPTIONS, SUBMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,11 +28,19 @@ if TYPE_CHECKING:
 class Option(NamedTuple):
     """What a long option does: sets a key, selects a config (`@…`), or is unsupported with a reason (`!…`).
 
-    With `convert=bool` it takes no value.
+    With `convert=bool` it takes no value and sets `constant`; with more `values` it takes several, which `convert`
+    gets as one text with spaces.
     """
 
     key: str
     convert: Callable[[str], Any] = str
+    values: int = 1
+    constant: Any = True
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether a value follows."""
+        return self.convert is not bool
 
     @property
     def description(self) -> str:
@@ -47,6 +58,7 @@ _PICKS: Final = {
     "@model_type": "responses_api_models/NAME/configs/NAME.yaml, NAME/FLAVOR for another",
     "@search_dir": "search this folder first for configs, servers and data; repeatable",
     "@model": "sets policy_model_name",
+    "profile": f"{PROFILE}; for loops of your own, write an agent",
     "@model_url": "sets policy_base_url; served by vllm_model unless --model-type is set",
 }
 
@@ -61,6 +73,14 @@ class GymCommand(NamedTuple):
     required: int = 0
     """How many of the positional arguments are required."""
     preset: Mapping[str, Any] = {}
+    exclusive: tuple[frozenset[str], ...] = ()
+    """Sets of options of which only one may be given."""
+
+    @property
+    def short(self) -> dict[str, str]:
+        """Its short options, with the long ones they stand for."""
+        glob = {"-i": "--input-glob"} if "--input-glob" in self.options else {}
+        return {short: long for short, long in {**SHORT, **glob}.items() if long in self.options}
 
 
 def _server(name: str) -> str:
@@ -76,14 +96,13 @@ def _one_of(*known: str) -> Callable[[str], str]:
     return convert
 
 
-def _publish(_: NgArguments) -> int:
-    raise UserError("publishing to a registry is not supported", next="share the folder and use it with --search-dir")
+def _numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split()]
 
 
-def _submit(_: NgArguments) -> int:
-    raise UserError(
-        "files of `gym eval submit` are not supported", next="use gymnast submit with a cluster file and run options"
-    )
+def _instead(*names: str) -> dict[str, Option]:
+    """Options that say what to use instead."""
+    return {name: Option(f"!{OPTIONS[name]}") for name in names}
 
 
 SHORT: Final = {
@@ -155,29 +174,26 @@ _DOWNLOAD: Final = {
     "--output-dir": Option("output_dirpath"),
     "--split": Option("split"),
 }
-_ONE_FORM: Final = "choose one of our templates with --kind, and edit the environment that it writes"
 _INIT: Final = {
     "--kind": Option("kind"),
-    "--environment": Option("entrypoint", _server),
-    "--benchmark": Option("!write config.yaml and prepare.py in a folder benchmarks/NAME"),
-    **{
-        f"--{name}": Option(f"!{_ONE_FORM}")
-        for name in ("profile", "reuse-verifier", "reward-range", "higher-is-better", "lower-is-better")
-    },
+    "--environment": Option("scaffold_environment"),
+    "--benchmark": Option("scaffold_benchmark"),
+    "--profile": Option("profile", _one_of(PROFILE)),
+    "--reuse-verifier": Option("reuse_verifier"),
+    "--reward-range": Option("reward_range", _numbers, 2),
+    "--higher-is-better": Option("higher_is_better", bool),
+    "--lower-is-better": Option("higher_is_better", bool, constant=False),
 }
-_MANIFEST: Final = {
-    "--kind": Option("manifest.kind"),
-    "--modality": Option("manifest.modality"),
-    "--licensing": Option("manifest.licensing"),
-    "--lifecycle": Option("manifest.lifecycle", _one_of("active", "deprecated")),
-    "--status": Option("status", _one_of("experimental", "no-manifest")),
+_WORKLOAD_KIND: Final = _one_of("environment", "benchmark")
+_FILTERS: Final = {
+    "--domain": Option("filter.domain"),
+    "--kind": Option("filter.kind", _WORKLOAD_KIND),
+    "--modality": Option("filter.modality"),
+    "--licensing": Option("filter.licensing"),
+    "--lifecycle": Option("filter.lifecycle", _one_of("active", "deprecated")),
+    "--status": Option("filter.status", _one_of("experimental", "no-manifest")),
 }
-"""Filters on the `manifest.yaml` next to a config."""
-_NO_CHECK: Final = Option("!manifests are not checked; gymnast check env NAME checks the environment itself")
-_CASES: Final = {
-    "--kind": Option("!NAME is searched among all environments"),
-    "--update-expected": Option("!edit the expected rewards by hand; gymnast check env NAME shows the differences"),
-}
+"""Filters on what a config and the `manifest.yaml` next to it say."""
 _RENDER: Final = {
     "--input": Option("input_jsonl_fpath"),
     "--prompt-config": Option("prompt_config"),
@@ -199,7 +215,7 @@ def _with_configs(
 
 def _list(kind: str) -> GymCommand:
     about = f"list {kind.replace('-', ' ')}, or the one called NAME"
-    options = {**_LOOK, "--domain": Option("domain"), **_MANIFEST}
+    options = {**_LOOK, **_FILTERS} if kind == "environments" else _LOOK
     return GymCommand(about, ng_listing.show, options, ("component_name",), preset={"kind": kind})
 
 
@@ -209,34 +225,42 @@ def _search(kind: str) -> GymCommand:
 
 
 COMMANDS: Final[Mapping[tuple[str, ...], GymCommand]] = {
-    **{("list", kind): _list(kind) for kind in ng_listing.KINDS},
-    **{("search", kind): _search(kind) for kind in ng_listing.KINDS},
-    ("search",): GymCommand("search everything for a word", ng_listing.show, _LOOK, ("query",), 1),
+    **{("list", kind): _list(kind) for kind in KINDS},
+    **{("search", kind): _search(kind) for kind in KINDS},
+    ("search",): GymCommand("search environments and benchmarks for a word", ng_listing.show, _LOOK, ("query",), 1),
     ("env", "start"): _with_configs("serve instances and the head server until Ctrl-C", ng_servers.run),
     ("env", "status"): GymCommand("show the health of running servers", ng_servers.status, _LOOK),
     ("env", "resolve"): _with_configs("print the merged configuration, secrets masked", ng_config.dump_config),
     ("env", "validate"): GymCommand(
         "check a configuration, or that of NAME, without starting anything",
         ng_config.validate,
-        {**SHARED, **dict.fromkeys(("--kind", "--manifest", "--sync"), _NO_CHECK)},
-        ("@environment",),
+        {**SHARED, "--kind": Option("catalog_kind", _WORKLOAD_KIND), **_instead("--manifest", "--sync")},
+        ("onboarding_name",),
     ),
     ("env", "test"): GymCommand(
         "run the verifier cases of environment NAME, the tests of one server, or of all",
         ng_servers.env_test,
-        {**_ENTRY, **_CASES},
-        ("component_name",),
+        {**_ENTRY, "--kind": Option("catalog_kind", _WORKLOAD_KIND), **_instead("--update-expected")},
+        ("onboarding_name",),
     ),
     ("env", "packages"): GymCommand(
         "list the packages of a server", ng_servers.pip_list, {**_ENTRY, "--outdated": Option("outdated", bool)}
     ),
-    ("env", "init"): GymCommand("create a working environment", ng_servers.init_resources_server, {**_ENTRY, **_INIT}),
+    ("env", "init"): GymCommand(
+        "create a working environment",
+        ng_servers.init_resources_server,
+        {**_ENTRY, **_INIT},
+        exclusive=(
+            frozenset({"--resources-server", "--environment", "--benchmark"}),
+            frozenset({"--higher-is-better", "--lower-is-better"}),
+        ),
+    ),
     ("env", "prefetch"): _with_configs("install the packages of servers", ng_servers.prefetch),
     ("env", "publish"): GymCommand(
-        "not supported",
-        _publish,
-        {**_LOOK, "--kind": Option("kind", _one_of("environment", "benchmark"))},
-        ("component_name",),
+        "check that an environment or benchmark can be shared",
+        ng_publish.publish,
+        {**_LOOK, "--kind": Option("catalog_kind", _WORKLOAD_KIND)},
+        ("onboarding_name",),
     ),
     ("eval", "prepare"): _with_configs("run the prepare scripts of benchmarks", ng_benchmarks.prepare_benchmark),
     ("eval", "run"): _with_configs(
@@ -247,7 +271,6 @@ COMMANDS: Final[Mapping[tuple[str, ...], GymCommand]] = {
         ng_aggregate.aggregate_rollouts,
         {
             "--input-glob": Option("input_glob"),
-            "--input": Option("input_glob"),
             "--output": Option("output_jsonl_fpath"),
         },
     ),
@@ -257,12 +280,16 @@ COMMANDS: Final[Mapping[tuple[str, ...], GymCommand]] = {
         ng_collect.reward_profile,
         {key: _REVERIFY[key] for key in ("--inputs", "--rollouts")},
     ),
-    ("eval", "submit"): _with_configs("says what to do instead", _submit, {"--dry-run": Option("dry_run", bool)}),
+    ("eval", "submit"): _with_configs(
+        "not supported",
+        SUBMIT,
+        {"--dry-run": Option("dry_run", bool)},
+    ),
     ("dataset", "upload"): _with_configs("publish a file on the Hub", ng_upload.dataset_upload, _UPLOAD),
     ("dataset", "download"): _with_configs("fetch from the Hub", ng_data.dataset_download, _DOWNLOAD),
     ("dataset", "render"): _with_configs("apply a prompt template", ng_data.materialize_prompts, _RENDER),
     ("dataset", "collate"): _with_configs("put configured datasets together", ng_data.prepare_data, _COLLATE),
-    ("dataset", "rm"): _with_configs(ng_data.NO_GITLAB, ng_data.gitlab, _STORAGE),
-    ("dataset", "migrate"): _with_configs(ng_data.NO_GITLAB, ng_data.gitlab, _UPLOAD),
+    ("dataset", "rm"): _with_configs("not supported: GitLab model registries", GITLAB, _STORAGE),
+    ("dataset", "migrate"): _with_configs("not supported: GitLab model registries", GITLAB, _UPLOAD),
     ("dev", "test"): GymCommand("run the tests of the project in this folder", ng_servers.dev_test, _LOOK),
 }

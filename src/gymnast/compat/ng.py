@@ -10,7 +10,6 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gymnast import __version__
 from gymnast.cli.main import print_error, run_guarded
 from gymnast.compat import (
     ng_aggregate,
@@ -23,7 +22,8 @@ from gymnast.compat import (
     ng_upload,
     ng_viewer,
 )
-from gymnast.compat.ng_arguments import FieldError, NgArguments, parse_words
+from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments, parse_words
+from gymnast.compat.ng_unsupported import GITLAB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,12 +46,14 @@ def _help(_: NgArguments) -> int:
     return 0
 
 
-def _version(_: NgArguments) -> int:
-    print(f"gymnast {__version__}")
+def _version(arguments: NgArguments) -> int:
+    from gymnast.compat.ng_version import print_version
+
+    print_version(as_json=Fields(arguments.config(stub_policy=True)).flag("json"))
     return 0
 
 
-_GITLAB: Final = "none"
+_NO_GITLAB: Final = "not supported: GitLab model registries"
 TABLE: Final[dict[str, Command]] = {
     "ng_run": Command(
         "serve the configured instances and the head server: ng_run +config_paths=[a.yaml,b.yaml]",
@@ -113,24 +115,24 @@ TABLE: Final[dict[str, Command]] = {
         "gymnast gym dataset upload",
         ng_upload.upload_dataset_to_hf,
     ),
-    "ng_download_dataset_from_gitlab": Command(ng_data.NO_GITLAB, _GITLAB, ng_data.gitlab),
-    "ng_upload_dataset_to_gitlab": Command(ng_data.NO_GITLAB, _GITLAB, ng_data.gitlab),
-    "ng_delete_dataset_from_gitlab": Command(ng_data.NO_GITLAB, _GITLAB, ng_data.gitlab),
-    "ng_gitlab_to_hf_dataset": Command(ng_data.NO_GITLAB, _GITLAB, ng_data.gitlab),
+    "ng_download_dataset_from_gitlab": Command(_NO_GITLAB, "none", GITLAB),
+    "ng_upload_dataset_to_gitlab": Command(_NO_GITLAB, "none", GITLAB),
+    "ng_delete_dataset_from_gitlab": Command(_NO_GITLAB, "none", GITLAB),
+    "ng_gitlab_to_hf_dataset": Command(_NO_GITLAB, "none", GITLAB),
     "ng_init_resources_server": Command(
         "create an environment: +entrypoint=resources_servers/NAME [+kind=single-turn|tools|step]",
         "gymnast env new",
         ng_servers.init_resources_server,
     ),
     "ng_test": Command(
-        "run the tests of a server: ng_test +entrypoint=resources_servers/NAME",
+        "run the tests of a server, or of all: ng_test [+entrypoint=resources_servers/NAME]",
         "gymnast gym env test --resources-server NAME",
-        ng_servers.test,
+        ng_servers.env_test,
     ),
     "ng_test_all": Command(
         "run the tests of all servers of a checkout: [+num_shards=N +shard_index=I +should_validate_data=true]",
         "gymnast gym env test",
-        ng_servers.test_all,
+        ng_servers.env_test,
     ),
     "ng_dev_test": Command(
         "run the tests of the project in this folder, with coverage if pytest-cov is installed",
@@ -157,6 +159,32 @@ TABLE: Final[dict[str, Command]] = {
     "ng_version": Command("print the version", "gymnast version", _version),
     "ng_help": Command("print this list", "gymnast --help", _help),
 }
+SAME_AS: Final = {
+    "ng_run": ("env", "start"),
+    "ng_collect_rollouts": ("eval", "run"),
+    "ng_e2e_collect_rollouts": ("eval", "run"),
+    "ng_aggregate_rollouts": ("eval", "aggregate"),
+    "ng_reward_profile": ("eval", "profile"),
+    "ng_prepare_data": ("dataset", "collate"),
+    "ng_list_benchmarks": ("list", "benchmarks"),
+    "ng_prepare_benchmark": ("eval", "prepare"),
+    "ng_materialize_prompts": ("dataset", "render"),
+    "ng_download_dataset_from_hf": ("dataset", "download"),
+    "ng_upload_dataset_to_hf": ("dataset", "upload"),
+    "ng_download_dataset_from_gitlab": ("dataset", "download"),
+    "ng_upload_dataset_to_gitlab": ("dataset", "upload"),
+    "ng_delete_dataset_from_gitlab": ("dataset", "rm"),
+    "ng_gitlab_to_hf_dataset": ("dataset", "migrate"),
+    "ng_init_resources_server": ("env", "init"),
+    "ng_test": ("env", "test"),
+    "ng_test_all": ("env", "test"),
+    "ng_dev_test": ("dev", "test"),
+    "ng_pip_list": ("env", "packages"),
+    "ng_status": ("env", "status"),
+    "ng_dump_config": ("env", "resolve"),
+    "ng_validate": ("env", "validate"),
+}
+"""The `gym` command whose options a command takes, too."""
 COMMANDS: Final = {name: command.about for name, command in TABLE.items()}
 """The help line of each command."""
 
@@ -171,7 +199,22 @@ def run_command(name: str) -> None:
             "Arguments are +key=value (Hydra). Config files are searched in NEMO_GYM_EXTRA_ROOTS, here, the built-ins."
         )
         sys.exit(0)
-    sys.exit(run_work(lambda: TABLE[name].work(parse_words(words))))
+    sys.exit(run_work(lambda: run_words(name, words)))
+
+
+def run_words(name: str, words: list[str]) -> int:
+    """Run a command; long options and names are those of the `gym` command."""
+    if name in SAME_AS and any(word.startswith("-") or "=" not in word for word in words if word[:1] != "~"):
+        from gymnast.compat.gym_parser import search_roots, translate
+
+        command, arguments = translate([*SAME_AS[name], *words], search_roots)
+        has_name = bool({"component_name", "onboarding_name"} & set(command.positionals))
+        return command.work(arguments) if has_name else TABLE[name].work(arguments)
+    if name == "ng_help":
+        return _help(NgArguments())
+    if name == "ng_version" and words == ["--json"]:
+        words = ["+json=true"]
+    return TABLE[name].work(parse_words(words))
 
 
 def run_work(work: Callable[[], int]) -> int:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
+from gymnast.errors import UserError
+from gymnast.runtime.surface_import import import_surface
 
 if TYPE_CHECKING:
     from gymnast.config import Config
@@ -23,16 +28,42 @@ def collect_rollouts(arguments: NgArguments) -> int:
 
 def e2e_collect_rollouts(arguments: NgArguments) -> int:
     """Start servers and collect the configured datasets of one split."""
+    from gymnast.config.datasets import TYPES
     from gymnast.rollouts.splits import write_split
     from gymnast.store.paths import RunPaths
 
     config = arguments.config().require_valid()
     fields = Fields(config)
-    split = fields.text("split")
+    split = fields.one_of("split", TYPES)
     target = RunPaths(Path(fields.text("output_jsonl_fpath"))).split(split)
     if not (fields.flag("reuse_existing_data_preparation") and target.exists()):
         write_split(config, split, target)
-    return _collect(config, target, through_serve=False)
+    driver = fields.optional("rollout_collection_driver")
+    return _collect(config, target, through_serve=False) if driver is None else _drive(config, driver, target)
+
+
+def _drive(config: Config, driver: str, source: Path) -> int:
+    """Serve, and let a function of the checkout collect: `module.path:function`."""
+    module, _, name = driver.partition(":")
+    if not module or not name:
+        raise FieldError(f"rollout_collection_driver must be module.path:function, not '{driver}'")
+    import_surface()
+    sys.path += [str(root) for root in (*config.roots.extra, config.roots.cwd) if str(root) not in sys.path]
+    from gymnast.compat.nemo_gym.cli import RunHelper
+    from gymnast.compat.nemo_gym.rollout_collection import RolloutCollectionConfig
+
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"cannot load the rollout_collection_driver '{driver}': {error}") from error
+    settings = RolloutCollectionConfig.model_validate({**config.values, "input_jsonl_fpath": str(source)})
+    helper = RunHelper()
+    helper.serve(config)
+    try:
+        asyncio.run(function(settings, dict(config.values)))
+    finally:
+        helper.shutdown()
+    return 0
 
 
 def eval_run(arguments: NgArguments) -> int:

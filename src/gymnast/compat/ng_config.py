@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.cli.options import say
 from gymnast.compat.ng_arguments import Fields, NgArguments
+from gymnast.compat.ng_unsupported import VALIDATE_FIELDS, refuse_unsupported
+from gymnast.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,9 +34,9 @@ def validate(arguments: NgArguments) -> int:
     """
     from gymnast.cli.options import print_json
 
-    config = arguments.config(stub_policy=True)
-    settings, notes = _settings_problems(config)
-    problems = [*config.problems, *settings]
+    config = of_workload(arguments).config(stub_policy=True)
+    refuse_unsupported(config.values, VALIDATE_FIELDS)
+    problems, notes = find_problems(config)
     if Fields(config).flag("json"):
         print_json({"valid": not problems, "problems": _as_json(problems), "notes": _as_json(notes)})
         return INVALID if problems else 0
@@ -45,6 +48,27 @@ def validate(arguments: NgArguments) -> int:
         return INVALID
     print(f"valid: {len(config.instances)} instances ({', '.join(config.instances)}) from {len(config.files)} files")
     return 0
+
+
+def find_problems(config: Config) -> tuple[list[Problem], list[Problem]]:
+    """The problems of a configuration, and those that are only noted."""
+    settings, notes = _settings_problems(config)
+    return [*config.problems, *settings], notes
+
+
+def of_workload(arguments: NgArguments) -> NgArguments:
+    """The arguments with the config of the environment or benchmark NAME, if one is named."""
+    from gymnast.compat.ng_listing import find_workload_config
+
+    config = arguments.config(stub_policy=True)
+    fields = Fields(config)
+    name = fields.optional("onboarding_name")
+    if name is None:
+        if config.values.get("catalog_kind"):
+            raise UserError("catalog_kind needs the name of an environment or benchmark", next="add NAME")
+        return arguments
+    kind = fields.one_of("catalog_kind", ("environment", "benchmark")) if config.values.get("catalog_kind") else None
+    return replace(arguments, config_paths=(*arguments.config_paths, find_workload_config(config.roots, name, kind)))
 
 
 def _settings_problems(config: Config) -> tuple[list[Problem], list[Problem]]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
+from gymnast.compat.ng_unsupported import GITLAB
 from gymnast.errors import UserError
-
-NO_GITLAB: Final = "not supported: GitLab model registries"
 
 
 def prepare_data(arguments: NgArguments) -> int:
@@ -63,15 +61,6 @@ def materialize_prompts(arguments: NgArguments) -> int:
     return data.run_render(config.require_valid(), source, template, target, as_json=fields.flag("json"))
 
 
-def gitlab(arguments: NgArguments) -> int:
-    """Raise: GitLab model registries are not supported."""
-    arguments.config(stub_policy=True)
-    raise UserError(
-        "datasets in a GitLab model registry are not supported",
-        next="download the file with GitLab's own client, or use the Hub: ng_download_dataset_from_hf",
-    )
-
-
 def dataset_download(arguments: NgArguments) -> int:
     """`gym dataset download`: from the Hub, which is the default --storage."""
-    return gitlab(arguments) if arguments.values.get("storage") == "gitlab" else download_dataset_from_hf(arguments)
+    return GITLAB(arguments) if arguments.values.get("storage") == "gitlab" else download_dataset_from_hf(arguments)

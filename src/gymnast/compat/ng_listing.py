@@ -1,86 +1,35 @@
-"""Lists of benchmarks, environments and servers, by their folders in a checkout and among the built-ins."""
+"""`gym list` and `gym search`: what can be named, one component in detail, and the configs that names stand for."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import difflib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.cli.options import print_json, say
-from gymnast.compat.ng_arguments import Fields, NgArguments
-from gymnast.compat.ng_catalog import benchmark_details, find_benchmarks, find_workloads, read_config
+from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
+from gymnast.compat.ng_components import KINDS, Component, find_components
 from gymnast.errors import NotFoundError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping
 
-    from gymnast.compat.ng_catalog import Workload
     from gymnast.config import Config
     from gymnast.config.roots import Roots
 
-KINDS: Final = {
-    "benchmarks": ("benchmarks", "*/config.yaml"),
-    "environments": ("environments", "*/config.yaml"),
-    "resources-servers": ("resources_servers", "*/configs/*.yaml"),
-    "agents": ("responses_api_agents", "*/app.py"),
-    "models": ("responses_api_models", "*/configs/*.yaml"),
-}
-"""The folder of each kind of component, and the files that make up one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    """A benchmark, environment or server that a command line can name."""
-
-    kind: str
-    name: str
-    path: str
-    domain: str | None = None
-    description: str | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
-    """More of it, for `--json`."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Its entry in a JSON list."""
-        values = asdict(self)
-        details = values.pop("details")
-        return {**values, **details}
-
-
-def find_components(roots: Roots, kind: str) -> list[Component]:
-    """All components of a kind, by name; the first root that has one wins.
-
-    Environments are all that can be run: benchmarks and configs of resources servers with datasets are among them.
-    """
-    if kind == "environments":
-        return [_as_component(kind, roots, workload, workload.details) for workload in find_workloads(roots)]
-    by_name: dict[str, Component] = {}
-    if kind == "benchmarks":
-        for benchmark in (benchmark for root in roots for benchmark in find_benchmarks(root)):
-            if benchmark.name not in by_name:
-                details = benchmark_details(benchmark.config)
-                by_name[benchmark.name] = _as_component(kind, roots, benchmark, details)
-        return [by_name[name] for name in sorted(by_name)]
-    for root in roots:
-        for path in sorted((root / KINDS[kind][0]).glob(KINDS[kind][1])):
-            name = _name(path)
-            if name not in by_name:
-                details = {"model": name, "model_group": name.partition("/")[0]} if kind == "models" else {}
-                by_name[name] = Component(kind, name, roots.relative(path), *_describe(path, roots), details)
-    return [by_name[name] for name in sorted(by_name)]
-
-
-def _as_component(kind: str, roots: Roots, workload: Workload, details: Mapping[str, Any]) -> Component:
-    path = workload.config
-    return Component(kind, workload.name, roots.relative(path), *_describe(path, roots), details)
+_SIMILAR: Final = 0.7
+"""How alike a word must be to what is searched for, from 0 to 1."""
+_FILTERS: Final = ("domain", "kind", "modality", "licensing", "status", "lifecycle")
 
 
 def find_config(roots: Roots, kind: str, name: str) -> str:
     """Find the config file of NAME or NAME/FLAVOR; a resources server also counts as an environment."""
     stem, _, flavor = name.removeprefix("resources_servers/").partition("/")
-    folder = KINDS[kind][0]
+    folder = KINDS[kind]
     nested = f"configs/{flavor or stem}.yaml"
     paths = [f"{folder}/{stem}/{flavor or 'config'}.yaml" if folder == kind else f"{folder}/{stem}/{nested}"]
+    if folder == kind and flavor:
+        paths.insert(0, f"{folder}/{name}/config.yaml")
     if kind == "environments":
         paths.append(f"resources_servers/{stem}/{nested}")
     for path in paths:
@@ -94,84 +43,109 @@ def find_config(roots: Roots, kind: str, name: str) -> str:
     )
 
 
+def find_workload_config(roots: Roots, name: str, kind: str | None) -> str:
+    """Find the config of an environment or benchmark; a name that both have needs the kind."""
+    found = []
+    for each in ("environment", "benchmark") if kind is None else (kind,):
+        with suppress(NotFoundError):
+            found.append(find_config(roots, f"{each}s", name))
+    if len(found) > 1:
+        raise FieldError(f"'{name}' is an environment and a benchmark", next="add --kind environment or benchmark")
+    return found[0] if found else find_config(roots, f"{kind or 'environment'}s", name)
+
+
 def show(arguments: NgArguments) -> int:
     """`gym list KIND [NAME]` and `gym search [KIND] QUERY`."""
     config = arguments.config(stub_policy=True)
-    kind, name, query = (arguments.values.get(key) for key in ("kind", "component_name", "query"))
-    kinds = [str(kind)] if kind else list(KINDS)
-    every = [component for kind in kinds for component in find_components(config.roots, kind)]
-    selected = every
+    kind = str(arguments.values.get("kind") or "environments")
+    name, query = (Fields(config).optional(key) for key in ("component_name", "query"))
+    components = find_components(config.roots, kind)
     if name is not None:
-        selected = [component for component in every if f"{component.name}/".startswith(f"{name}/")]
-        if not selected:
-            known = [component.name for component in every]
-            raise NotFoundError(f"no '{name}' among the {kinds[0]}", next=suggest(str(name), known))
+        return _inspect(config, kind, name, [each for each in components if _has_kind(each, arguments.values)])
     if query is not None:
-        selected = [component for component in selected if _mentions(component, str(query).lower())]
-    selected = [component for component in selected if _matches(component, arguments.values)]
-    return _print(config, selected, with_kind=len(kinds) > 1)
+        components = [component for component in components if _mentions(component, query.lower())]
+    return _print(config, _filter(components, arguments.values))
 
 
 def list_benchmarks(arguments: NgArguments) -> int:
     """`ng_list_benchmarks`."""
     config = arguments.config(stub_policy=True)
-    return _print(config, find_components(config.roots, "benchmarks"), with_kind=False)
+    return _print(config, find_components(config.roots, "benchmarks"))
 
 
-def _print(config: Config, matches: list[Component], *, with_kind: bool) -> int:
+def _inspect(config: Config, kind: str, name: str, components: list[Component]) -> int:
+    """Show one component; a name that is an environment and a benchmark is shown as the environment."""
+    component = next((each for each in reversed(components) if each.name == name), None)
+    if component is None:
+        known = [each.name for each in components]
+        workloads = find_components(config.roots, "environments") if kind in {"benchmarks", "environments"} else []
+        other = next((each for each in workloads if each.name == name), None)
+        hint = f"it is a {other.noun}: gym list environments {name}" if other else suggest(name, known)
+        raise NotFoundError(f"no '{name}' among the {kind}", next=hint)
     if Fields(config).flag("json"):
-        print_json([component.as_json() for component in matches])
+        print_json(_inspection(component))
+        return 0
+    print(f"{name}  ({component.noun}{f', {component.domain}' if component.domain else ''})")
+    if component.description:
+        print(component.description)
+    for label, text in component.details.items():
+        print(f"  {label}: {text}")
+    if component.usage:
+        print(f"  use it: {component.usage}")
+    return 0
+
+
+def _inspection(component: Component) -> dict[str, Any]:
+    """A component in detail, with NeMo Gym's keys; what it is good for is the last line of its description."""
+    details = dict(component.details)
+    value = details.pop("value", None)
+    lines = [component.description, f"Value: {value}" if value else None]
+    return {
+        "name": component.name,
+        "type": component.noun,
+        "domain": component.domain,
+        "description": "\n".join(filter(None, lines)) or None,
+        "details": details,
+        "usage_example": component.usage,
+    }
+
+
+def _print(config: Config, matches: list[Component]) -> int:
+    if Fields(config).flag("json"):
+        print_json([{"name": each.name, **each.entry, "path": config.roots.relative(each.path)} for each in matches])
         return 0
     if not matches:
         say(f"none found; {config.roots.describe_search('benchmarks')} (NEMO_GYM_EXTRA_ROOTS adds folders)")
     width = max((len(component.name) for component in matches), default=0)
     for component in matches:
-        kind = f"{component.kind:<18} " if with_kind else ""
-        text = component.description or component.path
-        print(f"{kind}{component.name:<{width}}  {component.domain or '':<21}  {text}".rstrip())
+        text = component.description or config.roots.relative(component.path)
+        print(f"{component.name:<{width}}  {component.domain or '':<21}  {text}".rstrip())
     return 0
 
 
-def _matches(component: Component, filters: Mapping[str, Any]) -> bool:
-    """Whether a component passes the filters on its domain and its manifest."""
-    if filters.get("domain") not in {None, component.domain}:
-        return False
-    if filters.get("status") not in {None, component.details.get("status")}:
-        return False
-    return all(component.details.get(key) == value for key, value in filters.get("manifest", {}).items())
+def _filter(components: list[Component], values: Mapping[str, Any]) -> list[Component]:
+    """The components with these values; how many do not have such a value at all is printed."""
+    filters = values.get("filter", {})
+    for key in _FILTERS:
+        wanted = filters.get(key)
+        if wanted is None:
+            continue
+        without = sum(component.entry.get(key) is None for component in components)
+        if without:
+            say(f"not listed because they have no {key}: {without}")
+        components = [component for component in components if component.entry.get(key) == wanted]
+    return components
 
 
-def _mentions(component: Component, text: str) -> bool:
-    return any(text in (value or "").lower() for value in (component.name, component.domain, component.description))
+def _has_kind(component: Component, values: Mapping[str, Any]) -> bool:
+    return values.get("filter", {}).get("kind") in {None, component.entry.get("kind")}
 
 
-def _name(path: Path) -> str:
-    """`mcqa`, or `math_with_judge/dapo17k` for a flavor."""
-    if path.parent.name != "configs":
-        return path.parent.name
-    folder = path.parent.parent.name
-    return folder if path.stem == folder else f"{folder}/{path.stem}"
-
-
-def _describe(path: Path, roots: Roots) -> tuple[str | None, str | None]:
-    """Domain and description of the first resources server in a config, or in one that it includes."""
-    if path.suffix != ".yaml":
-        return None, None
-    values = read_config(path)
-    blocks = list(_resources_servers(values))
-    included = values.get("config_paths") if isinstance(values, dict) else None
-    for name in included if not blocks and isinstance(included, list) else ():
-        file = roots.find(str(name))
-        if file is not None and file != path:
-            return _describe(file, roots)
-    block = next((block for block in blocks if block.get("domain")), {})
-    description = block.get("description")
-    return block.get("domain"), description if isinstance(description, str) else None
-
-
-def _resources_servers(config: Any) -> Iterator[dict[str, Any]]:
-    for block in config.values() if isinstance(config, dict) else ():
-        servers = block.get("resources_servers") if isinstance(block, dict) else None
-        for server in servers.values() if isinstance(servers, dict) else ():
-            if isinstance(server, dict):
-                yield server
+def _mentions(component: Component, query: str) -> bool:
+    """Whether a text of a component contains the query, or has a word like it."""
+    texts = (component.name, component.domain, component.description, *component.search_words)
+    for text in (text.lower() for text in texts if text):
+        words = text.replace("_", " ").replace("-", " ").split()
+        if query in text or difflib.get_close_matches(query, [text, *words], n=1, cutoff=_SIMILAR):
+            return True
+    return False

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gymnast.cli.options import print_json, say
 from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
+from gymnast.compat.ng_init import PROFILE, init_workload
 from gymnast.errors import NotFoundError, StartError, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gymnast.config import Config
     from gymnast.config.roots import Roots
+    from gymnast.runtime.remote import InstanceHealth, RemoteHead
+    from gymnast.types.json import JsonObject
 
 RESOURCES: Final = "resources_servers"
 KINDS: Final = (RESOURCES, "responses_api_agents", "responses_api_models")
+_STATUS_KEYS: Final = (
+    *("config_path", "dir_path", "entrypoint", "host", "name", "pid", "port", "process_name", "server_type"),
+    *("start_time", "status", "uptime_seconds", "url"),
+)
 _NO_TESTS: Final = 5  # pytest's exit code if there are none
+_FORMATS: Final = ("columns", "freeze", "json")
 _PACKAGES: Final = """
 import importlib.metadata as metadata, json
 versions = {}
@@ -41,11 +53,41 @@ def run(arguments: NgArguments) -> int:
 
 
 def status(arguments: NgArguments) -> int:
-    """Print the table and a line `N healthy, M unhealthy`."""
+    """Print the table and a line `N healthy, M unhealthy`, or a list with NeMo Gym's keys as JSON.
+
+    That nothing runs is not an error, as there.
+    """
     from gymnast.cli import status as health
+    from gymnast.config import read_environ
+    from gymnast.runtime.find_head import find_heads
 
     config = arguments.config(stub_policy=True)
-    return health.run(None, config, as_json=Fields(config).flag("json"))
+    as_json = Fields(config).flag("json")
+    try:
+        found = find_heads(None, config, read_environ())
+    except NotFoundError as error:
+        say(str(error))
+        if as_json:
+            print_json([])
+        return 0
+    if not as_json:
+        return health.run(None, config, as_json=False)
+    heads = asyncio.run(health.read_health(found))
+    instances = [(instance, entry) for head, entries in heads for instance, entry in _with_health(head, entries)]
+    print_json([_status_entry(instance, entry.status) for instance, entry in instances])
+    return 0 if all(entry.healthy for _, entry in instances) else 1
+
+
+def _with_health(head: RemoteHead, entries: list[InstanceHealth]) -> Iterator[tuple[JsonObject, InstanceHealth]]:
+    health = {entry.name: entry for entry in entries}
+    return ((each, health[str(each["process_name"])]) for each in head.instances if each["process_name"] in health)
+
+
+def _status_entry(instance: JsonObject, status: str) -> JsonObject:
+    """An instance with NeMo Gym's keys."""
+    started = instance.get("start_time")
+    uptime = time.time() - started if isinstance(started, int | float) else None
+    return {key: instance.get(key) for key in _STATUS_KEYS} | {"status": status, "uptime_seconds": uptime}
 
 
 def prefetch(arguments: NgArguments) -> int:
@@ -53,6 +95,8 @@ def prefetch(arguments: NgArguments) -> int:
     from gymnast.compat.server_tests import python_for
 
     config = arguments.config(stub_policy=True).require_valid()
+    if not arguments.names_configs:
+        raise UserError("no servers are configured", next="name their configs: --config, --resources-server")
     folders = {instance.directory for instance in config.instances.values() if instance.directory is not None}
     for folder in sorted(folders):
         print(f"{config.roots.relative(folder)}  {python_for(folder)}")
@@ -115,13 +159,18 @@ def _validate_data(folder: Path, *, enabled: bool) -> int:
 
 def env_test(arguments: NgArguments) -> int:
     """`gym env test`: run the verifier cases of an environment, the tests of one server, or of all."""
-    name = arguments.values.get("component_name")
-    if name is not None:
-        from gymnast.cli import check
+    config = arguments.config(stub_policy=True)
+    fields = Fields(config)
+    name, entrypoint = fields.optional("onboarding_name"), fields.optional("entrypoint")
+    if name is None:
+        if config.values.get("catalog_kind") or fields.flag("json"):
+            raise FieldError("--kind and --json need the name of an environment or benchmark")
+        return test(arguments) if entrypoint else test_all(arguments)
+    if entrypoint:
+        raise FieldError("NAME and --resources-server are mutually exclusive")
+    from gymnast.compat.ng_publish import test_workload
 
-        return check.env(str(name), list(arguments.words), search_dirs=list(arguments.search_dirs))
-    has_entrypoint = any(word.lstrip("+").startswith("entrypoint=") for word in arguments.words)
-    return test(arguments) if "entrypoint" in arguments.values or has_entrypoint else test_all(arguments)
+    return test_workload(arguments)
 
 
 def dev_test(arguments: NgArguments) -> int:
@@ -156,11 +205,13 @@ def pip_list(arguments: NgArguments) -> int:
 
     config = arguments.config(stub_policy=True)
     fields = Fields(config)
-    entrypoint, as_json = fields.optional("entrypoint"), fields.flag("json")
+    entrypoint = fields.optional("entrypoint")
+    form = fields.one_of("format", _FORMATS) if fields.optional("format") else "columns"
+    as_json = fields.flag("json") or form == "json"
     python = python_for(_folder(config, entrypoint)) if entrypoint else sys.executable
     if fields.flag("outdated"):
         words = [sys.executable, "-m", "pip", "--python", python, "list", "--outdated"]
-        words += ["--format", "json" if as_json else "columns", "--disable-pip-version-check"]
+        words += ["--format", "json" if as_json else form, "--disable-pip-version-check"]
         return subprocess.run(words, check=False).returncode  # noqa: S603 - our own command
     process = subprocess.run([python, "-c", _PACKAGES], check=False, capture_output=True, text=True)  # noqa: S603 - ours
     if process.returncode:
@@ -172,7 +223,8 @@ def pip_list(arguments: NgArguments) -> int:
         print_json(packages)
         return 0
     for package in packages:
-        print(f"{package['name']:<40} {package['version']}")
+        name, version = package["name"], package["version"]
+        print(f"{name}=={version}" if form == "freeze" else f"{name:<40} {version}")
     return 0
 
 
@@ -183,11 +235,33 @@ def init_resources_server(arguments: NgArguments) -> int:
 
     config = arguments.config(stub_policy=True)
     fields = Fields(config)
+    workload = _named_workload(config)
+    if workload is not None:
+        return init_workload(config, *workload)
+    for name in ("profile", "reuse_verifier", "reward_range", "higher_is_better"):
+        if config.values.get(name) is not None:
+            raise FieldError(f"{name} needs --environment NAME or --benchmark NAME")
     kind, _, name = fields.text("entrypoint").strip("/").rpartition("/")
     if kind not in {RESOURCES, ""}:
         raise FieldError(f"can only create {RESOURCES}, not {kind}", next=f"+entrypoint={RESOURCES}/{name}")
     form = fields.one_of("kind", FORMS) if fields.optional("kind") else "single-turn"
     return env.new(name, kind=form, folder=Path())
+
+
+def _named_workload(config: Config) -> tuple[str, str] | None:
+    """Kind and name of the environment or benchmark to create, if it is one."""
+    fields = Fields(config)
+    kinds = ("environment", "benchmark")
+    named = [(kind, name) for kind in kinds if (name := fields.optional(f"scaffold_{kind}"))]
+    if config.values.get("scaffold_kind"):
+        named.append((fields.one_of("scaffold_kind", kinds), fields.text("scaffold_name")))
+    if not named:
+        return None
+    if fields.optional("entrypoint"):
+        raise FieldError("create a resources server, an environment or a benchmark, not several")
+    if config.values.get("profile"):
+        fields.one_of("profile", (PROFILE,))
+    return named[0]
 
 
 def server_folders(roots: Roots) -> list[Path]:

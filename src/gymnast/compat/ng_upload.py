@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
+from gymnast.compat.ng_unsupported import GITLAB
 from gymnast.errors import DataError
 
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ def upload_dataset_to_hf(arguments: NgArguments) -> int:
 
 def dataset_upload(arguments: NgArguments) -> int:
     """`gym dataset upload`: to the Hub, which is the default --storage."""
-    from gymnast.compat.ng_data import gitlab
-
-    return gitlab(arguments) if arguments.values.get("storage") == "gitlab" else upload_dataset_to_hf(arguments)
+    return GITLAB(arguments) if arguments.values.get("storage") == "gitlab" else upload_dataset_to_hf(arguments)
 
 
 def check_rows(source: Path, *, needs_params: bool) -> None:

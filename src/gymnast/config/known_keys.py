@@ -64,7 +64,8 @@ RUN_KEYS: Final[KnownKeys] = {
 """Fields of NeMo Gym's collection, which commands that collect understand."""
 WITHOUT_EFFECT: Final = frozenset(
     {
-        "allow_openai_version_skew", "cache_dir", "disallowed_ports", "dry_run", "head_server_deps",
+        "allow_openai_version_skew", "cache_dir", "delete_venvs_after_each_test", "disallowed_ports", "dry_run",
+        "head_server_deps",
         "mlflow_experiment_name", "mlflow_run_name", "mlflow_tracking_token", "mlflow_tracking_uri",
         "pip_install_verbose", "port_range_high", "port_range_low", "profiling_enabled",
         "profiling_results_dirpath", "python_version", "ray_head_node_address", "results_dir",

@@ -277,7 +277,7 @@ class Engine:
 
     def _make_item(self, key: RolloutKey, line: bytes) -> WorkItem:
         agent = self._only_agent or agent_name_of(orjson.loads(line)) or ""
-        return WorkItem(key, line, agent, self.store.attempts_of(key))
+        return WorkItem(key, line, agent, self.store.attempts_of(key), self.store.earlier_attempts_of(key))
 
     def _may_start(self, agent: str, now: float) -> bool:
         return not self._is_full(agent) and self.circuit_breaker.may_start(agent, now)
@@ -373,7 +373,7 @@ class Engine:
     def _settle_failure(self, item: WorkItem, outcome: Failed, now: float) -> None:
         detail, retry = outcome.detail, self.options.retry
         final = retry.is_final(detail, item.attempts + 1)
-        line = make_failure_line(item.line, outcome, index=item.attempts, final=final, run_id=self.store.run_id)
+        line = make_failure_line(item.line, outcome, index=item.index, final=final, run_id=self.store.run_id)
         line = self.options.scrubber.scrub_line(line)
         self.store.record_failed(item.key, line, detail.kind.value, item.agent, final=final)
         self._tally_failure(item.agent, detail.kind.value, final=final)
@@ -396,7 +396,7 @@ class Engine:
     def _retry_later(self, item: WorkItem, detail: FailureDetail, now: float) -> None:
         self._retry_budget -= 1
         self.store.retries_made += 1
-        again = WorkItem(item.key, item.line, item.agent, item.attempts + 1)
+        again = WorkItem(item.key, item.line, item.agent, item.attempts + 1, item.earlier)
         delay = self.options.retry.delay_s(detail, again.attempts, random.random())  # noqa: S311 - jitter
         heapq.heappush(self._retries, (now + delay, next(self._sequence), again))
         if delay < _TICK_S:

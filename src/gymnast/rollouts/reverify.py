@@ -75,8 +75,8 @@ class VerifyRunner:
 
     async def attempt(self, item: WorkItem, timeout_s: float) -> Outcome:
         row = orjson.loads(item.line)
-        if item.attempts:
-            row[ATTEMPT_INDEX] = item.attempts
+        if item.index:
+            row[ATTEMPT_INDEX] = item.index
         stored = self._stored.record(item.key)
         body = {**row, "response": stored["response"]}
         environment = self._environments[item.agent]

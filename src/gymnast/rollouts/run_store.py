@@ -35,7 +35,7 @@ from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
 from gymnast.store.repair import repair_file
 from gymnast.types.failure import FailureKind
-from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, INPUT_LINE, RolloutKey, agent_name_of
+from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, INPUT_LINE, NOT_ATTEMPTS, RolloutKey, agent_name_of
 from gymnast.types.usage import UsageCounter, usage_of_line
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class SettledRollouts:
     failed: dict[int, FailedRollout] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed attempts of rollouts that are not scored."""
+    earlier: dict[int, int] = field(default_factory=dict)
+    """Those from before a rollout was retried on request: they have numbers, and no longer count."""
     failed_kinds: Counter[str] = field(default_factory=Counter)
     tally: Tally = field(default_factory=Tally)
     """The totals of the whole run."""
@@ -129,6 +131,10 @@ class RunStore(ABC):
     def attempts_of(self, key: RolloutKey) -> int:
         """Failed attempts of a rollout so far."""
         return self.settled.attempts.get(key.packed, 0)
+
+    def earlier_attempts_of(self, key: RolloutKey) -> int:
+        """Failed attempts of a rollout that no longer count, because it was retried on request."""
+        return self.settled.earlier.get(key.packed, 0)
 
     def counts(self) -> Counts:
         """The current counts."""
@@ -317,6 +323,8 @@ class FileRunStore(RunStore):
         run_id = failure.get("run_id")
         if run_id is not None and run_id != self.manifest.run_id:
             return  # left by another run: it must not use up attempts of this one
+        if any(record.get(mark) for mark in NOT_ATTEMPTS):
+            return
         kind = str(failure.get("kind") or record.get(FAILURE_CLASS) or FailureKind.UNKNOWN.value)
         agent = agent_name_of(record) or ""
         self.settled.tally.add_failure(agent, kind)
@@ -327,6 +335,7 @@ class FileRunStore(RunStore):
             self.settled.fail(RolloutKey(-int(record.get(INPUT_LINE) or 0), key.rollout).packed, kind, agent)
             return
         if self._is_retried(kind):
+            self.settled.earlier[packed] = self.settled.earlier.get(packed, 0) + attempts
             attempts = 0
             self.settled.unfail(packed)
         elif record.get(FAILURE_TERMINAL) or attempts >= self._max_attempts:

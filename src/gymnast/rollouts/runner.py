@@ -30,11 +30,18 @@ class WorkItem:
     line: bytes
     agent: str
     attempts: int = 0
-    """Failed attempts before this one."""
+    """Failed attempts before this one that count against the limit."""
+    earlier: int = 0
+    """Failed attempts from before the rollout was retried on request (`--retry-failed`)."""
     progress: AttemptProgress = field(default_factory=AttemptProgress)
     started: float = 0.0
     frames: list[str] = field(default_factory=list)
     """Its stack, as reported by the worker process that runs it."""
+
+    @property
+    def index(self) -> int:
+        """The number of this attempt among all at the rollout."""
+        return self.earlier + self.attempts
 
     def describe(self, task: asyncio.Task[None] | None, now: float) -> JsonObject:
         """What the attempt waits for, for how long, and its stack: the awaits of its task, outermost first."""
@@ -84,7 +91,7 @@ class LocalRunner:
 
     async def attempt(self, item: WorkItem, timeout_s: float) -> Outcome:
         item.progress.captures = self._captures
-        outcome = await attempt(self._calls, item.line, item.attempts, timeout_s, item.progress, tokens=self._tokens)
+        outcome = await attempt(self._calls, item.line, item.index, timeout_s, item.progress, tokens=self._tokens)
         if isinstance(outcome, Failed) and self._explain is not None:
             return msgspec.structs.replace(outcome, detail=self._explain(outcome.detail))
         return outcome

@@ -153,7 +153,7 @@ class _Worker:
         number = next(self._numbers)
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.pending[number] = _PendingAttempt(item, future, time.time())
-        self._send(MakeAttempt(number, item.line, item.attempts, timeout_s))
+        self._send(MakeAttempt(number, item.line, item.index, timeout_s))
         try:
             return await future
         except asyncio.CancelledError:

@@ -23,6 +23,8 @@ MASK: Final = "mask_sample"
 """True on records that must not be trained on."""
 ALTERED: Final = "gymnast_altered_values"
 """The values of a record that JSON cannot hold, and what became of them."""
+NOT_ATTEMPTS: Final = ("_ng_omitted_rollout", "_ng_unrouted_run_error")
+"""Marks of newer versions of NeMo Gym on rows of failures files that are evidence, not attempts."""
 INPUT_LINE: Final = "input_line"
 
 # The keys that are copied from an input row to its result.

@@ -42,7 +42,10 @@ class RunHelper:
 
     def start(self, global_config_dict_parser_config: GlobalConfigDictParserConfig | None = None) -> None:
         """Start everything; returns once it is ready, raises if it cannot start."""
-        config = GlobalConfigDictParser().load(global_config_dict_parser_config or GlobalConfigDictParserConfig())
+        self.serve(GlobalConfigDictParser().load(global_config_dict_parser_config or GlobalConfigDictParserConfig()))
+
+    def serve(self, config: Config) -> None:
+        """Start everything of a loaded configuration."""
         config = offer_row_tools(config)
         ready: Future[dict[str, Any]] = Future()
         self._thread = threading.Thread(target=self._run, args=(config, ready), name="gymnast serve", daemon=True)
