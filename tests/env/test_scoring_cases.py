@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from gymnast.builtin.resources_servers.blackjack.app import Blackjack, BlackjackSettings
+from gymnast.builtin.resources_servers.calendar.app import Calendar, CalendarSettings
 from gymnast.builtin.resources_servers.code_gen.app import CodeGen, CodeGenSettings
 from gymnast.builtin.resources_servers.equivalence_llm_judge.app import EquivalenceJudge, EquivalenceSettings
 from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMultiStep, MultiStepSettings
@@ -65,6 +66,7 @@ def _judged(server_class: Any, settings_class: Any) -> Opener:
 
 ENVIRONMENTS: dict[str, Opener] = {
     "blackjack": lambda settings: started(Blackjack, BlackjackSettings(**settings)),
+    "calendar": lambda settings: started(Calendar, CalendarSettings(**settings)),
     "code_gen": lambda settings: started(CodeGen, CodeGenSettings(unit_test_timeout_secs=1, **settings)),
     "equivalence_llm_judge": _judged(EquivalenceJudge, EquivalenceSettings),
     "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
