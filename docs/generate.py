@@ -211,6 +211,8 @@ def _cell(text: str) -> str:
 
 
 def _reward(answer: dict[str, Any]) -> str:
+    if "_ng_failure_class" in answer:
+        return "a failure"
     return f"{answer['reward']:g}" if "reward" in answer else "refused"
 
 

@@ -28,6 +28,7 @@ from gymnast.builtin.resources_servers.instruction_following.app import (
 from gymnast.builtin.resources_servers.math_with_code.app import MathWithCode, MathWithCodeSettings
 from gymnast.builtin.resources_servers.math_with_judge.app import MathSettings, MathWithJudge
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
+from gymnast.builtin.resources_servers.multichallenge.app import MultiChallenge, MultiChallengeSettings
 from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
 from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
     SingleStepSettings,
@@ -64,6 +65,13 @@ def _judged(server_class: Any, settings_class: Any) -> Opener:
     return open_judged
 
 
+def _with_rubric(settings: dict[str, Any]) -> AbstractAsyncContextManager[Subject]:
+    """A judge that is asked nothing but the rubric's questions; the settings' `judge` has its answers."""
+    own = {name: value for name, value in settings.items() if name != "judge"}
+    known = {"judge_prompt_template": "{question}", **JUDGE_REF, **own}
+    return judged(MultiChallenge, MultiChallengeSettings(**known), lambda call: settings["judge"][call.user_text])
+
+
 ENVIRONMENTS: dict[str, Opener] = {
     "blackjack": lambda settings: started(Blackjack, BlackjackSettings(**settings)),
     "calendar": lambda settings: started(Calendar, CalendarSettings(**settings)),
@@ -77,6 +85,7 @@ ENVIRONMENTS: dict[str, Opener] = {
     "math_with_code": lambda settings: started(MathWithCode, MathWithCodeSettings(**settings)),
     "math_with_judge": lambda settings: started(MathWithJudge, MathSettings(**NO_JUDGE, **settings)),
     "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
+    "multichallenge": _with_rubric,
     "reasoning_gym": lambda settings: started(ReasoningGym, ReasoningGymSettings(verify_processes=1, **settings)),
     "single_step_tool_use_with_argument_comparison": lambda settings: started(
         SingleStepToolUse, SingleStepSettings(**settings)

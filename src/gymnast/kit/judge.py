@@ -65,8 +65,18 @@ class JudgedSettings(EnvironmentSettings):
 class Judge:
     """One judge model, as used by one environment."""
 
-    def __init__(self, calls: Calls, settings: JudgedSettings, labels: Labels, *, system: str | None = None) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        settings: JudgedSettings,
+        labels: Labels,
+        *,
+        system: str | None = None,
+        find_label: Callable[[JsonObject], str | None] | None = None,
+    ) -> None:
+        """`find_label` reads a verdict from the judge's response; by default the first label in its text."""
         self.labels = labels
+        self._find_label = find_label or (lambda response: labels.find_first(_visible_text(response)))
         self._calls = calls
         self._settings = settings
         self._model = settings.judge_model_server.name
@@ -120,14 +130,12 @@ class Judge:
                     raise JudgeError(error.detail.message, cause=error.detail.kind) from error
                 await asyncio.sleep(_delay_s(error.detail, tries))
                 continue
-            text = _visible_text(response)
-            label = self.labels.find_first(text)
+            label = self._find_label(response)
             if label is not None:
                 return JudgeEvaluation(responses_create_params=params, response=response, verdict_label=label)
         expected = f"{self.labels.equal} or {self.labels.not_equal}"
-        message = (
-            f"no {expected} from {self._model} in {tries} tries; the last response ends: {bounded(text[-300:], 300)!r}"
-        )
+        end = bounded(_visible_text(response)[-300:], 300)
+        message = f"no {expected} from {self._model} in {tries} tries; the last response ends: {end!r}"
         raise JudgeError(message, cause="judge_unparseable")
 
     async def _call(self, params: JsonObject, scope: Scope) -> JsonObject:
