@@ -162,6 +162,7 @@ ROWS: list[tuple[str, dict[str, Any], Any, float]] = [
     ("multichallenge", {"uuid": "u", "task_id": 1, "rubric": RUBRIC, "context": "[USER]: q"}, "Aye, Captain", 1.0),
     ("multichallenge", {"uuid": 7, "rubric": None, "metadata": {"rubric": RUBRIC, "topic": "t"}}, "Captain", 1.0),
     ("multichallenge/multichallenge_nrl", {"rubric": RUBRIC, "context": None, "metadata": None}, "Captain", 1.0),
+    ("imo_gradingbench", {"expected_answer": "Partial", "grading_id": "g", "problem_id": None}, "So: partial", 1.0),
     ("genrm_compare", {"principle": None, "prompt_id": None, "agent_ref": AGENT}, "Yes.", 3.0),
     ("genrm_compare", {"principle": "p", "prompt_id": "i", "compare_with": ["no"]}, "Please.", 1.0),
     ("text_to_sql", SQL, "```sql\nSELECT name FROM t\n```", 1.0),

@@ -24,6 +24,7 @@ from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMult
 from gymnast.builtin.resources_servers.example_multi_turn_gymnasium.app import ExampleMultiTurn, MultiTurnSettings
 from gymnast.builtin.resources_servers.genrm_compare.app import GenRMCompare
 from gymnast.builtin.resources_servers.genrm_compare.settings import GenRMCompareSettings
+from gymnast.builtin.resources_servers.imo_gradingbench.app import ImoGradingBench, ImoGradingBenchSettings
 from gymnast.builtin.resources_servers.instruction_following.app import (
     InstructionFollowing,
     InstructionFollowingSettings,
@@ -99,6 +100,7 @@ ENVIRONMENTS: dict[str, Opener] = {
     "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
     "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),
     "genrm_compare": _comparing,
+    "imo_gradingbench": lambda settings: started(ImoGradingBench, ImoGradingBenchSettings(**settings)),
     "instruction_following": lambda settings: started(
         InstructionFollowing, InstructionFollowingSettings(verify_processes=1, **settings)
     ),
