@@ -38,6 +38,8 @@ from gymnast.kit import (
 _RECHECK_S: Final = 5.0
 """How often a rollout whose time is up looks whether its cohort, full by then, has lost a member."""
 
+_REPLACED: Final = "a newer attempt with the same _ng_task_index and _ng_rollout_index took its place"
+
 
 class GenRMCompareTask(Task):
     model_config = ConfigDict(populate_by_name=True)
@@ -137,7 +139,7 @@ class GenRMCompare(Environment[GenRMCompareTask, None]):
             self._unsettled.add(cohort)
         older = cohort.join(member)
         if older is not None:
-            older.end(JudgeError("a newer attempt at this rollout took its place", cause="cohort_replaced"))
+            older.end(JudgeError(_REPLACED, cause="cohort_replaced"))
         if cohort.is_full:
             del self._open[key]
         return cohort
