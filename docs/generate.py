@@ -194,8 +194,11 @@ def scoring_page() -> str:
 
 
 def _shown_reply(case: dict[str, Any]) -> str:
-    """The last thing that the model said or called, shortened."""
+    """The last thing that the model said or called, shortened; of a cohort, what the judge said or all responses."""
     output = case.get("output") or case.get("turns") or [""]
+    if "cohort" in case:
+        judge, said = case["settings"]["judge"], [item for entry in case["cohort"] for item in entry]
+        output = [" / ".join(map(str, said)) if "group_style_penalty_coeff" in case["settings"] else f"judge: {judge}"]
     last = output[-1][-1] if isinstance(output[-1], list) and output[-1] else output[-1]
     if isinstance(last, dict):
         text = f"{last['name']}({last['arguments']})" if "arguments" in last else json.dumps(last, ensure_ascii=False)
@@ -213,6 +216,10 @@ def _cell(text: str) -> str:
 
 
 def _reward(answer: dict[str, Any]) -> str:
+    if "_ng_failure_class" in answer:
+        return "a failure"
+    if "rewards" in answer:
+        return ", ".join(f"{reward:g}" for reward in answer["rewards"])
     return f"{answer['reward']:g}" if "reward" in answer else "refused"
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -103,6 +103,9 @@ class CallError(GymnastError):
         return (type(self), (self.detail,))  # to survive pickling between processes
 
 
+UNPARSEABLE: Final = "judge_unparseable"
+
+
 class JudgeError(GymnastError):
     """A judge could not be called, or gave no verdict. The attempt has no score, rather than a bad one."""
 
@@ -110,6 +113,11 @@ class JudgeError(GymnastError):
         super().__init__(message)
         self.cause = cause
         """A short name of what went wrong, e.g. a failure kind."""
+
+    @property
+    def is_unparseable(self) -> bool:
+        """The judge responded, but without a verdict."""
+        return self.cause == UNPARSEABLE
 
 
 class MissingRolloutsError(GymnastError):

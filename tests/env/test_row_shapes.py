@@ -74,6 +74,9 @@ SQL = {
     "sql_context": "CREATE TABLE t (name TEXT); INSERT INTO t VALUES ('x'), ('y');",
 }
 NTH = {"num_paragraphs": 1, "nth_paragraph": 1, "first_word": "hello", "keywords": None}
+SLOTS = {"0": {"event_id": 0, "duration": 30, "constraint": "at 9am", "min_time": "9am", "max_time": "17:00"}}
+MEETING = json.dumps([{"event_id": 0, "event_name": "x", "start_time": "09:00", "duration": 30}])
+RUBRIC = [{"question": "Does the reply call the user Captain?", "pass_criteria": "YES"}]
 
 ROWS: list[tuple[str, dict[str, Any], Any, float]] = [
     ("mcqa", {"options": [{"A": "x"}, {"B": "y"}], "expected_answer": "B", "uuid": "u-1"}, r"\boxed{B}", 1.0),
@@ -154,6 +157,14 @@ ROWS: list[tuple[str, dict[str, Any], Any, float]] = [
         "air",
         1.0,
     ),
+    ("calendar", {"exp_cal_state": SLOTS, "agent_ref": AGENT}, MEETING, 1.0),
+    ("calendar/calendar_v2", {"exp_cal_state": {}, "mode": "hard", "grade": None}, "Hello.", 1.0),
+    ("multichallenge", {"uuid": "u", "task_id": 1, "rubric": RUBRIC, "context": "[USER]: q"}, "Aye, Captain", 1.0),
+    ("multichallenge", {"uuid": 7, "rubric": None, "metadata": {"rubric": RUBRIC, "topic": "t"}}, "Captain", 1.0),
+    ("multichallenge/multichallenge_nrl", {"rubric": RUBRIC, "context": None, "metadata": None}, "Captain", 1.0),
+    ("imo_gradingbench", {"expected_answer": "Partial", "grading_id": "g", "problem_id": None}, "So: partial", 1.0),
+    ("genrm_compare", {"principle": None, "prompt_id": None, "agent_ref": AGENT}, "Yes.", 3.0),
+    ("genrm_compare", {"principle": "p", "prompt_id": "i", "compare_with": ["no"]}, "Please.", 1.0),
     ("text_to_sql", SQL, "```sql\nSELECT name FROM t\n```", 1.0),
     ("text_to_sql", {**SQL, "uuid": 7, "sql_context": "", "metadata": None}, "```sql\nSELECT name FROM t\n```", 1.0),
     ("text_to_sql/text_to_sql_execution", SQL, "```sql\nSELECT t.name FROM t\n```", 1.0),

@@ -1,13 +1,14 @@
 """Rows, replies and what each scoring says of them: a reward that NeMo Gym gives is the reward that we give.
 
 A line of `scoring_cases/ENVIRONMENT.jsonl` has the row's fields, the output (or the turns of an episode, of which the
-last step's reply is compared), the server's settings where they matter,
+last step's reply is compared, or the outputs of a cohort of rollouts), the server's settings where they matter,
 what `nemo_gym` and `strict` scoring answer (the latter where it differs, and why). `status` stands for a refusal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from itertools import cycle, groupby
 from pathlib import Path
@@ -16,10 +17,14 @@ from typing import Any, Final
 import pytest
 
 from gymnast.builtin.resources_servers.blackjack.app import Blackjack, BlackjackSettings
+from gymnast.builtin.resources_servers.calendar.app import Calendar, CalendarSettings
 from gymnast.builtin.resources_servers.code_gen.app import CodeGen, CodeGenSettings
 from gymnast.builtin.resources_servers.equivalence_llm_judge.app import EquivalenceJudge, EquivalenceSettings
 from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMultiStep, MultiStepSettings
 from gymnast.builtin.resources_servers.example_multi_turn_gymnasium.app import ExampleMultiTurn, MultiTurnSettings
+from gymnast.builtin.resources_servers.genrm_compare.app import GenRMCompare
+from gymnast.builtin.resources_servers.genrm_compare.settings import GenRMCompareSettings
+from gymnast.builtin.resources_servers.imo_gradingbench.app import ImoGradingBench, ImoGradingBenchSettings
 from gymnast.builtin.resources_servers.instruction_following.app import (
     InstructionFollowing,
     InstructionFollowingSettings,
@@ -27,6 +32,7 @@ from gymnast.builtin.resources_servers.instruction_following.app import (
 from gymnast.builtin.resources_servers.math_with_code.app import MathWithCode, MathWithCodeSettings
 from gymnast.builtin.resources_servers.math_with_judge.app import MathSettings, MathWithJudge
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
+from gymnast.builtin.resources_servers.multichallenge.app import MultiChallenge, MultiChallengeSettings
 from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
 from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
     SingleStepSettings,
@@ -63,18 +69,45 @@ def _judged(server_class: Any, settings_class: Any) -> Opener:
     return open_judged
 
 
+def _with_rubric(settings: dict[str, Any]) -> AbstractAsyncContextManager[Subject]:
+    """A judge that is asked nothing but the rubric's questions; the settings' `judge` has its answers."""
+    own = {name: value for name, value in settings.items() if name != "judge"}
+    known = {"judge_prompt_template": "{question}", **JUDGE_REF, **own}
+    return judged(MultiChallenge, MultiChallengeSettings(**known), lambda call: settings["judge"][call.user_text])
+
+
+def _comparing(settings: dict[str, Any]) -> AbstractAsyncContextManager[Subject]:
+    """A judge who always says the settings' `judge`, or what that has for `FIRST | SECOND` response, or for `*`."""
+    judge = settings["judge"]
+    own = {name: value for name, value in settings.items() if name != "judge"}
+    defaults = {"genrm_parse_retries": 0, "num_rollouts_per_prompt": 2, "genrm_responses_create_params": {"input": []}}
+    known = {"genrm_model_server": JUDGE_REF["judge_model_server"], **defaults, **own}
+
+    def compare(call: Any) -> str:
+        if isinstance(judge, str):
+            return judge
+        shown = " | ".join(call.params["metadata"][name] for name in ("response_1", "response_2"))
+        return str(judge.get(shown, judge.get("*")))
+
+    return judged(GenRMCompare, GenRMCompareSettings(**known), compare)
+
+
 ENVIRONMENTS: dict[str, Opener] = {
     "blackjack": lambda settings: started(Blackjack, BlackjackSettings(**settings)),
+    "calendar": lambda settings: started(Calendar, CalendarSettings(**settings)),
     "code_gen": lambda settings: started(CodeGen, CodeGenSettings(unit_test_timeout_secs=1, **settings)),
     "equivalence_llm_judge": _judged(EquivalenceJudge, EquivalenceSettings),
     "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
     "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),
+    "genrm_compare": _comparing,
+    "imo_gradingbench": lambda settings: started(ImoGradingBench, ImoGradingBenchSettings(**settings)),
     "instruction_following": lambda settings: started(
         InstructionFollowing, InstructionFollowingSettings(verify_processes=1, **settings)
     ),
     "math_with_code": lambda settings: started(MathWithCode, MathWithCodeSettings(**settings)),
     "math_with_judge": lambda settings: started(MathWithJudge, MathSettings(**NO_JUDGE, **settings)),
     "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
+    "multichallenge": _with_rubric,
     "reasoning_gym": lambda settings: started(ReasoningGym, ReasoningGymSettings(verify_processes=1, **settings)),
     "single_step_tool_use_with_argument_comparison": lambda settings: started(
         SingleStepToolUse, SingleStepSettings(**settings)
@@ -111,10 +144,29 @@ async def test_scoring(name: str, scoring: str) -> None:
         async with ENVIRONMENTS[name]({**settings, "scoring": scoring}) as subject:
             for case in cases:
                 wanted = case.get(scoring, case["nemo_gym"])
-                found = await (_play(subject, case) if "turns" in case else _answer(subject, case))
+                found = await _find_way(case)(subject, case)
                 if {field: found.get(field) for field in wanted} != wanted:
                     wrong.append((case, found))
     assert wrong == []
+
+
+def _find_way(case: dict[str, Any]) -> Callable[[Subject, dict[str, Any]], Awaitable[dict[str, Any]]]:
+    if "cohort" in case:
+        return _compare
+    return _play if "turns" in case else _answer
+
+
+async def _compare(subject: Subject, case: dict[str, Any]) -> dict[str, Any]:
+    """The rewards of rollouts that come in this order, or the failure of all."""
+    bodies = [
+        {**PARAMS, **case["row"], "_ng_rollout_index": at, "response": _response(output)}
+        for at, output in enumerate(case["cohort"])
+    ]
+    replies = await asyncio.gather(*[subject.calls.call("env", "/verify", body) for body in bodies])
+    found = [_read(reply) for reply in replies]
+    if len({reply.get("_ng_failure_class") for reply in found}) == 1 and "_ng_failure_class" in found[0]:
+        return found[0]
+    return {"rewards": [reply["reward"] for reply in found]}
 
 
 async def _answer(subject: Subject, case: dict[str, Any]) -> dict[str, Any]:

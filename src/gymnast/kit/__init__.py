@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from gymnast.kit.extract import unwrap_text as unwrap_text
     from gymnast.kit.judge import Judge as Judge
     from gymnast.kit.judge import JudgedSettings as JudgedSettings
+    from gymnast.kit.judge import JudgeLimits as JudgeLimits
+    from gymnast.kit.judge import JudgeModel as JudgeModel
     from gymnast.kit.judging import MAX_SHOWN_CHARS as MAX_SHOWN_CHARS
     from gymnast.kit.judging import JudgeEvaluation as JudgeEvaluation
     from gymnast.kit.judging import Labels as Labels
@@ -181,7 +183,7 @@ _MODULES: Final = {
     "gymnast.kit.attempt": "Attempt Task ToolCall Verdict parse_arguments",
     "gymnast.kit.environment": "Environment",
     "gymnast.kit.extract": "last_boxed unwrap_text",
-    "gymnast.kit.judge": "Judge JudgedSettings",
+    "gymnast.kit.judge": "Judge JudgeLimits JudgeModel JudgedSettings",
     "gymnast.kit.judging": "JudgeEvaluation Labels MAX_SHOWN_CHARS Opinion Template load_template truncate_start",
     "gymnast.kit.packages": "require_package",
     "gymnast.kit.precompiled": "precompile",

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 from pydantic import PositiveFloat, PositiveInt, field_validator
 
 from gymnast.config.server_settings import ModelRef
-from gymnast.errors import CallError, JudgeError
+from gymnast.errors import UNPARSEABLE, CallError, JudgeError
 from gymnast.kit.judging import JudgeEvaluation, Labels, Opinion, majority
 from gymnast.kit.model_call import call_model
 from gymnast.kit.task_server import EnvironmentSettings
@@ -27,6 +28,7 @@ from gymnast.wire.validate import validate_params
 
 _FIRST_DELAY_S: Final = 0.5
 _MAX_DELAY_S: Final = 10.0
+VerdictT = TypeVar("VerdictT")
 
 
 class JudgedSettings(EnvironmentSettings):
@@ -62,18 +64,92 @@ class JudgedSettings(EnvironmentSettings):
         return value
 
 
+@dataclass(frozen=True, slots=True)
+class JudgeLimits:
+    """The limits of the calls to a judge's model."""
+
+    max_concurrency: int | None
+    max_tries: int
+    """Calls per verdict: retries follow transient errors and responses without a verdict."""
+    timeout_s: float
+    """Timeout of one call."""
+    pause_s: float = 0.0
+    """Pause before a retry that follows a response without a verdict."""
+
+
+class JudgeModel:
+    """A judge's model: calls within limits, retried, and recorded as the judge's."""
+
+    def __init__(self, calls: Calls, name: str, limits: JudgeLimits) -> None:
+        self.name = name
+        self._calls = calls
+        self._limits = limits
+        limit = limits.max_concurrency
+        self._slots = asyncio.Semaphore(limit) if limit is not None else contextlib.nullcontext()
+
+    async def ask(
+        self, params: JsonObject, scope: Scope, read: Callable[[JsonObject], VerdictT | None], wanted: str
+    ) -> tuple[VerdictT, JsonObject]:
+        """What `read` finds in a response, and the response. Raises JudgeError if there is nothing `wanted`."""
+        for tries in range(1, self._limits.max_tries + 1):
+            is_last = tries == self._limits.max_tries
+            try:
+                async with self._slots:
+                    response = await self._call(params, scope)
+            except CallError as error:
+                if is_last or not kind_named(error.detail.kind).retryable:
+                    raise JudgeError(error.detail.message, cause=error.detail.kind) from error
+                await asyncio.sleep(_delay_s(error.detail, tries))
+                continue
+            verdict = read(response)
+            if verdict is not None:
+                return verdict, response
+            if not is_last and self._limits.pause_s:
+                await asyncio.sleep(self._limits.pause_s)
+        end = bounded(_visible_text(response)[-300:], 300)
+        message = f"no {wanted} from {self.name} in {tries} tries; the last response ends: {end!r}"
+        raise JudgeError(message, cause=UNPARSEABLE)
+
+    async def _call(self, params: JsonObject, scope: Scope) -> JsonObject:
+        """One call. Its rollout id differs from the policy's, to keep their tokens apart."""
+        progress = scope.progress
+        own = AttemptProgress(captures=progress is not None and progress.captures)
+        inner = Scope(f"{scope.rollout_id}-judge" if scope.rollout_id else None, own)
+        before = progress.enter(Stage.VERIFY, self.name) if progress is not None else None
+        try:
+            response: JsonObject = await call_model(self._calls, self.name, params, inner, self._limits.timeout_s)
+            return response
+        finally:
+            if progress is not None and before is not None:
+                progress.leave(before)
+                if own.usage_counter is not None:
+                    progress.ensure_usage_counter().merge_judge(own.usage_counter)
+
+
 class Judge:
     """One judge model, as used by one environment."""
 
-    def __init__(self, calls: Calls, settings: JudgedSettings, labels: Labels, *, system: str | None = None) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        settings: JudgedSettings,
+        labels: Labels,
+        *,
+        system: str | None = None,
+        find_label: Callable[[JsonObject], str | None] | None = None,
+    ) -> None:
+        """`find_label` reads a verdict from the judge's response; by default the first label in its text."""
         self.labels = labels
+        self._find_label = find_label or (lambda response: labels.find_first(_visible_text(response)))
         self._calls = calls
         self._settings = settings
-        self._model = settings.judge_model_server.name
+        self._model = JudgeModel(
+            calls,
+            settings.judge_model_server.name,
+            JudgeLimits(settings.judge_endpoint_max_concurrency, settings.judge_max_tries, settings.judge_timeout_s),
+        )
         prefix = [*settings.judge_responses_create_params.get("input", [])]
         self._prefix = [*prefix, {"role": "system", "content": system}] if system else prefix
-        limit = settings.judge_endpoint_max_concurrency
-        self._slots = asyncio.Semaphore(limit) if limit is not None else contextlib.nullcontext()
 
     async def ask(self, question: str, scope: Scope) -> Opinion:
         """The judge's opinion. Raises JudgeError if there is none."""
@@ -85,7 +161,9 @@ class Judge:
                 pending = [self._vote(params, scope) for _ in range(self._settings.judge_votes)]
                 results = await asyncio.gather(*pending, return_exceptions=True)
         except TimeoutError as error:
-            raise JudgeError(f"{self._model} gave no verdict within {deadline_s:g} s", cause="judge_timeout") from error
+            raise JudgeError(
+                f"{self._model.name} gave no verdict within {deadline_s:g} s", cause="judge_timeout"
+            ) from error
         return self._tally(results)
 
     async def ask_both_orders(
@@ -109,43 +187,9 @@ class Judge:
         return Opinion(label, tuple(votes))
 
     async def _vote(self, params: JsonObject, scope: Scope) -> JudgeEvaluation:
-        """One verdict, retried up to `judge_max_tries`."""
-        for tries in range(1, self._settings.judge_max_tries + 1):
-            is_last = tries == self._settings.judge_max_tries
-            try:
-                async with self._slots:
-                    response = await self._call(params, scope)
-            except CallError as error:
-                if is_last or not kind_named(error.detail.kind).retryable:
-                    raise JudgeError(error.detail.message, cause=error.detail.kind) from error
-                await asyncio.sleep(_delay_s(error.detail, tries))
-                continue
-            text = _visible_text(response)
-            label = self.labels.find_first(text)
-            if label is not None:
-                return JudgeEvaluation(responses_create_params=params, response=response, verdict_label=label)
-        expected = f"{self.labels.equal} or {self.labels.not_equal}"
-        message = (
-            f"no {expected} from {self._model} in {tries} tries; the last response ends: {bounded(text[-300:], 300)!r}"
-        )
-        raise JudgeError(message, cause="judge_unparseable")
-
-    async def _call(self, params: JsonObject, scope: Scope) -> JsonObject:
-        """One call, recorded as the judge's. Its rollout id differs from the policy's, to keep their tokens apart."""
-        progress = scope.progress
-        own = AttemptProgress(captures=progress is not None and progress.captures)
-        inner = Scope(f"{scope.rollout_id}-judge" if scope.rollout_id else None, own)
-        before = progress.enter(Stage.VERIFY, self._model) if progress is not None else None
-        try:
-            response: JsonObject = await call_model(
-                self._calls, self._model, params, inner, self._settings.judge_timeout_s
-            )
-            return response
-        finally:
-            if progress is not None and before is not None:
-                progress.leave(before)
-                if own.usage_counter is not None:
-                    progress.ensure_usage_counter().merge_judge(own.usage_counter)
+        wanted = f"{self.labels.equal} or {self.labels.not_equal}"
+        label, response = await self._model.ask(params, scope, self._find_label, wanted)
+        return JudgeEvaluation(responses_create_params=params, response=response, verdict_label=label)
 
 
 def _visible_text(response: JsonObject) -> str:

@@ -7,6 +7,7 @@ and whether an agent's rollouts start at all (`circuit_breaker`). Invariants:
   retry, or in flight. `in_flight` and `_tasks` have the same keys.
 - `_fill` is the only place that starts attempts, and runs after everything that may make room: an outcome, a change of
   the limit, a pause that ends, a tick. So nothing waits without something that ends the wait.
+- Rollouts that wait for others (`AttemptProgress.end_wait`) take no room; if no other can start, their waits are ended.
 - An outcome is recorded before anything else reacts to it. An attempt that is abandoned stays owed.
 - The run ends once nothing is in flight and nothing may be started; an unexpected error (`_fatal`) ends it immediately.
 """
@@ -114,6 +115,8 @@ class Engine:
         """The totals of this invocation."""
         self.pace = Pace()
         self.in_flight: dict[RolloutKey, WorkItem] = {}
+        self._waiting: set[RolloutKey] = set()
+        """Those in flight that waited for other rollouts at the last tick."""
         self.is_paused = False
         self.is_held = False
         """Like paused, until the consumer of the records has caught up."""
@@ -235,7 +238,7 @@ class Engine:
         try:
             now = time.monotonic()
             while not (self.drain_reason or self.is_paused or self.is_held or self._ended.is_set()):
-                if len(self.in_flight) >= self.limit.current:
+                if self._is_at_limit():
                     break
                 item = self._next(now)
                 if item is None:
@@ -245,6 +248,33 @@ class Engine:
                 self._ended.set()
         except BaseException as error:  # noqa: BLE001 - runs in callbacks: the error must reach run()
             self._fail(error)
+
+    def _is_at_limit(self) -> bool:
+        """Rollouts that only wait for others do not count, or those others might never start."""
+        running = len(self.in_flight) - len(self._waiting)
+        return running >= self.limit.current or len(self.in_flight) >= self.options.cap
+
+    def _look_at_waits(self) -> None:
+        """Count the rollouts that wait for others, start those, and end waits that are in vain."""
+        self._waiting = {key for key, item in self.in_flight.items() if item.progress.end_wait is not None}
+        self._fill()
+        if not self._waiting or len(self._waiting) < len(self.in_flight):
+            return
+        if self.drain_reason:
+            self.stop_now(self.drain_reason)
+        elif not self._may_start_others():
+            for key in self._waiting:
+                end_wait = self.in_flight[key].progress.end_wait
+                if end_wait is not None:  # ending one wait may have ended others
+                    end_wait()
+
+    def _may_start_others(self) -> bool:
+        """Whether a rollout may still start while all in flight wait for others."""
+        if self.is_paused or self.is_held or self._retries:
+            return True
+        if any(items and not self._is_full(agent) for agent, items in self._parked.items()):
+            return True
+        return self._unread is not None and not self._is_at_limit()
 
     def _next(self, now: float) -> WorkItem | None:
         """An item that may start now: a retry that is due, a parked one, or the next row of the store."""
@@ -322,6 +352,7 @@ class Engine:
             self._fail(error)
         finally:
             del self.in_flight[item.key]
+            self._waiting.discard(item.key)
             self._running[item.agent] -= 1
             self._tasks.pop(item.key, None)
             self._fill()
@@ -432,7 +463,7 @@ class Engine:
             now = time.monotonic()
             self.loop_lag_s = max(0.0, now - before - _TICK_S)
             self.longest_lag_s = max(self.longest_lag_s, self.loop_lag_s)
-            self._fill()
+            self._look_at_waits()
             if now - saved >= _SAVE_EVERY_S:
                 saved = now
                 try:

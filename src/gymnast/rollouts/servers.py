@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from gymnast.wire.calls import Calls
 
 _ENDPOINT_TIMEOUT_S: Final = 30.0
-_SHARED_BY_WORKERS: Final = frozenset({"local_vllm_model"})
-"""Model servers that start inference servers: all workers use the same one."""
+_SHARED_BY_WORKERS: Final = frozenset({"genrm_compare", "genrm_model", "local_vllm_model"})
+"""Servers that start inference servers, or compare rollouts of all workers: all workers use the same one."""
 
 PollPressure = Callable[[], Awaitable[Pressure | None]]
 
@@ -140,8 +140,20 @@ def _make_cell(instances: list[Instance], options: CellOptions, *, workers: int)
     """The instances of this process: all, or, with workers, those that the workers share."""
     if not workers:
         return Cell(instances, options)
-    shared = [server for server in instances if server.implementation in _SHARED_BY_WORKERS and not server.url]
-    return Cell(shared, replace(options, exposed=True))
+    return Cell(_shared_instances(instances), replace(options, exposed=True))
+
+
+def _shared_instances(instances: list[Instance]) -> list[Instance]:
+    """Those that all workers use, and what these use themselves."""
+    by_name = {server.name: server for server in instances}
+    pending = [server for server in instances if server.implementation in _SHARED_BY_WORKERS and not server.url]
+    shared: dict[str, Instance] = {}
+    while pending:
+        server = pending.pop()
+        if server.name not in shared:
+            shared[server.name] = server
+            pending += [by_name[ref.name] for ref in server.refs.values() if ref.name in by_name]
+    return [server for server in instances if server.name in shared]
 
 
 def _add_urls(instances: list[Instance], cell: Cell) -> list[Instance]:

@@ -19,7 +19,7 @@ PROGRESS_KEY: Final = "gymnast.progress"
 class AttemptProgress:
     """The current stage, instance and usage of one attempt."""
 
-    __slots__ = ("captures", "endpoint", "instance", "since", "stage", "usage_counter")
+    __slots__ = ("captures", "end_wait", "endpoint", "instance", "since", "stage", "usage_counter")
 
     def __init__(self, *, captures: bool = False) -> None:
         """With `captures`, model calls are also listed one by one."""
@@ -31,6 +31,8 @@ class AttemptProgress:
         self.usage_counter: UsageCounter | None = None
         """The usage of model calls; None until the first one."""
         self.captures = captures
+        self.end_wait: Callable[[], None] | None = None
+        """Set while the attempt only waits for other rollouts of the run: to be called once none can come."""
 
     def enter(self, stage: Stage, instance: str) -> tuple[Stage, str]:
         """Enter a stage. Pass the return value to `leave`."""

@@ -18,6 +18,7 @@ class Delegate(Server):
     kind: ClassVar[ServerKind] = "responses_api_models"
     failure_kind: ClassVar[FailureKind] = FailureKind.MODEL_ERROR
     failure_stage: ClassVar[Stage] = Stage.MODEL
+    inner_class: ClassVar[type[VLLMModel]] = VLLMModel
 
     @abstractmethod
     async def inner(self) -> VLLMModel:
@@ -27,7 +28,7 @@ class Delegate(Server):
         """A vllm_model with our name and those of our settings that it has."""
         own = settings.model_dump(include=set(VLLMModelSettings.model_fields), exclude_unset=True)
         values = {**own, "base_url": list(base_urls), "api_key": api_key, "model": model}
-        inner = VLLMModel(self.name, VLLMModelSettings.model_validate(values), self.context)
+        inner = self.inner_class(self.name, VLLMModelSettings.model_validate(values), self.context)
         inner.cookie_name = self.cookie_name
         return inner
 
