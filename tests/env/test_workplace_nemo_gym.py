@@ -29,9 +29,9 @@ async def test_replies_of_tools_in_one_session() -> None:
     async with started(WorkplaceAssistant, WorkplaceSettings()) as subject:
         desk = await Desk(subject).sit_down()
         for call in read_jsonl(REPLIES):
-            reply = await desk.use(call["tool"], **call["arguments"])
-            if reply != {"output": call["output"]}:
-                wrong.append((call, reply))
+            reply = await desk.calls.call("env", f"/{call['tool']}", call["arguments"], desk.scope)
+            if reply.body != {"output": call["output"]}:
+                wrong.append((call, reply.body))
     assert wrong == []
 
 
