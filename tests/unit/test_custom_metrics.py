@@ -34,7 +34,7 @@ def rollout(task: int, number: int, reward: float, **fields: Any) -> dict[str, A
 
 
 def test_letters_that_were_chosen() -> None:
-    answers = [["A", "A", "B", None], ["C", "D", "D", "D"]]
+    answers: list[list[str | None]] = [["A", "A", "B", None], ["C", "D", "D", "D"]]
     rewards = [[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
     rows = [
         rollout(task, number, rewards[task][number], extracted_answer=answers[task][number])
@@ -126,7 +126,7 @@ def test_added_row_by_row_or_all_at_once_is_the_same() -> None:
 
 
 def test_without_rows_there_are_no_metrics() -> None:
-    nothing = {"group_level_metrics": [], "agent_metrics": {}, "key_metrics": {}}
+    nothing: dict[str, Any] = {"group_level_metrics": [], "agent_metrics": {}, "key_metrics": {}}
     assert Aggregation(MCQA.custom_metrics).result() == nothing
 
 
