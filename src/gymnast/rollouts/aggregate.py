@@ -86,22 +86,29 @@ def _write(paths: RunPaths, metrics: Mapping[str, JsonObject | Aggregation]) -> 
     with atomic_writer(paths.aggregate_metrics) as out:
         out.write(b"[")
         for number, name in enumerate(sorted(metrics)):
-            out.write(b",\n" if number else b"\n")
+            out.write(b",\n  " if number else b"\n  ")
             entry = metrics[name]
             if isinstance(entry, Aggregation):
                 _write_streaming(out, name, entry)
             else:
-                out.write(orjson.dumps(metrics_entry(name, entry), option=orjson.OPT_INDENT_2))
+                out.write(_indented(metrics_entry(name, entry), 2))
         out.write(b"\n]\n" if metrics else b"]\n")
 
 
 def _write_streaming(out: IO[bytes], name: str, aggregation: Aggregation) -> None:
-    entry = metrics_entry(name, {**aggregation.summary(), "group_level_metrics": []})
-    head, _, tail = orjson.dumps(entry, option=orjson.OPT_INDENT_2).rpartition(b"[]")
+    entry = _indented(metrics_entry(name, {**aggregation.summary(), "group_level_metrics": []}), 2)
+    head, _, tail = entry.rpartition(b"[]")
     out.write(head + b"[")
-    for number, group in enumerate(aggregation.groups()):
-        out.write((b"," if number else b"") + b"\n" + orjson.dumps(group))
-    out.write(b"\n  ]" + tail)
+    empty = True
+    for group in aggregation.groups():
+        out.write((b"" if empty else b",") + b"\n      " + _indented(group, 6))
+        empty = False
+    out.write((b"]" if empty else b"\n    ]") + tail)
+
+
+def _indented(value: JsonObject, spaces: int) -> bytes:
+    """JSON inside a document, so many spaces from its margin."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).replace(b"\n", b"\n" + b" " * spaces)
 
 
 @asynccontextmanager
