@@ -151,7 +151,14 @@ def test_aggregate_metrics_and_reverify_mode(served: Served) -> None:
     for server in (mcqa, address(served.head, "mcqa_simple_agent")):
         metrics = call("POST", f"{server}/aggregate_metrics", {"verify_responses": rows}).json()
         assert set(metrics) == {"group_level_metrics", "agent_metrics", "key_metrics"}
-        assert metrics["key_metrics"] == {"mean/reward": 0.5}
+        assert metrics["key_metrics"] == {
+            "mean/reward": 0.5,
+            "pass@1[avg-of-2]/accuracy": 50.0,
+            "pass@1[avg-of-2]/no_answer": 100.0,
+            "pass@2/no_answer": 100.0,
+            "majority@2/accuracy": 0.0,
+            "pass@1/accuracy": 50.0,
+        }
     assert call("GET", f"{mcqa}/reverify_mode").json() == "stateless"
     counter = address(served.head, "example_session_state_mgmt_resources_server")
     assert call("GET", f"{counter}/reverify_mode").json() == "unsupported"

@@ -9,6 +9,7 @@ from nemo_gym.openai_utils import (
     NeMoGymChatCompletion,
     NeMoGymChoice,
     NeMoGymResponse,
+    NeMoGymResponseCreateParamsNonStreaming,
     NeMoGymResponseOutputMessage,
     NeMoGymResponseReasoningItem,
 )
@@ -17,6 +18,7 @@ from openai.types.completion_usage import CompletionUsage
 from openai.types.responses import FunctionTool, ResponseFunctionToolCall, ResponseOutputText
 from openai.types.responses.response import IncompleteDetails
 from openai.types.responses.response_reasoning_item import Summary
+from pydantic import ValidationError
 
 from tests.contract.test_nemo_gym_hosting import RESPONSE
 
@@ -69,6 +71,77 @@ def test_items_of_hosted_tools_can_be_asked_for_their_type() -> None:
     response = NeMoGymResponse.model_validate({**RESPONSE, "output": [item]})
     found: Any = response.output[0]
     assert (found.type, found.name, found["server_label"], found.get("error")) == ("mcp_call", "f", "s", None)
-    assert response.model_dump()["output"] == [item]
+    nothing = {"approval_request_id": None, "error": None, "output": None, "status": None}
+    assert response.model_dump()["output"] == [{**item, **nothing}]
     with pytest.raises(KeyError):
         found["nothing"]
+
+
+TOKENS = {"prompt_token_ids": [1], "generation_token_ids": [2], "generation_log_probs": [-0.5]}
+PARTS = [{"type": "input_text", "text": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("item", "kind"),
+    [
+        ({"role": "user", "content": "hi"}, "NeMoGymEasyInputMessage"),
+        ({"role": "developer", "content": PARTS, "status": "bad"}, "NeMoGymEasyInputMessage"),
+        ({"role": "developer", "content": PARTS, "status": "completed"}, "NeMoGymMessage"),
+        ({"role": "assistant", "content": "hi", **TOKENS}, "NeMoGymEasyInputMessageForTraining"),
+        ({"role": "user", "content": PARTS, "status": "completed", **TOKENS}, "NeMoGymMessageForTraining"),
+        (
+            {"id": "m", "type": "message", "content": [{"type": "refusal", "refusal": "no"}]},
+            "NeMoGymResponseOutputMessage",
+        ),
+        ({"call_id": "c", "name": "f", "arguments": "{}"}, "NeMoGymResponseFunctionToolCall"),
+        ({"call_id": "c", "output": "x"}, "NeMoGymFunctionCallOutput"),
+        ({"id": "r", "summary": []}, "NeMoGymResponseReasoningItem"),
+        ({"name": "f", "arguments": "{}"}, "NeMoGymResponseMcpCall"),
+        ({"role": "user"}, "NeMoGymResponseMcpListTools"),
+        ({"role": "tool", "content": "x"}, "NeMoGymResponseMcpListTools"),
+        ({"role": "assistant", "content": {"type": "x"}}, "NeMoGymResponseMcpListTools"),
+        ({}, "NeMoGymResponseMcpListTools"),
+        (
+            {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "x"}},
+            "NeMoGymResponseFunctionWebSearch",
+        ),
+        (
+            {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot"}},
+            "NeMoGymComputerCallOutput",
+        ),
+    ],
+)
+def test_what_kind_of_item_an_object_is(item: dict[str, Any], kind: str) -> None:
+    params = NeMoGymResponseCreateParamsNonStreaming.model_validate({"input": [{"role": "user", "content": "q"}, item]})
+    assert type(params.input[1]).__name__ == kind
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "message", "role": "user"},
+        {"type": "nonsense"},
+        {"type": ["message"]},
+        {"type": "mcp_call", "id": "1"},
+        {"type": "web_search_call", "id": "w", "status": "bad", "action": {"type": "search", "query": "x"}},
+        {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "output_text"}]},
+        "text",
+        None,
+    ],
+)
+def test_objects_that_are_no_item(item: Any) -> None:
+    with pytest.raises(ValidationError):
+        NeMoGymResponseCreateParamsNonStreaming.model_validate({"input": [item]})
+
+
+@pytest.mark.parametrize("field", [{"status": "bad"}, {"error": {}}, {"tools": [{}]}])
+def test_responses_that_are_refused(field: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        NeMoGymResponse.model_validate({**RESPONSE, **field})
+
+
+def test_parts_of_a_response_have_all_their_fields() -> None:
+    given = {**RESPONSE, "tools": [{"type": "function", "name": "f"}], "text": {}}
+    dumped = NeMoGymResponse.model_validate(given).model_dump()
+    tool = {"name": "f", "parameters": None, "strict": None, "type": "function", "description": None}
+    assert (dumped["tools"], dumped["text"]) == ([tool], {"format": None, "verbosity": None})

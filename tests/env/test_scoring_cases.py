@@ -40,6 +40,7 @@ from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_compar
 )
 from gymnast.builtin.resources_servers.structured_outputs.app import StructuredOutputs, StructuredOutputsSettings
 from gymnast.builtin.resources_servers.text_to_sql.app import TextToSql, TextToSqlSettings
+from gymnast.builtin.resources_servers.workplace_assistant.app import WorkplaceAssistant, WorkplaceSettings
 from gymnast.wire.calls import Scope
 from gymnast.wire.message import Reply
 from tests.helpers.environments import Subject, response, said, started
@@ -116,6 +117,7 @@ ENVIRONMENTS: dict[str, Opener] = {
         StructuredOutputs, StructuredOutputsSettings(verify_processes=1, **settings)
     ),
     "text_to_sql": _judged(TextToSql, TextToSqlSettings),
+    "workplace_assistant": lambda settings: started(WorkplaceAssistant, WorkplaceSettings(**settings)),
 }
 PARTS: Final = {"code_gen": "bubblewrap", "math_with_code": "bubblewrap", "reasoning_gym": "reasoning-gym"}
 ENOUGH: Final = 60

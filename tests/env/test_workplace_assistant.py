@@ -83,7 +83,7 @@ SIGNATURES: dict[str, tuple[str, str]] = {
 
 @pytest.fixture
 async def subject() -> AsyncIterator[Subject]:
-    async with started(WorkplaceAssistant, WorkplaceSettings()) as found:
+    async with started(WorkplaceAssistant, WorkplaceSettings(scoring="strict")) as found:
         yield found
 
 
@@ -272,7 +272,9 @@ def own_tables(folder: Path, **changed: str) -> Path:
 
 
 async def test_tables_of_your_own(tmp_path: Path) -> None:
-    async with started(WorkplaceAssistant, WorkplaceSettings(data_dir=str(own_tables(tmp_path)))) as subject:
+    async with started(
+        WorkplaceAssistant, WorkplaceSettings(scoring="strict", data_dir=str(own_tables(tmp_path)))
+    ) as subject:
         desk = await Desk(subject).sit_down()
         assert (await desk.use("email_search_emails"))["total"] == 0
         assert (await desk.use("email_send_email", **MAIL)).endswith("00000001.")
@@ -296,7 +298,7 @@ def test_tables_that_do_not_fit_are_refused(tmp_path: Path, changed: dict[str, s
 
 async def test_missing_folders_and_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="nowhere"):
-        async with started(WorkplaceAssistant, WorkplaceSettings(data_dir=str(tmp_path / "nowhere"))):
+        async with started(WorkplaceAssistant, WorkplaceSettings(scoring="strict", data_dir=str(tmp_path / "nowhere"))):
             pass
     (own_tables(tmp_path) / "emails.csv").unlink()
     with pytest.raises(DataError, match=r"emails\.csv is missing"):

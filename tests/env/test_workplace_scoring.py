@@ -47,7 +47,7 @@ from tests.helpers.jsonl import example_rows, write_jsonl
 
 @pytest.fixture
 async def subject() -> AsyncIterator[Subject]:
-    async with started(WorkplaceAssistant, WorkplaceSettings()) as found:
+    async with started(WorkplaceAssistant, WorkplaceSettings(scoring="strict")) as found:
         yield found
 
 
@@ -97,7 +97,7 @@ async def test_names_of_lists_are_compared_with_their_case(tmp_path: Path) -> No
     text = (SHIPPED_TABLES / "project_tasks.csv").read_text().replace("Completed", "in review", 1)
     for path in SHIPPED_TABLES.glob("*.csv"):
         (tmp_path / path.name).write_text(text if path.name == "project_tasks.csv" else path.read_text())
-    async with started(WorkplaceAssistant, WorkplaceSettings(data_dir=str(tmp_path))) as subject:
+    async with started(WorkplaceAssistant, WorkplaceSettings(scoring="strict", data_dir=str(tmp_path))) as subject:
         made = called(*update("00000004", "list_name", "in review"))
         assert (await subject.verify(row_with(MOVE), made))["reward"] == 0.0
         assert (await subject.verify(row_with(MOVE), called(*MOVE)))["reward"] == 1.0
@@ -118,7 +118,7 @@ async def test_a_tool_that_the_row_does_not_offer_was_never_used(subject: Subjec
 
 
 async def test_new_rows_may_come_in_any_order_where_the_setting_says_so() -> None:
-    async with started(WorkplaceAssistant, WorkplaceSettings(new_rows_in_any_order=True)) as subject:
+    async with started(WorkplaceAssistant, WorkplaceSettings(scoring="strict", new_rows_in_any_order=True)) as subject:
         row = row_with(send(), send(OTHER_MAIL), RENAME)
         made = [called(*call) for call in (RENAME, send(OTHER_MAIL), send())]
         assert (await subject.verify(row, *made))["reward"] == 1.0
@@ -151,7 +151,7 @@ async def test_rows_whose_reference_does_not_work_are_refused(subject: Subject, 
 
 
 async def test_references_that_do_not_work_can_be_let_through() -> None:
-    async with started(WorkplaceAssistant, WorkplaceSettings(failing_reference="ignore")) as subject:
+    async with started(WorkplaceAssistant, WorkplaceSettings(scoring="strict", failing_reference="ignore")) as subject:
         row = row_with(("email_delete_email", {"email_id": "77777777"}))
         assert (await subject.verify(row, "Nothing to do."))["reward"] == 1.0
 
@@ -245,7 +245,7 @@ def test_equal_states_are_those_without_differences(calls: list[Call], others: l
 @given(PROGRAMS, PROGRAMS, st.randoms(use_true_random=False))
 def test_sessions_do_not_see_each_other(first: list[Call], second: list[Call], chance: Any) -> None:
     async def interleaved() -> list[dict[str, Any]]:
-        async with started(WorkplaceAssistant, WorkplaceSettings()) as subject:
+        async with started(WorkplaceAssistant, WorkplaceSettings(scoring="strict")) as subject:
             desks = [await Desk(subject).sit_down() for _ in range(2)]
             turns = [(desks[0], call) for call in reversed(first)], [(desks[1], call) for call in reversed(second)]
             while waiting := [turn for turn in turns if turn]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gymnast.builtin.resources_servers.workplace_assistant.app import SHIPPED_TABLES, WorkplaceSettings
+from gymnast.builtin.resources_servers.workplace_assistant.app import SHIPPED_TABLES, SHIPPED_TIME
 from gymnast.builtin.resources_servers.workplace_assistant.office_data import make_office_data
 from gymnast.builtin.resources_servers.workplace_assistant.scoring import Call
 from gymnast.builtin.resources_servers.workplace_assistant.tables import load_tables
@@ -15,7 +15,7 @@ from gymnast.wire.calls import Scope
 from tests.helpers.environments import Subject
 
 NAME = "workplace_assistant"
-OFFICE_DATA = make_office_data(load_tables(SHIPPED_TABLES), WorkplaceSettings().current_time)
+OFFICE_DATA = make_office_data(load_tables(SHIPPED_TABLES), SHIPPED_TIME)
 TOOLS = collect_tools(OfficeTools())
 EXAMPLE_SEED = 876
 

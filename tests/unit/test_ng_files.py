@@ -299,7 +299,8 @@ def test_our_aggregate_metrics_and_profile_are_theirs_by_key_and_number() -> Non
     assert text.startswith('[\n  {\n    "agent_ref"')
     assert list(entry) == ["agent_ref", "agent_metrics", "key_metrics", "group_level_metrics"]
     assert entry["agent_metrics"]["mean/reward"] == pytest.approx(statistics.fmean(row["reward"] for row in rows))
-    assert all(key.startswith("mean/") for key in entry["key_metrics"])
+    assert {"mean/reward", "pass@1/accuracy", "majority@3/accuracy"} <= entry["key_metrics"].keys()
+    assert text == json.dumps([entry], indent=2, ensure_ascii=False) + "\n"
     assert entry["group_level_metrics"][0]["sample"] == {"agent_ref": {"name": "agent"}}
     for line in their_lines(Path("x_reward_profiling.jsonl")):
         own = [row for row in rows if row["_ng_task_index"] == line["_ng_task_index"]]

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gymnast.errors import DataError, NotFoundError, UserError
+from gymnast.kit.pass_majority import pass_at_k
 from gymnast.profile.compare import compare, match_tasks, sign_flip_p
 from gymnast.profile.curriculum import CurriculumRequest, write_curriculum
 from gymnast.profile.difficulty import Thresholds, difficulty, usable_signal
@@ -28,7 +29,6 @@ from gymnast.profile.pass_at_k import (
     best_of_k,
     majority_of_any,
     majority_of_first,
-    pass_at_k,
     pass_hat_k,
     pass_majority_metrics,
     running_majority,

@@ -73,14 +73,13 @@ def _aggregate(paths: RunPaths) -> None:
     from gymnast.chunks.worker_spec import read_worker_spec
     from gymnast.config import read_environ
     from gymnast.errors import UserError
-    from gymnast.rollouts.aggregate import write_local_metrics
-    from gymnast.runtime.loader import is_native
+    from gymnast.rollouts.aggregate import local_metrics, write_local_metrics
     from gymnast.store.chunk_layout import ChunkLayout
 
     try:
         config = compose_config(read_worker_spec(ChunkLayout.of(paths)), read_environ())
-        ours = {name for name in config.agents if is_native(config.instance(name))}
+        found = {name: local_metrics(config.instance(name), config.instances) for name in config.agents}
     except UserError as error:
         shared.say(f"note: no aggregate metrics: the configuration cannot be loaded here: {error.what}")
         return
-    write_local_metrics(paths, ours)
+    write_local_metrics(paths, {name: custom for name, custom in found.items() if custom is not None})

@@ -142,6 +142,7 @@ def _say_warnings(warnings: list[str]) -> None:
 async def _write_metrics(paths: RunPaths, config: Config, agents: set[str]) -> None:
     """Let the agents aggregate: configured ones, or those of a running serve; if there are none, do it here."""
     from gymnast.config import read_environ
+    from gymnast.kit.custom_metrics import CustomMetrics
     from gymnast.rollouts.aggregate import write_aggregate_metrics, write_local_metrics
     from gymnast.rollouts.servers import reachable_instances
     from gymnast.runtime.cell import Cell, make_cell_options
@@ -168,4 +169,4 @@ async def _write_metrics(paths: RunPaths, config: Config, agents: set[str]) -> N
         "note: the agents are neither configured nor running, so their custom metrics are missing; "
         "pass +config_paths=[…] or start ng_run"
     )
-    write_local_metrics(paths, agents)
+    write_local_metrics(paths, dict.fromkeys(agents, CustomMetrics()))

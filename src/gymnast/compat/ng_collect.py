@@ -29,6 +29,7 @@ def collect_rollouts(arguments: NgArguments) -> int:
 def e2e_collect_rollouts(arguments: NgArguments) -> int:
     """Start servers and collect the configured datasets of one split."""
     from gymnast.config.datasets import TYPES
+    from gymnast.data.prepare import write_split_metrics
     from gymnast.rollouts.splits import write_split
     from gymnast.store.paths import RunPaths
 
@@ -38,6 +39,7 @@ def e2e_collect_rollouts(arguments: NgArguments) -> int:
     target = RunPaths(Path(fields.text("output_jsonl_fpath"))).split(split)
     if not (fields.flag("reuse_existing_data_preparation") and target.exists()):
         write_split(config, split, target)
+        write_split_metrics(config, split, target.with_name(f"{split}_metrics.json"))
     driver = fields.optional("rollout_collection_driver")
     return _collect(config, target, through_serve=False) if driver is None else _drive(config, driver, target)
 

@@ -7,6 +7,7 @@ appear only after everything has been validated.
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -23,6 +24,7 @@ from gymnast.data.row import BadRow, read_row
 from gymnast.data.spill import ScratchFile
 from gymnast.errors import DataError, UserError
 from gymnast.rollouts.prompt import read_template
+from gymnast.store.atomic import atomic_output
 from gymnast.store.lines import numbered_lines
 from gymnast.types.task import AGENT_REF
 
@@ -95,6 +97,30 @@ def prepare(config: Config, request: PrepareRequest, hub: Hub, say: Callable[[st
     for file in metrics_files:
         file.conflict_path.unlink(missing_ok=True)
     return PrepareResult(collator.summary(), overwritten)
+
+
+def write_split_metrics(config: Config, split: str, path: Path) -> None:
+    """Write the metrics of the configured datasets of one type, as `data prepare` does. Rows that cannot be run are
+    left out."""
+    datasets = configured_datasets(config, (split,))
+    with ScratchFile() as scratch:
+        parts = [
+            _measure(config, dataset, file, Metrics(scratch))
+            for dataset, file in zip(datasets, locate_files(config, datasets), strict=True)
+        ]
+        content = _merge_metrics(parts, scratch)
+    with atomic_output(path) as out:
+        out.write(orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _measure(config: Config, dataset: Dataset, path: Path, metrics: Metrics) -> _Part:
+    template = (
+        read_template(config.roots.require(dataset.prompt_config, "prompt_config")) if dataset.prompt_config else None
+    )
+    for _, line in numbered_lines(path):
+        with suppress(BadRow):
+            metrics.observe(read_row(line, template), dataset.num_repeats)
+    return _Part(dataset, path, metrics)
 
 
 def _refuse_overwriting(output_dir: Path, datasets: list[Dataset], paths: list[Path]) -> None:

@@ -47,6 +47,11 @@ if TYPE_CHECKING:
     from gymnast.kit.attempt import ToolCall as ToolCall
     from gymnast.kit.attempt import Verdict as Verdict
     from gymnast.kit.attempt import parse_arguments as parse_arguments
+    from gymnast.kit.custom_metrics import Collector as Collector
+    from gymnast.kit.custom_metrics import CustomMetrics as CustomMetrics
+    from gymnast.kit.custom_metrics import GroupField as GroupField
+    from gymnast.kit.custom_metrics import MeanRewards as MeanRewards
+    from gymnast.kit.custom_metrics import PassMajority as PassMajority
     from gymnast.kit.environment import Environment as Environment
     from gymnast.kit.extract import last_boxed as last_boxed
     from gymnast.kit.extract import unwrap_text as unwrap_text
@@ -64,6 +69,7 @@ if TYPE_CHECKING:
     from gymnast.kit.offered_tools import OfferTools as OfferTools
     from gymnast.kit.offered_tools import list_tools as list_tools
     from gymnast.kit.packages import require_package as require_package
+    from gymnast.kit.pass_majority import highest_k as highest_k
     from gymnast.kit.precompiled import precompile as precompile
     from gymnast.kit.process_pool import CpuTimeExceededError as CpuTimeExceededError
     from gymnast.kit.process_pool import ProcessPool as ProcessPool
@@ -181,11 +187,13 @@ _MODULES: Final = {
     "gymnast.errors": "CallError DataError JudgeError NotFoundError StartError UserError suggest",
     "gymnast.kit.agent": "Agent AgentSettings input_items",
     "gymnast.kit.attempt": "Attempt Task ToolCall Verdict parse_arguments",
+    "gymnast.kit.custom_metrics": "Collector CustomMetrics GroupField MeanRewards PassMajority",
     "gymnast.kit.environment": "Environment",
     "gymnast.kit.extract": "last_boxed unwrap_text",
     "gymnast.kit.judge": "Judge JudgeLimits JudgeModel JudgedSettings",
     "gymnast.kit.judging": "JudgeEvaluation Labels MAX_SHOWN_CHARS Opinion Template load_template truncate_start",
     "gymnast.kit.packages": "require_package",
+    "gymnast.kit.pass_majority": "highest_k",
     "gymnast.kit.precompiled": "precompile",
     "gymnast.kit.process_pool": "CpuTimeExceededError ProcessPool WorkerCrashedError WorkerError WorkerTimeoutError",
     "gymnast.kit.sandboxed_environment": "SandboxedEnvironment SandboxedSettings",

@@ -7,10 +7,11 @@ from array import array
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from gymnast.kit.custom_metrics import CustomMetrics
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gymnast.types.json import JsonObject
 
@@ -30,51 +31,79 @@ def numeric_fields(row: JsonObject) -> dict[str, int | float]:
 class Aggregation:
     """Aggregates verify rows one at a time. Keeps numbers, not rows: 100,000 rollouts are a few megabytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, custom: CustomMetrics | None = None) -> None:
+        self._custom = custom or CustomMetrics()
+        self._collector = self._custom.collect()
         self._tasks: array[int] = array("q")
+        self._rollouts: array[int] = array("q")
         self._columns: dict[str, array[float]] = {}
-        self._integers = True
+        self._integers: dict[str, bool] = {}
+        self._complete = True
 
     def add(self, row: JsonObject) -> None:
         """Add a verify row."""
         count = len(self._tasks)
-        task = row.get(TASK_INDEX, 0)
-        self._tasks.append(task if isinstance(task, int) else 0)
+        task, rollout = (_index(row.get(name, 0)) for name in (TASK_INDEX, ROLLOUT_INDEX))
+        self._tasks.append(task)
+        self._rollouts.append(rollout)
         for name, value in numeric_fields(row).items():
             column = self._columns.get(name)
             if column is None:
                 column = self._columns[name] = array("d", [math.nan] * count)
-                self._integers = self._integers and count == 0
+                self._integers[name] = True
+                self._complete = self._complete and count == 0
             column.append(value)
-            self._integers = self._integers and isinstance(value, int)
+            self._integers[name] = self._integers[name] and isinstance(value, int)
         for column in self._columns.values():
             if len(column) == count:
                 column.append(math.nan)
-                self._integers = False
+                self._complete = False
+        self._collector.add(task, rollout, row)
 
     def result(self) -> JsonObject:
         """Group-level, agent-level and key metrics of all rows added."""
+        return {"group_level_metrics": list(self.groups()), **self.summary()}
+
+    def summary(self) -> JsonObject:
+        """Agent-level and key metrics."""
         if not self._tasks:
-            return {"group_level_metrics": [], "agent_metrics": {}, "key_metrics": {}}
+            return {"agent_metrics": {}, "key_metrics": {}}
+        agent_metrics = {**self._describe(range(len(self._tasks))), **self._collector.result()}
+        return {"agent_metrics": agent_metrics, "key_metrics": self._custom.key_metrics(agent_metrics)}
+
+    def groups(self) -> Iterator[JsonObject]:
+        """The statistics of each task, and the numbers of its rollouts."""
         members: dict[int, list[int]] = defaultdict(list)
         for number, task in enumerate(self._tasks):
             members[task].append(number)
-        agent_metrics = self._describe(range(len(self._tasks)))
-        return {
-            "group_level_metrics": [
-                {TASK_INDEX: task, **self._describe(members[task]), "sample": {"agent_ref": {"name": "agent"}}}
-                for task in sorted(members)
-            ],
-            "agent_metrics": agent_metrics,
-            "key_metrics": {name: value for name, value in agent_metrics.items() if name.startswith("mean/")},
+        for task in sorted(members):
+            numbers = sorted(members[task], key=self._rollouts.__getitem__)
+            yield {
+                TASK_INDEX: task,
+                **self._describe(numbers),
+                "sample": {"agent_ref": {"name": "agent"}},
+                "num_rollouts": len(numbers),
+                "expected_num_rollouts": len(numbers),
+                "missing_num_rollouts": 0,
+                "reward_profile_completion_pct": 100.0,
+                "rollout_infos": [self._rollout_info(task, number) for number in numbers],
+            }
+
+    def _rollout_info(self, task: int, number: int) -> JsonObject:
+        rollout = self._rollouts[number]
+        values = {
+            name: int(value) if self._integers[name] else value
+            for name, column in self._columns.items()
+            if not math.isnan(value := column[number])
         }
+        return {"rollout_id": f"{task}:{rollout}", TASK_INDEX: task, ROLLOUT_INDEX: rollout, **values}
 
     def _describe(self, numbers: Sequence[int]) -> dict[str, int | float]:
         values = {
             name: [value for number in numbers if not math.isnan(value := column[number])]
             for name, column in self._columns.items()
         }
-        return describe(values, len(numbers), integers=self._integers)
+        return describe(values, len(numbers), integers=self._complete and all(self._integers.values()))
 
 
 def describe(values: Mapping[str, Sequence[float]], size: int, *, integers: bool) -> dict[str, int | float]:
@@ -97,12 +126,16 @@ def describe(values: Mapping[str, Sequence[float]], size: int, *, integers: bool
     return result
 
 
-def aggregate(verify_rows: Iterable[JsonObject]) -> JsonObject:
+def aggregate(verify_rows: Iterable[JsonObject], custom: CustomMetrics | None = None) -> JsonObject:
     """Group-level, agent-level and key metrics of verify rows."""
-    aggregation = Aggregation()
+    aggregation = Aggregation(custom)
     for row in verify_rows:
         aggregation.add(row)
     return aggregation.result()
+
+
+def _index(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _is_number(value: Any) -> bool:

@@ -11,6 +11,7 @@ from pydantic import PositiveFloat, PositiveInt, ValidationError
 from gymnast.config.server_settings import Settings
 from gymnast.errors import JudgeError
 from gymnast.kit.attempt import SessionT, Task, TaskT
+from gymnast.kit.custom_metrics import CustomMetrics
 from gymnast.kit.metrics import aggregate
 from gymnast.kit.sessions import NoSession, Sessions
 from gymnast.types.encoding import message_of, show
@@ -49,6 +50,8 @@ class TaskServer(Server, Generic[TaskT, SessionT]):
 
     kind: ClassVar[ServerKind] = "resources_servers"
     task_type: ClassVar[type[Task]] = Task
+    custom_metrics: ClassVar[CustomMetrics] = CustomMetrics()
+    """What `/aggregate_metrics` adds to the statistics of all numbers, e.g. `PassMajority()` for pass@k."""
     settings: EnvironmentSettings
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -127,7 +130,7 @@ class TaskServer(Server, Generic[TaskT, SessionT]):
                 "input": None,
             }
             raise InvalidBody([detail])
-        return aggregate(rows)
+        return aggregate(rows, self.custom_metrics)
 
     async def _sweep_forever(self) -> None:
         while True:

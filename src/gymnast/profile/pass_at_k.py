@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from gymnast.kit.pass_majority import pass_at_k
 from gymnast.profile.intervals import Estimate, mean_of_tasks, share_of_tasks
 
 if TYPE_CHECKING:
@@ -28,13 +29,6 @@ Answer = str | None
 Pattern = tuple[tuple[tuple[int, float], ...], int]
 _MAX_PATTERNS: Final = 3000
 """Of votes; each takes about a millisecond."""
-
-
-@lru_cache(maxsize=65536)
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """The probability that at least one of k rollouts, drawn from n, is correct."""
-    wrong = n - correct
-    return 1.0 if wrong < k else 1.0 - math.comb(wrong, k) / math.comb(n, k)
 
 
 @lru_cache(maxsize=65536)

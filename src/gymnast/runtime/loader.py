@@ -84,12 +84,18 @@ def is_server_class(entry: Entry) -> TypeIs[type[Server]]:
     return inspect.isclass(entry) and issubclass(entry, Server)
 
 
+def load_native(instance: Instance) -> type[Server] | None:
+    """The class of an instance that is a native server, built with `gymnast.kit`."""
+    try:
+        entry = load_entry(instance)
+    except UserError:
+        return None
+    return entry if is_server_class(entry) else None
+
+
 def is_native(instance: Instance) -> bool:
     """Whether an instance is a native server, built with `gymnast.kit`."""
-    try:
-        return is_server_class(load_entry(instance))
-    except UserError:
-        return False
+    return load_native(instance) is not None
 
 
 def make_server(

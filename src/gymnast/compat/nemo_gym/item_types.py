@@ -7,9 +7,36 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Final, Literal, Required, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, SerializeAsAny, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    SerializeAsAny,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    WrapValidator,
+)
 from typing_extensions import TypedDict
 
+from gymnast.compat.nemo_gym.hosted_types import (
+    NeMoGymComputerCallOutput,
+    NeMoGymImageGenerationCall,
+    NeMoGymLocalShellCall,
+    NeMoGymLocalShellCallOutput,
+    NeMoGymMcpApprovalResponse,
+    NeMoGymResponseCodeInterpreterToolCall,
+    NeMoGymResponseComputerToolCall,
+    NeMoGymResponseCustomToolCall,
+    NeMoGymResponseCustomToolCallOutput,
+    NeMoGymResponseFileSearchToolCall,
+    NeMoGymResponseFunctionWebSearch,
+    NeMoGymResponseMcpApprovalRequest,
+    NeMoGymResponseMcpCall,
+    NeMoGymResponseMcpListTools,
+    Open,
+)
 from gymnast.types.items import HOSTED_ITEM_TYPES, InputFile, InputImage, InputPart, Status
 
 REQUIRED_TOKEN_METADATA_FIELDS: Final = frozenset({"prompt_token_ids", "generation_token_ids", "generation_log_probs"})
@@ -53,31 +80,6 @@ class _Own(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
-class Open(BaseModel):
-    """An API type that keeps undeclared fields."""
-
-    model_config = ConfigDict(extra="allow")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_data(cls, value: Any) -> Any:
-        # Not from attributes: pydantic would miss the undeclared fields.
-        return value.model_dump() if isinstance(value, BaseModel) and not isinstance(value, cls) else value
-
-
-class NeMoGymHostedItem(Open):
-    """A call of a tool that the endpoint runs. Its fields are readable as attributes and as keys."""
-
-    type: str
-
-    def __getitem__(self, name: str) -> Any:
-        return {"type": self.type, **(self.__pydantic_extra__ or {})}[name]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """A field, or the default if it is missing."""
-        return getattr(self, name, default)
-
-
 class Annotation(Open):
     """An annotation of a text."""
 
@@ -93,8 +95,8 @@ class Logprob(BaseModel):
 class ReasoningContent(Open):
     """A part of the full reasoning."""
 
-    text: str | None = None
-    type: str | None = None
+    text: str
+    type: Literal["reasoning_text"]
 
 
 class NeMoGymSummary(Open):
@@ -181,6 +183,14 @@ class NeMoGymResponseReasoningItem(_Own):
     content: list[ReasoningContent] | None = None
 
 
+class NeMoGymEasyInputMessageForTraining(NeMoGymEasyInputMessage, TokenIDLogProbMixin):
+    """A message of a conversation with its tokens."""
+
+
+class NeMoGymMessageForTraining(NeMoGymMessage, TokenIDLogProbMixin):
+    """A message of parts with its tokens."""
+
+
 class NeMoGymResponseOutputMessageForTraining(NeMoGymResponseOutputMessage, TokenIDLogProbMixin):
     """A message with its tokens."""
 
@@ -196,7 +206,15 @@ class NeMoGymResponseReasoningItemForTraining(NeMoGymResponseReasoningItem, Toke
 # --- the union -------------------------------------------------------------------------------------------------------
 
 _OWN: Final = frozenset({"function_call", "function_call_output", "reasoning"})
-_TRAINED: Final = frozenset({"output", "function_call", "reasoning"})
+_STATUSES: Final = frozenset({"in_progress", "completed", "incomplete"})
+_UNTYPED: Final = {
+    "reasoning": ("id", "summary"),
+    "function_call": ("call_id", "name", "arguments"),
+    "function_call_output": ("call_id", "output"),
+    "mcp_call": ("name", "arguments"),
+}
+"""Fields by which an item without a type is recognized."""
+_TRAINED: Final = frozenset({"easy", "message", "output", "function_call", "reasoning"})
 
 
 def _tag(value: Any) -> str | None:
@@ -205,11 +223,13 @@ def _tag(value: Any) -> str | None:
     Called for every item of every history, so it must be fast.
     """
     get = value.get if isinstance(value, dict) else partial(getattr, value)
-    kind = get("type", None) or "message"
+    kind = get("type", None) or _untyped_tag(get)
+    if not isinstance(kind, str):
+        return None
     if kind == "message":
         kind = _message_tag(get)
     elif kind not in _OWN:
-        return "hosted" if kind in HOSTED_ITEM_TYPES else None
+        return kind if kind in HOSTED_ITEM_TYPES else None
     if kind not in _TRAINED or (
         get("generation_token_ids", None) is None
         and get("prompt_token_ids", None) is None
@@ -219,17 +239,27 @@ def _tag(value: Any) -> str | None:
     return f"{kind}+tokens"
 
 
+def _untyped_tag(get: Callable[[str, Any], Any]) -> str:
+    if get("role", None) is not None:
+        return "message"
+    fitting = (kind for kind, fields in _UNTYPED.items() if all(get(field, None) is not None for field in fields))
+    return next(fitting, "message")
+
+
 def _message_tag(get: Callable[[str, Any], Any]) -> str:
-    content = get("content", None)
+    content, role = get("content", None), get("role", None)
     if isinstance(content, str):
         return "easy"
-    if get("role", None) != "assistant":
-        return "message" if get("status", None) is not None else "easy"
-    if not content:
+    if role is None and get("id", None) is not None:
+        return "output"
+    if role != "assistant":
+        status = get("status", None)
+        return "message" if isinstance(status, str) and status in _STATUSES else "easy"
+    if not content or not isinstance(content, list):
         return "output" if get("id", None) is not None else "easy"
     first = content[0]
     part = first.get("type") if isinstance(first, dict) else getattr(first, "type", None)
-    return "easy" if part is not None and part.startswith("input") else "output"
+    return "easy" if isinstance(part, str) and part.startswith("input") else "output"
 
 
 def _typed(value: Any) -> Any:
@@ -245,12 +275,51 @@ NeMoGymResponseInputItem: TypeAlias = Annotated[
     | Annotated[NeMoGymResponseFunctionToolCall, Tag("function_call")]
     | Annotated[NeMoGymFunctionCallOutput, Tag("function_call_output")]
     | Annotated[NeMoGymResponseReasoningItem, Tag("reasoning")]
+    | Annotated[NeMoGymResponseMcpCall, Tag("mcp_call")]
+    | Annotated[NeMoGymResponseMcpListTools, Tag("mcp_list_tools")]
+    | Annotated[NeMoGymResponseMcpApprovalRequest, Tag("mcp_approval_request")]
+    | Annotated[NeMoGymMcpApprovalResponse, Tag("mcp_approval_response")]
+    | Annotated[NeMoGymResponseFileSearchToolCall, Tag("file_search_call")]
+    | Annotated[NeMoGymResponseFunctionWebSearch, Tag("web_search_call")]
+    | Annotated[NeMoGymResponseComputerToolCall, Tag("computer_call")]
+    | Annotated[NeMoGymComputerCallOutput, Tag("computer_call_output")]
+    | Annotated[NeMoGymImageGenerationCall, Tag("image_generation_call")]
+    | Annotated[NeMoGymResponseCodeInterpreterToolCall, Tag("code_interpreter_call")]
+    | Annotated[NeMoGymLocalShellCall, Tag("local_shell_call")]
+    | Annotated[NeMoGymLocalShellCallOutput, Tag("local_shell_call_output")]
+    | Annotated[NeMoGymResponseCustomToolCall, Tag("custom_tool_call")]
+    | Annotated[NeMoGymResponseCustomToolCallOutput, Tag("custom_tool_call_output")]
+    | Annotated[NeMoGymEasyInputMessageForTraining, Tag("easy+tokens")]
+    | Annotated[NeMoGymMessageForTraining, Tag("message+tokens")]
     | Annotated[NeMoGymResponseOutputMessageForTraining, Tag("output+tokens")]
     | Annotated[NeMoGymResponseFunctionToolCallForTraining, Tag("function_call+tokens")]
-    | Annotated[NeMoGymResponseReasoningItemForTraining, Tag("reasoning+tokens")]
-    | Annotated[NeMoGymHostedItem, Tag("hosted")],
+    | Annotated[NeMoGymResponseReasoningItemForTraining, Tag("reasoning+tokens")],
     Discriminator(_tag),
     SerializeAsAny(),  # by the item's class: pydantic would try the members of the union in turn
 ]
-NeMoGymResponseInput: TypeAlias = list[NeMoGymResponseInputItem]
+_ITEM: Final[TypeAdapter[Any]] = TypeAdapter(NeMoGymResponseInputItem)
+
+
+def _as_tool_lists(value: Any, validate: Callable[[Any], Any]) -> Any:
+    """Take untyped objects that are no other item for lists of tools, as NeMo Gym does."""
+    try:
+        return validate(value)
+    except ValidationError:
+        if not isinstance(value, list) or not any(_is_untyped(item) for item in value):
+            raise
+    return validate([_as_item(item) if _is_untyped(item) else item for item in value])
+
+
+def _is_untyped(item: Any) -> bool:
+    return isinstance(item, dict) and "type" not in item
+
+
+def _as_item(item: dict[str, Any]) -> Any:
+    try:
+        return _ITEM.validate_python(item)
+    except ValidationError:
+        return {**item, "type": "mcp_list_tools"}
+
+
+NeMoGymResponseInput: TypeAlias = Annotated[list[NeMoGymResponseInputItem], WrapValidator(_as_tool_lists)]
 NeMoGymResponseOutputItem: TypeAlias = Annotated[NeMoGymResponseInputItem, BeforeValidator(_typed)]

@@ -1,10 +1,11 @@
 """The Responses API requests and replies of `nemo_gym.openai_utils`."""
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from gymnast.compat.nemo_gym.item_types import NeMoGymResponseInput, NeMoGymResponseOutputItem, Open
+from gymnast.compat.nemo_gym.hosted_types import Open
+from gymnast.compat.nemo_gym.item_types import NeMoGymResponseInput, NeMoGymResponseOutputItem
 from gymnast.types.items import FunctionTool, Tool
 from gymnast.types.responses import sum_usage
 
@@ -21,14 +22,14 @@ class ResponsePart(Open):
 class IncompleteDetails(ResponsePart):
     """Why a response is incomplete."""
 
-    reason: str | None = None
+    reason: str | None = None  # also limits of an agent, such as max_model_calls
 
 
 class ResponseError(ResponsePart):
     """Why a response failed."""
 
-    code: str | None = None
-    message: str | None = None
+    code: str
+    message: str
 
 
 class Reasoning(ResponsePart):
@@ -39,10 +40,37 @@ class Reasoning(ResponsePart):
     summary: str | None = None
 
 
-class ResponseTool(ResponsePart):
-    """A tool, as replies repeat it."""
+class ResponseText(ResponsePart):
+    """The form of the text that a request asks for."""
 
-    type: str = "function"
+    format: dict[str, Any] | None = None
+    verbosity: str | None = None
+
+
+class ResponseTool(ResponsePart):
+    """A tool that the endpoint runs, as replies repeat it."""
+
+    type: str
+
+
+class ResponseFunctionTool(ResponsePart):
+    """A function, as replies repeat it."""
+
+    name: str
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    type: Literal["function"] = "function"
+    description: str | None = None
+
+
+def _tool_tag(value: Any) -> str:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return "function" if kind == "function" else "hosted"
+
+
+AnyResponseTool: TypeAlias = Annotated[
+    Annotated[ResponseFunctionTool, Tag("function")] | Annotated[ResponseTool, Tag("hosted")], Discriminator(_tool_tag)
+]
 
 
 class NeMoGymResponseInputTokensDetails(ResponsePart):
@@ -102,7 +130,7 @@ class NeMoGymResponse(ResponsePart):
     parallel_tool_calls: bool
     temperature: float | None = None
     tool_choice: ToolChoice
-    tools: list[ResponseTool]
+    tools: list[AnyResponseTool]
     top_p: float | None = None
     background: bool | None = None
     conversation: ResponsePart | None = None
@@ -114,8 +142,8 @@ class NeMoGymResponse(ResponsePart):
     reasoning: Reasoning | None = None
     safety_identifier: str | None = None
     service_tier: str | None = None
-    status: str | None = None
-    text: ResponsePart | None = None
+    status: Literal["completed", "failed", "in_progress", "cancelled", "queued", "incomplete"] | None = None
+    text: ResponseText | None = None
     top_logprobs: int | None = None
     truncation: str | None = None
     usage: NeMoGymResponseUsage | None = None

@@ -1,15 +1,21 @@
 """`nemo_gym.reward_profile`: metrics over verify rows, computed by `gymnast.profile` and `gymnast.kit.metrics`."""
 
-import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from gymnast.compat.nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest
-from gymnast.compat.nemo_gym.pass_majority import Rows, ScoreFn, pass_majority, sample_spread, score_names, score_rows
 from gymnast.compat.nemo_gym.surface import missing_from
-from gymnast.kit.metrics import aggregate, numeric_fields
+from gymnast.kit.metrics import aggregate
+from gymnast.kit.pass_majority import (
+    Rows,
+    ScoreFn,
+    highest_k,
+    pass_majority,
+    sample_spreads,
+    score_names,
+    score_rows,
+)
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
 __all__ = [
@@ -23,8 +29,6 @@ __all__ = [
     "compute_subset_metrics",
     "highest_k_metrics",
 ]
-
-_STATISTICS: Final = ("std_dev_across_runs", "std_err_across_runs", "avg_sample_std_dev", "unordered")
 
 
 class AggregateMetricsMixin:
@@ -58,30 +62,10 @@ def compute_aggregate_metrics(
     tasks = by_task(verify_responses)
     custom = dict(compute_metrics_fn(tasks)) if compute_metrics_fn is not None else {}
     per_task = {entry[TASK_INDEX]: entry for entry in custom.pop("per_task_metrics", None) or ()}
-    groups = [
-        {**group, **_rollouts_of(task), **per_task.get(group[TASK_INDEX], {})}
-        for group, task in zip(statistics["group_level_metrics"], tasks, strict=True)
-    ]
+    groups = [{**group, **per_task.get(group[TASK_INDEX], {})} for group in statistics["group_level_metrics"]]
     metrics = {**statistics["agent_metrics"], **custom}
     select = get_key_metrics_fn or AggregateMetricsMixin().get_key_metrics
     return AggregateMetrics(group_level_metrics=groups, agent_metrics=metrics, key_metrics=select(metrics))
-
-
-def _rollouts_of(task: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rollouts behind the statistics of a task: all that were sent are there."""
-    return {
-        "num_rollouts": len(task),
-        "expected_num_rollouts": len(task),
-        "missing_num_rollouts": 0,
-        "reward_profile_completion_pct": 100.0,
-        "rollout_infos": [_rollout_info(row) for row in task],
-    }
-
-
-def _rollout_info(row: dict[str, Any]) -> dict[str, Any]:
-    task, rollout = row.get(TASK_INDEX, 0), row.get(ROLLOUT_INDEX, 0)
-    identity = {"rollout_id": f"{task}:{rollout}", TASK_INDEX: task, ROLLOUT_INDEX: rollout}
-    return {**identity, **({"reward": row["reward"]} if "reward" in row else {}), **numeric_fields(row)}
 
 
 def by_task(rows: Sequence[dict[str, Any]]) -> Rows:
@@ -128,11 +112,7 @@ def add_avg_sample_std_dev(
     metrics: dict[str, Any], all_score_dicts: list[list[dict[str, float]]], score_names: list[str], max_k: int
 ) -> None:
     """Add, for each score and k, the mean standard deviation over the first k rollouts of a task."""
-    for k in range(2, max_k + 1):
-        for name in score_names:
-            spread = sample_spread(all_score_dicts, name, k)
-            if spread is not None:
-                metrics[f"pass@1[avg-of-{k}]/{name}/avg_sample_std_dev"] = spread
+    metrics |= sample_spreads(all_score_dicts, score_names, max_k)
 
 
 def highest_k_metrics(
@@ -142,18 +122,7 @@ def highest_k_metrics(
     exclude_names: list[str] | None = None,
 ) -> dict[str, Any]:
     """The metrics of a pattern such as `pass@{k}` with the largest k, without their statistics."""
-    before, _, after = pattern.partition("{k}")
-    shape = re.compile(f"{re.escape(before)}(\\d+){re.escape(after)}/(.+)")
-    matches = [(match, name) for name in agent_metrics if (match := shape.fullmatch(name)) is not None]
-    selected = [
-        (int(match[1]), name)
-        for match, name in matches
-        if not match[2].endswith(_STATISTICS)
-        and (score_names is None or match[2] in score_names)
-        and match[2] not in (exclude_names or ())
-    ]
-    max_k = max((k for k, _ in selected), default=math.inf)
-    return {name: agent_metrics[name] for k, name in selected if k == max_k}
+    return highest_k(agent_metrics, pattern, score_names, exclude_names or ())
 
 
 __getattr__ = missing_from("nemo_gym.reward_profile")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, PositiveInt, model_validator
 
+from gymnast.builtin.resources_servers.code_gen.metrics import METRICS
 from gymnast.builtin.resources_servers.code_gen.nemo_gym_rules import leaks_reasoning
 from gymnast.builtin.resources_servers.code_gen.nemo_gym_testing import score_program
 from gymnast.builtin.resources_servers.code_gen.testing import BrokenTestError, Outcome, TrialOptions, try_program
 from gymnast.builtin.resources_servers.code_gen.unit_tests import UnitTests
 from gymnast.kit import (
     Attempt,
+    CustomMetrics,
     HttpError,
     InvalidBody,
     SandboxedEnvironment,
@@ -80,6 +82,7 @@ class CodeGen(SandboxedEnvironment[CodeGenTask, None]):
     """Scores one program; no session, no tools."""
 
     settings: CodeGenSettings
+    custom_metrics: ClassVar[CustomMetrics] = METRICS
 
     def __init__(self, name: str, settings: CodeGenSettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)

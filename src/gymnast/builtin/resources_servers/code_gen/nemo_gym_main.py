@@ -12,6 +12,7 @@ import collections.abc
 import contextlib
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -227,7 +228,7 @@ def _run_calls(job: dict[str, Any], reports: _Reports, pause_at: float) -> float
             return None
         finally:
             signal.alarm(0)
-        reports.send("value", value=encoded, shown=shown)
+        reports.send("value", value=encoded, shown=shown, lost=_is_lost(value))
         _pause_after(pause_at)
     return total
 
@@ -295,6 +296,17 @@ def _arguments(given: Any) -> list[Any]:
     if isinstance(given, str):
         return [json.loads(line) for line in given.split("\n")]
     return list(given) if isinstance(given, list) else [given]
+
+
+def _is_lost(value: Any) -> bool:
+    """Whether a text of a class of the program's own, which the testing process there cannot send to its parent."""
+    if type(value) is str or not isinstance(value, str) or len(value) > _MAX_SHOWN:
+        return False
+    try:
+        pickle.dumps(value)
+    except Exception:  # noqa: BLE001 - as above
+        return True
+    return False
 
 
 def _show(value: Any) -> str:

@@ -110,6 +110,8 @@ def judge_reports(reports: Sequence[JsonObject], tests: UnitTests) -> tuple[Resu
                 continue
             metadata = _judge_test(report, tests, len(result), expected)
             result.append(metadata["error_code"] if metadata else True)
+            if metadata and report.get("lost"):
+                break
             if metadata:
                 result[-1] = False if how == "value" else result[-1]
                 return result, metadata

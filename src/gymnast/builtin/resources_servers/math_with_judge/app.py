@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import PositiveFloat, PositiveInt
 
 from gymnast.builtin.cpu_time import GRACE_S
+from gymnast.builtin.resources_servers.math_with_judge.metrics import METRICS
 from gymnast.kit import (
     Attempt,
     CallError,
     CpuTimeExceededError,
+    CustomMetrics,
     Environment,
     FailureDetail,
     FailureKind,
@@ -81,6 +83,7 @@ class MathWithJudge(Environment[MathTask, None]):
     """Scores one answer; no session, no tools."""
 
     settings: MathSettings
+    custom_metrics: ClassVar[CustomMetrics] = METRICS
 
     def __init__(self, name: str, settings: MathSettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import PositiveFloat, PositiveInt, field_validator
 
 from gymnast.builtin.resources_servers.mcqa.grading import Options, grade
+from gymnast.builtin.resources_servers.mcqa.metrics import METRICS
 from gymnast.kit import (
     Attempt,
     CpuTimeExceededError,
+    CustomMetrics,
     Environment,
     EnvironmentSettings,
     InvalidBody,
@@ -63,6 +65,7 @@ class MCQA(Environment[MCQATask, None]):
     """Scores one answer; no session, no tools."""
 
     settings: MCQASettings
+    custom_metrics: ClassVar[CustomMetrics] = METRICS
 
     def __init__(self, name: str, settings: MCQASettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, PositiveFloat, PositiveInt, field_validator
 
 from gymnast.builtin.resources_servers.structured_outputs.documents import DocumentError
+from gymnast.builtin.resources_servers.structured_outputs.metrics import METRICS
 from gymnast.kit import (
     Attempt,
     CpuTimeExceededError,
+    CustomMetrics,
     Environment,
     EnvironmentSettings,
     InvalidBody,
@@ -86,6 +88,7 @@ class StructuredOutputs(Environment[StructuredOutputsTask, None]):
     """Scores one document; no session. The tools of a row do not run: their arguments are the answer."""
 
     settings: StructuredOutputsSettings
+    custom_metrics: ClassVar[CustomMetrics] = METRICS
 
     def __init__(self, name: str, settings: StructuredOutputsSettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)

@@ -5,20 +5,18 @@ Scored by comparing the state after its calls with the state after the reference
 
 from __future__ import annotations
 
-import ast
-import asyncio
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import field_validator, model_validator
 
 from gymnast.builtin.resources_servers.workplace_assistant.checks import is_moment
+from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_office import NeMoGymOffice
+from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_rules import NeMoGymRules
 from gymnast.builtin.resources_servers.workplace_assistant.office import Office
 from gymnast.builtin.resources_servers.workplace_assistant.office_data import OfficeData, make_office_data
-from gymnast.builtin.resources_servers.workplace_assistant.scoring import Call, Replay, differences, replay
-from gymnast.builtin.resources_servers.workplace_assistant.tables import load_tables
+from gymnast.builtin.resources_servers.workplace_assistant.strict_rules import StrictRules
+from gymnast.builtin.resources_servers.workplace_assistant.tables import is_nemo_gym_folder, load_tables
 from gymnast.builtin.resources_servers.workplace_assistant.toolbox import (
     OfficeTools,
     clean_arguments,
@@ -29,71 +27,61 @@ from gymnast.kit import (
     Environment,
     EnvironmentSettings,
     InvalidBody,
+    JsonObject,
     NotFoundError,
     Reply,
     Request,
+    ScoringSettings,
     ServerContext,
     Task,
     Tool,
     ToolError,
     Verdict,
-    parse_arguments,
+    require_object,
 )
 
-SHIPPED_TABLES = Path(__file__).parent / "data"
-_MAX_DIFFERENCES = 8
+SHIPPED_TABLES: Final = Path(__file__).parent / "data"
+SHIPPED_TIME: Final = "2025-03-14 09:00:00"
+NEMO_GYM_TIME: Final = "2023-11-30 23:59:00"
 
 
-class WorkplaceSettings(EnvironmentSettings):
+class WorkplaceSettings(EnvironmentSettings, ScoringSettings):
     data_dir: str | None = None
-    """A folder with your own tables, with the same columns."""
-    current_time: str = "2025-03-14 09:00:00"
-    """The current time in the office, which sent e-mails get."""
+    """A folder with your own tables, with the same columns; or NeMo Gym's folder `csv_data`."""
+    current_time: str | None = None
+    """The current time in the office, which sent e-mails get. By default 2025-03-14 09:00:00, the time of the built-in
+    tables; 2023-11-30 23:59:00 for NeMo Gym's."""
     new_rows_in_any_order: bool = False
-    """Whether e-mails, events, tasks, customers and plots may be added in a different order than the reference."""
-    failing_reference: Literal["refuse", "ignore"] = "refuse"
-    """What to do with a row whose reference calls fail on these tables, where doing nothing would score 1."""
+    """Whether e-mails, events, tasks, customers and plots may be added in a different order than the reference. Only
+    with `scoring: strict`."""
+    failing_reference: Literal["refuse", "ignore"] | None = None
+    """What to do with a row whose reference calls fail on these tables, where doing nothing would score 1. By default
+    `refuse`; `ignore` for tables of your own with `scoring: nemo_gym`."""
 
     @field_validator("current_time")
     @classmethod
-    def _is_moment(cls, value: str) -> str:
-        if not is_moment(value):
+    def _is_moment(cls, value: str | None) -> str | None:
+        if value is not None and not is_moment(value):
             raise ValueError(f"current_time must be a time such as 2025-03-14 09:00:00, not '{value}'")
         return value
 
+    @model_validator(mode="after")
+    def _any_order_is_strict(self) -> Self:
+        if self.new_rows_in_any_order and self.scoring != "strict":
+            raise ValueError("new_rows_in_any_order needs scoring: strict")
+        return self
 
-class ReferenceCall(BaseModel):
-    """A call of the reference solution."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-    name: str
-    arguments: dict[str, Any] = {}
-
-    @field_validator("arguments", mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value or {}
-        parsed = parse_arguments(value)
-        if parsed is None:
-            raise ValueError(f"expected a JSON object, got {value[:80]!r}")
-        return parsed
+    @property
+    def refuses_failing_references(self) -> bool:
+        lenient = self.scoring == "nemo_gym" and self.data_dir is not None
+        return (self.failing_reference or ("ignore" if lenient else "refuse")) == "refuse"
 
 
 class WorkplaceTask(Task):
-    ground_truth: tuple[ReferenceCall, ...]
+    ground_truth: list[dict[str, Any]] | str
     id: int | str | None = None
     category: str | None = None
     environment_name: str | None = None
-
-    @field_validator("ground_truth", mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return _parse_list(value) if isinstance(value, str) else value
-
-    @property
-    def calls(self) -> list[Call]:
-        return [(call.name, call.arguments) for call in self.ground_truth]
 
 
 class WorkplaceVerdict(Verdict):
@@ -107,7 +95,7 @@ class WorkplaceVerdict(Verdict):
     """Calls of changing tools that were rejected."""
 
 
-class WorkplaceAssistant(OfficeTools, Environment[WorkplaceTask, Office]):
+class WorkplaceAssistant(OfficeTools, Environment[WorkplaceTask, Office | NeMoGymOffice]):
     """Each rollout has its own office, on top of shared tables."""
 
     settings: WorkplaceSettings
@@ -116,60 +104,62 @@ class WorkplaceAssistant(OfficeTools, Environment[WorkplaceTask, Office]):
     def __init__(self, name: str, settings: WorkplaceSettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)
         self.office_data = _load_office_data(settings)
-
-    async def open(self, task: WorkplaceTask) -> Office:
-        await self._reference(task)
-        return Office(self.office_data)
-
-    async def verify(self, attempt: Attempt[WorkplaceTask, Office]) -> WorkplaceVerdict:
-        task = attempt.task
-        expected = await self._reference(task)
-        matches = await replay(self.tools, _calls_made(attempt), self.office_data)
-        any_order = self.settings.new_rows_in_any_order
-        await asyncio.sleep(0)
-        wrong = differences(expected.office, matches.office, any_order=any_order)
-        texts = [f"{table}: {text}" for table, texts in wrong.items() for text in texts]
-        return WorkplaceVerdict(
-            reward=float(not wrong),
-            category=task.category,
-            environment_name=task.environment_name,
-            differing_tables=list(wrong),
-            differences=texts[:_MAX_DIFFERENCES],
-            refused_calls=len(matches.rejected),
+        self.rules: NeMoGymRules | StrictRules = (
+            NeMoGymRules(self.office_data)
+            if settings.scoring == "nemo_gym"
+            else StrictRules(self.office_data, self.tools, any_order=settings.new_rows_in_any_order)
         )
 
-    async def _reference(self, task: WorkplaceTask) -> Replay:
-        done = await replay(self.tools, task.calls, self.office_data)
-        unknown = [(n, f"unknown tool '{name}'") for n, (name, _) in enumerate(task.calls) if name not in self.tools]
-        if self.settings.failing_reference == "refuse" and (done.rejected or unknown):
-            position, why = (done.rejected + unknown)[0]
+    async def open(self, task: WorkplaceTask) -> Office | NeMoGymOffice:
+        await self._reference(task)
+        return self.rules.open()
+
+    async def verify(self, attempt: Attempt[WorkplaceTask, Office | NeMoGymOffice]) -> WorkplaceVerdict:
+        task = attempt.task
+        expected = await self._reference(task)
+        offered = {tool.get("name") for tool in attempt.params.get("tools") or ()}
+        comparison = await self.rules.compare(expected, attempt.output, offered)
+        return WorkplaceVerdict(
+            reward=float(not comparison.differences),
+            category=task.category,
+            environment_name=task.environment_name,
+            differing_tables=list(comparison.differences),
+            differences=comparison.texts(),
+            refused_calls=comparison.refused,
+        )
+
+    async def _reference(self, task: WorkplaceTask) -> Any:
+        office, problems = await self.rules.replay_reference(task.ground_truth)
+        if problems and self.settings.refuses_failing_references:
+            position, why = problems[0]
             text = f"this reference call fails on the tables of {self.name}: {why}. Is data_dir right?"
             loc = ["body", "ground_truth", position]
             raise InvalidBody([{"type": "value_error", "loc": loc, "msg": text, "input": None}])
-        return done
+        return office
 
     async def _call_tool(self, called: Tool, request: Request) -> Any:
+        if self.settings.scoring == "nemo_gym":
+            return await self._call_by_name(called.name, request)
         try:
             request.body = clean_arguments(called, request.body if request.body is not None else {})
         except ToolError as error:
             return Reply(400, {"error": str(error)})
         return await super()._call_tool(called, request)
 
+    async def _call_by_name(self, name: str, request: Request) -> JsonObject:
+        arguments = require_object(request.body)
+        with self.fail_without_session(request):
+            async with self.sessions.use(request.session_id, exclusive=True) as office:
+                assert isinstance(office, NeMoGymOffice)
+                return {"output": office.call(name, arguments)}
+
     def _no_route(self, request: Request) -> Reply:
-        if request.method == "POST" and request.path.count("/") == 1:
-            return Reply(404, {"error": unknown_tool_message(request.path[1:], self.tools)})
-        return super()._no_route(request)
-
-
-def _calls_made(attempt: Attempt[WorkplaceTask, Office]) -> Iterator[Call]:
-    """The model's calls, parsed lazily, because a model may make thousands.
-
-    Calls of tools that the row does not offer never reached the office and are left out.
-    """
-    offered = {tool.get("name") for tool in attempt.params.get("tools") or ()}
-    for item in attempt.output:
-        if item.get("type") == "function_call" and (not offered or item["name"] in offered):
-            yield item["name"], parse_arguments(item["arguments"])
+        if request.method != "POST" or request.path.count("/") != 1:
+            return super()._no_route(request)
+        name = request.path[1:]
+        if self.settings.scoring == "nemo_gym":
+            return Reply(404, {"output": f"Error executing tool '{name}': {name!r}"})  # the model reads the same text
+        return Reply(404, {"error": unknown_tool_message(name, self.tools)})
 
 
 def _load_office_data(settings: WorkplaceSettings) -> OfficeData:
@@ -180,17 +170,5 @@ def _load_office_data(settings: WorkplaceSettings) -> OfficeData:
             where="setting data_dir of workplace_assistant",
             next="set data_dir to a folder with emails.csv and the other tables, or leave it out",
         )
-    return make_office_data(load_tables(folder), settings.current_time)
-
-
-def _parse_list(text: str) -> Any:
-    """Parse a list that was stored as text, as JSON or as a Python literal."""
-    if not text.strip():
-        return []
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-            raise ValueError("ground_truth must be a list, or the text of one") from error
+    usual_time = NEMO_GYM_TIME if is_nemo_gym_folder(folder) else SHIPPED_TIME
+    return make_office_data(load_tables(folder), settings.current_time or usual_time)

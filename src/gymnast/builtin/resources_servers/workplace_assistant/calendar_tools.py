@@ -56,14 +56,14 @@ class CalendarTools:
         page: int = 1,
         page_size: int = 5,
     ) -> dict[str, Any]:
-        """Searches events, earliest first.
+        """Searches events.
 
         Args:
-            query: Words that are all in the event's name or the participant's address.
+            query: Text to look for in the event's name or the participant's address.
             time_min: The earliest start, YYYY-MM-DD HH:MM:SS or YYYY-MM-DD.
             time_max: The latest start, YYYY-MM-DD HH:MM:SS or YYYY-MM-DD.
             page: Which page of the results, from 1.
-            page_size: Events on a page, 1 to 50.
+            page_size: Events on a page.
         """
         validate(session, _BOUNDS, {"time_min": time_min, "time_max": time_max})
         matches = [

@@ -81,7 +81,7 @@ class CustomerTools:
             follow_up_by_min: The earliest day for following up, YYYY-MM-DD.
             follow_up_by_max: The latest day for following up, YYYY-MM-DD.
             page: Which page of the results, from 1.
-            page_size: Customers on a page, 1 to 50.
+            page_size: Customers on a page.
         """
         bounds = {
             "last_contact_date_min": last_contact_date_min,

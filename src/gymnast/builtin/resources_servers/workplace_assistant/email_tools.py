@@ -67,7 +67,7 @@ class EmailTools:
             date_min: The earliest day, YYYY-MM-DD.
             date_max: The latest day, YYYY-MM-DD.
             page: Which page of the results, from 1.
-            page_size: E-mails on a page, 1 to 50.
+            page_size: E-mails on a page.
         """
         validate(session, _CHECKS, {"date_min": date_min, "date_max": date_max})
         words, texts = query.lower().split(), session.office_data.email_texts

@@ -113,8 +113,16 @@ class OfficeTables:
         return list(dict.fromkeys(row[column] for row in table.rows.values() if row[column]))
 
 
+def is_nemo_gym_folder(folder: Path) -> bool:
+    """Whether a folder has NeMo Gym's layout: tables below `processed`, addresses below `raw`."""
+    return (folder / "processed").is_dir() and not (folder / "emails.csv").is_file()
+
+
 def load_tables(folder: Path) -> OfficeTables:
     """Read the five tables and the company's addresses. Raises DataError for a missing file or column."""
+    addresses = folder / "email_addresses.csv"
+    if is_nemo_gym_folder(folder):
+        folder, addresses = folder / "processed", folder / "raw" / addresses.name
     emails = _table(folder / "emails.csv", EMAIL_COLUMNS)
     events = _table(folder / "calendar_events.csv", EVENT_COLUMNS)
     tasks = _table(folder / "project_tasks.csv", TASK_COLUMNS)
@@ -125,7 +133,7 @@ def load_tables(folder: Path) -> OfficeTables:
         tasks=tasks,
         customers=customers,
         visits=tuple(_read(folder / "analytics_data.csv", VISIT_COLUMNS)),
-        addresses=_addresses(folder / "email_addresses.csv"),
+        addresses=_addresses(addresses),
         last_ids={table.name: table.last_id for table in (emails, events, tasks, customers)},
     )
 

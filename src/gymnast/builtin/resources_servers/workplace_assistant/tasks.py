@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gymnast.builtin.graded_tasks import Generator, Row, level_range, rows
-from gymnast.builtin.resources_servers.workplace_assistant.app import SHIPPED_TABLES, WorkplaceSettings
+from gymnast.builtin.resources_servers.workplace_assistant.app import SHIPPED_TABLES, SHIPPED_TIME
 from gymnast.builtin.resources_servers.workplace_assistant.office_data import OfficeData, make_office_data
 from gymnast.builtin.resources_servers.workplace_assistant.tables import load_tables
 from gymnast.builtin.resources_servers.workplace_assistant.task_writing import TaskWriter
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     levels = level_range(options.level, len(LEVELS))
     if not levels:
         parser.error(f"--level {options.level}: expected 1 to {len(LEVELS)}, or a range such as 1-3")
-    office_data = make_office_data(load_tables(options.data_dir), WorkplaceSettings().current_time)
+    office_data = make_office_data(load_tables(options.data_dir), SHIPPED_TIME)
     for row in task_rows(office_data, count=options.count, seed=options.seed, levels=levels):
         sys.stdout.write(json.dumps(row) + "\n")
 

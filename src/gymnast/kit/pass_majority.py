@@ -6,25 +6,33 @@ A rollout without a score, or with None, is left out of that score's metrics and
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from statistics import fmean, stdev
 from typing import Any, Final
-
-from gymnast.profile.pass_at_k import pass_at_k
 
 Rows = list[list[dict[str, Any]]]
 ScoreFn = Callable[[dict[str, Any]], Mapping[str, float | bool | None]]
 Scores = list[dict[str, float]]
 NO_ANSWER: Final = "no_answer"
 _ABSENT: Final = float("nan")
+_STATISTICS: Final = ("std_dev_across_runs", "std_err_across_runs", "avg_sample_std_dev", "unordered")
+
+
+@lru_cache(maxsize=65536)
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """The probability that at least one of k rollouts, drawn from n, is correct."""
+    wrong = n - correct
+    return 1.0 if wrong < k else 1.0 - math.comb(wrong, k) / math.comb(n, k)
 
 
 def score_rows(tasks: Rows, score_fn: ScoreFn, answer_key: str | None) -> list[Scores]:
     """The scores of every rollout by name; with an answer field, also whether the rollout lacks an answer."""
     scored = []
     for task in tasks:
-        scores = [_present(score_fn(row)) for row in task]
+        scores = [present_scores(score_fn(row)) for row in task]
         if answer_key is not None:
             scores = [
                 {**score, NO_ANSWER: int(row.get(answer_key) is None)} for row, score in zip(task, scores, strict=True)
@@ -33,7 +41,8 @@ def score_rows(tasks: Rows, score_fn: ScoreFn, answer_key: str | None) -> list[S
     return scored
 
 
-def _present(scores: Mapping[str, float | bool | None]) -> dict[str, float]:
+def present_scores(scores: Mapping[str, float | bool | None]) -> dict[str, float]:
+    """The scores that a rollout has, as numbers."""
     return {
         name: int(value) if isinstance(value, bool) else value for name, value in scores.items() if value is not None
     }
@@ -44,10 +53,11 @@ def pass_majority(scored: list[Scores], answers: Sequence[Sequence[Any]] | None)
     names = score_names(scored)
     max_k = max((len(task) for task in scored), default=0)
     metrics: dict[str, Any] = {}
+    table = {name: [[score.get(name, _ABSENT) for score in task] for task in scored] for name in names}
+    passes = {name: [_Passes(_without_gaps(column)) for column in columns] for name, columns in table.items()}
     for k in range(1, max_k + 1):
-        for name in names:
-            columns = [[score.get(name, _ABSENT) for score in task] for task in scored]
-            metrics |= _percentages(f"pass@{k}/{name}", _pass_values(columns, k))
+        for name, columns in table.items():
+            metrics |= _percentages(f"pass@{k}/{name}", (task.best_of(k) for task in passes[name] if len(task) >= k))
             metrics |= _percentages(f"pass@1[avg-of-{k}]/{name}", _mean_values(columns, k))
             if answers is not None:
                 metrics |= _percentages(f"majority@{k}/{name}", _majority_values(columns, answers, k))
@@ -57,6 +67,32 @@ def pass_majority(scored: list[Scores], answers: Sequence[Sequence[Any]] | None)
         for name in names:
             metrics |= _spread(f"pass@1[avg-of-{k}]/{name}", runs.get(name, [])[:k])
     return metrics
+
+
+def sample_spreads(scored: list[Scores], names: Sequence[str], max_k: int) -> dict[str, float]:
+    """For each score and k, the mean standard deviation over the first k rollouts of a task."""
+    spreads = {
+        f"pass@1[avg-of-{k}]/{name}/avg_sample_std_dev": sample_spread(scored, name, k)
+        for k in range(2, max_k + 1)
+        for name in names
+    }
+    return {name: value for name, value in spreads.items() if value is not None}
+
+
+def highest_k(
+    metrics: Mapping[str, Any], pattern: str, only: Collection[str] | None = None, without: Collection[str] = ()
+) -> dict[str, Any]:
+    """The metrics of a pattern such as `pass@{k}` with the largest k, without their statistics."""
+    before, _, after = pattern.partition("{k}")
+    shape = re.compile(f"{re.escape(before)}(\\d+){re.escape(after)}/(.+)")
+    matches = [(match, name) for name in metrics if (match := shape.fullmatch(name)) is not None]
+    selected = [
+        (int(match[1]), name)
+        for match, name in matches
+        if not match[2].endswith(_STATISTICS) and (only is None or match[2] in only) and match[2] not in without
+    ]
+    max_k = max((k for k, _ in selected), default=math.inf)
+    return {name: metrics[name] for k, name in selected if k == max_k}
 
 
 def score_names(scored: list[Scores]) -> list[str]:
@@ -80,11 +116,22 @@ def _without_gaps(column: Sequence[float]) -> list[float]:
     return [value for value in column if not math.isnan(value)]
 
 
-def _pass_values(columns: list[list[float]], k: int) -> Iterator[float]:
-    for column in map(_without_gaps, columns):
-        if len(column) >= k:
-            is_binary = all(value in (0, 1) for value in column)
-            yield pass_at_k(len(column), int(sum(column)), k) if is_binary else max(column[:k])
+class _Passes:
+    """The scores of a task for pass@k; how many are correct if all are 0 or 1."""
+
+    __slots__ = ("_correct", "_scores")
+
+    def __init__(self, scores: list[float]) -> None:
+        self._scores = scores
+        self._correct = int(sum(scores)) if all(score in (0, 1) for score in scores) else None
+
+    def __len__(self) -> int:
+        return len(self._scores)
+
+    def best_of(self, k: int) -> float:
+        if self._correct is None:
+            return max(self._scores[:k])
+        return pass_at_k(len(self._scores), self._correct, k)
 
 
 def _mean_values(columns: list[list[float]], k: int) -> Iterator[float]:
