@@ -163,22 +163,40 @@ def _strip_markup(body: str) -> str:
 
 def _best(signatures: Sequence[Signature], text: str, status: int) -> Signature | None:
     matches = [signature for signature in signatures if signature.pattern.search(text)]
-    matches = [match for match in matches if _fits(match.cause, status)]
+    matches = [match for match in matches if _fits(match, text, status)]
     return min(matches, key=lambda match: _RANK[match.cause], default=None)
 
 
-def _fits(cause: Cause, status: int) -> bool:
-    """Whether a cause can have the status. What the client got wrong is never a 401, 402 or 429."""
-    if status in {401, 402, 429}:
-        return cause in _OF_STATUS[status]
-    return True
+def _fits(match: Signature, text: str, status: int) -> bool:
+    """Whether a cause can have the status. Words that many servers share need a status that agrees with them."""
+    cause = match.cause
+    if status in _OF_STATUS:
+        allowed = _OF_STATUS[status]
+    elif match.stack == GENERIC[0].stack:
+        allowed = _BY_WORDS.get(status, _ANY - _NEVER_500 if status >= 500 else _ANY)
+        if cause is Cause.ACCESS_DENIED and status == 400:
+            return "not allowed" in text
+    else:
+        return True
+    is_temporary = status == 429 and match.stack == GENERIC[0].stack and _SOON.search(text) is not None
+    return cause in allowed and not (cause is Cause.QUOTA and is_temporary)
 
 
-_ACCOUNT: Final = frozenset({Cause.QUOTA, Cause.RATE_LIMIT, Cause.OVERLOADED, Cause.LOADING, Cause.REQUEST_TOO_LARGE})
+_SOON: Final = re.compile(r"(?i)(?:again|retry|reset\w*|wait)(?: in| after| for)? [\d.]+ ?(?:ms|s|m)")
+_ANY: Final = frozenset(PRECEDENCE)
+_NEVER_500: Final = frozenset({Cause.QUOTA, Cause.ACCESS_DENIED})
 _OF_STATUS: Final = {
     401: frozenset({Cause.KEY_REFUSED, Cause.ACCESS_DENIED, Cause.MODEL_NAME}),
     402: frozenset({Cause.QUOTA}),
-    429: _ACCOUNT,
+    429: frozenset({Cause.QUOTA, Cause.RATE_LIMIT, Cause.OVERLOADED, Cause.LOADING, Cause.REQUEST_TOO_LARGE}),
+}
+"""What a client got wrong is never a 401, 402 or 429, whatever the words are."""
+_BY_WORDS: Final = {
+    403: frozenset({Cause.KEY_REFUSED, Cause.ACCESS_DENIED, Cause.QUOTA, Cause.CONTENT_FILTER, Cause.MODEL_NAME}),
+    404: frozenset({
+        *(Cause.MODEL_NAME, Cause.NO_SUCH_PATH, Cause.WRONG_DIALECT, Cause.TOOLS_UNSUPPORTED, Cause.IMAGE_UNSUPPORTED),
+        *(Cause.LORA, Cause.GATEWAY_DOWN),
+    }),
 }
 
 

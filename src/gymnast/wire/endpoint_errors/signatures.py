@@ -232,54 +232,65 @@ SIGNATURES: Final = (
     *PROVIDERS,
     *GATEWAYS,
 )
-_LENGTH: Final = r"(?:context|sequence|prompt|input|token)s?[ _-]?(?:length|window|size|limit|count|tokens?)"
-_OVER: Final = r"(?:exceed|too (?:long|large|many)|longer than|greater than|more than|larger than|over the|overflow)"
+_LENGTH: Final = r"(?:context|sequence|prompt|input|model token|token)s?[ _-]?(?:length|window|size|limit|count|tokens?)"
+_OVER: Final = r"(?:exceed|too (?:long|large|many)|longer than|greater than|more than|larger than|over the|overflow|>=)"
+_MAX_TOKENS: Final = r"max(?:imum)?[ _](?:completion[ _]|output[ _]|new[ _])?tokens"
+_NOT: Final = r"(?:not|n't|cannot|un) ?(?:be |currently |yet )?"
 GENERIC: Final = _stack(
     "generic",
     "words that servers share",
-    (C.CONTEXT_OVERFLOW, rf"{_LENGTH}.{{0,80}}{_OVER}|{_OVER}.{{0,60}}{_LENGTH}"),
-    (C.CONTEXT_OVERFLOW, r"(?:prompt|input|messages?|conversation|request) (?:is|are|was) too long|too many (?:input )?tokens"),
-    (C.CONTEXT_OVERFLOW, r"maximum context length|max_model_len|max_seq_len|context window"),
     (C.QUOTA, r"insufficient (?:quota|credit|balance|fund)|(?:quota|credits?|budget|balance)\b.{0,40}(?:exhaust|used up|exceed)"),
-    (C.QUOTA, r"(?:out of|no (?:more )?|not enough) credits?|payment required|past due|top up|usage limit|free (?:tier|trial)"),
-    (C.RATE_LIMIT, r"rate[ _-]?limit|too many requests|throttl|requests per (?:second|minute)|tokens per (?:second|minute)"),
-    (C.RATE_LIMIT, r"concurrency limit|too many concurrent"),
-    (C.CONTENT_FILTER, r"content[ _-]?(?:filter|policy|moderation)|moderation|safety (?:system|filter|policy)|flagged"),
-    (C.CONTENT_FILTER, r"inappropriate content|sensitive (?:content|words?)|data_inspection_failed|guardrail"),
-    (C.TOOL_PARSER_MISSING, r"tool[- _]call[- _]parser|enable[- _]auto[- _]tool"),
-    (C.TOOLS_UNSUPPORTED, r"(?:tools?|function[ _-]?call(?:ing|s)?|tool[_ ]choice) .{0,30}(?:not|n't|un) ?(?:be )?support"),
-    (C.TOOLS_UNSUPPORTED, r"(?:not|n't) support .{0,30}(?:tools?\b|function[ _-]?call|tool[_ ]choice)"),
-    (C.IMAGE_UNSUPPORTED, r"(?:not|n't|un) ?support.{0,40}(?:image|vision|multimodal)|(?:image|vision)\S* .{0,40}(?:not|n't) support"),
-    (C.IMAGE_UNSUPPORTED, r"not a (?:multimodal|vision)"),
-    (C.TOOL_SCHEMA, r"(?:json[ _]?)?schema.{0,80}(?:invalid|not supported|unsupported|fail)|grammar|(?:invalid|unsupported).{0,40}schema"),
-    (C.CHAT_TEMPLATE, r"chat[ _]template"),
-    (C.HISTORY_REFUSED, r"roles? must alternate|roles? are supported|must (?:start|begin|end) with .{0,30}(?:user|system|role)"),
-    (C.HISTORY_REFUSED, r"(?:last|first) message .{0,30}(?:role|must)|unexpected (?:role|message)|tool[_ ]call[_ ]id"),
-    (C.LORA, r"\blora\b|adapter"),
-    (C.PARAMETER_REFUSED, r"(?:unsupported|unrecognized|unexpected|unknown|invalid|extra) .{0,20}(?:param|argument|field|value|key)"),
-    (C.PARAMETER_REFUSED, r"(?:param\w*|argument|field|inputs?|value)s? .{0,60}(?:not (?:be )?(?:supported|allowed|permitted)|invalid)"),
-    (C.PARAMETER_REFUSED, r"extra_forbidden|'loc': \('body'|(?:temperature|top_p|top_k|stop|seed|logprobs|max_tokens)\W.{0,60}(?:must|should|not)"),
-    (C.WRONG_DIALECT, r"'type': 'missing'|type: missing|Field required|missing (?:required|field)|messages.{0,20}is required"),
-    (C.MODEL_NAME, r"(?:model|deployment|endpoint)\b.{0,80}(?:not (?:found|exist|available|loaded|supported)|does(?: not|n't) exist|unknown|invalid)"),
-    (C.MODEL_NAME, r"(?:unknown|invalid|no such|unsupported) (?:model|deployment)|model[ _]not[ _](?:found|available)|could not find .{0,20}model"),
-    (C.KEY_REFUSED, r"(?:api[ _-]?key|token|credential|authorization|authentication|bearer).{0,60}(?:invalid|incorrect|missing|expired|fail|not|require|wrong)"),
-    (C.KEY_REFUSED, r"(?:invalid|incorrect|missing|expired|wrong|no) .{0,20}(?:api[ _-]?key|token|credential|authorization)|unauthori[sz]ed"),
-    (C.ACCESS_DENIED, r"forbidden|access denied|permission|not authorized|not allowed|blocked"),
-    (C.LOADING, r"(?:model|server|engine) .{0,30}(?:loading|starting|not (?:yet )?ready|warming|initiali[sz]ing)|still loading"),
-    (C.OVERLOADED, r"overloaded|at capacity|no capacity|server (?:is )?busy|queue (?:is )?full|high (?:demand|load|traffic)|capacity"),
-    (C.OUT_OF_MEMORY, r"out of memory|OutOfMemory|cudaErrorMemoryAllocation|failed to allocate"),
-    (C.ENGINE_DIED, r"engine .{0,30}(?:died|dead|crash|not running)|worker .{0,30}(?:died|dead|crash)|background loop"),
-    (C.GATEWAY_DOWN, r"connection refused|no (?:available|healthy) (?:server|backend|upstream|worker)|connect call failed|bad gateway|unreachable"),
-    (C.TIMEOUT, r"timed? ?out|deadline exceeded"),
-    (C.NO_SUCH_PATH, r"(?:page|url|path|route|resource|endpoint) .{0,20}not found|no route|cannot (?:post|get) "),
+    (C.QUOTA, r"exceed\w*[^.\n]{0,30}\b(?:quota|credits?|budget|balance|allowance)|billing|recharge|top[ -]up|\bpast due"),
+    (C.QUOTA, r"(?:out of|no (?:more )?|not enough|insufficient) (?:credits?|balance|funds|quota)|payment required"),
+    (C.QUOTA, r"(?:daily|weekly|monthly|usage|spend\w*) (?:usage |token |request |spend\w* )?(?:limit|quota|cap)|account .{0,40}(?:not active|suspended)"),
+    (C.REQUEST_TOO_LARGE, r"(?:payload|body|request|file) (?:size |entity |is )?.{0,30}too large|maxLength|length less than or equal|bytes? .{0,30}exceed"),
+    (C.OUTPUT_LIMIT, rf"^(?!.*(?:context|prompt|input|messages)).*{_MAX_TOKENS}.{{0,80}}(?:exceed|at most|too large|less than|lower|larger than|greater than|<=|maximum)"),
+    (C.CONTENT_FILTER, r"content[ _-]?(?:filter|policy|moderation)|moderation|safety (?:system|filter|policy|settings)|flagged"),
+    (C.CONTENT_FILTER, r"inappropriate|sensitive (?:content|words?|information)|data_?inspection|guardrail|prohibited|PROHIBITED_CONTENT"),
+    (C.TOOL_PARSER_MISSING, r"tool[- _]call[- _]parser|enable[- _]auto[- _]tool|tool[- _]parser"),
+    (C.TOOLS_UNSUPPORTED, rf"(?:\btools?\b|function[ _-]?call(?:ing|s)?|tool[_ ](?:choice|use|calling)).{{0,40}}{_NOT}(?:support|available|enabled|used)"),
+    (C.TOOLS_UNSUPPORTED, rf"{_NOT}support.{{0,30}}(?:tools?\b|function[ _-]?call|tool[_ ](?:choice|use|calling))"),
+    (C.TOOL_SCHEMA, r"schema\b.{0,80}(?:invalid|not (?:valid|supported)|unsupported|fail|error)|grammar|(?:invalid|unsupported|malformed).{0,40}schema"),
+    (C.TOOL_SCHEMA, r"tool names?|function names?|\btools?(?:\[|\.)\d+|\$ref|\$defs|additionalProperties|function(?:_| )declaration"),
+    (C.IMAGE_UNSUPPORTED, rf"{_NOT}(?:support|accept|allow).{{0,40}}(?:image|vision|multimodal|video|audio)|(?:image|vision|multimodal|audio)\S*.{{0,40}}{_NOT}(?:support|allow|accept)"),
+    (C.IMAGE_UNSUPPORTED, r"not a (?:multimodal|vision)|text[- ]only|image_url|(?:load|decode|fetch|process|download)\w* (?:the )?image|mmproj"),
+    (C.CONTEXT_OVERFLOW, rf"{_LENGTH}.{{0,80}}{_OVER}|{_OVER}.{{0,60}}{_LENGTH}"),
+    (C.CONTEXT_OVERFLOW, r"(?:prompt|input|messages?|conversation|request|text)s? (?:is|are|was|has) (?:become )?too (?:long|large|big)|too many (?:input |prompt )?tokens"),
+    (C.CONTEXT_OVERFLOW, r"maximum (?:context|sequence|prompt|input) length|max_(?:model|seq|input|context|position)\w*_?len|context[ _](?:window|length|size)|n_ctx|reduce the (?:length|number) of"),
+    (C.HISTORY_REFUSED, r"\broles?\b.{0,60}\b(?:must|should|cannot|only|not|invalid|alternate|supported|expected|unknown|satisfied)\b"),
+    (C.HISTORY_REFUSED, r"(?:system|user|assistant|tool|developer|last|first) messages?\b.{0,60}(?:must|should|cannot|not|only|required|missing)|\bmessages?[.\[]\d+"),
+    (C.HISTORY_REFUSED, r"messages? .{0,60}\brole\b|No user query|tool[_ ]calls?\b.{0,60}(?:without|missing|respon|match|must)|tool[_ ](?:call|use)[_ ]ids?|prefill"),
+    (C.CHAT_TEMPLATE, r"chat[ _]?template|jinja|prompt template|raise_exception|\{%|template .{0,30}(?:error|fail|not)"),
+    (C.LORA, r"\blora\b|\badapters?\b"),
+    (C.ENGINE_DIED, r"(?:engine|worker|scheduler|runner|subprocess|detokenizer)\w* .{0,40}(?:died|dead|crash|not running|terminated|exited|stopped)|background loop"),
+    (C.OUT_OF_MEMORY, r"out of memory|OutOfMemory|\bOOM\b|cudaErrorMemoryAllocation|failed to allocate|insufficient memory|not enough (?:GPU )?memory"),
+    (C.LOADING, r"(?:model|server|engine|instance|pod|deployment).{0,40}(?:loading|starting|not (?:yet )?ready|warming|initiali[sz]ing|cold start|scaled to zero)|still loading"),
+    (C.OVERLOADED, r"overload|at capacity|no capacity|over capacity|\bbusy\b|\bqueue\b|high (?:demand|load|traffic)|DEGRADED|temporarily unavailable|service unavailable"),
+    (C.GATEWAY_DOWN, r"connection (?:refused|reset|error)|connect(?:ion)? (?:call )?failed|no (?:available|healthy|live)\b|bad gateway|unreachable|upstream|ECONN|Failed to connect|tunnel|offline"),
+    (C.RATE_LIMIT, r"rate[ _-]?limit|too (?:many|frequent)|throttl|requests per (?:second|minute|hour)|tokens per (?:second|minute)|\b[TRQ]P[MS]\b|max request"),
+    (C.RATE_LIMIT, r"concurren\w+ (?:limit|request)|quota exceeded|RESOURCE_EXHAUSTED"),
+    (C.TIMEOUT, r"timed? ?out|deadline exceeded|took too long"),
+    (C.WRONG_DIALECT, r"'type': 'missing'|type: missing|Field required|missing (?:required )?(?:field|parameter|key|'?messages)|(?:messages|prompt|input)\W{0,3} (?:is|are) (?:a )?required"),
+    (C.WRONG_DIALECT, r"not (?:supported|available) (?:in|on|by|for|with|via) (?:the |this )?(?:v1/\S+|\S*api\b|\S*endpoint)|chat completions? .{0,30}not support|use the \S+ (?:api|endpoint)"),
+    (C.MODEL_NAME, rf"(?:\bmodels?\b|deployment|checkpoint|engine id|Function ')[^\n]{{0,160}}(?:not[ _](?:been )?(?:found|exist|available|loaded|supported|deployed|recogni[sz]ed|served|valid)|does(?: not|n't) exist|unknown|invalid|no longer|deprecated|decommissioned|retired|have access)"),
+    (C.MODEL_NAME, r"(?:unknown|invalid|no such|unsupported|unrecogni[sz]ed|missing|wrong|no) (?:model|deployment)|model[ _](?:id|name)|model[ _-]not[ _-]\w+|(?:could not|cannot|can't) (?:find|load|resolve|access) .{0,20}model|your model"),
+    (C.PARAMETER_REFUSED, r"(?:unsupported|unrecogni[sz]ed|unexpected|unknown|invalid|extra|illegal|bad|conflicting)[ _].{0,30}(?:param|argument|field|value|key|option|propert|propert|type|inputs?)"),
+    (C.PARAMETER_REFUSED, rf"(?:param\w*|argument|field|inputs?|value|option|propert\w+)s?\b.{{0,80}}(?:{_NOT}(?:support|allow|permit|valid|recogni)|invalid|out of range)"),
+    (C.PARAMETER_REFUSED, r"extra_forbidden|'loc': \('body'|loc: body|less than the minimum|greater than the maximum|must be (?:a |an |one of|between|less|greater|>|<|>=|<=|positive|set|true|false|at)|cannot be used with|response_format"),
+    (C.PARAMETER_REFUSED, r"\b(?:temperature|top_p|top_k|min_p|stop|seed|(?:top_)?logprobs|max_(?:completion_)?tokens|stream(?:_options)?|reasoning_effort|reasoning|thinking|tool_choice|parallel_tool_calls|n|frequency_penalty|presence_penalty)\b\W.{0,80}(?:must|should|not|unsupported|cannot|invalid|only|required)"),
+    (C.PARAMETER_REFUSED, r"Cannot determine type|validation errors?|InvalidParameter|invalid_parameter|literal_error|enum"),
+    (C.KEY_REFUSED, r"(?:api[ _-]?key|token|credential|authorization|authentication|bearer|signature|jwt|login)\w*\b.{0,60}(?:invalid|incorrect|missing|expired|fail|not|require|wrong|revoked|denied|empty)"),
+    (C.KEY_REFUSED, r"(?:invalid|incorrect|missing|expired|wrong|no|bad|provide|set|malformed) .{0,30}(?:api[ _-]?key|auth token|access token|credential|authorization|authentication|bearer)|unauthori[sz]ed|unauthenticated|sign in|log in"),
+    (C.ACCESS_DENIED, r"forbidden|access denied|permission|not authori[sz]ed|not allowed (?:to|from|for)|blocked|not enabled for|agree to|terms of|gated|region|country|whitelist|allowlist"),
+    (C.NO_SUCH_PATH, r"(?:page|url|path|route|resource|endpoint)\b.{0,60}not (?:be )?found|no (?:such )?route|no static resource|cannot (?:post|get) |Not Found$"),
 )
 PRECEDENCE: Final = tuple(
     C[name]
     for name in (
         "PLAIN_ON_TLS QUOTA REQUEST_TOO_LARGE OUTPUT_LIMIT BAD_TOOL_CALL CONTENT_FILTER TOOL_PARSER_MISSING "
         "TOOLS_UNSUPPORTED TOOL_SCHEMA IMAGE_UNSUPPORTED CONTEXT_OVERFLOW CHAT_TEMPLATE HISTORY_REFUSED LORA "
-        "ENGINE_DIED OUT_OF_MEMORY LOADING OVERLOADED GATEWAY_DOWN TIMEOUT RATE_LIMIT NO_SUCH_PATH WRONG_DIALECT "
-        "PARAMETER_REFUSED KEY_REFUSED ACCESS_DENIED MODEL_NAME"
+        "ENGINE_DIED OUT_OF_MEMORY LOADING OVERLOADED GATEWAY_DOWN RATE_LIMIT TIMEOUT WRONG_DIALECT "
+        "KEY_REFUSED ACCESS_DENIED MODEL_NAME PARAMETER_REFUSED NO_SUCH_PATH"
     ).split()
 )
 """The earlier one wins: a specific reason stands before the general words that accompany it."""

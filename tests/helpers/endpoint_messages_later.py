@@ -1,0 +1,404 @@
+"""More error replies from public issue trackers, collected after the table was written: each names the accepted causes.
+
+Where a message fits two causes with the same failure kind or the same remedy, both are accepted.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gymnast.wire.endpoint_errors import Cause as C
+
+
+def _error(message: str, **more: Any) -> str:
+    return json.dumps({"error": {"message": message, **more}})
+
+
+def _plain(**fields: Any) -> str:
+    return json.dumps(fields)
+
+
+_ALGO = "<400> InternalError.Algo"
+_JINJA = "Error rendering prompt with jinja template: "
+_TEMPLATE = " This is usually an issue with the model's prompt template."
+_FUNCTION = "Function '23d4f03a-b8a6-4adb-a183-7daa083a09cc'"
+
+LATER: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
+    (source, status, body, frozenset(causes))
+    for source, status, body, *causes in (
+        (
+            *("QwenLM/Qwen #938", 400),
+            _plain(code="DataInspectionFailed", message="Input data may contain inappropriate content."),
+            C.CONTENT_FILTER,
+        ),
+        (
+            *("QwenLM/qwen-code #3145", 400),
+            _error(f"{_ALGO}.DataInspectionFailed: Input text data may contain inappropriate content."),
+            C.CONTENT_FILTER,
+        ),
+        (
+            *("agentscope-java #613", 400),
+            _error(
+                f"{_ALGO}.InvalidParameter: The input messages do not contain elements with the role of user",
+                code="invalid_parameter_error",
+            ),
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("chatgpt-plugin #696", 400),
+            _plain(
+                code="InvalidParameter",
+                message="Role must be user or assistant and Content length must be greater than 0",
+            ),
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("chatgpt-plugin #696", 400),
+            _plain(code="InvalidParameter", message="Tool names are not allowed to be [search]"),
+            C.TOOL_SCHEMA,
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("agno #5317", 400),
+            _error(
+                f"{_ALGO}.InvalidParameter: 'messages' must contain the word 'json' in some form, to use "
+                "'response_format' of type 'json_object'.",
+                code="invalid_parameter_error",
+                type="invalid_request_error",
+            ),
+            C.PARAMETER_REFUSED,
+        ),
+        ("assessment-generator #2", 400, _plain(message="Input is too long for requested model."), C.CONTEXT_OVERFLOW),
+        (
+            *("caddy-chatbot #97", 429),
+            _plain(
+                message="Too many requests, please wait before trying again. You have sent too many requests. Wait "
+                "before trying again."
+            ),
+            C.RATE_LIMIT,
+        ),
+        (
+            *("Amazon-Bedrock-Amazon-RDS-POC #9", 400),
+            _plain(
+                message="Malformed input request: expected maxLength: 42000, actual: 46735, please reformat your input "
+                "and try again."
+            ),
+            C.CONTEXT_OVERFLOW,
+            C.REQUEST_TOO_LARGE,
+        ),
+        (
+            *("bedrock-access-gateway #41", 400),
+            _plain(
+                detail="An error occurred (ValidationException) when calling the ConverseStream operation: The maximum "
+                "tokens you requested exceeds the model limit of 2048. Try again with a maximum tokens value that is "
+                "lower than 2048."
+            ),
+            C.OUTPUT_LIMIT,
+        ),
+        (
+            *("langchain-aws #419", 400),
+            _plain(
+                message="1 validation error detected: Value at 'body' failed to satisfy constraint: Member must have "
+                "length less than or equal to 25000000"
+            ),
+            C.REQUEST_TOO_LARGE,
+        ),
+        (
+            *("continue #11279", 400),
+            _plain(error="Cannot truncate prompt with n_keep (4270) >= n_ctx (4096)"),
+            C.CONTEXT_OVERFLOW,
+        ),
+        (
+            *("void #238", 400),
+            _plain(error=f'{_JINJA}"Error: Parser Error: Expected closing statement token."'),
+            C.CHAT_TEMPLATE,
+        ),
+        (
+            *("lmstudio #842", 400),
+            _plain(
+                error=f'{_JINJA}"Cannot pass both content and thinking in an assistant message with tool calls! Put the '
+                f'analysis message in one or the other, but not both.".{_TEMPLATE}'
+            ),
+            C.CHAT_TEMPLATE,
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("lmstudio #1586", 400),
+            _plain(error=f'{_JINJA}"No user query found in messages.".'),
+            C.CHAT_TEMPLATE,
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("opencode #24462", 429),
+            _error(
+                "Error from provider: Provider returned error",
+                code=429,
+                metadata={
+                    "raw": '{"error":{"message":"Your account org-446a <ak-f817> is suspended due to insufficient '
+                    'balance, please recharge your account or check your plan and billing details","type":'
+                    '"exceeded_current_quota_error"}}'
+                },
+            ),
+            C.QUOTA,
+        ),
+        (
+            *("Kimi-K2 #5", 403),
+            _error(
+                "Your account xx> is not active, organization <xx> exceeded current quota, please check your plan and "
+                "billing details",
+                type="exceeded_current_quota_error",
+            ),
+            C.QUOTA,
+        ),
+        (
+            *("kimi-cli #901", 429),
+            _error(
+                "We're receiving too many requests at the moment. Please wait a moment and try again.",
+                type="rate_limit_reached_error",
+            ),
+            C.RATE_LIMIT,
+        ),
+        (
+            *("kimi-cc #41", 429),
+            _error(
+                "Your account xxxxx / proj-xxxxxx <ak-xxxxx> request reached project TPM rate limit, current: 1410, "
+                "limit: 100, see https://platform.moonshot.cn/docs/pricing/limits",
+                type="rate_limit_reached_error",
+            ),
+            C.RATE_LIMIT,
+        ),
+        (
+            *("kimi-cli #2209", 429),
+            _error("The engine is currently overloaded, please try again later", type="engine_overloaded_error"),
+            C.OVERLOADED,
+        ),
+        (
+            *("MoneyPrinterTurbo #339", 429),
+            _error(
+                "Your account x request reached max request: 3, please try again after 1 seconds",
+                type="rate_limit_reached_error",
+            ),
+            C.RATE_LIMIT,
+        ),
+        (
+            *("kimi-cli #2011", 400),
+            _error(
+                "Invalid request: Your request exceeded model token limit: 262144 (requested: 269030)",
+                type="invalid_request_error",
+            ),
+            C.CONTEXT_OVERFLOW,
+        ),
+        (
+            *("Langchain-Chatchat #3728", 400),
+            _plain(object="error", message="Only  allowed now, your model local_chatglm3-6b", code=40301),
+            C.MODEL_NAME,
+        ),
+        (
+            *("Langchain-Chatchat #2065", 400),
+            _plain(object="error", message="0 is less than the minimum of 1 - 'max_tokens'", code=40302),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("free-claude-code #1021", 404),
+            _plain(status=404, title="Not Found", detail=f"{_FUNCTION}: Not found for account 'Qawmu2vUw3rdcREnubcAVq'"),
+            C.MODEL_NAME,
+        ),
+        (
+            *("freellmapi #522", 400),
+            _plain(
+                status=400,
+                title="Bad Request",
+                detail="Function id '3b9748d8-1d85-40e8-8573-0eeaa63a4b63': DEGRADED function cannot be invoked",
+            ),
+            C.OVERLOADED,
+            C.GATEWAY_DOWN,
+        ),
+        (
+            *("free-claude-code #91", 503),
+            _plain(
+                detail="503: NVIDIA_NIM_API_KEY is not set. Add it to your .env file. Get a key at "
+                "https://build.nvidia.com/settings/api-keys"
+            ),
+            C.KEY_REFUSED,
+        ),
+        (
+            *("smolagents #1531", 400),
+            _error(
+                "'messages.0' : for 'role:system' the following must be satisfied[('messages.0.content' : value must "
+                "be a string)]",
+                type="invalid_request_error",
+            ),
+            C.HISTORY_REFUSED,
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("open-chat-studio #2583", 400),
+            _error(
+                "The following tools cannot be used with reasoning.effort 'minimal': file_search.",
+                type="invalid_request_error",
+                param="tools",
+            ),
+            C.PARAMETER_REFUSED,
+            C.TOOLS_UNSUPPORTED,
+        ),
+        (
+            *("free-claude-code #1136", 400),
+            _plain(
+                message="messages.2.assistant.reasoning_content: property 'messages.2.assistant.reasoning_content' is "
+                "unsupported",
+                type="invalid_request_error",
+                param="validation_error",
+                code="wrong_api_format",
+            ),
+            C.PARAMETER_REFUSED,
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("uni-api #41", 400),
+            json.dumps([
+                {
+                    "error": {
+                        "code": 400,
+                        "message": "Project `p` is not allowed to use Publisher Model `projects/p/locations/x/publishers/"
+                        "anthropic/models/claude-3-sonnet@20240229`",
+                        "status": "FAILED_PRECONDITION",
+                    }
+                }
+            ]),
+            C.ACCESS_DENIED,
+            C.MODEL_NAME,
+        ),
+        (
+            *("uni-api #41", 429),
+            json.dumps([
+                {
+                    "error": {
+                        "code": 429,
+                        "message": "Quota exceeded for aiplatform.googleapis.com/"
+                        "online_prediction_requests_per_base_model with base model: anthropic-claude-3-5-sonnet. Please "
+                        "submit a quota increase request.",
+                        "status": "RESOURCE_EXHAUSTED",
+                    }
+                }
+            ]),
+            C.RATE_LIMIT,
+            C.QUOTA,
+        ),
+        (
+            *("CLIProxyAPI #4220", 404),
+            _error(
+                "Publisher model `google/models/gemini-3.1-flash-lite-preview` was not found or your project does not "
+                "have access to it. Ensure you are using a valid model name and that the model is available in the "
+                "specified region.",
+                code=404,
+                status="NOT_FOUND",
+            ),
+            C.MODEL_NAME,
+        ),
+        (
+            *("truefoundry/models #946", 404),
+            _plain(
+                status="failure",
+                message="vertex error: Publisher Model `projects/x/locations/global/publishers/google/models/gemma4` "
+                "was not found or your project does not have access to it. Please ensure you are using a valid model "
+                "version.",
+            ),
+            C.MODEL_NAME,
+        ),
+        (
+            *("Eta #59", 500),
+            _error("Jinja Exception: System message must be at the beginning.", code=500, type="server_error"),
+            C.HISTORY_REFUSED,
+            C.CHAT_TEMPLATE,
+        ),
+        (
+            *("Eta #59", 400),
+            _error("Cannot determine type of 'item'", code=400, type="invalid_request_error"),
+            C.WRONG_DIALECT,
+            C.HISTORY_REFUSED,
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("jan #6123", 500),
+            _error(
+                "Value is not callable: null at row 49, column 79:\n                {%- set content = "
+                "(m_content.split('</think>')|last).lstrip('\\n') %}",
+                code=500,
+                type="server_error",
+            ),
+            C.CHAT_TEMPLATE,
+        ),
+        (
+            *("qwen-code #48", 500),
+            _error(
+                "Unknown method: keys at row 57, column 46:\n                {%- set handled_keys = ['type', "
+                "'description', 'enum', 'required'] %}",
+                code=500,
+                type="server_error",
+            ),
+            C.CHAT_TEMPLATE,
+        ),
+        (
+            *("OmniRoute #4982", 400),
+            _error(
+                "Unable to generate parser for this template. Automatic parser generation failed: \n------------\nWhile "
+                "executing CallExpression at line 79, column 24 in source:\n...lti_step_tool %}↵ {{- raise_exception('No "
+                "user query found in messages.') }}↵...\nError: Jinja Exception: No user query found in messages.",
+                code=400,
+                type="invalid_request_error",
+            ),
+            C.HISTORY_REFUSED,
+            C.CHAT_TEMPLATE,
+        ),
+        (
+            *("n8n #18275", 520),
+            "<!DOCTYPE html><html><head><title>api.openai.com | 520: Web server is returning an unknown error</title>"
+            "</head><body>There is an unknown connection issue between Cloudflare and the origin web server.</body></html>",
+            C.GATEWAY_DOWN,
+        ),
+        ("search2ai #12", 522, "error code: 522", C.GATEWAY_DOWN),
+        (
+            *("databricks-sdk-py #1263", 400),
+            _plain(error_code="BAD_REQUEST", message='Bad request: json: unknown field "inputs"\n'),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("n8n #38642", 429),
+            _plain(
+                error_code="REQUEST_LIMIT_EXCEEDED",
+                message="REQUEST_LIMIT_EXCEEDED: Exceeded workspace QPS rate limit for databricks-qwen35-122b-a10b. "
+                "Please use a provisioned throughput Foundation Model APIs endpoint for a higher rate limit.",
+            ),
+            C.RATE_LIMIT,
+        ),
+        (
+            *("databricks-sdk-go #1183", 400),
+            _plain(
+                error_code="BAD_REQUEST",
+                message="Bad request: rpc error: code = InvalidArgument desc = max_tokens (10000) cannot exceed 8192. "
+                "Please reduce the length of max output tokens generated.",
+            ),
+            C.OUTPUT_LIMIT,
+        ),
+        (
+            *("bolt.new #8589", 429),
+            _error(
+                "This request would exceed the rate limit for your organization (a22cf6e6) of 1,000,000 input tokens "
+                "per minute. For details, refer to: https://docs.anthropic.com/en/api/rate-limits. Please reduce the "
+                "prompt length or the maximum tokens requested, or try again later.",
+                type="rate_limit_error",
+            ),
+            C.RATE_LIMIT,
+        ),
+        (
+            *("OmniRoute #9731", 503),
+            _error(
+                "[nvidia/minimaxai/minimax-m3] [503]: Request dropped after exceeding the local rate-limit queue budget "
+                "maxWaitMs (15000ms) — this is OmniRoute's request queue, not an upstream timeout."
+            ),
+            C.OVERLOADED,
+            C.RATE_LIMIT,
+        ),
+    )
+)
