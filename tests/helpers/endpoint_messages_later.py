@@ -402,3 +402,284 @@ LATER: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
         ),
     )
 )
+
+_INVALID = "invalid_request_error"
+
+
+def _vertex(message: str) -> str:
+    inner = json.dumps({"type": "error", "error": {"type": _INVALID, "message": message}, "request_id": "req_vrtx_1"})
+    return _error(inner, code=400, status="INVALID_ARGUMENT")
+
+
+def _claude(message: str) -> str:
+    return _plain(type="error", error={"type": _INVALID, "message": message}, request_id="req_011")
+
+
+_ORDER = '{"object":"error","message":"Unexpected role \'user\' after role \'tool\'","type":"invalid_request_message_order"}'
+
+SECOND: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
+    (source, status, body, frozenset(causes))
+    for source, status, body, *causes in (
+        (
+            *("Antigravity-Manager #1418", 400),
+            _vertex("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("antigravity2api-nodejs #150", 400),
+            _vertex(
+                "`max_tokens` must be greater than `thinking.budget_tokens`. Please consult our documentation at "
+                "https://docs.claude.com/en/docs/build-with-claude/extended-thinking#max-tokens-and-context-window-size"
+            ),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("claude-code #63314", 400),
+            _claude(
+                "messages.7.content.12: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot "
+                "be modified. These blocks must remain as they were in the original response."
+            ),
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("claude-code #56708", 400),
+            _claude("messages.23.content.2: Invalid `data` in `redacted_thinking` block"),
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("CLIProxyAPI #714", 400),
+            _vertex("messages.13.content.0.thinking.cache_control: Extra inputs are not permitted"),
+            C.PARAMETER_REFUSED,
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("CLIProxyAPI #714", 400),
+            _claude("messages.1.content.0.thinking.signature: Field required"),
+            C.HISTORY_REFUSED,
+            C.WRONG_DIALECT,
+        ),
+        (
+            *("claude-code #25597", 400),
+            _claude("system.2.cache_control.ephemeral.scope: Extra inputs are not permitted"),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("opencode #34048", 400),
+            _error("The requested model is not supported.", code="model_not_supported", param="model", type=_INVALID),
+            C.MODEL_NAME,
+        ),
+        (
+            *("opencode #34048", 400),
+            _error(
+                'The requested model is not available for integrator "opencode". Verify the correct '
+                "Copilot-Integration-Id header is being sent."
+            ),
+            C.MODEL_NAME,
+            C.ACCESS_DENIED,
+        ),
+        (
+            *("chatwise-releases #1273", 400),
+            _error(
+                'model "gpt-5.3-codex" is not accessible via the /chat/completions endpoint',
+                code="unsupported_api_for_model",
+            ),
+            C.WRONG_DIALECT,
+        ),
+        (
+            *("llm-gateway #1849", 400),
+            _error(
+                "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
+                "instead.",
+                code="invalid_request_body",
+            ),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("Roo-Code #1885", 400),
+            _error("Model is not supported for this request.", param="model", code="model_not_supported", type=_INVALID),
+            C.MODEL_NAME,
+        ),
+        ("codex-router #244", 400, _error("modelCode: does not exist", code="1214"), C.MODEL_NAME),
+        (
+            *("Langchain-Chatchat #2736", 400),
+            _error("[1214][prompt 参数非法。请检查文档。]", type=_INVALID),
+            C.PARAMETER_REFUSED,
+            C.WRONG_DIALECT,
+        ),
+        (
+            *("ccs #402", 429),
+            _error(
+                "High concurrency usage of this API, please reduce concurrency or contact customer service to increase "
+                "limits",
+                code="1302",
+            ),
+            C.RATE_LIMIT,
+        ),
+        ("hermes-agent #7475", 400, _error("模型不存在，请检查模型代码。", code="1211"), C.MODEL_NAME),
+        (
+            *("picoclaw #795", 500),
+            _error("网络错误，错误id：202602261029392bc0093d0e944297，请联系客服。", code="1234"),
+            C.SERVER_ERROR,
+            C.GATEWAY_DOWN,
+        ),
+        (
+            *("GLM-Free-API #3", 403),
+            _plain(error={"detail": "Model not available for current user level", "code": 403}),
+            C.ACCESS_DENIED,
+            C.MODEL_NAME,
+        ),
+        ("avante.nvim #2695", 400, _ORDER, C.HISTORY_REFUSED),
+        (
+            *("crush #683", 400),
+            _error("Provider returned error", code=400, metadata={"raw": _ORDER, "provider_name": "Mistral"}),
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("litellm #17761", 400),
+            _error(f"litellm.BadRequestError: MistralException - {_ORDER}", code="400"),
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("litellm #2418", 400),
+            _plain(object="error", message="Unexpected role RoleEnum.assistant", type=_INVALID, param=None, code=None),
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("Roo-Code #10045", 400),
+            _plain(
+                detail='Invalid request: Invalid request: {"detail":{"object":"error","message":"After the optional '
+                "system message, conversation roles must alternate user and assistant roles except for tool calls and "
+                'results.","type":"400","param":null,"code":400}}'
+            ),
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("AiNiee #641", 400),
+            _plain(
+                object="error",
+                message="Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
+                type=_INVALID,
+            ),
+            C.HISTORY_REFUSED,
+        ),
+        (
+            *("continue #9607", 400),
+            _error(
+                "Your organization must be verified to generate reasoning summaries. Please go to: "
+                "https://platform.openai.com/settings/organization/general and click on Verify Organization.",
+                type=_INVALID,
+                param="reasoning.summary",
+                code="unsupported_value",
+            ),
+            C.ACCESS_DENIED,
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("synthetic-data-generator #48", 422),
+            _plain(error="Input validation error: `top_p` must be > 0.0 and < 1.0", error_type="validation"),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("text-generation-inference #2309", 422),
+            _plain(
+                error="Input validation error: grammar is not valid: Grammar must have a 'properties' field",
+                error_type="validation",
+            ),
+            C.TOOL_SCHEMA,
+        ),
+        (
+            *("text-generation-inference #1745", 424),
+            _plain(error="Request failed during generation: Server error: ", error_type="generation"),
+            C.SERVER_ERROR,
+            C.ENGINE_DIED,
+        ),
+        (
+            *("Qwen3 #998", 400),
+            _plain(object="error", message="name 'Extension' is not defined", type="BadRequestError", code=400),
+            C.UNRECOGNISED,
+            C.CHAT_TEMPLATE,
+            C.SERVER_ERROR,
+        ),
+        (
+            *("browser-use #74", 400),
+            _plain(object="error", message="Unknown model type: llama", type="BadRequestError", code=400),
+            C.MODEL_NAME,
+            C.UNRECOGNISED,
+        ),
+        (
+            *("ollama #12626", 500),
+            _error("unable to load model: /root/.ollama/models/blobs/sha256-ed12a4674d727a74ac4816c9", type="api_error"),
+            C.ENGINE_DIED,
+            C.SERVER_ERROR,
+        ),
+        (
+            *("ollama #13032", 500),
+            _error(
+                'do load request: Post "http://127.0.0.1:11680/load": read tcp 127.0.0.1:11685->127.0.0.1:11680: wsarecv: '
+                "An existing connection was forcibly closed by the remote host.",
+                type="api_error",
+            ),
+            C.ENGINE_DIED,
+            C.GATEWAY_DOWN,
+            C.SERVER_ERROR,
+        ),
+        (
+            *("modelscope #1691", 429),
+            _error("insufficient balance (1008)", http_code="429", type="insufficient_balance_error"),
+            C.QUOTA,
+        ),
+        (
+            *("chatbox #1745", 400),
+            _error("Model o1 is enabled only for api versions 2024-12-01-preview and later", code="BadRequest"),
+            C.PARAMETER_REFUSED,
+            C.WRONG_DIALECT,
+        ),
+        (
+            *("agno #3503", 422),
+            _plain(
+                message="unknown field: parameter 'requires_confirmation' is not a valid field. For proper usage, please "
+                "refer to https://docs.cohere.com/reference/chat"
+            ),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("livekit/agents #3114", 400),
+            _plain(
+                code="Client specified an invalid argument",
+                error="Invalid request content: A tool_choice was set on the request but no tools were specified.",
+            ),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("crush #386", 400),
+            _plain(
+                code="Client specified an invalid argument",
+                error="Argument not supported on this model: reasoningEffort",
+            ),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("gemini-cli #14731", 400),
+            _plain(error={"code": 400, "message": "Request contains an invalid argument.", "status": "INVALID_ARGUMENT"}),
+            C.UNRECOGNISED,
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("laravel/ai #132", 400),
+            _error(
+                "Invalid JSON payload received. Unknown name \"name\" at 'request.tools[0].function_declarations[0]."
+                "parameters.properties[0].value': Cannot find field."
+            ),
+            C.TOOL_SCHEMA,
+        ),
+        ("kserve #3513", 400, _plain(error="Request for unknown model: 'v2' is not found"), C.MODEL_NAME),
+        ("pytorch/serve #2993", 503, _plain(error="Model with name mnist is not ready."), C.LOADING),
+        (
+            *("ollama #13129", 500),
+            '<!DOCTYPE html><html class="no-js"><head><title>ollama.ai | 500: Internal server error</title></head><body>'
+            "<h1>Internal server error</h1> Error code 500</body></html>",
+            C.SERVER_ERROR,
+            C.GATEWAY_DOWN,
+        ),
+    )
+)

@@ -290,7 +290,7 @@ MEANINGS: Final = {
         "lower --max-model-len or the batch size of the server, use a smaller model, or add memory; then --resume",
     ),
     Cause.SERVER_ERROR: Meaning(
-        None,
+        _K.MODEL_ERROR,
         "the endpoint {endpoint} returns an internal error",
         "the model server fails on these requests; its message is quoted below",
         "read the model server's own log at the times of these attempts, fix the error, then run again with --resume",

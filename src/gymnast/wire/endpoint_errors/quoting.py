@@ -8,6 +8,8 @@ from typing import Any, Final
 _STEP: Final = 12
 """A quote of at least twice this many characters is found wherever it starts."""
 _MAX_CHARS: Final = 2_000_000
+_MAX_PLACES: Final = 8
+"""A text that repeats itself must not take quadratic time."""
 _NOT_TEXT: Final = frozenset(
     {"role", "type", "model", "tool_choice", "id", "call_id", "tool_call_id", "status", "format", "object", "encoding"}
 )
@@ -64,7 +66,9 @@ def _mask_long(text: str, source: str) -> str:
         return text
     places: dict[str, list[int]] = {}
     for start in range(len(text) - _STEP + 1):
-        places.setdefault(text[start : start + _STEP], []).append(start)
+        known = places.setdefault(text[start : start + _STEP], [])
+        if len(known) < _MAX_PLACES:
+            known.append(start)
     spans: list[tuple[int, int]] = []
     for start in range(0, len(source) - _STEP + 1, _STEP):
         for place in places.get(source[start : start + _STEP], ()):

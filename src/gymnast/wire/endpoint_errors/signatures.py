@@ -259,6 +259,7 @@ GENERIC: Final = _stack(
     (C.CONTEXT_OVERFLOW, r"maximum (?:context|sequence|prompt|input) length|max_(?:model|seq|input|context|position)\w*_?len|context[ _](?:window|length|size)|n_ctx|reduce the (?:length|number) of"),
     (C.HISTORY_REFUSED, r"\broles?\b.{0,60}\b(?:must|should|cannot|only|not|invalid|alternate|supported|expected|unknown|satisfied)\b"),
     (C.HISTORY_REFUSED, r"(?:system|user|assistant|tool|developer|last|first) messages?\b.{0,60}(?:must|should|cannot|not|only|required|missing)|\bmessages?[.\[]\d+"),
+    (C.HISTORY_REFUSED, r"expected (?:last |first |next )?role|message[_ ]order|role .{0,20}(?:after|before|followed)|consecutive"),
     (C.HISTORY_REFUSED, r"messages? .{0,60}\brole\b|No user query|tool[_ ]calls?\b.{0,60}(?:without|missing|respon|match|must)|tool[_ ](?:call|use)[_ ]ids?|prefill"),
     (C.CHAT_TEMPLATE, r"chat[ _]?template|jinja|prompt template|raise_exception|\{%|template .{0,30}(?:error|fail|not)"),
     (C.LORA, r"\blora\b|\badapters?\b"),
@@ -272,7 +273,9 @@ GENERIC: Final = _stack(
     (C.TIMEOUT, r"timed? ?out|deadline exceeded|took too long"),
     (C.WRONG_DIALECT, r"'type': 'missing'|type: missing|Field required|missing (?:required )?(?:field|parameter|key|'?messages)|(?:messages|prompt|input)\W{0,3} (?:is|are) (?:a )?required"),
     (C.WRONG_DIALECT, r"not (?:supported|available) (?:in|on|by|for|with|via) (?:the |this )?(?:v1/\S+|\S*api\b|\S*endpoint)|chat completions? .{0,30}not support|use the \S+ (?:api|endpoint)"),
-    (C.MODEL_NAME, rf"(?:\bmodels?\b|deployment|checkpoint|engine id|Function ')[^\n]{{0,160}}(?:not[ _](?:been )?(?:found|exist|available|loaded|supported|deployed|recogni[sz]ed|served|valid)|does(?: not|n't) exist|unknown|invalid|no longer|deprecated|decommissioned|retired|have access)"),
+    (C.WRONG_DIALECT, r"not accessible via|unsupported_api|(?:only|not) .{0,40}\bapi versions?\b|not a (?:chat|completion|text|generat\w+) model|does not support (?:chat|completions?|generat\w+)"),
+    (C.SERVER_ERROR, r"internal (?:server )?error|\bserver error\b|Traceback \(most recent|exception_type|segmentation fault|CUDA error|assert\w* failed"),
+    (C.MODEL_NAME, rf"(?:\bmodel(?!'s)\w*|deployment|checkpoint|engine id|Function ')[^\n]{{0,160}}(?:not[ _](?:been )?(?:found|exist|available|loaded|supported|deployed|recogni[sz]ed|served|valid)|does(?: not|n't) exist|unknown|invalid|no longer|deprecated|decommissioned|retired|have access)"),
     (C.MODEL_NAME, r"(?:unknown|invalid|no such|unsupported|unrecogni[sz]ed|missing|wrong|no) (?:model|deployment)|model[ _](?:id|name)|model[ _-]not[ _-]\w+|(?:could not|cannot|can't) (?:find|load|resolve|access) .{0,20}model|your model"),
     (C.PARAMETER_REFUSED, r"(?:unsupported|unrecogni[sz]ed|unexpected|unknown|invalid|extra|illegal|bad|conflicting)[ _].{0,30}(?:param|argument|field|value|key|option|propert|propert|type|inputs?)"),
     (C.PARAMETER_REFUSED, rf"(?:param\w*|argument|field|inputs?|value|option|propert\w+)s?\b.{{0,80}}(?:{_NOT}(?:support|allow|permit|valid|recogni)|invalid|out of range)"),
@@ -282,6 +285,13 @@ GENERIC: Final = _stack(
     (C.KEY_REFUSED, r"(?:api[ _-]?key|token|credential|authorization|authentication|bearer|signature|jwt|login)\w*\b.{0,60}(?:invalid|incorrect|missing|expired|fail|not|require|wrong|revoked|denied|empty)"),
     (C.KEY_REFUSED, r"(?:invalid|incorrect|missing|expired|wrong|no|bad|provide|set|malformed) .{0,30}(?:api[ _-]?key|auth token|access token|credential|authorization|authentication|bearer)|unauthori[sz]ed|unauthenticated|sign in|log in"),
     (C.ACCESS_DENIED, r"forbidden|access denied|permission|not authori[sz]ed|not allowed (?:to|from|for)|blocked|not enabled for|agree to|terms of|gated|region|country|whitelist|allowlist"),
+    (C.QUOTA, r"余额|欠费|额度"),
+    (C.RATE_LIMIT, r"限流|频率|并发|速率"),
+    (C.CONTENT_FILTER, r"敏感|违规|不安全|审核"),
+    (C.CONTEXT_OVERFLOW, r"上下文|超长|最大长度|长度超"),
+    (C.MODEL_NAME, r"模型.{0,10}(?:不存在|不支持|未|没有)"),
+    (C.KEY_REFUSED, r"(?:密钥|令牌|鉴权|认证|身份验证)"),
+    (C.PARAMETER_REFUSED, r"参数"),
     (C.NO_SUCH_PATH, r"(?:page|url|path|route|resource|endpoint)\b.{0,60}not (?:be )?found|no (?:such )?route|no static resource|cannot (?:post|get) |Not Found$"),
 )
 PRECEDENCE: Final = tuple(
@@ -289,7 +299,7 @@ PRECEDENCE: Final = tuple(
     for name in (
         "PLAIN_ON_TLS QUOTA REQUEST_TOO_LARGE OUTPUT_LIMIT BAD_TOOL_CALL CONTENT_FILTER TOOL_PARSER_MISSING "
         "TOOLS_UNSUPPORTED TOOL_SCHEMA IMAGE_UNSUPPORTED CONTEXT_OVERFLOW CHAT_TEMPLATE HISTORY_REFUSED LORA "
-        "ENGINE_DIED OUT_OF_MEMORY LOADING OVERLOADED GATEWAY_DOWN RATE_LIMIT TIMEOUT WRONG_DIALECT "
+        "ENGINE_DIED OUT_OF_MEMORY LOADING OVERLOADED GATEWAY_DOWN RATE_LIMIT TIMEOUT SERVER_ERROR WRONG_DIALECT "
         "KEY_REFUSED ACCESS_DENIED MODEL_NAME PARAMETER_REFUSED NO_SUCH_PATH"
     ).split()
 )
