@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from gymnast.wire.endpoint_errors import Cause as C
+from gymnast.wire.endpoint_errors import Cause as C  # noqa: N817 - a table of it
 
 HTML = "text/html"
 
@@ -118,10 +118,6 @@ VLLM = (
         _flat("max_tokens must be at least 1, got -512.", param="max_tokens"),
     ),
     Message(
-        *("vllm", "vllm 0.8", C.PARAMETER_REFUSED, 400),
-        _flat("max_tokens must be at least 1, got 0.", param="max_tokens"),
-    ),
-    Message(
         *("vllm", "vllm 0.10", C.TOOL_PARSER_MISSING, 400),
         _openai(
             '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
@@ -197,9 +193,7 @@ def _sglang(cause: C, message: str, status: int = 400) -> Message:
 
 
 SGLANG = (
-    _sglang(
-        C.CONTEXT_OVERFLOW, "The input (5000 tokens) is longer than the model's context length (4096 tokens)."
-    ),
+    _sglang(C.CONTEXT_OVERFLOW, "The input (5000 tokens) is longer than the model's context length (4096 tokens)."),
     _sglang(
         C.CONTEXT_OVERFLOW,
         "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of "
@@ -322,9 +316,7 @@ OLLAMA = (
     _ollama(C.MODEL_NAME, "model 'llama9' not found", 404, "not_found_error"),
     _ollama(C.TOOLS_UNSUPPORTED, "registry.ollama.ai/library/gemma3:4b does not support tools", 400),
     _ollama(C.PARAMETER_REFUSED, '"gemma3:4b" does not support thinking', 400),
-    _ollama(
-        C.OUT_OF_MEMORY, "model requires more system memory (5.6 GiB) than is available (3.1 GiB)", 500
-    ),
+    _ollama(C.OUT_OF_MEMORY, "model requires more system memory (5.6 GiB) than is available (3.1 GiB)", 500),
     _ollama(C.ENGINE_DIED, "llama runner process has terminated: exit status 2", 500),
     _ollama(C.OVERLOADED, "server busy, please try again.  maximum pending requests exceeded", 503),
     _ollama(
@@ -446,7 +438,13 @@ OPENAI = (
         "request_forbidden",
     ),
     _oa(C.OVERLOADED, 503, "The engine is currently overloaded, please try again later", None, "server_error"),
-    _oa(C.SERVER_ERROR, 500, "The server had an error while processing your request. Sorry about that!", None, "server_error"),
+    _oa(
+        C.SERVER_ERROR,
+        500,
+        "The server had an error while processing your request. Sorry about that!",
+        None,
+        "server_error",
+    ),
     _oa(C.NO_SUCH_PATH, 404, "Invalid URL (POST /v1/v1/chat/completions)"),
     _oa(
         *(C.WRONG_DIALECT, 404),
@@ -668,7 +666,9 @@ OPENROUTER = (
     ),
     _router(C.KEY_REFUSED, 401, "No auth credentials found"),
     _router(C.KEY_REFUSED, 401, "User not found."),
-    _router(C.GATEWAY_DOWN, 502, "Provider returned error", 200, metadata={"raw": "upstream error", "provider_name": "X"}),
+    _router(
+        C.GATEWAY_DOWN, 502, "Provider returned error", 200, metadata={"raw": "upstream error", "provider_name": "X"}
+    ),
     _router(C.RATE_LIMIT, 429, "Provider returned error", 200, metadata={"raw": '{"message":"Too many requests"}'}),
 )
 
@@ -682,7 +682,7 @@ LITELLM = (
         *(C.CONTEXT_OVERFLOW, 400),
         "litellm.ContextWindowExceededError: litellm.BadRequestError: ContextWindowExceededError: OpenAIException - "
         "Error code: 400 - {'object': 'error', 'message': \"This model's maximum context length is 4096 tokens. "
-        "However, you requested 4300 tokens (4200 in the messages, 100 in the completion).\"}",
+        'However, you requested 4300 tokens (4200 in the messages, 100 in the completion)."}',
     ),
     _litellm(
         *(C.CONTENT_FILTER, 400),
@@ -711,7 +711,7 @@ LITELLM = (
     Message(
         *("litellm", "litellm 1.108.4", C.MODEL_NAME, 400),
         '{"error":{"message":"{\'error\': \'/chat/completions: Invalid model name passed in model=foo. Call '
-        "`/v1/models` to view available models for your key.'}\",\"type\":\"None\",\"param\":\"None\",\"code\":\"400\"}}",
+        '`/v1/models` to view available models for your key.\'}","type":"None","param":"None","code":"400"}}',
     ),
     _litellm(
         *(C.OVERLOADED, 429),
@@ -761,7 +761,9 @@ OTHERS = (
             code="model_not_available",
         ),
     ),
-    Message("together", "Together API", C.QUOTA, 402, _openai("Credit limit exceeded, please add credits.", "credit_limit")),
+    Message(
+        "together", "Together API", C.QUOTA, 402, _openai("Credit limit exceeded, please add credits.", "credit_limit")
+    ),
     Message(
         *("fireworks", "Fireworks API", C.MODEL_NAME, 404),
         '{"error":{"object":"error","type":"invalid_request_error","code":"NOT_FOUND","message":"Model not found, '
@@ -791,7 +793,13 @@ OTHERS = (
         '{"error":{"message":"Failed to call a function. Please adjust your prompt. See \'failed_generation\' for more '
         'details.","type":"invalid_request_error","code":"tool_use_failed","failed_generation":"CUDA out of memory"}}',
     ),
-    Message("deepseek", "DeepSeek API", C.QUOTA, 402, _openai("Insufficient Balance", "unknown_error", "invalid_request_error")),
+    Message(
+        "deepseek",
+        "DeepSeek API",
+        C.QUOTA,
+        402,
+        _openai("Insufficient Balance", "unknown_error", "invalid_request_error"),
+    ),
     Message(
         *("mistral", "Mistral API", C.RATE_LIMIT, 429),
         '{"object":"error","message":"Service tier capacity exceeded for this model.","type":'

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gymnast.wire.endpoint_errors import Cause as C
+from gymnast.wire.endpoint_errors import Cause as C  # noqa: N817 - a table of it
 
 
 def _error(message: str, **more: Any) -> str:
@@ -201,7 +201,9 @@ LATER: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
         ),
         (
             *("free-claude-code #1021", 404),
-            _plain(status=404, title="Not Found", detail=f"{_FUNCTION}: Not found for account 'Qawmu2vUw3rdcREnubcAVq'"),
+            _plain(
+                status=404, title="Not Found", detail=f"{_FUNCTION}: Not found for account 'Qawmu2vUw3rdcREnubcAVq'"
+            ),
             C.MODEL_NAME,
         ),
         (
@@ -256,32 +258,36 @@ LATER: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
         ),
         (
             *("uni-api #41", 400),
-            json.dumps([
-                {
-                    "error": {
-                        "code": 400,
-                        "message": "Project `p` is not allowed to use Publisher Model `projects/p/locations/x/publishers/"
-                        "anthropic/models/claude-3-sonnet@20240229`",
-                        "status": "FAILED_PRECONDITION",
+            json.dumps(
+                [
+                    {
+                        "error": {
+                            "code": 400,
+                            "message": "Project `p` is not allowed to use Publisher Model `projects/p/locations/x/publishers/"
+                            "anthropic/models/claude-3-sonnet@20240229`",
+                            "status": "FAILED_PRECONDITION",
+                        }
                     }
-                }
-            ]),
+                ]
+            ),
             C.ACCESS_DENIED,
             C.MODEL_NAME,
         ),
         (
             *("uni-api #41", 429),
-            json.dumps([
-                {
-                    "error": {
-                        "code": 429,
-                        "message": "Quota exceeded for aiplatform.googleapis.com/"
-                        "online_prediction_requests_per_base_model with base model: anthropic-claude-3-5-sonnet. Please "
-                        "submit a quota increase request.",
-                        "status": "RESOURCE_EXHAUSTED",
+            json.dumps(
+                [
+                    {
+                        "error": {
+                            "code": 429,
+                            "message": "Quota exceeded for aiplatform.googleapis.com/"
+                            "online_prediction_requests_per_base_model with base model: anthropic-claude-3-5-sonnet. Please "
+                            "submit a quota increase request.",
+                            "status": "RESOURCE_EXHAUSTED",
+                        }
                     }
-                }
-            ]),
+                ]
+            ),
             C.RATE_LIMIT,
             C.QUOTA,
         ),
@@ -415,7 +421,9 @@ def _claude(message: str) -> str:
     return _plain(type="error", error={"type": _INVALID, "message": message}, request_id="req_011")
 
 
-_ORDER = '{"object":"error","message":"Unexpected role \'user\' after role \'tool\'","type":"invalid_request_message_order"}'
+_ORDER = (
+    '{"object":"error","message":"Unexpected role \'user\' after role \'tool\'","type":"invalid_request_message_order"}'
+)
 
 SECOND: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
     (source, status, body, frozenset(causes))
@@ -496,7 +504,9 @@ SECOND: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
         ),
         (
             *("Roo-Code #1885", 400),
-            _error("Model is not supported for this request.", param="model", code="model_not_supported", type=_INVALID),
+            _error(
+                "Model is not supported for this request.", param="model", code="model_not_supported", type=_INVALID
+            ),
             C.MODEL_NAME,
         ),
         ("codex-router #244", 400, _error("modelCode: does not exist", code="1214"), C.MODEL_NAME),
@@ -608,7 +618,9 @@ SECOND: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
         ),
         (
             *("ollama #12626", 500),
-            _error("unable to load model: /root/.ollama/models/blobs/sha256-ed12a4674d727a74ac4816c9", type="api_error"),
+            _error(
+                "unable to load model: /root/.ollama/models/blobs/sha256-ed12a4674d727a74ac4816c9", type="api_error"
+            ),
             C.ENGINE_DIED,
             C.SERVER_ERROR,
         ),
@@ -660,14 +672,16 @@ SECOND: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
         ),
         (
             *("gemini-cli #14731", 400),
-            _plain(error={"code": 400, "message": "Request contains an invalid argument.", "status": "INVALID_ARGUMENT"}),
+            _plain(
+                error={"code": 400, "message": "Request contains an invalid argument.", "status": "INVALID_ARGUMENT"}
+            ),
             C.UNRECOGNISED,
             C.PARAMETER_REFUSED,
         ),
         (
             *("laravel/ai #132", 400),
             _error(
-                "Invalid JSON payload received. Unknown name \"name\" at 'request.tools[0].function_declarations[0]."
+                'Invalid JSON payload received. Unknown name "name" at \'request.tools[0].function_declarations[0].'
                 "parameters.properties[0].value': Cannot find field."
             ),
             C.TOOL_SCHEMA,

@@ -234,6 +234,10 @@ class FailureDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     body: str | None = None
     retry_after_s: float | None = None
     chain: tuple[str, ...] = ()
+    cause: str | None = None
+    """For failures of an endpoint: what its message means (`gymnast.wire.endpoint_errors.Cause`)."""
+    certainty: str | None = None
+    """What the cause rests on: `known` words of a server, `words` that many share, or only the `status`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, FailureKind):  # from a plugin that is not type-checked

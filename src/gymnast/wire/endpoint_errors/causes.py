@@ -88,14 +88,14 @@ MEANINGS: Final = {
         _K.MODEL_REJECTED,
         "the endpoint {endpoint} refuses requests of this size",
         "one request is larger than the endpoint, its proxy or your rate limit ever accepts: waiting does not help",
-        "shorten the prompts, or raise the limit (client_max_body_size of nginx, the tokens per minute of your account)",
+        "shorten the prompts, or raise the limit (nginx: client_max_body_size; an account: its tokens per minute)",
     ),
     Cause.TOOL_PARSER_MISSING: Meaning(
         _K.MODEL_MISCONFIGURED,
         "the endpoint {endpoint} was started without support for tools",
         "the server lacks the flags for tool calls",
-        "restart it with tools: vLLM --enable-auto-tool-choice --tool-call-parser NAME, SGLang --tool-call-parser NAME, "
-        "llama.cpp --jinja; then collect again",
+        "restart it with tools: vLLM --enable-auto-tool-choice --tool-call-parser NAME, SGLang --tool-call-parser "
+        "NAME, llama.cpp --jinja; then collect again",
     ),
     Cause.TOOLS_UNSUPPORTED: Meaning(
         _K.MODEL_MISCONFIGURED,
@@ -143,7 +143,7 @@ MEANINGS: Final = {
         _K.MODEL_MISCONFIGURED,
         "the endpoint {endpoint} refuses a parameter of the request",
         "this model or server does not support the parameter, or not with this value; its message names it",
-        "remove the parameter from the rows, extra_body or the overrides (++responses_create_params), then collect again",
+        "remove it from the rows, extra_body or the overrides (++responses_create_params), then collect again",
     ),
     Cause.WRONG_DIALECT: Meaning(
         _K.MODEL_MISCONFIGURED,

@@ -8,18 +8,21 @@ from enum import StrEnum
 from html import unescape
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import orjson
 
-from gymnast.types.failure import FailureKind, Stage
+from gymnast.types.failure import FailureDetail, FailureKind, Stage
 from gymnast.wire.classify import kind_of_reply
 from gymnast.wire.endpoint_errors.causes import MEANINGS, Cause
 from gymnast.wire.endpoint_errors.quoting import is_echo, mask_quoted
-from gymnast.wire.endpoint_errors.signatures import GENERIC, PRECEDENCE, SIGNATURES
+from gymnast.wire.endpoint_errors.signature import PRECEDENCE
+from gymnast.wire.endpoint_errors.signatures import SIGNATURES
+from gymnast.wire.endpoint_errors.words import WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gymnast.wire.endpoint_errors.signatures import Signature
+    from gymnast.wire.endpoint_errors.signature import Signature
 
 _MAX_BODY: Final = 16_384
 _MAX_DEPTH: Final = 6
@@ -46,8 +49,9 @@ class Diagnosis:
     certainty: Certainty
     stack: str = ""
     max_tokens: int | None = None
-    """For a context overflow: the size of the context, if the message says so."""
+    """The size of the context in tokens, if the message says so."""
     requested_tokens: int | None = None
+    """What was asked for, if the message says so."""
 
 
 def diagnose(
@@ -55,23 +59,29 @@ def diagnose(
     body: str,
     *,
     path: str = "",
-    location: str | None = None,
     request: Any = None,
 ) -> Diagnosis:
-    """The cause of an error reply. `request` is the decoded body that was sent: what the reply quotes of it is ignored."""
+    """The cause of an error reply. What it quotes of `request`, the decoded body that was sent, is ignored."""
     if 300 <= status < 400:
         return _diagnosis(Cause.REDIRECT, status, Certainty.KNOWN)
     text = read_error(body[:_MAX_BODY], request)
     match = _best(SIGNATURES, text, status)
+    if match is not None and match.cause is Cause.CONTEXT_OVERFLOW and _wants_no_output(request):
+        return _diagnosis(Cause.PARAMETER_REFUSED, status, Certainty.KNOWN, match.stack)
     if match is not None:
         return _with_numbers(match, text, status, path, Certainty.KNOWN)
     plain = _by_form(status, body, text, path)
     if plain is not None:
         return plain
-    match = _best(GENERIC, text, status)
+    match = _best(WORDS, text, status)
     if match is not None:
         return _with_numbers(match, text, status, path, Certainty.WORDS)
     return _diagnosis(_by_status(status), status, Certainty.STATUS)
+
+
+def _wants_no_output(request: Any) -> bool:
+    names = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+    return isinstance(request, dict) and any(request.get(name) == 0 for name in names)
 
 
 def read_error(body: str, request: Any = None) -> str:
@@ -83,6 +93,36 @@ def read_error(body: str, request: Any = None) -> str:
     else:
         text = "\n".join(_lines("", parsed, 0))
     return mask_quoted(text, request)
+
+
+def with_cause(detail: FailureDetail, request: Any = None, *, path: str = "") -> FailureDetail:
+    """A failure with the cause that its status and body mean."""
+    diagnosis = diagnose(detail.status or 0, detail.body or "", path=path, request=request)
+    return msgspec.structs.replace(
+        detail, kind=diagnosis.kind, cause=diagnosis.cause.value, certainty=diagnosis.certainty.value
+    )
+
+
+def cause_of(detail: FailureDetail) -> Diagnosis:
+    """The diagnosis of a recorded failure: the recorded cause, else what its body means."""
+    diagnosis = diagnose(detail.status or 0, detail.body or detail.message)
+    if detail.cause is None or detail.cause == diagnosis.cause or detail.cause not in _CAUSES:
+        return diagnosis
+    return Diagnosis(Cause(detail.cause), detail.kind, Certainty(detail.certainty or Certainty.STATUS))
+
+
+def is_context_overflow(detail: FailureDetail) -> bool:
+    """Whether an endpoint refused a request because it does not fit into the context.
+
+    That is an outcome of the policy, not a failure, so words that many servers share are not enough.
+    """
+    if detail.status is None:
+        return False
+    diagnosis = cause_of(detail)
+    return diagnosis.cause is Cause.CONTEXT_OVERFLOW and diagnosis.certainty is Certainty.KNOWN
+
+
+_CAUSES: Final = frozenset(Cause)
 
 
 def find_error(reply: Any) -> tuple[int | None, bool]:
@@ -114,13 +154,19 @@ def diagnose_transport(text: str) -> Diagnosis:
 _TRANSPORT: Final = (
     (re.compile(r"certificate verify failed|CERTIFICATE_VERIFY_FAILED"), Cause.TLS_UNTRUSTED),
     (re.compile(r"(?i)wrong[ _]version[ _]number|record layer failure|unknown protocol"), Cause.TLS_ON_PLAIN),
-    (re.compile(r"expects TLS|the reply is not HTTP"), Cause.PLAIN_ON_TLS),
-    (re.compile(r"the proxy .* answered|PROXY cannot be used|is not an address of a proxy|proxy .* closed"), Cause.PROXY_REFUSED),
+    (re.compile(r"expects TLS"), Cause.PLAIN_ON_TLS),
+    (
+        re.compile(r"the proxy .* answered|PROXY cannot be used|is not an address of a proxy|proxy .* closed"),
+        Cause.PROXY_REFUSED,
+    ),
     (
         re.compile(r"(?i)name or service not known|name resolution|nodename nor servname|no address"),
         Cause.NAME_UNRESOLVED,
     ),
-    (re.compile(r"closed the connection|connection broke|reset by peer|decompressed"), Cause.CONNECTION_LOST),
+    (
+        re.compile(r"closed the connection|connection broke|reset by peer|decompressed|is not HTTP"),
+        Cause.CONNECTION_LOST,
+    ),
 )
 
 
@@ -172,13 +218,13 @@ def _fits(match: Signature, text: str, status: int) -> bool:
     cause = match.cause
     if status in _OF_STATUS:
         allowed = _OF_STATUS[status]
-    elif match.stack == GENERIC[0].stack:
+    elif match.stack == WORDS[0].stack:
         allowed = _BY_WORDS.get(status, _ANY - _NEVER_500 if status >= 500 else _ANY)
         if cause is Cause.ACCESS_DENIED and status == 400:
             return "not allowed" in text
     else:
         return True
-    is_temporary = status == 429 and match.stack == GENERIC[0].stack and _SOON.search(text) is not None
+    is_temporary = status == 429 and match.stack == WORDS[0].stack and _SOON.search(text) is not None
     return cause in allowed and not (cause is Cause.QUOTA and is_temporary)
 
 
@@ -193,30 +239,39 @@ _OF_STATUS: Final = {
 """What a client got wrong is never a 401, 402 or 429, whatever the words are."""
 _BY_WORDS: Final = {
     403: frozenset({Cause.KEY_REFUSED, Cause.ACCESS_DENIED, Cause.QUOTA, Cause.CONTENT_FILTER, Cause.MODEL_NAME}),
-    404: frozenset({
-        *(Cause.MODEL_NAME, Cause.NO_SUCH_PATH, Cause.WRONG_DIALECT, Cause.TOOLS_UNSUPPORTED, Cause.IMAGE_UNSUPPORTED),
-        *(Cause.LORA, Cause.GATEWAY_DOWN),
-    }),
+    404: frozenset(
+        {
+            *(
+                Cause.MODEL_NAME,
+                Cause.NO_SUCH_PATH,
+                Cause.WRONG_DIALECT,
+                Cause.TOOLS_UNSUPPORTED,
+                Cause.IMAGE_UNSUPPORTED,
+            ),
+            *(Cause.LORA, Cause.GATEWAY_DOWN),
+        }
+    ),
 }
+
+
+_FIELD_NAMES: Final = re.compile(
+    r"(?i)[\W_]+|\b(?:detail|error|message|type|code|object|status|notfounderror|none|null|\d+)\b"
+)
 
 
 def _by_form(status: int, body: str, text: str, path: str) -> Diagnosis | None:
     """Replies that say nothing but their form does: an empty body, a bare Not Found, a page."""
-    bare = re.sub(r"[\W_]+|\b(?:detail|error|message|type|code|object|status|notfounderror|none|null|\d+)\b", "", text, flags=re.I)
-    if status in {404, 405} and bare.lower() in {"", "notfound", "methodnotallowed", "pagenotfound"}:
+    bare = _FIELD_NAMES.sub("", text).lower()
+    if status in {404, 405} and bare in {"", "notfound", "methodnotallowed", "pagenotfound"}:
         return _path_diagnosis(status, path)
-    if status == 401:
-        return _diagnosis(Cause.KEY_REFUSED, status, Certainty.KNOWN)
-    if status == 402:
-        return _diagnosis(Cause.QUOTA, status, Certainty.KNOWN)
-    if 200 <= status < 300:
-        if not body.strip():
-            return _diagnosis(Cause.EMPTY_BODY, status, Certainty.KNOWN)
-        if body.lstrip().startswith("<"):
-            return _diagnosis(Cause.HTML_BODY, status, Certainty.KNOWN)
-    if status >= 500 and bare.lower() in {"", "internalservererror", "serviceunavailable", "servererror"}:
+    if status >= 500 and bare in {"", "internalservererror", "serviceunavailable", "servererror"}:
         return _diagnosis(_by_status(status), status, Certainty.STATUS)
-    return None
+    if 200 <= status < 300 and not body.strip():
+        return _diagnosis(Cause.EMPTY_BODY, status, Certainty.KNOWN)
+    if 200 <= status < 300 and body.lstrip().startswith("<"):
+        return _diagnosis(Cause.HTML_BODY, status, Certainty.KNOWN)
+    cause = {401: Cause.KEY_REFUSED, 402: Cause.QUOTA}.get(status)
+    return None if cause is None else _diagnosis(cause, status, Certainty.KNOWN)
 
 
 def _path_diagnosis(status: int, path: str) -> Diagnosis:
@@ -262,15 +317,19 @@ def _diagnosis(cause: Cause, status: int, certainty: Certainty, stack: str = "")
 
 
 _WINDOW: Final = re.compile(
-    r"(?is)(?:context (?:length|size|window)(?: of| is)?|max_(?:model_len|seq_len|num_tokens)=?|n_ctx:|maximum model length of"
-    r"|maximum (?:prompt|input|sequence) length(?: is)?|tokens allowed|must be <=|less than|configured limit of"
-    r"|limit is)[ (:]*(\d{2,})|> (\d{3,})(?: maximum|,)|with (\d+) maximum context"
+    r"(?is)(?:context (?:length|size|window)(?: of| is)?|max_(?:model_len|seq_len|num_tokens|total_tokens)[ =]*|n_ctx:"
+    r"|maximum model length of|maximum (?:prompt|input|sequence) length(?: is)?|tokens allowed|must be <=|less than"
+    r"|configured limit of|limit is|token limit:)[ (:]*(\d{2,})|> (\d{3,})(?: maximum|,)|with (\d+) maximum context"
 )
 _REQUESTED: Final = re.compile(
-    r"(?is)(?:requested(?: a total of| about)?|resulted in|contains(?: at least)?|prompt \(length|prompt length|The input \("
-    r"|Input length|token count|n_prompt_tokens:|request \(|Given:|has|too long:|Requested tokens)[ (]*(\d+)"
+    r"(?is)(?:requested(?: a total of| about)?|resulted in|contains(?: at least)?|prompt \(length|prompt length"
+    r"|The input \(|Input length|token count|n_prompt_tokens:|request \(|Given:|\bhas|too long:|requested:"
+    r"|Requested tokens|n_keep)[ (]*(\d+)"
 )
-_OUTPUT: Final = re.compile(r"(?i)is too large: (\d+)|max_tokens \((\d+)\)|and (\d+) tokens for the completion|, (\d+) in the completion")
+_OUTPUT: Final = re.compile(
+    r"(?i)is too large: (\d+)|max_tokens \((\d+)\)|max_tokens=(\d+)|and (\d+) tokens for the completion"
+    r"|, (\d+) in the completion"
+)
 
 
 def _first_number(pattern: re.Pattern[str], text: str) -> int | None:
@@ -281,10 +340,13 @@ def _first_number(pattern: re.Pattern[str], text: str) -> int | None:
 def _with_numbers(match: Signature, text: str, status: int, path: str, certainty: Certainty) -> Diagnosis:
     if match.cause is Cause.NO_SUCH_PATH and path.endswith("/responses"):
         return _diagnosis(Cause.NO_RESPONSES_API, status, certainty, match.stack)
-    if match.cause is not Cause.CONTEXT_OVERFLOW:
+    if match.cause not in {Cause.CONTEXT_OVERFLOW, Cause.OUTPUT_LIMIT}:
         return _diagnosis(match.cause, status, certainty, match.stack)
     window, output = _first_number(_WINDOW, text), _first_number(_OUTPUT, text)
     cause = Cause.OUTPUT_LIMIT if window is not None and output is not None and output >= window else match.cause
+    requested = _first_number(_REQUESTED, text)
+    if window is not None and requested is not None and requested >= window:
+        certainty = Certainty.KNOWN  # the numbers agree with the words
     kind = MEANINGS[cause].kind
     assert kind is not None
-    return Diagnosis(cause, kind, certainty, match.stack, window, _first_number(_REQUESTED, text))
+    return Diagnosis(cause, kind, certainty, match.stack, window, requested)

@@ -1,4 +1,4 @@
-"""Removes from an error body what the request itself contained: text of a row or a model is evidence of nothing else."""
+"""Removes from an error body what the request contained: text of a row or a model is evidence of nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _NOT_TEXT: Final = frozenset(
     {"role", "type", "model", "tool_choice", "id", "call_id", "tool_call_id", "status", "format", "object", "encoding"}
 )
 """Keys whose values are words of the API, which servers use in their own messages, too."""
-_ECHO: Final = frozenset({"input", "ctx", "failed_generation", "flagged_input", "body", "request", "messages", "prompt"})
+_ECHO: Final = frozenset(
+    {"input", "ctx", "failed_generation", "flagged_input", "body", "request", "messages", "prompt"}
+)
 """Keys of error bodies that repeat what was sent or generated."""
 _ECHO_TEXT: Final = re.compile(
     r"(input_value=).*?(?=, input_type=)|((?:'input'|\"input\"|'ctx'|\"ctx\"): ).*?(?=\}\s*[,\]]|$)", re.DOTALL
@@ -69,10 +71,11 @@ def _mask_long(text: str, source: str) -> str:
         known = places.setdefault(text[start : start + _STEP], [])
         if len(known) < _MAX_PLACES:
             known.append(start)
-    spans: list[tuple[int, int]] = []
-    for start in range(0, len(source) - _STEP + 1, _STEP):
-        for place in places.get(source[start : start + _STEP], ()):
-            spans.append(_extend(text, place, source, start))
+    spans = [
+        _extend(text, place, source, start)
+        for start in range(0, len(source) - _STEP + 1, _STEP)
+        for place in places.get(source[start : start + _STEP], ())
+    ]
     return _cut(text, [span for span in spans if span[1] - span[0] >= 2 * _STEP - 1])
 
 
