@@ -121,6 +121,10 @@ class Judge:
                 await asyncio.sleep(_delay_s(error.detail, tries))
                 continue
             text = _visible_text(response)
+            overflow = (response.get("incomplete_details") or {}).get("message")
+            if overflow is not None and not text.strip():
+                message = f"the question does not fit into the context of {self._model}: {overflow}"
+                raise JudgeError(message, cause="judge_context_overflow")
             label = self.labels.find_first(text)
             if label is not None:
                 return JudgeEvaluation(responses_create_params=params, response=response, verdict_label=label)

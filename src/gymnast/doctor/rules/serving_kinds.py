@@ -16,6 +16,7 @@ _IDS: Final = {
     Cause.OVERLOADED: "endpoint_overloaded",
     Cause.SERVER_ERROR: "endpoint_error",
     Cause.HTML_BODY: "not_json",
+    Cause.NOT_AN_ANSWER: "not_json",
     Cause.MODEL_NAME: "model_name_wrong",
     Cause.NO_SUCH_PATH: "base_url_wrong",
     Cause.TOOL_SCHEMA: "tool_grammar",

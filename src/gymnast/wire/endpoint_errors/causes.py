@@ -305,13 +305,13 @@ MEANINGS: Final = {
         _K.MODEL_BAD_REPLY,
         "the endpoint {endpoint} returns a web page",
         "the URL leads to a web page, a login or a proxy, not to the API",
-        "correct --model-url: curl {endpoint}/models must return JSON",
+        "correct the base URL (--model-url; it usually ends in /v1): curl {endpoint}/models must return JSON",
     ),
     Cause.NOT_AN_ANSWER: Meaning(
         _K.MODEL_BAD_REPLY,
         "the endpoint {endpoint} returns something other than an answer",
         "the reply is not in the format of the API that the run uses",
-        "choose the model type that matches the endpoint (--model-type), or correct the URL",
+        "check the base URL and the model type (--model-type); gymnast check endpoint shows the reply",
     ),
     Cause.UNRECOGNISED: Meaning(
         None,
