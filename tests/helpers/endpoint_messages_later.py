@@ -697,3 +697,216 @@ SECOND: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
         ),
     )
 )
+
+
+def _bad(message: str) -> str:
+    """vLLM's form."""
+    return _error(message, type="BadRequestError", param=None, code=400)
+
+
+def _flat(message: str, code: int = 400) -> str:
+    """SGLang's form."""
+    return _plain(object="error", message=message, type="BadRequestError", param=None, code=code)
+
+
+_VLLM, _SGLANG, _LITELLM = "vllm 0.32.0", "sglang 0.5.23", "litellm 1.108.4"
+
+THIRD: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
+    (source, status, body, frozenset(causes))
+    for source, status, body, *causes in (
+        (
+            *(_VLLM, 400),
+            _bad("Tool choice 'add' is ambiguous: it is defined in more than one namespace (a, b)."),
+            C.PARAMETER_REFUSED,
+            C.TOOL_SCHEMA,
+        ),
+        (
+            *(_VLLM, 400),
+            _bad(
+                "Regex uses unsupported feature for structured outputs: lookahead. Only basic matching constructs are "
+                "supported—lookarounds, backreferences, and unicode boundaries are not."
+            ),
+            C.TOOL_SCHEMA,
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *(_VLLM, 400),
+            _bad("structured_outputs.grammar cannot be an empty string"),
+            C.TOOL_SCHEMA,
+            C.PARAMETER_REFUSED,
+        ),
+        (_VLLM, 400, _bad("When using `tool_choice`, `tools` must be set."), C.PARAMETER_REFUSED),
+        (_VLLM, 400, _bad("n must be an int, but is of type <class 'str'>"), C.PARAMETER_REFUSED),
+        (
+            *(_VLLM, 400),
+            _bad("min_tokens must be less than or equal to max_tokens=16, got 32."),
+            C.PARAMETER_REFUSED,
+        ),
+        (_VLLM, 400, _bad("prompt template is not supported"), C.PARAMETER_REFUSED, C.CHAT_TEMPLATE),
+        (_VLLM, 400, _bad("Cannot have a FunctionToolCallOutput before FunctionToolCall."), C.HISTORY_REFUSED),
+        (
+            *(_VLLM, 400),
+            _bad("Expected field `name` in `function` in `tool_choice`! Correct usage: `{...}`"),
+            C.PARAMETER_REFUSED,
+            C.TOOL_SCHEMA,
+        ),
+        (
+            *(_VLLM, 400),
+            _bad("The JSON schema is nested too deeply: objects and arrays may nest at most 64 levels"),
+            C.TOOL_SCHEMA,
+        ),
+        (_VLLM, 400, _bad("data_parallel_rank 9 is out of range [0, 8)."), C.PARAMETER_REFUSED),
+        (
+            *(_VLLM, 400),
+            _bad(
+                "Per-request mm_processor_kwargs are disabled by default because they can change multimodal "
+                "preprocessing resource usage. Start the server with --trust-request-mm-kwargs only when clients are "
+                "trusted."
+            ),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *(_VLLM, 400),
+            _bad("previous_response_id is not supported by the stateless render endpoint."),
+            C.PARAMETER_REFUSED,
+            C.WRONG_DIALECT,
+        ),
+        (
+            *(_VLLM, 400),
+            _bad("Either prompt or prompt_embeds must be provided and non-empty."),
+            C.WRONG_DIALECT,
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *(_VLLM, 400),
+            _bad("You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice')."),
+            C.PARAMETER_REFUSED,
+            C.TOOL_SCHEMA,
+        ),
+        (_SGLANG, 400, _flat("Harmony does not support reasoning effort minimal"), C.PARAMETER_REFUSED),
+        (_SGLANG, 400, _flat("token_ids_logprob must be a flat list of integers."), C.PARAMETER_REFUSED),
+        (_SGLANG, 400, _flat("beam_width must be at least 1, got 0."), C.PARAMETER_REFUSED),
+        (
+            *(_SGLANG, 400),
+            _flat("repetition_penalty must be in (0, 2] (1.0 = no penalty), got 3."),
+            C.PARAMETER_REFUSED,
+        ),
+        (_SGLANG, 400, _flat("Failed to render chat template for embedding input: x"), C.CHAT_TEMPLATE),
+        (_SGLANG, 500, _flat("Failed to parse reasoning content", 500), C.SERVER_ERROR),
+        (_SGLANG, 400, _flat("Request prompt exceeds the KV memory budget: input_len=90000."), C.CONTEXT_OVERFLOW),
+        (_SGLANG, 400, _flat("logprobs are not supported with gpt-oss models"), C.PARAMETER_REFUSED),
+        (_SGLANG, 400, _flat("logprobs are not supported in streaming mode"), C.PARAMETER_REFUSED),
+        (
+            *(_SGLANG, 400),
+            _flat("built-in tools (web_search, code_interpreter) are not supported with prefill-decode disaggregation"),
+            C.TOOLS_UNSUPPORTED,
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *(_SGLANG, 404),
+            _flat("Response with id 'resp_7' not found.", 404),
+            C.HISTORY_REFUSED,
+            C.PARAMETER_REFUSED,
+            C.UNRECOGNISED,
+        ),
+        (
+            *(_LITELLM, 400),
+            _error("LiteLLM Router: Trying to call specific deployment, but Model ID :x does not exist in Model ID map"),
+            C.MODEL_NAME,
+        ),
+        (
+            *(_LITELLM, 400),
+            _error("Rejected request: client-side api_base=http://10.0.0.1 is rejected by the SSRF guard (private)."),
+            C.PARAMETER_REFUSED,
+            C.ACCESS_DENIED,
+        ),
+        (
+            *(_LITELLM, 413),
+            _error("Request size is too large. Request size is 7 MB. Max size is 5 MB"),
+            C.REQUEST_TOO_LARGE,
+        ),
+        (
+            *(_LITELLM, 403),
+            _error("Tool(s) ['search'] are not in the allowed tools list for this key/team."),
+            C.ACCESS_DENIED,
+            C.TOOLS_UNSUPPORTED,
+        ),
+        (
+            *("litellm #3659", 400),
+            _error(
+                "VertexAIException - 400 Failed to deserialize the JSON body into the target type: instances[0]: missing "
+                "field `inputs` at line 1 column 74"
+            ),
+            C.WRONG_DIALECT,
+        ),
+        (
+            *("litellm #10182", 500),
+            _error(
+                "litellm.APIConnectionError: Vertex_ai_betaException - EOF occurred in violation of protocol "
+                "(_ssl.c:1007)"
+            ),
+            C.GATEWAY_DOWN,
+        ),
+        (
+            *("litellm #4874", 500),
+            _error(
+                "litellm.InternalServerError: VertexAIException InternalServerError - 400 Request contains an invalid "
+                "argument.\nReceived Model Group=mistral-large\nAvailable Model Group Fallbacks=None"
+            ),
+            C.UNRECOGNISED,
+            C.SERVER_ERROR,
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            *("litellm #17131", 503),
+            _error(
+                "litellm.ServiceUnavailableError: litellm.MidStreamFallbackError: litellm.BadRequestError: "
+                "Vertex_ai_betaException BadRequestError - b'{\\n \"error\": {\\n \"code\": 400,\\n \"message\": \"Cannot "
+                "fetch content from the provided URL. Please ensure the URL is valid and accessible by Vertex AI"
+            ),
+            C.IMAGE_UNSUPPORTED,
+            C.PARAMETER_REFUSED,
+            C.UNRECOGNISED,
+        ),
+        (
+            *("quotio #158", 400),
+            _error("unknown provider for model claude-sonnet-4-5-20250929", type=_INVALID),
+            C.MODEL_NAME,
+        ),
+        (
+            *("9router #25", 400),
+            _error("No credentials for provider: github", type=_INVALID, code="bad_request"),
+            C.KEY_REFUSED,
+        ),
+        ("joplin #16428", 400, _plain(error="Upstream returned 429"), C.RATE_LIMIT, C.GATEWAY_DOWN),
+        (
+            *("9router #2578", 400),
+            _error(
+                "* GenerateContentRequest.tools[0].function_declarations[0].parameters.properties: should be non-empty "
+                "for OBJECT type",
+                code=400,
+            ),
+            C.TOOL_SCHEMA,
+        ),
+        (
+            *("text-generation-inference #2526", 503),
+            "<html><head><title>x</title></head><body><h1>Application is not available</h1><p>The application is "
+            "currently not serving requests at this endpoint. It may not have been started or is still starting.</p>"
+            "</body></html>",
+            C.OVERLOADED,
+            C.GATEWAY_DOWN,
+            C.LOADING,
+        ),
+        (
+            *("higress #2474", 503),
+            "upstream connect error or disconnect/reset before headers. reset reason: connection termination",
+            C.GATEWAY_DOWN,
+        ),
+        (
+            *("higress #2474", 502),
+            "<html>\r\n<head><title>502 bad gateway</title></head>\r\n<body>\r\n<center><h1>502 bad gateway</h1></center>"
+            "\r\n</body>\r\n</html>\r\n",
+            C.GATEWAY_DOWN,
+        ),
+    )
+)

@@ -248,7 +248,7 @@ _BY_WORDS: Final = {
                 Cause.TOOLS_UNSUPPORTED,
                 Cause.IMAGE_UNSUPPORTED,
             ),
-            *(Cause.LORA, Cause.GATEWAY_DOWN),
+            *(Cause.LORA, Cause.GATEWAY_DOWN, Cause.HISTORY_REFUSED),
         }
     ),
 }

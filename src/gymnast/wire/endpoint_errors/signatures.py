@@ -218,15 +218,21 @@ LITELLM: Final = make_table(
     "litellm 1.108.4",
     (C.CONTEXT_OVERFLOW, r"ContextWindowExceededError"),
     (C.CONTENT_FILTER, r"ContentPolicyViolationError"),
-    (C.RATE_LIMIT, r"litellm\.RateLimitError|Max parallel request limit reached|Crossed [TR]PM"),
-    (C.QUOTA, r"Budget has been exceeded|ExceededBudget|budget_exceeded|litellm\.PaymentRequiredError"),
-    (C.KEY_REFUSED, r"Invalid proxy server token|No api key passed in|Expired Key|litellm\.AuthenticationError"),
-    (C.MODEL_NAME, r"Invalid model name passed in|LLM Provider NOT provided|litellm\.NotFoundError"),
-    (C.OVERLOADED, r"No deployments available|No healthy deployment|litellm\.ServiceUnavailableError"),
+    (C.RATE_LIMIT, r"litellm\.RateLimitError(?!.*litellm\.\w)|Max parallel request limit reached|Crossed [TR]PM"),
+    (
+        C.QUOTA,
+        r"Budget has been exceeded|ExceededBudget|budget_exceeded|litellm\.PaymentRequiredError(?!.*litellm\.\w)",
+    ),
+    (
+        C.KEY_REFUSED,
+        r"Invalid proxy server token|No api key passed in|Expired Key|litellm\.AuthenticationError(?!.*litellm\.\w)",
+    ),
+    (C.MODEL_NAME, r"Invalid model name passed in|LLM Provider NOT provided|litellm\.NotFoundError(?!.*litellm\.\w)"),
+    (C.OVERLOADED, r"No deployments available|No healthy deployment|litellm\.ServiceUnavailableError(?!.*litellm\.\w)"),
     (C.ACCESS_DENIED, r"not allowed to access model|_model_access_denied"),
     (C.PARAMETER_REFUSED, r"UnsupportedParamsError"),
-    (C.TIMEOUT, r"litellm\.Timeout"),
-    (C.GATEWAY_DOWN, r"litellm\.APIConnectionError|litellm\.BadGatewayError"),
+    (C.TIMEOUT, r"litellm\.Timeout(?!.*litellm\.\w)"),
+    (C.GATEWAY_DOWN, r"litellm\.APIConnectionError(?!.*litellm\.\w)|litellm\.BadGatewayError(?!.*litellm\.\w)"),
 )
 PROVIDERS: Final = make_table(
     "providers",

@@ -22,8 +22,8 @@ WORDS: Final = make_table(
     (
         C.QUOTA,
         r"insufficient (?:quota|credit|balance|fund)",
-        r"(?:quota|credits?|budget|balance)\b.{0,40}(?:exhaust|used up|exceed)",
-        r"exceed\w*[^.\n]{0,30}\b(?:quota|credits?|budget|balance|allowance)|billing|recharge|top[ -]up",
+        r"(?:quota|credits?|(?<!memory )budget|balance)\b.{0,40}(?:exhaust|used up|exceed)",
+        r"exceed\w*[^.\n]{0,30}\b(?:quota|credits?|(?<!memory )budget|balance|allowance)|billing|recharge|top[ -]up",
         r"\bpast due|(?:out of|no (?:more )?|not enough|insufficient) (?:credits?|balance|funds|quota)",
         r"payment required",
         r"(?:daily|weekly|monthly|usage|spend\w*) (?:usage |token |request |spend\w* )?(?:limit|quota|cap)",
@@ -61,6 +61,7 @@ WORDS: Final = make_table(
         r"schema\b.{0,80}(?:invalid|not (?:valid|supported)|unsupported|fail|error)|grammar",
         r"(?:invalid|unsupported|malformed).{0,40}schema|tool names?|function names?",
         r"\btools?(?:\[|\.)\d+|\$ref|\$defs|additionalProperties|function(?:_| )declaration",
+        r"\bregex\b|structured[ _]outputs?|schema .{0,40}(?:deep|large|complex|many)|guided",
     ),
     (
         C.IMAGE_UNSUPPORTED,
@@ -76,6 +77,7 @@ WORDS: Final = make_table(
         r"too many (?:input |prompt )?tokens|maximum (?:context|sequence|prompt|input) length",
         r"max_(?:model|seq|input|context|position)\w*_?len|context[ _](?:window|length|size)|n_ctx",
         r"reduce the (?:length|number) of|上下文|超长|最大长度|长度超",
+        r"prompt exceeds|exceeds the KV",
     ),
     (
         C.HISTORY_REFUSED,
@@ -83,6 +85,7 @@ WORDS: Final = make_table(
         (
             r"(?:system|user|assistant|tool|developer|last|first) messages?\b.{0,60}(?:must|should"
             r"|cannot|not|only|required|missing)"
+            r"FunctionToolCall|tool[ _]result|response with id|previous_response|item .{0,60}not found",
         ),
         r"\bmessages?[.\[]\d+|expected (?:last |first |next )?role|message[_ ]order",
         r"role .{0,20}(?:after|before|followed)|consecutive|messages? .{0,60}\brole\b|No user query",
@@ -157,6 +160,7 @@ WORDS: Final = make_table(
             r"|Function ')[^\n]{0,160}(?:not[ _](?:been )?(?:found|exist|available|loaded|supported"
             r"|deployed|recogni[sz]ed|served|valid)|does(?: not|n't) exist|unknown|invalid|no longer"
             r"|deprecated|decommissioned|retired|have access)"
+            r"provider for model",
         ),
         r"(?:unknown|invalid|no such|unsupported|unrecogni[sz]ed|missing|wrong|no) (?:model|deployment)",
         r"model[ _](?:id|name)|model[ _-]not[ _-]\w+",
@@ -169,6 +173,8 @@ WORDS: Final = make_table(
             r"(?:unsupported|unrecogni[sz]ed|unexpected|unknown|invalid|extra|illegal|bad"
             r"|conflicting)[ _].{0,30}(?:param|argument|field|value|key|option|propert|propert|type"
             r"|inputs?)"
+            r"type: BadRequestError|does not support reasoning|disabled by default|rejected by|out of range",
+            r"fetch content from the provided URL|must be provided|is not supported by|(?:only|not) one (?:kind )?of",
         ),
         (
             rf"(?:param\w*|argument|field|inputs?|value|option"
