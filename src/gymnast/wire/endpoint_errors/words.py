@@ -85,12 +85,12 @@ WORDS: Final = make_table(
         (
             r"(?:system|user|assistant|tool|developer|last|first) messages?\b.{0,60}(?:must|should"
             r"|cannot|not|only|required|missing)"
-            r"FunctionToolCall|tool[ _]result|response with id|previous_response|item .{0,60}not found",
         ),
         r"\bmessages?[.\[]\d+|expected (?:last |first |next )?role|message[_ ]order",
         r"role .{0,20}(?:after|before|followed)|consecutive|messages? .{0,60}\brole\b|No user query",
         r"tool[_ ]calls?\b.{0,60}(?:without|missing|respon|match|must)|tool[_ ](?:call|use)[_ ]ids?",
         r"prefill",
+        r"FunctionToolCall|tool[ _]result|response with id|previous_response|item .{0,60}not found",
     ),
     (
         C.CHAT_TEMPLATE,
@@ -160,12 +160,12 @@ WORDS: Final = make_table(
             r"|Function ')[^\n]{0,160}(?:not[ _](?:been )?(?:found|exist|available|loaded|supported"
             r"|deployed|recogni[sz]ed|served|valid)|does(?: not|n't) exist|unknown|invalid|no longer"
             r"|deprecated|decommissioned|retired|have access)"
-            r"provider for model",
         ),
         r"(?:unknown|invalid|no such|unsupported|unrecogni[sz]ed|missing|wrong|no) (?:model|deployment)",
         r"model[ _](?:id|name)|model[ _-]not[ _-]\w+",
         r"(?:could not|cannot|can't) (?:find|load|resolve|access) .{0,20}model|your model",
         r"模型.{0,10}(?:不存在|不支持|未|没有)",
+        r"provider for model",
     ),
     (
         C.PARAMETER_REFUSED,
@@ -173,8 +173,6 @@ WORDS: Final = make_table(
             r"(?:unsupported|unrecogni[sz]ed|unexpected|unknown|invalid|extra|illegal|bad"
             r"|conflicting)[ _].{0,30}(?:param|argument|field|value|key|option|propert|propert|type"
             r"|inputs?)"
-            r"type: BadRequestError|does not support reasoning|disabled by default|rejected by|out of range",
-            r"fetch content from the provided URL|must be provided|is not supported by|(?:only|not) one (?:kind )?of",
         ),
         (
             rf"(?:param\w*|argument|field|inputs?|value|option"
@@ -192,6 +190,8 @@ WORDS: Final = make_table(
         ),
         r"Cannot determine type|validation errors?|InvalidParameter|invalid_parameter|literal_error",
         r"enum|参数",
+        r"type: BadRequestError|does not support reasoning|disabled by default|rejected by|out of range",
+        r"fetch content from the provided URL|must be provided|is not supported by|(?:only|not) one (?:kind )?of",
     ),
     (
         C.KEY_REFUSED,
