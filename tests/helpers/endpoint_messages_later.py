@@ -910,3 +910,209 @@ THIRD: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
         ),
     )
 )
+
+_FIELD = "a public repository"
+
+FOURTH: tuple[tuple[str, int, str, frozenset[C]], ...] = tuple(
+    (_FIELD, status, body, frozenset(causes))
+    for status, body, *causes in (
+        (
+            502,
+            _error("Your input exceeds the context window.", type=_INVALID, code="context_length_exceeded"),
+            C.CONTEXT_OVERFLOW,
+        ),
+        (400, _claude("You're out of extra usage. Add more at claude.ai/settings/usage and keep going."), C.QUOTA),
+        (
+            400,
+            _error("<html> <title>400 Bad Request</title> <center>cloudflare</center>", type=_INVALID, code=None),
+            C.UNRECOGNISED,
+            C.ACCESS_DENIED,
+            C.GATEWAY_DOWN,
+            C.WRONG_DIALECT,
+        ),
+        (
+            400,
+            _error("this server has no vision encoder loaded (--mmproj)", type=_INVALID, code="unsupported_content"),
+            C.IMAGE_UNSUPPORTED,
+        ),
+        (
+            400,
+            _error(
+                "This model's maximum context length is 128000 tokens. However, your messages resulted in 137655 tokens "
+                "(including 348 in the response_format schemas.). Please reduce the length of the messages or schemas.",
+                type=_INVALID,
+            ),
+            C.CONTEXT_OVERFLOW,
+        ),
+        (400, _bad("Unexpected role 'user' after role 'tool' Unexpected role 'user' after role 'tool'"), C.HISTORY_REFUSED),
+        (
+            400,
+            _error("Output data may contain inappropriate content.", code="data_inspection_failed"),
+            C.CONTENT_FILTER,
+        ),
+        (
+            400,
+            _error(
+                "Your request was rejected as a result of our safety system. Your prompt may contain text that is not "
+                "allowed by our safety system.",
+                code="content_policy_violation",
+                type=_INVALID,
+            ),
+            C.CONTENT_FILTER,
+        ),
+        (400, _error("'function' is a required property, expected an object - 'tools.0'"), C.TOOL_SCHEMA),
+        (
+            400,
+            _error(
+                "'response_format.type' : value is not one of the allowed values ['text','json_object']", type=_INVALID
+            ),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            400,
+            _error(
+                'Status Code from provider: 422, Provider response: {"detail":[{"type":"missing","loc":["body",'
+                '"filters","value"],"msg":"Field required","input":{"type":"in","key":"version"}}]}',
+                code="invalid_value",
+            ),
+            C.PARAMETER_REFUSED,
+            C.WRONG_DIALECT,
+        ),
+        (429, _error("You have no credits remaining.", code="insufficient_quota"), C.QUOTA),
+        (
+            429,
+            _error(
+                "Rate limit reached for model `x` in organization `org_1` service tier `on_demand` on tokens per minute "
+                "(TPM): Limit 8000, Used 8000. Please try again in 2.5s.",
+                type="tokens",
+                code="rate_limit_exceeded",
+            ),
+            C.RATE_LIMIT,
+        ),
+        (
+            429,
+            _error(
+                "Your account request reached organization TPD rate limit, current: 1543253, limit: 1500000",
+                type="rate_limit_reached_error",
+            ),
+            C.RATE_LIMIT,
+            C.QUOTA,
+        ),
+        (
+            429,
+            _error(
+                "Rate limit reached for model `llama-3.3-70b-versatile` in organization `org` service tier `on_demand` "
+                "on tokens per day (TPD): Limit 100000, Used 94647, Requested 7733. Please try again in 34m16.32s. Need "
+                "more tokens? Upgrade to Dev Tier today",
+                code="rate_limit_exceeded",
+            ),
+            C.RATE_LIMIT,
+            C.QUOTA,
+        ),
+        (429, _plain(type="usage_limit_reached", resets_at=1789435433), C.QUOTA),
+        (404, _plain(status=404, message="Model 'x' not found."), C.MODEL_NAME),
+        (
+            404,
+            _error(
+                "This model is unavailable for free. The paid version is available now - use this slug instead: "
+                "google/gemma-3-27b-it",
+                code=404,
+            ),
+            C.MODEL_NAME,
+            C.ACCESS_DENIED,
+        ),
+        (
+            404,
+            _error("Your organization must be verified to use the model `o3`."),
+            C.ACCESS_DENIED,
+            C.MODEL_NAME,
+        ),
+        (
+            403,
+            _error("You've reached your usage limit for this billing cycle.", type="access_terminated_error"),
+            C.QUOTA,
+        ),
+        (413, _error("Request Entity Too Large", type=_INVALID), C.REQUEST_TOO_LARGE),
+        (403, _error("Access denied.", code="access_denied"), C.ACCESS_DENIED),
+        (403, _plain(code="AccessDenied", message="x"), C.ACCESS_DENIED),
+        (403, _plain(success=False, error="DeepAgent Desktop is not allowed for this API"), C.ACCESS_DENIED),
+        (403, _plain(message="Key limit exceeded (total limit)"), C.QUOTA),
+        (500, _plain(error="client error: 400, message='Bad Request'"), C.UNRECOGNISED, C.SERVER_ERROR),
+        (
+            500,
+            _error(
+                'response_format type must be one of "text" or "json_object", but got: json_schema',
+                code=500,
+                type="server_error",
+            ),
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            500,
+            _error("Failed to parse tool call arguments as JSON: ...", code=500),
+            C.BAD_TOOL_CALL,
+            C.HISTORY_REFUSED,
+        ),
+        (500, _error("memory layout cannot be allocated"), C.OUT_OF_MEMORY),
+        (500, _plain(type="api_error"), C.SERVER_ERROR),
+        (
+            400,
+            _error(
+                "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length "
+                "1048576, but got a string with length 2778531 instead.",
+                type=_INVALID,
+                param="tools[0].function.description",
+                code="string_above_max_length",
+            ),
+            C.TOOL_SCHEMA,
+            C.REQUEST_TOO_LARGE,
+            C.PARAMETER_REFUSED,
+        ),
+        (
+            500,
+            _error(
+                "The server had an error processing your request. Sorry about that! You can retry your request, or "
+                "contact us through an Azure support request at: https://go.microsoft.com/fwlink/?linkid=2213926 if you "
+                "keep seeing this error."
+            ),
+            C.SERVER_ERROR,
+        ),
+        (
+            500,
+            _error("'ClaudeContentBlockToolResult' object has no attribute 'source'", code="500"),
+            C.SERVER_ERROR,
+            C.HISTORY_REFUSED,
+        ),
+        (
+            500,
+            _error("This model only supports single tool-calls at once! (in tool_use:95)"),
+            C.TOOLS_UNSUPPORTED,
+            C.CHAT_TEMPLATE,
+            C.HISTORY_REFUSED,
+        ),
+        (404, _plain(type="not_found_error", message="model: claude-3-5-sonnet-20241022"), C.MODEL_NAME),
+        (
+            429,
+            _plain(
+                type="error",
+                error={
+                    "type": "rate_limit_error",
+                    "message": "This request would exceed the rate limit for your organization (ca0567f9) of 10,000 "
+                    "input tokens per minute.",
+                },
+            ),
+            C.RATE_LIMIT,
+        ),
+        (400, _plain(error={"type": _INVALID, "code": "new_backend_error"}), C.UNRECOGNISED),
+        (400, _error("Request rejected", type=_INVALID), C.UNRECOGNISED, C.PARAMETER_REFUSED),
+        (400, _error("This content was flagged for possible cybersecurity risk.", param=None), C.CONTENT_FILTER),
+        (
+            403,
+            _error(
+                "litellm.APIError: XaiException - Error code: 403 - {'code': 'permission-denied', 'error': 'Your team has "
+                "either used all available credits or reached its monthly spending limit.'}"
+            ),
+            C.QUOTA,
+        ),
+    )
+)

@@ -19,10 +19,11 @@ class Signature:
     source: str
 
 
-def make_table(stack: str, source: str, *rows: tuple[Cause | str, ...]) -> tuple[Signature, ...]:
+def make_table(stack: str, source: str, *rows: tuple[Cause | str, ...], flags: str = "is") -> tuple[Signature, ...]:
     """The signatures of one serving stack. A row is a cause and patterns, of which one must match."""
     return tuple(
-        Signature(Cause(cause), re.compile(f"(?is){'|'.join(patterns)}"), stack, source) for cause, *patterns in rows
+        Signature(Cause(cause), re.compile(f"(?{flags}){'|'.join(patterns)}"), stack, source)
+        for cause, *patterns in rows
     )
 
 

@@ -28,6 +28,7 @@ WORDS: Final = make_table(
         r"payment required",
         r"(?:daily|weekly|monthly|usage|spend\w*) (?:usage |token |request |spend\w* )?(?:limit|quota|cap)",
         r"account .{0,40}(?:not active|suspended)|余额|欠费|额度",
+        r"out of (?:\w+ )?(?:usage|credits?)|usage[_ ]limit|limit[_ ]reached .{0,40}(?:upgrade|plan|billing)",
     ),
     (
         C.REQUEST_TOO_LARGE,
@@ -55,6 +56,7 @@ WORDS: Final = make_table(
             rf"|calling)).{{0,40}}{_NOT}(?:support|available|enabled|used)"
         ),
         rf"{_NOT}support.{{0,30}}(?:tools?\b|function[ _-]?call|tool[_ ](?:choice|use|calling))",
+        r"only supports? (?:a )?single tool|(?:single|one) tool[- ]calls? at",
     ),
     (
         C.TOOL_SCHEMA,
@@ -90,7 +92,7 @@ WORDS: Final = make_table(
         r"role .{0,20}(?:after|before|followed)|consecutive|messages? .{0,60}\brole\b|No user query",
         r"tool[_ ]calls?\b.{0,60}(?:without|missing|respon|match|must)|tool[_ ](?:call|use)[_ ]ids?",
         r"prefill",
-        r"FunctionToolCall|tool[ _]result|response with id|previous_response|item .{0,60}not found",
+        r"FunctionToolCall|tool[ _]result|response with id|item .{0,60}not found",
     ),
     (
         C.CHAT_TEMPLATE,
@@ -110,6 +112,7 @@ WORDS: Final = make_table(
         C.OUT_OF_MEMORY,
         r"out of memory|OutOfMemory|\bOOM\b|cudaErrorMemoryAllocation|failed to allocate",
         r"insufficient memory|not enough (?:GPU )?memory",
+        r"cannot be allocated|allocation failed",
     ),
     (
         C.LOADING,
@@ -158,7 +161,7 @@ WORDS: Final = make_table(
         (
             r"(?:\bmodel(?!'s)\w*|deployment|checkpoint|engine id"
             r"|Function ')[^\n]{0,160}(?:not[ _](?:been )?(?:found|exist|available|loaded|supported"
-            r"|deployed|recogni[sz]ed|served|valid)|does(?: not|n't) exist|unknown|invalid|no longer"
+            r"|deployed|recogni[sz]ed|served|valid)|does(?: not|n't) exist|unknown|invalid|unavailable|no longer"
             r"|deprecated|decommissioned|retired|have access)"
         ),
         r"(?:unknown|invalid|no such|unsupported|unrecogni[sz]ed|missing|wrong|no) (?:model|deployment)",
@@ -217,4 +220,6 @@ WORDS: Final = make_table(
         r"(?:page|url|path|route|resource|endpoint)\b.{0,60}not (?:be )?found|no (?:such )?route",
         r"no static resource|cannot (?:post|get) |Not Found$",
     ),
+    (C.BAD_TOOL_CALL, r"parse .{0,20}(?:tool|function)[ _]?calls?|(?:tool|function)[ _]call arguments"),
+    flags="im",
 )
