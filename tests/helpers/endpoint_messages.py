@@ -249,7 +249,8 @@ TENSORRT = (
     Message(
         *("tensorrt_llm", "TensorRT-LLM 1.0", C.CONTEXT_OVERFLOW, 400),
         _flat(
-            "The sum of prompt length (3900), query length (0) and max_tokens (512) should not exceed max_seq_len (4096)"
+            "The sum of prompt length (3900), query length (0) and max_tokens (512) should not exceed "
+            "max_seq_len (4096)"
         ),
     ),
 )
@@ -338,7 +339,8 @@ def _oa(cause: C, status: int, message: str, code: Any = None, kind: str = "inva
 OPENAI = (
     _oa(
         *(C.KEY_REFUSED, 401),
-        "Incorrect API key provided: sk-abc. You can find your API key at https://platform.openai.com/account/api-keys.",
+        "Incorrect API key provided: sk-abc. You can find your API key at "
+        "https://platform.openai.com/account/api-keys.",
         "invalid_api_key",
     ),
     _oa(
@@ -480,7 +482,8 @@ AZURE = (
     ),
     _azure(
         *(C.RATE_LIMIT, 429, "429"),
-        "Requests to the ChatCompletions_Create Operation under Azure OpenAI API version 2024-02-01 have exceeded token "
+        "Requests to the ChatCompletions_Create Operation under Azure OpenAI API version 2024-02-01 "
+        "have exceeded token "
         "rate limit of your current OpenAI S0 pricing tier. Please retry after 59 seconds.",
     ),
     _azure(C.NO_SUCH_PATH, 404, "404", "Resource not found"),
@@ -724,7 +727,8 @@ LITELLM = (
     ),
     _litellm(
         *(C.PARAMETER_REFUSED, 400),
-        "litellm.UnsupportedParamsError: anthropic does not support parameters: ['logprobs'], for model=claude. To drop "
+        "litellm.UnsupportedParamsError: anthropic does not support parameters: ['logprobs'], for "
+        "model=claude. To drop "
         "these, set `litellm.drop_params=True` or for proxy: `litellm_settings: drop_params: true`",
     ),
     _litellm(
@@ -740,7 +744,8 @@ LITELLM = (
     ),
     _litellm(
         *(C.GATEWAY_DOWN, 500),
-        "litellm.APIConnectionError: OpenAIException - Cannot connect to host vllm:8000 ssl:default [Connect call failed]",
+        "litellm.APIConnectionError: OpenAIException - Cannot connect to host vllm:8000 ssl:default "
+        "[Connect call failed]",
     ),
 )
 
@@ -839,7 +844,8 @@ OTHERS = (
     ),
     Message(
         *("huggingface", "HF inference providers", C.QUOTA, 402),
-        '{"error":"You have exceeded your monthly included credits for Inference Providers. Subscribe to PRO to get 20x '
+        '{"error":"You have exceeded your monthly included credits for Inference Providers. Subscribe '
+        "to PRO to get 20x "
         'more monthly included credits."}',
     ),
 )
@@ -869,14 +875,16 @@ GATEWAYS = (
     Message("go", "net/http", C.PLAIN_ON_TLS, 400, "Client sent an HTTP request to an HTTPS server.\n"),
     Message(
         *("apache", "httpd 2.4", C.PLAIN_ON_TLS, 400),
-        "<!DOCTYPE HTML><html><head><title>400 Bad Request</title></head><body><h1>Bad Request</h1><p>Your browser sent "
+        "<!DOCTYPE HTML><html><head><title>400 Bad Request</title></head><body><h1>Bad "
+        "Request</h1><p>Your browser sent "
         "a request that this server could not understand.<br />Reason: You're speaking plain HTTP to an SSL-enabled "
         "server port.<br /></p></body></html>",
         headers={"content-type": HTML},
     ),
     Message(
         *("envoy", "envoy 1.30", C.GATEWAY_DOWN, 503),
-        "upstream connect error or disconnect/reset before headers. reset reason: connection failure, transport failure "
+        "upstream connect error or disconnect/reset before headers. reset reason: connection failure, "
+        "transport failure "
         "reason: delayed connect error: Connection refused",
     ),
     Message("envoy", "envoy 1.30", C.GATEWAY_DOWN, 503, "no healthy upstream"),
@@ -887,7 +895,8 @@ GATEWAYS = (
     Message("kubernetes", "ingress-nginx", C.NO_SUCH_PATH, 404, "default backend - 404"),
     Message(
         *("cloudflare", "Cloudflare", C.TIMEOUT, 524),
-        "<!DOCTYPE html><html><head><title>llm.example.com | 524: A timeout occurred</title></head><body></body></html>",
+        "<!DOCTYPE html><html><head><title>llm.example.com | 524: A timeout "
+        "occurred</title></head><body></body></html>",
         headers=_CLOUDFLARE,
     ),
     Message(

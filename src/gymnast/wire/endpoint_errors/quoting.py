@@ -71,11 +71,14 @@ def _mask_long(text: str, source: str) -> str:
         known = places.setdefault(text[start : start + _STEP], [])
         if len(known) < _MAX_PLACES:
             known.append(start)
-    spans = [
-        _extend(text, place, source, start)
-        for start in range(0, len(source) - _STEP + 1, _STEP)
-        for place in places.get(source[start : start + _STEP], ())
-    ]
+    spans: list[tuple[int, int]] = []
+    covered = bytearray(len(text))
+    for start in range(0, len(source) - _STEP + 1, _STEP):
+        for place in places.get(source[start : start + _STEP], ()):
+            if not covered[place]:
+                left, right = _extend(text, place, source, start)
+                covered[left:right] = b"\1" * (right - left)
+                spans.append((left, right))
     return _cut(text, [span for span in spans if span[1] - span[0] >= 2 * _STEP - 1])
 
 

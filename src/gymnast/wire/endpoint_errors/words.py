@@ -47,6 +47,7 @@ WORDS: Final = make_table(
         r"content[ _-]?(?:filter|policy|moderation)|moderation|safety (?:system|filter|policy|settings)",
         r"flagged|inappropriate|sensitive (?:content|words?|information)|data_?inspection|guardrail",
         r"prohibited|PROHIBITED_CONTENT|敏感|违规|不安全|审核",
+        r"content .{0,20}risk|risk control|unsafe",
     ),
     (C.TOOL_PARSER_MISSING, r"tool[- _]call[- _]parser|enable[- _]auto[- _]tool|tool[- _]parser"),
     (
@@ -80,6 +81,7 @@ WORDS: Final = make_table(
         r"max_(?:model|seq|input|context|position)\w*_?len|context[ _](?:window|length|size)|n_ctx",
         r"reduce the (?:length|number) of|上下文|超长|最大长度|长度超",
         r"prompt exceeds|exceeds the KV",
+        r"range of input length|input length should",
     ),
     (
         C.HISTORY_REFUSED,
@@ -93,6 +95,7 @@ WORDS: Final = make_table(
         r"tool[_ ]calls?\b.{0,60}(?:without|missing|respon|match|must)|tool[_ ](?:call|use)[_ ]ids?",
         r"prefill",
         r"FunctionToolCall|tool[ _]result|response with id|item .{0,60}not found",
+        r"message content|empty (?:message|content)",
     ),
     (
         C.CHAT_TEMPLATE,
@@ -169,6 +172,7 @@ WORDS: Final = make_table(
         r"(?:could not|cannot|can't) (?:find|load|resolve|access) .{0,20}model|your model",
         r"模型.{0,10}(?:不存在|不支持|未|没有)",
         r"provider for model",
+        r"model has no|no .{0,30}for (?:this |the )?model",
     ),
     (
         C.PARAMETER_REFUSED,
