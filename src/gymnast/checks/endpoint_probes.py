@@ -110,7 +110,7 @@ PROBES: Final = {
         _ask("Which is larger, 9.11 or 9.9? Think first."),
         _find_reasoning_problem,
         lambda response: f"separate from the answer; it {gist(response)}",
-        "reasoning is not separated from the answer: verifiers see it, or there is none",
+        "reasoning is not separated from the answer: verifiers see it, or the model does not reason",
         "start the server with the model's reasoning parser (vLLM, SGLang: --reasoning-parser NAME)",
         limit=1024,
     ),
