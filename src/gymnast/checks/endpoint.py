@@ -48,6 +48,13 @@ _TRAINING: Final = "return_token_id_information"
 _HUGE: Final = 1_000_000_000
 _ROOM_TO_THINK: Final = 1024
 """Output tokens of a second try, for models that think before they answer."""
+_GENERAL_KINDS: Final = frozenset(
+    {
+        *(FailureKind.MODEL_QUOTA, FailureKind.MODEL_AUTH, FailureKind.MODEL_NOT_FOUND),
+        *(FailureKind.MODEL_RATE_LIMITED, FailureKind.MODEL_OVERLOADED, FailureKind.MODEL_UNREACHABLE),
+    }
+)
+"""Failures that say nothing about the feature that a request tests."""
 _HARMLESS_WITHOUT_MODELS: Final = frozenset({Cause.NO_SUCH_PATH, Cause.SERVER_ERROR, Cause.UNRECOGNISED})
 """What GET /models may answer at an endpoint that works."""
 
@@ -71,6 +78,7 @@ class _EndpointChecker:
         self.result = EndpointResult(instance.name, client.address, str(model or ""))
         self._models: JsonObject = {}
         self._answered_by = ""
+        self._failed_cause: Cause | None = None
 
     async def run(self) -> EndpointResult:
         if await self._check_models():
@@ -148,7 +156,7 @@ class _EndpointChecker:
         if isinstance(outcome, EndpointCheck):
             step = "start vLLM with --enable-auto-tool-choice --tool-call-parser …; run `gymnast check tools DATA`"
             means = "rows with tools fail" if choice == "auto" else "rows that require a call fail; others do not"
-            self.result.checks.append(replace(outcome, name=name, means=means, next=step))
+            self._add_failed(outcome, name, means, step)
             return
         response, seconds = outcome
         calls, problem = calls_of(response), find_call_problem(response, TOOL)
@@ -177,7 +185,7 @@ class _EndpointChecker:
         probe = PROBES[name]
         outcome = await self._respond_fully(probe.body, probe.limit)
         if isinstance(outcome, EndpointCheck):
-            self.result.checks.append(replace(outcome, name=name, means=probe.means, next=probe.next))
+            self._add_failed(outcome, name, probe.means, probe.next)
             return
         problem = probe.find_problem(outcome[0])
         if problem is None:
@@ -260,6 +268,13 @@ class _EndpointChecker:
             means, step = "the endpoint does not report it", "look it up in the model's documentation"
             self._add("context", "unsupported", reply.describe(), means, step, reply)
 
+    def _add_failed(self, check: EndpointCheck, name: str, means: str, step: str) -> None:
+        """Add a failed request: it is about the tested feature, unless the endpoint names a reason of another sort."""
+        is_general = self._failed_cause is not None and MEANINGS[self._failed_cause].kind in _GENERAL_KINDS
+        self.result.checks.append(
+            replace(check, name=name) if is_general else replace(check, name=name, means=means, next=step)
+        )
+
     def _note_other_model(self) -> None:
         """A gateway that answers with another model is no failure of the endpoint, but no accident either."""
         if not names_differ(self.result.model, self._answered_by):
@@ -323,12 +338,13 @@ class _EndpointChecker:
 
     def _failed(self, detail: FailureDetail | None, observed: str, status: int | None = None) -> EndpointCheck:
         """A failed check: with what the endpoint's message means, if it is known."""
+        self._failed_cause = None
         kind = detail.kind if detail is not None else FailureKind.MODEL_ERROR
         status = detail.status if detail is not None and detail.status is not None else status
         outcome: Status = "unsupported" if status in {400, 404, 405, 422, 501} else "fail"
         if detail is None or detail.cause is None or detail.certainty == Certainty.STATUS:
             return EndpointCheck("", outcome, bounded(observed, 300), f"{kind}: no rollout can run", KINDS[kind].hint)
-        cause = Cause(detail.cause)
+        cause = self._failed_cause = Cause(detail.cause)
         return EndpointCheck("", outcome, bounded(observed, 300), self._reason(cause), self._action(cause))
 
     def _count(self, usage: Any) -> None:

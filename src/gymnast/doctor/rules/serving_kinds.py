@@ -24,6 +24,11 @@ _IDS: Final = {
 }
 """Rule ids that are not the cause's own name."""
 _STEPS: Final = {Cause.TOOL_SCHEMA: 4, Cause.UNRECOGNISED: 8}
+_USUAL_KIND: Final = {
+    Cause.TIMEOUT: FailureKind.MODEL_OVERLOADED,
+    Cause.UNRECOGNISED: FailureKind.MODEL_REJECTED,
+}
+"""Of causes whose kind depends on the status: it gives the rule its layer."""
 _OWN_RULES: Final = {
     Cause.TIMEOUT: frozenset({FailureKind.MODEL_TIMEOUT}),
     Cause.CONNECTION_LOST: frozenset({FailureKind.MODEL_BAD_REPLY}),
@@ -34,7 +39,7 @@ _OWN_RULES: Final = {
 def _rule_of(cause: Cause) -> KindRule:
     meaning = MEANINGS[cause]
     kinds = [kind for kind in MODEL_KINDS if kind not in _OWN_RULES.get(cause, ())]
-    kinds.sort(key=lambda kind: kind != (meaning.kind or FailureKind.MODEL_OVERLOADED))
+    kinds.sort(key=lambda kind: kind != (meaning.kind or _USUAL_KIND[cause]))
     about = meaning.symptom.replace("the endpoint {endpoint}", "the endpoint").replace("the URL {endpoint}", "the URL")
     about = about.replace("{endpoint}", "the endpoint")
     return KindRule(
