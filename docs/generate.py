@@ -22,6 +22,7 @@ from gymnast.compat.gym_parser import list_commands
 from gymnast.compat.ng import COMMANDS as NG_COMMANDS
 from gymnast.doctor.rules.registry import RULES
 from gymnast.types.failure import KINDS, LAYERS
+from gymnast.wire.endpoint_errors import MEANINGS
 
 if TYPE_CHECKING:
     from gymnast.doctor.rules.rule import Rule
@@ -47,7 +48,19 @@ def failures_page() -> str:
     for kind in KINDS.values():
         retry = "a retry may help" if kind.retryable else "a retry cannot help"
         lines += [f"### {kind.name}", "", f"Layer `{kind.layer.value}`; {retry}. Next: {kind.hint}.", ""]
-    return "\n".join(lines)
+    lines += [
+        "## Causes of endpoint errors",
+        "",
+        "A failed model call also has `failure.cause`: what the endpoint's message means. `failure.certainty` is",
+        "`known` if the message is one of a known server, `words` if only common words were recognised, and `status`",
+        "if there was nothing but the status. Text that the message quotes from the request is ignored.",
+        "",
+    ]
+    for cause, meaning in MEANINGS.items():
+        reason, action = (text.replace("{endpoint}", "URL") for text in (meaning.reason, meaning.action))
+        kind_name = f"`{meaning.kind}`" if meaning.kind else "kind by status"
+        lines.append(f"- `{cause}` ({kind_name}): {reason}. Next: {action}.")
+    return "\n".join([*lines, ""])
 
 
 COMMANDS = (

@@ -117,6 +117,13 @@ FAULTS = (
     Fault(
         "request refused",
         collected(error(400, {"error": "temperature must be positive"}), *ONCE),
+        Layer.CONFIG,
+        "parameter_refused",
+        "overrides",
+    ),
+    Fault(
+        "request refused for an unknown reason",
+        collected(error(400, {"error": "code 17"}), *ONCE),
         Layer.DATA_SCHEMA,
         "request_refused",
         "gymnast check endpoint",
@@ -125,7 +132,7 @@ FAULTS = (
         "output longer than the context",
         collected(TOO_LONG, *ONCE),
         Layer.CONFIG,
-        "context_overflow",
+        "output_limit",
         "max_output_tokens",
     ),
     Fault("context overflow", collected(OVERFLOW), Layer.CONFIG, "context_overflow", "--max-model-len"),

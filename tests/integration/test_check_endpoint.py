@@ -64,9 +64,11 @@ def test_an_engine_with_token_ids(invoke: Callable[..., Outcome]) -> None:
     assert done.code == 0, done.out + done.err
     assert done.json()["model"] == "small"
     found = statuses(done)
-    passing = {"models", "answer", "usage", "latency", "tools_auto", "token_ids"}
+    passing = {"models", "answer", "usage", "latency", "token_ids"}
     assert {name for name, status in found.items() if status == "pass"} == passing
-    assert {found[name] for name in ("tools_forced", "streaming", "logprobs", "context")} == {"unsupported"}
+    assert {found[name] for name in ("tools_auto", "tools_forced", "streaming", "logprobs", "context")} == {
+        "unsupported"
+    }
 
 
 def test_what_a_run_needs_and_an_engine_lacks_is_an_error(invoke: Callable[..., Outcome]) -> None:
@@ -118,6 +120,45 @@ def test_tool_calls_are_recognised(tmp_path: Path, invoke: Callable[..., Outcome
     found = checks(done)
     assert found["tools_auto"]["status"] == found["tools_forced"]["status"] == "pass"
     assert found["tools_auto"]["said"] == 'called look_up_city with {"city":"Oslo"}'
+
+
+AS_TEXT = '<tool_call>{"name": "look_up_city", "arguments": {"city": "Oslo"}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "status", "observed"),
+    [
+        ("tools_auto", AS_TEXT, "fail", "the call arrives as text"),
+        ("tools_auto", "look_up_city(city='Oslo')", "fail", "the call arrives as text"),
+        ("tools_auto", "Oslo is in Norway.", "unsupported", "no call"),
+        ("tools_auto", {"tool_calls": [{"name": "search", "arguments": {}}]}, "fail", "was not offered"),
+        ("tools_auto", {"tool_calls": [{"name": "look_up_city", "arguments": {"town": "x"}}]}, "fail", "lack 'city'"),
+        ("answer", "", "fail", "answered nothing"),
+        ("answer", " \n", "fail", "answered nothing"),
+        ("json_schema", "Oslo has four letters.", "unsupported", "not JSON"),
+        ("json_schema", '{"city": "Oslo", "letters": 4}', "pass", "Oslo"),
+        ("json_schema", '{"city": "Oslo", "letters": "4"}', "unsupported", "'letters'"),
+        ("reasoning", "9.9", "unsupported", "the reply has none"),
+        ("reasoning", "<thinking>hm</thinking>9.9", "unsupported", "inside the answer"),
+        ("images", "I see nothing.", "unsupported", "not recognised"),
+        ("images", "Red.", "pass", "Red."),
+        (
+            "tools_parallel",
+            {"tool_calls": [{"name": "look_up_city", "arguments": {"city": "Oslo"}}]},
+            "unsupported",
+            "1",
+        ),
+    ],
+)
+def test_a_check_passes_only_if_the_reply_proves_it(
+    tmp_path: Path, invoke: Callable[..., Outcome], name: str, reply: Any, status: str, observed: str
+) -> None:
+    (tmp_path / "script.json").write_text(json.dumps([{"replies": [reply]}]))
+    done = invoke("gymnast", "check", "endpoint", "-c", SCRIPTED, SCRIPT, "--json", "--require", name)
+    check = checks(done)[name]
+    assert check["status"] == status, check
+    assert observed in check["said"]
+    assert status == "pass" or (done.code == 1 and check["next"])
 
 
 def test_a_refusal_of_tools_is_unsupported_and_a_crash_is_a_failure(

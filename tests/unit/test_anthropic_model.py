@@ -210,7 +210,8 @@ async def test_an_empty_reply_is_an_empty_message(bench: Bench) -> None:
 async def test_a_prompt_that_is_too_long_is_an_outcome_of_the_policy(bench: Bench, text: str) -> None:
     await start(bench, error(400, "invalid_request_error", text))
     body = (await bench.ask()).body
-    assert body["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert body["incomplete_details"]["reason"] == "max_output_tokens"
+    assert text in body["incomplete_details"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -16,8 +17,11 @@ from gymnast.kit.judge import Judge, JudgedSettings
 from gymnast.kit.judging import Labels, Template, load_template, majority, truncate_start
 from gymnast.types.usage import ModelUsage, UsageCounter, decode_usage, encode_usage
 from gymnast.wire.calls import Scope
+from gymnast.wire.http_client import HttpClient
+from gymnast.wire.message import Reply
 from gymnast.wire.progress import AttemptProgress
 from tests.helpers.judges import JUDGE, OTHER, SAME, ScriptedJudge, scripted
+from tests.helpers.model_bench import Bench
 
 LABELS = Labels()
 
@@ -177,6 +181,22 @@ async def test_a_judge_without_a_verdict_fails(reply: Any, calls: int, cause: st
         await asking(answer, judge_timeout_s=0.05).ask("same?", Scope())
     assert failed.value.cause == cause
     assert len(answer.asked) == calls
+
+
+async def test_a_question_that_does_not_fit_is_told_with_what_the_endpoint_said() -> None:
+    async with AsyncExitStack() as stack:
+        bench = Bench(stack, await stack.enter_async_context(HttpClient()))
+        said = "This model's maximum context length is 10 tokens. However, your prompt contains 20 input tokens."
+        endpoint = await bench.endpoint(Reply(400, {"error": {"message": said}}))
+        bench.vllm(endpoint.url)
+        server = {"type": "responses_api_models", "name": "policy"}
+        judge = Judge(bench.calls, JudgedSettings(judge_model_server=server), LABELS)
+        with pytest.raises(
+            JudgeError, match=r"does not fit into the context of policy.*maximum context length"
+        ) as failed:
+            await judge.ask("same?", Scope())
+    assert failed.value.cause == "judge_context_overflow"
+    assert len(endpoint.asked) == 1
 
 
 async def test_a_question_has_a_deadline_however_slow_the_judge() -> None:

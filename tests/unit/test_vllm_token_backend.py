@@ -13,14 +13,12 @@ from gymnast.builtin.responses_api_models.vllm_model.token_backend import (
     COMPLETIONS,
     GENERATE,
     VLLMTokenBackend,
-    is_overflow,
 )
 from gymnast.endpoints.upstream import EndpointSettings, Upstream
 from gymnast.errors import CallError
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.ports import bind_socket
 from gymnast.tokens.backend import BadGeneration, ContextOverflow, Sampling, WeightSpan
-from gymnast.types.failure import FailureDetail, FailureKind, Stage
 from gymnast.wire.asgi import Receive, Send, read_body, send_reply
 from gymnast.wire.calls import Calls
 from gymnast.wire.http_client import HttpClient
@@ -198,8 +196,7 @@ async def test_another_refusal_is_no_overflow(bench: Bench) -> None:
     bench.server.replies[GENERATE] = refused("min_p must be in [0, 1], got 2.0.")
     with pytest.raises(CallError) as caught:
         await bench.backend().generate(PROMPT, Sampling(), Caller())
-    assert caught.value.detail.kind == "model_rejected"
-    assert not is_overflow(FailureDetail(FailureKind.MODEL_ERROR, Stage.MODEL, TOO_LONG[GENERATE], status=500))
+    assert (caught.value.detail.kind, caught.value.detail.cause) == ("model_misconfigured", "parameter_refused")
 
 
 async def test_the_window_of_completions_is_found_out(bench: Bench) -> None:

@@ -12,6 +12,7 @@ import orjson
 from gymnast.errors import CallError
 from gymnast.runtime.probe import endpoint_urls
 from gymnast.types.failure import Stage, bounded
+from gymnast.wire.endpoint_errors import Diagnosis, diagnose, diagnose_transport
 from gymnast.wire.http_client import header_items, parse_target
 from gymnast.wire.http_connection import TransportError
 from gymnast.wire.message import EventStream
@@ -34,6 +35,8 @@ class EndpointReply:
     error: str = ""
     first_byte_ms: float | None = None
     """Time to the first part of the body."""
+    location: str | None = None
+    """Where a redirect leads."""
 
     @property
     def ok(self) -> bool:
@@ -43,6 +46,12 @@ class EndpointReply:
     def is_refusal(self) -> bool:
         """True if the endpoint understood the request but does not support it."""
         return self.status in {400, 404, 405, 415, 422, 501}
+
+    def diagnose(self) -> Diagnosis:
+        """What the reply, or the lack of one, means."""
+        if self.status is None:
+            return diagnose_transport(self.error)
+        return diagnose(self.status, self.body.decode(errors="replace"))
 
     def json(self) -> JsonObject:
         """The JSON object in the body, or an empty one."""
@@ -56,6 +65,8 @@ class EndpointReply:
         """The status and body, or the error, for people."""
         if self.status is None:
             return self.error
+        if self.location is not None:
+            return f"status {self.status}: redirect to {self.location}"
         return f"status {self.status}: {bounded(self.body.decode(errors='replace'), 300)}"
 
 
@@ -95,7 +106,12 @@ class HttpEndpointClient:
         first_byte_ms = reply.arrivals[0][0] * 1000 if reply.arrivals else None
         took = time.perf_counter() - started
         return EndpointReply(
-            reply.status, reply.body, took, reply.header("content-type") or "", first_byte_ms=first_byte_ms
+            reply.status,
+            reply.body,
+            took,
+            reply.header("content-type") or "",
+            first_byte_ms=first_byte_ms,
+            location=reply.header("location") if 300 <= reply.status < 400 else None,
         )
 
 

@@ -14,6 +14,7 @@ Status = Literal["pass", "fail", "unsupported"]
 CHECKS: Final = (
     *("models", "answer", "usage", "tools_auto", "tools_forced"),
     *("streaming", "logprobs", "token_ids", "context", "latency"),
+    *("tools_parallel", "json_schema", "reasoning", "images"),
 )
 
 

@@ -38,9 +38,10 @@ def endpoint(
 ) -> int:
     """Check what a policy endpoint supports, with a few tiny requests.
 
-    Checks models, answer, usage, tools_auto, tools_forced, streaming, logprobs, token_ids, context and latency: each
-    passes, fails or is unsupported, with what that means. Answers and tools go through the model server that a run
-    would use. Exit 1 if a check fails that a run needs.
+    Checks models, answer, usage, tools_auto, tools_forced, streaming, logprobs, token_ids, context and latency, and if
+    required tools_parallel, json_schema, reasoning and images: each passes, fails or is unsupported, with what that
+    means. Answers and tools go through the model server that a run would use. Exit 1 if a check does not pass that a
+    run needs.
     """
     import asyncio
     import tempfile

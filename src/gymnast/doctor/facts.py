@@ -41,6 +41,8 @@ class FailureExample:
     endpoint: str
     chain: tuple[str, ...]
     stage: str
+    certainty: str = ""
+    """Of an endpoint's error: what its cause rests on."""
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import orjson
 
+from gymnast.doctor.endpoint_flavors import endpoint_flavor
 from gymnast.doctor.facts import FailureExample, FailureGroup
 from gymnast.store.records import record_file
 from gymnast.types.failure import KINDS, FailureKind
@@ -35,28 +36,14 @@ _NEMO_GYM_KINDS: Final = {
     "legitimate": FailureKind.AGENT_REPORTED,
 }
 """NeMo Gym's failure classes, as kinds."""
-_GRAMMAR: Final = re.compile(
-    r"(?i)grammar|outlines|guidance|guided|json[ _]?schema|(?:tool|function).{0,60}schema"
-    r"|schema.{0,60}(?:tool|function)"
-)
-_GRAMMAR_BACKEND: Final = re.compile(r"(?i)grammar|outlines|guidance")
-"""If an endpoint reports a refused schema as a server error, only the backends' names identify it."""
-_OVERFLOW: Final = re.compile(
-    r"(?i)context length|maximum model length|too many tokens|max_model_len|longer than the max"
-)
 _SIGKILL: Final = re.compile(r"SIGKILL|exit code -9\b|\b137\b|out of memory", re.IGNORECASE)
 _WORK_DIED: Final = re.compile(r"Work(?:er)?CrashedError|worker process (?:ended|is gone)")
-_TRUNCATED_REPLY: Final = re.compile(r"(?i)unexpected end of data|stream ended|broke off|EOF while parsing")
-_NO_SUCH_PATH: Final = re.compile(
-    r"(?i)^\W*(?:detail\W+not found\W*|404 page not found|cannot post .*|not found\W*|<.*|)$"
-)
 _JUDGE_MODEL: Final = re.compile(
-    r"\bmodel_(unreachable|timeout|overloaded|rate_limited|error|bad_reply|auth|not_found)\b"
+    r"\bmodel_(unreachable|timeout|overloaded|rate_limited|error|bad_reply|auth|not_found|quota|misconfigured)\b"
 )
+_JUDGE_SETTINGS: Final = frozenset({"auth", "not_found", "quota", "misconfigured"})
 _ERROR_KINDS: Final = frozenset(
     {
-        FailureKind.MODEL_ERROR,
-        FailureKind.MODEL_BAD_REPLY,
         FailureKind.VERIFIER_ERROR,
         FailureKind.AGENT_ERROR,
         FailureKind.TOOL_ERROR,
@@ -76,6 +63,8 @@ class FailedDetail(msgspec.Struct):
     status: int | None = None
     body: str | None = None
     chain: tuple[str, ...] = ()
+    cause: str | None = None
+    certainty: str | None = None
     started_at: float = 0.0
     seconds: float = 0.0
 
@@ -151,28 +140,25 @@ def read_failures(path: Path, scored: KeySet, selects: Callable[[RolloutKey], bo
     return failures
 
 
-def flavor_of(kind: FailureKind, message: str, body: str) -> str:
+def flavor_of(
+    kind: FailureKind, message: str, body: str, *, status: int | None = None, cause: str | None = None
+) -> str:
     """Distinguishes attempts of one kind that have different causes."""
     if kind in _ERROR_KINDS:
-        return _error_flavor(kind, message, body)
-    if kind == FailureKind.MODEL_REJECTED:
-        return "overflow" if _OVERFLOW.search(body) else "grammar" if _GRAMMAR.search(body) else ""
-    if kind == FailureKind.MODEL_NOT_FOUND:
-        return "path" if _NO_SUCH_PATH.match(body.strip()) else ""
+        return _error_flavor(body)
+    if kind.startswith("model_"):
+        is_mute = kind == FailureKind.MODEL_ERROR and _body_flavor(body) == "empty"
+        return "empty" if is_mute else endpoint_flavor(kind, message, body, status, cause)
     if kind == FailureKind.JUDGE_FAILED:
         match = _JUDGE_MODEL.search(f"{message} {body}")
-        return "" if match is None else "settings" if match[1] in {"auth", "not_found"} else "endpoint"
+        return "" if match is None else "settings" if match[1] in _JUDGE_SETTINGS else "endpoint"
     if kind in {FailureKind.WORKER_DIED, FailureKind.INSTANCE_DIED}:
         return "killed" if _SIGKILL.search(message) else ""
     return ""
 
 
-def _error_flavor(kind: FailureKind, message: str, body: str) -> str:
-    if kind == FailureKind.MODEL_ERROR and _GRAMMAR_BACKEND.search(body):
-        return "grammar"
-    if kind == FailureKind.MODEL_BAD_REPLY and _TRUNCATED_REPLY.search(message):
-        return "cut"
-    if not kind.startswith("model") and _WORK_DIED.search(body):
+def _error_flavor(body: str) -> str:
+    if _WORK_DIED.search(body):
         return "crashed"
     return "empty" if "zero-length" in body[:200] else _body_flavor(body)
 
@@ -193,7 +179,7 @@ def _nemo_gym_detail(line: FailedAttempt) -> FailedDetail:
 
 def _group_of(detail: FailedDetail, groups: dict[tuple[FailureKind, str], FailureGroup]) -> FailureGroup:
     kind = FailureKind(detail.kind)
-    flavor = flavor_of(kind, detail.message, detail.body or "")
+    flavor = flavor_of(kind, detail.message, detail.body or "", status=detail.status, cause=detail.cause)
     return groups.setdefault((kind, flavor), FailureGroup(kind, flavor))
 
 
@@ -215,6 +201,7 @@ def _add_attempt(group: FailureGroup, detail: FailedDetail, number: int, key: Ro
                 detail.endpoint or "",
                 detail.chain,
                 detail.stage,
+                detail.certainty or "",
             )
         )
 

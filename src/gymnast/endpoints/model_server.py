@@ -22,7 +22,7 @@ from gymnast.config.server_settings import Settings
 from gymnast.endpoints.price_table import find_prices
 from gymnast.endpoints.usage import Meter
 from gymnast.errors import CallError
-from gymnast.types.failure import FailureDetail, FailureKind, Stage
+from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
 from gymnast.types.responses import make_response
 from gymnast.wire.dialects.chat_replies import BadCompletion, response_to_completion
 from gymnast.wire.dialects.chat_requests import NotConvertible, chat_to_params, unsupported_chat_keys
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 IGNORED_HEADER: Final = "x-gymnast-ignored"
 """Reply header with the request parameters that the backend does not support: a JSON list of names."""
 _MAX_HEADER_NAMES: Final = 30
+_MAX_OVERFLOW_CHARS: Final = 500
+_MAX_OVERFLOWS_LOGGED: Final = 20
 
 
 @dataclass(slots=True)
@@ -59,6 +61,8 @@ class ModelCall:
     """Time to the first token, if it was measured."""
     is_free: bool = False
     """Answered without generating anything, e.g. because the prompt exceeds the context."""
+    overflow: str | None = None
+    """What the endpoint said when the prompt exceeded its context."""
 
     @property
     def session_id(self) -> str:
@@ -91,6 +95,7 @@ class Model(Server):
     def __init__(self, name: str, settings: Settings, context: ServerContext) -> None:
         super().__init__(name, context)
         self.settings = settings
+        self._overflows = 0
         self._meter = Meter(name, self._prices())
         self.route("POST", "/v1/responses", self._responses)
         self.route("POST", "/v1/chat/completions", self._chat_completions)
@@ -129,6 +134,14 @@ class Model(Server):
         call.ignored.extend(names)
         for name in names:
             self.warn_once(f"{name!r} is not supported by the backend and is not sent")
+
+    def note_overflow(self, call: ModelCall, detail: FailureDetail) -> None:
+        """Record that a prompt does not fit into the context: an outcome of the policy, with what the endpoint said."""
+        call.is_free = True
+        call.overflow = bounded(detail.body or detail.message, _MAX_OVERFLOW_CHARS)
+        if self._overflows < _MAX_OVERFLOWS_LOGGED:
+            self._overflows += 1
+            self.log.warning("a prompt does not fit into the context: %s", call.overflow)
 
     async def _responses(self, request: Request) -> Any:
         body = require_object(request.body)
@@ -234,6 +247,13 @@ def _reject_unconvertible(dialect: str) -> Iterator[None]:
         raise HttpError(422, f"{dialect}: {error} is missing") from error
     except (NotConvertible, TypeError, AttributeError, orjson.JSONDecodeError) as error:
         raise HttpError(422, f"{dialect}: {error}") from error
+
+
+def add_overflow(response: Response, call: ModelCall) -> Response:
+    """Put what the endpoint said about its full context next to the reason why the response is incomplete."""
+    if call.overflow is not None and response.get("incomplete_details"):
+        response["incomplete_details"] = {**(response["incomplete_details"] or {}), "message": call.overflow}
+    return response
 
 
 def _reply(body: Any, call: ModelCall) -> Reply:

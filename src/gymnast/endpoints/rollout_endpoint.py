@@ -33,6 +33,7 @@ from gymnast.types.trace import Trace, TracedCall
 from gymnast.wire.classify import kind_of_reply, reply_failure
 from gymnast.wire.dialects.chat_requests import NotConvertible
 from gymnast.wire.dialects.streamed_requests import parse_streamed_request
+from gymnast.wire.endpoint_errors import with_cause
 from gymnast.wire.mcp import answer_mcp
 from gymnast.wire.message import Reply, Request, error_text
 from gymnast.wire.server import HttpError, ReplyError, ServerContext
@@ -184,6 +185,8 @@ class RolloutEndpoint(Model):
             kind = kind_of_reply(Stage.MODEL, reply.status)
             address = self.calls.address(targets.model)
             failure = reply_failure(reply, kind, Stage.MODEL, targets.model, "/v1/responses", address)
+            if reply.failure is None:
+                failure = with_cause(failure, params, path="/v1/responses")
             headers = {name: value for name, value in reply.headers.items() if name == "retry-after"}
             raise ReplyError(Reply(reply.status, reply.body, headers=headers, failure=failure))
         if isinstance(reply.body, dict) and isinstance(reply.body.get("output"), list):

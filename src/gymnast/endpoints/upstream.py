@@ -5,14 +5,16 @@
 - Every try chooses a replica again, so that a retry may go to another one. A replica counts the calls that it was
   chosen for, including those that wait for a slot.
 - A failed connection marks a replica down, a reply below 500 marks it up; a timeout does neither.
-- Timeouts and busy replies (429, 503 …) are reported as rejections, which lower the concurrency of the run.
-- What leaves this module is a reply with status 200 or a CallError, with the API key removed from its text.
+- Timeouts, rate limits and overload are reported as rejections, which lower the concurrency of the run.
+- What an error means is decided by `wire.endpoint_errors`; an error in a reply with status 200 is an error as well.
+- What leaves this module is an answer or a CallError, with the API key removed from its text.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -30,8 +32,9 @@ from gymnast.endpoints.usage import ModelSettings
 from gymnast.errors import CallError
 from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
 from gymnast.wire.addresses import are_published, expand_base_urls, make_url_reader
-from gymnast.wire.classify import kind_of_exception, kind_of_reply, retry_after_s
+from gymnast.wire.classify import retry_after_s
 from gymnast.wire.dialects.chat_chunks import BrokenStream, StreamedError, arrival_ms, parse_completion_stream
+from gymnast.wire.endpoint_errors import Cause, Certainty, Diagnosis, diagnose, diagnose_transport, find_error
 from gymnast.wire.http_client import header_items
 from gymnast.wire.http_connection import ReplyTooLargeError, TransportError
 from gymnast.wire.message import Reply, Request
@@ -40,11 +43,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gymnast.tokens.backend import Caller
+    from gymnast.types.items import Response
     from gymnast.types.json import JsonObject
     from gymnast.wire.http_connection import HttpReply
     from gymnast.wire.server import ServerContext
 
-_BUSY: Final = frozenset({429, 502, 503, 504, 520, 529})
+_BUSY: Final = frozenset({FailureKind.MODEL_RATE_LIMITED, FailureKind.MODEL_OVERLOADED})
+_ERROR_FIELD: Final = re.compile(rb'"error"\s*:\s*(?!null)')
+
+_CUT_OFF: Final = Diagnosis(Cause.CONNECTION_LOST, FailureKind.MODEL_BAD_REPLY, Certainty.KNOWN)
+_NOT_AN_ANSWER: Final = Diagnosis(Cause.NOT_AN_ANSWER, FailureKind.MODEL_BAD_REPLY, Certainty.KNOWN)
+_NO_ANSWER_IN_TIME: Final = Diagnosis(Cause.TIMEOUT, FailureKind.MODEL_TIMEOUT, Certainty.KNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +61,9 @@ class RetryPolicy:
     """Whether to retry, and after how long. Pure: the caller sleeps."""
 
     busy_tries: int = 6
-    """Tries in total while the endpoint is busy (429, 502, 503, 504, 520, 529) or unreachable."""
+    """Tries in total while the endpoint is busy or unreachable."""
     error_tries: int = 3
-    """Tries in total when it answers 500."""
+    """Tries in total after an internal error."""
     first_delay_s: float = 0.5
     max_delay_s: float = 20.0
 
@@ -67,9 +76,9 @@ class RetryPolicy:
         return float(min(self.first_delay_s * 2 ** (tries - 1), self.max_delay_s) * (0.5 + jitter))
 
     def _max_tries(self, detail: FailureDetail) -> int:
-        if detail.kind in {FailureKind.MODEL_UNREACHABLE, FailureKind.MODEL_RATE_LIMITED, FailureKind.MODEL_OVERLOADED}:
+        if detail.kind in {FailureKind.MODEL_UNREACHABLE, *_BUSY}:
             return self.busy_tries
-        return self.error_tries if detail.status == 500 else 1
+        return self.error_tries if detail.kind is FailureKind.MODEL_ERROR else 1
 
 
 class EndpointSettings(ModelSettings):
@@ -82,7 +91,7 @@ class EndpointSettings(ModelSettings):
     timeout_s: PositiveFloat = 1800.0
     """Timeout of one call."""
     max_attempts: PositiveInt = 6
-    """Maximum tries of one call while the endpoint is busy or unreachable; at most three after a 500."""
+    """Maximum tries of one call while the endpoint is busy or unreachable; at most three after an internal error."""
     replica_choice: ReplicaChoice = "least_loaded"
     """The base URL of a new session, if there are several: the least loaded, or by a hash of its id (`hash`)."""
     health_interval_s: NonNegativeFloat = 5.0
@@ -154,12 +163,10 @@ class Upstream:
         try:
             completion, offset = parse_completion_stream(reply.body)
         except StreamedError as error:
-            kind = kind_of_reply(Stage.MODEL, error.status or 500)
-            raise CallError(self._failure(kind, replica, path, error.body, status=error.status)) from error
+            diagnosis = diagnose(error.status or 500, error.body, path=path, request=streamed)
+            raise CallError(self._failure(diagnosis, replica, path, error.body, status=error.status)) from error
         except BrokenStream as error:
-            raise CallError(
-                self._failure(FailureKind.MODEL_BAD_REPLY, replica, path, str(error), status=200)
-            ) from error
+            raise CallError(self._failure(_CUT_OFF, replica, path, str(error), status=200)) from error
         return completion, None if offset is None else arrival_ms(reply.arrivals, offset)
 
     async def _request(
@@ -204,49 +211,67 @@ class Upstream:
                 )
         except (TimeoutError, TransportError) as error:
             if isinstance(error, ReplyTooLargeError):
-                raise CallError(self._failure(FailureKind.MODEL_BAD_REPLY, replica, path, str(error))) from error
+                raise CallError(self._failure(_NOT_AN_ANSWER, replica, path, str(error))) from error
             timed_out = isinstance(error, TimeoutError)
             if timed_out:
                 signals.record_rejection(time.perf_counter() - started)
             else:
                 self.replicas.report_down(replica)
             text = f"no answer within {self._timeout_s:g} s" if timed_out else str(error)
-            detail = self._failure(kind_of_exception(Stage.MODEL, timed_out=timed_out), replica, path, text)
-            raise CallError(detail) from error
+            raise CallError(self._failure(_no_reply(text, timed_out=timed_out), replica, path, text)) from error
         if reply.status < 500:
             replica.mark_up()
         if self._context.boundary is not None:
             self._log_boundary(replica, path, reply.status, reply.body, rollout_id, started)
-        if reply.status == 200:
+        status = reply.status if reply.status != 200 else _error_status(reply)
+        if status is None:
             return reply
-        retry_after = retry_after_s(reply.header("retry-after"))
-        text = reply.body.decode("utf-8", errors="replace")
-        kind = kind_of_reply(Stage.MODEL, reply.status)
-        if reply.status in _BUSY:
+        detail = self._error_reply(reply, status, replica, path, data)
+        if detail.kind in _BUSY:
             signals.record_rejection(time.perf_counter() - started)
-        raise CallError(self._failure(kind, replica, path, text, status=reply.status, retry_after=retry_after))
+        raise CallError(detail)
+
+    def _error_reply(self, reply: HttpReply, status: int, replica: Replica, path: str, data: bytes) -> FailureDetail:
+        """The failure behind an error reply; `status` is the one that its body names, if it came as a 200."""
+        text = reply.body.decode("utf-8", errors="replace")
+        location = reply.header("location") if 300 <= reply.status < 400 else None
+        diagnosis = diagnose(status, text, path=path, request=orjson.loads(data))
+        if location is not None:
+            text = f"redirect to {location}\n{text}"
+        retry_after = retry_after_s(reply.header("retry-after"))
+        return self._failure(diagnosis, replica, path, text, status=reply.status, retry_after=retry_after)
 
     def _parse_object(self, raw: bytes, replica: Replica, path: str) -> JsonObject:
         try:
             parsed: Any = orjson.loads(raw)
         except orjson.JSONDecodeError as error:
-            text = f"status 200 but not JSON ({error}): {raw[:200].decode(errors='replace')}"
-            raise CallError(self._failure(FailureKind.MODEL_BAD_REPLY, replica, path, text, status=200)) from error
+            body = raw.decode("utf-8", errors="replace")
+            diagnosis = diagnose(200, body)
+            if diagnosis.cause not in {Cause.EMPTY_BODY, Cause.HTML_BODY}:
+                diagnosis = _CUT_OFF
+            text = f"not JSON ({error}): {body}"
+            raise CallError(self._failure(diagnosis, replica, path, text, status=200)) from error
         if not isinstance(parsed, dict):
-            raise CallError(
-                self._failure(
-                    FailureKind.MODEL_BAD_REPLY, replica, path, "status 200 but not a JSON object", status=200
-                )
-            )
+            text = f"not a JSON object: {raw.decode('utf-8', errors='replace')}"
+            raise CallError(self._failure(_NOT_AN_ANSWER, replica, path, text, status=200))
         return parsed
 
-    def failure(self, kind: FailureKind, path: str, text: str) -> CallError:
+    def failure(self, kind: FailureKind, path: str, text: str, *, cause: Cause | None = None) -> CallError:
         """A failure that the server detected itself, e.g. a reply it cannot use."""
-        return CallError(self._failure(kind, self.replicas.all[0], path, text))
+        diagnosis = Diagnosis(cause or Cause.NOT_AN_ANSWER, kind, Certainty.KNOWN)
+        return CallError(self._failure(diagnosis, self.replicas.all[0], path, text))
+
+    def require_answer(self, response: Response, path: str) -> None:
+        """Raise if a content filter left nothing of a reply: that is not an answer, so it must not be scored."""
+        reason = (response.get("incomplete_details") or {}).get("reason")
+        if reason != "content_filter" or any(_has_content(dict(item)) for item in response["output"]):
+            return
+        text = "a content filter ended the reply before there was any text or tool call"
+        raise self.failure(FailureKind.MODEL_REJECTED, path, text, cause=Cause.CONTENT_FILTER)
 
     def _failure(
         self,
-        kind: FailureKind,
+        diagnosis: Diagnosis,
         replica: Replica,
         path: str,
         text: str,
@@ -256,8 +281,10 @@ class Upstream:
     ) -> FailureDetail:
         text = self._scrubber.scrub(text)  # some endpoints repeat the key they refuse
         outcome = f"answered {status}" if status is not None else "failed"
+        if diagnosis.certainty is not Certainty.STATUS:
+            outcome += f" ({diagnosis.cause})"
         return FailureDetail(
-            kind,
+            diagnosis.kind,
             Stage.MODEL,
             f"{self._instance}: {replica.url(path)} {outcome}: {bounded(text, 300)}",
             instance=self._instance,
@@ -266,6 +293,8 @@ class Upstream:
             body=bounded(text),
             retry_after_s=retry_after,
             chain=(replica.url(path) + (f" {status}" if status is not None else ""),),
+            cause=diagnosis.cause.value,
+            certainty=diagnosis.certainty.value,
         )
 
     def _log_boundary(
@@ -276,3 +305,27 @@ class Upstream:
         reply = Reply(status, raw=body)
         took_s = time.perf_counter() - started
         self._context.boundary.log_reply(f"{self._instance} upstream", replica.base_url, request, reply, took_s)
+
+
+def _no_reply(text: str, *, timed_out: bool) -> Diagnosis:
+    return _NO_ANSWER_IN_TIME if timed_out else diagnose_transport(text)
+
+
+def _has_content(item: JsonObject) -> bool:
+    if item.get("type", "message") != "message":
+        return True
+    content = item.get("content")
+    return any(
+        (part.get("text") or part.get("refusal") or "").strip() for part in content or () if isinstance(part, dict)
+    )
+
+
+def _error_status(reply: HttpReply) -> int | None:
+    """The status that an error in a reply with status 200 names, 200 if it names none, or None if it is an answer."""
+    if _ERROR_FIELD.search(reply.body) is None:
+        return None
+    try:
+        status, is_error = find_error(orjson.loads(reply.body))
+    except orjson.JSONDecodeError:
+        return None  # a stream, or broken: said where it is parsed
+    return (status or 200) if is_error else None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gymnast.endpoints.ledgers import TokenLedgers as TokenLedgers
     from gymnast.endpoints.model_server import Model as Model
     from gymnast.endpoints.model_server import ModelCall as ModelCall
+    from gymnast.endpoints.model_server import add_overflow as add_overflow
     from gymnast.endpoints.model_server import new_id as new_id
     from gymnast.endpoints.model_server import unix_time as unix_time
     from gymnast.endpoints.rollout_endpoint import RolloutEndpoint as RolloutEndpoint
@@ -158,6 +159,9 @@ if TYPE_CHECKING:
     from gymnast.wire.dialects.messages_upstream import BadMessage as BadMessage
     from gymnast.wire.dialects.messages_upstream import message_to_response as message_to_response
     from gymnast.wire.dialects.messages_upstream import params_to_messages as params_to_messages
+    from gymnast.wire.endpoint_errors import Cause as Cause
+    from gymnast.wire.endpoint_errors import cause_of as cause_of
+    from gymnast.wire.endpoint_errors import is_context_overflow as is_context_overflow
     from gymnast.wire.http_client import HttpClient as HttpClient
     from gymnast.wire.message import PlainText as PlainText
     from gymnast.wire.message import Reply as Reply
@@ -178,7 +182,7 @@ _MODULES: Final = {
     "gymnast.config.server_settings": "ModelRef ResourcesRef Settings",
     "gymnast.endpoints.gateway": "Gateway KEY_HEADER RolloutAddress",
     "gymnast.endpoints.ledgers": "TokenLedgers",
-    "gymnast.endpoints.model_server": "Model ModelCall new_id unix_time",
+    "gymnast.endpoints.model_server": "Model ModelCall add_overflow new_id unix_time",
     "gymnast.endpoints.rollout_endpoint": "RolloutEndpoint",
     "gymnast.endpoints.rollout_endpoint_rules": "EndpointTargets RolloutLimits",
     "gymnast.endpoints.token_path": "TokenOptions TokenPath attach_tokens make_rejection",
@@ -235,6 +239,7 @@ _MODULES: Final = {
     "gymnast.wire.dialects.chat_replies": "BadCompletion completion_to_response split_thinking",
     "gymnast.wire.dialects.chat_requests": "NotConvertible params_to_chat read_metadata_json wrap_thinking",
     "gymnast.wire.dialects.messages_upstream": "BadMessage message_to_response params_to_messages",
+    "gymnast.wire.endpoint_errors": "Cause cause_of is_context_overflow",
     "gymnast.wire.http_client": "HttpClient",
     "gymnast.wire.message": "PlainText Reply Request",
     "gymnast.wire.server": "HttpError ReplyError Server ServerContext",

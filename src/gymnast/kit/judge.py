@@ -101,6 +101,7 @@ class JudgeModel:
                     raise JudgeError(error.detail.message, cause=error.detail.kind) from error
                 await asyncio.sleep(_delay_s(error.detail, tries))
                 continue
+            self._check_fits(response)
             verdict = read(response)
             if verdict is not None:
                 return verdict, response
@@ -109,6 +110,12 @@ class JudgeModel:
         end = bounded(_visible_text(response)[-300:], 300)
         message = f"no {wanted} from {self.name} in {tries} tries; the last response ends: {end!r}"
         raise JudgeError(message, cause=UNPARSEABLE)
+
+    def _check_fits(self, response: JsonObject) -> None:
+        overflow = (response.get("incomplete_details") or {}).get("message")
+        if overflow is not None and not _visible_text(response).strip():
+            message = f"the question does not fit into the context of {self.name}: {overflow}"
+            raise JudgeError(message, cause="judge_context_overflow")
 
     async def _call(self, params: JsonObject, scope: Scope) -> JsonObject:
         """One call. Its rollout id differs from the policy's, to keep their tokens apart."""

@@ -191,6 +191,7 @@ def make_failure_line(line: bytes, failed: Failed, *, index: int, final: bool, r
 
 def make_failure_object(detail: FailureDetail, seconds: float, started_at: float, run_id: str) -> JsonObject:
     """The `failure` object of a record."""
+    cause = {} if detail.cause is None else {"cause": detail.cause, "certainty": detail.certainty}
     return {
         "kind": detail.kind.value,
         "layer": kind_named(detail.kind).layer.value,
@@ -200,6 +201,7 @@ def make_failure_object(detail: FailureDetail, seconds: float, started_at: float
         "endpoint": detail.endpoint,
         "status": detail.status,
         "body": detail.body,
+        **cause,
         "chain": list(detail.chain),
         "started_at": started_at,
         "seconds": round(seconds, 6),

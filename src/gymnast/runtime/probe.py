@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
 from gymnast.errors import StartError, suggest
 from gymnast.wire.addresses import are_published, expand_base_urls
+from gymnast.wire.endpoint_errors import MEANINGS, Cause, Certainty, diagnose, diagnose_transport
 from gymnast.wire.http_client import parse_target
 from gymnast.wire.http_connection import TransportError
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from gymnast.config import Instance
     from gymnast.wire.http_client import Headers, HttpClient
 
+_PERMANENT: Final = frozenset(
+    {Cause.TLS_UNTRUSTED, Cause.TLS_ON_PLAIN, Cause.PLAIN_ON_TLS, Cause.REDIRECT, Cause.QUOTA}
+)
+"""What does not pass while waiting for an endpoint."""
 ProbeStatus = Literal["success", "connection_error", "timeout", "bad_status"]
 
 
@@ -32,6 +37,8 @@ class Probe:
     body: Any = None
     detail: str = ""
     """Why it failed."""
+    cause: Cause | None = None
+    """What that means."""
 
     @property
     def ok(self) -> bool:
@@ -56,14 +63,18 @@ async def probe(
     except TimeoutError:
         return Probe("timeout", detail=f"no answer within {timeout_s:g} s")
     except TransportError as error:
-        return Probe("connection_error", detail=str(error))
+        return Probe("connection_error", detail=str(error), cause=diagnose_transport(str(error)).cause)
     try:
         body = orjson.loads(reply.body)
     except orjson.JSONDecodeError:
         body = None
     if 200 <= reply.status < 300:
         return Probe("success", reply.status, body)
-    return Probe("bad_status", reply.status, body, detail=f"status {reply.status}")
+    location = reply.header("location")
+    detail = f"status {reply.status}" + (f", a redirect to {location}" if location is not None else "")
+    diagnosis = diagnose(reply.status, reply.body.decode("utf-8", errors="replace"))
+    cause = None if diagnosis.certainty is Certainty.STATUS else diagnosis.cause
+    return Probe("bad_status", reply.status, body, detail=detail, cause=cause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +170,13 @@ async def _wait_for_endpoint(
         )
         if result.ok or result.code in {404, 405}:  # up, but without that page
             return result
+        if result.cause in _PERMANENT:
+            meaning = MEANINGS[result.cause]
+            raise StartError(
+                f"the endpoint of '{instance}' cannot be used: {meaning.reason} ({result.detail})",
+                where=target,
+                next=meaning.action.replace("{endpoint}", url),
+            )
         if result.code in {401, 403}:
             raise _refused_key(endpoint, result, target)
         if time.monotonic() + pause_s > deadline:

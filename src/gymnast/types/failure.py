@@ -67,6 +67,8 @@ class FailureKind(StrEnum):
     MODEL_REJECTED = "model_rejected"
     MODEL_AUTH = "model_auth"
     MODEL_NOT_FOUND = "model_not_found"
+    MODEL_QUOTA = "model_quota"
+    MODEL_MISCONFIGURED = "model_misconfigured"
     ENVIRONMENT_UNREACHABLE = "environment_unreachable"
     SEED_REJECTED = "seed_rejected"
     SEED_ERROR = "seed_error"
@@ -157,6 +159,11 @@ KINDS: Final = _table(
     (_K.MODEL_REJECTED, _L.DATA_SCHEMA, _R.FIX, "the endpoint refused the request: read the body it sent"),
     (_K.MODEL_AUTH, _L.CONFIG, _R.FIX, "check the key of the model server (policy_api_key)"),
     (_K.MODEL_NOT_FOUND, _L.CONFIG, _R.FIX, "check policy_model_name and the base URL's /v1"),
+    (_K.MODEL_QUOTA, _L.CONFIG, _R.FIX, "credits or quota are used up, and waiting does not help: add credits"),
+    (
+        *(_K.MODEL_MISCONFIGURED, _L.CONFIG, _R.FIX),
+        "the endpoint, or its URL, is not set up for these requests: its message names the flag, parameter or address",
+    ),
     (
         *(_K.ENVIRONMENT_UNREACHABLE, _L.INFRA, _R.OUTAGE),
         "the resources server died or its address is wrong: gymnast status",
@@ -229,6 +236,10 @@ class FailureDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     body: str | None = None
     retry_after_s: float | None = None
     chain: tuple[str, ...] = ()
+    cause: str | None = None
+    """For failures of an endpoint: what its message means (`gymnast.wire.endpoint_errors.Cause`)."""
+    certainty: str | None = None
+    """What the cause rests on: `known` words of a server, `words` that many share, or only the `status`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, FailureKind):  # from a plugin that is not type-checked

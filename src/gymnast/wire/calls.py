@@ -15,6 +15,7 @@ from gymnast.types.failure import FailureDetail, FailureKind, Stage
 from gymnast.types.usage import decode_usage, parse_tokens
 from gymnast.wire.classify import kind_of_exception, kind_of_reply, kind_of_unusable_reply, reply_failure
 from gymnast.wire.deadline import DeadlineClock
+from gymnast.wire.endpoint_errors import with_cause
 from gymnast.wire.http_connection import ReplyTooLargeError, TransportError
 from gymnast.wire.message import EMPTY, Reply, Request
 
@@ -143,7 +144,9 @@ class Calls:
         reply = await self.call(instance, path, body, scope, stage=stage, timeout_s=timeout_s, validated=validated)
         if not reply.ok:
             kind = kind_of_reply(stage, reply.status)
-            raise CallError(reply_failure(reply, kind, stage, instance, path, self.address(instance)))
+            detail = reply_failure(reply, kind, stage, instance, path, self.address(instance))
+            is_own = reply.failure is not None or stage is not Stage.MODEL
+            raise CallError(detail if is_own else with_cause(detail, body, path=path))
         return reply.body
 
 

@@ -36,6 +36,7 @@ _BAD_REPLY = {
 }
 _MODEL_STATUS = {
     401: FailureKind.MODEL_AUTH,
+    402: FailureKind.MODEL_QUOTA,
     403: FailureKind.MODEL_AUTH,
     404: FailureKind.MODEL_NOT_FOUND,
     408: FailureKind.MODEL_TIMEOUT,
@@ -43,8 +44,7 @@ _MODEL_STATUS = {
     502: FailureKind.MODEL_OVERLOADED,
     503: FailureKind.MODEL_OVERLOADED,
     504: FailureKind.MODEL_OVERLOADED,
-    520: FailureKind.MODEL_OVERLOADED,
-    529: FailureKind.MODEL_OVERLOADED,
+    **dict.fromkeys(range(520, 531), FailureKind.MODEL_OVERLOADED),
 }
 
 
@@ -67,6 +67,8 @@ def kind_of_reply(stage: Stage, status: int) -> FailureKind:
     if stage is Stage.MODEL:
         if status in _MODEL_STATUS:
             return _MODEL_STATUS[status]
+        if status < 400:
+            return FailureKind.MODEL_MISCONFIGURED if status >= 300 else FailureKind.MODEL_BAD_REPLY
         return FailureKind.MODEL_REJECTED if 400 <= status < 500 else FailureKind.MODEL_ERROR
     if 400 <= status < 500 and stage in _REJECTED:
         return _REJECTED[stage]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MAX_REPLY_BYTES: Final = 256 * 1024 * 1024
 """Default limit of a reply, also after decompression. A long rollout with log-probabilities has some ten megabytes."""
+_TLS_ALERT: Final = b"\x15\x03"
 _MAX_JOINED_BYTES: Final = 64 * 1024  # up to this size, joining head and body is cheaper than a second write
 
 
@@ -125,6 +126,9 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
+            if data.startswith(_TLS_ALERT):
+                self._fail(TransportError("the server expects TLS: it answered plain HTTP with a TLS alert"))
+                return
             self._fail(TransportError(f"the reply is not HTTP: {str(error) or type(error).__name__}"))
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -17,7 +17,7 @@ ENVIRONMENT: Final = (
     KindRule(
         "verify_schema",
         (FailureKind.VERIFY_REJECTED,),
-        "{instance} rejects rows at /verify (422)",
+        "{instance} rejects rows at /verify",
         "the rows lack fields that the environment's task model requires",
         "compare row and model field by field: gymnast check rows DATA --against {instance}; correct the rows, then "
         "collect them again",
@@ -27,7 +27,7 @@ ENVIRONMENT: Final = (
     KindRule(
         "seed_schema",
         (FailureKind.SEED_REJECTED,),
-        "{instance} rejects rows when opening their session (422)",
+        "{instance} rejects rows when opening their session",
         "the rows lack fields that the environment's task model requires",
         "compare row and model field by field: gymnast check rows DATA --against {instance}; correct the rows, then "
         "collect them again",
@@ -37,7 +37,7 @@ ENVIRONMENT: Final = (
     KindRule(
         "agent_schema",
         (FailureKind.AGENT_REJECTED,),
-        "the agent {instance} rejects rows (422)",
+        "the agent {instance} rejects rows",
         "the rows lack fields that the agent's request model requires",
         "correct the fields named below (gymnast data validate checks a file), then collect them again",
         "/run returns 4xx.",
@@ -46,7 +46,7 @@ ENVIRONMENT: Final = (
     KindRule(
         "verifier_exception",
         (FailureKind.VERIFIER_ERROR,),
-        "{instance} raises an exception while verifying (500)",
+        "{instance} raises an exception while verifying",
         "an exception in the environment's verifier; the first real one is quoted below",
         "fix the verifier where the traceback in {log} points to, then --resume --retry-failed",
         "/verify returns 500 and names the exception.",
@@ -56,7 +56,7 @@ ENVIRONMENT: Final = (
     KindRule(
         "inner_500_no_body",
         (FailureKind.VERIFIER_ERROR, FailureKind.AGENT_ERROR, FailureKind.TOOL_ERROR),
-        "an inner server ({instance}) returns 500 without a body",
+        "an inner server ({instance}) returns an error without a body",
         "the real error was lost on the way out; only the innermost boundary shows it",
         BOUNDARY,
         "Nested 500s arrive without the body of the real error.",
@@ -84,7 +84,7 @@ ENVIRONMENT: Final = (
     KindRule(
         "seed_exception",
         (FailureKind.SEED_ERROR,),
-        "{instance} raises an exception while opening sessions (500)",
+        "{instance} raises an exception while opening sessions",
         "an exception in the environment's `open`; the first real one is quoted below",
         "fix the code that the traceback in {log} points to, then --resume --retry-failed",
         "/seed_session returns 500.",

@@ -14,6 +14,7 @@ from gymnast.doctor.rules.job_kinds import JOBS
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
 from gymnast.doctor.rules.serving_kinds import SERVING
 from gymnast.types.failure import Layer
+from gymnast.wire.endpoint_errors import Cause, Certainty
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts, FailureGroup
@@ -80,14 +81,25 @@ def _apply_rule(rule: KindRule, facts: Facts) -> Finding | None:
     return Finding(
         rule.id,
         rule.layer,
-        placeholders.fill(rule.symptom) + f" ({attempts} attempts, {lost} rollouts lost)",
+        placeholders.fill(rule.symptom) + f" ({_statuses(groups)}{attempts} attempts, {lost} rollouts lost)",
         placeholders.fill(rule.cause),
         _action(rule, facts, placeholders),
         tuple(evidence),
-        rule.confidence if lost else Confidence.MEDIUM,
+        rule.confidence if lost and _is_certain(group) else Confidence.MEDIUM,
         lost,
         explains=frozenset({"fewer_than_requested", "missing_keys", *rule.explains}),
     )
+
+
+def _statuses(groups: list[FailureGroup]) -> str:
+    """The statuses that were observed, for the symptom."""
+    seen = sorted({example.status for group in groups for example in group.examples if example.status is not None})
+    return f"status {' and '.join(str(status) for status in seen)}; " if seen else ""
+
+
+def _is_certain(group: FailureGroup) -> bool:
+    """Words that many servers share are weaker than those of a known server; an unknown message proves nothing."""
+    return group.first.certainty != Certainty.WORDS and group.flavor != Cause.UNRECOGNISED
 
 
 def _share_of_unexplained(facts: Facts, group: FailureGroup) -> int:

@@ -1,21 +1,62 @@
-"""Kind rules about the policy endpoint. Data only."""
+"""Kind rules about the policy endpoint: one per cause of an endpoint error, with the texts of that table."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from gymnast.doctor.rules.kind_rule import EMPTY, NON_EMPTY, KindRule
+from gymnast.doctor.rules.kind_rule import EMPTY, KindRule
 from gymnast.types.failure import FailureKind, Layer
+from gymnast.wire.endpoint_errors import MEANINGS, Cause
+
+MODEL_KINDS: Final = tuple(kind for kind in FailureKind if kind.startswith("model_"))
+"""The kinds whose flavor is a cause."""
+_IDS: Final = {
+    Cause.CONNECTION_REFUSED: "endpoint_down",
+    Cause.RATE_LIMIT: "rate_limited",
+    Cause.OVERLOADED: "endpoint_overloaded",
+    Cause.SERVER_ERROR: "endpoint_error",
+    Cause.HTML_BODY: "not_json",
+    Cause.NOT_AN_ANSWER: "not_json",
+    Cause.MODEL_NAME: "model_name_wrong",
+    Cause.NO_SUCH_PATH: "base_url_wrong",
+    Cause.TOOL_SCHEMA: "tool_grammar",
+    Cause.UNRECOGNISED: "request_refused",
+}
+"""Rule ids that are not the cause's own name."""
+_STEPS: Final = {Cause.TOOL_SCHEMA: 4, Cause.UNRECOGNISED: 8}
+_USUAL_KIND: Final = {
+    Cause.TIMEOUT: FailureKind.MODEL_OVERLOADED,
+    Cause.UNRECOGNISED: FailureKind.MODEL_REJECTED,
+}
+"""Of causes whose kind depends on the status: it gives the rule its layer."""
+_OWN_RULES: Final = {
+    Cause.TIMEOUT: frozenset({FailureKind.MODEL_TIMEOUT}),
+    Cause.CONNECTION_LOST: frozenset({FailureKind.MODEL_BAD_REPLY}),
+}
+"""Kinds for which a cause has a rule of its own, below."""
+
+
+def _rule_of(cause: Cause) -> KindRule:
+    meaning = MEANINGS[cause]
+    kinds = [kind for kind in MODEL_KINDS if kind not in _OWN_RULES.get(cause, ())]
+    kinds.sort(key=lambda kind: kind != (meaning.kind or _USUAL_KIND[cause]))
+    about = meaning.symptom.replace("the endpoint {endpoint}", "the endpoint").replace("the URL {endpoint}", "the URL")
+    about = about.replace("{endpoint}", "the endpoint")
+    return KindRule(
+        _IDS.get(cause, cause.value),
+        tuple(kinds),
+        meaning.symptom,
+        meaning.reason,
+        meaning.action,
+        f"{about[0].upper()}{about[1:]}.",
+        step=_STEPS.get(cause, 2),
+        flavors=frozenset({cause.value}),
+        belongs_to=Layer.CONFIG if cause is Cause.CONTEXT_OVERFLOW else None,
+    )
+
 
 SERVING: Final = (
-    KindRule(
-        "endpoint_down",
-        (FailureKind.MODEL_UNREACHABLE,),
-        "the policy endpoint {endpoint} cannot be reached",
-        "nothing answers there: the model server is not running, or the URL is wrong",
-        "check that it runs and the URL is correct: curl {endpoint}/models; then run again with --resume",
-        "Model calls get no reply at all.",
-    ),
+    *(_rule_of(cause) for cause in Cause),
     KindRule(
         "model_slow",
         (FailureKind.MODEL_TIMEOUT,),
@@ -24,59 +65,7 @@ SERVING: Final = (
         "lower --concurrency, or raise the deadline (the model's timeout_s, the agent's model_timeout_s); then run "
         "again with --resume",
         "Model calls take longer than the model's `timeout_s` or the agent's `model_timeout_s`.",
-    ),
-    KindRule(
-        "rate_limited",
-        (FailureKind.MODEL_RATE_LIMITED,),
-        "the endpoint {endpoint} rate-limits requests (429)",
-        "the run sends more requests than your rate limit allows",
-        "lower --concurrency (or set the model's max_concurrent_requests); then run again with --resume",
-        "The endpoint returns 429, even after the requested wait.",
-    ),
-    KindRule(
-        "endpoint_overloaded",
-        (FailureKind.MODEL_OVERLOADED,),
-        "the endpoint {endpoint} is overloaded or still loading (502, 503, 504)",
-        "the server, or the proxy in front of it, has no capacity or no live backend",
-        "check the server's log and replicas; lower --concurrency or add replicas, then --resume",
-        "The endpoint or its proxy returns 502, 503, 504 or 529.",
-    ),
-    KindRule(
-        "endpoint_error",
-        (FailureKind.MODEL_ERROR,),
-        "the endpoint {endpoint} returns an internal error (500)",
-        "the model server fails on these requests; its message is quoted below",
-        "read the model server's own log at the times of these attempts, fix the error, then run again with --resume",
-        "The endpoint returns 500 with a message.",
-        flavors=NON_EMPTY,
-    ),
-    KindRule(
-        "empty_provider_body",
-        (FailureKind.MODEL_ERROR,),
-        "the endpoint {endpoint} returns 500 without a message",
-        "the provider does not say what went wrong, so nothing on this side can know",
-        "enable logging on the provider's side (vLLM: --enable-log-requests --uvicorn-log-level debug) and repeat one "
-        "request",
-        "The endpoint returns 500 with an empty body.",
-        flavors=EMPTY,
-    ),
-    KindRule(
-        "empty_body",
-        (FailureKind.MODEL_BAD_REPLY,),
-        "the endpoint {endpoint} returns 200 with an empty body",
-        "a proxy or the provider drops the reply",
-        "call the endpoint without any proxy: curl -i {endpoint}/chat/completions …; then check the provider's log",
-        "The endpoint returns 200 without a body.",
-        flavors=EMPTY,
-    ),
-    KindRule(
-        "not_json",
-        (FailureKind.MODEL_BAD_REPLY,),
-        "the endpoint {endpoint} does not return a completion as JSON",
-        "the URL points to something else (a web page, a proxy), or the server uses another API",
-        "check the base URL (it usually ends in /v1) and the model type; gymnast check endpoint shows the reply",
-        "The endpoint returns 200 with a web page, or JSON of another shape.",
-        flavors=NON_EMPTY,
+        flavors=frozenset({Cause.TIMEOUT.value}),
     ),
     KindRule(
         "reply_cut",
@@ -85,54 +74,18 @@ SERVING: Final = (
         "the server died while replying, or a proxy in front of it cuts long or slow replies",
         "check the server's and the proxy's logs (time and size limits); bypass the proxy: gymnast check "
         "endpoint URL; then --resume",
-        "The endpoint returns 200 with an incomplete reply.",
-        flavors=frozenset({"cut"}),
+        "The endpoint returns an incomplete reply.",
+        flavors=frozenset({Cause.CONNECTION_LOST.value}),
     ),
     KindRule(
-        "key_refused",
-        (FailureKind.MODEL_AUTH,),
-        "the endpoint {endpoint} rejects the API key (401 or 403)",
-        "policy_api_key is missing, wrong or expired",
-        "set the right key (policy_api_key in env.yaml, or ++policy_api_key=…), then --resume --retry-failed",
-        "The endpoint returns 401 or 403.",
-    ),
-    KindRule(
-        "model_name_wrong",
-        (FailureKind.MODEL_NOT_FOUND,),
-        "the endpoint {endpoint} does not know the model (404)",
-        "the endpoint does not serve a model named policy_model_name",
-        "use a name that curl {endpoint}/models lists (-m NAME; doctor --probe lists them), then collect again",
-        "The endpoint returns 404 with a message about the model.",
-        flavors=frozenset({""}),
-    ),
-    KindRule(
-        "base_url_wrong",
-        (FailureKind.MODEL_NOT_FOUND,),
-        "there is nothing at {endpoint}/chat/completions (404)",
-        "the base URL is not an OpenAI-compatible API: /v1 is missing, or it points to another service",
-        "correct --model-url (it usually ends in /v1): curl {endpoint}/models must list models; then collect again",
-        "The endpoint returns 404 with nothing but Not Found.",
-        flavors=frozenset({"path"}),
-    ),
-    KindRule(
-        "tool_grammar",
-        (FailureKind.MODEL_REJECTED, FailureKind.MODEL_ERROR),
-        "requests with tools are refused before anything is generated",
-        "the inference server's constrained decoding cannot compile a tool's JSON schema",
-        "gymnast check tools DATA.jsonl lists the schemas; correct them before changing the server or the agent",
-        "The endpoint returns 400 or 500 with a message about grammars or schemas.",
-        step=4,
-        flavors=frozenset({"grammar"}),
-    ),
-    KindRule(
-        "context_overflow",
-        (FailureKind.MODEL_REJECTED,),
-        "requests are refused because they do not fit into the context",
-        "prompt and max_output_tokens together are longer than the model's context",
-        "lower max_output_tokens or the number of turns, or serve the model with a larger --max-model-len",
-        "The endpoint returns 400 with a message about the context length, or many rollouts have no output.",
-        flavors=frozenset({"overflow"}),
-        belongs_to=Layer.CONFIG,
+        "empty_provider_body",
+        (FailureKind.MODEL_ERROR,),
+        "the endpoint {endpoint} returns an internal error without a message",
+        "the provider does not say what went wrong, so nothing on this side can know",
+        "enable logging on the provider's side (vLLM: --enable-log-requests --uvicorn-log-level debug) and repeat one "
+        "request",
+        "The endpoint returns an internal error with an empty body.",
+        flavors=EMPTY,
     ),
     KindRule(
         "rollouts_truncated",
@@ -142,15 +95,5 @@ SERVING: Final = (
         "raise the limit, then collect again with --resume --retry-failed; or start over with --truncated score",
         "Truncated rollouts fail because the run was collected with `--truncated fail`.",
         step=6,
-    ),
-    KindRule(
-        "request_refused",
-        (FailureKind.MODEL_REJECTED,),
-        "the endpoint {endpoint} refuses requests (400)",
-        "the endpoint does not accept a create param or an input item; its message is quoted below",
-        "correct the row or the params that it names (gymnast check endpoint sends a small request the same way)",
-        "The endpoint returns 400 or another 4xx.",
-        step=8,
-        flavors=frozenset({""}),
     ),
 )

@@ -12,7 +12,6 @@ from gymnast.kit import (
     CallError,
     CreateParams,
     EndpointSettings,
-    FailureDetail,
     FailureKind,
     JsonObject,
     Model,
@@ -21,6 +20,8 @@ from gymnast.kit import (
     Response,
     ServerContext,
     Upstream,
+    add_overflow,
+    is_context_overflow,
     make_rejection,
     message_to_response,
     new_id,
@@ -29,7 +30,6 @@ from gymnast.kit import (
 )
 
 _PATH: Final = "/messages"
-_OVERFLOW: Final = ("prompt is too long", "exceed context limit", "exceeds the context window")
 _FIXED_BY_THINKING: Final = ("temperature", "top_k")
 
 
@@ -87,11 +87,13 @@ class AnthropicModel(Model):
         self.note_ignored(call, [*lost, *self._add_settings(body)])
         message = await self._post(body, call)
         try:
-            return message_to_response(
+            response = message_to_response(
                 message, params, model=self.settings.model, created_at=unix_time(), new_id=new_id
             )
         except BadMessage as error:
             raise self.upstream.failure(FailureKind.MODEL_BAD_REPLY, _PATH, str(error)) from error
+        self.upstream.require_answer(response, _PATH)
+        return add_overflow(response, call)
 
     def _add_settings(self, body: JsonObject) -> list[str]:
         """Put the settings into the body. The names of parameters that cannot be sent with them."""
@@ -113,9 +115,9 @@ class AnthropicModel(Model):
         try:
             return await self.upstream.post(_PATH, body, call)
         except CallError as error:
-            if not _is_overflow(error.detail):
+            if not is_context_overflow(error.detail):
                 raise
-            call.is_free = True
+            self.note_overflow(call, error.detail)
             return {"content": [], "stop_reason": "model_context_window_exceeded", "usage": None}
 
 
@@ -125,7 +127,3 @@ def versioned_url(url: str) -> str:
         return url
     url = url.rstrip("/")
     return url if url.endswith("/v1") else f"{url}/v1"
-
-
-def _is_overflow(detail: FailureDetail) -> bool:
-    return detail.status == 400 and any(mark in (detail.body or "") for mark in _OVERFLOW)

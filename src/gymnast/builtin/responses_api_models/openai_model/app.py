@@ -68,11 +68,13 @@ class OpenAIModel(Model):
         self.note_ignored(call, _ignored_metadata(params.get("metadata") or {}))
         reply = await self.upstream.post("/responses", body, call)
         try:
-            return validate_response(reply, loc=("response",))
+            response = validate_response(reply, loc=("response",))
         except InvalidBody as error:
             raise self.upstream.failure(
                 FailureKind.MODEL_BAD_REPLY, "/responses", f"not a Responses object: {error}"
             ) from error
+        self.upstream.require_answer(response, "/responses")
+        return response
 
     async def complete(self, body: JsonObject, call: ModelCall) -> JsonObject:
         request = {**self.settings.extra_body, **body, "model": self.settings.openai_model}

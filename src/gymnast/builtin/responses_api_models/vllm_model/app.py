@@ -20,7 +20,6 @@ from gymnast.kit import (
     CallError,
     CreateParams,
     EndpointSettings,
-    FailureDetail,
     FailureKind,
     InvalidBody,
     JsonObject,
@@ -35,8 +34,10 @@ from gymnast.kit import (
     TokenPath,
     Upstream,
     UserError,
+    add_overflow,
     attach_tokens,
     completion_to_response,
+    is_context_overflow,
     load_renderer,
     make_rejection,
     make_render_request,
@@ -49,7 +50,6 @@ from gymnast.kit import (
 )
 
 _CHAT: Final = "/chat/completions"
-_OVERFLOW: Final = ("context length", "max_tokens")
 _AUDIO: Final = ("audio_data", "audio_path", "audio_paths")
 
 
@@ -139,9 +139,11 @@ class VLLMModel(Model):
             )
             if tokens and not call.is_free:
                 await self._account(response, completion, params, call)
+            if not call.is_free:
+                self.upstream.require_answer(response, _CHAT)
         except (BadCompletion, BadGeneration) as error:
             raise self.upstream.failure(FailureKind.MODEL_BAD_REPLY, _CHAT, str(error)) from error
-        return response
+        return add_overflow(response, call)
 
     async def _account(self, response: Response, completion: JsonObject, params: CreateParams, call: ModelCall) -> None:
         """Record the tokens that vLLM reports for a chat completion in the ledger."""
@@ -222,10 +224,10 @@ class VLLMModel(Model):
             else:
                 completion = await self.upstream.post(_CHAT, request, call)
         except CallError as error:
-            if _is_overflow(error.detail):
-                call.is_free = True
-                return _empty_completion(self.settings.model, "length")
-            raise
+            if not is_context_overflow(error.detail):
+                raise
+            self.note_overflow(call, error.detail)
+            return _empty_completion(self.settings.model, "length")
         try:
             for choice in completion.get("choices") or ():
                 self._fold_reasoning(choice.get("message") or {})
@@ -298,10 +300,6 @@ class _RootUpstream:
 
     async def post(self, path: str, body: JsonObject, caller: Caller, /) -> JsonObject:
         return await self._upstream.post(f"/{path}", body, caller)
-
-
-def _is_overflow(detail: FailureDetail) -> bool:
-    return detail.status == 400 and any(mark in (detail.body or "") for mark in _OVERFLOW)
 
 
 def _ends_with_empty_turn(messages: list[JsonObject]) -> bool:

@@ -7,7 +7,6 @@ missing ones from the model's generation_config.json; parameters that vLLM would
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -26,7 +25,9 @@ from gymnast.kit import (
     Stage,
     WeightSpan,
     bounded,
+    cause_of,
     check_generation,
+    is_context_overflow,
 )
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ GENERATE: Final = "/inference/v1/generate"
 COMPLETIONS: Final = "/v1/completions"
 
 _NOT_OFFERED: Final = frozenset({403, 404, 405, 501})
-_OVERFLOW: Final = ("maximum model length", "maximum context length", "max_tokens must be at least 1")
-_WINDOW: Final = re.compile(r"max_model_len=(\d+)|maximum context length is (\d+)")
 _UNLIMITED: Final = 2**31 - 1
 _STAND_IN: Final = -9999.0
 """vLLM's placeholder for a logprob that is NaN or minus infinity."""
@@ -78,7 +77,7 @@ class VLLMTokenBackend:
         try:
             kind, reply = await self._ask(prompt, sampling, caller)
         except CallError as error:
-            if is_overflow(error.detail):
+            if is_context_overflow(error.detail):
                 raise ContextOverflow(error.detail.body or error.detail.message) from error
             raise
         try:
@@ -156,16 +155,9 @@ def completions_body(model: str, prompt: list[int], sampling: Sampling) -> JsonO
     return body | {"return_token_ids": True, "return_tokens_as_token_ids": True} | dict(sampling.extra)
 
 
-def is_overflow(detail: FailureDetail) -> bool:
-    """Whether a server rejected a prompt because it leaves no room for a token."""
-    message = detail.body or detail.message
-    return detail.status == 400 and any(text in message for text in _OVERFLOW)
-
-
 def window_of(detail: FailureDetail) -> int | None:
     """The size of the context in tokens, if a rejection reports it."""
-    match = _WINDOW.search(detail.body or detail.message) if detail.status == 400 else None
-    return int(match[1] or match[2]) if match is not None else None
+    return cause_of(detail).max_tokens if detail.status is not None else None
 
 
 def _params(sampling: Sampling) -> JsonObject:
