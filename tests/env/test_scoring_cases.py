@@ -28,6 +28,7 @@ from gymnast.builtin.resources_servers.math_with_code.app import MathWithCode, M
 from gymnast.builtin.resources_servers.math_with_judge.app import MathSettings, MathWithJudge
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
 from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
+from gymnast.builtin.resources_servers.ruler.app import Ruler, RulerSettings
 from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
     SingleStepSettings,
     SingleStepToolUse,
@@ -76,6 +77,7 @@ ENVIRONMENTS: dict[str, Opener] = {
     "math_with_judge": lambda settings: started(MathWithJudge, MathSettings(**NO_JUDGE, **settings)),
     "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
     "reasoning_gym": lambda settings: started(ReasoningGym, ReasoningGymSettings(verify_processes=1, **settings)),
+    "ruler": lambda settings: started(Ruler, RulerSettings(**settings)),
     "single_step_tool_use_with_argument_comparison": lambda settings: started(
         SingleStepToolUse, SingleStepSettings(**settings)
     ),
