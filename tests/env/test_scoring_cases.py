@@ -20,6 +20,7 @@ from gymnast.builtin.resources_servers.code_gen.app import CodeGen, CodeGenSetti
 from gymnast.builtin.resources_servers.equivalence_llm_judge.app import EquivalenceJudge, EquivalenceSettings
 from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMultiStep, MultiStepSettings
 from gymnast.builtin.resources_servers.example_multi_turn_gymnasium.app import ExampleMultiTurn, MultiTurnSettings
+from gymnast.builtin.resources_servers.google_search.app import GoogleSearch, GoogleSearchSettings
 from gymnast.builtin.resources_servers.instruction_following.app import (
     InstructionFollowing,
     InstructionFollowingSettings,
@@ -70,6 +71,7 @@ ENVIRONMENTS: dict[str, Opener] = {
     "equivalence_llm_judge": _judged(EquivalenceJudge, EquivalenceSettings),
     "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
     "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),
+    "google_search": lambda settings: started(GoogleSearch, GoogleSearchSettings(**settings)),
     "instruction_following": lambda settings: started(
         InstructionFollowing, InstructionFollowingSettings(verify_processes=1, **settings)
     ),
