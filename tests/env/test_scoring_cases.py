@@ -7,6 +7,7 @@ what `nemo_gym` and `strict` scoring answer (the latter where it differs, and wh
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from itertools import cycle, groupby
@@ -35,6 +36,7 @@ from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_compar
     SingleStepToolUse,
 )
 from gymnast.builtin.resources_servers.structured_outputs.app import StructuredOutputs, StructuredOutputsSettings
+from gymnast.builtin.resources_servers.swerl_gen.app import SwerlGen, SwerlGenSettings
 from gymnast.builtin.resources_servers.text_to_sql.app import TextToSql, TextToSqlSettings
 from gymnast.wire.calls import Scope
 from gymnast.wire.message import Reply
@@ -86,9 +88,17 @@ ENVIRONMENTS: dict[str, Opener] = {
     "structured_outputs": lambda settings: started(
         StructuredOutputs, StructuredOutputsSettings(verify_processes=1, **settings)
     ),
+    "swerl_gen": lambda settings: started(SwerlGen, SwerlGenSettings(**settings)),
     "text_to_sql": _judged(TextToSql, TextToSqlSettings),
 }
-PARTS: Final = {"code_gen": "bubblewrap", "math_with_code": "bubblewrap", "reasoning_gym": "reasoning-gym"}
+PARTS: Final = {
+    "code_gen": "bubblewrap",
+    "math_with_code": "bubblewrap",
+    "reasoning_gym": "reasoning-gym",
+    "swerl_gen": "bubblewrap",
+}
+CONCURRENT: Final = {"swerl_gen": 3}
+"""How many cases are scored at the same time where each takes a second; judges need their order."""
 ENOUGH: Final = 60
 
 
@@ -113,12 +123,17 @@ async def test_scoring(name: str, scoring: str) -> None:
     wrong = []
     for settings, cases in groupby(read_jsonl(FOLDER / f"{name}.jsonl"), key=lambda case: case.get("settings", {})):
         async with ENVIRONMENTS[name]({**settings, "scoring": scoring}) as subject:
-            for case in cases:
+            slots = asyncio.Semaphore(CONCURRENT.get(name, 1))
+            for case, found in await asyncio.gather(*[_score(subject, case, slots) for case in cases]):
                 wanted = case.get(scoring, case["nemo_gym"])
-                found = await (_play(subject, case) if "turns" in case else _answer(subject, case))
                 if {field: found.get(field) for field in wanted} != wanted:
                     wrong.append((case, found))
     assert wrong == []
+
+
+async def _score(subject: Subject, case: dict[str, Any], slots: asyncio.Semaphore) -> tuple[Any, dict[str, Any]]:
+    async with slots:
+        return case, await (_play(subject, case) if "turns" in case else _answer(subject, case))
 
 
 async def _answer(subject: Subject, case: dict[str, Any]) -> dict[str, Any]:
