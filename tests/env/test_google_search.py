@@ -133,7 +133,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
     pages = {"https://example.org/a": "<p>text</p>", "https://example.org/empty": "<p></p>"}
     fake = SimpleNamespace(fetch_url=pages.get, extract=lambda html: html[3:-4] or None)
     real = importlib.import_module
-    monkeypatch.setattr(live, "require_package", lambda *_, **__: None)
+    monkeypatch.setattr(live, "find_spec", lambda _: fake)
     monkeypatch.setattr("importlib.import_module", lambda name: fake if name == "trafilatura" else real(name))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
     server.queries = []  # type: ignore[attr-defined]
@@ -230,8 +230,8 @@ def test_settings_that_do_not_fit(settings: dict[str, Any], message: str) -> Non
 
 
 async def test_live_without_trafilatura_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gymnast.kit.packages.find_spec", lambda _: None)
-    with pytest.raises(UserError, match="google_search"):
+    monkeypatch.setattr(live, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match="trafilatura"):
         async with started(GoogleSearch, GoogleSearchSettings(google_api_key="k", google_cx="c")):
             pass
 

@@ -11,10 +11,11 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from gymnast.kit import require_package
+from gymnast.kit import UserError
 
 _MAX_WORDS: Final = 10_000
 _SHOWN_CHARS: Final = 5_000
@@ -39,7 +40,11 @@ class LiveWeb:
     """Searches and reads pages over the network."""
 
     def __init__(self, api: ApiKey, timeout_s: float, *, threads: int, allow_private: bool) -> None:
-        require_package("trafilatura", extra="google_search", where="google_search without a recording")
+        if find_spec("trafilatura") is None:
+            raise UserError(
+                "google_search needs the package 'trafilatura' for pages that are not recorded",
+                next="pip install 'gymnast[google_search]', or set backend: replay",
+            )
         self._trafilatura: Any = importlib.import_module("trafilatura")
         self._api, self._timeout_s, self._allow_private = api, timeout_s, allow_private
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="google-search")

@@ -13,7 +13,6 @@ import importlib
 import importlib.metadata
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -30,10 +29,16 @@ _GIT = ["git", "-c", "user.name=swerl", "-c", "user.email=swerl@localhost", "-c"
 _PR_SET_DUMPABLE = 4
 _MAX_TAIL = 20_000
 _MAX_RESULTS = 1 << 20
+_MAX_LOG = 32 << 20
 _COMMANDS = {
     "pytest": "#!/usr/bin/env python3\nimport pytest\n\nraise SystemExit(pytest.console_main())\n",
     "python": '#!/bin/sh\nexec python3 "$@"\n',
 }
+_WITH_TOOLS = """\
+export PATH="$1:$PATH" PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$1" HOME="$2"
+shift 2
+exec "$@"
+"""
 _PY = "import sys\nfrom _pytest._py import error, path\nsys.modules.update({'py.error': error, 'py.path': path})\n"
 """The module `py`, which pytest has as a single file and imports; the sandbox shows folders only."""
 Report = dict[str, Any]
@@ -59,12 +64,10 @@ class Workspace:
             (self.tools / name).chmod(0o755)
         (self.tools / "py.py").write_text(_PY)
         self._add_metadata(request["versions"])
-        self.environment = {
-            **os.environ,
-            "PATH": f"{self.tools}:{os.environ['PATH']}",
-            "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{self.tools}".lstrip(":"),
-            "HOME": str(self.home),
-        }
+
+    def command(self, *argv: str) -> list[str]:
+        """A command that finds the tools of this workspace."""
+        return ["bash", "-c", _WITH_TOOLS, "bash", str(self.tools), str(self.home), *argv]
 
     def _add_metadata(self, versions: dict[str, str]) -> None:
         """Tell the versions of packages that were mounted without their metadata; pytest prints one of them."""
@@ -84,7 +87,7 @@ class Workspace:
         """Run a command in the repository. Output that is not UTF-8 is an error, as for a log that cannot be read."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             done = subprocess.run(  # noqa: S603 - inside of the sandbox
-                argv, input=stdin.encode(), stdout=out, stderr=errors, cwd=self.repo, env=self.environment, check=False
+                self.command(*argv), input=stdin.encode(), stdout=out, stderr=errors, cwd=self.repo, check=False
             )
             out.seek(0)
             errors.seek(0)
@@ -261,18 +264,18 @@ def _run_pytest(work: Workspace, request: Report) -> Report:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as channel:
         arguments = {"secret": request["secret"], "files": request["test_files"], "channel": channel.fileno()}
         done = subprocess.run(  # noqa: S603 - inside of the sandbox
-            [sys.executable, str(work.root / "runner.py")],
+            work.command(sys.executable, str(work.root / "runner.py")),
             input=json.dumps(arguments).encode(),
             stdout=out,
             stderr=subprocess.STDOUT,
             cwd=work.repo,
-            env=work.environment,
             pass_fds=(channel.fileno(),),
             check=False,
         )
         out.seek(0)
         channel.seek(0)
-        written, log = channel.read(_MAX_RESULTS).decode(errors="replace"), out.read()[-_MAX_TAIL:]
+        written = channel.read(_MAX_RESULTS).decode(errors="replace")
+        log = out.read(_MAX_LOG)[-_MAX_TAIL:]
     return {"results": written, "exit_code": done.returncode, "log": log.decode(errors="replace")}
 
 
