@@ -93,6 +93,8 @@ ROWS: list[tuple[str, dict[str, Any], Any, float]] = [
         "I choose A",
         1.0,
     ),
+    ("google_search", {"expected_answer": "C", "task_difficulty_qwen3_32b_avg_8": 0.25}, r"\boxed{C}", 1.0),
+    ("ruler", {"outputs": ["4415888", "ABCDE"], "length": 262065, "subset": "vt"}, "VAR ABCDE", 0.5),
     ("math_with_judge", {"question": "1 + 1?", "expected_answer": "2"}, r"\boxed{2}", 1.0),
     ("math_with_judge/dapo17k", {"question": "1 + 1?", "expected_answer": "2"}, "Answer: $2$", 1.0),
     (

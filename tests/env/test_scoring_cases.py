@@ -24,6 +24,7 @@ from gymnast.builtin.resources_servers.example_multi_step.app import ExampleMult
 from gymnast.builtin.resources_servers.example_multi_turn_gymnasium.app import ExampleMultiTurn, MultiTurnSettings
 from gymnast.builtin.resources_servers.genrm_compare.app import GenRMCompare
 from gymnast.builtin.resources_servers.genrm_compare.settings import GenRMCompareSettings
+from gymnast.builtin.resources_servers.google_search.app import GoogleSearch, GoogleSearchSettings
 from gymnast.builtin.resources_servers.imo_gradingbench.app import ImoGradingBench, ImoGradingBenchSettings
 from gymnast.builtin.resources_servers.instruction_following.app import (
     InstructionFollowing,
@@ -34,11 +35,13 @@ from gymnast.builtin.resources_servers.math_with_judge.app import MathSettings, 
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
 from gymnast.builtin.resources_servers.multichallenge.app import MultiChallenge, MultiChallengeSettings
 from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
+from gymnast.builtin.resources_servers.ruler.app import Ruler, RulerSettings
 from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.app import (
     SingleStepSettings,
     SingleStepToolUse,
 )
 from gymnast.builtin.resources_servers.structured_outputs.app import StructuredOutputs, StructuredOutputsSettings
+from gymnast.builtin.resources_servers.swerl_gen.app import SwerlGen, SwerlGenSettings
 from gymnast.builtin.resources_servers.text_to_sql.app import TextToSql, TextToSqlSettings
 from gymnast.builtin.resources_servers.workplace_assistant.app import WorkplaceAssistant, WorkplaceSettings
 from gymnast.wire.calls import Scope
@@ -102,6 +105,7 @@ ENVIRONMENTS: dict[str, Opener] = {
     "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),
     "genrm_compare": _comparing,
     "imo_gradingbench": lambda settings: started(ImoGradingBench, ImoGradingBenchSettings(**settings)),
+    "google_search": lambda settings: started(GoogleSearch, GoogleSearchSettings(**settings)),
     "instruction_following": lambda settings: started(
         InstructionFollowing, InstructionFollowingSettings(verify_processes=1, **settings)
     ),
@@ -110,16 +114,25 @@ ENVIRONMENTS: dict[str, Opener] = {
     "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
     "multichallenge": _with_rubric,
     "reasoning_gym": lambda settings: started(ReasoningGym, ReasoningGymSettings(verify_processes=1, **settings)),
+    "ruler": lambda settings: started(Ruler, RulerSettings(**settings)),
     "single_step_tool_use_with_argument_comparison": lambda settings: started(
         SingleStepToolUse, SingleStepSettings(**settings)
     ),
     "structured_outputs": lambda settings: started(
         StructuredOutputs, StructuredOutputsSettings(verify_processes=1, **settings)
     ),
+    "swerl_gen": lambda settings: started(SwerlGen, SwerlGenSettings(**settings)),
     "text_to_sql": _judged(TextToSql, TextToSqlSettings),
     "workplace_assistant": lambda settings: started(WorkplaceAssistant, WorkplaceSettings(**settings)),
 }
-PARTS: Final = {"code_gen": "bubblewrap", "math_with_code": "bubblewrap", "reasoning_gym": "reasoning-gym"}
+PARTS: Final = {
+    "code_gen": "bubblewrap",
+    "math_with_code": "bubblewrap",
+    "reasoning_gym": "reasoning-gym",
+    "swerl_gen": "bubblewrap",
+}
+CONCURRENT: Final = {"swerl_gen": 3}
+"""How many cases are scored at the same time where each takes a second; judges need their order."""
 ENOUGH: Final = 60
 
 
@@ -144,9 +157,9 @@ async def test_scoring(name: str, scoring: str) -> None:
     wrong = []
     for settings, cases in groupby(read_jsonl(FOLDER / f"{name}.jsonl"), key=lambda case: case.get("settings", {})):
         async with ENVIRONMENTS[name]({**settings, "scoring": scoring}) as subject:
-            for case in cases:
+            slots = asyncio.Semaphore(CONCURRENT.get(name, 1))
+            for case, found in await asyncio.gather(*[_score(subject, case, slots) for case in cases]):
                 wanted = case.get(scoring, case["nemo_gym"])
-                found = await _find_way(case)(subject, case)
                 if {field: found.get(field) for field in wanted} != wanted:
                     wrong.append((case, found))
     assert wrong == []
@@ -169,6 +182,11 @@ async def _compare(subject: Subject, case: dict[str, Any]) -> dict[str, Any]:
     if len({reply.get("_ng_failure_class") for reply in found}) == 1 and "_ng_failure_class" in found[0]:
         return found[0]
     return {"rewards": [reply["reward"] for reply in found]}
+
+
+async def _score(subject: Subject, case: dict[str, Any], slots: asyncio.Semaphore) -> tuple[Any, dict[str, Any]]:
+    async with slots:
+        return case, await _find_way(case)(subject, case)
 
 
 async def _answer(subject: Subject, case: dict[str, Any]) -> dict[str, Any]:
