@@ -193,6 +193,34 @@ class Hit:
     first: Quote
     last: Quote
     is_after_shutdown: bool = False
+    is_warning: bool = False
+    """Every such line calls itself a warning."""
+    position: int = 0
+    """Where the first line is among all lines that were read."""
+    at: float | None = None
+    """The time in the first line, in seconds since the start of the year."""
+
+
+@dataclass(slots=True)
+class LogEvent:
+    """Lines that report a failure that no signature knows."""
+
+    first: Quote
+    is_certain: bool
+    """By its level or form, not only by its words."""
+    position: int
+    at: float | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The last line of a log file."""
+
+    last: Quote | None
+    """None if the file is empty."""
+    is_normal: bool
+    is_warning: bool = False
 
 
 @dataclass(slots=True)
@@ -203,9 +231,13 @@ class LoggedException:
     message: str
     end: Quote
     frame: str
+    """Where it was raised."""
     count: int = 1
     is_noise: bool = False
     """Cancellations, and whatever follows a shutdown request."""
+    own_frame: str = ""
+    """The innermost frame outside installed packages."""
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +272,10 @@ class LogFacts:
     user_errors: list[LoggedUserError] = field(default_factory=list)
     deaths: list[ComponentDeath] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    events: list[LogEvent] = field(default_factory=list)
+    ends: list[LogEnd] = field(default_factory=list)
+    failure_lines: int = 0
+    """Lines that report a failure and are not shutdown noise."""
 
     @property
     def real_exceptions(self) -> list[LoggedException]:

@@ -66,6 +66,8 @@ class Finding:
     """Breaks ties between findings with the same cost: heavier first."""
     explains: frozenset[str] = frozenset()
     """Ids of findings that this one causes."""
+    order: float = 0.0
+    """When its first evidence was logged: of two causes in logs, the earlier one is first."""
     ruled_out: tuple[str, ...] = ()
     follows: str = ""
     """Id of the finding that causes this one."""

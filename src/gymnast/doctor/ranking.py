@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence
+from gymnast.doctor.signatures import ROOT_WEIGHT
 from gymnast.types.failure import FailureKind, Layer
 
 if TYPE_CHECKING:
@@ -68,11 +69,14 @@ def _add_consequences(finding: Finding, others: list[Finding]) -> Finding:
     return replace(finding, lost=max(finding.lost, lost))
 
 
-def _sort_key(finding: Finding, explained: set[str]) -> tuple[bool, bool, int, int, int, int]:
+def _sort_key(finding: Finding, explained: set[str]) -> tuple[bool, bool, int, bool, float, int, int, int]:
+    is_root = finding.weight >= ROOT_WEIGHT
     return (
         finding.is_symptom,
         finding.id in explained,
         -finding.lost,
+        not is_root,
+        finding.order if is_root else 0.0,
         -_CONFIDENCE_RANK[finding.confidence],
         -finding.weight,
         -finding.affected,

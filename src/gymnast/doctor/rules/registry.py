@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gymnast.doctor.rules import components, files, infra, kinds, live, logs, quality, resume, tools
+from gymnast.doctor.rules import components, files, infra, kinds, live, logs, quality, resume, tools, unknown
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts
@@ -21,13 +21,18 @@ RULES: Final[tuple[Rule, ...]] = (
     *resume.RULES,
     *files.RULES,
     *quality.RULES,
+    *unknown.RULES,
 )
 NOTES: Final[tuple[NoteRule, ...]] = (*infra.NOTES, *quality.NOTES, *resume.NOTES, *live.NOTES)
 
 
 def apply_rules(facts: Facts) -> list[Finding]:
-    """Apply all rules."""
-    return [finding for rule in RULES if (finding := rule.apply(facts)) is not None]
+    """Apply all rules; those about the unknown only if no cause is known."""
+    known = [rule for rule in RULES if rule not in unknown.RULES]
+    findings = [finding for rule in known if (finding := rule.apply(facts)) is not None]
+    if all(finding.is_symptom for finding in findings):
+        findings += unknown.explain_unknown(facts, findings)
+    return findings
 
 
 def collect_notes(facts: Facts) -> list[Note]:
