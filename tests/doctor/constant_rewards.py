@@ -67,6 +67,7 @@ def two_agents(folder: Path) -> tuple[str, ...]:
     manifest = json.loads((first / "x_run.json").read_text())
     manifest["settings"].update(json.loads((second / "x_run.json").read_text())["settings"])
     manifest["counts"] = {"requested": len(records), "scored": len(records)}
+    manifest["plan"] = {"rows": len(rows)}
     (folder / "x_run.json").write_text(json.dumps(manifest))
     return (str(folder / "x.jsonl"),)
 

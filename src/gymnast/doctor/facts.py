@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from gymnast.store.manifest import RunState
@@ -95,8 +96,8 @@ class RecordFacts:
     damaged: list[tuple[int, str]] = field(default_factory=list)
     is_torn: bool = False
     """The last line is incomplete."""
-    reward_min: float = 0.0
-    reward_max: float = 0.0
+    rewards: dict[str, RewardRange] = field(default_factory=dict)
+    """By agent."""
     without_usage: int = 0
     overflowed: int = 0
     """Without any output because the context was full."""
@@ -114,6 +115,50 @@ class RecordFacts:
     repaired: int = 0
     """Damaged lines that a resume moved aside."""
     modified_at: float = 0.0
+
+
+class Verdict(StrEnum):
+    """How a check ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_MADE = "not made"
+
+
+@dataclass(frozen=True, slots=True)
+class RewardCheck:
+    """One question about rollouts with equal rewards, and its answer."""
+
+    id: str
+    """The finding that it leads to if it failed."""
+    verdict: Verdict
+    detail: str
+    keys: tuple[str, ...] = ()
+    is_direct: bool = True
+    """False if other explanations are possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardStudy:
+    """Why all rollouts of an agent have the same reward."""
+
+    agent: str
+    environment: str
+    reward: float
+    scored: int
+    is_whole_run: bool
+    checks: tuple[RewardCheck, ...]
+
+
+@dataclass(slots=True)
+class RewardRange:
+    """The rewards of an agent's rollouts."""
+
+    low: float
+    high: float
+    count: int = 0
+    tasks: set[int] = field(default_factory=set)
+    """Some of its tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +193,8 @@ class RunFacts:
     last_failure_at: float | None = None
     schema: list[FieldDiff] = field(default_factory=list)
     """The first rejected row, field by field."""
+    studies: list[RewardStudy] = field(default_factory=list)
+    """Of agents whose rewards are all the same."""
     is_chunked: bool = False
     """Planned for many workers: the planning process has ended, so the lock may be free."""
 

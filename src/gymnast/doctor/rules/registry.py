@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gymnast.doctor.rules import components, files, infra, kinds, live, logs, quality, resume, tools, unknown
+from gymnast.doctor.rules import components, files, infra, kinds, live, logs, quality, resume, rewards, tools, unknown
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts
@@ -21,6 +21,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *resume.RULES,
     *files.RULES,
     *quality.RULES,
+    *rewards.RULES,
     *unknown.RULES,
 )
 NOTES: Final[tuple[NoteRule, ...]] = (*infra.NOTES, *quality.NOTES, *resume.NOTES, *live.NOTES)
