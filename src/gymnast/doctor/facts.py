@@ -268,6 +268,8 @@ class LogEnd:
     """None if the file is empty."""
     is_normal: bool
     is_warning: bool = False
+    tail: tuple[str, ...] = ()
+    """The last lines."""
 
 
 @dataclass(slots=True)

@@ -49,7 +49,7 @@ class Finding:
     """One fault."""
 
     id: str
-    """The rule's id, and its anchor in docs/debugging/rules.md."""
+    """The rule's id: `gymnast doctor --explain ID` and docs/debugging/rules.md explain it."""
     layer: Layer
     symptom: str
     cause: str
@@ -74,7 +74,8 @@ class Finding:
 
     @property
     def docs(self) -> str:
-        return f"docs/debugging/rules.md#{self.id}"
+        """The command that explains it: a page of the docs may not be installed."""
+        return f"gymnast doctor --explain {self.id}"
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -131,6 +132,7 @@ class Diagnosis:
     counts: dict[str, int] = field(default_factory=dict)
     stuck: tuple[dict[str, Any], ...] = ()
     """Stuck attempts of a running collection, oldest first, with their stacks."""
+    log_lines: int = 0
 
     @property
     def is_healthy(self) -> bool:

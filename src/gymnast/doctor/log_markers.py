@@ -60,7 +60,7 @@ KEYWORDS: Final = (
     *(b"unprocessable", b"unauthorized", b"grammar", b"outlines", b"denied", b"ready within", b"timed out"),
     *(b"dead", b"nccl", b"sigterm", b"shut", b"exit code", b"exit status", b"exited with", b"bad_alloc"),
     *(b"maximum", b"max_model", b"does not", b"could not", b"cannot connect", b"retries exceeded"),
-    *(b"incorrect api", b"api key", b"not known", b"terminated", b"segmentation"),
+    *(b"incorrect api", b"api key", b"not known", b"terminate", b"segmentation"),
     *(b"core dumped", b"xid", b"uncorrectable", b"blocked for", b"the configuration has", b"next:", b"where:"),
     *(b"boundary]", b"waiting:", b"started server", b"startup complete", b"api server version", b"collecting "),
     *(b"started a local", b"unsupported", b"fatal", b"critical", b"panic", b"exception", b"abort", b"assert"),
@@ -68,6 +68,7 @@ KEYWORDS: Final = (
     *(b"crash", b"rejected", b"undefined", b"attempt to", b"severe", b"fehler", b"erreur", b"emerg", b"alert"),
     *(b"stale", b"evict", b"was lost", b"low on resource", b"upstream", b"backoff", b"gated", b"corrupt", b"disconnect"),
     *(b"deserializ", b"resource temporarily", b"[e", b"not responding", b"watchdog", b"status="),
+    *(b"sigabrt", b"sigsegv", b"sigbus", b"raylet"),
 )
 """In lower case and without digits."""
 

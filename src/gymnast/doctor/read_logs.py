@@ -30,7 +30,7 @@ from gymnast.doctor.log_markers import (
     death_at,
 )
 from gymnast.doctor.provenance import own_words
-from gymnast.doctor.signatures import ANY_LEVEL, ENDS, SIGNATURES
+from gymnast.doctor.signatures import ANY_LEVEL, SIGNATURES
 from gymnast.doctor.tracebacks import Tracebacks
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ _MAX_MESSAGE_LINES: Final = 60
 _RELEVANT_NUMBERS: Final = (b"137", b"code 75", b"422", b"401", b"-9", b"status=4", b"status=5")
 _DIGITS: Final = bytes.maketrans(b"0123456789", b"0000000000")
 _MAX_EVENTS: Final = 200
+_MAX_TAIL: Final = 8000
+_TAIL_LINES: Final = 3
 SATURATED_ID: Final = "saturated"
 BOUNDARY_ID: Final = "boundary"
 REQUEUED_ID: Final = "requeued"
@@ -120,7 +122,7 @@ class _Reader:
             before += len(shapes) - 1
         self._facts.lines += before
         end = end or LogEnd(None, is_normal=False)
-        self._facts.ends.append(LogEnd(end.last, end.is_normal or is_shutting_down, end.is_warning))
+        self._facts.ends.append(LogEnd(end.last, end.is_normal or is_shutting_down, end.is_warning, end.tail))
 
     def _select_relevant(self, shapes: set[bytes]) -> set[bytes]:
         """The shapes that contain a keyword. Lines that differ only in numbers have the same shape."""
@@ -228,9 +230,8 @@ def _classify(line: bytes) -> _Reading:
     ids = [name for name, known in SIGNATURES.items() if known.pattern.search(own)]
     if level is Level.INFO:
         ids = [name for name in ids if name in ANY_LEVEL]
-    specific = [name for name in ids if not SIGNATURES[name].is_broad]
-    if specific and not all(name in ENDS for name in specific):
-        ids = specific
+    heaviest = max((SIGNATURES[name].weight for name in ids), default=0)
+    ids = [name for name in ids if SIGNATURES[name].weight == heaviest]
     return _Reading((*ids, *markers), level, reports_failure(own), hints_at_failure(own))
 
 
@@ -245,10 +246,12 @@ def _end_of(name: str, block: bytes, lines: int) -> LogEnd | None:
     text = block.rstrip()
     if not text:
         return None
-    last = text[text.rfind(b"\n") + 1 :][:_MAX_LINE]
+    tail = text[-_MAX_TAIL:].split(b"\n")[-_TAIL_LINES:]
+    last = tail[-1][:_MAX_LINE]
     is_warning = level_of(last) is Level.WARNING
+    shown = tuple(quote_line(line.decode(errors="replace"), 200) for line in tail if line.strip())
     number = lines - block[len(text) :].count(b"\n") + 1
-    return LogEnd(Quote(name, max(1, number), quote_line(last.decode(errors="replace"))), is_normal(last), is_warning)
+    return LogEnd(Quote(name, max(1, number), quote_line(last.decode(errors="replace"))), is_normal(last), is_warning, shown)
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:

@@ -27,7 +27,8 @@ _MAX_TASKS: Final = 16
 _NOT_FOUND: Final = re.compile(rb'\\"detail\\": ?\\"Not Found\\"')
 _BAD_ARGUMENTS: Final = b"Invalid tool call arguments"
 _NOT_EXTRACTED: Final = b'extracted_answer":null'
-_NO_TEXT: Final = (b'"text":""', b'"text": ""')
+_NO_TEXT: Final = (b'"text":""', b'"text": ""', b'"text":" ', b'"text":"\\n')
+"""Texts that are empty, or may be blank."""
 _NO_TOOLS: Final = b'"tools":[]'
 
 

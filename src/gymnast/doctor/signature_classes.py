@@ -38,7 +38,7 @@ CLASSES: Final[tuple[Row, ...]] = (
     ),
     (
         *("process_limit", Layer.INFRA, 94),
-        r"(?i:can't start new thread|pthread_create failed|fork: (?:retry: )?resource temporarily|cannot fork)",
+        r"(?i:can't start new thread|pthread_create failed|(?:fork|what\(\)): +(?:retry: )?resource temporarily|cannot fork)",
         "no more threads or processes can be started",
         "the user's or the container's limit of processes is reached",
         "raise the limit (ulimit -u, pids_limit, TasksMax) or start fewer threads (OMP_NUM_THREADS=1); then --resume",

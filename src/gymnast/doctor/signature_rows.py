@@ -131,6 +131,7 @@ ROWS: Final[tuple[Row, ...]] = (
         (
             r"Failed to connect to GCS|has been marked dead because|ray\.exceptions\.(?:RaySystemError|NodeDiedError"
             r"|ActorDiedError|ActorUnavailableError|LocalRayletDiedError)|Raylet is terminated"
+            r"|(?i:raylet|\bGCS\b).{0,80}(?i:is dead|has died|unable to|not respond)|(?i:unable to \w+ .{0,40}raylet)"
             r"|ConnectionError: Could not find any running Ray instance"
         ),
         "Ray lost a node or its head",
@@ -148,7 +149,7 @@ ROWS: Final[tuple[Row, ...]] = (
         "fix the first error in the EngineCore lines above, restart vLLM, then --resume",
     ),
     (
-        *("tool_grammar", Layer.DATA_SCHEMA, 83),
+        *("tool_grammar", Layer.DATA_SCHEMA, 87),
         (
             r"(?i:(?:compil\w*|invalid|unsupported|not supported|fail\w*|error).{0,80}"
             r"(?:grammar|xgrammar|outlines|guided)"

@@ -34,17 +34,12 @@ class Signature:
     cause: str
     action: str
     weight: int
-    """If several signatures are found, the heaviest is the cause."""
+    """The heaviest signature of a line counts."""
     confidence: Confidence = Confidence.HIGH
 
     @property
     def is_root(self) -> bool:
         return self.weight >= ROOT_WEIGHT
-
-    @property
-    def is_broad(self) -> bool:
-        """True if it names a class of faults: a signature of one fault in the same line is preferred."""
-        return self.id in _BROAD
 
     @property
     def is_vague(self) -> bool:

@@ -117,9 +117,10 @@ def _rule_ids(groups: list[FailureGroup]) -> frozenset[str]:
 def _explained_by(signature: Signature, facts: Facts) -> frozenset[str]:
     """What follows from it: a cause explains all consequences, another signature those that were logged later."""
     if signature.is_root:
-        return (CONSEQUENCES | _SAME_LOCATION | _FOLLOWING) - {signature.id}
+        following = _FOLLOWING if facts.run is None else frozenset()  # of a run, records say more than logs
+        return (CONSEQUENCES | _SAME_LOCATION | following) - {signature.id}
     own, hits = facts.logs.hits.get(signature.id), facts.logs.hits
-    later = {name for name in ENDS if own is not None and name in hits and hits[name].position > own.position}
+    later = {name for name in (*ENDS, "process_killed") if own is not None and name in hits and hits[name].position > own.position}
     return (_SAME_LOCATION | later | {"fewer_than_requested", "missing_keys", "job_failed"}) - {signature.id}
 
 

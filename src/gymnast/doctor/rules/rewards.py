@@ -23,7 +23,24 @@ UNEXPLAINED: Final = frozenset({REWARDS_EQUAL, "answers_wrong", "answer_not_extr
 """Explanations that a finding about the responses makes superfluous."""
 _REPORTED: Final = frozenset({"answers_empty"})
 """Rules of their own report these, with exact counts."""
-_MAX_CHECKED: Final = 6
+_PASSED: Final = {
+    "rollouts_foreign": "prompts differ from the plan",
+    "rows_foreign": "rows of another environment",
+    "expected_missing": "no expected answers",
+    "rows_same": "duplicate rows",
+    "tool_calls_in_text": "tool calls in text",
+    "tools_fail": "failing tools",
+    "steps_exhausted": "step limit",
+    "reasoning_open": "open thoughts",
+    "answers_refused": "refusals",
+    "answers_repeat": "repeated tokens",
+    "control_tokens": "control tokens",
+    "prompt_echoed": "echoed prompts",
+    "answers_same": "one response to all",
+    "answers_empty": "empty responses",
+    "verifier": "a verifier that rejects correct answers",
+}
+"""What a check that passed excludes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +247,12 @@ def _confidence(hypothesis: Hypothesis, study: RewardStudy, check: RewardCheck |
 
 def _evidence(run: str, study: RewardStudy, check: RewardCheck | None) -> tuple[Evidence, ...]:
     evidence = [Evidence(check.detail, run, None, check.keys)] if check is not None else []
-    evidence.append(Evidence(f"minimum and maximum are {study.reward:g}", run, count=study.scored))
     others = [other for other in study.checks if other is not check]
     also = [other.detail for other in others if other.verdict is Verdict.FAILED]
     evidence += [Evidence(f"also: {detail}") for detail in also[:2]]
-    passed = [other.detail for other in others if other.verdict is Verdict.PASSED]
+    passed = [_PASSED[other.id] for other in others if other.verdict is Verdict.PASSED and other.id in _PASSED]
     if passed:
-        evidence.append(Evidence("checked without result: " + "; ".join(passed[:_MAX_CHECKED])))
+        evidence.append(Evidence("checked, and not the reason: " + ", ".join(passed)))
     missing = [other.detail for other in others if other.verdict is Verdict.NOT_MADE]
     if missing:
         evidence.append(Evidence("not checked: " + "; ".join(missing)))
@@ -246,9 +262,7 @@ def _evidence(run: str, study: RewardStudy, check: RewardCheck | None) -> tuple[
 RULES: Final = tuple(
     Rule(
         *(hypothesis.id, hypothesis.layer, 6, hypothesis.about),
-        hypothesis.action.replace("{show}", "gymnast report RUN --show KEY")
-        .replace("{environment}", "ENV")
-        .replace("{run}", "RUN"),
+        hypothesis.action,
         partial(explain_equal_rewards, hypothesis.id),
     )
     for hypothesis in HYPOTHESES

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding
 from gymnast.doctor.rules.rule import Rule
+from gymnast.doctor.signatures import SIGNATURES
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN: Final = 3
 _HINTS: Final = (
-    (Layer.MODEL_SERVING, re.compile(r"(?i)vllm|sglang|tensorrt|triton|engine|checkpoint|weights|kv cache|decode|token")),
+    (Layer.MODEL_SERVING, re.compile(r"(?i)vllm|sglang|tensorrt|triton|engine|checkpoint|weights|kv cache|llm")),
     (Layer.VERIFIER, re.compile(r"(?i)verif|reward|grad(?:e|ing)|resources_servers|judge|tool\b")),
     (Layer.AGENT, re.compile(r"(?i)agent")),
     (Layer.DATA_SCHEMA, re.compile(r"(?i)schema|dataset|jsonl|column|field")),
@@ -48,13 +49,15 @@ def unknown_failure(facts: Facts) -> Finding | None:
     first = failures[0]
     layer = _likely_layer(first)
     evidence = [Evidence(failure.what, failure.quote.file, failure.quote.line, quote=failure.quote.text) for failure in failures]
+    logs = facts.logs
+    searched = f"no known fault: none of {len(SIGNATURES)} signatures explains it (checked: {logs.lines} lines, {len(logs.files)} logs)"
     return Finding(
         "unknown_failure",
         layer,
         "something failed here that doctor does not recognize",
         f"unknown; the first error in time is at {first.quote.file}:{first.quote.line}, and its words suggest {layer.value}",
         _commands(facts, first),
-        tuple(evidence[:_MAX_SHOWN]),
+        (*evidence[:_MAX_SHOWN], Evidence(searched)),
         Confidence.LOW,
         facts.unexplained,
         weight=10,
@@ -100,7 +103,7 @@ def log_not_understood(facts: Facts) -> Finding | None:
         evidence, symptom = Evidence("the file is empty", file), "the log is empty"
         cause = "the program wrote nothing: it did not start, or writes elsewhere"
     else:
-        evidence = Evidence("its last line", file, end.last.line, quote=end.last.text)
+        evidence = Evidence("its last lines", file, end.last.line, quote=" ⏎ ".join(end.tail))
         symptom = "doctor does not understand this log: it shows neither a known fault nor normal operation"
         cause = "unknown: no line has a level, a known message or a sign of progress"
     return Finding(
