@@ -142,3 +142,15 @@ UNSEEN = (
     Case("model calls the limit", Run(cut("still busy", "max_model_calls"), row=tool_row).write, (CONFIG, "agent", "throughput"), r"max_steps|limit"),
     Case("whitespace only", Run(did(message("  \n\n "))).write, (SERVING,), "no text|empty"),
 )
+SECOND = (
+    Case("tool calls as action lines", Run(said("Thought: look.\nAction: look\nAction Input: {}", "Action: look\nAction Input: {\"at\": 2}"), row=tool_row).write, (SERVING, CONFIG), TOOL_TEXT),
+    Case("tool calls as bare json list", Run(said('[{"name": "look", "arguments": {"at": 1}}]', '[{"name": "look", "arguments": {}}]'), row=tool_row).write, (SERVING, CONFIG), TOOL_TEXT),
+    Case("refusals with a preamble", Run(said("I understand your interest, but I'm not able to provide that.", "Thank you for asking, however I cannot help with this.")).write, (SERVING, CONFIG, DATA), r"(?i)refus"),
+    Case("gemma turns leak", Run(said("A<end_of_turn>\n<start_of_turn>user\nwhy?<end_of_turn>", "C<end_of_turn>\n<start_of_turn>model\n")).write, (SERVING, CONFIG), r"(?i)control token|template|stop"),
+    Case("newlines forever", Run(said("A" + "\n" * 900, "B" + " \n" * 700)).write, (SERVING,), r"(?i)repeat"),
+    Case("tools time out", Run(did(call("look", "{}"), tool_output("Tool execution timed out after 30 seconds"), message("It timed out.")), row=tool_row).write, (VERIFIER, "infra", CONFIG, "throughput"), r"(?i)tool.*(?:error|fail)"),
+    Case("verifier wants exact case", Run(lambda t, r: {"output": [message(f"option {'abcd'[t % 4]} ({r})")]}, environment="own", code=verifier("return float(attempt.text == 'THE ANSWER IS ' + attempt.task.expected_answer)")).write, (VERIFIER, CONFIG), r"(?i)reject|format|correct answer"),
+    Case("length is rewarded", Run(bad_sums, one, row=own_row, environment="own", code=verifier("return float(len(attempt.text) > 0)")).write, (VERIFIER,), r"(?i)accepts|wrong answer"),
+    Case("two thirds", Run(sums, lambda t, r: 0.667, row=own_row, environment="own", code=always(0.667)).write, (VERIFIER,), r"(?i)same reward|does not tell"),
+    Case("weak at sums", Run(bad_sums, row=own_row, environment="own", code=verifier("return float(attempt.text.strip().rstrip('.').split()[-1] == attempt.task.expected_answer)")).write, (SERVING,), r"(?i)answers are wrong"),
+)

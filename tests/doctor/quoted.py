@@ -155,3 +155,23 @@ UNSEEN = (
     Quoted("422 in a log quotes 1", validation_logged(SCARY[1]), SCHEMA),
     Quoted("json log quotes 4", json_logged(SCARY[4])),
 )
+
+
+def escaped(scary: str) -> Callable[[Path], tuple[str, ...]]:
+    """A row as JSON within the JSON of a log."""
+    inner = json.dumps({"messages": [{"role": "user", "content": scary}]})
+    return log(json.dumps({"level": "warning", "msg": "slow request", "payload": inner}), json.dumps({"level": "info", "msg": "ok"}))
+
+
+def own_print(scary: str) -> Callable[[Path], tuple[str, ...]]:
+    return log(*UP, f"INFO env: graded answer={scary!r} expected='A' reward=0", DONE)
+
+
+SECOND = (
+    Quoted("422 quotes 3", rejected(SCARY[3]), SCHEMA),
+    Quoted("exception quotes 6", raised(SCARY[6]), REJECTED),
+    Quoted("400 quotes 1", refused(SCARY[1]), ("request_refused",)),
+    Quoted("json in json quotes 1", escaped(SCARY[1])),
+    Quoted("graded answer quotes 2", own_print(SCARY[2])),
+    Quoted("422 in a log quotes 3", validation_logged(SCARY[3]), SCHEMA),
+)

@@ -258,6 +258,7 @@ class LogEvent:
     position: int
     at: float | None = None
     count: int = 1
+    is_warning: bool = False
 
 
 @dataclass(frozen=True, slots=True)

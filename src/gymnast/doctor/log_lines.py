@@ -36,7 +36,7 @@ _LEVEL: Final = re.compile(
 )
 _EVENT: Final = re.compile(rb"^\s*(Normal|Warning)\s{2,}\w")
 """An event of Kubernetes: all its failures are called warnings."""
-_LETTER: Final = re.compile(rb"(?:^|\[|\] ?|\d )([IWEFC])(?=\d{3,4} \d\d:\d\d| \d+ \d+\]|[ \]]+\w+\.(?:cc|cpp|go)\b)")
+_LETTER: Final = re.compile(rb"(?:^|\[|\] ?|\d )([IWEFC])(?=\d{3,4} \d\d:\d\d| \d+ \d+\]|[ \]]+\w+\.(?:cc|cpp|go)\b|(?<=\[[IWEFC])\])")
 """The one-letter levels of glog, klog, torch and Ray."""
 _LETTERS: Final = {b"I": Level.INFO, b"W": Level.WARNING, b"E": Level.ERROR, b"F": Level.ERROR, b"C": Level.ERROR}
 _HEAD: Final = 160
@@ -50,9 +50,9 @@ _STRONG: Final = re.compile(
     rb"|(?i:exit(?:ed|s|ing)?(?: with)?(?: exit)? (?:code|status):? [1-9]|status=[1-9]\d*/)"
 )
 _WEAK: Final = re.compile(
-    rb"(?i:\b(?:fail(?:ed|ure|s|ing)?|cannot|can't|could not|couldn't|unable to|refused|denied|not found|invalid"
+    rb"(?i:\b(?:fail(?:ed|ure|s|ing)?|cannot|can't|could not|couldn't|unable to|refused|denied|not found|no such|invalid"
     rb"|abort(?:ed|ing)?|crash(?:ed)?|exceptions?|errors?|fatal|panic|undefined|unbound|rejected|attempt to"
-    rb"|unhandled|killed|exceeded|insufficient|mismatch|timed out|evicted|unknown (?:option|argument))\b)"
+    rb"|unhandled|killed|exceeded|insufficient|mismatch|timed out|evicted|died|missing|doesn't exist|unknown (?:option|argument))\b)"
 )
 _NO_FAILURE: Final = re.compile(
     rb"(?i:\b0 (?:errors?|fail\w*|exceptions?)|\b(?:errors?|fail\w*|killed)\s*[=:]\s*0\b|\bno (?:errors?|failures?)\b"
@@ -97,7 +97,12 @@ def reports_failure(line: bytes) -> bool:
 
 def hints_at_failure(line: bytes) -> bool:
     """True if a line without a level has words of failure."""
-    return level_of(line) is Level.NONE and _WEAK.search(line) is not None and _NO_FAILURE.search(line) is None
+    return level_of(line) is Level.NONE and speaks_of_failure(line)
+
+
+def speaks_of_failure(line: bytes) -> bool:
+    """True if a line has words of failure, and none that take them back."""
+    return _WEAK.search(line) is not None and _NO_FAILURE.search(line) is None
 
 
 def is_normal(line: bytes) -> bool:

@@ -68,7 +68,7 @@ KEYWORDS: Final = (
     *(b"crash", b"rejected", b"undefined", b"attempt to", b"severe", b"fehler", b"erreur", b"emerg", b"alert"),
     *(b"stale", b"evict", b"was lost", b"low on resource", b"upstream", b"backoff", b"gated", b"corrupt", b"disconnect"),
     *(b"deserializ", b"resource temporarily", b"[e", b"not responding", b"watchdog", b"status="),
-    *(b"sigabrt", b"sigsegv", b"sigbus", b"raylet"),
+    *(b"sigabrt", b"sigsegv", b"sigbus", b"raylet", b"warning"),
 )
 """In lower case and without digits."""
 

@@ -25,7 +25,7 @@ _OWN: Final = re.compile(
 )
 """What precedes a quoted text that is the program's own message."""
 _QUOTED: Final = re.compile(_STRING)
-_MIN_WORDS: Final = 3
+_MIN_WORDS: Final = 4
 _BLANK: Final = "…"
 
 

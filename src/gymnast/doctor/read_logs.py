@@ -30,7 +30,7 @@ from gymnast.doctor.log_markers import (
     death_at,
 )
 from gymnast.doctor.provenance import own_words
-from gymnast.doctor.signatures import ANY_LEVEL, SIGNATURES
+from gymnast.doctor.signatures import ANY_LEVEL, OFTEN_NORMAL, SIGNATURES
 from gymnast.doctor.tracebacks import Tracebacks
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ JOB_CANCELLED_ID: Final = "whole_job_cancelled"
 VERIFY_500_ID: Final = "verify_500"
 _SHUTDOWN_ID: Final = "shutdown"
 _STARTED_ID: Final = "started"
+_SHUTDOWN_MARKS: Final = frozenset({_SHUTDOWN_ID, _STARTED_ID})
 _MARKERS: Final = (
     *((STARTED, _STARTED_ID), (SHUTDOWN, _SHUTDOWN_ID), (SATURATED, SATURATED_ID)),
     *((BOUNDARY, BOUNDARY_ID), (REQUEUED, REQUEUED_ID), (JOB_CANCELLED, JOB_CANCELLED_ID)),
@@ -118,7 +119,8 @@ class _Reader:
                         at = Quote(name, before + index + 1, "")
                         self._inspect(at, lines, index, reading, noise=is_shutting_down)
                         ids = reading.ids
-                        is_shutting_down = (is_shutting_down or _SHUTDOWN_ID in ids) and _STARTED_ID not in ids
+                        is_asked = _SHUTDOWN_ID in ids and reading.level is not Level.ERROR  # an error is no request
+                        is_shutting_down = (is_shutting_down or is_asked) and _STARTED_ID not in ids
             before += len(shapes) - 1
         self._facts.lines += before
         end = end or LogEnd(None, is_normal=False)
@@ -147,7 +149,7 @@ class _Reader:
 
     def _inspect(self, at: Quote, lines: list[bytes], index: int, reading: _Reading, *, noise: bool) -> None:
         line, ids = lines[index], reading.ids
-        if b"raceback (most recent" in line:
+        if b"raceback (most recent" in line or b"RayTaskError(" in line:
             self.tracebacks.open_at(lines, index, at.line, is_noise=noise)
         elif line.startswith(b"  next:") or (line.startswith(b"  where:") and not _is_followed_by_next(lines, index)):
             self._add_user_error(at, lines, index)
@@ -158,17 +160,21 @@ class _Reader:
         self._facts.failure_lines += reading.is_failure and not noise
         text = _with_next(line, lines, index) if ids else line
         self._count_hits(reading, at, text, after_shutdown=noise)
-        if (reading.is_failure or reading.is_hint) and not noise and not ids:
+        is_known = any(name not in _SHUTDOWN_MARKS and name not in OFTEN_NORMAL for name in ids)
+        if (reading.is_failure or reading.is_hint) and not noise and not is_known:
             self._count_event(at, line, is_certain=reading.is_failure)
+        elif reading.level is Level.WARNING and not noise and not ids:
+            self._count_event(at, line, is_certain=False, is_warning=True)
 
-    def _count_event(self, at: Quote, line: bytes, *, is_certain: bool) -> None:
+    def _count_event(self, at: Quote, line: bytes, *, is_certain: bool, is_warning: bool = False) -> None:
         shape = line[:_MAX_LINE].translate(_DIGITS)
         event = self._events.get(shape)
         if event is not None:
             event.count += 1
         elif len(self._events) < _MAX_EVENTS:
             text = quote_line(line[:_MAX_LINE].decode(errors="replace"))
-            event = LogEvent(Quote(at.file, at.line, text), is_certain, self._facts.lines + at.line, seconds_of(text))
+            position = self._facts.lines + at.line
+            event = LogEvent(Quote(at.file, at.line, text), is_certain, position, seconds_of(text), is_warning=is_warning)
             self._events[shape] = event
             self._facts.events.append(event)
 

@@ -22,7 +22,7 @@ CLASSES: Final[tuple[Row, ...]] = (
             r"|driver version is insufficient|driver/library version mismatch|failed to initialize nvml"
             r"|could not select device driver|nvidia-container-cli: |lib(?:cuda|nvidia-ml)\.so\S* ?:? cannot open"
             r"|nvidia-smi has failed|no (?:gpus?|devices?) (?:were |was |is |are )?(?:found|detected|available|visible)"
-            r"|cuda initialization: |gpu/nvml: failed|found no nvidia driver|cuda (?:is )?not available)"
+            r"|cuda initialization: |gpu/nvml: failed|found no nvidia driver|cudaGetDeviceCount|total available gpus|cuda (?:is )?not available)"
         ),
         "the program sees no usable GPU",
         "the driver is missing or does not fit, or the GPUs are not passed to the job or container",
@@ -57,14 +57,14 @@ CLASSES: Final[tuple[Row, ...]] = (
     (
         *("scheduler_refused", Layer.CONFIG, 90),
         (
-            r"(?:sbatch|srun|salloc): error: (?:.*(?:submission failed|Unable to (?:allocate|create)|[Ii]nvalid |QOS"
+            r"(?:sbatch|srun|salloc): error: (?:.*(?:submission failed|Unable to (?:allocate|create|satisfy)|[Ii]nvalid |dependency problem|cannot be satisfied||QOS"
             r"|can ?not be satisfied|not available|violates|Requested ))"
             r"|FailedScheduling|\d+/\d+ nodes are available|No available node types can fulfill"
             r"|[Ii]nsufficient (?:cpu|memory|nvidia\.com/gpu|ephemeral)|cannot be scheduled right now"
         ),
         "the scheduler does not accept or cannot place the job",
         "the request names an account, partition, QOS or resource that does not exist, is not allowed or is not free",
-        "correct the request (account, partition, QOS, GPUs, volumes, memory): sinfo -l, sacctmgr show assoc user=$USER, "
+        "correct the request or script (account, partition, QOS, GPUs, volumes, memory): sinfo -l, sacctmgr show assoc user=$USER, "
         "kubectl describe nodes, or ray status show what there is",
     ),
     (
@@ -100,16 +100,18 @@ CLASSES: Final[tuple[Row, ...]] = (
             r"|401 client error|403 client error|status code 40[13]|denied: requested access|access denied by server"
             r"|authentication required)"
         ),
-        "a download or mount is refused",
-        "the model, image or share needs a login or a token that this process does not have",
-        "request access, and pass the token where the program runs (HF_TOKEN, docker login, an image pull secret)",
+        "access is refused",
+        "a model, image, share or host needs a login, key or token that this process does not have",
+        "request access, and pass the key or token where the program runs (HF_TOKEN, docker login, an image pull secret, "
+        "the export of a mounted share, known_hosts and keys for ssh)",
     ),
     (
         *("download_failed", Layer.INFRA, 86),
         (
             r"(?i:LocalEntryNotFoundError|couldn't connect to .{0,3}https?://|offline mode is enabled"
             r"|failed to (?:download|fetch|resolve) |cannot reach https?://|HTTPSConnectionPool\(host='(?:huggingface|cdn)"
-            r"|network is unreachable|no route to host)"
+            r"|network is unreachable|no route to host|(?:huggingface\.co|hf\.co|xethub|pypi\.org)\b.{0,200}(?:error|failed|unavailable|exceeded|refused)"
+            r"|(?:error|failed|unavailable)\b.{0,200}(?:huggingface\.co|hf\.co|pypi\.org))"
         ),
         "a download failed",
         "the host has no route to the internet or the hub, or the file is not in the local cache",
@@ -135,14 +137,33 @@ CLASSES: Final[tuple[Row, ...]] = (
         "load the checkpoint with its own config.json and tokenizer, or convert it for this model",
     ),
     (
+        *("model_unloadable", Layer.CONFIG, 85),
+        (
+            r"(?i:(?:unable|failed|failure|error|could not|cannot|can't)\b.{0,30}\bload(?:ing)?\b.{0,40}\b(?:model|vocab\w*"
+            r"|tokenizer|weights|checkpoint|adapter|lora)|missing tensor)"
+        ),
+        "a model's files cannot be loaded",
+        "a file of the model (weights, tokenizer, adapter) is missing, damaged or of another format than the program reads",
+        "compare the folder's files with the model's repository (weights, tokenizer, config.json), and download it again",
+    ),
+    (
+        *("throttled", Layer.INFRA, 83),
+        r"(?i:toomanyrequests|too many requests|rate limit|SlowDown|throttl\w+|reduce your request rate)",
+        "a service limits the rate of requests",
+        "more requests are sent than the service (a registry, a hub, an object store) allows",
+        "log in (limits are higher then), send fewer requests at once, or use a mirror or cache; then try again",
+    ),
+    (
         *("install_mismatch", Layer.CONFIG, 88),
         (
-            r"(?i:version `[\w.]+' not found|undefined symbol|cannot open shared object file|no kernel image is available"
+            r"(?i:version `[\w.]+' not found|undefined symbol|cannot open shared object file|no kernel image is available|invalid device function|\bptxas\b"
+            r"|sm_\d+.{0,40}not (?:defined|supported|compatible)|requires the .{1,40}(?:library|package|module)"
             r"|not compiled with|binary incompatib|numpy\.dtype size changed|does not recognize this architecture"
             r"|version mismatch: |is not compatible with (?:this|the)|built (?:for|with) (?:a )?(?:different|another|other)"
             r"|exec format error|illegal instruction|failed to find c compiler|\.h: no such file or directory"
-            r"|could not find (?:nvcc|cuda_home|ninja)|nvcc.{0,20}not found|ImportError: cannot import name"
+            r"|could not find (?:nvcc|cuda_home|ninja)|nvcc.{0,20}not found|ImportError: |requires a different python|\bpip install\b"
             r"|requires (?:python|torch|cuda|transformers|numpy|a newer|at least version)|version tag does not match"
+            r"|minimum required version|which is (?:older|less) than the|conflicting dependencies|ResolutionImpossible|cannot find -l"
             r"|no matching manifest for|api version .{1,40}(?:too old|mismatch))"
         ),
         "installed programs or libraries do not fit each other or this machine",
@@ -157,7 +178,7 @@ CLASSES: Final[tuple[Row, ...]] = (
             rf"|is {_SMALLER} than|requires? --|is not (?:a )?(?:valid|supported|allowed|recognized|divisible)"
             r"|not supported|unsupported|only supported (?:on|for|with|by)|no longer (?:allowed|supported)|exceeds the"
             r"|cannot be (?:larger|greater|used (?:with|together)))"
-            r"|unknown (?:quantization|argument|option|parser|dtype|method|backend|model type)|invalid (?:choice|value|argument)"
+            r"|\w(?:error|exception)\b: .*\brequires?\b|unknown (?:quantization|argument|option|parser|dtype|method|backend|model type)|invalid (?:choice|value|argument)"
             r"|only supported on gpus with|chat template is no longer)"
         ),
         "a program refuses one of its settings",
@@ -175,7 +196,7 @@ CLASSES: Final[tuple[Row, ...]] = (
         *("collective_failed", Layer.INFRA, 84),
         (
             r"Watchdog caught collective operation timeout|NCCL WARN |NCCL error|ncclInternalError|ncclSystemError"
-            r"|DistNetworkError|DistStoreError|TCPStore|client socket has timed out|Gloo connect"
+            r"|DistNetworkError|[Rr]endezvous\w*(?:Error| failed)|DistStoreError|TCPStore|client socket has timed out|Gloo connect"
             r"|remote process exited or there was a network error|no socket interface found|ibv_poll_cq"
         ),
         "communication between GPUs or ranks failed (NCCL, torch.distributed)",
@@ -185,13 +206,13 @@ CLASSES: Final[tuple[Row, ...]] = (
     ),
     (
         *("upstream_failed", Layer.MODEL_SERVING, 81),
-        r"while connecting to upstream|upstream prematurely closed|no live upstreams|upstream connect error|backend .{1,40} is DOWN",
+        r"while connecting to upstream|header from upstream|upstream prematurely closed|is DOWN, reason|has no server available|no live upstreams|upstream connect error|backend .{1,40} is DOWN",
         "the proxy cannot reach the server behind it",
         "the upstream server is not running, closed the connection, or listens on another address",
         "check that the upstream server runs and answers without the proxy (curl UPSTREAM/v1/models); its own log says why",
     ),
     (
-        *("upstream_slow", Layer.THROUGHPUT, 81, r"upstream timed out|upstream request timeout|504 Gateway Time-?out"),
+        *("upstream_slow", Layer.THROUGHPUT, 82, r"upstream timed out|upstream request timeout|504 Gateway Time-?out"),
         "the proxy gives up on the server behind it",
         "replies take longer than the proxy's timeout: long generations, or a server that hangs",
         "raise the proxy's timeout (nginx: proxy_read_timeout 3600s) above the longest rollout, or lower --concurrency",
@@ -214,7 +235,7 @@ CLASSES: Final[tuple[Row, ...]] = (
     (
         *("service_down", Layer.INFRA, 70),
         (
-            r"(?i:(?:redis|postgres|psycopg|mysql|mongo|kafka|rabbit|amqp|elastic|qdrant|milvus|sqlalchemy|asyncpg)"
+            r"(?i:(?:redis|postgres|psycopg|mysql|mongo|kafka|rabbit|amqp|elasticsearch|qdrant|milvus|sqlalchemy|asyncpg)"
             r".{0,200}(?:refused|failed|too many|out of|timed? ?out|unavailable|error \d+ connecting))"
         ),
         "a service that the program needs cannot be reached or used",

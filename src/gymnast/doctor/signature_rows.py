@@ -39,13 +39,13 @@ ROWS: Final[tuple[Row, ...]] = (
         "sacct -j ID --format=State,ExitCode shows which user did; resubmit it and finish the run with --resume",
     ),
     (
-        *("disk_full", Layer.INFRA, 98, r"No space left on device|Disk quota exceeded"),
+        *("disk_full", Layer.INFRA, 98, r"(?i:no space left on device|disk quota exceeded)"),
         "a file could not be written",
         "the disk, or your quota on it, is full",
         "free space (df -h, quota -s) or choose another --output, then run again with --resume",
     ),
     (
-        *("fd_limit", Layer.INFRA, 97, r"Too many open files"),
+        *("fd_limit", Layer.INFRA, 97, r"(?i:too many open files|\bEMFILE\b)"),
         "files or sockets could not be opened",
         "the process's limit of open files is too low for this many connections",
         "raise it before starting (ulimit -n 65535) or lower --concurrency, then run again with --resume",
@@ -53,7 +53,7 @@ ROWS: Final[tuple[Row, ...]] = (
     (
         *("port_taken", Layer.INFRA, 90),
         r"(?i:address already in use|port \d+ is already used|error while attempting to bind on address|EADDRINUSE"
-        r"|port is already allocated|failed to listen on any)",
+        r"|port is already allocated|failed to listen on any|ports? .{0,40}already (?:in use|used))",
         "a server could not listen on its port",
         "another process is already listening there",
         "stop that process (ss -ltnp shows it) or choose another port (port 0 or --head-port auto picks a free one)",
@@ -61,7 +61,7 @@ ROWS: Final[tuple[Row, ...]] = (
     (
         *("cuda_oom", Layer.MODEL_SERVING, 92),
         (
-            r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|mem-fraction-static"
+            r"(?i:(?:cuda|gpu|hip)\b.{0,40}out of memory)|KV cache is needed|CUBLAS_STATUS_ALLOC_FAILED|mem-fraction-static"
             r"|No available memory for the cache blocks|less than desired GPU memory utilization"
             r"|larger than the maximum number of tokens that can be stored in KV cache"
         ),
@@ -74,7 +74,7 @@ ROWS: Final[tuple[Row, ...]] = (
         *("gpu_fault", Layer.INFRA, 88),
         (
             r"unhandled cuda error|ncclUnhandledCudaError|NVRM: Xid|uncorrectable ECC|has fallen off the bus|GPU is lost"
-            r"|CUDA error: (?!out of memory|no kernel image)|CUBLAS_STATUS_(?!ALLOC)\w+|device-side assert"
+            r"|(?:CUDA|HIP|XPU|NPU) error: (?!out of memory|no kernel image|invalid device function)|CUBLAS_STATUS_(?!ALLOC)\w+|device-side assert"
         ),
         "a GPU failed",
         "a hardware or driver fault, or GPU code that accessed invalid memory",
@@ -117,13 +117,13 @@ ROWS: Final[tuple[Row, ...]] = (
         *("container", Layer.INFRA, 86),
         (
             r"pyxis: (?:couldn't|failed|container start)|enroot-\w+: error|\[ERROR\] .*(?:image|squashfs)"
-            r"|FATAL: +(?:container creation failed|could not open image)|docker: Error response from daemon"
+            r"|FATAL: +(?:container creation failed|could not open image)|Error response from daemon|failed to solve: |Cannot connect to the Docker daemon"
             r"|ErrImagePull|ImagePullBackOff|Failed to pull image|manifest unknown|CreateContainerConfigError|FailedMount"
             r"|MountVolume|(?:secret|configmap|persistentvolumeclaim) \"[^\"]+\" not found|OCI runtime create failed"
         ),
         "the container did not start",
         "its image, registry access, volumes, secrets or mounts are missing",
-        "correct what the message names: the image and its registry, a volume, a secret or a mount; then start the "
+        "correct what the message names: the container daemon, the image and its registry, a volume, a secret or a mount; then start the "
         "container once by hand",
     ),
     (
@@ -142,7 +142,7 @@ ROWS: Final[tuple[Row, ...]] = (
         *("engine_dead", Layer.MODEL_SERVING, 80),
         (
             r"EngineDeadError|Engine core initialization failed|EngineCore (?:encountered a fatal|failed to start|died)"
-            r"|AsyncEngineDeadError"
+            r"|AsyncEngineDeadError|(?:Worker proc|Engine (?:core )?proc(?:ess)?)\b.{0,40}\bdied|MQEngineDeadError"
         ),
         "the inference server died",
         "vLLM's engine failed; the lines above show the error",
@@ -198,7 +198,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     (
         *("dns", Layer.INFRA, 72),
-        r"(?i:name or service not known|temporary failure in name resolution|getaddrinfo failed|host not found in upstream)",
+        r"(?i:name or service not known|temporary failure in name resolution|getaddrinfo failed|host not found in upstream|no such host|could not resolve host)",
         "a host name does not resolve",
         "the host name is wrong, or this node has no name server for it",
         "check the URL's host from the node itself: getent hosts NAME",
@@ -238,7 +238,7 @@ ROWS: Final[tuple[Row, ...]] = (
     (
         *("process_killed", Layer.INFRA, 78),
         (
-            r"(?i:was killed by SIGKILL|\btask \d+: killed|^\S+: line \d+: +\d+ Killed|returned non-zero exit status -9"
+            r"(?i:was killed by SIGKILL|\btask \d+: killed|^\S+: line \d+: +\d+ Killed|returned non-zero exit status -9|(?:return|exit) ?code\W{1,4}-9\b|\bsignal 9\b"
             r"|exit code:? 137|exited with code -9|(?:^|\W)Killed\s*$)"
         ),
         "a process was killed (SIGKILL)",
@@ -251,7 +251,7 @@ ROWS: Final[tuple[Row, ...]] = (
     (
         *("process_crashed", Layer.INFRA, 77),
         r"Segmentation fault|core dumped|Bus error|Fatal Python error|was killed by SIG(?:SEGV|BUS|ABRT|ILL)"
-        r"|SIG(?:SEGV|ABRT|BUS) received",
+        r"|SIG(?:SEGV|ABRT|BUS|ILL) received|(?:return|exit) ?code\W{1,4}-(?:4|6|7|8|11)\b|\bsignal (?:4|6|7|8|11)\b",
         "a process crashed",
         "native code (a driver, a tokenizer, a compiled verifier) crashed it",
         "read the preceding lines in that log; run the instance in its own process (runs_in: child)",
@@ -291,5 +291,18 @@ ROWS: Final[tuple[Row, ...]] = (
         "a step of the job ended with an error",
         "the program itself failed; see the lines above",
         "read the preceding lines in the same log",
+    ),
+    (
+        *("sandbox_failed", Layer.SANDBOX, 88),
+        r"\bbwrap: |newuidmap|unshare.{0,40}(?:not permitted|denied)|nsjail|user namespaces? .{0,40}(?:disabled|not permitted)",
+        "the sandbox for model-written code fails",
+        "the sandbox itself fails, not the program in it: user namespaces are not permitted, or it is not installed",
+        "check that the sandbox works on this host (bwrap --ro-bind / / true; user namespaces), or choose another one",
+    ),
+    (
+        *("container_crashes", Layer.INFRA, 79, r"CrashLoopBackOff|Back-off restarting failed container"),
+        "a container keeps crashing and is restarted",
+        "its program ends with an error; the log of the previous start shows which",
+        "read it: kubectl logs POD --previous --all-containers; then gymnast doctor on that log",
     ),
 )

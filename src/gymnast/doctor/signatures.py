@@ -67,6 +67,8 @@ ANY_LEVEL: Final = frozenset({"verify_schema", "key_refused", "clients_gone", "c
 """Access logs and the like report these at level INFO."""
 WARNINGS: Final = frozenset({"loop_blocked", "clients_gone", "inner_500_no_body", "verifier_exception"})
 """These count although a line calls them warnings; others only if something else failed."""
+OFTEN_NORMAL: Final = {"clients_gone": 50}
+"""Less than this many lines of these are normal."""
 ENDS: Final = frozenset({"process_crashed", "engine_dead", "task_refused"})
 """How a program ends after any error: an earlier one in the same log is the cause."""
 SIGNATURES: Final = _table((*ROWS, *CLASSES))

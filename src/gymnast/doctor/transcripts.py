@@ -24,6 +24,10 @@ _REFUSAL: Final = re.compile(
     r"(?i)^\W*(?:(?:i(?:'|’)?m|i am) (?:very |really |so )?(?:sorry|afraid|unable|not able)|sorry\b|i (?:can(?:'|’)?t|cannot|can not|won(?:'|’)?t)"
     r"|i must (?:decline|refuse)|as an ai\b|unfortunately,? i|i apologize|i(?:'|’)d (?:rather not|prefer not))"
 )
+_DECLINES: Final = re.compile(
+    r"(?i)\b(?:(?:i(?:'|’)?m|i am) (?:not able|unable) to|i (?:cannot|can(?:'|’)?t|won(?:'|’)?t|will not) (?:be able to )?"
+    r"(?:help|assist|provide|answer|comply|continue|fulfil|engage|share|do that))"
+)
 _REFUSES: Final = re.compile(r"(?i)can(?:'|’)?t|cannot|can not|won(?:'|’)?t|unable|not able|sorry|decline|refuse|policy|apologize|afraid")
 _CONTROL: Final = re.compile(
     r"<\|(?:im_start|im_end|eot_id|end_of_text|endoftext|start_header_id|end_header_id|end|user|assistant|system|eom_id)\|>"
@@ -31,7 +35,7 @@ _CONTROL: Final = re.compile(
 )
 _FAILED_TOOL: Final = re.compile(
     r"(?i)^\W*(?:error|traceback|exception|failed|invalid|unknown tool|not found|timed? ?out|internal server error)\b"
-    r"|\"(?:error|exception|detail)\"\s*:|\b\w+(?:Error|Exception): |error executing|connection refused"
+    r"|\"(?:error|exception|detail)\"\s*:|\b\w+(?:Error|Exception): |error executing|connection refused|\btimed out\b|\btimeout\b"
 )
 _EXPECTED: Final = ("expected_answer", "answer", "ground_truth", "target", "solution", "label", "gold", "reference")
 _NESTED: Final = ("verifier_metadata", "metadata", "extra_info", "reward_model", "info")
@@ -145,7 +149,8 @@ def refuses(rollout: Rollout) -> bool:
     head = rollout.text.strip()[:400]
     if any(_is_refusal_part(item) for item in rollout.items):
         return True
-    return _REFUSAL.match(head) is not None and _REFUSES.search(head) is not None and "boxed" not in rollout.text
+    declines = _REFUSAL.match(head) is not None and _REFUSES.search(head) is not None
+    return (declines or _DECLINES.search(head[:200]) is not None) and "boxed" not in rollout.text
 
 
 def _is_refusal_part(item: dict[str, Any]) -> bool:
@@ -154,8 +159,8 @@ def _is_refusal_part(item: dict[str, Any]) -> bool:
 
 def repeats_itself(rollout: Rollout) -> bool:
     """True if the text is one token or phrase over and over."""
-    text = rollout.text.strip()
-    return len(text) >= _LOOP_CHARS and len(text.encode()) / len(zlib.compress(text.encode())) >= _LOOP_RATIO
+    text = rollout.text
+    return bool(text.strip()) and len(text) >= _LOOP_CHARS and len(text.encode()) / len(zlib.compress(text.encode())) >= _LOOP_RATIO
 
 
 def leaks_control_tokens(rollout: Rollout) -> bool:

@@ -12,7 +12,7 @@ from gymnast.doctor.read_logs import JOB_CANCELLED_ID, REQUEUED_ID, VERIFY_500_I
 from gymnast.doctor.rules.infra import CONSEQUENCES
 from gymnast.doctor.rules.kinds import TABLE
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
-from gymnast.doctor.signatures import ENDS, SIGNATURES, WARNINGS, Signature
+from gymnast.doctor.signatures import ENDS, OFTEN_NORMAL, SIGNATURES, WARNINGS, Signature
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
@@ -28,10 +28,9 @@ _SAME_LOCATION: Final = frozenset(
 )
 _FOLLOWING: Final = frozenset(name for name, signature in SIGNATURES.items() if not signature.is_root)
 """Signatures of what follows when something else failed."""
+_JUST_BEFORE: Final = 5
 _NEAR: Final = 200
 """Lines between an error and the end that follows from it."""
-_MIN_COUNT: Final = {"clients_gone": 50}
-"""Single lines of these are normal."""
 
 
 def by_signature(signature: Signature, facts: Facts) -> Finding | None:
@@ -40,7 +39,7 @@ def by_signature(signature: Signature, facts: Facts) -> Finding | None:
     groups = _matching_failures(signature, facts)
     if facts.is_complete or (hit is None and not groups):
         return None
-    evidence = [hit_evidence(f"{hit.count} log lines", hit)] if hit is not None else []
+    evidence = [hit_evidence(f"{hit.count} log lines", hit), *_error_before(hit, facts)] if hit is not None else []
     evidence += [item for group in groups for item in group_evidence(facts, group)]
     is_sure = facts.run is None or facts.unexplained or groups
     return Finding(
@@ -62,13 +61,23 @@ def by_signature(signature: Signature, facts: Facts) -> Finding | None:
 def _hit_of(signature: Signature, facts: Facts) -> Hit | None:
     """Its lines in the logs, if they count."""
     hit = facts.logs.hits.get(signature.id)
-    if hit is None or hit.count < _MIN_COUNT.get(signature.id, 1):
+    if hit is None or hit.count < OFTEN_NORMAL.get(signature.id, 1):
         return None
     if hit.is_after_shutdown and signature.weight < _HEAVY_WEIGHT:
         return None
     if hit.is_warning and signature.id not in WARNINGS and not _is_serious(hit, facts):
         return None
     return None if signature.id == "job_cancelled" and _is_requeue(facts) else hit
+
+
+def _error_before(hit: Hit, facts: Facts) -> list[Evidence]:
+    """The error just before it that no rule knows, if there is one: it may say more."""
+    before = [
+        event
+        for event in facts.logs.events
+        if event.is_certain and event.first.file == hit.first.file and 0 < hit.first.line - event.first.line <= _JUST_BEFORE
+    ]
+    return [Evidence("an error just before it", event.first.file, event.first.line, quote=event.first.text) for event in before[:1]]
 
 
 def _is_serious(hit: Hit, facts: Facts) -> bool:
@@ -225,6 +234,13 @@ _OWNERS: Final = (
     ),
 )
 """Whose code raised an exception, by its frames."""
+_BUGS: Final = frozenset(
+    {
+        *("IndexError", "KeyError", "TypeError", "AttributeError", "NameError", "UnboundLocalError", "ZeroDivisionError"),
+        *("RecursionError", "UnicodeDecodeError", "JSONDecodeError", "StopIteration", "NotImplementedError"),
+    }
+)
+"""Exceptions of Python itself: faults of the code that raised them."""
 
 
 def first_exception(facts: Facts) -> Finding | None:
@@ -280,6 +296,8 @@ def owner_of(exception: LoggedException, facts: Facts) -> tuple[str, Layer, str]
     failed = facts.logs.hits.get(VERIFY_500_ID)
     if failed is not None and failed.first.file == exception.end.file:
         return "verifier_exception", Layer.VERIFIER, "an environment"
+    if exception.type in _BUGS and exception.own_frame:
+        return "code_exception", Layer.AGENT, "the program's own code"
     return None
 
 
@@ -297,6 +315,10 @@ RULES: Final = (
             ("refused_to_start", Layer.CONFIG, "a command failed to start; its message says what to correct"),
             ("server_code", Layer.VERIFIER, "the code of a server fails when it is loaded"),
         )
+    ),
+    Rule(
+        *("code_exception", Layer.AGENT, 7, "The first real exception is a fault in a program's own code."),
+        *("Fix the code that the traceback points to.", first_exception),
     ),
     Rule(
         *("engine_exception", Layer.MODEL_SERVING, 7, "The first real exception in the logs is from a model server."),

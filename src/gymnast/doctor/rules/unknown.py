@@ -10,16 +10,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding
+from gymnast.doctor.log_lines import speaks_of_failure
+from gymnast.doctor.provenance import own_words
 from gymnast.doctor.rules.rule import Rule
 from gymnast.doctor.signatures import SIGNATURES
+from gymnast.doctor.vocabulary import guess_class
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gymnast.doctor.facts import Facts, Quote
+    from gymnast.doctor.facts import Facts, LogEvent, Quote
 
 _MAX_SHOWN: Final = 3
+_STORM: Final = 20
+_JUST_BEFORE: Final = 5
 _HINTS: Final = (
     (Layer.MODEL_SERVING, re.compile(r"(?i)vllm|sglang|tensorrt|triton|engine|checkpoint|weights|kv cache|llm")),
     (Layer.VERIFIER, re.compile(r"(?i)verif|reward|grad(?:e|ing)|resources_servers|judge|tool\b")),
@@ -47,22 +52,38 @@ def unknown_failure(facts: Facts) -> Finding | None:
     if not failures:
         return None
     first = failures[0]
-    layer = _likely_layer(first)
+    guess = guess_class(own_words(first.quote.text))
+    layer = _layer_of(guess) or _likely_layer(first)
     evidence = [Evidence(failure.what, failure.quote.file, failure.quote.line, quote=failure.quote.text) for failure in failures]
     logs = facts.logs
     searched = f"no known fault: none of {len(SIGNATURES)} signatures explains it (checked: {logs.lines} lines, {len(logs.files)} logs)"
+    place = f"{first.quote.file}:{first.quote.line}"
+    known = SIGNATURES.get(guess or "")
     return Finding(
-        "unknown_failure",
+        guess or "unknown_failure",
         layer,
-        "something failed here that doctor does not recognize",
-        f"unknown; the first error in time is at {first.quote.file}:{first.quote.line}, and its words suggest {layer.value}",
-        _commands(facts, first),
+        f"something failed here that doctor does not recognize; probably: {_symptom_of(guess)}"
+        if guess
+        else "something failed here that doctor does not recognize",
+        f"unknown; the first error in time is at {place}, and its words suggest {layer.value}"
+        + (f": {known.cause}" if known is not None else ""),
+        f"{known.action}; {_commands(facts, first)}" if known is not None else _commands(facts, first),
         (*evidence[:_MAX_SHOWN], Evidence(searched)),
         Confidence.LOW,
         facts.unexplained,
         weight=10,
         order=first.position,
     )
+
+
+def _symptom_of(guess: str | None) -> str:
+    known = SIGNATURES.get(guess or "")
+    return known.symptom if known is not None else "the model server failed"
+
+
+def _layer_of(guess: str | None) -> Layer | None:
+    known = SIGNATURES.get(guess or "")
+    return known.layer if known is not None else Layer.MODEL_SERVING if guess else None
 
 
 def _failures(facts: Facts) -> list[_Failure]:
@@ -72,9 +93,25 @@ def _failures(facts: Facts) -> list[_Failure]:
         for exception in facts.logs.real_exceptions
     ]
     certain = [_Failure(event.first, "an error", event.position) for event in facts.logs.events if event.is_certain]
-    if raised or certain:
-        return [*raised, *certain]
-    return [_Failure(event.first, "words of failure", event.position) for event in facts.logs.events]
+    hints = [
+        _Failure(event.first, "words of failure", event.position)
+        for event in facts.logs.events
+        if not event.is_certain and (not event.is_warning or _counts(event, facts))
+    ]
+    known = [*raised, *certain]
+    if not known:
+        return hints
+    first = min(failure.position for failure in known)
+    return [*known, *(hint for hint in hints if 0 < first - hint.position <= _JUST_BEFORE)]
+
+
+def _counts(event: LogEvent, facts: Facts) -> bool:
+    """True for a warning that repeats until the end of its log, or that is the end and speaks of a failure."""
+    ends = [end for end in facts.logs.ends if end.last is not None and end.last.file == event.first.file]
+    if not any(end.is_warning for end in ends):
+        return False
+    is_last = any(end.last is not None and end.last.text == event.first.text for end in ends)
+    return event.count >= _STORM or (is_last and speaks_of_failure(event.first.text.encode()))
 
 
 def _likely_layer(failure: _Failure) -> Layer:
