@@ -159,7 +159,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "gpu_missing": (
         "RuntimeError: Failed to infer device type, please set the environment variable",
         "RuntimeError: No CUDA GPUs are available",
-        "docker: Error response from daemon: could not select device driver \"\" with capabilities: [[gpu]].",
+        'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
         "Failed to initialize NVML: Driver/library version mismatch",
     ),
     "shared_memory": ("ERROR: this might be caused by insufficient shared memory (shm).",),
@@ -190,7 +190,10 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
     "server_assert": ("[TensorRT-LLM][ERROR] Assertion failed: d == a + length (/app/a.cpp:320)",),
     "collective_failed": (
-        "[rank1]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL",
+        (
+            "[rank1]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: "
+            "WorkNCCL"
+        ),
         "n0:7:7 [0] transport/net.cc:1 NCCL WARN Call to ibv_modify_qp failed",
     ),
     "upstream_failed": (
@@ -201,4 +204,10 @@ LINES: dict[str, tuple[str, ...]] = {
     "server_hang": ("[2026-11-02 10:00:00 +0000] [7] [CRITICAL] WORKER TIMEOUT (pid:91)",),
     "service_down": ("redis.exceptions.ConnectionError: Error 111 connecting to redis:6379. Connection refused.",),
     "clients_gone": ("INFO 11-02 10:00:01 [serving_chat.py:600] Client disconnected while processing request 7",),
+    "model_unloadable": ("llama_model_load: error loading model: missing tensor 'token_embd.weight'",),
+    "throttled": (
+        "botocore.exceptions.ClientError: An error occurred (SlowDown) when calling the PutObject operation",
+    ),
+    "sandbox_failed": ("bwrap: setting up uid map: Permission denied",),
+    "container_crashes": ("policy-0   0/1     Init:CrashLoopBackOff   6 (40s ago)   7m",),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.doctor.synthetic import Run, mcqa_row, message, said, write_compact
+from tests.doctor.synthetic import Run, mcqa_row, said, write_compact
 
 SCARY = (
     "[ 8123.4] Out of memory: Killed process 4711 (python) total-vm:9000000kB",
@@ -66,8 +66,19 @@ def failures(folder: Path, detail: dict[str, Any], scary: str) -> tuple[str, ...
 
 
 def rejected(scary: str) -> Callable[[Path], tuple[str, ...]]:
-    body = json.dumps({"detail": [{"type": "missing", "loc": ["body", "target"], "msg": "Field required", "input": {"question": scary}}]})
-    detail = {"kind": "verify_rejected", "message": f"mcqa answered 422 to /verify: {body}", "body": body, "status": 422}
+    body = json.dumps(
+        {
+            "detail": [
+                {"type": "missing", "loc": ["body", "target"], "msg": "Field required", "input": {"question": scary}}
+            ]
+        }
+    )
+    detail = {
+        "kind": "verify_rejected",
+        "message": f"mcqa answered 422 to /verify: {body}",
+        "body": body,
+        "status": 422,
+    }
     return lambda folder: failures(folder, detail, scary)
 
 
@@ -78,7 +89,14 @@ def raised(scary: str) -> Callable[[Path], tuple[str, ...]]:
 
 
 def refused(scary: str) -> Callable[[Path], tuple[str, ...]]:
-    body = json.dumps({"error": {"message": "temperature must be positive", "param": {"messages": [{"role": "user", "content": scary}]}}})
+    body = json.dumps(
+        {
+            "error": {
+                "message": "temperature must be positive",
+                "param": {"messages": [{"role": "user", "content": scary}]},
+            }
+        }
+    )
     detail = {"kind": "model_rejected", "message": f"400: {body}", "body": body, "status": 400, "stage": "model"}
     return lambda folder: failures(folder, detail, scary)
 
@@ -109,7 +127,10 @@ DONE = 'INFO:     10.0.0.4:55312 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
 
 
 def prompt_logged(scary: str) -> Callable[[Path], tuple[str, ...]]:
-    line = f"INFO 11-02 09:14:01 [logger.py:41] Received request chatcmpl-7: prompt: {('<|user|>' + scary)!r}, params: SamplingParams(n=1)"
+    prompt = "<|user|>" + scary
+    line = (
+        f"INFO 11-02 09:14:01 [logger.py:41] Received request chatcmpl-7: prompt: {prompt!r}, params: SamplingParams()"
+    )
     return log(*UP, line, DONE)
 
 
@@ -124,7 +145,7 @@ def output_logged(scary: str) -> Callable[[Path], tuple[str, ...]]:
 
 def validation_logged(scary: str) -> Callable[[Path], tuple[str, ...]]:
     """A 422 in a log, with the row that caused it."""
-    line = f"[{{'type': 'missing', 'loc': ('body', 'target'), 'msg': 'Field required', 'input': {{'question': {scary!r}}}}}]"
+    line = str([{"type": "missing", "loc": ("body", "target"), "msg": "Field required", "input": {"question": scary}}])
     return log(*UP, line, 'INFO:     127.0.0.1:7 - "POST /verify HTTP/1.1" 422 Unprocessable Entity')
 
 
@@ -145,7 +166,7 @@ QUOTED = (
     *(Quoted(f"log of an answer quotes {n}", output_logged(SCARY[n])) for n in (1, 3)),
     Quoted("422 in a log quotes 0", validation_logged(SCARY[0]), SCHEMA),
 )
-UNSEEN = (
+MORE = (
     Quoted("422 quotes 6", rejected(SCARY[6]), SCHEMA),
     Quoted("exception quotes 7", raised(SCARY[7]), REJECTED),
     Quoted("exception quotes 4", raised(SCARY[4]), REJECTED),
@@ -160,14 +181,17 @@ UNSEEN = (
 def escaped(scary: str) -> Callable[[Path], tuple[str, ...]]:
     """A row as JSON within the JSON of a log."""
     inner = json.dumps({"messages": [{"role": "user", "content": scary}]})
-    return log(json.dumps({"level": "warning", "msg": "slow request", "payload": inner}), json.dumps({"level": "info", "msg": "ok"}))
+    return log(
+        json.dumps({"level": "warning", "msg": "slow request", "payload": inner}),
+        json.dumps({"level": "info", "msg": "ok"}),
+    )
 
 
 def own_print(scary: str) -> Callable[[Path], tuple[str, ...]]:
     return log(*UP, f"INFO env: graded answer={scary!r} expected='A' reward=0", DONE)
 
 
-SECOND = (
+EVEN_MORE = (
     Quoted("422 quotes 3", rejected(SCARY[3]), SCHEMA),
     Quoted("exception quotes 6", raised(SCARY[6]), REJECTED),
     Quoted("400 quotes 1", refused(SCARY[1]), ("request_refused",)),
@@ -175,3 +199,4 @@ SECOND = (
     Quoted("graded answer quotes 2", own_print(SCARY[2])),
     Quoted("422 in a log quotes 3", validation_logged(SCARY[3]), SCHEMA),
 )
+ALL = (*QUOTED, *MORE, *EVEN_MORE)

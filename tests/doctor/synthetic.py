@@ -1,4 +1,4 @@
-"""Writes the files of runs that never happened: records, plan, manifest and logs with exactly the oddity in question."""
+"""Writes the files of runs that never happened: records, plan and manifest with exactly the oddity in question."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
 
 LOOK = {"type": "function", "name": "look", "description": "", "strict": False, "parameters": {"type": "object"}}
 TASKS = 8
@@ -49,7 +48,7 @@ def cut(text: str, reason: str = "max_output_tokens") -> Callable[[int, int], Re
 
 def did(*items: dict[str, Any]) -> Callable[[int, int], Reply]:
     """Replies with these items."""
-    return lambda task, rollout: {"output": list(items)}
+    return lambda _task, _rollout: {"output": list(items)}
 
 
 def mcqa_row(task: int) -> dict[str, Any]:
@@ -65,7 +64,7 @@ class Run:
     """A run to write."""
 
     reply: Callable[[int, int], Reply]
-    reward: Callable[[int, int], float] = lambda task, rollout: 0.0
+    reward: Callable[[int, int], float] = lambda _task, _rollout: 0.0
     row: Callable[[int], dict[str, Any]] = mcqa_row
     environment: str = "mcqa"
     code: str = ""
@@ -195,6 +194,8 @@ def _lines(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         count, _, rest = line.partition(" ")
         if count.startswith("$") and count[1:].isdigit():
-            yield from (rest.replace("{n:02d}", f"{n % 60:02d}").replace("{n}", str(n)) + "\n" for n in range(int(count[1:])))
+            yield from (
+                rest.replace("{n:02d}", f"{n % 60:02d}").replace("{n}", str(n)) + "\n" for n in range(int(count[1:]))
+            )
         else:
             yield line + "\n"

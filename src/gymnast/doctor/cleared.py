@@ -44,7 +44,9 @@ def cleared_by_checks(facts: Facts, finding: Finding) -> list[Cleared]:
 def _passed_checks(facts: Facts, finding: Finding) -> Iterator[Cleared]:
     job, run = facts.job, facts.run
     if job is not None and job.state == "COMPLETED" and job.exit_code in {"0:0", "0"}:
-        yield Cleared(Layer.INFRA, f"job {job.id} ended normally", f"{job.source} says COMPLETED, exit code {job.exit_code}")
+        yield Cleared(
+            Layer.INFRA, f"job {job.id} ended normally", f"{job.source} says COMPLETED, exit code {job.exit_code}"
+        )
     if facts.probes and all(probe.ok for probe in facts.probes):
         urls = ", ".join(probe.url for probe in facts.probes[:2])
         yield Cleared(Layer.MODEL_SERVING, "the endpoint can be reached now", f"GET {urls}")

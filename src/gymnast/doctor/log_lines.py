@@ -27,7 +27,7 @@ _NAMES: Final = {
     **dict.fromkeys((b"err", b"error", b"erro", b"fatal", b"critical", b"crit", b"severe", b"alert"), Level.ERROR),
     **dict.fromkeys((b"emerg", b"panic", b"fehler", b"erreur"), Level.ERROR),
 }
-_WORDS: Final = b"|".join(sorted(_NAMES, key=len, reverse=True))
+_WORDS: Final = b"|".join(sorted(_NAMES, key=lambda name: -len(name)))
 _LEVEL: Final = re.compile(
     rb"(?:^|[\s\[(|>:\-\]])(" + _WORDS.upper() + rb")(?=[\s:\]|)\[-])"
     rb"|(?i:[\"']?\b(?:level|severity|lvl|levelname)[\"']?\s*[=:]\s*[\"']?(" + _WORDS + rb")\b)"
@@ -36,7 +36,9 @@ _LEVEL: Final = re.compile(
 )
 _EVENT: Final = re.compile(rb"^\s*(Normal|Warning)\s{2,}\w")
 """An event of Kubernetes: all its failures are called warnings."""
-_LETTER: Final = re.compile(rb"(?:^|\[|\] ?|\d )([IWEFC])(?=\d{3,4} \d\d:\d\d| \d+ \d+\]|[ \]]+\w+\.(?:cc|cpp|go)\b|(?<=\[[IWEFC])\])")
+_LETTER: Final = re.compile(
+    rb"(?:^|\[|\] ?|\d )([IWEFC])(?=\d{3,4} \d\d:\d\d| \d+ \d+\]|[ \]]+\w+\.(?:cc|cpp|go)\b|(?<=\[[IWEFC])\])"
+)
 """The one-letter levels of glog, klog, torch and Ray."""
 _LETTERS: Final = {b"I": Level.INFO, b"W": Level.WARNING, b"E": Level.ERROR, b"F": Level.ERROR, b"C": Level.ERROR}
 _HEAD: Final = 160
@@ -50,13 +52,16 @@ _STRONG: Final = re.compile(
     rb"|(?i:exit(?:ed|s|ing)?(?: with)?(?: exit)? (?:code|status):? [1-9]|status=[1-9]\d*/)"
 )
 _WEAK: Final = re.compile(
-    rb"(?i:\b(?:fail(?:ed|ure|s|ing)?|cannot|can't|could not|couldn't|unable to|refused|denied|not found|no such|invalid"
+    rb"(?i:\b(?:fail(?:ed|ure|s|ing)?|cannot|can't|could not|couldn't|unable to|refused|denied|not found|no such"
+    rb"|invalid"
     rb"|abort(?:ed|ing)?|crash(?:ed)?|exceptions?|errors?|fatal|panic|undefined|unbound|rejected|attempt to"
-    rb"|unhandled|killed|exceeded|insufficient|mismatch|timed out|evicted|died|missing|doesn't exist|unknown (?:option|argument))\b)"
+    rb"|unhandled|killed|exceeded|insufficient|mismatch|timed out|evicted|died|missing|doesn't exist|unknown "
+    rb"(?:option|argument))\b)"
 )
 _NO_FAILURE: Final = re.compile(
     rb"(?i:\b0 (?:errors?|fail\w*|exceptions?)|\b(?:errors?|fail\w*|killed)\s*[=:]\s*0\b|\bno (?:errors?|failures?)\b"
-    rb"|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\brecover(?:ed|ing)\b|\b(?:error|fail\w*)_\w+|\w_(?:error|failed)\b|\.warn\(|Warning: )"
+    rb"|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\brecover(?:ed|ing)\b|\b(?:error|fail\w*)_\w+"
+    rb"|\w_(?:error|failed)\b|\.warn\(|Warning: )"
 )
 """Words of failure in a line that reports none."""
 _NORMAL: Final = re.compile(
@@ -66,7 +71,8 @@ _NORMAL: Final = re.compile(
 )
 _STAMP: Final = re.compile(rb"\d\d:\d\d:\d\d")
 _TIME: Final = re.compile(
-    rb"(?:(?:\d{4}[-/])?(\d\d)[-/](\d\d)|(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2})|[IWEF](\d?\d)(\d\d))"
+    rb"(?:(?:\d{4}[-/])?(\d\d)[-/](\d\d)|(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2})"
+    rb"|[IWEF](\d?\d)(\d\d))"
     rb"[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?"
 )
 _MONTHS: Final = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")

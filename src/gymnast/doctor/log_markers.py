@@ -66,7 +66,17 @@ KEYWORDS: Final = (
     *(b"started a local", b"unsupported", b"fatal", b"critical", b"panic", b"exception", b"abort", b"assert"),
     *(b"cannot", b"can't", b"couldn't", b"unable", b"invalid", b"must ", b"insufficient", b"mismatch", b"unbound"),
     *(b"crash", b"rejected", b"undefined", b"attempt to", b"severe", b"fehler", b"erreur", b"emerg", b"alert"),
-    *(b"stale", b"evict", b"was lost", b"low on resource", b"upstream", b"backoff", b"gated", b"corrupt", b"disconnect"),
+    *(
+        b"stale",
+        b"evict",
+        b"was lost",
+        b"low on resource",
+        b"upstream",
+        b"backoff",
+        b"gated",
+        b"corrupt",
+        b"disconnect",
+    ),
     *(b"deserializ", b"resource temporarily", b"[e", b"not responding", b"watchdog", b"status="),
     *(b"sigabrt", b"sigsegv", b"sigbus", b"raylet", b"warning"),
 )

@@ -1,6 +1,7 @@
 """Tells a program's own words from the user data that it quotes: prompts, rows, answers of models.
 
-Only a program's own words are evidence. A row with the text "Out of memory: Killed process" proves nothing about memory,
+Only a program's own words are evidence. A row with the text "Out of memory: Killed "
+                                                             "process" proves nothing about memory,
 wherever it is quoted: in a record, in the body of a 422, in the log of a server that logs prompts.
 """
 
@@ -10,7 +11,9 @@ import re
 from typing import Final
 
 _MAX_CHARS: Final = 4000
-_STRING: Final = r"""(?:"(?:[^"\\]|\\.)*"|(?<!\w)'(?:[^'\\]|\\.|'(?=\w))*'|(?<=b)'(?:[^'\\]|\\.)*'|`(?:[^`'\\]|\\.)*[`'])"""
+_STRING: Final = (
+    r"""(?:"(?:[^"\\]|\\.)*"|(?<!\w)'(?:[^'\\]|\\.|'(?=\w))*'|(?<=b)'(?:[^'\\]|\\.)*'|`(?:[^`'\\]|\\.)*[`'])"""
+)
 """An apostrophe within a word is no quotation mark; GNU programs quote `so'."""
 _DATA_KEYS: Final = (
     r"prompts?|texts?|content|inputs?|input_value|messages|questions?|answers?|output|outputs|output_text|completions?"

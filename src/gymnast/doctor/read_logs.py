@@ -174,7 +174,9 @@ class _Reader:
         elif len(self._events) < _MAX_EVENTS:
             text = quote_line(line[:_MAX_LINE].decode(errors="replace"))
             position = self._facts.lines + at.line
-            event = LogEvent(Quote(at.file, at.line, text), is_certain, position, seconds_of(text), is_warning=is_warning)
+            event = LogEvent(
+                Quote(at.file, at.line, text), is_certain, position, seconds_of(text), is_warning=is_warning
+            )
             self._events[shape] = event
             self._facts.events.append(event)
 
@@ -184,7 +186,9 @@ class _Reader:
             if name in {_SHUTDOWN_ID, _STARTED_ID}:
                 continue
             hit = self._facts.hits.get(name)
-            if hit is not None and ((hit.is_warning and not is_warning) or (hit.is_after_shutdown and not after_shutdown)):
+            if hit is not None and (
+                (hit.is_warning and not is_warning) or (hit.is_after_shutdown and not after_shutdown)
+            ):
                 count, hit = hit.count, None  # a stronger line: it is the first that counts
             else:
                 count = 0
@@ -257,7 +261,9 @@ def _end_of(name: str, block: bytes, lines: int) -> LogEnd | None:
     is_warning = level_of(last) is Level.WARNING
     shown = tuple(quote_line(line.decode(errors="replace"), 200) for line in tail if line.strip())
     number = lines - block[len(text) :].count(b"\n") + 1
-    return LogEnd(Quote(name, max(1, number), quote_line(last.decode(errors="replace"))), is_normal(last), is_warning, shown)
+    return LogEnd(
+        Quote(name, max(1, number), quote_line(last.decode(errors="replace"))), is_normal(last), is_warning, shown
+    )
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:

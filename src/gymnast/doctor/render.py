@@ -44,8 +44,13 @@ def render_diagnosis(diagnosis: Diagnosis, *, with_steps: bool = False) -> Itera
 
 
 def _healthy(diagnosis: Diagnosis) -> str:
-    return "healthy: nothing to change" if diagnosis.counts or not diagnosis.log_lines else (
-        f"no fault found in {diagnosis.log_lines} log lines; with the run they belong to, doctor sees more: gymnast doctor RUN --logs FILE"
+    return (
+        "healthy: nothing to change"
+        if diagnosis.counts or not diagnosis.log_lines
+        else (
+            f"no fault found in {diagnosis.log_lines} log lines; with the run they belong to, doctor sees more: "
+            f"gymnast doctor RUN --logs FILE"
+        )
     )
 
 

@@ -40,7 +40,12 @@ _BEHAVIORS: Final[tuple[tuple[str, float, Callable[[Rollout], bool], str], ...]]
     ("reasoning_open", _HALF, transcripts.leaves_reasoning_open, "start a <think> block and never close it"),
     ("answers_refused", _MOST, transcripts.refuses, "refuse to answer"),
     ("answers_repeat", _MOST, transcripts.repeats_itself, "repeat one token or phrase"),
-    ("control_tokens", _HALF, transcripts.leaks_control_tokens, "have control tokens of the chat template in their text"),
+    (
+        "control_tokens",
+        _HALF,
+        transcripts.leaks_control_tokens,
+        "have control tokens of the chat template in their text",
+    ),
     ("prompt_echoed", _MOST, transcripts.echoes_prompt, "start with the prompt itself"),
 )
 """What responses may have in common: the finding, the share that makes it one, the test, and its words."""
@@ -110,20 +115,33 @@ def _read_rows(plan: Path, keys: set[str]) -> dict[str, dict[str, Any]]:
 
 
 def _checks(sample: list[Rollout], manifest: Manifest | None, agent: str) -> Iterator[RewardCheck]:
-    yield _share_check("rollouts_foreign", sample, transcripts.differs_from_plan, _HALF, "have another prompt than their planned row")
+    yield _share_check(
+        "rollouts_foreign", sample, transcripts.differs_from_plan, _HALF, "have another prompt than their planned row"
+    )
     yield from _row_checks(sample, manifest, agent)
     for name, limit, test, words in _BEHAVIORS:
         yield _share_check(name, sample, test, limit, words)
     yield _same_text(sample)
     yield _share_check("answers_empty", sample, transcripts.is_empty, _HALF, "are empty")
     yield _share_check(
-        "answer_not_extracted", sample, transcripts.contains_expected, _HALF, "contain the expected answer", is_direct=False
+        "answer_not_extracted",
+        sample,
+        transcripts.contains_expected,
+        _HALF,
+        "contain the expected answer",
+        is_direct=False,
     )
     yield _probe(sample, manifest, agent)
 
 
 def _share_check(
-    name: str, sample: list[Rollout], test: Callable[[Rollout], bool], limit: float, words: str, *, is_direct: bool = True
+    name: str,
+    sample: list[Rollout],
+    test: Callable[[Rollout], bool],
+    limit: float,
+    words: str,
+    *,
+    is_direct: bool = True,
 ) -> RewardCheck:
     """Failed if the test holds for at least this share of the sample."""
     matching = [rollout for rollout in sample if test(rollout)]

@@ -1,4 +1,4 @@
-"""Log lines that identify one fault, as Slurm, the kernel, vLLM, Ray, uvicorn, NeMo Gym or Gymnast write them. Data only."""
+"""Log lines that identify one fault, as Slurm, the kernel, vLLM, Ray, uvicorn, NeMo Gym or Gymnast write them."""
 
 from __future__ import annotations
 
@@ -52,8 +52,10 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     (
         *("port_taken", Layer.INFRA, 90),
-        r"(?i:address already in use|port \d+ is already used|error while attempting to bind on address|EADDRINUSE"
-        r"|port is already allocated|failed to listen on any|ports? .{0,40}already (?:in use|used))",
+        (
+            r"(?i:address already in use|port \d+ is already used|error while attempting to bind on address|EADDRINUSE"
+            r"|port is already allocated|failed to listen on any|ports? .{0,40}already (?:in use|used))"
+        ),
         "a server could not listen on its port",
         "another process is already listening there",
         "stop that process (ss -ltnp shows it) or choose another port (port 0 or --head-port auto picks a free one)",
@@ -61,20 +63,26 @@ ROWS: Final[tuple[Row, ...]] = (
     (
         *("cuda_oom", Layer.MODEL_SERVING, 92),
         (
-            r"(?i:(?:cuda|gpu|hip)\b.{0,40}out of memory)|KV cache is needed|CUBLAS_STATUS_ALLOC_FAILED|mem-fraction-static"
+            r"(?i:(?:cuda|gpu|hip)\b.{0,40}out of memory)|KV cache is needed|CUBLAS_STATUS_ALLOC_FAILED"
+            r"|mem-fraction-static"
             r"|No available memory for the cache blocks|less than desired GPU memory utilization"
             r"|larger than the maximum number of tokens that can be stored in KV cache"
         ),
         "the model server has too little GPU memory",
         "weights and KV cache do not fit into the GPU's memory",
-        "lower --max-model-len, adjust --gpu-memory-utilization (vLLM) or --mem-fraction-static (SGLang), add GPUs, or "
-        "free the GPU memory that others use (nvidia-smi)",
+        (
+            "lower --max-model-len, adjust --gpu-memory-utilization (vLLM) or --mem-fraction-static (SGLang), add "
+            "GPUs, or "
+            "free the GPU memory that others use (nvidia-smi)"
+        ),
     ),
     (
         *("gpu_fault", Layer.INFRA, 88),
         (
-            r"unhandled cuda error|ncclUnhandledCudaError|NVRM: Xid|uncorrectable ECC|has fallen off the bus|GPU is lost"
-            r"|(?:CUDA|HIP|XPU|NPU) error: (?!out of memory|no kernel image|invalid device function)|CUBLAS_STATUS_(?!ALLOC)\w+|device-side assert"
+            r"unhandled cuda error|ncclUnhandledCudaError|NVRM: Xid|uncorrectable ECC|has fallen off the bus|GPU is "
+            r"lost"
+            r"|(?:CUDA|HIP|XPU|NPU) error: (?!out of memory|no kernel image|invalid device function)"
+            r"|CUBLAS_STATUS_(?!ALLOC)\w+|device-side assert"
         ),
         "a GPU failed",
         "a hardware or driver fault, or GPU code that accessed invalid memory",
@@ -117,14 +125,19 @@ ROWS: Final[tuple[Row, ...]] = (
         *("container", Layer.INFRA, 86),
         (
             r"pyxis: (?:couldn't|failed|container start)|enroot-\w+: error|\[ERROR\] .*(?:image|squashfs)"
-            r"|FATAL: +(?:container creation failed|could not open image)|Error response from daemon|failed to solve: |Cannot connect to the Docker daemon"
-            r"|ErrImagePull|ImagePullBackOff|Failed to pull image|manifest unknown|CreateContainerConfigError|FailedMount"
+            r"|FATAL: +(?:container creation failed|could not open image)|Error response from daemon|failed to "
+            r"solve: |Cannot connect to the Docker daemon"
+            r"|ErrImagePull|ImagePullBackOff|Failed to pull image|manifest unknown|CreateContainerConfigError"
+            r"|FailedMount"
             r"|MountVolume|(?:secret|configmap|persistentvolumeclaim) \"[^\"]+\" not found|OCI runtime create failed"
         ),
         "the container did not start",
         "its image, registry access, volumes, secrets or mounts are missing",
-        "correct what the message names: the container daemon, the image and its registry, a volume, a secret or a mount; then start the "
-        "container once by hand",
+        (
+            "correct what the message names: the container daemon, the image and its registry, a volume, a secret or a "
+            "mount; then start the "
+            "container once by hand"
+        ),
     ),
     (
         *("ray_down", Layer.INFRA, 84),
@@ -198,7 +211,10 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     (
         *("dns", Layer.INFRA, 72),
-        r"(?i:name or service not known|temporary failure in name resolution|getaddrinfo failed|host not found in upstream|no such host|could not resolve host)",
+        (
+            r"(?i:name or service not known|temporary failure in name resolution|getaddrinfo failed|host not found in "
+            r"upstream|no such host|could not resolve host)"
+        ),
         "a host name does not resolve",
         "the host name is wrong, or this node has no name server for it",
         "check the URL's host from the node itself: getent hosts NAME",
@@ -238,7 +254,8 @@ ROWS: Final[tuple[Row, ...]] = (
     (
         *("process_killed", Layer.INFRA, 78),
         (
-            r"(?i:was killed by SIGKILL|\btask \d+: killed|^\S+: line \d+: +\d+ Killed|returned non-zero exit status -9|(?:return|exit) ?code\W{1,4}-9\b|\bsignal 9\b"
+            r"(?i:was killed by SIGKILL|\btask \d+: killed|^\S+: line \d+: +\d+ Killed|returned non-zero exit "
+            r"status -9|(?:return|exit) ?code\W{1,4}-9\b|\bsignal 9\b"
             r"|exit code:? 137|exited with code -9|(?:^|\W)Killed\s*$)"
         ),
         "a process was killed (SIGKILL)",
@@ -250,8 +267,11 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     (
         *("process_crashed", Layer.INFRA, 77),
-        r"Segmentation fault|core dumped|Bus error|Fatal Python error|was killed by SIG(?:SEGV|BUS|ABRT|ILL)"
-        r"|SIG(?:SEGV|ABRT|BUS|ILL) received|(?:return|exit) ?code\W{1,4}-(?:4|6|7|8|11)\b|\bsignal (?:4|6|7|8|11)\b",
+        (
+            r"Segmentation fault|core dumped|Bus error|Fatal Python error|was killed by SIG(?:SEGV|BUS|ABRT|ILL)"
+            r"|SIG(?:SEGV|ABRT|BUS|ILL) received|(?:return|exit) ?code\W{1,4}-(?:4|6|7|8|11)\b|\bsignal (?:4|6|7|8"
+            r"|11)\b"
+        ),
         "a process crashed",
         "native code (a driver, a tokenizer, a compiled verifier) crashed it",
         "read the preceding lines in that log; run the instance in its own process (runs_in: child)",
@@ -283,8 +303,11 @@ ROWS: Final[tuple[Row, ...]] = (
         ),
         "the configuration cannot be used",
         "a key is missing, misspelt or has the wrong type, or the file is not valid YAML",
-        "correct the config file at the quoted line; gymnast config validate lists all problems, and gymnast config "
-        "explain KEY shows where a value comes from",
+        (
+            "correct the config file at the quoted line; gymnast config validate lists all problems, and gymnast "
+            "config "
+            "explain KEY shows where a value comes from"
+        ),
     ),
     (
         *("task_refused", Layer.INFRA, 45, r"srun: error: .*Exited with exit code (?!75\b)[1-9]"),
@@ -294,7 +317,11 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     (
         *("sandbox_failed", Layer.SANDBOX, 88),
-        r"\bbwrap: |newuidmap|unshare.{0,40}(?:not permitted|denied)|nsjail|user namespaces? .{0,40}(?:disabled|not permitted)",
+        (
+            r"\bbwrap: |newuidmap|unshare.{0,40}(?:not permitted|denied)|nsjail|user namespaces? .{0,40}(?:disabled"
+            r"|not "
+            r"permitted)"
+        ),
         "the sandbox for model-written code fails",
         "the sandbox itself fails, not the program in it: user namespaces are not permitted, or it is not installed",
         "check that the sandbox works on this host (bwrap --ro-bind / / true; user namespaces), or choose another one",

@@ -1,4 +1,4 @@
-"""The table of signatures: log lines that identify a fault (`signature_rows`) or a class of faults (`signature_classes`).
+"""The table of signatures: log lines that identify a fault (`signature_rows`) or a class of them (`signature_classes`).
 
 To add one, add a row there, a line in tests/doctor/lines.py, and a keyword in `log_markers` if none matches yet.
 """
@@ -69,6 +69,6 @@ WARNINGS: Final = frozenset({"loop_blocked", "clients_gone", "inner_500_no_body"
 """These count although a line calls them warnings; others only if something else failed."""
 OFTEN_NORMAL: Final = {"clients_gone": 50}
 """Less than this many lines of these are normal."""
-ENDS: Final = frozenset({"process_crashed", "engine_dead", "task_refused"})
+ENDS: Final = frozenset({"process_crashed", "engine_dead", "task_refused", "container_crashes"})
 """How a program ends after any error: an earlier one in the same log is the cause."""
 SIGNATURES: Final = _table((*ROWS, *CLASSES))

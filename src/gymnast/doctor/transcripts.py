@@ -21,21 +21,26 @@ _TOOL_TEXT: Final = re.compile(
     r"|<\|channel\|>commentary to=|^\s*Action:\s*\w+\s*\n\s*Action Input:"
 )
 _REFUSAL: Final = re.compile(
-    r"(?i)^\W*(?:(?:i(?:'|’)?m|i am) (?:very |really |so )?(?:sorry|afraid|unable|not able)|sorry\b|i (?:can(?:'|’)?t|cannot|can not|won(?:'|’)?t)"
+    r"(?i)^\W*(?:(?:i(?:'|’)?m|i am) (?:very |really |so )?(?:sorry|afraid|unable|not able)|sorry\b|i (?:can(?:'"
+    r"|’)?t|cannot|can not|won(?:'|’)?t)"
     r"|i must (?:decline|refuse)|as an ai\b|unfortunately,? i|i apologize|i(?:'|’)d (?:rather not|prefer not))"
 )
 _DECLINES: Final = re.compile(
-    r"(?i)\b(?:(?:i(?:'|’)?m|i am) (?:not able|unable) to|i (?:cannot|can(?:'|’)?t|won(?:'|’)?t|will not) (?:be able to )?"
+    r"(?i)\b(?:(?:i(?:'|’)?m|i am) (?:not able|unable) to|i (?:cannot|can(?:'|’)?t|won(?:'|’)?t|will not) (?:be "
+    r"able to )?"
     r"(?:help|assist|provide|answer|comply|continue|fulfil|engage|share|do that))"
 )
-_REFUSES: Final = re.compile(r"(?i)can(?:'|’)?t|cannot|can not|won(?:'|’)?t|unable|not able|sorry|decline|refuse|policy|apologize|afraid")
+_REFUSES: Final = re.compile(
+    r"(?i)can(?:'|’)?t|cannot|can not|won(?:'|’)?t|unable|not able|sorry|decline|refuse|policy|apologize|afraid"
+)
 _CONTROL: Final = re.compile(
     r"<\|(?:im_start|im_end|eot_id|end_of_text|endoftext|start_header_id|end_header_id|end|user|assistant|system|eom_id)\|>"
     r"|<(?:start|end)_of_turn>|\[/?INST\]|</s>|<｜(?:User|Assistant|end▁of▁sentence)｜>|<\|(?:start|message|channel)\|>"
 )
 _FAILED_TOOL: Final = re.compile(
     r"(?i)^\W*(?:error|traceback|exception|failed|invalid|unknown tool|not found|timed? ?out|internal server error)\b"
-    r"|\"(?:error|exception|detail)\"\s*:|\b\w+(?:Error|Exception): |error executing|connection refused|\btimed out\b|\btimeout\b"
+    r"|\"(?:error|exception|detail)\"\s*:|\b\w+(?:Error|Exception): |error executing|connection refused|\btimed "
+    r"out\b|\btimeout\b"
 )
 _EXPECTED: Final = ("expected_answer", "answer", "ground_truth", "target", "solution", "label", "gold", "reference")
 _NESTED: Final = ("verifier_metadata", "metadata", "extra_info", "reward_model", "info")
@@ -104,8 +109,9 @@ def prompt_of(row: dict[str, Any]) -> str:
 
 def expected_of(row: dict[str, Any]) -> Any:
     """The expected answer in a row: under one of its usual names, directly or in the row's metadata."""
-    for block in (row, *(row.get(name) for name in _NESTED)):
-        for name in _EXPECTED if isinstance(block, dict) else ():
+    blocks = (row, *(nested for name in _NESTED if isinstance(nested := row.get(name), dict)))
+    for block in blocks:
+        for name in _EXPECTED:
             if block.get(name) not in (None, "", [], {}):
                 return block[name]
     return None
@@ -128,7 +134,9 @@ def writes_tool_call(rollout: Rollout) -> bool:
     """True if it was offered tools, called none, and its text contains a call."""
     if not rollout.tools or rollout.has_calls:
         return False
-    return _TOOL_TEXT.search(rollout.text) is not None or any(_names_tool(block, rollout) for block in _json_in(rollout.text))
+    return _TOOL_TEXT.search(rollout.text) is not None or any(
+        _names_tool(block, rollout) for block in _json_in(rollout.text)
+    )
 
 
 def _json_in(text: str) -> Iterator[Any]:
@@ -160,7 +168,11 @@ def _is_refusal_part(item: dict[str, Any]) -> bool:
 def repeats_itself(rollout: Rollout) -> bool:
     """True if the text is one token or phrase over and over."""
     text = rollout.text
-    return bool(text.strip()) and len(text) >= _LOOP_CHARS and len(text.encode()) / len(zlib.compress(text.encode())) >= _LOOP_RATIO
+    return (
+        bool(text.strip())
+        and len(text) >= _LOOP_CHARS
+        and len(text.encode()) / len(zlib.compress(text.encode())) >= _LOOP_RATIO
+    )
 
 
 def leaks_control_tokens(rollout: Rollout) -> bool:

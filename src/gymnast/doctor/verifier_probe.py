@@ -1,7 +1,7 @@
 """Asks a verifier itself: does a correct answer, made from the row, get another reward than a wrong one?
 
-This tells a broken verifier from a weak model. It runs in a child process, because it executes the environment's code: the
-run's own configuration is loaded as `gymnast check env` does, without a policy. Nothing is written.
+This tells a broken verifier from a weak model. It runs in a child process, because it executes the environment's code,
+loaded as `gymnast check env` does, without a policy. Nothing is written.
 """
 
 from __future__ import annotations

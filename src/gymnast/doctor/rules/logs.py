@@ -75,9 +75,14 @@ def _error_before(hit: Hit, facts: Facts) -> list[Evidence]:
     before = [
         event
         for event in facts.logs.events
-        if event.is_certain and event.first.file == hit.first.file and 0 < hit.first.line - event.first.line <= _JUST_BEFORE
+        if event.is_certain
+        and event.first.file == hit.first.file
+        and 0 < hit.first.line - event.first.line <= _JUST_BEFORE
     ]
-    return [Evidence("an error just before it", event.first.file, event.first.line, quote=event.first.text) for event in before[:1]]
+    return [
+        Evidence("an error just before it", event.first.file, event.first.line, quote=event.first.text)
+        for event in before[:1]
+    ]
 
 
 def _is_serious(hit: Hit, facts: Facts) -> bool:
@@ -129,7 +134,11 @@ def _explained_by(signature: Signature, facts: Facts) -> frozenset[str]:
         following = _FOLLOWING if facts.run is None else frozenset()  # of a run, records say more than logs
         return (CONSEQUENCES | _SAME_LOCATION | following) - {signature.id}
     own, hits = facts.logs.hits.get(signature.id), facts.logs.hits
-    later = {name for name in (*ENDS, "process_killed") if own is not None and name in hits and hits[name].position > own.position}
+    later = {
+        name
+        for name in (*ENDS, "process_killed")
+        if own is not None and name in hits and hits[name].position > own.position
+    }
     return (_SAME_LOCATION | later | {"fewer_than_requested", "missing_keys", "job_failed"}) - {signature.id}
 
 
@@ -227,7 +236,9 @@ _OWNERS: Final = (
     (re.compile(r"resources_servers"), "verifier_exception", Layer.VERIFIER, "an environment"),
     (re.compile(r"responses_api_agents"), "agent_exception", Layer.AGENT, "an agent"),
     (
-        re.compile(r"responses_api_models|\b(?:vllm|sglang|tensorrt_llm|trtllm|lmdeploy|tritonserver|llama_cpp|text_generation)"),
+        re.compile(
+            r"responses_api_models|\b(?:vllm|sglang|tensorrt_llm|trtllm|lmdeploy|tritonserver|llama_cpp|text_generation)"
+        ),
         "engine_exception",
         Layer.MODEL_SERVING,
         "a model server",
@@ -236,7 +247,15 @@ _OWNERS: Final = (
 """Whose code raised an exception, by its frames."""
 _BUGS: Final = frozenset(
     {
-        *("IndexError", "KeyError", "TypeError", "AttributeError", "NameError", "UnboundLocalError", "ZeroDivisionError"),
+        *(
+            "IndexError",
+            "KeyError",
+            "TypeError",
+            "AttributeError",
+            "NameError",
+            "UnboundLocalError",
+            "ZeroDivisionError",
+        ),
         *("RecursionError", "UnicodeDecodeError", "JSONDecodeError", "StopIteration", "NotImplementedError"),
     }
 )
@@ -250,7 +269,7 @@ def first_exception(facts: Facts) -> Finding | None:
     owned = [(exception, owner) for exception in facts.logs.real_exceptions if (owner := owner_of(exception, facts))]
     if not owned:
         return None
-    exception, (name, layer, owner) = owned[0]
+    exception, (name, layer, whose) = owned[0]
     noise = sum(other.count for other in facts.logs.exceptions if other.is_noise)
     evidence = [
         Evidence(
@@ -266,7 +285,7 @@ def first_exception(facts: Facts) -> Finding | None:
     return Finding(
         name,
         layer,
-        f"{exception.type} in {owner}",
+        f"{exception.type} in {whose}",
         f"{exception.type}: {exception.message[:200]}" if exception.message else exception.type,
         _fix(exception, layer),
         tuple(evidence),
@@ -281,7 +300,8 @@ def first_exception(facts: Facts) -> Finding | None:
 def _fix(exception: LoggedException, layer: Layer) -> str:
     if layer is Layer.MODEL_SERVING:
         return (
-            "read the server's own log before this line; if the message is not about one of your settings, it is a fault of "
+            "read the server's own log before this line; if the message is not about one of your settings, it is a "
+            "fault of "
             "the server: try another version, or report it to its developers; then run again with --resume"
         )
     frame = exception.own_frame or exception.frame

@@ -1,7 +1,7 @@
 """Rules about rewards that are all the same. The answer is the one with the strongest check behind it.
 
-Direct observations come first (rollouts of other inputs, tool calls in the text, refusals), then what the verifier itself
-says about a correct and a wrong answer, then what is left: the model's answers are wrong.
+Direct observations come first (rollouts of other inputs, tool calls in the text, refusals), then what the verifier
+itself says about a correct and a wrong answer, then what is left: the model's answers are wrong.
 """
 
 from __future__ import annotations
@@ -60,14 +60,16 @@ _SHOW: Final = "gymnast report {run} --show {key}"
 HYPOTHESES: Final = (
     Hypothesis(
         *("rollouts_foreign", Layer.CACHE_RESUME, 55, "the rollouts belong to other inputs than the plan's"),
-        "records and plan share their indices, but not their prompts: the output is of another run or another input file",
+        "records and plan share their indices, but not their prompts: the output is of another run or another input "
+        "file",
         "collect these inputs into a new --output, or put back the input file that the rollouts were made from",
         "The records' prompts differ from the planned rows'.",
     ),
     Hypothesis(
         *("rows_foreign", Layer.DATA_SCHEMA, 54, "the rows do not belong to this environment"),
         "no row has any field that {environment} reads, so it cannot score an answer",
-        "gymnast check rows DATA --against {environment} lists the fields; use the rows' own environment, or map the fields",
+        "gymnast check rows DATA --against {environment} lists the fields; use the rows' own environment, or map "
+        "the fields",
         "No row has a field that the environment reads.",
     ),
     Hypothesis(
@@ -85,7 +87,8 @@ HYPOTHESES: Final = (
     Hypothesis(
         *("tool_calls_in_text", Layer.MODEL_SERVING, 48, "tool calls arrive as text and are not made"),
         "the endpoint does not parse its model's tool calls: no tool-call parser, or the wrong one",
-        "serve the model with its parser (vLLM: --enable-auto-tool-choice --tool-call-parser NAME; SGLang: --tool-call-parser "
+        "serve the model with its parser (vLLM: --enable-auto-tool-choice --tool-call-parser NAME; SGLang: "
+        "--tool-call-parser "
         "NAME); gymnast check endpoint URL --require tools_auto tests it",
         "Responses contain tool calls as text.",
     ),
@@ -116,13 +119,15 @@ HYPOTHESES: Final = (
     Hypothesis(
         *("answers_repeat", Layer.MODEL_SERVING, 43, "responses repeat one token or phrase"),
         "generation is broken: wrong weights, dtype or quantization, a wrong chat template, or a temperature of 0",
-        "ask the endpoint directly (gymnast check endpoint URL); compare weights, template and sampling with the model card",
+        "ask the endpoint directly (gymnast check endpoint URL); compare weights, template and sampling with the "
+        "model card",
         "Responses repeat one token or phrase.",
     ),
     Hypothesis(
         *("control_tokens", Layer.MODEL_SERVING, 42, "control tokens of the chat template leak into the text"),
         "the endpoint uses the wrong chat template or does not stop at the model's end-of-turn token",
-        "serve the model with its own chat template and stop tokens (generation_config.json, --chat-template); read one: {show}",
+        "serve the model with its own chat template and stop tokens (generation_config.json, --chat-template); read "
+        "one: {show}",
         "Responses contain control tokens.",
     ),
     Hypothesis(
@@ -139,16 +144,19 @@ HYPOTHESES: Final = (
     ),
     Hypothesis(
         *("verifier_rejects_right", Layer.VERIFIER, 39, "the verifier rejects correct answers"),
-        "{environment} gives a correct answer, made from the row, the same reward as a wrong one: its comparison is broken, or "
+        "{environment} gives a correct answer, made from the row, the same reward as a wrong one: its comparison is "
+        "broken, or "
         "the rows' expected answers have a form that it never matches",
-        "debug verify() with one row (gymnast check env {environment}) and compare it with the row's expected answer; then "
+        "debug verify() with one row (gymnast check env {environment}) and compare it with the row's expected "
+        "answer; then "
         "gymnast reverify {run} scores the rollouts again",
         "A correct answer made from a row gets the same reward as a wrong one.",
     ),
     Hypothesis(
         *("verifier_accepts_wrong", Layer.VERIFIER, 39, "the verifier accepts wrong answers"),
         "{environment} gives a wrong answer the same full reward as a correct one",
-        "fix verify() so that it compares with the row's expected answer (gymnast check env {environment}); then gymnast "
+        "fix verify() so that it compares with the row's expected answer (gymnast check env {environment}); then "
+        "gymnast "
         "reverify {run} scores the rollouts again",
         "All rewards are 1, and a wrong answer gets 1, too.",
     ),
@@ -159,24 +167,34 @@ HYPOTHESES: Final = (
         "All rewards have one other value, also those of a correct and a wrong answer.",
     ),
     Hypothesis(
-        *("answer_not_extracted", Layer.CONFIG, 33, "responses contain the expected answer, but not in the required format"),
-        "the verifier works, and extracts nothing from these responses: the prompt does not ask for the format that it reads",
-        "compare one transcript with the format that {environment} reads ({show}); ask for that format in the prompt, then "
+        *(
+            "answer_not_extracted",
+            Layer.CONFIG,
+            33,
+            "responses contain the expected answer, but not in the required format",
+        ),
+        "the verifier works, and extracts nothing from these responses: the prompt does not ask for the format that "
+        "it reads",
+        "compare one transcript with the format that {environment} reads ({show}); ask for that format in the "
+        "prompt, then "
         "collect again",
         "Responses contain the expected answer, and the verifier extracts none.",
     ),
     Hypothesis(
         *("answers_wrong", Layer.MODEL_SERVING, 31, "the model's answers are wrong; the verifier works"),
-        "a correct answer gets its reward, and none of these responses has one: the tasks are too hard for this model, or it is "
+        "a correct answer gets its reward, and none of these responses has one: the tasks are too hard for this "
+        "model, or it is "
         "not the model you meant",
-        "check which model answered (gymnast check endpoint URL) and read three transcripts ({show}); use easier tasks or a "
+        "check which model answered (gymnast check endpoint URL) and read three transcripts ({show}); use easier "
+        "tasks or a "
         "stronger model",
         "The verifier tells right from wrong, and no response is right.",
     ),
     Hypothesis(
         *(REWARDS_EQUAL, Layer.VERIFIER, 25, "all rewards are the same, and no check explains why"),
         "unknown: the verifier, the rows, the prompt's answer format or the model",
-        "compare three transcripts ({show}) with what the verifier extracted, and check the rows: gymnast check rows DATA "
+        "compare three transcripts ({show}) with what the verifier extracted, and check the rows: gymnast check "
+        "rows DATA "
         "--against {environment}",
         "All rewards are equal, and not 1, and no check explains it.",
     ),
@@ -196,10 +214,17 @@ def explain_study(study: RewardStudy) -> tuple[str, RewardCheck | None]:
         return observed[0], failed[observed[0]]
     if any(name in failed for name in _REPORTED):
         return "", None
+    return _explain_by_verifier(study, probe, failed.get("answer_not_extracted"))
+
+
+def _explain_by_verifier(
+    study: RewardStudy, probe: RewardCheck | None, unread: RewardCheck | None
+) -> tuple[str, RewardCheck | None]:
+    """What is left if the responses show nothing: the verifier, the answer's format, the model."""
     if probe is not None and probe.verdict is Verdict.FAILED:
         return ("verifier_rejects_right" if study.reward == 0.0 else "verifier_constant"), probe
-    if "answer_not_extracted" in failed:
-        return "answer_not_extracted", failed["answer_not_extracted"]
+    if unread is not None:
+        return "answer_not_extracted", unread
     if probe is not None and probe.verdict is Verdict.PASSED:
         return "answers_wrong", probe
     return REWARDS_EQUAL, None
@@ -242,7 +267,11 @@ def _confidence(hypothesis: Hypothesis, study: RewardStudy, check: RewardCheck |
         answered = next((other for other in study.checks if other.id == "answer_not_extracted"), None)
         is_seen = answered is not None and answered.verdict is Verdict.FAILED
         return Confidence.HIGH if check.is_direct or is_seen else Confidence.MEDIUM
-    return Confidence.MEDIUM if hypothesis.id in {"answers_wrong", "answer_not_extracted", "answers_same"} else Confidence.HIGH
+    return (
+        Confidence.MEDIUM
+        if hypothesis.id in {"answers_wrong", "answer_not_extracted", "answers_same"}
+        else Confidence.HIGH
+    )
 
 
 def _evidence(run: str, study: RewardStudy, check: RewardCheck | None) -> tuple[Evidence, ...]:

@@ -30,7 +30,10 @@ _HINTS: Final = (
     (Layer.VERIFIER, re.compile(r"(?i)verif|reward|grad(?:e|ing)|resources_servers|judge|tool\b")),
     (Layer.AGENT, re.compile(r"(?i)agent")),
     (Layer.DATA_SCHEMA, re.compile(r"(?i)schema|dataset|jsonl|column|field")),
-    (Layer.CONFIG, re.compile(r"(?i)config|option|argument|flag|setting|licen[sc]e|lizenz|unbound variable|env(?:ironment)? var")),
+    (
+        Layer.CONFIG,
+        re.compile(r"(?i)config|option|argument|flag|setting|licen[sc]e|lizenz|unbound variable|env(?:ironment)? var"),
+    ),
 )
 """Words that suggest a layer; without any of them, it is the machinery."""
 
@@ -54,9 +57,12 @@ def unknown_failure(facts: Facts) -> Finding | None:
     first = failures[0]
     guess = guess_class(own_words(first.quote.text))
     layer = _layer_of(guess) or _likely_layer(first)
-    evidence = [Evidence(failure.what, failure.quote.file, failure.quote.line, quote=failure.quote.text) for failure in failures]
+    evidence = [
+        Evidence(failure.what, failure.quote.file, failure.quote.line, quote=failure.quote.text) for failure in failures
+    ]
     logs = facts.logs
-    searched = f"no known fault: none of {len(SIGNATURES)} signatures explains it (checked: {logs.lines} lines, {len(logs.files)} logs)"
+    size = f"{logs.lines} lines, {len(logs.files)} logs"
+    searched = f"no known fault: none of {len(SIGNATURES)} signatures explains it (checked: {size})"
     place = f"{first.quote.file}:{first.quote.line}"
     known = SIGNATURES.get(guess or "")
     return Finding(
@@ -123,14 +129,21 @@ def _commands(facts: Facts, failure: _Failure) -> str:
     """The two commands that would tell more."""
     start = max(1, failure.quote.line - 20)
     context = f"sed -n '{start},{failure.quote.line + 20}p' {failure.quote.file}"
-    if facts.run is not None:
-        return f"read the lines around it: {context}; then collect one task alone: the same command with --limit 1 --output one.jsonl"
-    return f"read the lines around it: {context}; then diagnose it together with its run: gymnast doctor RUN --logs {failure.quote.file}"
+    second = "collect one task alone: the same command with --limit 1 --output one.jsonl"
+    if facts.run is None:
+        second = f"diagnose it together with its run: gymnast doctor RUN --logs {failure.quote.file}"
+    return f"read the lines around it: {context}; then {second}"
 
 
 def log_not_understood(facts: Facts) -> Finding | None:
     """A log shows neither a failure nor normal operation."""
-    if facts.run is not None or facts.servers or facts.job is not None or facts.live is not None or not facts.logs.files:
+    if (
+        facts.run is not None
+        or facts.servers
+        or facts.job is not None
+        or facts.live is not None
+        or not facts.logs.files
+    ):
         return None
     odd = [(file, end) for file, end in zip(facts.logs.files, facts.logs.ends, strict=False) if not end.is_normal]
     if len(odd) < len(facts.logs.files):
