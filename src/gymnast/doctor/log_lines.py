@@ -27,7 +27,8 @@ _NAMES: Final = {
     **dict.fromkeys((b"err", b"error", b"erro", b"fatal", b"critical", b"crit", b"severe", b"alert"), Level.ERROR),
     **dict.fromkeys((b"emerg", b"panic", b"fehler", b"erreur"), Level.ERROR),
 }
-_WORDS: Final = b"|".join(sorted(_NAMES, key=lambda name: -len(name)))
+_LONGEST_FIRST: Final[list[bytes]] = sorted(_NAMES, key=len, reverse=True)
+_WORDS: Final = b"|".join(_LONGEST_FIRST)
 _LEVEL: Final = re.compile(
     rb"(?:^|[\s\[(|>:\-\]])(" + _WORDS.upper() + rb")(?=[\s:\]|)\[-])"
     rb"|(?i:[\"']?\b(?:level|severity|lvl|levelname)[\"']?\s*[=:]\s*[\"']?(" + _WORDS + rb")\b)"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from gymnast.checks.verifier_probe import ProbeResult, expected_of, probe_verifier
 from gymnast.doctor import transcripts
 from gymnast.doctor.facts import RewardCheck, RewardStudy, Verdict
 from gymnast.doctor.task_models import task_model_of
 from gymnast.doctor.transcripts import Rollout
-from gymnast.doctor.verifier_probe import ProbeResult, probe_verifier
 from gymnast.store.keys import key_of_line
 from gymnast.store.records import record_file
 from gymnast.types.task import AGENT_REF, PARAMS
@@ -184,7 +184,7 @@ def _row_checks(sample: list[Rollout], manifest: Manifest | None, agent: str) ->
         f"{known} of {len(rows)} rows have a field that the environment reads ({', '.join(sorted(fields)[:6])})",
     )
     if "expected_answer" in fields:
-        answered = sum(transcripts.expected_of(row) is not None for row in rows)
+        answered = sum(expected_of(row) is not None for row in rows)
         yield RewardCheck(
             "expected_missing",
             Verdict.PASSED if answered > _HALF * len(rows) else Verdict.FAILED,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from gymnast.checks.verifier_probe import expected_of
 from gymnast.types.task import PARAMS, ROLLOUT_INDEX, TASK_INDEX
 from gymnast.types.truncation import Truncation, truncation_of
 
@@ -42,8 +43,6 @@ _FAILED_TOOL: Final = re.compile(
     r"|\"(?:error|exception|detail)\"\s*:|\b\w+(?:Error|Exception): |error executing|connection refused|\btimed "
     r"out\b|\btimeout\b"
 )
-_EXPECTED: Final = ("expected_answer", "answer", "ground_truth", "target", "solution", "label", "gold", "reference")
-_NESTED: Final = ("verifier_metadata", "metadata", "extra_info", "reward_model", "info")
 _LOOP_CHARS: Final = 200
 _LOOP_RATIO: Final = 12
 _SHORT: Final = 16
@@ -105,16 +104,6 @@ def prompt_of(row: dict[str, Any]) -> str:
     params = row.get(PARAMS)
     value = params.get("input") if isinstance(params, dict) else None
     return value if isinstance(value, str) else "\n".join(_texts(item.get("content")) for item in _objects(value))
-
-
-def expected_of(row: dict[str, Any]) -> Any:
-    """The expected answer in a row: under one of its usual names, directly or in the row's metadata."""
-    blocks = (row, *(nested for name in _NESTED if isinstance(nested := row.get(name), dict)))
-    for block in blocks:
-        for name in _EXPECTED:
-            if block.get(name) not in (None, "", [], {}):
-                return block[name]
-    return None
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:

@@ -1,18 +1,13 @@
-"""Asks a verifier itself: does a correct answer, made from the row, get another reward than a wrong one?
-
-This tells a broken verifier from a weak model. It runs in a child process, because it executes the environment's code,
-loaded as `gymnast check env` does, without a policy. Nothing is written.
-"""
+"""The child process of `verifier_probe`: loads an environment as `gymnast check env` does, and scores answers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import string
-import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +15,7 @@ import orjson
 
 from gymnast.checks.conformance.subject import assistant_message, play, response_to
 from gymnast.checks.environment import find_environment, open_subject
-from gymnast.doctor.transcripts import expected_of
+from gymnast.checks.verifier_probe import ProbeResult, expected_of
 from gymnast.errors import GymnastError
 
 if TYPE_CHECKING:
@@ -29,7 +24,6 @@ if TYPE_CHECKING:
     from gymnast.checks.conformance.cases import Case
     from gymnast.checks.conformance.subject import Subject
 
-TIMEOUT_S: Final = 60.0
 _MAX_TEMPLATES: Final = 14
 _MAX_TEMPLATE_CHARS: Final = 2000
 _SLOT: Final = "\x00"
@@ -38,47 +32,6 @@ _FORMS: Final = (
     *(f"#### {_SLOT}", f"The final answer is \\boxed{{{_SLOT}}}.", f"```\n{_SLOT}\n```", f"[[{_SLOT}]]"),
 )
 """Common ways to state an answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
-    """The rewards of a correct and a wrong answer, or why there are none."""
-
-    right: float | None = None
-    wrong: float | None = None
-    problem: str = ""
-    is_known_form: bool = False
-    """The answer has a form that the environment's own cases have."""
-    key: str = ""
-
-    @property
-    def tells_apart(self) -> bool:
-        return self.right is not None and self.wrong is not None and self.right > self.wrong
-
-
-def probe_verifier(implementation: str, settings: dict[str, Any], rows: Sequence[dict[str, Any]]) -> ProbeResult:
-    """Probe an environment with some rows, in a child process."""
-    request = orjson.dumps({"name": implementation, "settings": settings, "rows": list(rows)})
-    command = [sys.executable, "-m", "gymnast.doctor.verifier_probe"]
-    try:
-        completed = subprocess.run(  # noqa: S603 - our own module
-            command, input=request, capture_output=True, timeout=TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return ProbeResult(problem=f"it did not end within {TIMEOUT_S:g} s" if _timed_out(error) else str(error))
-    lines = completed.stdout.splitlines()
-    try:
-        return ProbeResult(**orjson.loads(lines[-1]))
-    except (IndexError, TypeError, orjson.JSONDecodeError):
-        last = completed.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        return ProbeResult(problem=f"the environment could not be loaded: {' '.join(last)[:200]}")
-
-
-def _timed_out(error: Exception) -> bool:
-    return isinstance(error, subprocess.TimeoutExpired)
-
-
-# --- in the child ----------------------------------------------------------------------------------------------------
 
 
 async def probe(name: str, settings: dict[str, Any], rows: Sequence[dict[str, Any]]) -> ProbeResult:
