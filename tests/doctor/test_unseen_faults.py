@@ -21,7 +21,7 @@ from tests.doctor.synthetic import Case, LogCase, read_logs_of
 CORPUS = Path(__file__).parent / "corpus"
 LOGS = list(read_logs_of(CORPUS / "logs.txt"))
 UNKNOWN = list(read_logs_of(CORPUS / "unknown.txt"))
-HONEST = 10
+HONEST = 12
 """Logs to which doctor may answer that it does not know."""
 
 

@@ -78,7 +78,7 @@ KEYWORDS: Final = (
         b"disconnect",
     ),
     *(b"deserializ", b"resource temporarily", b"[e", b"not responding", b"watchdog", b"status="),
-    *(b"sigabrt", b"sigsegv", b"sigbus", b"raylet", b"warning"),
+    *(b"sigabrt", b"sigsegv", b"sigbus", b"raylet", b"warning", b" died"),
 )
 """In lower case and without digits."""
 

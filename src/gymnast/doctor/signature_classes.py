@@ -166,7 +166,7 @@ CLASSES: Final[tuple[Row, ...]] = (
         (
             r"(?i:(?:unable|failed|failure|error|could not|cannot|can't)\b.{0,30}\bload(?:ing)?\b.{0,40}\b(?:model"
             r"|vocab\w*"
-            r"|tokenizer|weights|checkpoint|adapter|lora)|missing tensor)"
+            r"|tokenizer|weights|checkpoint|adapter|lora)|missing tensor|weights\b.{0,20}\bload failed)"
         ),
         "a model's files cannot be loaded",
         (
@@ -188,7 +188,8 @@ CLASSES: Final[tuple[Row, ...]] = (
     (
         *("install_mismatch", Layer.CONFIG, 88),
         (
-            r"(?i:version `[\w.]+' not found|undefined symbol|cannot open shared object file|no kernel image is "
+            r"(?i:version `[\w.]+' not found|module\(s\) are unknown|EnvironmentNameNotFound"
+            r"|undefined symbol|cannot open shared object file|no kernel image is "
             r"available|invalid device function|\bptxas\b"
             r"|sm_\d+.{0,40}not (?:defined|supported|compatible)|requires the .{1,40}(?:library|package|module)"
             r"|not compiled with|binary incompatib|numpy\.dtype size changed|does not recognize this architecture"
@@ -221,7 +222,8 @@ CLASSES: Final[tuple[Row, ...]] = (
             rf"|is {_SMALLER} than|requires? --|is not (?:a )?(?:valid|supported|allowed|recognized|divisible)"
             r"|not supported|unsupported|only supported (?:on|for|with|by)|no longer (?:allowed|supported)|exceeds the"
             r"|cannot be (?:larger|greater|used (?:with|together)))"
-            r"|\w(?:error|exception)\b: .*\brequires?\b|unknown (?:quantization|argument|option|parser|dtype|method"
+            r"|\w(?:error|exception)\b: .*\brequires?\b|unknown (?:quantization|directive|argument|option|parser"
+            r"|dtype|method"
             r"|backend|model type)|invalid (?:choice|value|argument)"
             r"|only supported on gpus with|chat template is no longer)"
         ),

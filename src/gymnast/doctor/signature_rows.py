@@ -128,7 +128,7 @@ ROWS: Final[tuple[Row, ...]] = (
             r"|FATAL: +(?:container creation failed|could not open image)|Error response from daemon|failed to "
             r"solve: |Cannot connect to the Docker daemon"
             r"|ErrImagePull|ImagePullBackOff|Failed to pull image|manifest unknown|CreateContainerConfigError"
-            r"|FailedMount"
+            r"|FailedMount|couldn't find key \S+ in (?:ConfigMap|Secret)"
             r"|MountVolume|(?:secret|configmap|persistentvolumeclaim) \"[^\"]+\" not found|OCI runtime create failed"
         ),
         "the container did not start",
@@ -144,7 +144,8 @@ ROWS: Final[tuple[Row, ...]] = (
         (
             r"Failed to connect to GCS|has been marked dead because|ray\.exceptions\.(?:RaySystemError|NodeDiedError"
             r"|ActorDiedError|ActorUnavailableError|LocalRayletDiedError)|Raylet is terminated"
-            r"|(?i:raylet|\bGCS\b).{0,80}(?i:is dead|has died|unable to|not respond)|(?i:unable to \w+ .{0,40}raylet)"
+            r"|(?i:raylet|\bGCS\b).{0,80}(?i:is dead|has died|unable to|not respond|timed ?out)|(?i:unable to \w+ "
+            r".{0,40}raylet)"
             r"|ConnectionError: Could not find any running Ray instance"
         ),
         "Ray lost a node or its head",
@@ -269,7 +270,8 @@ ROWS: Final[tuple[Row, ...]] = (
         *("process_crashed", Layer.INFRA, 77),
         (
             r"Segmentation fault|core dumped|Bus error|Fatal Python error|was killed by SIG(?:SEGV|BUS|ABRT|ILL)"
-            r"|SIG(?:SEGV|ABRT|BUS|ILL) received|(?:return|exit) ?code\W{1,4}-(?:4|6|7|8|11)\b|\bsignal (?:4|6|7|8"
+            r"|Child process \[\d+\] died|SIG(?:SEGV|ABRT|BUS|ILL) received|(?:return|exit) ?code\W{1,4}-(?:4|6|7|8"
+            r"|11)\b|\bsignal (?:4|6|7|8"
             r"|11)\b"
         ),
         "a process crashed",

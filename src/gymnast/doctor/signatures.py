@@ -48,7 +48,7 @@ class Signature:
 
 
 def _confidence_of(name: str) -> Confidence:
-    if name in _BROAD:
+    if name in _BROAD or name in _AMBIGUOUS:
         return Confidence.MEDIUM
     return Confidence.LOW if name in _VAGUE else Confidence.HIGH
 
@@ -62,8 +62,12 @@ def _table(rows: Iterable[Row]) -> dict[str, Signature]:
 
 _VAGUE: Final = frozenset({"task_refused"})
 """Lines that say that something ended, but not why. (75 is the exit code of a worker that was asked to stop.)"""
+_AMBIGUOUS: Final = frozenset({"tool_grammar"})
+"""The words also occur in messages about other settings."""
 _BROAD: Final = frozenset(row[0] for row in CLASSES)
-ANY_LEVEL: Final = frozenset({"verify_schema", "key_refused", "clients_gone", "context_overflow", "model_name_wrong"})
+ANY_LEVEL: Final = frozenset(
+    {"verify_schema", "key_refused", "clients_gone", "context_overflow", "model_name_wrong", "process_crashed"}
+)
 """Access logs and the like report these at level INFO."""
 WARNINGS: Final = frozenset({"loop_blocked", "clients_gone", "inner_500_no_body", "verifier_exception"})
 """These count although a line calls them warnings; others only if something else failed."""
