@@ -61,7 +61,7 @@ _WEAK: Final = re.compile(
 )
 _NO_FAILURE: Final = re.compile(
     rb"(?i:\b0 (?:errors?|fail\w*|exceptions?)|\b(?:errors?|fail\w*|killed)\s*[=:]\s*0\b|\bno (?:errors?|failures?)\b"
-    rb"|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\brecover(?:ed|ing)\b|\b(?:error|fail\w*)_\w+"
+    rb"|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\bstarting again\b|\brecover(?:ed|ing)\b|\b(?:error|fail\w*)_\w+"
     rb"|\w_(?:error|failed)\b|\.warn\(|Warning: )"
 )
 """Words of failure in a line that reports none."""
