@@ -61,12 +61,13 @@ _WEAK: Final = re.compile(
 )
 _NO_FAILURE: Final = re.compile(
     rb"(?i:\b0 (?:errors?|fail\w*|exceptions?)|\b(?:errors?|fail\w*|killed)\s*[=:]\s*0\b|\bno (?:errors?|failures?)\b"
-    rb"|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\bstarting again\b|\brecover(?:ed|ing)\b|\b(?:error|fail\w*)_\w+"
+    rb"|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\bstarting again\b|\brecover(?:ed|ing)\b|\b(?:error"
+    rb"|fail\w*)_\w+"
     rb"|\w_(?:error|failed)\b|\.warn\(|Warning: )"
 )
 """Words of failure in a line that reports none."""
 _NORMAL: Final = re.compile(
-    rb"(?i:\b(?:steps?|epoch|iter\w*|loss|done|complete[d]?|finish\w*|success\w*|ok|ready|listening|running|started"
+    rb"(?i:\b(?:steps?|epoch|iter\w*|loss|done|complete[d]?|finish\w*|success\w*|ok|ready|listening|running|starting|started"
     rb"|scored|collected|collecting|passed|served|stopped|shut ?down|exiting|bye|healthy|idle|warning)\b"
     rb"|it/s|\d+%|\" [23]\d\d\b)"
 )
