@@ -20,7 +20,7 @@ from gymnast.cli.completion_table import completion_table
 from gymnast.cli.root_help import help_lines
 from gymnast.compat.gym_parser import list_commands
 from gymnast.compat.ng import COMMANDS as NG_COMMANDS
-from gymnast.doctor.rules.registry import RULES
+from gymnast.doctor.rules.registry import RULES, fill_in
 from gymnast.types.failure import KINDS, LAYERS
 from gymnast.wire.endpoint_errors import MEANINGS
 
@@ -161,8 +161,7 @@ def rules_page() -> str:
 
 def _rule_lines(same: list[Rule]) -> list[str]:
     about = dict.fromkeys(rule.about for rule in same)
-    action = same[0].action.replace("{instance}", "ENV").replace("{endpoint}", "URL").replace("{run}", "RUN")
-    action = action.replace("{log}", "the instance's log").replace("{task}", "TASK")
+    action = fill_in(same[0].action)
     return [*about, "", f"Step {same[0].step}. Next: {action[0].lower() if action[0] != '`' else '`'}{action[1:]}"]
 
 

@@ -142,7 +142,7 @@ FAULTS = (
     Fault(
         "usage missing", many(said("It is \\boxed{A}", usage=False)), Layer.MODEL_SERVING, "usage_missing", "report it"
     ),
-    Fault("all rewards 0", many(WRONG), Layer.VERIFIER, "rewards_equal", "transcripts"),
+    Fault("all rewards 0", many(WRONG), Layer.MODEL_SERVING, "answers_wrong", "transcripts"),
     Fault("verify 422", verify_422, Layer.DATA_SCHEMA, "verify_schema", "gymnast check rows"),
     Fault("seed 422", seed_422, Layer.DATA_SCHEMA, "seed_schema", "gymnast check rows"),
     Fault("nested 500 without a body", nested_500, Layer.VERIFIER, "inner_500_no_body", "request_debug=True"),

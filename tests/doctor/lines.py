@@ -35,7 +35,6 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
     "gpu_fault": (
         "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2006, unhandled cuda error",
-        "n0:7:7 [0] transport/net.cc:1 NCCL WARN Call to ibv_modify_qp failed",
         "ncclUnhandledCudaError: Call to CUDA function failed.",
         "CUDA error: an illegal memory access was encountered",
         "NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus",
@@ -157,4 +156,58 @@ LINES: dict[str, tuple[str, ...]] = {
         "the configuration has 2 problems",
     ),
     "task_refused": ("srun: error: n0: task 0: Exited with exit code 1",),
+    "gpu_missing": (
+        "RuntimeError: Failed to infer device type, please set the environment variable",
+        "RuntimeError: No CUDA GPUs are available",
+        'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+        "Failed to initialize NVML: Driver/library version mismatch",
+    ),
+    "shared_memory": ("ERROR: this might be caused by insufficient shared memory (shm).",),
+    "process_limit": ("RuntimeError: can't start new thread", "bash: fork: retry: Resource temporarily unavailable"),
+    "storage_lost": (
+        "Nov  2 09:05:01 n3 kernel: LustreError: 11-0: operation ost_write failed: rc = -107",
+        "OSError: [Errno 116] Stale file handle: '/nfs/x'",
+    ),
+    "scheduler_refused": (
+        "sbatch: error: Batch job submission failed: Invalid partition name specified",
+        "  Warning  FailedScheduling  31s   default-scheduler  0/6 nodes are available: 6 Insufficient cpu.",
+    ),
+    "scheduler_down": ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)",),
+    "node_broken": ("srun: error: Task launch for StepId=71.0 failed on node n17: Prolog failed",),
+    "node_disk": ("Message: The node was low on resource: ephemeral-storage.",),
+    "access_denied": ("Cannot access gated repo for url https://huggingface.co/a/b/resolve/main/config.json.",),
+    "download_failed": ("huggingface_hub.errors.LocalEntryNotFoundError: An error happened",),
+    "file_damaged": ("safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",),
+    "weights_mismatch": ("RuntimeError: Error(s) in loading state_dict for LlamaForCausalLM:",),
+    "install_mismatch": (
+        "ImportError: /lib/libc.so.6: version `GLIBC_2.32' not found (required by /opt/a.so)",
+        "ImportError: /opt/a.so: undefined symbol: _ZN3c105ErrorC2E",
+        "exec /usr/bin/python3: exec format error",
+    ),
+    "bad_setting": (
+        "ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (8).",
+        "ValueError: Unknown quantization method: nvfp5.",
+    ),
+    "server_assert": ("[TensorRT-LLM][ERROR] Assertion failed: d == a + length (/app/a.cpp:320)",),
+    "collective_failed": (
+        (
+            "[rank1]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: "
+            "WorkNCCL"
+        ),
+        "n0:7:7 [0] transport/net.cc:1 NCCL WARN Call to ibv_modify_qp failed",
+    ),
+    "upstream_failed": (
+        "2026/11/02 12:34:56 [error] 1#0: *6 connect() failed (111: Connection refused) while connecting to upstream",
+    ),
+    "upstream_slow": ("2026/11/02 12:34:56 [error] 1#0: *6 upstream timed out (110: Connection timed out)",),
+    "proxy_limit": ("2026/11/02 12:34:56 [error] 3#3: *8 client intended to send too large body: 2097152 bytes",),
+    "server_hang": ("[2026-11-02 10:00:00 +0000] [7] [CRITICAL] WORKER TIMEOUT (pid:91)",),
+    "service_down": ("redis.exceptions.ConnectionError: Error 111 connecting to redis:6379. Connection refused.",),
+    "clients_gone": ("INFO 11-02 10:00:01 [serving_chat.py:600] Client disconnected while processing request 7",),
+    "model_unloadable": ("llama_model_load: error loading model: missing tensor 'token_embd.weight'",),
+    "throttled": (
+        "botocore.exceptions.ClientError: An error occurred (SlowDown) when calling the PutObject operation",
+    ),
+    "sandbox_failed": ("bwrap: setting up uid map: Permission denied",),
+    "container_crashes": ("policy-0   0/1     Init:CrashLoopBackOff   6 (40s ago)   7m",),
 }

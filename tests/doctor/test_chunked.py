@@ -89,7 +89,7 @@ def test_a_traceback_goes_before_the_step_that_it_ended(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nKeyError: 1\n'
     log.write_text(trace + "srun: error: n0: task 0: Exited with exit code 1\n")
-    assert [finding.id for finding in examine(Target(logs=(log,))).findings] == ["verifier_exception", "task_refused"]
+    assert [finding.id for finding in examine(Target(logs=(log,))).findings] == ["code_exception", "task_refused"]
 
 
 def test_a_step_that_failed_is_a_guess(tmp_path: Path) -> None:

@@ -38,16 +38,22 @@ def command(
     ] = 60.0,
     probe: Annotated[bool, typer.Option("--probe", help="Query /models of the policy endpoints.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="Show what each diagnostic step saw.")] = False,
+    explain: Annotated[
+        str | None, typer.Option("--explain", metavar="ID", help="Explain a finding by its id, and stop.")
+    ] = None,
     as_json: shared.JsonOutput = False,
 ) -> int:
     """Diagnose a run: failed layer, evidence, next step.
 
     Exit code 0: healthy; 1: there are findings; 2: nothing to examine. Reads files only; --live, --head and --probe
-    also query running processes.
+    also query running processes. If all rewards are the same, the environment is loaded to score a correct and a
+    wrong answer.
     """
     from gymnast.cli.doctor_live import add_live_facts
     from gymnast.doctor.examine import examine, find_target
 
+    if explain is not None:
+        return _explain(explain, as_json=as_json)
     if run is None and not logs and job is None and not live and head is None:
         raise typer.BadParameter("pass a run, logs (--logs), a job (--job), or something running (--live, --head)")
     if task is None and rollout is not None:
@@ -64,6 +70,17 @@ def command(
 
         print("\n".join(render_diagnosis(report, with_steps=steps)))
     return 0 if report.is_healthy else 1
+
+
+def _explain(name: str, *, as_json: bool) -> int:
+    from gymnast.doctor.rules.registry import explain_rule
+
+    explanation = explain_rule(name)
+    if as_json:
+        shared.print_json(explanation)
+    else:
+        print("\n".join(f"{key + ':':8} {value}" for key, value in explanation.items()))
+    return 0
 
 
 def _show_task(target: Any, task: int, rollout: int | None, *, as_json: bool) -> int:

@@ -94,6 +94,7 @@ def examine(target: Target) -> Diagnosis:
         make_steps(facts, findings),
         _counts(facts.run),
         target.stacks or tuple(row for row in target.requests if row["in_stage_s"] >= target.stuck_after_s),
+        facts.logs.lines,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from gymnast.store.manifest import RunState
@@ -97,8 +98,8 @@ class RecordFacts:
     damaged: list[tuple[int, str]] = field(default_factory=list)
     is_torn: bool = False
     """The last line is incomplete."""
-    reward_min: float = 0.0
-    reward_max: float = 0.0
+    rewards: dict[str, RewardRange] = field(default_factory=dict)
+    """By agent."""
     without_usage: int = 0
     overflowed: int = 0
     """Without any output because the context was full."""
@@ -116,6 +117,50 @@ class RecordFacts:
     repaired: int = 0
     """Damaged lines that a resume moved aside."""
     modified_at: float = 0.0
+
+
+class Verdict(StrEnum):
+    """How a check ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_MADE = "not made"
+
+
+@dataclass(frozen=True, slots=True)
+class RewardCheck:
+    """One question about rollouts with equal rewards, and its answer."""
+
+    id: str
+    """The finding that it leads to if it failed."""
+    verdict: Verdict
+    detail: str
+    keys: tuple[str, ...] = ()
+    is_direct: bool = True
+    """False if other explanations are possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardStudy:
+    """Why all rollouts of an agent have the same reward."""
+
+    agent: str
+    environment: str
+    reward: float
+    scored: int
+    is_whole_run: bool
+    checks: tuple[RewardCheck, ...]
+
+
+@dataclass(slots=True)
+class RewardRange:
+    """The rewards of an agent's rollouts."""
+
+    low: float
+    high: float
+    count: int = 0
+    tasks: set[int] = field(default_factory=set)
+    """Some of its tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +195,8 @@ class RunFacts:
     last_failure_at: float | None = None
     schema: list[FieldDiff] = field(default_factory=list)
     """The first rejected row, field by field."""
+    studies: list[RewardStudy] = field(default_factory=list)
+    """Of agents whose rewards are all the same."""
     is_chunked: bool = False
     """Planned for many workers: the planning process has ended, so the lock may be free."""
 
@@ -195,6 +242,37 @@ class Hit:
     first: Quote
     last: Quote
     is_after_shutdown: bool = False
+    is_warning: bool = False
+    """Every such line calls itself a warning."""
+    position: int = 0
+    """Where the first line is among all lines that were read."""
+    at: float | None = None
+    """The time in the first line, in seconds since the start of the year."""
+
+
+@dataclass(slots=True)
+class LogEvent:
+    """Lines that report a failure that no signature knows."""
+
+    first: Quote
+    is_certain: bool
+    """By its level or form, not only by its words."""
+    position: int
+    at: float | None = None
+    count: int = 1
+    is_warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The last line of a log file."""
+
+    last: Quote | None
+    """None if the file is empty."""
+    is_normal: bool
+    is_warning: bool = False
+    tail: tuple[str, ...] = ()
+    """The last lines."""
 
 
 @dataclass(slots=True)
@@ -205,9 +283,13 @@ class LoggedException:
     message: str
     end: Quote
     frame: str
+    """Where it was raised."""
     count: int = 1
     is_noise: bool = False
     """Cancellations, and whatever follows a shutdown request."""
+    own_frame: str = ""
+    """The innermost frame outside installed packages."""
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +324,10 @@ class LogFacts:
     user_errors: list[LoggedUserError] = field(default_factory=list)
     deaths: list[ComponentDeath] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    events: list[LogEvent] = field(default_factory=list)
+    ends: list[LogEnd] = field(default_factory=list)
+    failure_lines: int = 0
+    """Lines that report a failure and are not shutdown noise."""
 
     @property
     def real_exceptions(self) -> list[LoggedException]:

@@ -49,7 +49,7 @@ class Finding:
     """One fault."""
 
     id: str
-    """The rule's id, and its anchor in docs/debugging/rules.md."""
+    """The rule's id: `gymnast doctor --explain ID` and docs/debugging/rules.md explain it."""
     layer: Layer
     symptom: str
     cause: str
@@ -66,13 +66,16 @@ class Finding:
     """Breaks ties between findings with the same cost: heavier first."""
     explains: frozenset[str] = frozenset()
     """Ids of findings that this one causes."""
+    order: float = 0.0
+    """When its first evidence was logged: of two causes in logs, the earlier one is first."""
     ruled_out: tuple[str, ...] = ()
     follows: str = ""
     """Id of the finding that causes this one."""
 
     @property
     def docs(self) -> str:
-        return f"docs/debugging/rules.md#{self.id}"
+        """The command that explains it: a page of the docs may not be installed."""
+        return f"gymnast doctor --explain {self.id}"
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -129,6 +132,7 @@ class Diagnosis:
     counts: dict[str, int] = field(default_factory=dict)
     stuck: tuple[dict[str, Any], ...] = ()
     """Stuck attempts of a running collection, oldest first, with their stacks."""
+    log_lines: int = 0
 
     @property
     def is_healthy(self) -> bool:

@@ -48,16 +48,37 @@ REQUEUED: Final = re.compile(rb"CANCELLED AT \S+ DUE TO JOB REQUEUE")
 """The job is requeued: its steps end, but it was not cancelled."""
 JOB_CANCELLED: Final = re.compile(rb"\*\*\* JOB \S+ ON \S+ CANCELLED AT (?!\S+ DUE TO JOB REQUEUE)")
 """The job itself was cancelled, not only a step."""
+VERIFY_500: Final = re.compile(rb'"POST /(?:verify|seed_session|step|reset)\b[^"]*" 500')
+"""In an access log: an environment's server failed."""
+SOURCE: Final = re.compile(
+    rb"(?:^|\] ?|\) ?)\s{2,}(?:raise |assert |return |File \"|with |self\.|sys\.exit|[\^~]+\s*$|at [\w.$]+\()"
+)
+"""A line of source code or a frame inside a traceback."""
 KEYWORDS: Final = (
     *(b"error", b"traceback", b"kill", b"cancelled", b"memory", b"fail", b"space left", b"quota", b"read-only"),
     *(b"too many open", b"already", b"refuse", b"not found", b"not_found", b"no such", b"inner server", b"missing"),
     *(b"unprocessable", b"unauthorized", b"grammar", b"outlines", b"denied", b"ready within", b"timed out"),
     *(b"dead", b"nccl", b"sigterm", b"shut", b"exit code", b"exit status", b"exited with", b"bad_alloc"),
     *(b"maximum", b"max_model", b"does not", b"could not", b"cannot connect", b"retries exceeded"),
-    *(b"incorrect api", b"api key", b"not known", b"terminated", b"segmentation"),
+    *(b"incorrect api", b"api key", b"not known", b"terminate", b"segmentation"),
     *(b"core dumped", b"xid", b"uncorrectable", b"blocked for", b"the configuration has", b"next:", b"where:"),
     *(b"boundary]", b"waiting:", b"started server", b"startup complete", b"api server version", b"collecting "),
-    *(b"started a local", b"unsupported"),
+    *(b"started a local", b"unsupported", b"fatal", b"critical", b"panic", b"exception", b"abort", b"assert"),
+    *(b"cannot", b"can't", b"couldn't", b"unable", b"invalid", b"must ", b"insufficient", b"mismatch", b"unbound"),
+    *(b"crash", b"rejected", b"undefined", b"attempt to", b"severe", b"fehler", b"erreur", b"emerg", b"alert"),
+    *(
+        b"stale",
+        b"evict",
+        b"was lost",
+        b"low on resource",
+        b"upstream",
+        b"backoff",
+        b"gated",
+        b"corrupt",
+        b"disconnect",
+    ),
+    *(b"deserializ", b"resource temporarily", b"[e", b"not responding", b"watchdog", b"status="),
+    *(b"sigabrt", b"sigsegv", b"sigbus", b"raylet", b"warning", b" died"),
 )
 """In lower case and without digits."""
 

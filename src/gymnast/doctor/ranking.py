@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gymnast.doctor.cleared import cleared_by_checks
 from gymnast.doctor.findings import Confidence
-from gymnast.types.failure import FailureKind, Layer
+from gymnast.doctor.signatures import ROOT_WEIGHT
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts
     from gymnast.doctor.findings import Evidence, Finding
 
 _CONFIDENCE_RANK: Final = {Confidence.HIGH: 2, Confidence.MEDIUM: 1, Confidence.LOW: 0}
-_MAX_RULED_OUT: Final = 6
+_MAX_RULED_OUT: Final = 4
 
 
 def rank(findings: list[Finding], facts: Facts) -> list[Finding]:
@@ -68,11 +69,14 @@ def _add_consequences(finding: Finding, others: list[Finding]) -> Finding:
     return replace(finding, lost=max(finding.lost, lost))
 
 
-def _sort_key(finding: Finding, explained: set[str]) -> tuple[bool, bool, int, int, int, int]:
+def _sort_key(finding: Finding, explained: set[str]) -> tuple[bool, bool, int, bool, float, int, int, int]:
+    is_root = finding.weight >= ROOT_WEIGHT
     return (
         finding.is_symptom,
         finding.id in explained,
         -finding.lost,
+        not is_root,
+        finding.order if is_root else 0.0,
         -_CONFIDENCE_RANK[finding.confidence],
         -finding.weight,
         -finding.affected,
@@ -80,38 +84,5 @@ def _sort_key(finding: Finding, explained: set[str]) -> tuple[bool, bool, int, i
 
 
 def ruled_out(finding: Finding, facts: Facts) -> tuple[str, ...]:
-    """The other layers that the evidence clears."""
-    cleared = [(layer, reason) for layer, reason in _cleared_layers(facts) if layer is not finding.layer]
-    return tuple(f"{layer.value}: {reason}" for layer, reason in cleared)[:_MAX_RULED_OUT]
-
-
-def _cleared_layers(facts: Facts) -> list[tuple[Layer, str]]:
-    """Layers that appear healthy, with the reason."""
-    cleared: list[tuple[Layer, str]] = []
-    run, logs = facts.run, facts.logs
-    heavy = {"oom_kill", "time_limit", "disk_full", "fd_limit", "port_taken", "job_cancelled", "process_killed"}
-    if logs.lines and not heavy & logs.hits.keys():
-        cleared.append((Layer.INFRA, f"no kill, disk, port or limit messages in {logs.lines} log lines"))
-    if facts.job is not None and facts.job.state in {"RUNNING", "COMPLETED"}:
-        cleared.append((Layer.INFRA, f"job {facts.job.id} is {facts.job.state}"))
-    if facts.probes and all(probe.ok for probe in facts.probes):
-        cleared.append((Layer.MODEL_SERVING, "the endpoint currently answers /models"))
-    if run is None:
-        return cleared
-    kinds = {group.kind for group in run.failures if group.lost}
-    if run.scored and not any(kind.startswith("model_") for kind in kinds):
-        cleared.append(
-            (Layer.MODEL_SERVING, f"{run.scored} rollouts are scored, and no lost one failed in a model call")
-        )
-    if run.scored and not any(kind.startswith(("verif", "judge", "seed", "tool")) for kind in kinds):
-        cleared.append((Layer.VERIFIER, f"{run.scored} rollouts were verified, and none was lost in verification"))
-    if run.source is not None and run.source.changed is False:
-        cleared.append((Layer.CACHE_RESUME, "the input file is the one the run was planned from"))
-    if run.plan is not None and not kinds & {
-        FailureKind.BAD_ROW,
-        FailureKind.VERIFY_REJECTED,
-        FailureKind.SEED_REJECTED,
-        FailureKind.AGENT_REJECTED,
-    }:
-        cleared.append((Layer.DATA_SCHEMA, "no row was rejected"))
-    return cleared
+    """What checks clear."""
+    return tuple(dict.fromkeys(str(part) for part in cleared_by_checks(facts, finding)))[:_MAX_RULED_OUT]

@@ -14,6 +14,7 @@ import orjson
 
 from gymnast.doctor.endpoint_flavors import endpoint_flavor
 from gymnast.doctor.facts import FailureExample, FailureGroup
+from gymnast.doctor.provenance import own_words
 from gymnast.store.records import record_file
 from gymnast.types.failure import KINDS, FailureKind
 from gymnast.types.task import ATTEMPT_INDEX, FAILURE_CLASS, JUDGE_ERROR, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
@@ -179,7 +180,8 @@ def _nemo_gym_detail(line: FailedAttempt) -> FailedDetail:
 
 def _group_of(detail: FailedDetail, groups: dict[tuple[FailureKind, str], FailureGroup]) -> FailureGroup:
     kind = FailureKind(detail.kind)
-    flavor = flavor_of(kind, detail.message, detail.body or "", status=detail.status, cause=detail.cause)
+    message, body = own_words(detail.message), own_words(detail.body or "")
+    flavor = flavor_of(kind, message, body, status=detail.status, cause=detail.cause)
     return groups.setdefault((kind, flavor), FailureGroup(kind, flavor))
 
 

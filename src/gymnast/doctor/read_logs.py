@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gymnast.doctor.facts import Hit, LogFacts, LoggedUserError, Quote
+from gymnast.doctor.facts import Hit, LogEnd, LogEvent, LogFacts, LoggedUserError, Quote
 from gymnast.doctor.findings import quote_line
+from gymnast.doctor.log_lines import Level, hints_at_failure, is_normal, level_of, reports_failure, seconds_of
 from gymnast.doctor.log_markers import (
     ADVICE,
     BOUNDARY,
@@ -22,10 +24,13 @@ from gymnast.doctor.log_markers import (
     REQUEUED,
     SATURATED,
     SHUTDOWN,
+    SOURCE,
     STARTED,
+    VERIFY_500,
     death_at,
 )
-from gymnast.doctor.signatures import SIGNATURES
+from gymnast.doctor.provenance import own_words
+from gymnast.doctor.signatures import ANY_LEVEL, OFTEN_NORMAL, SIGNATURES
 from gymnast.doctor.tracebacks import Tracebacks
 
 if TYPE_CHECKING:
@@ -40,17 +45,32 @@ _MAX_DEATHS: Final = 50
 _MAX_MESSAGE_LINES: Final = 60
 _RELEVANT_NUMBERS: Final = (b"137", b"code 75", b"422", b"401", b"-9", b"status=4", b"status=5")
 _DIGITS: Final = bytes.maketrans(b"0123456789", b"0000000000")
-_NAMES: Final = tuple(SIGNATURES)
+_MAX_EVENTS: Final = 200
+_MAX_TAIL: Final = 8000
+_TAIL_LINES: Final = 3
 SATURATED_ID: Final = "saturated"
 BOUNDARY_ID: Final = "boundary"
 REQUEUED_ID: Final = "requeued"
 JOB_CANCELLED_ID: Final = "whole_job_cancelled"
+VERIFY_500_ID: Final = "verify_500"
 _SHUTDOWN_ID: Final = "shutdown"
 _STARTED_ID: Final = "started"
+_SHUTDOWN_MARKS: Final = frozenset({_SHUTDOWN_ID, _STARTED_ID})
 _MARKERS: Final = (
     *((STARTED, _STARTED_ID), (SHUTDOWN, _SHUTDOWN_ID), (SATURATED, SATURATED_ID)),
     *((BOUNDARY, BOUNDARY_ID), (REQUEUED, REQUEUED_ID), (JOB_CANCELLED, JOB_CANCELLED_ID)),
+    (VERIFY_500, VERIFY_500_ID),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What a line says: the signatures it matches, and whether it reports a failure."""
+
+    ids: tuple[str, ...]
+    level: Level
+    is_failure: bool
+    is_hint: bool
 
 
 def read_logs(paths: Iterable[Path]) -> LogFacts:
@@ -77,26 +97,34 @@ class _Reader:
         self._facts = facts
         self._irrelevant: set[bytes] = set()
         self._relevant: set[bytes] = set()
-        self._signature_cache: dict[tuple[bytes, tuple[bool, ...]], tuple[str, ...]] = {}
+        self._readings: dict[tuple[bytes, tuple[bool, ...]], _Reading] = {}
+        self._events: dict[bytes, LogEvent] = {}
 
     def read(self, name: str, stream: BinaryIO) -> None:
-        self.tracebacks.start_file(name)
+        self.tracebacks.start_file(name, self._facts.lines)
         is_shutting_down = False
         before = 0
+        end: LogEnd | None = None
         for block in _blocks(stream):
             self._facts.size_bytes += len(block)
             shapes = block.translate(_DIGITS).split(b"\n")
             relevant = self._select_relevant(set(shapes))
+            end = _end_of(name, block, before + len(shapes) - 1) or end
             if relevant or self.tracebacks.is_open:
                 lines = block.split(b"\n")
                 self.tracebacks.continue_in(lines, before, is_noise=is_shutting_down)
                 for index, shape in enumerate(shapes):
                     if shape in relevant:
-                        ids = self._signatures_of(shape, lines[index])
-                        self._inspect(Quote(name, before + index + 1, ""), lines, index, ids, noise=is_shutting_down)
-                        is_shutting_down = (is_shutting_down or _SHUTDOWN_ID in ids) and _STARTED_ID not in ids
+                        reading = self._read_line(shape, lines[index])
+                        at = Quote(name, before + index + 1, "")
+                        self._inspect(at, lines, index, reading, noise=is_shutting_down)
+                        ids = reading.ids
+                        is_asked = _SHUTDOWN_ID in ids and reading.level is not Level.ERROR  # an error is no request
+                        is_shutting_down = (is_shutting_down or is_asked) and _STARTED_ID not in ids
             before += len(shapes) - 1
         self._facts.lines += before
+        end = end or LogEnd(None, is_normal=False)
+        self._facts.ends.append(LogEnd(end.last, end.is_normal or is_shutting_down, end.is_warning, end.tail))
 
     def _select_relevant(self, shapes: set[bytes]) -> set[bytes]:
         """The shapes that contain a keyword. Lines that differ only in numbers have the same shape."""
@@ -109,19 +137,19 @@ class _Reader:
             self._irrelevant.update(shape for shape in fresh if shape not in matching and len(shape) <= _MAX_LINE)
         return known | matching
 
-    def _signatures_of(self, shape: bytes, line: bytes) -> tuple[str, ...]:
-        """The signatures of a line: the same for all lines with its shape and its relevant numbers."""
+    def _read_line(self, shape: bytes, line: bytes) -> _Reading:
+        """What a line says: the same for all lines with its shape and its relevant numbers."""
         cache_key = (shape[:_MAX_LINE], tuple(number in line for number in _RELEVANT_NUMBERS))
-        known = self._signature_cache.get(cache_key)
+        known = self._readings.get(cache_key)
         if known is None:
             known = _classify(line[:_MAX_LINE])
-            if len(self._signature_cache) < _MAX_CACHED:
-                self._signature_cache[cache_key] = known
+            if len(self._readings) < _MAX_CACHED:
+                self._readings[cache_key] = known
         return known
 
-    def _inspect(self, at: Quote, lines: list[bytes], index: int, ids: tuple[str, ...], *, noise: bool) -> None:
-        line = lines[index]
-        if b"raceback (most recent" in line:
+    def _inspect(self, at: Quote, lines: list[bytes], index: int, reading: _Reading, *, noise: bool) -> None:
+        line, ids = lines[index], reading.ids
+        if b"raceback (most recent" in line or b"RayTaskError(" in line:
             self.tracebacks.open_at(lines, index, at.line, is_noise=noise)
         elif line.startswith(b"  next:") or (line.startswith(b"  where:") and not _is_followed_by_next(lines, index)):
             self._add_user_error(at, lines, index)
@@ -129,22 +157,52 @@ class _Reader:
             self._facts.deaths.append(death)
         if SATURATED_ID in ids and b"Waiting: 0 " in line:
             return
-        self._count_hits(ids, at, line, after_shutdown=noise)
+        self._facts.failure_lines += reading.is_failure and not noise
+        text = _with_next(line, lines, index) if ids else line
+        self._count_hits(reading, at, text, after_shutdown=noise)
+        is_known = any(name not in _SHUTDOWN_MARKS and name not in OFTEN_NORMAL for name in ids)
+        if (reading.is_failure or reading.is_hint) and not noise and not is_known:
+            self._count_event(at, line, is_certain=reading.is_failure)
+        elif reading.level is Level.WARNING and not noise and not ids:
+            self._count_event(at, line, is_certain=False, is_warning=True)
 
-    def _count_hits(self, ids: tuple[str, ...], at: Quote, line: bytes, *, after_shutdown: bool) -> None:
-        for name in ids:
+    def _count_event(self, at: Quote, line: bytes, *, is_certain: bool, is_warning: bool = False) -> None:
+        shape = line[:_MAX_LINE].translate(_DIGITS)
+        event = self._events.get(shape)
+        if event is not None:
+            event.count += 1
+        elif len(self._events) < _MAX_EVENTS:
+            text = quote_line(line[:_MAX_LINE].decode(errors="replace"))
+            position = self._facts.lines + at.line
+            event = LogEvent(
+                Quote(at.file, at.line, text), is_certain, position, seconds_of(text), is_warning=is_warning
+            )
+            self._events[shape] = event
+            self._facts.events.append(event)
+
+    def _count_hits(self, reading: _Reading, at: Quote, line: bytes, *, after_shutdown: bool) -> None:
+        is_warning = reading.level is Level.WARNING
+        for name in reading.ids:
             if name in {_SHUTDOWN_ID, _STARTED_ID}:
                 continue
             hit = self._facts.hits.get(name)
+            if hit is not None and (
+                (hit.is_warning and not is_warning) or (hit.is_after_shutdown and not after_shutdown)
+            ):
+                count, hit = hit.count, None  # a stronger line: it is the first that counts
+            else:
+                count = 0
             if hit is not None:
                 hit.count += 1
-                hit.is_after_shutdown = hit.is_after_shutdown and after_shutdown
                 if hit.count > 3:
                     hit.last = Quote(at.file, at.line, hit.last.text)
                     continue
             quote = Quote(at.file, at.line, quote_line(line[:_MAX_LINE].decode(errors="replace")))
             if hit is None:
-                self._facts.hits[name] = Hit(1, quote, quote, after_shutdown)
+                position = self._facts.lines + at.line
+                self._facts.hits[name] = Hit(
+                    count + 1, quote, quote, after_shutdown, is_warning, position, seconds_of(quote.text)
+                )
             else:
                 hit.last = quote
 
@@ -173,10 +231,39 @@ def _is_followed_by_next(lines: list[bytes], index: int) -> bool:
     return index + 1 < len(lines) and lines[index + 1].startswith(b"  next:")
 
 
-def _classify(line: bytes) -> tuple[str, ...]:
-    ids = [name for name in _NAMES if SIGNATURES[name].pattern.search(line)] if not ADVICE.search(line) else []
-    ids += [name for marker, name in _MARKERS if marker.search(line)]
-    return tuple(ids)
+def _classify(line: bytes) -> _Reading:
+    level = level_of(line)
+    markers = tuple(name for marker, name in _MARKERS if marker.search(line))
+    if ADVICE.search(line) or SOURCE.search(line):
+        return _Reading(markers, level, is_failure=False, is_hint=False)
+    own = own_words(line.decode(errors="replace")).encode()
+    ids = [name for name, known in SIGNATURES.items() if known.pattern.search(own)]
+    if level is Level.INFO:
+        ids = [name for name in ids if name in ANY_LEVEL]
+    heaviest = max((SIGNATURES[name].weight for name in ids), default=0)
+    ids = [name for name in ids if SIGNATURES[name].weight == heaviest]
+    return _Reading((*ids, *markers), level, reports_failure(own), hints_at_failure(own))
+
+
+def _with_next(line: bytes, lines: list[bytes], index: int) -> bytes:
+    """A line with the next one, if it ends in a colon: it only announces the message."""
+    announces = line.rstrip().endswith(b":") and index + 1 < len(lines)
+    return line.rstrip() + b" " + lines[index + 1].strip() if announces else line
+
+
+def _end_of(name: str, block: bytes, lines: int) -> LogEnd | None:
+    """The last line of a block that is not blank, if there is one."""
+    text = block.rstrip()
+    if not text:
+        return None
+    tail = text[-_MAX_TAIL:].split(b"\n")[-_TAIL_LINES:]
+    last = tail[-1][:_MAX_LINE]
+    is_warning = level_of(last) is Level.WARNING
+    shown = tuple(quote_line(line.decode(errors="replace"), 200) for line in tail if line.strip())
+    number = lines - block[len(text) :].count(b"\n") + 1
+    return LogEnd(
+        Quote(name, max(1, number), quote_line(last.decode(errors="replace"))), is_normal(last), is_warning, shown
+    )
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import orjson
 
-from gymnast.doctor.facts import PlanFacts, RecordFacts
+from gymnast.doctor.facts import PlanFacts, RecordFacts, RewardRange
 from gymnast.store.keys import key_of_line
 from gymnast.store.keyset import KeySet
 from gymnast.store.records import record_file
-from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+from gymnast.types.task import AGENT_REF, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 from gymnast.types.truncation import Truncation, truncation_of_reason
 from gymnast.types.usage import MODEL_USAGE
 
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MAX_EXAMPLES: Final = 5
+_MAX_TASKS: Final = 16
 _NOT_FOUND: Final = re.compile(rb'\\"detail\\": ?\\"Not Found\\"')
 _BAD_ARGUMENTS: Final = b"Invalid tool call arguments"
 _NOT_EXTRACTED: Final = b'extracted_answer":null'
-_NO_TEXT: Final = (b'"text":""', b'"text": ""')
+_NO_TEXT: Final = (b'"text":""', b'"text": ""', b'"text":" ', b'"text":"\\n')
+"""Texts that are empty, or may be blank."""
 _NO_TOOLS: Final = b'"tools":[]'
 
 
@@ -44,12 +46,17 @@ class _ModelUsage(msgspec.Struct):
     output_tokens: int = 0
 
 
+class _Agent(msgspec.Struct):
+    name: str = ""
+
+
 class _Scored(msgspec.Struct):
     reward: float
     task: int = msgspec.field(name=TASK_INDEX)
     rollout: int = msgspec.field(name=ROLLOUT_INDEX)
     response: _Response | None = None
     model_usage: _ModelUsage | None = msgspec.field(name=MODEL_USAGE, default=None)
+    agent: _Agent | None = msgspec.field(name=AGENT_REF, default=None)
 
 
 @dataclass(slots=True)
@@ -95,10 +102,8 @@ def _count(records: Records, record: _Scored, raw: bytes) -> None:
             facts.duplicate_keys.append(str(key))
         return
     records.keys.add(key.packed)
-    is_first = facts.scored == 0
     facts.scored += 1
-    facts.reward_min = record.reward if is_first else min(facts.reward_min, record.reward)
-    facts.reward_max = record.reward if is_first else max(facts.reward_max, record.reward)
+    _count_reward(facts, record)
     _count_response(facts, record)
     facts.unextracted += _NOT_EXTRACTED in raw
     if record.response is not None and record.response.incomplete_details is None and _is_empty(raw):
@@ -107,6 +112,20 @@ def _count(records: Records, record: _Scored, raw: bytes) -> None:
             facts.empty_keys.append(str(key))
     if b"function_call_output" in raw:
         _count_tools(facts, raw)
+
+
+def _count_reward(facts: RecordFacts, record: _Scored) -> None:
+    agent, reward = record.agent.name if record.agent is not None else "", record.reward
+    rewards = facts.rewards.get(agent)
+    if rewards is None:
+        rewards = facts.rewards[agent] = RewardRange(reward, reward)
+    rewards.count += 1
+    if reward < rewards.low:
+        rewards.low = reward
+    elif reward > rewards.high:
+        rewards.high = reward
+    if len(rewards.tasks) < _MAX_TASKS:
+        rewards.tasks.add(record.task)
 
 
 def _is_empty(raw: bytes) -> bool:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gymnast.config.roots import BUILTIN
 from gymnast.doctor.facts import RunFacts, SourceFacts
 from gymnast.doctor.read_failures import Failures, read_failures
 from gymnast.doctor.read_records import Records, read_plan, read_records
+from gymnast.doctor.reward_study import study_rewards
 from gymnast.doctor.schema_diff import FieldDiff, compare, parse_refusal
+from gymnast.doctor.task_models import task_model_of
 from gymnast.errors import DataError
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.chunk_state import has_recent_heartbeat
@@ -63,6 +63,8 @@ def read_run(paths: RunPaths, data: Path | None = None) -> RunFacts:
     )
     _add_damage(failures, records)
     run.schema = read_rejection(paths, failures.groups, manifest)
+    if records is not None:
+        run.studies = study_rewards(paths, manifest, records.facts)
     return run
 
 
@@ -157,7 +159,7 @@ def _diff_row(paths: RunPaths, manifest: Manifest | None, rejected: FailureGroup
     row = _planned_row(paths.materialized_inputs, example.key)
     reported = parse_refusal(example.body, row)
     model = (
-        _task_model(manifest, example.instance)
+        task_model_of(manifest, example.instance)
         if rejected.kind in {FailureKind.VERIFY_REJECTED, FailureKind.SEED_REJECTED}
         else None
     )
@@ -175,19 +177,3 @@ def _planned_row(plan: Path, key: str) -> dict[str, Any] | None:
             row: dict[str, Any] = orjson.loads(line)
             return row
     return None
-
-
-def _task_model(manifest: Manifest | None, instance: str) -> Any:
-    """The task model of a builtin environment. Other code is not executed for a diagnosis."""
-    settings = manifest.settings.get(instance) if manifest is not None else None
-    implementation = settings.get("implementation") if isinstance(settings, dict) else None
-    if not isinstance(implementation, str) or not (BUILTIN / implementation / "app.py").is_file():
-        return None
-    name = f"gymnast.builtin.{implementation.replace('/', '.')}.app"
-    try:
-        __import__(name)
-    except Exception:  # noqa: BLE001 - the diagnosis continues without it
-        return None
-    members = vars(sys.modules[name]).values()
-    servers = [member for member in members if isinstance(member, type) and member.__module__ == name]
-    return next((server.task_type for server in servers if hasattr(server, "task_type")), None)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gymnast.doctor.task_history import RolloutHistory, TaskHistory
 
 _MAX_FINDINGS: Final = 5
-_MAX_EVIDENCE: Final = 8
+_MAX_EVIDENCE: Final = 4
 _MAX_OBSERVATIONS: Final = 8
 _MAX_KEYS: Final = 6
 
@@ -25,7 +25,7 @@ def render_diagnosis(diagnosis: Diagnosis, *, with_steps: bool = False) -> Itera
     counts = ", ".join(f"{number} {name}" for name, number in diagnosis.counts.items())
     yield f"{diagnosis.target}: {counts}" if counts else diagnosis.target
     if diagnosis.is_healthy:
-        yield "healthy: nothing to change"
+        yield _healthy(diagnosis)
     causes = [finding for finding in diagnosis.findings if not finding.follows]
     for number, finding in enumerate(causes[:_MAX_FINDINGS], 1):
         yield ""
@@ -41,6 +41,17 @@ def render_diagnosis(diagnosis: Diagnosis, *, with_steps: bool = False) -> Itera
     for note in diagnosis.notes:
         yield f"note: {note.text}"
     yield from _stacks(diagnosis)
+
+
+def _healthy(diagnosis: Diagnosis) -> str:
+    return (
+        "healthy: nothing to change"
+        if diagnosis.counts or not diagnosis.log_lines
+        else (
+            f"no fault found in {diagnosis.log_lines} log lines; with the run they belong to, doctor sees more: "
+            f"gymnast doctor RUN --logs FILE"
+        )
+    )
 
 
 def _stacks(diagnosis: Diagnosis) -> Iterator[str]:
@@ -65,16 +76,17 @@ def _steps(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _finding(number: int, finding: Finding) -> Iterator[str]:
-    cost = f"{finding.lost} rollouts lost; " if finding.lost else ""
+    cost = f" ({finding.lost} rollouts lost)" if finding.lost else ""
     if finding.affected and not finding.lost:
-        cost = f"{finding.affected} rollouts affected; "
+        cost = f" ({finding.affected} rollouts affected)"
     yield f"{number}. [{finding.layer.value}] {finding.symptom}"
     yield f"   cause:      {finding.cause}"
     yield f"   next:       {finding.action}"
-    yield f"   confidence: {finding.confidence.value} ({cost}{finding.docs})"
+    yield f"   confidence: {finding.confidence.value}{cost}"
     yield from (f"   evidence:   {_evidence(evidence)}" for evidence in finding.evidence[:_MAX_EVIDENCE])
     if number == 1:
         yield from (f"   ruled out:  {reason}" for reason in finding.ruled_out)
+    yield f"   more:       {finding.docs}"
 
 
 def _evidence(evidence: Evidence) -> str:
@@ -97,7 +109,8 @@ def render_task_history(history: TaskHistory) -> Iterator[str]:
     for finding in history.findings[:1]:
         yield f"[{finding.layer.value}] {finding.symptom}"
         yield f"  cause:      {finding.cause}"
-        yield f"  confidence: {finding.confidence.value} ({finding.docs})"
+        yield f"  confidence: {finding.confidence.value}"
+        yield f"  more:       {finding.docs}"
         yield from (
             f"  evidence:   {evidence.what}" for evidence in finding.evidence if evidence.what.startswith("schema of")
         )

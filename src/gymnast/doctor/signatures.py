@@ -1,16 +1,26 @@
-"""Log lines that identify a fault, as written by Slurm, the kernel, vLLM, Ray, uvicorn, NeMo Gym or Gymnast.
+"""The table of signatures: log lines that identify a fault (`signature_rows`) or a class of them (`signature_classes`).
 
-To add one, add a row here, a line in tests/doctor/lines.py, and a keyword in `log_markers` if none matches yet.
+To add one, add a row there, a line in tests/doctor/lines.py, and a keyword in `log_markers` if none matches yet.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence
-from gymnast.types.failure import Layer
+from gymnast.doctor.signature_classes import CLASSES
+from gymnast.doctor.signature_rows import ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gymnast.doctor.signature_rows import Row
+    from gymnast.types.failure import Layer
+
+ROOT_WEIGHT: Final = 86
+"""From this weight on, a signature names a cause; below, it may be the consequence of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +34,12 @@ class Signature:
     cause: str
     action: str
     weight: int
-    """If several signatures are found, the heaviest is the cause."""
+    """The heaviest signature of a line counts."""
     confidence: Confidence = Confidence.HIGH
+
+    @property
+    def is_root(self) -> bool:
+        return self.weight >= ROOT_WEIGHT
 
     @property
     def is_vague(self) -> bool:
@@ -34,10 +48,12 @@ class Signature:
 
 
 def _confidence_of(name: str) -> Confidence:
+    if name in _BROAD or name in _AMBIGUOUS:
+        return Confidence.MEDIUM
     return Confidence.LOW if name in _VAGUE else Confidence.HIGH
 
 
-def _table(*rows: tuple[str, Layer, int, str, str, str, str]) -> dict[str, Signature]:
+def _table(rows: Iterable[Row]) -> dict[str, Signature]:
     return {
         name: Signature(name, layer, re.compile(pattern.encode()), symptom, cause, action, weight, _confidence_of(name))
         for name, layer, weight, pattern, symptom, cause, action in rows
@@ -46,274 +62,17 @@ def _table(*rows: tuple[str, Layer, int, str, str, str, str]) -> dict[str, Signa
 
 _VAGUE: Final = frozenset({"task_refused"})
 """Lines that say that something ended, but not why. (75 is the exit code of a worker that was asked to stop.)"""
-SIGNATURES: Final = _table(
-    (
-        *("time_limit", Layer.INFRA, 95, r"DUE TO TIME LIMIT|DUE TO PREEMPTION|DUE TO NODE FAILURE"),
-        "the scheduler ended the job",
-        "the job reached its time limit, or lost its node",
-        "request more time (sbatch --time), then finish the run: the same collect command with --resume",
-    ),
-    (
-        *("oom_kill", Layer.INFRA, 100),
-        (
-            r"(?i:out of memory: killed process|oom[-_ ]?kill|memory cgroup out of memory|killed because memory ran out"
-            r"|killed due to memory pressure|OutOfMemoryError: Task was killed|exceeded memory limit|\bMemoryError\b"
-            r"|cannot allocate memory|std::bad_alloc)"
-        ),
-        "memory ran out: a process was killed or could not continue",
-        "the host, or the job's memory limit, has less memory than the run needs",
-        "request more memory (sbatch --mem) or lower --concurrency, then run again with --resume",
-    ),
-    (
-        *("job_cancelled", Layer.INFRA, 85),
-        (
-            r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT "
-            r"(?!\S+ DUE TO (?:JOB REQUEUE|TIME LIMIT|PREEMPTION|NODE FAILURE))"
-        ),
-        "the job was cancelled",
-        "a user (scancel) or the scheduler ended the job",
-        "sacct -j ID --format=State,ExitCode shows which user did; resubmit it and finish the run with --resume",
-    ),
-    (
-        *("disk_full", Layer.INFRA, 98, r"No space left on device|Disk quota exceeded"),
-        "a file could not be written",
-        "the disk, or your quota on it, is full",
-        "free space (df -h, quota -s) or choose another --output, then run again with --resume",
-    ),
-    (
-        *("fd_limit", Layer.INFRA, 97, r"Too many open files"),
-        "files or sockets could not be opened",
-        "the process's limit of open files is too low for this many connections",
-        "raise it before starting (ulimit -n 65535) or lower --concurrency, then run again with --resume",
-    ),
-    (
-        *("port_taken", Layer.INFRA, 90),
-        r"(?i:address already in use|port \d+ is already used|error while attempting to bind on address)",
-        "a server could not listen on its port",
-        "another process is already listening there",
-        "stop that process (ss -ltnp shows it) or choose another port (port 0 or --head-port auto picks a free one)",
-    ),
-    (
-        *("cuda_oom", Layer.MODEL_SERVING, 92),
-        (
-            r"CUDA out of memory|No available memory for the cache blocks|less than desired GPU memory utilization"
-            r"|larger than the maximum number of tokens that can be stored in KV cache"
-        ),
-        "the model server has too little GPU memory",
-        "weights and KV cache do not fit into the GPU's memory",
-        "lower --max-model-len or --gpu-memory-utilization of vLLM, add GPUs, or free the GPU (nvidia-smi)",
-    ),
-    (
-        *("gpu_fault", Layer.INFRA, 88),
-        r"NCCL (?:error|WARN)|ncclUnhandledCudaError|CUDA error: |NVRM: Xid|uncorrectable ECC",
-        "a GPU or a GPU interconnect failed",
-        "a hardware, driver or NCCL fault",
-        "exclude the node (sbatch --exclude), check nvidia-smi and dmesg there, and run again with --resume",
-    ),
-    (
-        *("server_flag", Layer.CONFIG, 89, r"error: unrecognized arguments|error: argument --|No such option: "),
-        "a command was started with an unknown argument",
-        "a wrong or misspelt argument, often from another version",
-        "correct the argument; the command's --help lists those of this version",
-    ),
-    (
-        *("model_path", Layer.CONFIG, 89),
-        (
-            r"Repo id must be in the form|is not a local folder and is not a valid model identifier"
-            r"|Invalid repository ID or local directory|does not appear to have a file named config\.json"
-            r"|Can't load (?:the configuration|tokenizer) (?:of|for)"
-        ),
-        "the model server cannot find its model",
-        "the model's path or name is wrong, or the path is not mounted where the server runs",
-        "correct --model (the folder must contain config.json and be visible inside the container)",
-    ),
-    (
-        *("model_length", Layer.CONFIG, 89, r"max_model_len \(\d+\) is greater than the derived max_model_len"),
-        "the model server refuses its context length",
-        "the requested context is longer than the model's",
-        "lower --max-model-len to the value in the message",
-    ),
-    (
-        *("command_missing", Layer.CONFIG, 87),
-        r"execve\(\): .*No such file or directory|: command not found$|: No such file or directory$",
-        "a command or file does not exist",
-        "it is not installed, not mounted, or not on the PATH where the job runs",
-        "check the path inside the job (srun which COMMAND) and the container's mounts",
-    ),
-    (
-        *("container", Layer.INFRA, 86),
-        (
-            r"pyxis: (?:couldn't|failed|container start)|enroot-\w+: error|\[ERROR\] .*(?:image|squashfs)"
-            r"|FATAL: +(?:container creation failed|could not open image)|docker: Error response from daemon"
-        ),
-        "the container did not start",
-        "its image or mounts are missing",
-        "start the container manually on that node, and correct the image or the mounts",
-    ),
-    (
-        *("ray_down", Layer.INFRA, 84),
-        (
-            r"Failed to connect to GCS|has been marked dead because|ray\.exceptions\.(?:RaySystemError|NodeDiedError"
-            r"|ActorDiedError|ActorUnavailableError|LocalRayletDiedError)|Raylet is terminated"
-            r"|ConnectionError: Could not find any running Ray instance"
-        ),
-        "Ray lost a node or its head",
-        "a Ray process died or cannot be reached",
-        "check `ray status` and the raylet's log on the named node, then restart Ray",
-    ),
-    (
-        *("engine_dead", Layer.MODEL_SERVING, 80),
-        (
-            r"EngineDeadError|Engine core initialization failed|EngineCore (?:encountered a fatal|failed to start|died)"
-            r"|AsyncEngineDeadError"
-        ),
-        "the inference server died",
-        "vLLM's engine failed; the lines above show the error",
-        "fix the first error in the EngineCore lines above, restart vLLM, then --resume",
-    ),
-    (
-        *("tool_grammar", Layer.DATA_SCHEMA, 83),
-        (
-            r"(?i:(?:compil\w*|invalid|unsupported|not supported|fail\w*|error).{0,80}"
-            r"(?:grammar|xgrammar|outlines|guided)"
-            r"|(?:grammar|xgrammar|outlines|guided)\b.{0,80}(?:error|fail|not supported|unsupported|invalid|cannot))"
-        ),
-        "requests with tools are refused before anything is generated",
-        "the inference server's constrained decoding cannot compile a tool's JSON schema",
-        "gymnast check tools DATA.jsonl lists the schemas; correct them before changing the server or the agent",
-    ),
-    (
-        *("inner_500_no_body", Layer.VERIFIER, 60),
-        r"calling an inner server: (?:b''|b\"\"|b'\"\"')|calling an inner server: *$",
-        "an inner server returned 500 without a reason",
-        "the body of the inner error was lost on the way out",
-        (
-            "log the request boundaries: rerun one task with ++global_aiohttp_client_request_debug=True "
-            "(--limit 1) and read the innermost [request-boundary] line"
-        ),
-    ),
-    (
-        *("verifier_exception", Layer.VERIFIER, 42, r"calling an inner server: b(?:'[^'\"]|'\"[^\"]|\"[^\"'])"),
-        "an inner server raised an exception",
-        "an exception in an environment or agent; the end of the line quotes it",
-        "fix what the innermost body names; the server's own log has the traceback",
-    ),
-    (
-        *("verify_schema", Layer.DATA_SCHEMA, 70),
-        r"/verify[^\n]{0,40}\b422\b|422 Unprocessable|(?:'|\")type(?:'|\"): ?(?:'|\")missing(?:'|\"), ?(?:'|\")loc",
-        "a server rejected request bodies (422)",
-        "the rows lack fields that the environment's request model requires",
-        "compare the fields named here with the environment's task model: gymnast check rows DATA --against ENV",
-    ),
-    (
-        *("key_refused", Layer.CONFIG, 75),
-        (
-            r"(?i:refuses our key|needs a key, and none is set|invalid[ _]api[ _]key|incorrect api key"
-            r"|\b401 unauthorized|authenticationerror)"
-        ),
-        "the endpoint rejects the API key",
-        "policy_api_key is missing, wrong or expired",
-        "set the right key (policy_api_key in env.yaml, or ++policy_api_key=…) and run again",
-    ),
-    (
-        *("model_name_wrong", Layer.CONFIG, 74),
-        r"(?i:the model `[^`]+` does not exist|['\"]model_not_found['\"]|\"?model\"? .{1,80} does not exist)",
-        "the endpoint does not know the model",
-        "the endpoint does not serve a model named policy_model_name",
-        "use a name that GET <base URL>/models lists (policy_model_name)",
-    ),
-    (
-        *("dns", Layer.INFRA, 72),
-        r"(?i:name or service not known|temporary failure in name resolution|getaddrinfo failed)",
-        "a host name does not resolve",
-        "the host name is wrong, or this node has no name server for it",
-        "check the URL's host from the node itself: getent hosts NAME",
-    ),
-    (
-        *(
-            "tls",
-            Layer.INFRA,
-            72,
-            r"(?i:certificate[ _]verify[ _]failed|SSLError|\[SSL[]:]|wrong[ _]version[ _]number)",
-        ),
-        "a TLS connection failed",
-        "the certificate is not trusted here, or http and https are mixed up",
-        "check the URL's scheme and the CA bundle (SSL_CERT_FILE)",
-    ),
-    (
-        *("not_ready", Layer.MODEL_SERVING, 66),
-        r"did not become ready within|was not ready within|Timed out waiting for .*(?:server|endpoint)",
-        "a server did not become ready in time",
-        "the endpoint or server is still starting, died while starting, or its URL is wrong",
-        "read that server's log; if it only needs longer: ++model_endpoint_readiness_timeout_seconds=1800",
-    ),
-    (
-        *("endpoint_down", Layer.MODEL_SERVING, 67),
-        r"(?i:connection refused|cannot connect to host|connect call failed|ClientConnectorError|max retries exceeded)",
-        "connections are refused",
-        "nothing listens at that address: the server is not running, or the URL is wrong",
-        "check that the endpoint runs and its URL is correct: curl <base URL>/models",
-    ),
-    (
-        *("context_overflow", Layer.CONFIG, 55),
-        r"maximum context length is \d+ tokens|longer than the maximum model length|exceeds the model's maximum",
-        "prompts do not fit into the context",
-        "the conversation plus the requested output is longer than the model's context",
-        "lower max_output_tokens or the number of turns, or serve the model with a larger --max-model-len",
-    ),
-    (
-        *("process_killed", Layer.INFRA, 78),
-        (
-            r"(?i:was killed by SIGKILL|\btask \d+: killed|^\S+: line \d+: +\d+ Killed|returned non-zero exit status -9"
-            r"|exit code:? 137|exited with code -9|(?:^|\W)Killed\s*$)"
-        ),
-        "a process was killed (SIGKILL)",
-        "usually the kernel or the job's memory limit; sometimes a user",
-        (
-            "look for the kernel's line (dmesg -T | grep -i 'killed process', or sacct -j ID --format=State,MaxRSS); "
-            "if it was memory, request more or lower --concurrency, then --resume"
-        ),
-    ),
-    (
-        *("process_crashed", Layer.INFRA, 77),
-        r"Segmentation fault|core dumped|Bus error|Fatal Python error|was killed by SIG(?:SEGV|BUS|ABRT|ILL)",
-        "a process crashed",
-        "native code (a driver, a tokenizer, a compiled verifier) crashed it",
-        "read the preceding lines in that log; run the instance in its own process (runs_in: child)",
-    ),
-    (
-        *("module_missing", Layer.CONFIG, 68, r"ModuleNotFoundError: No module named"),
-        "a Python package is missing",
-        "the environment or server needs a package that is not installed where it runs",
-        "install it there, or give the instance its own venv (runs_in: venv with a requirements.txt)",
-    ),
-    (
-        *("permission", Layer.INFRA, 63, r"PermissionError: |: Permission denied$|Read-only file system"),
-        "a file cannot be opened or written",
-        "it belongs to another user, or is mounted read-only",
-        "change the owner, or choose another folder",
-    ),
-    (
-        *("loop_blocked", Layer.THROUGHPUT, 58, r"the event loop has been blocked for \d+ s at "),
-        "blocking code stalls everything else in a process",
-        "blocking code (time.sleep, a long computation, a synchronous request) runs on the event loop",
-        "move that work off the loop: await asyncio.to_thread(…), a ProcessPool, or runs_in: child for the instance",
-    ),
-    (
-        *("config_key", Layer.CONFIG, 69),
-        (
-            r"InterpolationKeyError|MissingMandatoryValue|ConfigAttributeError|ConfigKeyError|Could not override"
-            r"|the configuration has \d+ problems"
-        ),
-        "the configuration cannot be used",
-        "a key is missing, misspelt or has the wrong type",
-        "gymnast config validate lists all problems; gymnast config explain KEY shows where a value comes from",
-    ),
-    (
-        *("task_refused", Layer.INFRA, 45, r"srun: error: .*Exited with exit code (?!75\b)[1-9]"),
-        "a step of the job ended with an error",
-        "the program itself failed; see the lines above",
-        "read the preceding lines in the same log",
-    ),
+_AMBIGUOUS: Final = frozenset({"tool_grammar"})
+"""The words also occur in messages about other settings."""
+_BROAD: Final = frozenset(row[0] for row in CLASSES)
+ANY_LEVEL: Final = frozenset(
+    {"verify_schema", "key_refused", "clients_gone", "context_overflow", "model_name_wrong", "process_crashed"}
 )
-"""The order does not matter: weights decide."""
+"""Access logs and the like report these at level INFO."""
+WARNINGS: Final = frozenset({"loop_blocked", "clients_gone", "inner_500_no_body", "verifier_exception"})
+"""These count although a line calls them warnings; others only if something else failed."""
+OFTEN_NORMAL: Final = {"clients_gone": 50}
+"""Less than this many lines of these are normal."""
+ENDS: Final = frozenset({"process_crashed", "engine_dead", "task_refused", "container_crashes"})
+"""How a program ends after any error: an earlier one in the same log is the cause."""
+SIGNATURES: Final = _table((*ROWS, *CLASSES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from gymnast.doctor.facts import LoggedException, Quote
@@ -11,14 +12,28 @@ from gymnast.doctor.findings import quote_line
 _MAX_KINDS: Final = 200
 _MAX_LINES: Final = 400
 _PREFIX: Final = re.compile(
-    r"^(?:\([^)\n]{1,80}\) ?)*(?:(?:ERROR|WARNING|INFO|CRITICAL):? +(?:\d\d-\d\d [\d:.]+ \[[^\]]+\] ?)?)?"
+    r"^(?:\w{3} +\d+ [\d:]{8} \S+ \S+\[\d+\]: )?(?:\[rank\d+\]: ?)?(?:\([^)\n]{1,80}\) ?)*"
+    r"(?:(?:ERROR|WARNING|INFO|CRITICAL):? +(?:\d\d-\d\d [\d:.]+ \[[^\]]+\] ?)?)?"
 )
 """The prefixes that loggers add to each line: `(instance) `, `(EngineCore pid=7) ERROR 01-01 10:00:00 [core.py:1] `."""
 _FRAME: Final = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)')
 _END: Final = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*))?$")
+_INSTALLED: Final = re.compile(r"/(?:site-packages|dist-packages|lib/python3[^/]*|lib64/python3[^/]*)/|^<frozen ")
 _NOISE: Final = frozenset(
     {"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit", "BrokenPipeError", "ClientDisconnect"}
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """The innermost frames of a traceback so far."""
+
+    last: str = ""
+    last_own: str = ""
+    """Outside installed packages."""
+
+    def enter(self, file: str, frame: str) -> _Frames:
+        return _Frames(frame, self.last_own if _INSTALLED.search(file) else frame)
 
 
 class Tracebacks:
@@ -27,11 +42,13 @@ class Tracebacks:
     def __init__(self) -> None:
         self._kinds: dict[str, LoggedException] = {}
         self._file = ""
-        self._open: tuple[str, int] | None = None
-        """For a traceback that continues in the next block: its last frame and how many lines it may still have."""
+        self._open: tuple[_Frames, int] | None = None
+        """For a traceback that continues in the next block: its frames and how many lines it may still have."""
+        self._lines_before = 0
 
-    def start_file(self, file: str) -> None:
-        self._file, self._open = file, None
+    def start_file(self, file: str, lines_before: int = 0) -> None:
+        """Start a file. `lines_before`: the number of lines in the files before it."""
+        self._file, self._open, self._lines_before = file, None, lines_before
 
     def exceptions(self) -> list[LoggedException]:
         return list(self._kinds.values())
@@ -42,31 +59,31 @@ class Tracebacks:
 
     def open_at(self, lines: list[bytes], index: int, line_number: int, *, is_noise: bool) -> None:
         """Parse the traceback that starts in the line with this index."""
-        self._parse(lines, index + 1, line_number + 1, "", _MAX_LINES, is_noise=is_noise)
+        self._parse(lines, index + 1, line_number + 1, _Frames(), _MAX_LINES, is_noise=is_noise)
 
     def continue_in(self, lines: list[bytes], before: int, *, is_noise: bool) -> None:
         """Continue a traceback of the last block. `before`: the number of lines before this block."""
         if self._open is not None:
-            frame, remaining = self._open
-            self._parse(lines, 0, before + 1, frame, remaining, is_noise=is_noise)
+            frames, remaining = self._open
+            self._parse(lines, 0, before + 1, frames, remaining, is_noise=is_noise)
 
     def _parse(
-        self, lines: list[bytes], start: int, line_number: int, frame: str, remaining: int, *, is_noise: bool
+        self, lines: list[bytes], start: int, line_number: int, frames: _Frames, remaining: int, *, is_noise: bool
     ) -> None:
         self._open = None
         for offset in range(remaining):
             if start + offset >= len(lines) - 1:  # the text after the last newline is not a line
-                self._open = (frame, remaining - offset)
+                self._open = (frames, remaining - offset)
                 return
             line = _PREFIX.sub("", lines[start + offset].decode(errors="replace").rstrip("\r"), count=1)
             at = _FRAME.match(line)
             if at is not None:
-                frame = f"{at[1]}:{at[2]} in {at[3]}"
+                frames = frames.enter(at[1], f"{at[1]}:{at[2]} in {at[3]}")
             elif line and not line[0].isspace() and line[0] not in "|+":
-                self._add(line, frame, line_number + offset, is_noise=is_noise)
+                self._add(line, frames, line_number + offset, is_noise=is_noise)
                 return
 
-    def _add(self, line: str, frame: str, line_number: int, *, is_noise: bool) -> None:
+    def _add(self, line: str, frames: _Frames, line_number: int, *, is_noise: bool) -> None:
         match = _END.match(line)
         if match is None:
             return
@@ -79,4 +96,12 @@ class Tracebacks:
         elif len(self._kinds) < _MAX_KINDS:
             quote = Quote(self._file, line_number, quote_line(line))
             noise = is_noise or name in _NOISE
-            self._kinds[group] = LoggedException(name, message, quote, frame, is_noise=noise)
+            self._kinds[group] = LoggedException(
+                name,
+                message,
+                quote,
+                frames.last,
+                is_noise=noise,
+                own_frame=frames.last_own,
+                position=self._lines_before + line_number,
+            )

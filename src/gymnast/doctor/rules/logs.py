@@ -7,30 +7,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding
-from gymnast.doctor.read_logs import JOB_CANCELLED_ID, REQUEUED_ID
+from gymnast.doctor.provenance import own_words
+from gymnast.doctor.read_logs import JOB_CANCELLED_ID, REQUEUED_ID, VERIFY_500_ID
 from gymnast.doctor.rules.infra import CONSEQUENCES
 from gymnast.doctor.rules.kinds import TABLE
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
-from gymnast.doctor.signatures import SIGNATURES, Signature
+from gymnast.doctor.signatures import ENDS, OFTEN_NORMAL, SIGNATURES, WARNINGS, Signature
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
-    from gymnast.doctor.facts import Facts, FailureGroup, LoggedException, LoggedUserError
+    from gymnast.doctor.facts import Facts, FailureGroup, Hit, LoggedException, LoggedUserError
 
 _HEAVY_WEIGHT: Final = 90
-_FATAL: Final = frozenset(
-    {
-        "server_flag",
-        "model_path",
-        "model_length",
-        "cuda_oom",
-        "gpu_fault",
-        "engine_dead",
-        "module_missing",
-        "dns",
-        "tls",
-    }
-)
 _IN_FAILURES: Final = frozenset(
     {"disk_full", "fd_limit", "oom_kill", "cuda_oom", "gpu_fault", "module_missing", "permission", "dns", "tls"}
 )
@@ -38,19 +26,20 @@ _IN_FAILURES: Final = frozenset(
 _SAME_LOCATION: Final = frozenset(
     {"verifier_exception", "agent_exception", "engine_exception", "refused_to_start", "server_code"}
 )
+_FOLLOWING: Final = frozenset(name for name, signature in SIGNATURES.items() if not signature.is_root)
+"""Signatures of what follows when something else failed."""
+_JUST_BEFORE: Final = 5
+_NEAR: Final = 200
+"""Lines between an error and the end that follows from it."""
 
 
 def by_signature(signature: Signature, facts: Facts) -> Finding | None:
     """The lines with this signature, unless the run is complete or was shutting down."""
-    hit = facts.logs.hits.get(signature.id)
-    if hit is not None and hit.is_after_shutdown and signature.weight < _HEAVY_WEIGHT:
-        hit = None
-    if hit is not None and signature.id == "job_cancelled" and _is_requeue(facts):
-        hit = None
+    hit = _hit_of(signature, facts)
     groups = _matching_failures(signature, facts)
     if facts.is_complete or (hit is None and not groups):
         return None
-    evidence = [hit_evidence(f"{hit.count} log lines", hit)] if hit is not None else []
+    evidence = [hit_evidence(f"{hit.count} log lines", hit), *_error_before(hit, facts)] if hit is not None else []
     evidence += [item for group in groups for item in group_evidence(facts, group)]
     is_sure = facts.run is None or facts.unexplained or groups
     return Finding(
@@ -62,10 +51,60 @@ def by_signature(signature: Signature, facts: Facts) -> Finding | None:
         tuple(evidence),
         signature.confidence if is_sure or signature.is_vague else Confidence.MEDIUM,
         sum(group.lost for group in groups) or _lost(facts),
-        is_symptom=signature.is_vague,
+        is_symptom=signature.is_vague or _follows_error(signature, hit, facts),
         weight=signature.weight,
-        explains=_explained_by(signature) | _rule_ids(groups) - {signature.id},
+        explains=_explained_by(signature, facts) | _rule_ids(groups) - {signature.id},
+        order=_order_of(hit, facts),
     )
+
+
+def _hit_of(signature: Signature, facts: Facts) -> Hit | None:
+    """Its lines in the logs, if they count."""
+    hit = facts.logs.hits.get(signature.id)
+    if hit is None or hit.count < OFTEN_NORMAL.get(signature.id, 1):
+        return None
+    if hit.is_after_shutdown and signature.weight < _HEAVY_WEIGHT:
+        return None
+    if hit.is_warning and signature.id not in WARNINGS and not _is_serious(hit, facts):
+        return None
+    return None if signature.id == "job_cancelled" and _is_requeue(facts) else hit
+
+
+def _error_before(hit: Hit, facts: Facts) -> list[Evidence]:
+    """The error just before it that no rule knows, if there is one: it may say more."""
+    before = [
+        event
+        for event in facts.logs.events
+        if event.is_certain
+        and event.first.file == hit.first.file
+        and 0 < hit.first.line - event.first.line <= _JUST_BEFORE
+    ]
+    return [
+        Evidence("an error just before it", event.first.file, event.first.line, quote=event.first.text)
+        for event in before[:1]
+    ]
+
+
+def _is_serious(hit: Hit, facts: Facts) -> bool:
+    """True if a warning counts: something failed, or the log ends with warnings."""
+    ends = [end for end in facts.logs.ends if end.last is not None and end.last.file == hit.first.file]
+    return facts.run is not None or facts.logs.failure_lines > 0 or any(end.is_warning for end in ends)
+
+
+def _follows_error(signature: Signature, hit: Hit | None, facts: Facts) -> bool:
+    """True if a program ended after an error in the same log that no rule knows."""
+    if hit is None or signature.id not in ENDS:
+        return False
+    errors = [event for event in facts.logs.events if event.is_certain and event.first.file == hit.first.file]
+    return any(0 < hit.first.line - event.first.line <= _NEAR for event in errors)
+
+
+def _order_of(hit: Hit | None, facts: Facts) -> float:
+    """When the first line was logged: by its time if all lines have one, else by its place."""
+    if hit is None:
+        return 0.0
+    hits = [known for name, known in facts.logs.hits.items() if name in SIGNATURES]
+    return hit.at if hit.at is not None and all(known.at is not None for known in hits) else float(hit.position)
 
 
 def _is_requeue(facts: Facts) -> bool:
@@ -81,7 +120,7 @@ def _matching_failures(signature: Signature, facts: Facts) -> list[FailureGroup]
     return [
         group
         for group in facts.run.failures
-        if group.lost and signature.pattern.search(f"{group.first.message} {group.first.body}".encode())
+        if group.lost and signature.pattern.search(own_words(f"{group.first.message} {group.first.body}").encode())
     ]
 
 
@@ -89,13 +128,18 @@ def _rule_ids(groups: list[FailureGroup]) -> frozenset[str]:
     return frozenset(row.id for row in TABLE for group in groups if group.kind in row.kinds)
 
 
-def _explained_by(signature: Signature) -> frozenset[str]:
-    if signature.weight >= _HEAVY_WEIGHT:
-        return (CONSEQUENCES | _SAME_LOCATION) - {signature.id}
-    explained = _SAME_LOCATION | {"fewer_than_requested", "missing_keys", "task_refused", "job_failed"}
-    if signature.id in _FATAL:
-        explained |= {"engine_dead", "endpoint_down", "not_ready"}
-    return explained - {signature.id}
+def _explained_by(signature: Signature, facts: Facts) -> frozenset[str]:
+    """What follows from it: a cause explains all consequences, another signature those that were logged later."""
+    if signature.is_root:
+        following = _FOLLOWING if facts.run is None else frozenset()  # of a run, records say more than logs
+        return (CONSEQUENCES | _SAME_LOCATION | following) - {signature.id}
+    own, hits = facts.logs.hits.get(signature.id), facts.logs.hits
+    later = {
+        name
+        for name in (*ENDS, "process_killed")
+        if own is not None and name in hits and hits[name].position > own.position
+    }
+    return (_SAME_LOCATION | later | {"fewer_than_requested", "missing_keys", "job_failed"}) - {signature.id}
 
 
 def _lost(facts: Facts) -> int:
@@ -189,19 +233,43 @@ def _classify(error: LoggedUserError) -> tuple[str, Layer, str]:
 # --- exceptions ------------------------------------------------------------------------------------------------------
 
 _OWNERS: Final = (
-    (re.compile(r"resources_servers|verif"), "verifier_exception", Layer.VERIFIER, "an environment"),
-    (re.compile(r"responses_api_agents|agent"), "agent_exception", Layer.AGENT, "an agent"),
-    (re.compile(r"responses_api_models|vllm|sglang|model"), "engine_exception", Layer.MODEL_SERVING, "a model server"),
+    (re.compile(r"resources_servers"), "verifier_exception", Layer.VERIFIER, "an environment"),
+    (re.compile(r"responses_api_agents"), "agent_exception", Layer.AGENT, "an agent"),
+    (
+        re.compile(
+            r"responses_api_models|\b(?:vllm|sglang|tensorrt_llm|trtllm|lmdeploy|tritonserver|llama_cpp|text_generation)"
+        ),
+        "engine_exception",
+        Layer.MODEL_SERVING,
+        "a model server",
+    ),
 )
+"""Whose code raised an exception, by its frames."""
+_BUGS: Final = frozenset(
+    {
+        *(
+            "IndexError",
+            "KeyError",
+            "TypeError",
+            "AttributeError",
+            "NameError",
+            "UnboundLocalError",
+            "ZeroDivisionError",
+        ),
+        *("RecursionError", "UnicodeDecodeError", "JSONDecodeError", "StopIteration", "NotImplementedError"),
+    }
+)
+"""Exceptions of Python itself: faults of the code that raised them."""
 
 
 def first_exception(facts: Facts) -> Finding | None:
-    """The first real exception; cancellations and what follows a SIGTERM are noise."""
-    real = facts.logs.real_exceptions
-    if not real or facts.is_complete:
+    """The first real exception whose program is known; cancellations and what follows a SIGTERM are noise."""
+    if facts.is_complete:
         return None
-    exception = real[0]
-    name, layer, owner = _owner_of(exception)
+    owned = [(exception, owner) for exception in facts.logs.real_exceptions if (owner := owner_of(exception, facts))]
+    if not owned:
+        return None
+    exception, (name, layer, whose) = owned[0]
     noise = sum(other.count for other in facts.logs.exceptions if other.is_noise)
     evidence = [
         Evidence(
@@ -217,23 +285,40 @@ def first_exception(facts: Facts) -> Finding | None:
     return Finding(
         name,
         layer,
-        f"{exception.type} in {owner}",
+        f"{exception.type} in {whose}",
         f"{exception.type}: {exception.message[:200]}" if exception.message else exception.type,
-        f"fix {exception.frame or 'the code that the traceback points to'}, then run again with --resume",
+        _fix(exception, layer),
         tuple(evidence),
         Confidence.MEDIUM,
         _lost(facts),
         weight=40,
-        explains=frozenset({"fewer_than_requested", "missing_keys", "task_refused"}),
+        explains=frozenset({"fewer_than_requested", "missing_keys", "task_refused", "engine_dead", "process_killed"}),
+        order=float(exception.position),
     )
 
 
-def _owner_of(exception: LoggedException) -> tuple[str, Layer, str]:
-    for text in (exception.frame, exception.end.file):
-        for pattern, name, layer, owner in _OWNERS:
-            if pattern.search(text):
-                return name, layer, owner
-    return "verifier_exception", Layer.VERIFIER, "a server"
+def _fix(exception: LoggedException, layer: Layer) -> str:
+    if layer is Layer.MODEL_SERVING:
+        return (
+            "read the server's own log before this line; if the message is not about one of your settings, it is a "
+            "fault of "
+            "the server: try another version, or report it to its developers; then run again with --resume"
+        )
+    frame = exception.own_frame or exception.frame
+    return f"fix {frame or 'the code that the traceback points to'}, then run again with --resume"
+
+
+def owner_of(exception: LoggedException, facts: Facts) -> tuple[str, Layer, str] | None:
+    """Whose code raised it: by its frames, or by the request that the same log says failed."""
+    for pattern, name, layer, owner in _OWNERS:
+        if pattern.search(exception.frame) or pattern.search(exception.own_frame):
+            return name, layer, owner
+    failed = facts.logs.hits.get(VERIFY_500_ID)
+    if failed is not None and failed.first.file == exception.end.file:
+        return "verifier_exception", Layer.VERIFIER, "an environment"
+    if exception.type in _BUGS and exception.own_frame:
+        return "code_exception", Layer.AGENT, "the program's own code"
+    return None
 
 
 RULES: Final = (
@@ -250,6 +335,10 @@ RULES: Final = (
             ("refused_to_start", Layer.CONFIG, "a command failed to start; its message says what to correct"),
             ("server_code", Layer.VERIFIER, "the code of a server fails when it is loaded"),
         )
+    ),
+    Rule(
+        *("code_exception", Layer.AGENT, 7, "The first real exception is a fault in a program's own code."),
+        *("Fix the code that the traceback points to.", first_exception),
     ),
     Rule(
         *("engine_exception", Layer.MODEL_SERVING, 7, "The first real exception in the logs is from a model server."),

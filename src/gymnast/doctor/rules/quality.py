@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Final
 from gymnast.doctor.findings import Confidence, Evidence, Finding, Note
 from gymnast.doctor.read_logs import SATURATED_ID
 from gymnast.doctor.rules.kinds import is_storm
+from gymnast.doctor.rules.rewards import UNEXPLAINED, explain_study
 from gymnast.doctor.rules.rule import Rule
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gymnast.doctor.facts import Facts, RecordFacts
+    from gymnast.doctor.facts import Facts
     from gymnast.doctor.rules.rule import NoteRule
 
-_MIN_ROLLOUTS: Final = 16
 _MIN_TASKS: Final = 4
 _OVERFLOW_SHARE: Final = 0.1
 _TRUNCATED_SHARE: Final = 0.5
@@ -24,38 +22,6 @@ _USAGE_SHARE: Final = 0.5
 _EMPTY_SHARE: Final = 0.2
 _JUDGE_FACTOR: Final = 2.0
 _JUDGE_MS: Final = 100.0
-
-
-def rewards_equal(facts: Facts) -> Finding | None:
-    """All rewards are equal, and not 1."""
-    run = facts.run
-    records = run.records if run is not None else None
-    if run is None or records is None or records.scored < _MIN_ROLLOUTS or records.reward_min != records.reward_max:
-        return None
-    tasks = run.plan.tasks if run.plan is not None else _MIN_TASKS
-    if tasks < _MIN_TASKS or records.reward_max == 1.0 or records.overflowed > _TRUNCATED_SHARE * records.scored:
-        return None
-    return Finding(
-        "rewards_equal",
-        Layer.VERIFIER,
-        f"all {records.scored} rewards are {records.reward_max:g}",
-        "the verifier never accepts an answer: the prompt asks for another answer format, the rows have wrong expected "
-        "answers, or it is the wrong environment for these rows",
-        f"compare three transcripts (gymnast report {run.output} --show 0:0) with the extracted answers, and check the "
-        "rows: gymnast check rows DATA --against ENV",
-        _equal_reward_evidence(run.output, records),
-        Confidence.MEDIUM,
-        affected=records.scored,
-        weight=25,
-    )
-
-
-def _equal_reward_evidence(output: Path, records: RecordFacts) -> tuple[Evidence, ...]:
-    evidence = (Evidence(f"minimum and maximum are {records.reward_max:g}", str(output), count=records.scored),)
-    if not records.unextracted:
-        return evidence
-    text = f"no extracted answer in {records.unextracted} of {records.scored} records (extracted_answer is null)"
-    return (*evidence, Evidence(text, str(output), count=records.unextracted))
 
 
 def usage_missing(facts: Facts) -> Finding | None:
@@ -98,6 +64,7 @@ def context_overflow_share(facts: Facts) -> Finding | None:
         (Evidence("incomplete, with no output tokens", str(run.output), count=records.overflowed),),
         affected=records.overflowed,
         weight=28,
+        explains=UNEXPLAINED,
     )
 
 
@@ -120,7 +87,7 @@ def answers_empty(facts: Facts) -> Finding | None:
         (Evidence("no output text and no tool call", str(run.output), None, tuple(records.empty_keys), records.empty),),
         affected=records.empty,
         weight=29,
-        explains=frozenset({"rewards_equal"}),
+        explains=UNEXPLAINED,
     )
 
 
@@ -141,6 +108,7 @@ def answers_truncated(facts: Facts) -> Finding | None:
         (Evidence("incomplete: max_output_tokens", str(run.output), count=records.truncated),),
         affected=records.truncated,
         weight=27,
+        explains=UNEXPLAINED,
     )
 
 
@@ -186,7 +154,9 @@ def perfect(facts: Facts) -> Note | None:
     records = facts.run.records if facts.run is not None else None
     if records is None or records.scored < _MIN_TASKS or not facts.is_complete:
         return None
-    if records.reward_min == records.reward_max == 1.0:
+    if any(explain_study(study)[0] for study in (facts.run.studies if facts.run is not None else ())):
+        return None
+    if all(rewards.low == rewards.high == 1.0 for rewards in records.rewards.values()):
         return Note("all_perfect", "all rewards are 1: nothing is wrong, but these tasks are too easy to learn from")
     return None
 
@@ -219,10 +189,6 @@ def some_truncated(facts: Facts) -> Note | None:
 
 
 RULES: Final = (
-    Rule(
-        *("rewards_equal", Layer.VERIFIER, 6, "All rewards are equal, and not 1."),
-        *("Compare three transcripts with what the verifier extracted.", rewards_equal),
-    ),
     Rule(
         *("usage_missing", Layer.MODEL_SERVING, 6, "Model replies do not report token usage."),
         *("Make the endpoint report usage.", usage_missing),

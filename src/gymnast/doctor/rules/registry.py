@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gymnast.doctor.rules import components, files, infra, kinds, live, logs, quality, resume, tools
+from gymnast.doctor.rules import components, files, infra, kinds, live, logs, quality, resume, rewards, tools, unknown
+from gymnast.errors import NotFoundError, suggest
+from gymnast.types.failure import LAYERS
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts
@@ -21,15 +23,52 @@ RULES: Final[tuple[Rule, ...]] = (
     *resume.RULES,
     *files.RULES,
     *quality.RULES,
+    *rewards.RULES,
+    *unknown.RULES,
 )
+_WORDS: Final = {
+    "{instance}": "ENV",
+    "{environment}": "ENV",
+    "{endpoint}": "URL",
+    "{run}": "RUN",
+    "{log}": "the instance's log",
+    "{task}": "TASK",
+    "{show}": "gymnast report RUN --show KEY",
+}
 NOTES: Final[tuple[NoteRule, ...]] = (*infra.NOTES, *quality.NOTES, *resume.NOTES, *live.NOTES)
 
 
 def apply_rules(facts: Facts) -> list[Finding]:
-    """Apply all rules."""
-    return [finding for rule in RULES if (finding := rule.apply(facts)) is not None]
+    """Apply all rules; those about the unknown only if no cause is known."""
+    known = [rule for rule in RULES if rule not in unknown.RULES]
+    findings = [finding for rule in known if (finding := rule.apply(facts)) is not None]
+    if all(finding.is_symptom for finding in findings):
+        findings += unknown.explain_unknown(facts, findings)
+    return findings
 
 
 def collect_notes(facts: Facts) -> list[Note]:
     """Oddities that are not faults."""
     return [note for rule in NOTES if (note := rule(facts)) is not None]
+
+
+def explain_rule(name: str) -> dict[str, str]:
+    """What a finding's id means. Raises NotFoundError for an unknown one."""
+    rules = [rule for rule in RULES if rule.id == name]
+    if not rules:
+        raise NotFoundError(f"unknown finding '{name}'", next=suggest(name, sorted({rule.id for rule in RULES})))
+    first = rules[0]
+    return {
+        "finding": name,
+        "layer": f"{first.layer.value} ({LAYERS[first.layer]})",
+        "means": " ".join(dict.fromkeys(rule.about for rule in rules)),
+        "next": fill_in(first.action),
+        "docs": f"docs/debugging/rules.md#{name}",
+    }
+
+
+def fill_in(action: str) -> str:
+    """An action with words for its placeholders."""
+    for placeholder, words in _WORDS.items():
+        action = action.replace(placeholder, words)
+    return action

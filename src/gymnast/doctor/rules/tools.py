@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding
+from gymnast.doctor.rules.rewards import UNEXPLAINED
 from gymnast.doctor.rules.rule import Rule
 from gymnast.types.failure import Layer
 
@@ -35,6 +36,7 @@ def tool_unowned(facts: Facts) -> Finding | None:
         Confidence.HIGH,
         affected=calls,
         weight=50,
+        explains=UNEXPLAINED | {"tools_fail"},
     )
 
 
@@ -59,7 +61,7 @@ def tool_arguments(facts: Facts) -> Finding | None:
         Confidence.MEDIUM,
         affected=records.bad_arguments,
         weight=49,
-        explains=frozenset({"rewards_equal"}),
+        explains=UNEXPLAINED | {"tools_fail"},
     )
 
 

@@ -1,0 +1,135 @@
+"""What a line of any log says about itself: its level, its time, whether it reports a failure or normal operation.
+
+Knows the conventions of loggers, not the messages of programs: those are in `signatures`.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import Final
+
+
+class Level(IntEnum):
+    """The level of a line."""
+
+    INFO = 0
+    """Also debug and trace."""
+    WARNING = 1
+    NONE = 2
+    """The line has no level: its words decide."""
+    ERROR = 3
+
+
+_NAMES: Final = {
+    **dict.fromkeys((b"trace", b"debug", b"info", b"information", b"notice", b"normal", b"verbose"), Level.INFO),
+    **dict.fromkeys((b"warn", b"warning"), Level.WARNING),
+    **dict.fromkeys((b"err", b"error", b"erro", b"fatal", b"critical", b"crit", b"severe", b"alert"), Level.ERROR),
+    **dict.fromkeys((b"emerg", b"panic", b"fehler", b"erreur"), Level.ERROR),
+}
+_LONGEST_FIRST: Final[list[bytes]] = sorted(_NAMES, key=len, reverse=True)
+_WORDS: Final = b"|".join(_LONGEST_FIRST)
+_LEVEL: Final = re.compile(
+    rb"(?:^|[\s\[(|>:\-\]])(" + _WORDS.upper() + rb")(?=[\s:\]|)\[-])"
+    rb"|(?i:[\"']?\b(?:level|severity|lvl|levelname)[\"']?\s*[=:]\s*[\"']?(" + _WORDS + rb")\b)"
+    rb"|\[(?i:(" + _WORDS + rb"))\s*\]"
+    rb"|^(?i:(" + _WORDS + rb"))(?=[:\[])"
+)
+_EVENT: Final = re.compile(rb"^\s*(Normal|Warning)\s{2,}\w")
+"""An event of Kubernetes: all its failures are called warnings."""
+_LETTER: Final = re.compile(
+    rb"(?:^|\[|\] ?|\d )([IWEFC])(?=\d{3,4} \d\d:\d\d| \d+ \d+\]|[ \]]+\w+\.(?:cc|cpp|go)\b|(?<=\[[IWEFC])\])"
+)
+"""The one-letter levels of glog, klog, torch and Ray."""
+_LETTERS: Final = {b"I": Level.INFO, b"W": Level.WARNING, b"E": Level.ERROR, b"F": Level.ERROR, b"C": Level.ERROR}
+_HEAD: Final = 160
+"""A level stands at the start of a line."""
+_STRONG: Final = re.compile(
+    rb"(?:^|[\s\]|])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Exhausted|Interrupt|Panic)\b(?::|$|\()"
+    rb"|(?i:(?:^|[\s\]:])(?:fatal |internal )?error: |(?:^|\s)fatal: )"
+    rb"|^panic: |panicked at|Unhandled exception|Exception in thread|Assertion .{1,200}failed|core dumped"
+    rb"|terminate called|(?:^|\W)(?:Killed|Aborted|Segmentation fault|Illegal instruction|Bus error)\s*$"
+    rb"|\*\*\* .{0,200}\bError \d|CRASH REPORT|LustreError|MPI_ABORT"
+    rb"|(?i:exit(?:ed|s|ing)?(?: with)?(?: exit)? (?:code|status):? [1-9]|status=[1-9]\d*/)"
+)
+_WEAK: Final = re.compile(
+    rb"(?i:\b(?:fail(?:ed|ure|s|ing)?|cannot|can't|could not|couldn't|unable to|refused|denied|not found|no such"
+    rb"|invalid"
+    rb"|abort(?:ed|ing)?|crash(?:ed)?|exceptions?|errors?|fatal|panic|undefined|unbound|rejected|attempt to"
+    rb"|unhandled|killed|exceeded|insufficient|mismatch|timed out|evicted|died|missing|doesn't exist|unknown "
+    rb"(?:option|argument))\b)"
+)
+_NO_FAILURE: Final = re.compile(
+    rb"(?i:\b0 (?:errors?|fail\w*|exceptions?)|\b(?:errors?|fail\w*|killed)\s*[=:]\s*0\b|\bno (?:errors?|failures?)\b"
+    rb"|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\bstarting again\b|\brecover(?:ed|ing)\b|\b(?:error"
+    rb"|fail\w*)_\w+"
+    rb"|\w_(?:error|failed)\b|\.warn\(|Warning: )"
+)
+"""Words of failure in a line that reports none."""
+_NORMAL: Final = re.compile(
+    rb"(?i:\b(?:steps?|epoch|iter\w*|loss|done|complete[d]?|finish\w*|success\w*|ok|ready|listening|running|starting|started"
+    rb"|scored|collected|collecting|passed|served|stopped|shut ?down|exiting|bye|healthy|idle|warning)\b"
+    rb"|it/s|\d+%|\" [23]\d\d\b)"
+)
+_STAMP: Final = re.compile(rb"\d\d:\d\d:\d\d")
+_TIME: Final = re.compile(
+    rb"(?:(?:\d{4}[-/])?(\d\d)[-/](\d\d)|(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2})"
+    rb"|[IWEF](\d?\d)(\d\d))"
+    rb"[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?"
+)
+_MONTHS: Final = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
+
+
+def level_of(line: bytes) -> Level:
+    """The level that a line states."""
+    head = line[:_HEAD]
+    event = _EVENT.match(head)
+    if event is not None:
+        return Level.INFO if event[1] == b"Normal" else Level.ERROR
+    if b"NCCL WARN" in head:
+        return Level.ERROR  # the highest level that NCCL has
+    match = _LEVEL.search(head)
+    if match is not None:
+        return _NAMES[next(group for group in match.groups() if group).lower()]
+    letter = _LETTER.search(head)
+    return _LETTERS[letter[1]] if letter is not None else Level.NONE
+
+
+def reports_failure(line: bytes) -> bool:
+    """True if a line says that something failed: by its level, or by words that only failures are reported with."""
+    level = level_of(line)
+    if level in {Level.INFO, Level.WARNING}:
+        return False
+    return level is Level.ERROR or (_STRONG.search(line) is not None and _NO_FAILURE.search(line) is None)
+
+
+def hints_at_failure(line: bytes) -> bool:
+    """True if a line without a level has words of failure."""
+    return level_of(line) is Level.NONE and speaks_of_failure(line)
+
+
+def speaks_of_failure(line: bytes) -> bool:
+    """True if a line has words of failure, and none that take them back."""
+    return _WEAK.search(line) is not None and _NO_FAILURE.search(line) is None
+
+
+def is_normal(line: bytes) -> bool:
+    """True if a line reports normal operation."""
+    level = level_of(line)
+    if level is Level.ERROR:
+        return False
+    return level is not Level.NONE or _STAMP.search(line[:_HEAD]) is not None or _NORMAL.search(line) is not None
+
+
+def seconds_of(line: str) -> float | None:
+    """The time in a line, as seconds since the start of the year: many loggers write no year."""
+    match = _TIME.search(line[:_HEAD].encode())
+    if match is None:
+        return None
+    groups = match.groups()
+    if groups[2]:
+        month, day = _MONTHS.index(groups[2]) + 1, int(groups[3])
+    else:
+        month, day = int(groups[0] or groups[4]), int(groups[1] or groups[5])
+    seconds = int(groups[6]) * 3600 + int(groups[7]) * 60 + int(groups[8])
+    return (month * 31 + day) * 86400 + seconds + float(b"0." + (groups[9] or b"0"))
