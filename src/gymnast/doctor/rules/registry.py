@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gymnast.doctor.rules import components, files, infra, kinds, live, logs, quality, resume, tools
+from gymnast.doctor.rules import components, files, infra, kinds, live, live_processes, logs, quality, resume, tools
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts
@@ -15,6 +15,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *infra.RULES,
     *logs.RULES,
     *components.RULES,
+    *live_processes.RULES,
     *live.RULES,
     *kinds.RULES,
     *tools.RULES,
