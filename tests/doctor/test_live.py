@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +18,7 @@ import pytest
 
 from tests.crash.harness import Collection, Tasks, collecting, policy_running
 from tests.doctor.experiments import closed_port
-from tests.doctor.lab import ENVIRONMENT, RIGHT, Lab, endpoint, error, install
+from tests.doctor.lab import ENVIRONMENT, RIGHT, Answer, Lab, endpoint, error, install
 from tests.helpers.commands import BIN, DEMO_POLICY, serving
 
 TASKS = Tasks(20, 2)
@@ -204,3 +206,53 @@ def test_code_that_blocks_the_loop_is_named_though_nobody_can_answer(lab: Lab) -
 def _saw(report: dict[str, Any], number: int) -> list[str]:
     saw: list[str] = report["steps"][number - 1]["saw"]
     return saw
+
+
+@contextmanager
+def _collecting_from(lab: Lab, url: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A collection of the lab's rows in a process of its own."""
+    command = [str(BIN / "gymnast"), "collect", "-e", "mcqa", "--model-type", "vllm_model", "-m", "lab"]
+    command += ["--model-url", url, "-i", "tasks.jsonl", "-o", "x.jsonl", *arguments]
+    with subprocess.Popen(command, cwd=lab.folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        try:
+            _wait_for(lab.folder / "x.sock")
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_hang_after_the_first_rounds_is_no_full_load(lab: Lab) -> None:
+    """The endpoint answers a few requests and then never again, while its metrics stand still."""
+    lab.rows(30)
+    page = b"vllm:num_requests_running 4.0\nvllm:num_requests_waiting 0.0\nvllm:generation_tokens_total 50.0\n"
+    policy = lambda number, _: RIGHT if number < 5 else replace(RIGHT, delay_s=20.0)  # noqa: E731
+    with endpoint(policy, Answer(page)) as url, _collecting_from(lab, url, "--concurrency", "4"):
+        report = _doctor_until(lab, "stuck", "x.jsonl", "--live", "--stuck-after", "1")
+    first = report["findings"][0]
+    assert (first["id"], first["layer"]) == ("stuck", "model_serving"), report
+    assert "its engine hangs" in first["cause"]
+    assert "saturated" not in {note["id"] for note in report["notes"]}
+
+
+def test_a_stopped_collector_is_not_healthy(lab: Lab) -> None:
+    lab.rows(30)
+    slow = replace(RIGHT, delay_s=5.0)
+    with endpoint(lambda _, __: slow) as url, _collecting_from(lab, url, "--concurrency", "2") as process:
+        process.send_signal(signal.SIGSTOP)
+        report = _doctor_until(lab, "process_stopped", "x.jsonl", "--live")
+        without_live = _doctor_until(lab, "process_stopped", "x.jsonl")
+        process.send_signal(signal.SIGCONT)
+    first = report["findings"][0]
+    assert first["id"] == "process_stopped", report
+    assert f"kill -CONT {process.pid}" in first["next"]
+    assert without_live["findings"][0]["id"] == "process_stopped"
+
+
+def test_half_of_the_calls_failing_behind_retries_is_noticed(lab: Lab) -> None:
+    lab.rows(60)
+    policy = lambda number, _: error(500, {"error": "out of order"}) if number % 2 else RIGHT  # noqa: E731
+    with endpoint(policy) as url, _collecting_from(lab, url, "--concurrency", "4", "-n", "50"):
+        report = _doctor_until(lab, "calls_retried", "x.jsonl", "--live")
+    first = report["findings"][0]
+    assert (first["id"], first["layer"]) == ("calls_retried", "model_serving"), report
+    assert "model_error" in first["symptom"]

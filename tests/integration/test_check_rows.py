@@ -96,3 +96,75 @@ def test_rows_of_another_environment_do_not_fit(tmp_path: Path, invoke: Callable
     assert report["bad_rows"] == report["rows"] == 5
     assert report["missing"]["ground_truth"]["first"][0] == {"line": 1}
     assert invoke("gymnast", "check", "rows", "rows.jsonl", "--against", "mqca").code == 2
+
+
+def _changed(name: str, params: dict[str, Any] | None = None, **fields: Any) -> list[dict[str, Any]]:
+    """Example rows with other fields; None takes a field out."""
+    rows = []
+    for example in example_rows(name):
+        changed = {
+            **example,
+            **fields,
+            "responses_create_params": {**example["responses_create_params"], **(params or {})},
+        }
+        rows.append({field: value for field, value in changed.items() if value is not None})
+    return rows
+
+
+UNSCORABLE: dict[str, tuple[str, list[dict[str, Any]], str]] = {
+    "no answer": ("mcqa", _changed("mcqa", expected_answer=None), "no expected_answer"),
+    "a blank answer": ("mcqa", _changed("mcqa", expected_answer="  "), "no expected_answer"),
+    "an answer under another name": ("mcqa", _changed("mcqa", expected_answer=None, answer="A"), "no expected_answer"),
+    "an answer that is no option": ("mcqa", _changed("mcqa", expected_answer="Z"), "not one of the options"),
+    "the text of the option": ("mcqa", _changed("mcqa", expected_answer="Paris"), "not one of the options"),
+    "nothing for the judge": (
+        "equivalence_llm_judge",
+        _changed("equivalence_llm_judge", expected_answer=None, metadata=None),
+        "no expected_answer",
+    ),
+    "nothing for the rules": ("math_with_judge", _changed("math_with_judge", expected_answer=""), "is blank"),
+    "a blank word": ("word_tasks", _changed("word_tasks", expected_answer=" "), "is blank"),
+    "a blank result": ("math_with_code", _changed("math_with_code", expected_result=""), "is blank"),
+    "a blank query": ("text_to_sql", _changed("text_to_sql", sql=""), "is blank"),
+    "no last answer": (
+        "example_multi_turn_gymnasium",
+        _changed("example_multi_turn_gymnasium", expected_answer=None),
+        "no expected_answer",
+    ),
+    "no tools": ("shop_lookup", _changed("shop_lookup", {"tools": []}), "has tools"),
+    "no office": ("workplace_assistant", _changed("workplace_assistant", {"tools": []}), "has tools"),
+    "other tools than expected": (
+        "single_step_tool_use_with_argument_comparison",
+        _changed("single_step_tool_use_with_argument_comparison", {"tools": []}),
+        "which its tools do not have",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNSCORABLE)
+def test_rows_to_which_no_answer_can_be_right_do_not_fit(
+    tmp_path: Path, invoke: Callable[..., Outcome], case: str
+) -> None:
+    name, rows, message = UNSCORABLE[case]
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    done = invoke("gymnast", "check", "rows", "rows.jsonl", "--against", name)
+    assert done.code == 1, done.out
+    assert message in done.out
+
+
+def test_tools_that_the_environment_does_not_have_are_named(tmp_path: Path, invoke: Callable[..., Outcome]) -> None:
+    tool = {"type": "function", "name": "launch_rocket", "parameters": {"type": "object"}, "strict": False}
+    write_jsonl(tmp_path / "rows.jsonl", _changed("shop_lookup", {"tools": [tool]}))
+    done = invoke("gymnast", "check", "rows", "rows.jsonl", "--against", "shop_lookup", "--json")
+    assert done.code == 0, done.out + done.err
+    assert set(done.json()["unknown_tools"]) == {"launch_rocket"}
+
+
+class Loose(Task):
+    expected_answer: str | None = None
+
+
+def test_an_optional_answer_that_no_row_has_is_mentioned(tmp_path: Path) -> None:
+    report = check_rows(write_jsonl(tmp_path / "rows.jsonl", [row()]), Loose, "loose", ())
+    assert report.ok
+    assert report.hints() == ["no row has 'expected_answer': is there another way to tell a right answer?"]

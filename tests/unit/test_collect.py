@@ -240,7 +240,7 @@ async def test_pausing_and_steering(tmp_path: Path) -> None:
     task = asyncio.create_task(world.run(concurrency=5))
     while world.engine is None or len(world.engine.store.settled.scored) < 20:
         await asyncio.sleep(0.001)
-    control = ControlCommands(world.engine, lambda: make_snapshot(world.engine, 0.0, model_calls=0, rejections=0))  # type: ignore[arg-type]
+    control = ControlCommands(world.engine, lambda: make_snapshot(world.engine, 0.0, Signals()))  # type: ignore[arg-type]
     assert await control.handle({"command": "pause"}) == "paused"
     await eventually(lambda: world.engine is not None and not world.engine.in_flight)
     before = len(world.engine.store.settled.scored)

@@ -32,6 +32,9 @@ _MAX_FIELDS: Final = 500
 _MAX_TEXT: Final = 80
 _MAX_ERROR: Final = 400  # what to do about it is at the end
 _MAX_PROMPT: Final = 2000
+_MAX_TOOLS: Final = 5
+_ANSWER: Final = re.compile(r"^expected_|answer$|^(?:ground_truth|target|solution|reference|label|gold|sql)$")
+"""Names of fields that hold the right answer."""
 _OWN_FIELDS: Final = frozenset({PARAMS, AGENT_REF, SKILLS_REF, "response", "reward"})
 _LABELS: Final = frozenset({"id", "uuid", "dataset", "source", "license", "metadata"})
 """Descriptive fields that no verifier is expected to read."""
@@ -81,14 +84,27 @@ class RowsResult:
     """By path and expectation."""
     extra: dict[str, Tally] = field(default_factory=dict)
     """Fields that the environment never reads; not an error."""
+    unscorable: dict[str, Tally] = field(default_factory=dict)
+    """Valid rows to which no answer can be right."""
+    tools: dict[str, Tally] = field(default_factory=dict)
+    """Tools that rows offer and the environment does not have; not an error: the agent may have them."""
     other: dict[str, Tally] = field(default_factory=dict)
     """Malformed lines, invalid create params, unknown agents."""
     not_counted: Counter[str] = field(default_factory=Counter)
     first: FirstRow | None = None
 
+    environment_tools: tuple[str, ...] = ()
+    tool_rows: int = 0
+    """Rows with which the model is offered a tool."""
+
     @property
     def ok(self) -> bool:
-        return not self.bad_rows
+        return not self.bad_rows and not self.lacks_tools
+
+    @property
+    def lacks_tools(self) -> bool:
+        """True if the environment has tools and no row offers any."""
+        return bool(self.rows and self.environment_tools and not self.tool_rows)
 
     def as_json(self) -> JsonObject:
         tallies = {
@@ -100,6 +116,8 @@ class RowsResult:
             "environment": self.environment,
             "rows": self.rows,
             "bad_rows": self.bad_rows,
+            "tool_rows": self.tool_rows,
+            "lacks_tools": self.lacks_tools,
             "declared": self.declared,
             **tallies,
             "hints": self.hints(),
@@ -112,7 +130,14 @@ class RowsResult:
         for name, facts in self.declared.items():
             need = "required" if facts["required"] else "optional"
             yield f"  {name}: {facts['type']} ({need}; in {facts['present']} of {self.rows} rows)"
-        kinds = {"missing": self.missing, "wrong": self.wrong, "other": self.other, "never read": self.extra}
+        kinds = {
+            "missing": self.missing,
+            "wrong": self.wrong,
+            "unscorable": self.unscorable,
+            "other": self.other,
+            "never read": self.extra,
+            "unknown tool": self.tools,
+        }
         for kind, tallies in kinds.items():
             for what, tally in sorted(tallies.items(), key=lambda entry: -entry[1].rows):
                 example = f", e.g. {tally.first[0]['value']}" if "value" in tally.first[0] else ""
@@ -122,13 +147,23 @@ class RowsResult:
             yield f"hint: {hint}"
         if self.first is not None:
             yield from self.first.lines()
-        yield f"{self.rows - self.bad_rows} of {self.rows} rows fit {self.environment}"
+        if self.lacks_tools:
+            names = ", ".join(self.environment_tools[:_MAX_TOOLS])
+            yield f"no tools: {self.environment} has tools ({names}), and no row offers any"
+        fit = 0 if self.lacks_tools else self.rows - self.bad_rows
+        yield f"{fit} of {self.rows} rows fit {self.environment}"
 
     def hints(self) -> list[str]:
         """Missing fields that another field probably holds."""
         texts = [name for name, facts in self.declared.items() if facts["type"] == "str"]
         maps = suggest_maps(self.missing, {name: _example(tally) for name, tally in self.extra.items()}, texts)
-        return [f"'{name}' is missing; map it: {text}" for name, text in maps.items()]
+        hints = [f"'{name}' is missing; map it: {text}" for name, text in maps.items()]
+        unread = [
+            name
+            for name, facts in self.declared.items()
+            if self.rows and not facts["required"] and not facts["present"] and _ANSWER.search(name)
+        ]
+        return hints + [f"no row has '{name}': is there another way to tell a right answer?" for name in unread]
 
     def count(self, kind: str, what: str, line: int, value: str | None = None) -> None:
         tallies = self._by_kind()[kind]
@@ -140,7 +175,14 @@ class RowsResult:
         tally.add_example({"line": line} if value is None else {"line": line, "value": value})
 
     def _by_kind(self) -> dict[str, dict[str, Tally]]:
-        return {"missing": self.missing, "wrong": self.wrong, "extra": self.extra, "other": self.other}
+        return {
+            "missing": self.missing,
+            "wrong": self.wrong,
+            "extra": self.extra,
+            "unscorable": self.unscorable,
+            "unknown_tools": self.tools,
+            "other": self.other,
+        }
 
 
 def check_rows(
@@ -151,12 +193,15 @@ def check_rows(
     template: PromptTemplate | None = None,
     row_map: RowMap | None = None,
     tools: Collection[str] = (),
+    *,
+    offers_tools: bool = True,
 ) -> RowsResult:
     """Validate every row, mapped and with its prompt rendered, against a task model.
 
-    `agents` are those of the environment, `tools` the names of its tools.
+    `agents` are those of the environment, `tools` the names of its tools, which they offer with rows that do not
+    declare any (`offers_tools`) or not.
     """
-    result = RowsResult(environment, _declared_fields(task))
+    result = RowsResult(environment, _declared_fields(task), environment_tools=tuple(tools))
     for number, line in read_lines(path):
         result.rows += 1
         try:
@@ -166,6 +211,7 @@ def check_rows(
             result.bad_rows += 1
             continue
         result.bad_rows += not _row_fits(row, number, task, agents, result)
+        _count_tools(row, number, result, offers_tools=offers_tools)
         if result.first is None:
             result.first = FirstRow(number, row.params, tuple(tools))
     return result
@@ -196,7 +242,10 @@ def _row_fits(row: Row, number: int, task: type[Task], agents: Collection[str], 
         if not name.startswith("_ng_"):
             result.count("extra", name, number, preview(data[name], _MAX_TEXT))
     try:
-        task.model_validate(data)
+        valid = task.model_validate(data)
+        for reason in filter(None, (valid.unscorable_reason(row.params), *_blank_answers(data, result))):
+            result.count("unscorable", truncate(reason, _MAX_ERROR), number)
+            fits = False
     except ValidationError as error:
         for problem in error.errors(include_url=False):
             path = _path(problem["loc"])
@@ -207,6 +256,22 @@ def _row_fits(row: Row, number: int, task: type[Task], agents: Collection[str], 
                 result.count("wrong", what, number, preview(problem["input"], _MAX_TEXT))
         fits = False
     return fits
+
+
+def _blank_answers(data: JsonObject, result: RowsResult) -> Iterator[str]:
+    """Required answers that are there, but blank."""
+    for name, facts in result.declared.items():
+        value = data.get(name)
+        if facts["required"] and _ANSWER.search(name) and isinstance(value, str) and not value.strip():
+            yield f"'{name}' is blank"
+
+
+def _count_tools(row: Row, number: int, result: RowsResult, *, offers_tools: bool) -> None:
+    tools = row.params.get("tools")
+    names = [str(tool["name"]) for tool in tools or () if isinstance(tool, dict) and tool.get("name")]
+    result.tool_rows += bool(tools) or ("tools" not in row.params and offers_tools)
+    for name in sorted(set(names) - set(result.environment_tools)) if result.environment_tools else ():
+        result.count("unknown_tools", name, number)
 
 
 def _example(tally: Tally) -> Any:

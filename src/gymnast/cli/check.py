@@ -1,4 +1,4 @@
-"""`gymnast check`: the conformance suite of an environment, and checks of rows, tools and endpoints."""
+"""`gymnast check`: the conformance suite of an environment, and checks of rows, tools, endpoints and whole runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymnast.cli import check_endpoint, check_rows, check_tools
+from gymnast.cli import check_endpoint, check_rows, check_run, check_tools
 from gymnast.cli import options as shared
 from gymnast.cli.click_classes import old_names
 
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
     from gymnast.checks.environment import CheckTarget
 
-app = typer.Typer(help="Check an environment, rows, tools or an endpoint.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Check an environment, rows, tools, an endpoint or a run.", no_args_is_help=True, rich_markup_mode=None
+)
 app.command("tools", cls=old_names(rows="output"))(check_tools.tools)
 app.command("rows")(check_rows.rows)
+app.command("run")(check_run.run)
 app.command("endpoint", cls=old_names(need="require"))(check_endpoint.endpoint)
 
 

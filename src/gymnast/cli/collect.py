@@ -13,7 +13,7 @@ from gymnast.cli import options as shared
 from gymnast.store.paths import RunPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from gymnast.cli.progress import Progress
     from gymnast.cli.signals import Interrupts
@@ -162,58 +162,66 @@ def command(
     in all. Ctrl-C finishes the rollouts in flight; a second one stops immediately; --resume finishes the rest. A run
     that hits its budget (--max-cost, --max-tokens) exits with 4; --resume with a larger budget continues it.
     """
-    from gymnast.config.known_keys import RUN_KEYS
+    arguments = dict(locals())
     from gymnast.rollouts.exit_status import parse_allowance
+
+    options, config = load_run(arguments)
+    allowance = parse_allowance(max_failed)
+    through_serve = via_serve or head is not None
+    return collect(
+        options, config, allowance, through_serve=through_serve, head=head, as_json=as_json, metrics_port=metrics_port
+    )
+
+
+def load_run(given: Mapping[str, Any]) -> tuple[RunOptions, Config]:
+    """The run and the configuration that the parameters of `command` mean, by name."""
+    from gymnast.config.known_keys import RUN_KEYS
     from gymnast.rollouts.options import check_truncated_policy, run_options
 
-    through_serve = via_serve or head is not None
     config = shared.load(
-        overrides,
-        config_files=config_files,
-        environments=environments,
-        model_type=model_type,
-        model=model,
-        model_url=model_url,
-        model_key_name=model_key_name,
-        search_dirs=search_dirs,
-        stub_policy=through_serve,
-        unsafe_no_sandbox=unsafe_no_sandbox,
+        given["overrides"],
+        config_files=given["config_files"],
+        environments=given["environments"],
+        model_type=given["model_type"],
+        model=given["model"],
+        model_url=given["model_url"],
+        model_key_name=given["model_key_name"],
+        search_dirs=given["search_dirs"],
+        stub_policy=given["via_serve"] or given["head"] is not None,
+        unsafe_no_sandbox=given["unsafe_no_sandbox"],
         command_keys=RUN_KEYS,
     ).require_valid()
     options = run_options(
         config,
-        output=output,
-        source=source,
-        split=split,
-        agent=agent,
-        num_repeats=num_repeats,
-        concurrency=concurrency,
-        limit=limit,
-        temperature=temperature,
-        top_p=top_p,
-        max_output_tokens=max_output_tokens,
-        prompt_config=prompt_config,
-        prompt=prompt,
-        map=map,
-        add_seed=add_seed,
-        skip_bad_rows=skip_bad_rows,
-        rollout_timeout_s=rollout_timeout_s,
-        max_attempts=max_attempts,
-        give_up_after_s=give_up_after_s,
-        max_cost=max_cost,
-        max_tokens=max_tokens,
-        truncated=check_truncated_policy(truncated),
-        workers=workers,
-        resume=resume,
-        on_change=on_change(resume=resume, fork=fork, extend=extend, force=force),
-        retry_failed=retry_failed,
-        overwrite=overwrite,
-        aggregate=not no_aggregate,
+        output=given["output"],
+        source=given["source"],
+        split=given["split"],
+        agent=given["agent"],
+        num_repeats=given["num_repeats"],
+        concurrency=given["concurrency"],
+        limit=given["limit"],
+        temperature=given["temperature"],
+        top_p=given["top_p"],
+        max_output_tokens=given["max_output_tokens"],
+        prompt_config=given["prompt_config"],
+        prompt=given["prompt"],
+        map=given["map"],
+        add_seed=given["add_seed"],
+        skip_bad_rows=given["skip_bad_rows"],
+        rollout_timeout_s=given["rollout_timeout_s"],
+        max_attempts=given["max_attempts"],
+        give_up_after_s=given["give_up_after_s"],
+        max_cost=given["max_cost"],
+        max_tokens=given["max_tokens"],
+        truncated=check_truncated_policy(given["truncated"]),
+        workers=given["workers"],
+        resume=given["resume"],
+        on_change=on_change(resume=given["resume"], fork=given["fork"], extend=given["extend"], force=given["force"]),
+        retry_failed=given["retry_failed"],
+        overwrite=given["overwrite"],
+        aggregate=not given["no_aggregate"],
     )
-    allowance = parse_allowance(max_failed)
-    return collect(
-        options, config, allowance, through_serve=through_serve, head=head, as_json=as_json, metrics_port=metrics_port
-    )
+    return options, config
 
 
 def collect(

@@ -50,7 +50,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "env": Command(PREPARE, "List environments, or create a new one.", "env", None),
     "config": Command(PREPARE, "Show, explain or validate a configuration.", "config", None),
     "data": Command(PREPARE, "Convert, prepare, render, validate or download datasets.", "data", None),
-    "check": Command(PREPARE, "Check an environment, rows, tools or an endpoint.", "check", None),
+    "check": Command(PREPARE, "Check an environment, rows, tools, an endpoint or a run.", "check", None),
     "submit": Command(
         CLUSTER,
         "Run a collection on many workers (Slurm, Ray or local).",

@@ -34,8 +34,13 @@ def command(
         bool, typer.Option("--live", help="Query the running collection RUN, or the running `gymnast serve`.")
     ] = False,
     stuck_after_s: Annotated[
-        float, typer.Option("--stuck-after", min=0, help="With --live: seconds after which a wait counts as stuck.")
-    ] = 60.0,
+        float | None,
+        typer.Option(
+            "--stuck-after",
+            min=0,
+            help="With --live: seconds after which a wait counts as stuck. [default: 60, and unusual for this run]",
+        ),
+    ] = None,
     probe: Annotated[bool, typer.Option("--probe", help="Query /models of the policy endpoints.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="Show what each diagnostic step saw.")] = False,
     explain: Annotated[

@@ -16,6 +16,7 @@ from gymnast.doctor.read_run import read_run
 from gymnast.doctor.rules.registry import apply_rules, collect_notes
 from gymnast.doctor.scheduler import find_kernel_kill, read_job
 from gymnast.doctor.steps import make_steps
+from gymnast.doctor.waits import patience_s
 from gymnast.errors import NotFoundError, UserError
 from gymnast.store.find_run import OUTPUT_SUFFIX, RUN_FILE_SUFFIXES, only_run_in, runs_in
 from gymnast.store.keyset import KeySet
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from gymnast.doctor.facts import JobFacts, ProbeFacts, RunFacts
+    from gymnast.doctor.facts import EndpointActivity, JobFacts, ProbeFacts, ProcessFacts, RunFacts
     from gymnast.doctor.findings import Finding
 
 _MERGE_LOG: Final = re.compile(r"-\d+-finish\.log$")
@@ -49,7 +50,11 @@ class Target:
     """Open requests of a `serve`, the longest wait first."""
     servers: tuple[ProbeFacts, ...] = ()
     probes: tuple[ProbeFacts, ...] = ()
-    stuck_after_s: float = 60.0
+    stuck_after_s: float | None = None
+    """None: 60 s, or longer where nothing shows that such a wait is unusual."""
+    processes: tuple[ProcessFacts, ...] = ()
+    activity: tuple[EndpointActivity, ...] = ()
+    unresponsive: str = ""
     name: str = field(default="")
 
 
@@ -93,7 +98,7 @@ def examine(target: Target) -> Diagnosis:
         tuple(collect_notes(facts)),
         make_steps(facts, findings),
         _counts(facts.run),
-        target.stacks or tuple(row for row in target.requests if row["in_stage_s"] >= target.stuck_after_s),
+        target.stacks or tuple(row for row in target.requests if row["in_stage_s"] >= patience_s(target.stuck_after_s)),
         facts.logs.lines,
     )
 
@@ -119,6 +124,9 @@ def read(target: Target) -> Facts:
         target.stacks,
         target.requests,
         target.stuck_after_s,
+        target.processes,
+        target.activity,
+        target.unresponsive,
     )
 
 

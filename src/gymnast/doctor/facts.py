@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gymnast.doctor.schema_diff import FieldDiff
     from gymnast.store.manifest import Manifest
     from gymnast.types.failure import FailureKind
+    from gymnast.wire.inference_metrics import Activity
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +361,31 @@ class ProbeFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """A process of a running collection on this host, as the kernel reports it."""
+
+    pid: int
+    state: str
+    """The letter of /proc/PID/stat: R runs, S sleeps, D waits for a device, T is stopped, t is traced."""
+    command: str
+    is_collector: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointActivity:
+    """An endpoint that rollouts wait for: whether it answers, and two looks at its metrics, if it has any."""
+
+    url: str
+    answers: bool
+    detail: str = ""
+    """Why it does not answer."""
+    before: Activity | None = None
+    after: Activity | None = None
+    seconds: float = 0.0
+    """Between the two looks."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """All facts."""
 
@@ -379,8 +405,14 @@ class Facts:
     stacks: tuple[dict[str, Any], ...] = ()
     requests: tuple[dict[str, Any], ...] = ()
     """Open requests of a `serve`, the longest wait first."""
-    stuck_after_s: float = 60.0
-    """How long a running attempt may wait before it counts as stuck."""
+    stuck_after_s: float | None = None
+    """How long a running attempt may wait before it counts as stuck, if the user said so."""
+    processes: tuple[ProcessFacts, ...] = ()
+    """The collector and what it started, if it runs on this host."""
+    activity: tuple[EndpointActivity, ...] = ()
+    """Endpoints that rollouts have waited for a while."""
+    unresponsive: str = ""
+    """Why the running collector could not be queried."""
 
     @property
     def lost(self) -> int:

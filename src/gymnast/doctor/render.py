@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from gymnast.doctor.rules.live import UNDECIDED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -25,7 +27,8 @@ def render_diagnosis(diagnosis: Diagnosis, *, with_steps: bool = False) -> Itera
     counts = ", ".join(f"{number} {name}" for name, number in diagnosis.counts.items())
     yield f"{diagnosis.target}: {counts}" if counts else diagnosis.target
     if diagnosis.is_healthy:
-        yield _healthy(diagnosis)
+        is_open = any(note.id == UNDECIDED for note in diagnosis.notes)
+        yield "no fault found, but see the note" if is_open else _healthy(diagnosis)
     causes = [finding for finding in diagnosis.findings if not finding.follows]
     for number, finding in enumerate(causes[:_MAX_FINDINGS], 1):
         yield ""

@@ -198,7 +198,10 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     (
         *("key_refused", Layer.CONFIG, 75),
-        r"(?i:refuses our key|needs a key, and none is set|invalid[ _]api[ _]key|incorrect api key|\b401 unauthorized|authenticationerror)",
+        (
+            r"(?i:refuses our key|needs a key, and none is set|invalid[ _]api[ _]key|incorrect api key"
+            r"|\b401 unauthorized|authenticationerror)"
+        ),
         "the endpoint rejects the API key",
         "policy_api_key is missing, wrong or expired",
         "set the right key (policy_api_key in env.yaml, or ++policy_api_key=…) and run again",

@@ -194,6 +194,7 @@ class Upstream:
                 delay = self.policy.delay_s(error.detail, tries, random.random())  # noqa: S311 - jitter
                 if delay is None:
                     raise
+                self._context.signals.record_retry(error.detail.kind.value)
             finally:
                 replica.in_flight -= 1
             await asyncio.sleep(delay)

@@ -23,6 +23,15 @@ class Task(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
+    def unscorable_reason(self, params: JsonObject) -> str | None:
+        """Why no answer to this row can be right, or None. `gymnast check rows` reports it; nothing else calls it.
+
+        For tasks with optional fields: a row without an expected answer is valid, but gets 0 whatever the model says.
+        `params` are the row's create params.
+        """
+        del params
+        return None
+
 
 class Verdict(BaseModel):
     """What `verify` returns: a finite reward, and whatever a subclass adds."""

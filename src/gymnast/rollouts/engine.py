@@ -386,7 +386,7 @@ class Engine:
         )
         self.store.record_scored(item.key, line, facts, persisted=outcome.persisted)
         self.tally.add_scored(facts)
-        self.pace.record_attempt(now, outcome.seconds, settled=True)
+        self.pace.record_attempt(now, outcome.seconds, settled=True, scored=True)
         self._listen(
             RolloutScored(
                 item.key.task,

@@ -49,11 +49,15 @@ class Pace:
         self._buckets: deque[list[float]] = deque()
         """Start of an interval, and the number of rollouts that were settled in it."""
         self._last_settled: deque[float] = deque(maxlen=_MIN_SETTLED + 1)
+        self.longest_scored_s = 0.0
+        """The longest attempt that ended with a reward."""
         self._since = 0.0
         """When the first attempt started, or the concurrency was last changed by hand."""
 
-    def record_attempt(self, now: float, seconds: float, *, settled: bool) -> None:
+    def record_attempt(self, now: float, seconds: float, *, settled: bool, scored: bool = False) -> None:
         """An attempt ended; it settled its rollout, or will be retried."""
+        if scored:
+            self.longest_scored_s = max(self.longest_scored_s, seconds)
         if not self._attempts:
             self._since = max(self._since, now - seconds)
         self._attempts.append(_Attempt(seconds, settled))
@@ -66,6 +70,10 @@ class Pace:
                 self._buckets.append([now, 1])
                 while self._buckets[0][0] < now - _WINDOW_S:
                     self._buckets.popleft()
+
+    def since_settled_s(self, now: float) -> float | None:
+        """Seconds since the last rollout was settled; None if none was."""
+        return now - self._last_settled[-1] if self._last_settled else None
 
     def mark_change(self, now: float) -> None:
         """The concurrency was changed by hand: what was settled before says little about the rate from now on."""

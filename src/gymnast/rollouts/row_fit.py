@@ -51,9 +51,7 @@ class RowCheck:
 
     def find_problem(self, agent: str, row: JsonObject) -> str | None:
         """Why a row does not fit its agent's environment, or None."""
-        if agent not in self._models:
-            self._models[agent] = list(_models_of(self._instances, agent))
-        for environment, model in self._models[agent]:
+        for environment, model in self.models_of(agent):
             try:
                 model.model_validate(row)
             except ValidationError as error:
@@ -62,6 +60,12 @@ class RowCheck:
             for name in lacking.keys() & row.keys():
                 del lacking[name]
         return None
+
+    def models_of(self, agent: str) -> list[tuple[str, type[Task]]]:
+        """The environments of an agent that declare their tasks, with these."""
+        if agent not in self._models:
+            self._models[agent] = list(_models_of(self._instances, agent))
+        return self._models[agent]
 
     def warnings(self) -> list[str]:
         """Answers that no row has under the name which its environment reads, but probably under another."""

@@ -56,8 +56,7 @@ async def run_engine(
     observer.listen(RunStarted(counts.requested, tasks, store.name, time.time(), counts.requested - counts.owed))
 
     def take_snapshot() -> Snapshot:
-        signals = servers.runner.signals
-        return make_snapshot(engine, started, model_calls=signals.model_calls, rejections=signals.rejections)
+        return make_snapshot(engine, started, servers.runner.signals)
 
     try:
         async with _adjusting_to_pressure(engine, servers.poll_pressure):

@@ -15,6 +15,7 @@ from gymnast.types.usage import ModelUsage
 if TYPE_CHECKING:
     from gymnast.rollouts.engine import Engine
     from gymnast.store.manifest import Counts
+    from gymnast.wire.progress import Signals
 
 _MAX_OLDEST = 10
 
@@ -30,6 +31,8 @@ class InFlight(msgspec.Struct, frozen=True):
     seconds: float
     """Since the attempt started."""
     in_stage_s: float
+    endpoint: str = ""
+    """The URL that a model server is calling for it now."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -67,9 +70,19 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Rollouts that earlier invocations settled."""
     this_invocation: AgentStats | None = None
     """The statistics of this invocation alone, over all agents."""
+    longest_scored_s: float = 0.0
+    """The longest attempt of this invocation that ended with a reward."""
+    since_settled_s: float | None = None
+    """Since a rollout was last settled; None if none was in this invocation."""
+    shortest_wait_s: float | None = None
+    """How long the attempt in flight that moved last has been in its stage; None if nothing is in flight."""
+    retried_calls: dict[str, int] = {}
+    """Failed model calls that the model server repeated, by kind of failure. They are in no record."""
+    is_held: bool = False
+    """Whether it waits for a slow consumer of its records."""
 
 
-def make_snapshot(engine: Engine, started: float, *, model_calls: int, rejections: int) -> Snapshot:
+def make_snapshot(engine: Engine, started: float, signals: Signals) -> Snapshot:
     """The current state of an engine."""
     now = time.monotonic()
     counts, totals = engine.store.counts(), engine.store.totals()
@@ -98,6 +111,7 @@ def make_snapshot(engine: Engine, started: float, *, model_calls: int, rejection
                 item.progress.instance,
                 now - item.started,
                 now - item.progress.since,
+                item.progress.endpoint,
             )
             for item in items[:_MAX_OLDEST]
         ],
@@ -105,12 +119,17 @@ def make_snapshot(engine: Engine, started: float, *, model_calls: int, rejection
         given_up=engine.circuit_breaker.reasons(),
         loop_lag_s=engine.loop_lag_s,
         longest_lag_s=engine.longest_lag_s,
-        model_calls=model_calls,
-        rejections=rejections,
+        model_calls=signals.model_calls,
+        rejections=signals.rejections,
         seconds=now - started,
         spent=engine.store.spent.usage(),
         settled_before=counts.requested - counts.owed - engine.tally.done,
         this_invocation=overall_stats(engine.tally.totals()),
+        longest_scored_s=engine.pace.longest_scored_s,
+        since_settled_s=engine.pace.since_settled_s(now),
+        shortest_wait_s=min((now - item.progress.since for item in items), default=None),
+        retried_calls=dict(signals.retried_calls),
+        is_held=engine.is_held,
     )
 
 

@@ -159,12 +159,15 @@ class _Worker:
         while True:
             before = time.monotonic()
             await asyncio.sleep(_HEARTBEAT_S)
-            self._lag_s = max(0.0, time.monotonic() - before - _HEARTBEAT_S)
+            now = time.monotonic()
+            self._lag_s = max(0.0, now - before - _HEARTBEAT_S)
             stages = {
-                number: (item.progress.stage.value, item.progress.instance) for number, (_, item) in self._tasks.items()
+                number: (item.progress.stage.value, item.progress.instance, now - item.progress.since)
+                for number, (_, item) in self._tasks.items()
             }
-            stuck = self._find_stuck(time.monotonic())
-            self._send(Heartbeat(stages, signals.model_calls, signals.rejections, self._latency_s, self._lag_s, stuck))
+            stuck = self._find_stuck(now)
+            counts = (signals.model_calls, signals.rejections, self._latency_s, self._lag_s)
+            self._send(Heartbeat(stages, *counts, stuck, dict(signals.retried_calls)))
 
     def _find_stuck(self, now: float) -> dict[int, tuple[str, list[str]]]:
         """The endpoints and stacks of attempts that have not moved for a while; empty between two reports."""

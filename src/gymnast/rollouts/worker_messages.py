@@ -70,13 +70,16 @@ class AttemptDone(msgspec.Struct, frozen=True, tag="done"):
 class Heartbeat(msgspec.Struct, frozen=True, tag="beat"):
     """From a worker, several times a second: the stages of its attempts, and counts of its model calls."""
 
-    stages: dict[int, tuple[str, str]]
+    stages: dict[int, tuple[str, str, float]]
+    """The stage, the instance that is called, and how many seconds ago the stage began."""
     model_calls: int
     rejections: int
     rejection_latency_s: float
     lag_s: float
     stuck: dict[int, tuple[str, list[str]]] = {}
     """Attempts that have not moved for a while: the endpoint they wait for, and their stack."""
+    retried_calls: dict[str, int] = {}
+    """Failed model calls that were repeated, by kind."""
 
 
 ToWorker = StartWorker | MakeAttempt | CancelAttempt | StopWorker

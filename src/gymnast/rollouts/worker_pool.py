@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -125,10 +126,12 @@ class _Worker:
         self._stopping = False
         self._restarts = 0
         self._calls_seen = self._rejections_seen = 0
+        self._retries_seen: Counter[str] = Counter()
 
     async def start(self) -> None:
         self._process = ControlledProcess(self._name, self._pool.log_dir / f"{self._name}.log")
         self._calls_seen = self._rejections_seen = 0
+        self._retries_seen = Counter()
         reader, self._writer = await self._process.start("gymnast.rollouts.worker", limit=_FRAME_LIMIT)
         self._writer.write(encode_frame(self._pool.start_message))
         try:
@@ -195,12 +198,14 @@ class _Worker:
 
     def _handle_heartbeat(self, heartbeat: Heartbeat) -> None:
         signals = self._pool.signals
-        for number, (stage, instance) in heartbeat.stages.items():
+        now = time.monotonic()
+        for number, (stage, instance, in_stage_s) in heartbeat.stages.items():
             pending = self.pending.get(number)
             if pending is not None:
                 progress = pending.item.progress
                 if (progress.stage, progress.instance) != (stage, instance):
                     progress.enter(Stage(stage), instance)
+                progress.since = now - in_stage_s
         for number, (endpoint, frames) in heartbeat.stuck.items():
             pending = self.pending.get(number)
             if pending is not None:
@@ -209,6 +214,8 @@ class _Worker:
         for _ in range(heartbeat.rejections - self._rejections_seen):
             signals.record_rejection(heartbeat.rejection_latency_s)
         self._calls_seen, self._rejections_seen = heartbeat.model_calls, heartbeat.rejections
+        signals.retried_calls += Counter(heartbeat.retried_calls) - self._retries_seen
+        self._retries_seen = Counter(heartbeat.retried_calls)
         self._pool.longest_lag_s = max(self._pool.longest_lag_s, heartbeat.lag_s)
 
     async def _recover(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gymnast.types.failure import Stage
@@ -54,18 +55,23 @@ class AttemptProgress:
 
 
 class Signals:
-    """Counts model calls and the requests that endpoints rejected, and notifies listeners of rejections."""
+    """Counts model calls, retried ones and those that endpoints rejected, and notifies listeners of rejections."""
 
-    __slots__ = ("listeners", "model_calls", "rejections")
+    __slots__ = ("listeners", "model_calls", "rejections", "retried_calls")
 
     def __init__(self) -> None:
         self.model_calls = 0
         self.rejections = 0
+        self.retried_calls: Counter[str] = Counter()
+        """Failed calls that are repeated, by kind of failure."""
         self.listeners: list[Callable[[float], None]] = []
         """Called with the latency of each rejection."""
 
     def record_call(self) -> None:
         self.model_calls += 1
+
+    def record_retry(self, kind: str) -> None:
+        self.retried_calls[kind] += 1
 
     def record_rejection(self, latency_s: float) -> None:
         self.rejections += 1

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding, Note
 from gymnast.doctor.rules.rule import Rule
+from gymnast.doctor.waits import EndpointState, judge_waits, patience_s
 from gymnast.types.failure import FailureKind, Layer
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts
     from gymnast.doctor.rules.rule import NoteRule
+    from gymnast.doctor.waits import Wait
 
 _LAYERS: Final = {
     "model": Layer.MODEL_SERVING,
@@ -26,7 +29,20 @@ _ACTIONS: Final = {
     "tool": "check that the environment has the tool and what it waits for (stack below); tool_timeout_s ends the wait",
     "verify": "check what the verifier waits for (stack below); verify_timeout_s ends the wait",
 }
+_STATE_ACTIONS: Final = {
+    EndpointState.SILENT: "check that the model server runs (its log, nvidia-smi); restart it, and the run continues",
+    EndpointState.STALLED: "read the model server's log (NCCL, CUDA, a dead worker) and restart it; the run continues",
+    EndpointState.IDLE: "check the proxy or load balancer in front of the model server, and the server's log for "
+    "aborted requests; gymnast ctl RUN cancel KEY retries a rollout",
+}
 _MAX_SHOWN: Final = 5
+_BUSY: Final = frozenset({FailureKind.MODEL_RATE_LIMITED.value, FailureKind.MODEL_OVERLOADED.value})
+"""Replies of an endpoint that limits its load: finding the best concurrency causes some."""
+_MAX_BUSY: Final = 0.5
+_MAX_BROKEN: Final = 0.2
+_MIN_RETRIED: Final = 10
+UNDECIDED: Final = "undecided"
+"""The note about waits that may be a hang."""
 
 
 def servers_down(facts: Facts) -> Finding | None:
@@ -67,41 +83,76 @@ def endpoint_silent(facts: Facts) -> Finding | None:
 
 def attempts_stuck(facts: Facts) -> Finding | None:
     """Attempts of a collection, or requests of a `serve`, wait much longer than others take."""
-    stuck = _stuck(facts)
-    if not stuck:
+    wait = judge_waits(facts)
+    if wait is not None:
+        return _stuck_rollouts(facts, wait) if wait.is_fault else None
+    rows = [row for row in facts.requests if row["in_stage_s"] >= patience_s(facts.stuck_after_s)]
+    if facts.live is not None or not rows:
         return None
-    first = stuck[0]
-    stage, where = first["stage"], _where(first)
+    first = max(rows, key=lambda row: float(row["in_stage_s"]))
+    return _stuck_finding(facts, rows, first, f"{len(rows)} requests", f"{_where(first)} does not reply")
+
+
+def _stuck_rollouts(facts: Facts, wait: Wait) -> Finding:
+    first = wait.rows[0]
+    what = f"all {wait.count} rollouts in flight" if wait.is_total else f"{wait.count} rollouts"
+    finding = _stuck_finding(facts, list(wait.rows), first, what, _explain(wait, _where(first)))
+    evidence = [*finding.evidence, Evidence(wait.usual), *_activity_evidence(wait)]
+    action = _STATE_ACTIONS.get(wait.state, finding.action)
+    return replace(finding, evidence=tuple(evidence), confidence=wait.confidence, affected=wait.count, action=action)
+
+
+def _stuck_finding(facts: Facts, rows: list[dict[str, Any]], first: dict[str, Any], what: str, cause: str) -> Finding:
     evidence = [
         Evidence(
             f"{row['key']} in stage {row['stage']}: waiting for {_where(row)} for {row['in_stage_s']:.0f} s",
             keys=(row["key"],),
         )
-        for row in stuck[:_MAX_SHOWN]
+        for row in rows[:_MAX_SHOWN]
     ]
     shown = [row for row in (*facts.stacks, *facts.requests) if row["key"] == first["key"]]
     evidence += [Evidence("stack of " + row["key"], quote=_innermost(row)) for row in shown[:1]]
-    what = "requests" if facts.live is None else "rollouts"
+    stage = first["stage"]
     return Finding(
         "stuck",
         _LAYERS.get(stage, Layer.INFRA),
-        f"{len(stuck)} {what} in stage {stage} are waiting for {where}, the first for {first['in_stage_s']:.0f} s",
-        f"{where} does not reply; every wait has a deadline, so the run continues, but slowly",
+        f"{what} in stage {stage} are waiting for {_where(first)}, the first for {first['in_stage_s']:.0f} s",
+        f"{cause}; every wait has a deadline, so the run continues, but slowly",
         _ACTIONS.get(stage, "check what the stack below waits for; gymnast ctl RUN cancel KEY cancels a rollout"),
         tuple(evidence),
         Confidence.MEDIUM,
-        affected=len(stuck),
+        affected=len(rows),
         weight=70,
     )
 
 
-def _stuck(facts: Facts) -> list[dict[str, Any]]:
-    """The stuck attempts or requests, the longest wait first."""
-    rows = list(facts.live.get("oldest", ())) if facts.live is not None else list(facts.requests)
-    endpoints = {row["key"]: row.get("endpoint") for row in facts.stacks}
-    limit_s = _wait_limit(facts, facts.live) if facts.live is not None else facts.stuck_after_s
-    entries = [{**row, "endpoint": row.get("endpoint") or endpoints.get(row["key"])} for row in rows]
-    return sorted((row for row in entries if row["in_stage_s"] >= limit_s), key=lambda row: -float(row["in_stage_s"]))
+def _explain(wait: Wait, where: str) -> str:
+    match wait.state:
+        case EndpointState.SILENT:
+            return f"{where} does not answer a simple GET either"
+        case EndpointState.STALLED:
+            return f"{where} has requests, but no token comes out of it: its engine hangs"
+        case EndpointState.IDLE:
+            return f"{where} has no request: ours were lost on the way, or it has forgotten them"
+        case EndpointState.WORKING:
+            return f"{where} is at work; these requests are lost, or far longer than any before"
+    return f"{where} does not reply"
+
+
+def _activity_evidence(wait: Wait) -> list[Evidence]:
+    activity = wait.activity
+    if activity is None:
+        return []
+    if not activity.answers:
+        return [Evidence(f"GET {activity.url}/models: {activity.detail}")]
+    before, after = activity.before, activity.after
+    if before is None or after is None:
+        return [Evidence(f"{activity.url} answers /models and has no metrics")]
+    load = f"{after.running:.0f} requests running, {after.waiting:.0f} waiting"
+    if after.tokens is None or before.tokens is None:
+        return [Evidence(f"metrics of {activity.url}: {load}, {after.throughput:.1f} tokens a second")]
+    tokens = after.tokens - before.tokens
+    return [Evidence(f"metrics of {activity.url}: {load}, {tokens:.0f} tokens in {activity.seconds:.1f} s")]
 
 
 def _where(row: dict[str, Any]) -> str:
@@ -109,16 +160,35 @@ def _where(row: dict[str, Any]) -> str:
     return f"{name} ({row['endpoint']})" if row.get("endpoint") else str(name)
 
 
-def _wait_limit(facts: Facts, live: dict[str, Any]) -> float:
-    """How long a wait may be: as configured, or ten times the duration of a rollout."""
-    done = live["scored"] + sum(live["failed"].values())
-    mean_s = live["seconds"] * max(1, live["limit"]) / done if done else 0.0
-    return float(max(facts.stuck_after_s, 10 * mean_s))
-
-
 def _innermost(entry: dict[str, Any]) -> str:
     frames = entry.get("frames") or ["no frame"]
     return " ← ".join(reversed(frames[-3:]))
+
+
+def calls_retried(facts: Facts) -> Finding | None:
+    """A large share of model calls fails, and only retries inside the model server hide it."""
+    live = facts.live
+    retried: dict[str, int] = (live or {}).get("retried_calls") or {}
+    if live is None or not retried:
+        return None
+    calls = max(1, live["model_calls"])
+    broken = {kind: count for kind, count in retried.items() if kind not in _BUSY}
+    kinds, share = (broken, _MAX_BROKEN) if broken else (retried, _MAX_BUSY)
+    failed = sum(kinds.values())
+    if failed < _MIN_RETRIED or failed / calls < share:
+        return None
+    worst = max(kinds, key=lambda kind: kinds[kind])
+    return Finding(
+        "calls_retried",
+        Layer.MODEL_SERVING,
+        f"{failed} of {calls} model calls failed ({worst}) and were repeated: {failed / calls:.0%}",
+        "a replica, proxy or the server fails some of the requests; retries hide it and cost time",
+        "gymnast check endpoint URL, for each replica; read the server's log",
+        (Evidence(", ".join(f"{count} × {kind}" for kind, count in retried.items()), count=failed),),
+        Confidence.MEDIUM,
+        affected=failed,
+        weight=50,
+    )
 
 
 def out_of_reach(facts: Facts) -> Finding | None:
@@ -153,13 +223,45 @@ def at_full_load(facts: Facts) -> Note | None:
     live = facts.live
     if live is None or live["in_flight"] < live["limit"] or live["failed"] or live["out_of_reach_s"]:
         return None
-    if attempts_stuck(facts) is not None or not live["per_second"]:
+    if judge_waits(facts) is not None or not live["per_second"] or calls_retried(facts) is not None:
         return None
     return Note(
         "saturated",
         f"{live['in_flight']} rollouts in flight of {live['limit']} allowed, {live['per_second']:.1f} a second, no "
         "errors: normal full load",
     )
+
+
+def long_waits(facts: Facts) -> Note | None:
+    """Waits that are long, and not known to be a fault."""
+    wait = judge_waits(facts)
+    if wait is None or wait.is_fault:
+        return None
+    first = wait.rows[0]
+    text = (
+        f"{wait.count} rollouts in stage {first['stage']} are waiting for {_where(first)}, the first for "
+        f"{first['in_stage_s']:.0f} s"
+    )
+    if wait.state is EndpointState.WORKING:
+        work = "; ".join(evidence.what for evidence in _activity_evidence(wait))
+        return Note("slow", f"{text}; it is at work ({work}), so this is slow, not stuck")
+    return Note(
+        UNDECIDED,
+        f"{text}; {wait.usual}, so a hang and long answers look alike here. If that is too long for you: --stuck-after "
+        f"{patience_s(None):.0f} reports it, gymnast check endpoint tests the endpoint, and the stacks are below",
+    )
+
+
+def paused(facts: Facts) -> Note | None:
+    """The collection starts nothing on purpose."""
+    live = facts.live
+    if live is None:
+        return None
+    if live["state"] == "paused":
+        return Note("paused", "the run is paused: gymnast ctl RUN resume continues it")
+    if live.get("is_held"):
+        return Note("paused", "the run waits for the consumer of its records")
+    return None
 
 
 RULES: Final = (
@@ -176,5 +278,9 @@ RULES: Final = (
         *("endpoint_down", Layer.MODEL_SERVING, 2, "A server that a running collection waits for is down."),
         *("Restart it; the run continues automatically.", out_of_reach),
     ),
+    Rule(
+        *("calls_retried", Layer.MODEL_SERVING, 2, "Many model calls fail, and retries in the model server hide it."),
+        *("Check each replica.", calls_retried),
+    ),
 )
-NOTES: Final[tuple[NoteRule, ...]] = (at_full_load,)
+NOTES: Final[tuple[NoteRule, ...]] = (at_full_load, long_waits, paused)

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gymnast.doctor.rules import components, files, infra, kinds, live, logs, quality, resume, rewards, tools, unknown
+from gymnast.doctor.rules import (
+    components,
+    files,
+    infra,
+    kinds,
+    live,
+    live_processes,
+    logs,
+    quality,
+    resume,
+    rewards,
+    tools,
+    unknown,
+)
 from gymnast.errors import NotFoundError, suggest
 from gymnast.types.failure import LAYERS
 
@@ -17,6 +30,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *infra.RULES,
     *logs.RULES,
     *components.RULES,
+    *live_processes.RULES,
     *live.RULES,
     *kinds.RULES,
     *tools.RULES,

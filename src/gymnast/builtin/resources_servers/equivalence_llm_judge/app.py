@@ -23,6 +23,7 @@ from gymnast.kit import (
     FailureDetail,
     FailureKind,
     InvalidBody,
+    JsonObject,
     Judge,
     JudgedSettings,
     JudgeEvaluation,
@@ -122,6 +123,9 @@ class EquivalenceTask(Task):
     def answer(self) -> str:
         """The expected answer of the row or its metadata."""
         return str(self.expected_answer or (self.metadata or {}).get("expected_answer") or "").strip()
+
+    def unscorable_reason(self, params: JsonObject) -> str | None:
+        return None if self.answer else "no expected_answer: the judge has nothing to compare with"
 
 
 class EquivalenceVerdict(Verdict):

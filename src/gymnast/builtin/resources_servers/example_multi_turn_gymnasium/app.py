@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gymnast.kit import Attempt, EnvironmentSettings, ScoringSettings, Step, StepEnvironment, Task
+from gymnast.kit import Attempt, EnvironmentSettings, JsonObject, ScoringSettings, Step, StepEnvironment, Task
 
 
 class MultiTurnSettings(ScoringSettings, EnvironmentSettings):
@@ -15,6 +15,9 @@ class MultiTurnSettings(ScoringSettings, EnvironmentSettings):
 class FollowUpTask(Task):
     follow_ups: list[str] = []
     expected_answer: str = ""
+
+    def unscorable_reason(self, params: JsonObject) -> str | None:
+        return None if self.expected_answer else "no expected_answer: every rollout gets 0"
 
 
 @dataclass(slots=True)

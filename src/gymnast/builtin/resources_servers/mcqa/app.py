@@ -16,6 +16,7 @@ from gymnast.kit import (
     Environment,
     EnvironmentSettings,
     InvalidBody,
+    JsonObject,
     ProcessPool,
     ScoringSettings,
     ServerContext,
@@ -54,6 +55,15 @@ class MCQATask(Task):
             if len(pattern) > _MAX_PATTERN:
                 raise ValueError(f"output_regex has {len(pattern)} characters, more than the {_MAX_PATTERN} allowed")
         return value
+
+    def unscorable_reason(self, params: JsonObject) -> str | None:
+        letters = [letter for letter, _ in _options(self)]
+        expected = (self.expected_answer or "").strip().upper()
+        if not expected:
+            return "no expected_answer: every answer gets 0"
+        if letters and expected not in letters and not self.template_metadata:
+            return f"expected_answer is not one of the options ({', '.join(letters)}): every answer gets 0"
+        return None
 
 
 class MCQAVerdict(Verdict):

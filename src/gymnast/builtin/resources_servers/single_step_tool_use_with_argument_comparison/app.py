@@ -41,6 +41,11 @@ class SingleStepSettings(ScoringSettings, EnvironmentSettings):
 class SingleStepTask(Task):
     expected_action: ExpectedAction
 
+    def unscorable_reason(self, params: JsonObject) -> str | None:
+        offered = {tool.get("name") for tool in params.get("tools") or () if isinstance(tool, dict)}
+        missing = sorted({call.name for call in expected_calls(self.expected_action)} - offered)
+        return f"expects a call of '{missing[0]}', which its tools do not have" if missing else None
+
 
 class SingleStepVerdict(Verdict):
     expected_action: ExpectedAction
