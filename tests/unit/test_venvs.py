@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gymnast.runtime.venvs import requirement_lines, unmet_requirements
+from gymnast.runtime.venvs import own_bounds, requirement_lines, unmet_requirements
 
 
 def server(tmp_path: Path, requirements: str) -> Path:
@@ -71,3 +71,9 @@ by-platform = [
         "plain>=2",
         "by-platform @ git+https://example.com/always.git@v1",
     ]
+
+
+def test_a_server_s_packages_stay_within_what_ours_can_use() -> None:
+    bounds = own_bounds()
+    assert "antlr4-python3-runtime==4.9.*" in bounds  # of the configuration library; math-verify would bring 4.13
+    assert not [line for line in bounds if line.startswith(("gymnast", "pydantic-core=="))]

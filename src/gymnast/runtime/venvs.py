@@ -29,8 +29,11 @@ from gymnast.errors import StartError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from packaging.specifiers import SpecifierSet
+
 BUILD_TIMEOUT_S: Final = 1800.0
 _FRAMEWORKS: Final = frozenset({"gymnast", "nemo-gym"})
+_ROOTS: Final = ("gymnast", "gymnast-nemo-gym")
 _COMMENT: Final = re.compile(r"(^|\s)#.*")
 """As in pip: a `#` inside a URL does not start a comment."""
 _EDITABLE: Final = re.compile(r"^(-e|--editable)[ =]*")
@@ -130,25 +133,65 @@ def unmet_requirements(folder: Path) -> list[str]:
 
 async def ensure_venv(folder: Path, cache_dir: Path, log: Path) -> Path:
     """The Python of a virtual environment with the directory's requirements. Builds it if missing or broken."""
-    lines = requirement_lines(folder)
-    home = (cache_dir / "venvs" / _cache_key([*lines, *_uv_settings(folder)])).absolute()
+    lines, bounds = requirement_lines(folder), own_bounds()
+    home = (cache_dir / "venvs" / _cache_key([*lines, *_uv_settings(folder), *bounds])).absolute()
     python = home / "bin" / "python"
     home.parent.mkdir(parents=True, exist_ok=True)
     async with _locked(home.with_suffix(".lock")):
         if (home / _MARKER).exists() and await _works(python):
             return python
         shutil.rmtree(home, ignore_errors=True)
-        await _build(home, lines, folder, log)
+        await _build(home, lines, bounds, folder, log)
         (home / _MARKER).touch()
     return python
 
 
-async def _build(home: Path, lines: list[str], folder: Path, log: Path) -> None:
-    requirements = home.with_suffix(".txt")
+def own_bounds() -> list[str]:
+    """The versions that Gymnast and its installed dependencies allow of each other, as constraints for an installer.
+
+    The packages of a server's environment come before ours in its process. Without these bounds, math-verify would
+    bring a parser runtime that the configuration library cannot use.
+    """
+    bounds: dict[str, None] = {}
+    pending, seen = list(_ROOTS), set(_ROOTS)
+    while pending:
+        for requirement in _installed_requirements(pending.pop()):
+            name = _package_name(requirement.name)
+            if name not in _FRAMEWORKS and _is_bound(requirement.specifier):
+                bounds[f"{requirement.name}{requirement.specifier}"] = None
+            if name not in seen:
+                seen.add(name)
+                pending.append(name)
+    return sorted(bounds)
+
+
+def _is_bound(specifier: SpecifierSet) -> bool:
+    """Whether a specifier bounds versions. An exact one ties two packages, which an installer replaces together."""
+    exact = any(each.operator == "==" and not each.version.endswith(".*") for each in specifier)
+    return bool(specifier) and not exact
+
+
+def _installed_requirements(package: str) -> list[Requirement]:
+    """What an installed package requires here, without its extras."""
+    try:
+        lines = metadata.requires(package) or []
+    except metadata.PackageNotFoundError:
+        return []
+    requirements = [Requirement(line) for line in lines]
+    return [each for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})]
+
+
+async def _build(home: Path, lines: list[str], bounds: list[str], folder: Path, log: Path) -> None:
+    requirements, constraints = home.with_suffix(".txt"), home.with_suffix(".bounds.txt")
     requirements.write_text("\n".join(lines) + "\n")
+    constraints.write_text("\n".join(bounds) + "\n")
     make, install = _commands(home, requirements, folder)
-    for command in (make, install) if lines else (make,):
-        await _run(command, log, cwd=home.parent)
+    await _run(make, log, cwd=home.parent)
+    if lines:
+        try:
+            await _run([*install, "-c", str(constraints)], log, cwd=home.parent)
+        except StartError:  # a server may insist on what we do not allow, and not use what that breaks
+            await _run(install, log, cwd=home.parent)
     packages = next((home / "lib").glob("python*/site-packages"))
     # Processed after the venv's own packages, which take precedence; `addsitedir` also handles editable installs.
     text = "".join(f"import site; site.addsitedir({parent!r})\n" for parent in _parent_packages())

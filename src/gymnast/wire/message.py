@@ -102,7 +102,10 @@ def encode_body(body: Any) -> bytes:
     """Encode a body: JSON, except for plain text."""
     if isinstance(body, PlainText):
         return body.encode()
-    return orjson.dumps(body, default=_jsonable, option=orjson.OPT_NON_STR_KEYS)
+    try:
+        return orjson.dumps(body, default=_jsonable)
+    except TypeError:  # the option for keys that are not strings costs as much again, and hardly any body needs it
+        return orjson.dumps(body, default=_jsonable, option=orjson.OPT_NON_STR_KEYS)
 
 
 def _jsonable(value: Any) -> Any:

@@ -240,13 +240,17 @@ class _Exchange:
         self._head = {"model_call_id": uuid.uuid4().hex, "dialect": dialect, "model_ref": ref}
         self._started, self._body = time.time(), body
         self._status: int | None = None
+        self._first_at: float | None = None
         self._chunks: list[bytes] = []
 
     def take(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
         elif message["type"] == "http.response.body":
-            self._chunks.append(message.get("body", b""))
+            chunk = message.get("body", b"")
+            if chunk and self._first_at is None:
+                self._first_at = time.time()
+            self._chunks.append(chunk)
 
     def line(self) -> dict[str, Any]:
         ended, status = time.time(), self._status
@@ -255,8 +259,8 @@ class _Exchange:
             **self._head,
             "started_at": self._started,
             "completed_at": ended,
-            "latency_ms": (ended - self._started) * 1000,
-            "latency_ttft_ms": None,
+            "latency_ms": round((ended - self._started) * 1000, 2),
+            "latency_ttft_ms": None if self._first_at is None else round((self._first_at - self._started) * 1000, 2),
             "status_code": status,
             "error_category": self.error or _category(status),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
@@ -22,6 +22,7 @@ from gymnast.compat.nemo_gym.direct_calls import DirectCalls
 from gymnast.compat.nemo_gym.global_config import HEAD_SERVER_KEY_NAME, as_dict_config, get_first_server_config_dict
 from gymnast.compat.nemo_gym.mcp_auto_exposure import maybe_auto_expose
 from gymnast.compat.nemo_gym.middleware import SessionCookies
+from gymnast.compat.nemo_gym.observed_runs import observed_runs
 from gymnast.compat.nemo_gym.rollout_correlation import ROLLOUT_PATH_PREFIX
 from gymnast.errors import ConfigError, Problem, StartError
 from gymnast.types.tokens import TOKEN_CALL
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from gymnast.wire.message import Reply, Request
     from gymnast.wire.server import ServerContext
 
+_PREFIX: Final = f"/{ROLLOUT_PATH_PREFIX}/"
+
 
 class HostedServer:
     """A hosted server: a transport for the cell's calls and an application for its ports."""
@@ -54,6 +57,8 @@ class HostedServer:
         self._in_memory = AsgiTransport(self.app)
         self._direct = DirectCalls(app, SessionCookies(server.get_session_middleware_key()), server.explain_exception)
         self._lifespan = AsgiLifespan(app)
+        is_agent = server.GYMNAST_KIND == "responses_api_agents"
+        self._observed = observed_runs(server.server_client) if is_agent else None
 
     async def app(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Run the application in the context of its cell."""
@@ -67,19 +72,26 @@ class HostedServer:
         )
         token = CURRENT_REQUEST.set(context)
         try:
-            await self._fastapi(scope, receive, send)
+            # Other collectors add what was observed by themselves.
+            if self._observed is not None and rollout_id and scope["path"] == "/run":
+                await self._observed.serve(self._fastapi, scope, receive, send)
+            else:
+                await self._fastapi(scope, receive, send)
         finally:
             CURRENT_REQUEST.reset(token)
 
     async def send(self, request: Request) -> Reply:
         """Handle a call of the cell."""
         full_path = request.path
-        is_prefixed = full_path.startswith(f"/{ROLLOUT_PATH_PREFIX}/")
+        is_prefixed = full_path.startswith(_PREFIX)
         if is_prefixed:
             strip_prefix(request)
         path = request.path
         plain = self._direct.find(request.method, path)
         context = RequestContext(self._cell, request.rollout_id, request.progress)
+        observed = self._observed if path == "/run" else None
+        if observed is not None:
+            observed.begin(request.body)
         token = CURRENT_REQUEST.set(context)
         try:
             if plain is not None:
@@ -94,6 +106,9 @@ class HostedServer:
         if path == "/run" and reply.status == 200 and context.judge_failure and isinstance(reply.body, dict):
             # An agent whose reply does not declare these fields drops them: a failed judge would become a reward of 0.
             reply.body, reply.raw = {**reply.body, **context.judge_failure}, None
+        if observed is not None and reply.status == 200 and isinstance(reply.body, dict):
+            observed.finish(request.body, reply.body, request.progress)
+            reply.raw = None
         return reply
 
     async def start(self) -> None:
@@ -183,7 +198,10 @@ def _problems(error: ValidationError, instance: Instance) -> list[Problem]:
 
 def restore_token_calls(request: Any, reply: Any) -> None:
     """Restore the model call numbers that items lose when a hosted server sends a response back."""
-    before, after = _output(request), _output(reply)
+    before = _output(request)
+    if not any(TOKEN_CALL in item for item in before):
+        return
+    after = _output(reply)
     if len(before) != len(after):
         return
     for old, new in zip(before, after, strict=True):

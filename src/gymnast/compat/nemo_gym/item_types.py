@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Final, Literal, Required, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, SerializeAsAny, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, SerializeAsAny, Tag, model_validator
 from typing_extensions import TypedDict
 
 from gymnast.types.items import HOSTED_ITEM_TYPES, InputFile, InputImage, InputPart, Status
@@ -205,18 +205,20 @@ def _tag(value: Any) -> str | None:
     Called for every item of every history, so it must be fast.
     """
     get = value.get if isinstance(value, dict) else partial(getattr, value)
-    kind = get("type", None) or "message"
-    if kind == "message":
-        kind = _message_tag(get)
-    elif kind not in _OWN:
+    kind = get("type", None)
+    if kind in _OWN:
+        tag: str = kind
+    elif not kind or kind == "message":
+        tag = _message_tag(get)
+    else:
         return "hosted" if kind in HOSTED_ITEM_TYPES else None
-    if kind not in _TRAINED or (
+    if tag not in _TRAINED or (
         get("generation_token_ids", None) is None
         and get("prompt_token_ids", None) is None
         and get("generation_log_probs", None) is None
     ):
-        return kind
-    return f"{kind}+tokens"
+        return tag
+    return f"{tag}+tokens"
 
 
 def _message_tag(get: Callable[[str, Any], Any]) -> str:
@@ -232,13 +234,12 @@ def _message_tag(get: Callable[[str, Any], Any]) -> str:
     return "easy" if part is not None and part.startswith("input") else "output"
 
 
-def _typed(value: Any) -> Any:
-    if not isinstance(value, dict) or value.get("type"):
-        return value
-    raise ValueError("an output item must say its `type`")
+def _output_tag(value: Any) -> str | None:
+    """The same for an item of a reply, which must say its type."""
+    return None if isinstance(value, dict) and not value.get("type") else _tag(value)
 
 
-NeMoGymResponseInputItem: TypeAlias = Annotated[
+_Item: TypeAlias = (
     Annotated[NeMoGymEasyInputMessage, Tag("easy")]
     | Annotated[NeMoGymMessage, Tag("message")]
     | Annotated[NeMoGymResponseOutputMessage, Tag("output")]
@@ -248,9 +249,17 @@ NeMoGymResponseInputItem: TypeAlias = Annotated[
     | Annotated[NeMoGymResponseOutputMessageForTraining, Tag("output+tokens")]
     | Annotated[NeMoGymResponseFunctionToolCallForTraining, Tag("function_call+tokens")]
     | Annotated[NeMoGymResponseReasoningItemForTraining, Tag("reasoning+tokens")]
-    | Annotated[NeMoGymHostedItem, Tag("hosted")],
-    Discriminator(_tag),
-    SerializeAsAny(),  # by the item's class: pydantic would try the members of the union in turn
-]
+    | Annotated[NeMoGymHostedItem, Tag("hosted")]
+)
+# Serialized by the item's class: pydantic would try the members of the union in turn.
+NeMoGymResponseInputItem: TypeAlias = Annotated[_Item, Discriminator(_tag), SerializeAsAny()]
 NeMoGymResponseInput: TypeAlias = list[NeMoGymResponseInputItem]
-NeMoGymResponseOutputItem: TypeAlias = Annotated[NeMoGymResponseInputItem, BeforeValidator(_typed)]
+NeMoGymResponseOutputItem: TypeAlias = Annotated[
+    _Item,
+    Discriminator(
+        _output_tag,
+        custom_error_type="item_type",
+        custom_error_message="an output item must say its `type`, and it must be one of the Responses API",
+    ),
+    SerializeAsAny(),
+]
