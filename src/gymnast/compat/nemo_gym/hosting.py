@@ -22,7 +22,6 @@ from gymnast.compat.nemo_gym.direct_calls import DirectCalls
 from gymnast.compat.nemo_gym.global_config import HEAD_SERVER_KEY_NAME, as_dict_config, get_first_server_config_dict
 from gymnast.compat.nemo_gym.mcp_auto_exposure import maybe_auto_expose
 from gymnast.compat.nemo_gym.middleware import SessionCookies
-from gymnast.compat.nemo_gym.observed_runs import observed_runs
 from gymnast.compat.nemo_gym.rollout_correlation import ROLLOUT_PATH_PREFIX
 from gymnast.errors import ConfigError, Problem, StartError
 from gymnast.types.tokens import TOKEN_CALL
@@ -35,6 +34,7 @@ from gymnast.wire.transports import AsgiLifespan, AsgiTransport
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from gymnast.compat.nemo_gym.observed_runs import ObservedRuns
     from gymnast.compat.nemo_gym.server_base import SimpleServer
     from gymnast.config.instances import Instance
     from gymnast.wire.asgi import AsgiScope, Receive, Send
@@ -57,8 +57,7 @@ class HostedServer:
         self._in_memory = AsgiTransport(self.app)
         self._direct = DirectCalls(app, SessionCookies(server.get_session_middleware_key()), server.explain_exception)
         self._lifespan = AsgiLifespan(app)
-        is_agent = server.GYMNAST_KIND == "responses_api_agents"
-        self._observed = observed_runs(server.server_client) if is_agent else None
+        self._observed = _observed_runs(server)
 
     async def app(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Run the application in the context of its cell."""
@@ -125,6 +124,15 @@ class HostedServer:
         await close_session()
         if PROCESS.cell is self._cell:
             PROCESS.cell = None
+
+
+def _observed_runs(server: SimpleServer) -> ObservedRuns | None:
+    """The observed rollouts of an agent; None for other servers, and if the run is not observed."""
+    if server.GYMNAST_KIND != "responses_api_agents":
+        return None
+    from gymnast.compat.nemo_gym.observed_runs import observed_runs  # noqa: PLC0415 - what it imports imports this module
+
+    return observed_runs(server.server_client)
 
 
 def host_server(server_class: type[SimpleServer], instance: Instance, context: ServerContext) -> HostedServer:
