@@ -171,7 +171,10 @@ class DirectCalls:
             injected = arguments[route.response] = Response()
         # /verify ends a rollout, so that its session matters only if the handler looks at it.
         if route.request is None and request.path == "/verify":
-            return await _finish(route, await route.route.endpoint(**arguments), injected, request)
+            value = await route.route.endpoint(**arguments)
+            return (
+                await _send_response(value, request) if isinstance(value, Response) else _reply(route, value, injected)
+            )
         session = self._cookies.load(request.cookies.get(self._cookies.name))
         before = dict(session) if self._cookies.name in request.cookies else None
         if route.request is not None:
@@ -181,7 +184,7 @@ class DirectCalls:
             value = await route.route.endpoint(**arguments)
         finally:
             CURRENT_SESSION.reset(token)
-        reply = await _finish(route, value, injected, request)
+        reply = await _send_response(value, request) if isinstance(value, Response) else _reply(route, value, injected)
         # Set the session cookie on the first reply, as every reply does over a port: callers may keep using that one.
         if session != before:
             reply.cookies = {**reply.cookies, self._cookies.name: self._cookies.dump(session)}
@@ -217,10 +220,7 @@ class DirectCalls:
         return Request(scope, receive)
 
 
-async def _finish(route: DirectRoute, value: Any, injected: Response | None, request: WireRequest) -> Reply:
-    """The reply to a request whose handler returned a value."""
-    if isinstance(value, Response):
-        return await _send_response(value, request)
+def _reply(route: DirectRoute, value: Any, injected: Response | None) -> Reply:
     if injected is None:
         return Reply(200, _dump(route, value))
     return Reply(injected.status_code or 200, _dump(route, value), _cookies_of(injected), _headers_of(injected))

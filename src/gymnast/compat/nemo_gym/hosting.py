@@ -206,15 +206,15 @@ def _problems(error: ValidationError, instance: Instance) -> list[Problem]:
 
 def restore_token_calls(request: Any, reply: Any) -> None:
     """Restore the model call numbers that items lose when a hosted server sends a response back."""
-    before = _output(request)
-    if not any(TOKEN_CALL in item for item in before):
-        return
-    after = _output(reply)
-    if len(before) != len(after):
-        return
-    for old, new in zip(before, after, strict=True):
-        if TOKEN_CALL in old and new.get("type") == old.get("type"):
-            new[TOKEN_CALL] = old[TOKEN_CALL]
+    before, after = _output(request), None
+    for index, old in enumerate(before):
+        if TOKEN_CALL not in old:
+            continue
+        after = _output(reply) if after is None else after
+        if len(before) != len(after):
+            return
+        if after[index].get("type") == old.get("type"):
+            after[index][TOKEN_CALL] = old[TOKEN_CALL]
 
 
 def _output(row: Any) -> list[Any]:

@@ -210,10 +210,12 @@ def _tag(value: Any) -> str | None:
     kind = get("type", None)
     if kind in _OWN:
         tag: str = kind
-    elif not kind or kind == "message":
-        tag = _message_tag(get)
-    else:
+    elif kind and kind != "message":
         return "hosted" if kind in HOSTED_ITEM_TYPES else None
+    elif isinstance(content := get("content", None), str):
+        return "easy"
+    else:
+        tag = _message_tag(get, content)
     if tag not in _TRAINED or (
         get("generation_token_ids", None) is None
         and get("prompt_token_ids", None) is None
@@ -223,10 +225,7 @@ def _tag(value: Any) -> str | None:
     return f"{tag}+tokens"
 
 
-def _message_tag(get: Callable[[str, Any], Any]) -> str:
-    content = get("content", None)
-    if isinstance(content, str):
-        return "easy"
+def _message_tag(get: Callable[[str, Any], Any], content: Any) -> str:
     if get("role", None) != "assistant":
         return "message" if get("status", None) is not None else "easy"
     if not content:
