@@ -57,7 +57,7 @@ class HostedServer:
         self._in_memory = AsgiTransport(self.app)
         self._direct = DirectCalls(app, SessionCookies(server.get_session_middleware_key()), server.explain_exception)
         self._lifespan = AsgiLifespan(app)
-        self._observed = _observed_runs(server)
+        self._observed: ObservedRuns | None = server.gymnast_observed_runs()
 
     async def app(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Run the application in the context of its cell."""
@@ -124,15 +124,6 @@ class HostedServer:
         await close_session()
         if PROCESS.cell is self._cell:
             PROCESS.cell = None
-
-
-def _observed_runs(server: SimpleServer) -> ObservedRuns | None:
-    """The observed rollouts of an agent; None for other servers, and if the run is not observed."""
-    if server.GYMNAST_KIND != "responses_api_agents":
-        return None
-    from gymnast.compat.nemo_gym.observed_runs import observed_runs  # noqa: PLC0415 - what it imports imports this module
-
-    return observed_runs(server.server_client)
 
 
 def host_server(server_class: type[SimpleServer], instance: Instance, context: ServerContext) -> HostedServer:
