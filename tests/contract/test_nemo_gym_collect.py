@@ -70,6 +70,30 @@ async def test_fields_that_the_reply_does_not_declare_are_dropped(configure: Con
     assert not {"initial_count", "expected_count"} & record.keys()
 
 
+@pytest.mark.parametrize("model", ["its own", "ours"])
+@pytest.mark.parametrize("place", ["process", "child"])
+async def test_what_was_observed_is_in_the_record(model: str, place: str, configure: Configure, tmp_path: Path) -> None:
+    told: dict[str, Any] = {"observability_enabled": True, "model_call_capture_dir": str(tmp_path / "captures")}
+    told["two_try_agent"] = {"responses_api_agents": {"two_try_agent": {"runs_in": place}}}
+    paths = ["responses_api_agents/two_try_agent/configs/two_try_agent.yaml"]
+    if model == "its own":
+        paths.append("responses_api_models/echo_model/configs/echo_model.yaml")
+    else:
+        told |= policy(["no"])
+    (tmp_path / "captures").mkdir()
+    (tmp_path / "captures" / "0-0.capture.jsonl").write_text('{"started_at": 1.0}\n')  # of an earlier run
+    config = configure(config_paths=paths, search_dirs=[CHECKOUT], initial=told)
+    [record] = await collected(config, rows_of("spelling_bee"), tmp_path / "out.jsonl", limit=1)
+    calls = record["ng_model_call_capture"]["calls"]
+    assert calls
+    assert {call["status_code"] for call in calls} == {200}
+    if (model, place) == ("ours", "child"):
+        return  # the trajectory is made next to the agent, which has not seen these calls
+    assert record["ng_trajectory"]["rollout_id"] == "0-0"
+    assert len(record["ng_trajectory"]["model_calls"]) == len(calls)
+    assert list(record)[-3:][0] == "_ng_task_index"
+
+
 async def test_an_agent_with_a_run_of_its_own(configure: Configure, tmp_path: Path) -> None:
     config = configure(
         config_paths=[

@@ -258,6 +258,17 @@ def test_of_several_classes_the_one_that_is_served_is_meant(configure: Configure
     assert entry.__name__ == "Odd"
 
 
+def test_a_server_that_waits_for_its_peers_gets_a_process_of_its_own(configure: Configure, tmp_path: Path) -> None:
+    from gymnast.runtime.cell import resolve_placement
+
+    written(tmp_path)
+    instance = configure(initial={"odd": block("odd")}).instance("odd")
+    assert resolve_placement(instance).runs_in == "process"
+    entry = tmp_path / "resources_servers" / "odd" / "app.py"
+    entry.write_text(APP + "\n\ndef wait(client: Any) -> None:\n    client.poll_for_status('judge')\n")
+    assert resolve_placement(instance).runs_in == "child"
+
+
 async def test_requirements_that_are_not_met_put_it_into_a_process_of_its_own(
     configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -503,3 +503,30 @@ def test_the_benchmark_of_a_config(tmp_path: Path) -> None:
     assert visit_agent_server(config).domain is None
     stub = GlobalConfigDictParserConfig.NO_MODEL_GLOBAL_CONFIG_DICT
     assert "dummy_model" in stub.policy_model.responses_api_models
+
+
+def test_what_a_reply_says_is_read_in_every_dialect() -> None:
+    from gymnast.compat.nemo_gym.reply_parts import parse_reply
+
+    call = {"call_id": "c1", "name": "look", "arguments": {"at": "sky"}}
+    item = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at": "sky"}'}
+    thought = {"type": "reasoning", "summary": [{"text": "hm"}, {"text": ""}, "odd"]}
+    assert parse_reply({"output": [thought, item, 7], "incomplete_details": {"reason": "max_output_tokens"}}) == (
+        [call],
+        "hm",
+        "max_output_tokens",
+    )
+    function = {"name": "look", "arguments": '{"at": "sky"}'}
+    message = {"reasoning": "hm", "tool_calls": [{"id": "c1", "function": function}, None]}
+    assert parse_reply({"choices": [{"message": message, "finish_reason": "tool_calls"}]}) == (
+        [call],
+        "hm",
+        "tool_calls",
+    )
+    blocks = [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "tool_use", "id": "c1", "name": "look", "input": {"at": "sky"}},
+    ]
+    assert parse_reply({"content": blocks, "stop_reason": "tool_use"}) == ([call], "hm", "tool_use")
+    assert parse_reply({"output": [{**item, "arguments": "{"}]}).tool_calls[0]["arguments"] == {"_raw": "{"}
+    assert parse_reply({"choices": None, "content": "text", "output": {}}) == ([], None, None)

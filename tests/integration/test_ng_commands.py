@@ -163,6 +163,38 @@ def test_a_driver_of_the_checkout_collects(run: Callable[..., Outcome], here: Pa
         assert run("ng_e2e_collect_rollouts", *words, f"+rollout_collection_driver={wrong}").code in {1, 2}
 
 
+WITH_NEIGHBOURS = """
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.quiz.words import WORD
+from .words import WORD as AGAIN
+
+
+@dataclass
+class Row:
+    text: str
+
+
+def prepare() -> Path:
+    assert pickle.loads(pickle.dumps(Row(WORD + AGAIN))).text == "qq"
+    path = Path(__file__).parent / "data" / "quiz.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"responses_create_params": {"input": "q"}}\\n')
+    return path
+"""
+
+
+def test_a_script_is_imported_by_its_name_so_that_processes_and_neighbours_find_it(quiz: str) -> None:
+    write_file("benchmarks/quiz/words.py", "WORD = 'q'\n")
+    write_file("benchmarks/quiz/prepare.py", WITH_NEIGHBOURS)
+    assert ng_benchmarks.prepare_benchmark(ask(quiz)) == 0
+    assert len(Path("benchmarks/quiz/data/quiz.jsonl").read_text().splitlines()) == 1
+
+
 # --- the viewer ------------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gymnast.runtime.venvs import requirement_lines, unmet_requirements
+from gymnast.runtime.venvs import own_bounds, requirement_lines, unmet_requirements
 
 
 def server(tmp_path: Path, requirements: str) -> Path:
@@ -34,3 +34,46 @@ def test_what_follows_a_hash_in_a_url_is_no_comment(tmp_path: Path) -> None:
         "mine @ git+https://example.com/mine#subdirectory=py",
         "long>=1, <2",
     ]
+
+
+def project(tmp_path: Path, text: str) -> Path:
+    folder = tmp_path / "resources_servers" / "two"
+    folder.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(text)
+    return folder
+
+
+def test_a_project_s_dependencies_come_from_the_sources_it_names(tmp_path: Path) -> None:
+    text = """
+[project]
+dependencies = [
+  "nemo-gym[dev]", "Mine_Own[x]>=1 ; python_version > '3'", "at-url", "near", "linked", "plain>=2", "by-platform",
+]
+[tool.uv.sources]
+nemo-gym = { path = "../..", editable = true }
+mine-own = { git = "https://example.com/mine.git", rev = "abc", subdirectory = "py" }
+at-url = { url = "https://example.com/at_url-1-py3-none-any.whl" }
+near = { path = "near" }
+linked = { path = "./linked", editable = true }
+plain = { index = "other" }
+by-platform = [
+  { git = "https://example.com/never.git", marker = "python_version < '3'" },
+  { git = "https://example.com/always.git", tag = "v1" },
+]
+"""
+    folder = project(tmp_path, text)
+    (folder / "linked").mkdir()
+    assert requirement_lines(folder) == [
+        'Mine_Own[x] @ git+https://example.com/mine.git@abc#subdirectory=py ; python_version > "3"',
+        "at-url @ https://example.com/at_url-1-py3-none-any.whl",
+        f"{folder}/near",
+        f"-e {folder}/linked",
+        "plain>=2",
+        "by-platform @ git+https://example.com/always.git@v1",
+    ]
+
+
+def test_a_server_s_packages_stay_within_what_ours_can_use() -> None:
+    bounds = own_bounds()
+    assert "antlr4-python3-runtime==4.9.*" in bounds  # of the configuration library; math-verify would bring 4.13
+    assert not [line for line in bounds if line.startswith(("gymnast", "pydantic-core=="))]

@@ -25,20 +25,30 @@ if TYPE_CHECKING:
     from gymnast.data.datasets import Dataset
 
 _PROGRAM: Final = """
-import contextlib, importlib.util, json, sys
+import contextlib, importlib, importlib.util, json, sys
+from pathlib import Path
 from gymnast.runtime.surface_import import import_surface
 
 script, arguments, answer, root = sys.argv[1:]
-sys.path.append(root)
+sys.path.insert(0, root)
 import_surface()
-spec = importlib.util.spec_from_file_location("prepare_benchmark", script)
-module = importlib.util.module_from_spec(spec)
-with contextlib.redirect_stdout(sys.stderr):
+
+def load():
+    if Path(script).is_relative_to(root):
+        parts = Path(script).relative_to(root).with_suffix("").parts
+        if not any("." in part for part in parts):
+            return importlib.import_module(".".join(parts))
+    spec = importlib.util.spec_from_file_location("prepare_benchmark", script)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    written = module.prepare(**json.loads(arguments))
+    return module
+
+with contextlib.redirect_stdout(sys.stderr):
+    written = load().prepare(**json.loads(arguments))
 with open(answer, "w") as out:
     json.dump(str(written), out)
 """
+"""A script is imported by its name in the checkout: it may import its neighbours and start processes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,10 +324,20 @@ class Cell:
 
 
 def resolve_placement(instance: Instance) -> Instance:
-    """Resolve `runs_in: auto`: this process, unless the instance requires packages that are not installed here."""
+    """Resolve `runs_in: auto`: this process, unless the instance requires packages that are not installed here.
+
+    Or unless it waits for its peers while it is created: in this process, it would keep them from starting.
+    """
     if instance.runs_in != "auto" or instance.url is not None or instance.directory is None:
         return instance
-    return replace(instance, runs_in="venv" if unmet_requirements(instance.directory) else "process")
+    if unmet_requirements(instance.directory):
+        return replace(instance, runs_in="venv")
+    waits = instance.entrypoint is not None and _waits_for_peers(instance.directory / instance.entrypoint)
+    return replace(instance, runs_in="child" if waits else "process")
+
+
+def _waits_for_peers(entry: Path) -> bool:
+    return entry.is_file() and "poll_for_status(" in entry.read_text(errors="replace")
 
 
 def make_child_spec(instance: Instance, host: str, options: CellOptions) -> ChildSpec:

@@ -18,8 +18,9 @@ import tomllib
 from contextlib import asynccontextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
@@ -28,13 +29,17 @@ from gymnast.errors import StartError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from packaging.specifiers import SpecifierSet
+
 BUILD_TIMEOUT_S: Final = 1800.0
 _FRAMEWORKS: Final = frozenset({"gymnast", "nemo-gym"})
+_ROOTS: Final = ("gymnast", "gymnast-nemo-gym")
 _COMMENT: Final = re.compile(r"(^|\s)#.*")
 """As in pip: a `#` inside a URL does not start a comment."""
 _EDITABLE: Final = re.compile(r"^(-e|--editable)[ =]*")
 _INCLUDED: Final = re.compile(r"(?:-r|--requirement)[ =]*(.+)")
 _WITH_PATH: Final = frozenset({"-e", "--editable", "-c", "--constraint"})
+_ALWAYS: Final = "python_version > '0'"
 _MARKER: Final = "gymnast-complete"
 _FIRST_PIP_FOR_OTHERS: Final = Version("22.3")
 """The first with `--python`."""
@@ -47,7 +52,7 @@ def requirement_lines(folder: Path) -> list[str]:
     if requirements.exists():
         lines = _read_requirements(requirements)
     elif project.exists():
-        lines = list(tomllib.loads(project.read_text()).get("project", {}).get("dependencies", []))
+        lines = _read_project(project)
     else:
         return []
     return [_resolve_paths(line, folder) for line in lines if line and not _is_framework(line, folder)]
@@ -61,6 +66,49 @@ def _read_requirements(file: Path) -> list[str]:
         included = _INCLUDED.match(line)
         lines += _read_requirements(file.parent / included[1]) if included else [line]
     return lines
+
+
+def _read_project(file: Path) -> list[str]:
+    """The dependencies of a project, each from the source that its `tool.uv.sources` names, if any."""
+    content = tomllib.loads(file.read_text())
+    sources = {_package_name(name): source for name, source in _table(content, "tool", "uv", "sources").items()}
+    lines = _table(content, "project").get("dependencies", [])
+    return [
+        line if _package_name(line) in _FRAMEWORKS else _from_source(line, sources.get(_package_name(line)))
+        for line in lines
+    ]
+
+
+def _uv_settings(folder: Path) -> list[str]:
+    """What `tool.uv` of a server's project says beyond sources: it decides which versions uv installs."""
+    project = folder / "pyproject.toml"
+    content = tomllib.loads(project.read_text()) if project.exists() else {}
+    return [f"{key}={value}" for key, value in _table(content, "tool", "uv").items() if key != "sources"]
+
+
+def _table(content: dict[str, Any], *keys: str) -> dict[str, Any]:
+    for key in keys:
+        content = content.get(key, {})
+    return content
+
+
+def _from_source(line: str, source: dict[str, Any] | list[dict[str, Any]] | None) -> str:
+    """A dependency as a line that any installer understands. Without it, another package of that name could come."""
+    if isinstance(source, list):  # one per platform; uv chooses by their markers
+        source = next((each for each in source if Marker(each.get("marker", _ALWAYS)).evaluate()), None)
+    requirement, where = Requirement(line), source or {}
+    name = requirement.name + (f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else "")
+    marker = f" ; {requirement.marker}" if requirement.marker else ""
+    if "git" in where:
+        revision = next((f"@{where[key]}" for key in ("rev", "tag", "branch") if key in where), "")
+        subfolder = f"#subdirectory={where['subdirectory']}" if "subdirectory" in where else ""
+        return f"{name} @ git+{where['git'].removeprefix('git+')}{revision}{subfolder}{marker}"
+    if "url" in where:
+        return f"{name} @ {where['url']}{marker}"
+    if "path" in where:
+        local = where["path"] if where["path"].startswith((".", "/")) else f"./{where['path']}"
+        return f"-e {local}" if where.get("editable") else local
+    return line
 
 
 def _is_framework(line: str, folder: Path) -> bool:
@@ -85,39 +133,80 @@ def unmet_requirements(folder: Path) -> list[str]:
 
 async def ensure_venv(folder: Path, cache_dir: Path, log: Path) -> Path:
     """The Python of a virtual environment with the directory's requirements. Builds it if missing or broken."""
-    lines = requirement_lines(folder)
-    home = cache_dir / "venvs" / _cache_key(lines)
+    lines, bounds = requirement_lines(folder), own_bounds()
+    home = (cache_dir / "venvs" / _cache_key([*lines, *_uv_settings(folder), *bounds])).absolute()
     python = home / "bin" / "python"
     home.parent.mkdir(parents=True, exist_ok=True)
     async with _locked(home.with_suffix(".lock")):
         if (home / _MARKER).exists() and await _works(python):
             return python
         shutil.rmtree(home, ignore_errors=True)
-        await _build(home, lines, log)
+        await _build(home, lines, bounds, folder, log)
         (home / _MARKER).touch()
     return python
 
 
-async def _build(home: Path, lines: list[str], log: Path) -> None:
-    requirements = home.with_suffix(".txt")
+def own_bounds() -> list[str]:
+    """The versions that Gymnast and its installed dependencies allow of each other, as constraints for an installer.
+
+    The packages of a server's environment come before ours in its process. Without these bounds, math-verify would
+    bring a parser runtime that the configuration library cannot use.
+    """
+    bounds: dict[str, None] = {}
+    pending, seen = list(_ROOTS), set(_ROOTS)
+    while pending:
+        for requirement in _installed_requirements(pending.pop()):
+            name = _package_name(requirement.name)
+            if name not in _FRAMEWORKS and _is_bound(requirement.specifier):
+                bounds[f"{requirement.name}{requirement.specifier}"] = None
+            if name not in seen:
+                seen.add(name)
+                pending.append(name)
+    return sorted(bounds)
+
+
+def _is_bound(specifier: SpecifierSet) -> bool:
+    """Whether a specifier bounds versions. An exact one ties two packages, which an installer replaces together."""
+    exact = any(each.operator == "==" and not each.version.endswith(".*") for each in specifier)
+    return bool(specifier) and not exact
+
+
+def _installed_requirements(package: str) -> list[Requirement]:
+    """What an installed package requires here, without its extras."""
+    try:
+        lines = metadata.requires(package) or []
+    except metadata.PackageNotFoundError:
+        return []
+    requirements = [Requirement(line) for line in lines]
+    return [each for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})]
+
+
+async def _build(home: Path, lines: list[str], bounds: list[str], folder: Path, log: Path) -> None:
+    requirements, constraints = home.with_suffix(".txt"), home.with_suffix(".bounds.txt")
     requirements.write_text("\n".join(lines) + "\n")
-    make, install = _commands(home, requirements)
-    for command in (make, install) if lines else (make,):
-        await _run(command, log)
+    constraints.write_text("\n".join(bounds) + "\n")
+    make, install = _commands(home, requirements, folder)
+    await _run(make, log, cwd=home.parent)
+    if lines:
+        try:
+            await _run([*install, "-c", str(constraints)], log, cwd=home.parent)
+        except StartError:  # a server may insist on what we do not allow, and not use what that breaks
+            await _run(install, log, cwd=home.parent)
     packages = next((home / "lib").glob("python*/site-packages"))
     # Processed after the venv's own packages, which take precedence; `addsitedir` also handles editable installs.
     text = "".join(f"import site; site.addsitedir({parent!r})\n" for parent in _parent_packages())
     (packages / "gymnast_parent.pth").write_text(text)
 
 
-def _commands(home: Path, wanted: Path) -> tuple[list[str], list[str]]:
-    """How to make a virtual environment, and how to install what is wanted into it."""
+def _commands(home: Path, wanted: Path, folder: Path) -> tuple[list[str], list[str]]:
+    """How to make a virtual environment, and how to install what is wanted into it.
+
+    uv reads `tool.uv` (overrides, constraints) of the server's project.
+    """
     uv, python = shutil.which("uv"), str(home / "bin" / "python")
     if uv:
-        return (
-            [uv, "venv", "--quiet", "--python", sys.executable, str(home)],
-            [uv, "pip", "install", "--quiet", "--python", python, "-r", str(wanted)],
-        )
+        install = [uv, "--directory", str(folder.absolute()), "pip", "install", "--quiet", "--python", python]
+        return [uv, "venv", "--quiet", "--python", sys.executable, str(home)], [*install, "-r", str(wanted)]
     make = [sys.executable, "-m", "venv", str(home)]
     install = ["install", "--quiet", "--disable-pip-version-check", "-r", str(wanted)]
     if _has_pip_for_others():  # to give a venv a pip of its own takes seconds
@@ -133,11 +222,12 @@ def _has_pip_for_others() -> bool:
         return False
 
 
-async def _run(command: list[str], log: Path) -> None:
+async def _run(command: list[str], log: Path, *, cwd: Path) -> None:
+    """Run an installer away from the checkout, whose files (`.python-version`, modules) would change what runs."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd
         )
         try:
             async with asyncio.timeout(BUILD_TIMEOUT_S):

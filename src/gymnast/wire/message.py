@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import orjson
-
 from gymnast.types.encoding import encode_json, printable
 
 if TYPE_CHECKING:
@@ -104,4 +102,4 @@ def encode_body(body: Any) -> bytes:
     """Encode a body: JSON, except for plain text."""
     if isinstance(body, PlainText):
         return printable(body).encode()
-    return encode_json(body, orjson.OPT_NON_STR_KEYS)
+    return encode_json(body)

@@ -9,6 +9,7 @@ from fastapi import Body, FastAPI, Request
 from gymnast.compat.nemo_gym.base_resources_server import BaseRunRequest, BaseVerifyResponse
 from gymnast.compat.nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
 from gymnast.compat.nemo_gym.context import CURRENT_REQUEST
+from gymnast.compat.nemo_gym.observed_runs import ObservedRuns, observed_runs
 from gymnast.compat.nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from gymnast.compat.nemo_gym.reward_profile import AggregateMetricsMixin
 from gymnast.compat.nemo_gym.rollout_correlation import TOKEN_CAPTURE_PATH, RolloutContextMiddleware
@@ -62,6 +63,10 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         app.post("/run")(self.run)
         app.post("/aggregate_metrics")(self.aggregate_metrics)
         return app
+
+    def gymnast_observed_runs(self) -> ObservedRuns | None:
+        """The observed rollouts of this agent, or None if the run is not observed."""
+        return observed_runs(self.server_client)
 
     def _capture_correlation_enabled(self) -> bool:
         """Whether model calls are correlated with rollouts."""

@@ -16,6 +16,7 @@ import orjson
 from pydantic import BaseModel, Field
 
 from gymnast.compat.nemo_gym.config_types import ModelServerRef
+from gymnast.compat.nemo_gym.reply_parts import parse_reply
 from gymnast.compat.nemo_gym.rollout_correlation import ROLLOUT_ID_PATTERN, RolloutContextMiddleware
 from gymnast.types.usage import parse_tokens
 from gymnast.wire.asgi import ROLLOUT_HEADER, AsgiApp, AsgiScope, ClientDisconnected, Receive, Send, read_body
@@ -129,40 +130,35 @@ def read_available_records(store: CaptureStore, rollout_id: str) -> tuple[list[M
 
 
 def _record(index: int, exchange: dict[str, Any]) -> ModelCallRecord:
-    response = exchange.get("response") or {}
-    tokens = parse_tokens(response.get("usage"))
-    first = (response.get("choices") or [{}])[0]
-    output = response.get("output") or []
+    response, request = (_object(exchange.get(name)) for name in ("response", "request"))
+    tokens, parts = parse_tokens(response.get("usage")), parse_reply(response)
     return ModelCallRecord(
         call_index=index,
         response_id=response.get("id"),
-        model=response.get("model") or (exchange.get("request") or {}).get("model"),
+        model=response.get("model") or request.get("model"),
         response_status=response.get("status"),
-        finish_reason=first.get("finish_reason") or response.get("stop_reason"),
+        finish_reason=parts.finish_reason,
         tokens_in=tokens.input if tokens else None,
         tokens_out=tokens.output if tokens else None,
         tokens_reasoning=tokens.reasoning if tokens else None,
         tokens_total=tokens.input + tokens.output if tokens else None,
         cached_tokens=tokens.cached if tokens else None,
         cache_hit=None if tokens is None or tokens.cached is None else tokens.cached > 0,
-        tool_calls=[item for item in output if item.get("type") == "function_call"]
-        or (first.get("message") or {}).get("tool_calls")
-        or [],
-        reasoning_content=_reasoning(output),
+        tool_calls=parts.tool_calls,
+        reasoning_content=parts.reasoning,
         latency_total_ms=exchange.get("latency_ms"),
         **{name: exchange.get(name) for name in _COPIED_FIELDS},
     )
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 _COPIED_FIELDS: Final = (
     "model_call_id", "model_ref", "dialect", "status_code", "started_at", "completed_at", "request", "response",
     "request_raw", "response_raw", "error_category", "latency_ttft_ms",
 )  # fmt: skip
-
-
-def _reasoning(output: list[dict[str, Any]]) -> str | None:
-    texts = [part.get("text", "") for item in output if item.get("type") == "reasoning" for part in item["summary"]]
-    return "\n".join(texts) or None
 
 
 def aggregate_model_call_metrics(store: CaptureStore, rollout_id: str) -> dict[str, Any]:
@@ -240,13 +236,17 @@ class _Exchange:
         self._head = {"model_call_id": uuid.uuid4().hex, "dialect": dialect, "model_ref": ref}
         self._started, self._body = time.time(), body
         self._status: int | None = None
+        self._first_at: float | None = None
         self._chunks: list[bytes] = []
 
     def take(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
         elif message["type"] == "http.response.body":
-            self._chunks.append(message.get("body", b""))
+            chunk = message.get("body", b"")
+            if chunk and self._first_at is None:
+                self._first_at = time.time()
+            self._chunks.append(chunk)
 
     def line(self) -> dict[str, Any]:
         ended, status = time.time(), self._status
@@ -255,8 +255,8 @@ class _Exchange:
             **self._head,
             "started_at": self._started,
             "completed_at": ended,
-            "latency_ms": (ended - self._started) * 1000,
-            "latency_ttft_ms": None,
+            "latency_ms": round((ended - self._started) * 1000, 2),
+            "latency_ttft_ms": None if self._first_at is None else round((self._first_at - self._started) * 1000, 2),
             "status_code": status,
             "error_category": self.error or _category(status),
         }

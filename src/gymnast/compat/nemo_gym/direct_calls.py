@@ -57,8 +57,8 @@ class DirectRoute:
     """The name of the body's parameter and its validator."""
     request: str | None
     response: str | None
-    result: tuple[type | None, TypeAdapter[Any]] | None
-    """The class that a result should have, if it is a class, and its type adapter."""
+    result: tuple[type | None, TypeAdapter[Any], Callable[..., Any]] | None
+    """The class that a result should have, if it is a class, its type adapter, and the latter's serializer."""
 
 
 def direct_routes(app: FastAPI) -> dict[tuple[str, str], DirectRoute]:
@@ -122,10 +122,11 @@ def _validator(kind: Any) -> Callable[..., Any]:
     return TypeAdapter(kind).validate_python
 
 
-def _dumper(model: Any) -> tuple[type | None, TypeAdapter[Any]] | None:
+def _dumper(model: Any) -> tuple[type | None, TypeAdapter[Any], Callable[..., Any]] | None:
     if model is None:
         return None
-    return (model if isinstance(model, type) else None), TypeAdapter(model)
+    adapter = TypeAdapter(model)
+    return (model if isinstance(model, type) else None), adapter, adapter.serializer.to_python
 
 
 class DirectCalls:
@@ -168,6 +169,12 @@ class DirectCalls:
         injected = None
         if route.response is not None:
             injected = arguments[route.response] = Response()
+        # /verify ends a rollout, so that its session matters only if the handler looks at it.
+        if route.request is None and request.path == "/verify":
+            value = await route.route.endpoint(**arguments)
+            return (
+                await _send_response(value, request) if isinstance(value, Response) else _reply(route, value, injected)
+            )
         session = self._cookies.load(request.cookies.get(self._cookies.name))
         before = dict(session) if self._cookies.name in request.cookies else None
         if route.request is not None:
@@ -177,13 +184,9 @@ class DirectCalls:
             value = await route.route.endpoint(**arguments)
         finally:
             CURRENT_SESSION.reset(token)
-        if isinstance(value, Response):
-            reply = await _send_response(value, request)
-        else:
-            reply = _reply(route, value, injected)
+        reply = await _send_response(value, request) if isinstance(value, Response) else _reply(route, value, injected)
         # Set the session cookie on the first reply, as every reply does over a port: callers may keep using that one.
-        # /verify ends a rollout, so that its session matters only if the handler looks at it.
-        if session != before and (route.request is not None or request.path != "/verify"):
+        if session != before:
             reply.cookies = {**reply.cookies, self._cookies.name: self._cookies.dump(session)}
         return reply
 
@@ -236,10 +239,10 @@ async def _send_response(response: Response, request: WireRequest) -> Reply:
 def _dump(route: DirectRoute, value: Any) -> Any:
     if route.result is None:
         return jsonable_encoder(value)
-    kind, adapter = route.result
+    kind, adapter, dump = route.result
     if kind is None or not isinstance(value, kind):
         value = adapter.validate_python(value, from_attributes=True)
-    return adapter.dump_python(value, mode="json", by_alias=True)
+    return dump(value, mode="json", by_alias=True)
 
 
 def _cookies_of(response: Response) -> dict[str, str]:

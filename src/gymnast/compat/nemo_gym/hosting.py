@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
@@ -34,11 +34,14 @@ from gymnast.wire.transports import AsgiLifespan, AsgiTransport
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from gymnast.compat.nemo_gym.observed_runs import ObservedRuns
     from gymnast.compat.nemo_gym.server_base import SimpleServer
     from gymnast.config.instances import Instance
     from gymnast.wire.asgi import AsgiScope, Receive, Send
     from gymnast.wire.message import Reply, Request
     from gymnast.wire.server import ServerContext
+
+_PREFIX: Final = f"/{ROLLOUT_PATH_PREFIX}/"
 
 
 class HostedServer:
@@ -54,6 +57,7 @@ class HostedServer:
         self._in_memory = AsgiTransport(self.app)
         self._direct = DirectCalls(app, SessionCookies(server.get_session_middleware_key()), server.explain_exception)
         self._lifespan = AsgiLifespan(app)
+        self._observed: ObservedRuns | None = server.gymnast_observed_runs()
 
     async def app(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Run the application in the context of its cell."""
@@ -67,19 +71,26 @@ class HostedServer:
         )
         token = CURRENT_REQUEST.set(context)
         try:
-            await self._fastapi(scope, receive, send)
+            # Other collectors add what was observed by themselves.
+            if self._observed is not None and rollout_id and scope["path"] == "/run":
+                await self._observed.serve(self._fastapi, scope, receive, send)
+            else:
+                await self._fastapi(scope, receive, send)
         finally:
             CURRENT_REQUEST.reset(token)
 
     async def send(self, request: Request) -> Reply:
         """Handle a call of the cell."""
         full_path = request.path
-        is_prefixed = full_path.startswith(f"/{ROLLOUT_PATH_PREFIX}/")
+        is_prefixed = full_path.startswith(_PREFIX)
         if is_prefixed:
             strip_prefix(request)
         path = request.path
         plain = self._direct.find(request.method, path)
         context = RequestContext(self._cell, request.rollout_id, request.progress)
+        observed = self._observed if path == "/run" else None
+        if observed is not None:
+            observed.begin(request.body)
         token = CURRENT_REQUEST.set(context)
         try:
             if plain is not None:
@@ -94,6 +105,9 @@ class HostedServer:
         if path == "/run" and reply.status == 200 and context.judge_failure and isinstance(reply.body, dict):
             # An agent whose reply does not declare these fields drops them: a failed judge would become a reward of 0.
             reply.body, reply.raw = {**reply.body, **context.judge_failure}, None
+        if observed is not None and reply.status == 200 and isinstance(reply.body, dict):
+            observed.finish(request.body, reply.body, request.progress)
+            reply.raw = None
         return reply
 
     async def start(self) -> None:
@@ -183,12 +197,15 @@ def _problems(error: ValidationError, instance: Instance) -> list[Problem]:
 
 def restore_token_calls(request: Any, reply: Any) -> None:
     """Restore the model call numbers that items lose when a hosted server sends a response back."""
-    before, after = _output(request), _output(reply)
-    if len(before) != len(after):
-        return
-    for old, new in zip(before, after, strict=True):
-        if TOKEN_CALL in old and new.get("type") == old.get("type"):
-            new[TOKEN_CALL] = old[TOKEN_CALL]
+    before, after = _output(request), None
+    for index, old in enumerate(before):
+        if TOKEN_CALL not in old:
+            continue
+        after = _output(reply) if after is None else after
+        if len(before) != len(after):
+            return
+        if after[index].get("type") == old.get("type"):
+            after[index][TOKEN_CALL] = old[TOKEN_CALL]
 
 
 def _output(row: Any) -> list[Any]:

@@ -153,7 +153,7 @@ class NeMoGymResponse(ResponsePart):
     def output_text(self) -> str:
         """The text of all messages of the model."""
         parts = [part for item in self.output if getattr(item, "type", None) == "message" for part in _parts(item)]
-        return "".join(part.text for part in parts if getattr(part, "type", None) == "output_text")
+        return "".join([part.text for part in parts if getattr(part, "type", None) == "output_text"])
 
 
 def _parts(item: Any) -> list[Any]:

@@ -114,6 +114,10 @@ class SimpleServer(BaseServer):
 
     # --- hosted by Gymnast -------------------------------------------------------------------------------------------
 
+    def gymnast_observed_runs(self) -> Any:
+        """The observed rollouts of an agent; None for other servers, and if the run is not observed."""
+        return None
+
     @classmethod
     def gymnast_hosted(cls, instance: Instance, context: ServerContext) -> HostedServer:
         """This server as a guest of a cell."""
