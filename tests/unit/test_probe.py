@@ -30,7 +30,7 @@ class FakeClient:
         self.requests += 1
         key = dict(headers).get("authorization", "").removeprefix("Bearer ")
         status = 200 if not self.keys or key in self.keys else 401
-        return SimpleNamespace(status=status, body=orjson.dumps(self.listing))
+        return SimpleNamespace(status=status, body=orjson.dumps(self.listing), header=lambda _name: None)
 
 
 async def look(client: FakeClient, *overrides: str, key: str = "k1") -> list[str]:

@@ -12,9 +12,10 @@ import os
 import re
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -22,7 +23,6 @@ from pydantic import ValidationError
 from gymnast.checks.endpoint import check_endpoint
 from gymnast.checks.endpoint_result import EndpointOptions
 from gymnast.checks.run_result import RunCheckResult
-from gymnast.doctor.examine import Target, examine
 from gymnast.errors import UserError
 from gymnast.kit.attempt import Task
 from gymnast.rollouts.limits import host_cap
@@ -65,7 +65,18 @@ class _Rows:
     has_tools: bool
 
 
-async def check_run(options: RunOptions, config: Config, environ: Environ) -> RunCheckResult:
+class Explanation(NamedTuple):
+    """Why a rollout failed, and what to do."""
+
+    reason: str
+    action: str
+
+
+Explain = Callable[[RunPaths], Explanation | None]
+"""Finds out why the rollouts of a run failed: doctor, which this package must not import."""
+
+
+async def check_run(options: RunOptions, config: Config, environ: Environ, explain: Explain) -> RunCheckResult:
     """Check everything that a run needs, one after the other."""
     result = RunCheckResult()
     _check_host(options, result)
@@ -75,7 +86,7 @@ async def check_run(options: RunOptions, config: Config, environ: Environ) -> Ru
             return result
         context = await _check_endpoints(config, environ, rows, Path(folder), result)
         _check_context(rows, context, result)
-        record_bytes = await _check_rollout(options, config, environ, rows, Path(folder), result)
+        record_bytes = await _check_rollout(options, config, environ, rows, Path(folder), result, explain)
     _check_disk(options, rows, record_bytes, result)
     return result
 
@@ -184,7 +195,13 @@ def _check_context(rows: _Rows, context: int | None, result: RunCheckResult) -> 
 
 
 async def _check_rollout(
-    options: RunOptions, config: Config, environ: Environ, rows: _Rows, folder: Path, result: RunCheckResult
+    options: RunOptions,
+    config: Config,
+    environ: Environ,
+    rows: _Rows,
+    folder: Path,
+    result: RunCheckResult,
+    explain: Explain,
 ) -> int:
     """Run one rollout of the longest row; the size of its record."""
     is_unreachable = result.has_failed(f"{_ENDPOINT}models", f"{_ENDPOINT}answer")
@@ -221,17 +238,17 @@ async def _check_rollout(
         result.add("rollout", "pass", f"the longest row was run and scored: reward {record.get('reward')}")
         result.downgrade(_ENDPOINT)  # a reasoning model may answer a tiny request with nothing
         return output.stat().st_size
-    _add_failure(RunPaths(output), result)
+    _add_failure(RunPaths(output), result, explain)
     return 0
 
 
-def _add_failure(paths: RunPaths, result: RunCheckResult) -> None:
-    """Report why the rollout has no reward, in doctor's words."""
-    findings = examine(Target(paths)).findings
+def _add_failure(paths: RunPaths, result: RunCheckResult, explain: Explain) -> None:
+    """Report why the rollout has no reward."""
+    explanation = explain(paths)
     if "rollout_timeout" in paths.failures.read_text():
         result.add("rollout", "warn", f"the longest row took more than {_ROLLOUT_TIMEOUT_S:.0f} s")
-    elif findings:
-        result.add("rollout", "fail", f"{findings[0].symptom}: {findings[0].cause}", findings[0].action)
+    elif explanation is not None:
+        result.add("rollout", "fail", explanation.reason, explanation.action)
     else:
         result.add(
             "rollout", "fail", "the rollout has no reward", "gymnast collect with --limit 1, then gymnast doctor"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from gymnast.cli import collect
 from gymnast.cli import options as shared
+
+if TYPE_CHECKING:
+    from gymnast.checks.run import Explanation
+    from gymnast.store.paths import RunPaths
 
 _ABOUT_EARLIER_RUNS: Final = ("resume", "fork", "extend", "force", "retry_failed", "overwrite")
 """Options about what is in the output already: a check does not look there."""
@@ -32,9 +36,20 @@ def run(**given: Any) -> int:
         raise typer.BadParameter("a running serve is checked with gymnast doctor --head URL", param_hint="--head")
     options, config = collect.load_run({**given, **dict.fromkeys(_ABOUT_EARLIER_RUNS, False)})
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        result = runner.run(check_run(options, config, read_environ()))
+        result = runner.run(check_run(options, config, read_environ(), _explain))
     if given["as_json"]:
         shared.print_json(result.as_json())
     else:
         print("\n".join(result.lines()))
     return 0 if result.ok else 1
+
+
+def _explain(paths: RunPaths) -> Explanation | None:
+    """What doctor finds first in a run."""
+    from gymnast.checks.run import Explanation
+    from gymnast.doctor.examine import Target, examine
+
+    findings = examine(Target(paths)).findings
+    if not findings:
+        return None
+    return Explanation(f"{findings[0].symptom}: {findings[0].cause}", findings[0].action)
