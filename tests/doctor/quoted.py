@@ -158,7 +158,7 @@ REJECTED = ("verifier_exception",)
 QUOTED = (
     *(Quoted(f"422 quotes {n}", rejected(SCARY[n]), SCHEMA) for n in (0, 1, 2, 4)),
     *(Quoted(f"exception quotes {n}", raised(SCARY[n]), REJECTED) for n in (0, 1, 3)),
-    *(Quoted(f"400 quotes {n}", refused(SCARY[n]), ("request_refused",)) for n in (0, 5, 2)),
+    *(Quoted(f"400 quotes {n}", refused(SCARY[n]), ("parameter_refused",)) for n in (0, 5, 2)),
     *(Quoted(f"judge quotes {n}", judged(SCARY[n]), ("judge_failed",)) for n in (0, 7)),
     *(Quoted(f"records quote {n}", in_records(SCARY[n])) for n in (0, 1)),
     *(Quoted(f"log of a prompt quotes {n}", prompt_logged(SCARY[n])) for n in (0, 1, 2)),
@@ -194,7 +194,7 @@ def own_print(scary: str) -> Callable[[Path], tuple[str, ...]]:
 EVEN_MORE = (
     Quoted("422 quotes 3", rejected(SCARY[3]), SCHEMA),
     Quoted("exception quotes 6", raised(SCARY[6]), REJECTED),
-    Quoted("400 quotes 1", refused(SCARY[1]), ("request_refused",)),
+    Quoted("400 quotes 1", refused(SCARY[1]), ("parameter_refused",)),
     Quoted("json in json quotes 1", escaped(SCARY[1])),
     Quoted("graded answer quotes 2", own_print(SCARY[2])),
     Quoted("422 in a log quotes 3", validation_logged(SCARY[3]), SCHEMA),

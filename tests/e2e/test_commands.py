@@ -506,7 +506,8 @@ def test_ng_overrides_merge_shallowly_and_say_what_that_dropped(run: Run, tmp_pa
             2,
             "num_repeats must be",
         ),
-        (("ng_collect_rollouts", "--config", "x"), 2, "unknown option --config"),
+        (("ng_collect_rollouts", "--config", "x"), 1, "no config file 'x'"),
+        (("ng_collect_rollouts", "--confit", "x"), 2, "no option --confit"),
         (("ng_validate", "+config_paths=[resources_servers/mcqa/configs/nope.yaml]"), 1, "did you mean"),
         (("ng_dump_config", "+config_paths=[nope.yaml]"), 1, "no config file 'nope.yaml'"),
         (

@@ -31,7 +31,10 @@ def agent_of(environment: str) -> str:
 
 
 def takes_part(environment: str) -> bool:
-    folder = BUILTIN / "resources_servers" / environment.partition("/")[0]
+    name = environment.partition("/")[0]
+    if name == "genrm_compare":  # it compares the rollouts of a task, and needs a model of its own
+        return False
+    folder = BUILTIN / "resources_servers" / name
     return not unmet_requirements(folder) or "GYMNAST_TEST_VERIFIERS" in os.environ
 
 

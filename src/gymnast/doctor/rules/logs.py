@@ -158,6 +158,12 @@ _USER_ERRORS: Final = tuple(
     (re.compile(pattern), name, layer, cause)
     for pattern, name, layer, cause in (
         (
+            r"refuses our key|needs a key, and none is set",
+            "key_refused",
+            Layer.CONFIG,
+            "the key of the endpoint is missing, wrong or expired",
+        ),
+        (
             r"no agent|agent '[^']*' is not configured|names no agent",
             "agent_missing",
             Layer.CONFIG,
