@@ -32,7 +32,7 @@ def agent_of(environment: str) -> str:
 
 def takes_part(environment: str) -> bool:
     name = environment.partition("/")[0]
-    if name == "genrm_compare":  # it compares the rollouts of a task, and needs a model of its own
+    if name in {"genrm_compare", "multichallenge"}:  # their judges answer in other words than the mixed policy's
         return False
     folder = BUILTIN / "resources_servers" / name
     return not unmet_requirements(folder) or "GYMNAST_TEST_VERIFIERS" in os.environ

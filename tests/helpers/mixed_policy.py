@@ -13,6 +13,7 @@ import yaml
 from gymnast.builtin.responses_api_models.scripted_model.script import Script, ScriptedCall, ScriptedReply, parse_script
 from gymnast.checks.conformance.subject import turns_of
 from gymnast.config.roots import BUILTIN
+from gymnast.kit import input_items
 from gymnast.types.responses import message_text, reasoning_texts
 from tests.helpers.jsonl import read_jsonl
 
@@ -62,8 +63,10 @@ def answer(call: ScriptedCall) -> Any:
     key = (call.params.get("metadata") or {}).get("case") or call.user_text
     if key not in playable():
         return _judge(call)
-    turns = turns_of(playable()[key][1]["request"]["response"])
-    return _reply(turns[call.turn]["output"]) if call.turn < len(turns) else "Done."
+    request = playable()[key][1]["request"]
+    turns = turns_of(request["response"])
+    turn = call.turn - sum(item.get("role") == "assistant" for item in input_items(request["responses_create_params"]))
+    return _reply(turns[turn]["output"]) if turn < len(turns) else "Done."
 
 
 def _reply(items: list[dict[str, Any]]) -> ScriptedReply:
@@ -88,6 +91,8 @@ def _judge_script() -> Script:
     """The scripted judges of the environments' own checks."""
     rules: list[Any] = []
     for path in sorted((BUILTIN / "resources_servers").glob("*/data/check.yaml")):
-        given = yaml.safe_load(path.read_text())["policy_model"]["responses_api_models"]["scripted_model"]["replies"]
-        rules += [rule for rule in given if "when" in rule]
+        policy = yaml.safe_load(path.read_text()).get("policy_model")
+        if policy is not None:
+            given = policy["responses_api_models"]["scripted_model"]["replies"]
+            rules += [rule for rule in given if "when" in rule]
     return parse_script([*rules, {"replies": ["They differ. [[A!=B]]"]}], "data/check.yaml")

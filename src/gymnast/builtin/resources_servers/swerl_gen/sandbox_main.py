@@ -27,6 +27,7 @@ _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _STATUS = re.compile(r"reproduction test status:(\w+)")
 _GIT = ["git", "-c", "user.name=swerl", "-c", "user.email=swerl@localhost", "-c", "init.defaultBranch=main"]
 _PR_SET_DUMPABLE = 4
+_ROOT_HOME = "/root"  # where scripts of NeMo Gym's rows expect their files
 _MAX_TAIL = 20_000
 _MAX_RESULTS = 1 << 20
 _MAX_LOG = 32 << 20
@@ -81,7 +82,7 @@ class Workspace:
 
     def script(self, text: str) -> str:
         """A script with the paths of containers replaced by those of this workspace."""
-        return text.replace("/root/", f"{self.home}/").replace(self.base_dir, str(self.repo))
+        return text.replace(f"{_ROOT_HOME}/", f"{self.home}/").replace(self.base_dir, str(self.repo))
 
     def run(self, argv: list[str], stdin: str = "") -> tuple[int, str, str]:
         """Run a command in the repository. Output that is not UTF-8 is an error, as for a log that cannot be read."""
