@@ -42,6 +42,9 @@ class AllowedHosts:
             return True
         if _ADDRESS.fullmatch(name) or "." not in name or name.endswith(tuple(f".{domain}" for domain in _PRIVATE)):
             return True
-        own = socket.gethostname().lower()
-        domain = own.partition(".")[2]
-        return name == own or ("." in domain and name.endswith(f".{domain}"))
+        return any(_is_in_domain(name, own.lower()) for own in (socket.gethostname(), socket.getfqdn()))
+
+
+def _is_in_domain(name: str, own: str) -> bool:
+    domain = own.partition(".")[2]
+    return name == own or ("." in domain and name.endswith(f".{domain}"))

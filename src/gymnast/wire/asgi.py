@@ -24,7 +24,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
-MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
+MAX_REQUEST_BYTES: Final = 1024 * 1024 * 1024
+"""The records of a large run, which are sent to be aggregated, take some hundred megabytes."""
 ROLLOUT_HEADER = "x-gymnast-rollout"
 _JSON = (b"content-type", b"application/json")
 
