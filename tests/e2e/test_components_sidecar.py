@@ -278,7 +278,7 @@ def test_one_program_over_several_tasks_meets_at_its_head(tmp_path: Path) -> Non
     with running(tmp_path, spread, main("import time; time.sleep(3600)")) as job:
         job.await_(job.addresses)
         logs = [job.job / "logs" / f"policy.{task}.log" for task in range(3)]
-        job.await_(lambda: all(log.exists() and log.read_text() for log in logs))
+        job.await_(lambda: all(log.exists() and log.read_text().endswith("\n") for log in logs))
         head = logs[0].read_text().split()[-1]
         assert [log.read_text().split() for log in logs[1:]] == [[head, "8"], [head, "16"]]
         assert [address["task"] for address in job.addresses()] == [0]
