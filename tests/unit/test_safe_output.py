@@ -49,6 +49,8 @@ def test_what_is_left_has_no_controls_and_printable_text_is_unchanged(text: str)
 
 def test_prints_and_tables_are_filtered_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, pipe = Terminal(), io.StringIO()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", pipe)
     protect_terminal()
