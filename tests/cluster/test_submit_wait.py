@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -90,6 +92,10 @@ def test_rollouts_that_failed_for_good_are_named(desk: Desk, executor: str) -> N
     assert "--resume --retry-failed" in again.out
 
 
+def _says(command: Callable[[], Outcome], text: str) -> bool:
+    return text in command().out
+
+
 def test_status_and_logs_know_the_job_that_merges(desk: Desk, slurm: SlurmCluster) -> None:
     with slurm.starting_nothing():
         assert desk.submit("--workers", "1").code == 0
@@ -101,8 +107,9 @@ def test_status_and_logs_know_the_job_that_merges(desk: Desk, slurm: SlurmCluste
     assert "gymnast merge" not in shown.err
     slurm.ask("scontrol", "release", finish)
     wait_until((desk.folder / "x.jsonl.done").exists, "merged")
-    for name in ("finish", finish):
-        assert "(60 of 60)" in desk.gymnast("logs", "x.jsonl", "--job", name).out
+    for name in ("finish", finish):  # the job prints its result after the run is marked as done
+        logs = partial(desk.gymnast, "logs", "x.jsonl", "--job", name)
+        wait_until(partial(_says, logs, "(60 of 60)"), "said")
 
 
 def test_workers_that_waited_in_vain_are_not_called_cancelled_by_somebody(desk: Desk, slurm: SlurmCluster) -> None:
