@@ -5,16 +5,20 @@ BIN := $(VENV)/bin
 VLLM_VENV ?= .venv-vllm
 RAY_VENV ?= .venv-ray
 TRAIN_VENV ?= .venv-train
+VERL_VENV ?= .venv-verl
 DOCS_VENV ?= .venv-docs
+AUDIT_VENV ?= .venv-audit
 SCHEDULES ?= 10
 # Tests wait as much as they compute: one more at a time than there are cores, eight at most.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$n -lt 8 ] && echo $$((n + 1)) || echo 8)
 # Without bytecode, every process of every test compiles all it imports.
 unexport PYTHONDONTWRITEBYTECODE
+# Ray starts its workers at nice 15: next to anything else that computes, they would hardly run.
+export RAY_worker_niceness := 0
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-more test-redteam fuzz test-fresh tokenizers test-crash test-cluster test-vllm test-train check bench bench-learning docs docs-site lock lock-vllm lock-ray lock-train clean
+.PHONY: demo test test-more test-redteam fuzz test-fresh tokenizers test-crash test-cluster test-vllm test-train test-train-loops check audit bench bench-learning docs docs-site lock lock-vllm lock-ray lock-train lock-verl clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
@@ -50,15 +54,23 @@ test-cluster: $(VENV)/.dev $(RAY_VENV)/.ready  ## real Slurm (as root; Debian's 
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.ready  ## real vLLM on CPU; installs 3 GB once, then takes some 10 minutes on two cores
 	GYMNAST_VLLM_VENV=$(VLLM_VENV) $(PYTEST) tests/vllm
 
-test-train: $(TRAIN_VENV)/.ready  ## real torch, verl, TRL, TransferQueue and Ray on CPU, then a policy that learns; installs 2 GB once
-	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train tests/e2e/test_train_kills.py -m "not learning"
-	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train -m learning
+test-train: $(TRAIN_VENV)/.ready $(VERL_VENV)/.ready  ## real torch, TRL, verl, TransferQueue and Ray on CPU, then a policy that learns; installs 4 GB once
+	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train tests/e2e/test_train_kills.py -m "not learning" --ignore-glob="*/test_verl_*"
+	$(VERL_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train/test_verl_*.py -m "not loops"
+	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train -m learning --ignore-glob="*/test_verl_*"
 
-check: $(VENV)/.dev  ## lint, format and types
+test-train-loops: $(VERL_VENV)/.ready  ## the rest of verl's own training loops: resumed, with dying servers, filtered groups; some 10 minutes on two cores
+	$(VERL_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train/test_verl_loops.py -m loops
+
+check: $(VENV)/.dev  ## lint, format, types, generated pages, and known vulnerabilities of what we pin
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python requirements/audit.py
+
+audit: $(AUDIT_VENV)/.ready  ## ask the advisory services about everything we pin (needs a network that reaches them)
+	for file in requirements/*.txt; do echo $$file; $(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --no-deps -r $$file || failed=yes; done; [ -z "$$failed" ]
 
 bench: $(VENV)/.dev  ## measure; prints ratios to a yardstick measured in the same run
 	$(BIN)/python bench/startup.py
@@ -118,8 +130,12 @@ lock-train:  ## pin what the tests of trainers install (needs uv)
 	uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock-train" \
 	  --excludes requirements/train-excluded.in pyproject.toml requirements/train.in -o requirements/train.txt
 
+lock-verl:  ## pin what the tests of verl install (needs uv)
+	uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock-verl" \
+	  --excludes requirements/train-excluded.in -c requirements/train.txt pyproject.toml requirements/verl.in -o requirements/verl.txt
+
 clean:
-	rm -rf $(VENV) $(DOCS_VENV) site demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) $(AUDIT_VENV) site demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -143,11 +159,19 @@ $(VLLM_VENV)/.ready: requirements/vllm.txt tests/vllm/install.sh tests/vllm/buil
 	PYTHON=$(PYTHON) tests/vllm/install.sh $(VLLM_VENV)
 
 $(TRAIN_VENV)/.ready: requirements/train.txt tests/train/install.sh
-	PYTHON=$(PYTHON) tests/train/install.sh $(TRAIN_VENV)
+	PYTHON=$(PYTHON) tests/train/install.sh $(TRAIN_VENV) requirements/train.txt
+
+$(VERL_VENV)/.ready: requirements/verl.txt tests/train/install.sh
+	PYTHON=$(PYTHON) tests/train/install.sh $(VERL_VENV) requirements/verl.txt
 
 $(DOCS_VENV)/.ready: requirements/docs.txt
 	$(PYTHON) -m venv $(DOCS_VENV)
 	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt
+	touch $@
+
+$(AUDIT_VENV)/.ready:
+	$(PYTHON) -m venv $(AUDIT_VENV)
+	$(AUDIT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
 	touch $@
 
 $(RAY_VENV)/.ready: requirements/ray.txt pyproject.toml

@@ -20,9 +20,8 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 
 from gymnast.builtin.responses_api_models.embedded_model.batching import Batch, Generation
-from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
+from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED, read_tensors
 from gymnast.builtin.responses_api_models.embedded_model.products import Floats
-from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors
 from gymnast.builtin.responses_api_models.embedded_model.transformer import Shape, Transformer
 from gymnast.tokens.backend import Sampling
 

@@ -4,7 +4,8 @@
 
 The yardstick is a `/verify` call of the native environment, measured in the same run, both on bodies that are validated
 where they enter. Bars: the foreign one costs at most 3 times as much; 20 foreign servers in one process are ready
-within 5 s of its start and need less than 400 MB.
+within 3 times what a process takes to import the packages that each of them needs (FastAPI, aiohttp, OmegaConf), and
+need less than 400 MB.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ async def main():
 with asyncio.Runner(loop_factory=loop_factory()) as runner:
     runner.run(main())
 """
+PACKAGES = "import aiohttp, fastapi, omegaconf, uvloop"
 TEXT = "It is a long story, and in the end it was Oslo"
 BODY = {
     "responses_create_params": {"input": [{"role": "user", "content": "Which city? " * 20}]},
@@ -163,6 +165,13 @@ def starting(folder: Path, count: int) -> tuple[float, float]:
     return ready_s, size_mb
 
 
+def importing_s() -> float:
+    """Seconds that a process takes to import the packages of a foreign server."""
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", PACKAGES], check=True)
+    return time.perf_counter() - started
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -171,12 +180,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         costs = asyncio.run(call_costs(Path(folder)))
         starting(Path(folder), 1)  # warm the file cache
-        ready_s, size_mb = min(starting(Path(folder), 20) for _ in range(3))
+        importing_s()
+        rounds = [(importing_s(), *starting(Path(folder), 20)) for _ in range(5)]
+    packages_s, ready_s, size_mb = (min(values) for values in zip(*rounds, strict=True))
     ratio = costs["foreign"] / costs["native"]
     rows = [
         ("verify, native", costs["native"] * 1e6, "µs", "yardstick", True),
         ("verify, foreign", costs["foreign"] * 1e6, "µs", f"< 3 ×: {ratio:.1f} ×", ratio <= 3),
-        ("20 foreign servers ready", ready_s, "s", "< 5 s", ready_s < 5),
+        ("their packages imported", packages_s, "s", "yardstick", True),
+        (
+            "20 foreign servers ready",
+            ready_s,
+            "s",
+            f"< 3 ×: {ready_s / packages_s:.1f} ×",
+            ready_s < 3 * packages_s,
+        ),
         ("20 foreign servers resident", size_mb, "MB", "< 400 MB", size_mb < 400),
     ]
     if options.json:

@@ -151,7 +151,7 @@ def _options(tasks: Path, output: Path, workload: Workload, rollouts: int, concu
     lines = sum(1 for _ in tasks.open("rb"))
     assert rollouts % lines == 0
     plan = PlanOptions(agent=workload.agent, repeats=rollouts // lines)
-    engine = EngineOptions(concurrency)
+    engine = EngineOptions(concurrency, preflight=True)
     return RunOptions(source=tasks, output=output, plan=plan, engine=engine, aggregate=False)
 
 

@@ -209,7 +209,8 @@ KINDS: Final = {
     "suite": ("Test suites of servers", "suites"),
     "config": ("Configs", "configs"),
     "environment": ("Environments, end to end", "environments"),
-    "benchmark": ("Benchmarks", "benchmarks"),
+    "benchmark": ("Benchmarks, prepared", "benchmarks prepared"),
+    "benchmark_run": ("Benchmarks, run by name", "benchmarks run"),
 }
 VERDICTS: Final = {
     "passes": "the same outcome as with NeMo Gym",

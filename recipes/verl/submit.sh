@@ -2,7 +2,7 @@
 # Trains with verl and Gymnast on as many nodes as Slurm gives:
 #   sbatch --nodes=2 --gpus-per-node=8 recipes/verl/submit.sh math \
 #     actor_rollout_ref.model.path=/models/Qwen3-4B 'data.train_files=[math.jsonl]' 'data.val_files=[aime.jsonl]'
-# The first argument names a file of this folder, the others go to verl. VENV names the environment (default .venv-train),
+# The first argument names a file of this folder, the others go to verl. VENV names the environment (default .venv-verl),
 # RECIPES this folder, where sbatch is not called from the root of the repository; math.sh and so on set it.
 #SBATCH --job-name=gymnast-verl
 #SBATCH --ntasks-per-node=1
@@ -14,7 +14,7 @@ set -euo pipefail
 config=${1:?which configuration? math, workplace or multi_environment}
 shift
 recipes=${RECIPES:-$PWD/recipes/verl}
-venv=${VENV:-$PWD/.venv-train}
+venv=${VENV:-$PWD/.venv-verl}
 [ -e "$recipes/$config.yaml" ] || { echo "there is no $recipes/$config.yaml" >&2; exit 2; }
 ray=$venv/bin/ray
 

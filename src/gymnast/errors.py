@@ -68,8 +68,6 @@ class StartError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem of a configuration."""
-
     what: str
     where: str | None = None
     next: str | None = None

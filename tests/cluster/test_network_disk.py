@@ -12,6 +12,7 @@ import pytest
 from gymnast.chunks.status import read_run_status
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.paths import RunPaths
+from gymnast.types.job import JobView
 from tests.cluster.chaos import Chaos
 from tests.cluster.network_disk import NetworkDisk, OnClients, network_disk
 from tests.cluster.runs import SharedRun, shared_run, undisturbed, wait_for_all, wait_until
@@ -56,7 +57,8 @@ def test_a_server_that_is_away_for_a_while(leave: str, disk: NetworkDisk, tmp_pa
     come()
     wait_until(lambda: answers(run.folder), "the file system again")
     for submission in submissions:
-        assert {view.state.value for view in wait_for_all(executor, submission)} == {"completed"}
+        views = wait_for_all(executor, submission)
+        assert {view.state.value for view in views} == {"completed"}, [ending(view) for view in views]
     assert run.account().unsettled == 0
     assert run.merge() == undisturbed(tmp_path, run)
 
@@ -66,3 +68,8 @@ def answers(folder: Path) -> bool:
         return bool(list(folder.iterdir()))
     except OSError:
         return False
+
+
+def ending(view: JobView) -> str:
+    """The last lines of a job's log."""
+    return "\n".join(Path(view.log).read_text().splitlines()[-30:]) if view.log else str(view)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gymnast.errors import UserError
-from gymnast.executors.executor import Executor, Submission
-from gymnast.executors.job_failures import failure_of
+from gymnast.executors.executor import Executor, Submission, failure_of
 from gymnast.executors.site import Site, parse_site
 from gymnast.executors.slurm.assembly import SlurmOptions
 from gymnast.executors.slurm.executor import SlurmExecutor

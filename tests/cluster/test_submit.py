@@ -264,7 +264,12 @@ def test_the_page_about_slurm_runs_as_written(tmp_path: Path) -> None:
 def test_a_job_that_is_not_there_cannot_be_waited_for(desk: Desk, slurm: SlurmCluster) -> None:
     done = desk.submit("--run-after", "no-such-job")
     assert (done.code, "no job named 'no-such-job' is pending or running" in done.err) == (2, True)
-    slurm.ask("sbatch", "--job-name", "prepare", "-o", "/dev/null", "--wrap", "sleep 3")
-    done = desk.submit("--run-after", "prepare", "--workers", "1", "--wait")
+    prepared = desk.folder / "prepared"
+    wait = f"until [ -e '{prepared}' ]; do sleep 0.1; done"
+    slurm.ask("sbatch", "--job-name", "prepare", "-o", "/dev/null", "--wrap", wait)
+    done = desk.submit("--run-after", "prepare", "--workers", "1")
     assert done.code == 0, done.err
+    assert desk.scored() == 0
+    prepared.touch()
+    wait_until((desk.folder / "x.jsonl.done").exists, "merged")
     assert len(read_jsonl(desk.run)) == 60

@@ -12,7 +12,7 @@ import pytest
 
 from gymnast.config import Config, read_environ
 from gymnast.errors import StartError
-from gymnast.runtime.cell import Cell, make_cell_options
+from gymnast.runtime.cell import Cell, make_cell_options, resolve_placement
 from gymnast.types.failure import Stage
 from gymnast.wire.calls import Calls, Scope
 from gymnast.wire.http_client import HttpClient
@@ -249,6 +249,56 @@ async def test_a_server_is_created_in_its_own_folder(configure: Configure, tmp_p
         assert Path.cwd() == before
 
 
+async def test_an_entry_file_is_imported_in_its_own_folder(
+    configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, text=APP + "\nfrom pathlib import Path\n\nWORDS = Path('words.txt').read_text()\n")
+    (tmp_path / "resources_servers" / "odd" / "words.txt").write_text("yes")
+    monkeypatch.chdir(tmp_path)
+    config = configure(initial={"odd": block("odd"), **policy(["x"])}, search_dirs=[Path()])
+    async with living(config) as cell:
+        assert (await cell.calls.call("odd", "/teapot", {}, Scope())).status == 418
+    assert Path.cwd() == tmp_path
+
+
+async def test_requests_see_what_the_startup_yields(configure: Configure, tmp_path: Path, http: HttpClient) -> None:
+    text = APP.replace(
+        "        return app\n",
+        """        inner = app.router.lifespan_context
+
+        @asynccontextmanager
+        async def lifespan(app):
+            async with inner(app) as state:
+                yield {**(state or {}), "shared": "yes"}
+
+        app.router.lifespan_context = lifespan
+        app.post("/shared")(self.shared)
+        app.get("/shared/{word}")(self.shared)
+        return app
+
+    async def shared(self, request: Request) -> dict[str, Any]:
+        return {"shared": request.state.shared}
+""",
+        1,
+    )
+    written(tmp_path, text="from contextlib import asynccontextmanager\n" + text)
+    async with living(configure(initial={"odd": block("odd"), **policy(["x"])})) as cell:
+        calls = Calls({"odd": HttpTransport(cell.addresses["odd"].url, http)})
+        for reached in (cell.calls, calls):
+            assert (await reached.call("odd", "/shared", {}, Scope())).body == {"shared": "yes"}
+            assert (await reached.call("odd", "/shared/x", None, Scope(), method="GET")).body == {"shared": "yes"}
+
+
+async def test_an_inner_error_is_told_as_that_of_the_http_client(odd: Cell) -> None:
+    asked = {"server": "odd", "path": "/teapot"}
+    reply = await odd.calls.call("odd", "/ask", asked, Scope())
+    assert reply.status == 500
+    assert reply.failure is not None
+    assert "ClientResponseError" in reply.failure.message
+    unknown = await odd.calls.call("odd", "/ask", {"server": "nowhere", "path": "/"}, Scope())
+    assert "no instance 'nowhere'" in str(unknown.body)
+
+
 def test_of_several_classes_the_one_that_is_served_is_meant(configure: Configure, tmp_path: Path) -> None:
     from gymnast.runtime.loader import load_entry
 
@@ -259,14 +309,40 @@ def test_of_several_classes_the_one_that_is_served_is_meant(configure: Configure
 
 
 def test_a_server_that_waits_for_its_peers_gets_a_process_of_its_own(configure: Configure, tmp_path: Path) -> None:
-    from gymnast.runtime.cell import resolve_placement
-
     written(tmp_path)
     instance = configure(initial={"odd": block("odd")}).instance("odd")
     assert resolve_placement(instance).runs_in == "process"
     entry = tmp_path / "resources_servers" / "odd" / "app.py"
     entry.write_text(APP + "\n\ndef wait(client: Any) -> None:\n    client.poll_for_status('judge')\n")
     assert resolve_placement(instance).runs_in == "child"
+
+
+@pytest.mark.parametrize(
+    ("line", "placement"),
+    [
+        ("open('words.txt').read()", "child"),
+        ("Path('data/more.json').read_text()", "child"),
+        ("(Path(__file__).parent / 'words.txt').read_text()", "process"),
+        ("open('absent.txt')", "process"),
+        ("open('/words.txt')", "process"),
+    ],
+)
+def test_a_server_that_opens_files_of_its_folder_gets_a_process_there(
+    configure: Configure, tmp_path: Path, line: str, placement: str
+) -> None:
+    text = APP.replace("        raise HTTPException", f"        {line}\n        raise HTTPException")
+    written(tmp_path, text="from pathlib import Path\n" + text)
+    home = tmp_path / "resources_servers" / "odd"
+    (home / "words.txt").write_text("yes")
+    (home / "data").mkdir()
+    (home / "data" / "more.json").write_text("{}")
+    instance = configure(initial={"odd": block("odd")}).instance("odd")
+    assert resolve_placement(instance).runs_in == placement
+    module_level = f"from pathlib import Path\nimport helper\n{APP}\n\ndef setup_webserver():\n    {line}\n"
+    (home / "app.py").write_text(module_level)
+    assert resolve_placement(instance).runs_in == "process"
+    (home / "helper.py").write_text(f"from pathlib import Path\n\n\ndef read():\n    return {line}\n")
+    assert resolve_placement(instance).runs_in == placement
 
 
 async def test_requirements_that_are_not_met_put_it_into_a_process_of_its_own(

@@ -10,7 +10,7 @@ import io
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -67,28 +67,37 @@ def error(status: int, body: Any = b"", **headers: str) -> Answer:
 
 RIGHT = said("It is \\boxed{A}")
 WRONG = said("It is \\boxed{B}")
+NOT_FOUND = error(404, {"detail": "Not Found"})
 Policy = Callable[[int, dict[str, Any]], Answer]
 
 
 @contextmanager
-def endpoint(policy: Policy, models: Answer | None = None) -> Iterator[str]:
-    """An HTTP endpoint that answers the n-th request so; its base URL."""
+def endpoint(policy: Policy, models: Answer | None = None, *, paths: Container[str] | None = None) -> Iterator[str]:
+    """An HTTP endpoint that answers the n-th request so; its base URL. It has only these paths, if some are given."""
     lock, taken = threading.Lock(), [0]
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._send(models or Answer(b'{"object": "list", "data": [{"id": "lab"}]}'))
+            self._send(
+                NOT_FOUND if self._is_unknown() else models or Answer(b'{"object": "list", "data": [{"id": "lab"}]}')
+            )
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if self._is_unknown():
+                self._send(NOT_FOUND)
+                return
             with lock:
                 number = taken[0]
                 taken[0] += 1
             answer = policy(number, body)
             time.sleep(answer.delay_s)
             self._send(answer)
+
+        def _is_unknown(self) -> bool:
+            return paths is not None and self.path not in paths
 
         def _send(self, answer: Answer) -> None:
             with contextlib.suppress(OSError):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 LINES: dict[str, tuple[str, ...]] = {
-    "time_limit": (
-        "slurmstepd: error: *** JOB 7 ON n0 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***",
-        "slurmstepd: error: *** JOB 7 ON n0 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***",
-        "slurmstepd: error: *** STEP 7.0 ON n0 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE ***",
+    "time_limit": ("slurmstepd: error: *** JOB 7 ON n0 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***",),
+    "requests_preempted": (
+        "WARNING 11-02 10:00:00 [scheduler.py:1057] Sequence group 7 is preempted by PreemptionMode.RECOMPUTE mode",
     ),
+    "preempted": ("slurmstepd: error: *** JOB 7 ON n0 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***",),
+    "node_lost": ("slurmstepd: error: *** STEP 7.0 ON n0 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE ***",),
     "oom_kill": (
         "[ 8123.4] Out of memory: Killed process 4711 (python) total-vm:9000000kB",
         "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.",

@@ -177,8 +177,17 @@ class LogCase:
     text: str
 
     def make(self, folder: Path) -> tuple[str, ...]:
-        (folder / self.file).write_text(self.text)
-        return (str(folder / self.file),)
+        if self.file != FOLDER:
+            (folder / self.file).write_text(self.text)
+            return (str(folder / self.file),)
+        for part in self.text.split("%% ")[1:]:
+            name, _, text = part.partition("\n")
+            (folder / name).write_text(text)
+        return (str(folder),)
+
+
+FOLDER = "DIR"
+"""Instead of a file's name: several logs, each after a line `%% name`."""
 
 
 def read_logs_of(path: Path) -> Iterator[LogCase]:

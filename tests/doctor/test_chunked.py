@@ -116,7 +116,7 @@ def test_a_merge_job_is_heard_where_nothing_else_says_why(lab: Lab) -> None:
 def test_a_job_whose_dependency_can_never_be_met_was_not_cancelled_by_anybody(state: str) -> None:
     job = JobFacts("7", state, "DependencyNeverSatisfied", "0:0", {}, "scontrol show job")
     facts = Facts("job 7", 0.0, job=job)
-    assert job_ended(facts) is None
-    found = job_cannot_start(facts)
+    assert job_ended.apply(facts) is None
+    found = job_cannot_start.apply(facts)
     assert found is not None
     assert "DependencyNeverSatisfied" in found.symptom

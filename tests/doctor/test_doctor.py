@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gymnast.builtin.resources_servers.mcqa.app import MCQATask
 from gymnast.doctor.examine import Target, examine
 from gymnast.doctor.read_logs import read_logs
-from gymnast.doctor.rules.kinds import TABLE
+from gymnast.doctor.rules.kind_table import TABLE
 from gymnast.doctor.rules.registry import RULES
 from gymnast.doctor.scheduler import parse_sacct, parse_scontrol, read_job
 from gymnast.doctor.schema_diff import compare, parse_refusal

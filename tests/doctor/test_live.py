@@ -35,7 +35,7 @@ def hanging(lab: Lab) -> Iterator[Collection]:
     """A collection whose endpoint never answers."""
     with (
         policy_running("--fault", "hang=1.0") as policy,
-        collecting(lab.folder, TASKS, policy.url, "--concurrency", "3") as collection,
+        collecting(lab.folder, TASKS, policy.url, "--concurrency", "3", "--no-preflight") as collection,
     ):
         collection.start()
         _wait_for(lab.folder / "x.sock")

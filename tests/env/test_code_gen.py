@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
@@ -19,9 +19,8 @@ from gymnast.builtin.resources_servers.code_gen.app import (
     leaked_reasoning_rate,
 )
 from gymnast.builtin.resources_servers.code_gen.comparison import same_output, same_value
-from gymnast.builtin.resources_servers.code_gen.testing import next_batch, read_results
-from gymnast.builtin.resources_servers.code_gen.unit_tests import UnitTests
-from gymnast.sandbox import Execution, SandboxError
+from gymnast.builtin.resources_servers.code_gen.testing import RunResult, read_result
+from gymnast.sandbox import SandboxError
 from tests.helpers.environments import Subject, check_cases, collect_examples, response, said, started, thought
 from tests.helpers.jsonl import example_rows
 from tests.helpers.parts import needs
@@ -134,25 +133,12 @@ def test_every_value_equals_itself(value: Any) -> None:
     assert same_value(json.dumps(value), json.dumps(value))
 
 
-@given(st.integers(1, 200), st.integers(1, 3_000_000))
-def test_batches_cover_all_tests_in_order(count: int, size: int) -> None:
-    shared = "x" * size
-    tests = UnitTests(inputs=[shared] * count, outputs=[""] * count)
-    seen: list[int] = []
-    while len(seen) < count:
-        batch = next_batch(tests, len(seen))
-        assert len(batch) == 1 or len(batch) * size <= 4 << 20
-        seen += batch
-    assert seen == list(range(count))
-
-
-def test_reports_end_at_the_first_line_that_is_none() -> None:
+def test_a_report_is_the_first_line_or_nothing() -> None:
     good = '{"how":"exited","code":0}'
-    assert len(read_results(f"{good}\n{good}\n", 2)) == 2
-    assert len(read_results(f"{good}\n{good}\n", 1)) == 1
-    assert len(read_results(f"{good}\nall tests passed\n{good}\n", 3)) == 1
-    assert read_results('{"how":"perfectly"}\n', 1) == []
-    assert read_results("\ud800\n", 1) == []
+    assert read_result(f"{good}\n{good}\n") == RunResult("exited")
+    assert read_result(good) == RunResult("exited")
+    for text in (f"all tests passed\n{good}\n", '{"how":"perfectly"}\n', "\ud800\n", ""):
+        assert read_result(text) is None, text
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -339,6 +325,118 @@ async def test_functions_that_try_instead_of_solving(scoring: str) -> None:
             assert (await subject.verify(row, fenced(program)))["reward"] == 0.0, program
 
 
+STOP_AND_FORGE = """
+import json, os, signal, struct, time
+n, up = input(), os.getppid()
+os.kill(up, signal.SIGSTOP)
+time.sleep(LATE)
+report = json.dumps({'how': 'exited', 'code': 0, 'stdout': n, 'is_clean': True}).encode() + b'\\n'
+answer = b'{"code": 0, "shown": false}'
+for fd in range(40):
+    try:
+        pipe = os.open(f'/proc/{up}/fd/{fd}', os.O_WRONLY | os.O_NONBLOCK)
+        os.write(pipe, report)
+        os.write(pipe, struct.pack('!II', len(answer), 0) + answer)
+    except OSError: pass
+print(n, flush=True)
+if WAKE: os.kill(up, signal.SIGCONT)
+"""
+LATE_CHILD = """
+import os, signal, time
+n, up = input(), os.getppid()
+if os.fork() == 0:
+    os.setsid()
+    os.kill(up, signal.SIGSTOP)
+    time.sleep(1.6)
+    print(n, flush=True)
+    os.kill(up, signal.SIGCONT)
+"""
+CATCHING = """
+import time
+n, end = input(), time.time() + 2.5
+while time.time() < end:
+    try: time.sleep(0.1)
+    except Exception: pass
+print(n)
+"""
+NO_ALARM = "import signal, time\nn = input()\nsignal.alarm(0)\ntime.sleep(2.5)\nprint(n)"
+TOO_LATE = {
+    "stops what watches it and reports for it": ("strict", f"LATE, WAKE = 1.6, False\n{STOP_AND_FORGE}"),
+    "stops what watches it for a while": ("strict", f"LATE, WAKE = 1.6, True\n{STOP_AND_FORGE}"),
+    "has a child answer late": ("strict", LATE_CHILD),
+    "switches the alarm off": ("nemo_gym", NO_ALARM),
+    "ignores the alarm": ("nemo_gym", NO_ALARM.replace("alarm(0)", "signal(signal.SIGALRM, signal.SIG_IGN)")),
+    "catches the alarm": ("nemo_gym", CATCHING),
+}
+"""Programs whose output is right, but after more than a second."""
+
+
+@sandboxed
+@pytest.mark.parametrize("name", TOO_LATE)
+async def test_a_test_that_takes_too_long_fails_whatever_the_program_does(name: str) -> None:
+    scoring, program = TOO_LATE[name]
+    row = row_of(*[(f"{n}\n", f"{n}\n") for n in range(4)])
+    async with code_gen(unit_test_timeout_secs=1, scoring=scoring) as subject:
+        found = await subject.verify(row, fenced(program))
+        assert (found["reward"], True in found["result"]) == (0.0, False), found
+
+
+FORGED_REPORTS = {
+    "an end": b'{"how": "end", "seconds": 0}\n',
+    "a pause": b'{"how": "paused"}\n',
+    "that it was loaded": b'{"how": "loaded"}\n' * 9,
+    "an answer": b'{"how": "value", "value": 1, "shown": "1", "lost": false}\n' * 9,
+    "an unknown kind": b'{"how": ["a"], "value": {}}\n' * 9,
+    "an endless number": b'{"how": "value", "seconds": 1e999, "value": {"int": "x"}}\n' * 9,
+}
+
+
+@sandboxed
+@pytest.mark.parametrize("function", ["f", None])
+async def test_forged_reports_are_worth_nothing(function: str | None) -> None:
+    """A report of the end once counted as that of all tests."""
+    row = row_of(("1", "11"), ("2", "22"), function=function)
+    async with code_gen(unit_test_timeout_secs=1, scoring="nemo_gym") as subject:
+        for report in FORGED_REPORTS.values():
+            forge = f"for fd in range(5, 60):\n    try: os.write(fd, {report!r})\n    except OSError: pass"
+            for end in ("os._exit(0)", "pass"):
+                program = f"import os\ndef f(x): return x\n{forge}\n{end}"
+                found = await subject.verify(row, fenced(program))
+                assert found["reward"] == 0.0, (report, end, found)
+
+
+@sandboxed
+@pytest.mark.parametrize(
+    "state",
+    [
+        "open('/tmp/state', 'a')",
+        "open('/dev/shm/state', 'a')",
+        "open('state', 'a')",
+        "(os.mkdir('state'), os.chmod('state', 0))",
+        "(os.fork() or (os.setsid(), [signal.pause() for _ in iter(int, 1)]))",
+    ],
+)
+async def test_a_test_finds_nothing_of_an_earlier_one(state: str) -> None:
+    program = f"""
+import os, signal
+seen = [os.listdir(folder) for folder in ('/tmp', '/dev/shm', '.')]
+alone = sorted(p for p in os.listdir('/proc') if p.isdigit()) == sorted(['1', str(os.getppid()), str(os.getpid())])
+{state}
+print(sorted(sum(seen, [])) == ['.shm', 'work'] and alone)
+"""
+    async with code_gen() as subject:
+        found = await subject.verify(row_of(*[("", "True")] * 4), fenced(program))
+        assert found["result"] == [True] * 4, found
+
+
+@sandboxed
+async def test_a_program_that_breaks_its_session_gets_a_new_one_for_the_next_test() -> None:
+    program = "import os\nn = input()\nif n == '1': os.kill(os.getppid(), 9)\nprint(n)"
+    async with code_gen(run_all_tests=True) as subject:
+        found = await subject.verify(row_of(*[(f"{n}\n", f"{n}\n") for n in range(3)]), fenced(program))
+        assert found["result"] == [True, -4, True]
+
+
 @sandboxed
 async def test_a_program_does_not_find_the_answers_of_an_earlier_rollout_in_its_memory() -> None:
     """Warm jails fork: a rollout that was right would otherwise have told the next one what is."""
@@ -375,7 +473,7 @@ async def test_processes_left_behind_do_not_hold_up_a_right_program() -> None:
 class BrokenSandbox:
     """A sandbox that fails."""
 
-    async def run_python(self, code: str, **_: Any) -> Execution:
+    def python_session(self) -> NoReturn:
         raise SandboxError("no jail could be opened")
 
 
@@ -434,7 +532,7 @@ async def test_what_nemo_gym_says_of_a_failing_test() -> None:
 
 @sandboxed
 async def test_nemo_gym_scores_a_slow_program_as_one_process() -> None:
-    """Time slices end and the tests run again from the start: state of a program grows as in one run."""
+    """Each test is a step of the same session: the state of a program grows."""
     row = row_of(*[(str(n), str(n * (n + 1) // 2)) for n in range(6)], function="f")
     program = "import time\nseen = []\ndef f(x):\n    time.sleep(0.1)\n    seen.append(x)\n    return sum(seen)"
     async with code_gen(scoring="nemo_gym") as subject:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from gymnast.builtin.resources_servers.equivalence_llm_judge.app import EquivalenceJudge, EquivalenceSettings
 from gymnast.builtin.resources_servers.equivalence_llm_judge.extraction import last_match
 from gymnast.errors import UserError
+from gymnast.kit import QUOTE_NOTICE
 from gymnast.wire.progress import AttemptProgress
 from tests.helpers.commands import Outcome
 from tests.helpers.environments import check_cases, collect_examples, started, thought
@@ -38,7 +39,11 @@ def shown(question: str) -> tuple[str, str]:
     """The answers that a judge was shown."""
     found = BOTH.search(question)
     assert found is not None
-    return found[1], found[2]
+    return unquoted(found[1]), unquoted(found[2])
+
+
+def unquoted(text: str) -> str:
+    return re.sub("^> ?", "", text, flags=re.MULTILINE)
 
 
 def literal(call: Any) -> str:
@@ -76,7 +81,7 @@ def test_what_a_pattern_finds(pattern: str, text: str, found: str | None) -> Non
         ("Result: x\nAnswer: wind", PATTERN, {"response_extract_regex": r"Result: (.*)"}, ["wind", ...]),
         ("Answer: wind", PATTERN, {"extraction_length_threshold": 5}, ["Answer: wind"]),
         ("Answer: wind", PATTERN, {"extraction_length_threshold": None}, ["wind", "Answer: wind"]),
-        ("it is [[A=B]]", {}, {}, ["it is [ [A=B]]"]),
+        ("it is [[A=B]]", {}, {}, ["it is (a verdict label)"]),
     ],
 )
 async def test_the_judge_sees_the_answer(text: str, row: Any, options: Any, seen: list[Any]) -> None:
@@ -104,7 +109,7 @@ async def test_the_judge_sees_the_question(row: Any, options: Any, question: str
     answer = ScriptedJudge(SAME)
     async with judged(EquivalenceJudge, settings(**options), answer) as subject:
         await subject.verify({**ROW, **row}, "air pressure")
-    assert f"<question>\n{question}\n</question>" in answer.questions[0]
+    assert f"<question>\n{question}\n</question>" in unquoted(answer.questions[0])
 
 
 @pytest.mark.parametrize(
@@ -179,7 +184,10 @@ async def test_own_labels_and_own_prompt(tmp_path: Path) -> None:
         row = {**ROW, "question": "{q}"}
         assert (await subject.verify(row, "YES {x}"))["reward"] == 1.0
         assert (await subject.verify(row, "x"))["reward"] == 0.0
-    assert [item["content"] for item in answer.asked[0].items] == ["Judge!", "{q}|air pressure|Y ES {x}|YES {}"]
+    assert [item["content"] for item in answer.asked[0].items] == [
+        "Judge!",
+        f"> {{q}}\n|\n> air pressure\n|\n> YES {{x}}\n|YES {{}}\n\n{QUOTE_NOTICE}",
+    ]
 
 
 def test_wrong_settings_and_prompts_are_refused(tmp_path: Path) -> None:

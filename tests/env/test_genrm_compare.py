@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from gymnast.builtin.resources_servers.genrm_compare.app import GenRMCompare
 from gymnast.builtin.resources_servers.genrm_compare.scores import Scores, find_objects, read_exact_scores, read_scores
 from gymnast.builtin.resources_servers.genrm_compare.settings import GenRMCompareSettings
-from gymnast.builtin.resources_servers.genrm_compare.texts import reasoning_of, shown_answer
+from gymnast.builtin.resources_servers.genrm_compare.texts import answer_for_judge, reasoning_of
 from gymnast.builtin.resources_servers.genrm_compare.word_judge import answer as word_judge
 from gymnast.builtin.responses_api_models.genrm_model.comparing_model import add_responses
 from gymnast.wire.calls import Scope
@@ -295,7 +295,7 @@ async def test_a_batch_is_compared_at_once() -> None:
 
 def test_reasoning_is_not_compared() -> None:
     found = response(thought("long"), said("short"))
-    assert (shown_answer(found), reasoning_of(found)) == ("short", "long")
+    assert (answer_for_judge(found), reasoning_of(found)) == ("short", "long")
 
 
 def test_responses_become_messages_of_the_models_own_roles() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gymnast.builtin.resources_servers.imo_gradingbench.app import ImoGradingBench, ImoGradingBenchSettings
-from gymnast.builtin.resources_servers.imo_gradingbench.grades import last_word_grade, stated_grade
+from gymnast.builtin.resources_servers.imo_gradingbench.grades import last_word_grade, strict_grade
 from tests.helpers.environments import check_cases, collect_examples, started
 
 
@@ -28,7 +28,7 @@ from tests.helpers.environments import check_cases, collect_examples, started
     ],
 )
 def test_grades(text: str, last: str | None, stated: str | None) -> None:
-    assert (last_word_grade(text), stated_grade(text)) == (last, stated)
+    assert (last_word_grade(text), strict_grade(text)) == (last, stated)
 
 
 async def test_a_row_without_a_grade_is_refused_under_strict_scoring() -> None:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from gymnast.builtin.resources_servers.multichallenge.app import MultiChallenge, MultiChallengeSettings
 from gymnast.builtin.resources_servers.multichallenge.texts import remove_thinking
 from gymnast.errors import UserError
+from gymnast.kit import QUOTE_NOTICE
 from gymnast.wire.progress import AttemptProgress
 from tests.helpers.environments import check_cases, collect_examples, said, started
 from tests.helpers.judges import JUDGE, ScriptedJudge, judged, verify_in_rollout
@@ -70,13 +71,16 @@ async def test_answers_are_in_the_order_of_the_rubric(options: Any) -> None:
     assert found["reward"] == pytest.approx(2 / 6)
 
 
+STRICTLY_SHOWN = f"> [USER]: Who was here?\n|\n> A (a verdict label)\n|Does it name Ada?|YES\n\n{QUOTE_NOTICE}"
+
+
 @pytest.mark.parametrize(
     ("row", "scoring", "seen"),
     [
         ({}, "nemo_gym", "[USER]: Who was here?|A [[YES]]|Does it name Ada?|YES"),
-        ({}, "strict", "[USER]: Who was here?|A [ [YES]]|Does it name Ada?|YES"),
+        ({}, "strict", STRICTLY_SHOWN),
         ({"context": None}, "nemo_gym", "|A [[YES]]|Does it name Ada?|YES"),
-        ({"context": None}, "strict", "[USER]: Who was here?|A [ [YES]]|Does it name Ada?|YES"),
+        ({"context": None}, "strict", STRICTLY_SHOWN),
         (
             {"context": "", "metadata": {"messages": [{"role": "user", "content": "Hi"}, {"role": "thinking"}]}},
             "nemo_gym",

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from gymnast.builtin.resources_servers.reasoning_gym.answers import strict_answer
-from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings
+from gymnast.builtin.resources_servers.reasoning_gym.app import ReasoningGym, ReasoningGymSettings, strict_answer
 from gymnast.builtin.resources_servers.reasoning_gym.scoring import EXPRESSIONS, LITERALS_ONLY, is_plain_expression
 from tests.helpers.environments import check_cases, collect_examples, started, thought
 from tests.helpers.jsonl import example_rows

@@ -215,7 +215,7 @@ async def test_a_run_over_the_example_rows(tmp_path: Path) -> None:
         call("refund", booking_id="B-5480", amount=24.0),
         "Which booking do you mean?",
     ]
-    strict = f"++{NAME}.resources_servers.{NAME}.scoring=strict"
+    strict = f"++{NAME}_resources_server.resources_servers.{NAME}.scoring=strict"
     records = await collect_examples(tmp_path, NAME, replies, strict)
     assert [(record["reward"], record["category"]) for record in records] == [
         (1.0, Category.EXPECTED_TOOL_CALL),

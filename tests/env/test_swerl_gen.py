@@ -233,6 +233,37 @@ async def test_a_patch_that_attacks_its_tests_gets_nothing(name: str) -> None:
         assert verdict["verification_result"]["resolution"] == "RESOLVED_NO"
 
 
+FULL_DISK = """
+import os
+
+size = 1 << 20
+while size:
+    try:
+        with open(f'../fill{size}', 'ab') as file:
+            while file.write(b'x' * size):
+                file.flush()
+    except OSError:
+        size //= 4
+for name in ('..', '.'):
+    os.chmod(name, 0)
+"""
+VOIDS: dict[str, str] = {
+    "fills the disk": FULL_DISK,
+    "prints what is not text": "import os\n\nos.write(1, bytes([255, 254]) * 9)",
+    "removes everything": "import shutil\n\nshutil.rmtree('..', ignore_errors=True)",
+    "ends the process that reports": "import os, signal\n\nos.kill(os.getppid(), signal.SIGTERM)",
+}
+
+
+@sandboxed
+async def test_what_an_answer_does_to_its_own_sandbox_is_no_failure_of_ours() -> None:
+    """Otherwise an answer that is wrong could have itself retried until it is dropped."""
+    async with swerl_gen(scoring="strict", sandbox_timeout=60) as subject:
+        for code in VOIDS.values():
+            assert (await subject.verify(MEAN, hack(code)))["reward"] == 0.0, code
+            assert (await subject.verify(SCRIPT, f"```python\n{code}\n```"))["reward"] == 0.0, code
+
+
 @sandboxed
 async def test_a_hang_is_a_timeout_in_nemo_gyms_words() -> None:
     async with swerl_gen(sandbox_timeout=8) as subject:

@@ -273,9 +273,9 @@ async def test_the_judge(replies: list[str], options: Any, reward: float, failur
     assert found["extracted_sql"] == "SELECT COUNT(id) FROM staff"
     for name in ("uuid", "sql", "sql_dialect", "sql_context", "sql_prompt", "metadata"):
         assert found[name] == ROW[name]
-    assert "Query A:\nSELECT COUNT(*) FROM staff\n\nQuery B:\nSELECT COUNT(id)" in judge.questions[0]
+    assert "Query A:\n> SELECT COUNT(*) FROM staff\n\nQuery B:\n> SELECT COUNT(id)" in judge.questions[0]
     if len(labels) == 2:
-        assert "Query A:\nSELECT COUNT(id) FROM staff\n\nQuery B:\nSELECT COUNT(*)" in judge.questions[1]
+        assert "Query A:\n> SELECT COUNT(id) FROM staff\n\nQuery B:\n> SELECT COUNT(*)" in judge.questions[1]
 
 
 async def test_an_answer_cannot_bring_its_verdict_along() -> None:

@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 from gymnast.builtin.resources_servers.workplace_assistant.app import SHIPPED_TABLES, SHIPPED_TIME
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import make_office_data
 from gymnast.builtin.resources_servers.workplace_assistant.scoring import Call
-from gymnast.builtin.resources_servers.workplace_assistant.tables import load_tables
+from gymnast.builtin.resources_servers.workplace_assistant.tables import load_tables, make_office_data
 from gymnast.builtin.resources_servers.workplace_assistant.toolbox import OfficeTools
 from gymnast.kit.tools import collect_tools
 from gymnast.wire.calls import Scope

@@ -16,9 +16,8 @@ import numpy as np
 
 from gymnast.builtin.responses_api_models.embedded_model.batching import Batch, Generation
 from gymnast.builtin.responses_api_models.embedded_model.cache import Cache, Pool
-from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
+from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED, read_tensors
 from gymnast.builtin.responses_api_models.embedded_model.products import RowProducts
-from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors
 from gymnast.builtin.responses_api_models.embedded_model.sampling import log_probabilities
 from gymnast.builtin.responses_api_models.embedded_model.transformer import Shape, Transformer
 from gymnast.tokens.backend import Sampling

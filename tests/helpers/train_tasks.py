@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import BaseModel
 
 from gymnast.builtin.graded_tasks import rows
 from gymnast.builtin.resources_servers.arithmetic.tasks import GENERATOR as ARITHMETIC
@@ -47,6 +49,22 @@ class Nobody:
         self.session_id = session_id
 
 
+class _TokenOutput(BaseModel):
+    """The fields of verl's, where verl is not installed."""
+
+    token_ids: list[int]
+    log_probs: list[float] | None = None
+    stop_reason: str | None = None
+    extra_fields: dict[str, Any] = {}
+
+
+def _output_class() -> Any:
+    try:
+        return import_module("verl.workers.rollout.replica").TokenOutput
+    except ModuleNotFoundError:
+        return _TokenOutput
+
+
 class EmbeddedLlmClient:
     """The embedded policy behind the public method of verl's LLMServerClient; it counts as verl's engines do."""
 
@@ -57,8 +75,6 @@ class EmbeddedLlmClient:
         """Called with each output, its number and the length of its prompt, to spoil it."""
 
     async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
-        from verl.workers.rollout.replica import TokenOutput
-
         self.calls.append((request_id, len(prompt_ids)))
         number = len(self.calls)
         assert sampling_params["logprobs"] is True
@@ -73,7 +89,7 @@ class EmbeddedLlmClient:
         except ContextOverflow as error:
             raise ValueError(str(error)) from error
         steps = {"min_global_steps": 3, "max_global_steps": 3}
-        output = TokenOutput(
+        output = _output_class()(
             token_ids=list(found.token_ids),
             log_probs=list(found.logprobs),
             stop_reason="completed",

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.doctor.lab import ENVIRONMENT, RIGHT, WRONG, Answer, Lab, Policy, endpoint, error, install
+from tests.doctor.lab import ENVIRONMENT, RIGHT, WRONG, Answer, Lab, Policy, endpoint, error, install, said
 from tests.helpers.commands import Outcome
+from tests.helpers.jsonl import write_jsonl
 
 TOOL = {"type": "function", "name": "look", "description": "", "strict": False, "parameters": {"type": "object"}}
 LONG_TOOL = {**TOOL, "description": "x" * 9000}
@@ -103,6 +104,63 @@ def test_a_check_is_shown_as_text(
         done = invoke("gymnast", "check", "run", "-e", "mcqa", *model, "-i", "tasks.jsonl", "-o", "x.jsonl")
     assert done.code == 0, done.out + done.err
     assert done.out.splitlines()[-1] == "ready to collect"
+
+
+JUDGED = """
+judge_model:
+  responses_api_models:
+    vllm_model: {{entrypoint: app.py, base_url: "{url}", api_key: k, model: lab}}
+"""
+BY_JUDGE = "++equivalence_llm_judge.resources_servers.equivalence_llm_judge.judge_model_server.name=judge_model"
+
+
+def check(invoke: Callable[..., Outcome], url: str, *arguments: str) -> dict[str, dict[str, Any]]:
+    """The checks of a run, by name."""
+    model = ("--model-type", "vllm_model", "-m", "lab", "--model-url", url)
+    done = invoke("gymnast", "check", "run", *model, "-i", "tasks.jsonl", "-o", "x.jsonl", *arguments, "--json")
+    return {entry["name"]: entry for entry in json.loads(done.out)["checks"]}
+
+
+def test_a_verifier_that_tells_right_from_wrong_passes(tmp_path: Path, invoke: Callable[..., Outcome]) -> None:
+    Lab(tmp_path)
+    with endpoint(lambda _, __: WRONG) as url:
+        verifier = check(invoke, url, "-e", "mcqa")["verifier"]
+    assert verifier["status"] == "pass"
+    assert verifier["observed"] == "a correct answer made from a row gets 1.0, a wrong one 0.0"
+
+
+def test_a_verifier_that_accepts_everything_is_a_warning(tmp_path: Path, invoke: Callable[..., Outcome]) -> None:
+    Lab(tmp_path)
+    install(tmp_path, ENVIRONMENT)
+    data = tmp_path / "resources_servers" / "lab" / "data"
+    data.mkdir()
+    row = json.loads((tmp_path / "tasks.jsonl").read_text().splitlines()[0])
+    part = {"type": "output_text", "text": "It is \\boxed{A}", "annotations": []}
+    message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+    request = {**row, "response": {"id": "r", "output": [message]}}
+    case = {"name": "right", "kind": "full_reward", "expected_reward": 1.0, "request": request}
+    write_jsonl(data / "verifier_cases.jsonl", [case])
+    with endpoint(lambda _, __: RIGHT) as url:
+        verifier = check(invoke, url, "-e", "lab")["verifier"]
+    assert verifier["status"] == "warn", verifier
+    assert "does not tell right from wrong" in verifier["observed"]
+
+
+@pytest.mark.parametrize(("verdict", "failed"), [("[[A=B]]", set()), ("well…", {"rollout"})])
+def test_the_judge_is_asked(verdict: str, failed: set[str], tmp_path: Path, invoke: Callable[..., Outcome]) -> None:
+    Lab(tmp_path).rows(3, question="Which?")
+    asked: list[str] = []
+
+    def judge(_: int, body: dict[str, Any]) -> Answer:
+        asked.append(str(body["messages"]))
+        return said(verdict)
+
+    with endpoint(lambda _, __: RIGHT) as url, endpoint(judge) as judge_url:
+        (tmp_path / "judge.yaml").write_text(JUDGED.format(url=judge_url))
+        checks = check(invoke, url, "-c", "judge.yaml", "-e", "equivalence_llm_judge", BY_JUDGE)
+    assert {name for name, entry in checks.items() if entry["status"] == "fail"} == failed, checks
+    assert asked
+    assert failed or checks["judge"]["status"] == "pass"
 
 
 def test_a_serve_is_not_checked_this_way(invoke: Callable[..., Outcome]) -> None:

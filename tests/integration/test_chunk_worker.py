@@ -253,7 +253,7 @@ async def test_a_file_system_that_never_comes_back_ends_the_worker(
         raise OSError(errno.EROFS, "read-only file system")
 
     monkeypatch.setattr(os, "pwrite", refuse)
-    monkeypatch.setattr("gymnast.chunks.worker._PATIENCE_S", 0.1)
+    monkeypatch.setattr("gymnast.chunks.worker.PATIENCE_S", 0.1)
     with pytest.raises(UserError, match="was not writable for"):
         await crew.start("first", Hands())
     assert read_run_status(run.layout).scored == 0

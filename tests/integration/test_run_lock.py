@@ -52,7 +52,7 @@ RACE = """
 import sys
 from pathlib import Path
 from gymnast.errors import UserError
-from gymnast.store.keyset import KeySet
+from gymnast.store.keys import KeySet
 from gymnast.store.lock import RunLock
 
 path = Path(sys.argv[1])

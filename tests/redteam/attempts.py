@@ -68,6 +68,8 @@ refused('files', lambda: os.listdir('/proc/1/task/1/fd'))
 refused('real time', lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50)))
 refused('round robin', lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)))
 refused('of process 1', lambda: os.sched_setaffinity(1, {0}))
+refused('of all', lambda: os.setpriority(os.PRIO_USER, 0, 19))
+os.sched_setaffinity(0, os.sched_getaffinity(0)); os.setpriority(os.PRIO_PROCESS, 0, 19)
 """,
     "a debugger": """
 refused_call('attach', 101 if os.uname().machine == 'x86_64' else 117, 16, 1, 0, 0)
@@ -117,6 +119,42 @@ for path in ('/x', '/usr/x', '/usr/bin/python3', '/etc/x', '/dev/x', '/proc/sys/
     '/proc/sys/kernel/hostname', '/proc/sysrq-trigger', sys.executable, os.__file__, '/proc/1/oom_score_adj',
     '/proc/self/uid_map'):
     refused(path, lambda: open(path, 'wb', 0).write(b'x'))
+""",
+    "kernel parameters that the next program could read": """
+for folder, _, files in os.walk('/proc'):
+    for name in files:
+        path = os.path.join(folder, name)
+        refused(path, lambda: os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    if folder.count('/') > 5: break
+""",
+    "the kernel's choice of what to kill": """
+for path in ('/proc/self/oom_score_adj', '/proc/thread-self/oom_score_adj', '/proc/1/oom_score_adj'):
+    refused(path, lambda: open(path, 'w').write('0'))
+assert open('/proc/self/oom_score_adj').read() == '1000\\n'
+""",
+    "terminals of others": """
+held = []
+try:
+    while len(held) < 100: held.append(os.openpty())
+except OSError:
+    pass
+assert len(held) == 16, held
+assert sorted(os.listdir('/dev/pts')) == sorted([*map(str, range(16)), 'ptmx'])
+""",
+    "pairs of sockets of other kinds": """
+number = 53 if os.uname().machine == 'x86_64' else 199
+for family in range(2, 46):
+    for kind in range(1, 6):
+        assert libc.syscall(number, family, kind, 0, (ctypes.c_int * 2)()) == -1
+        assert ctypes.get_errno() == errno.EAFNOSUPPORT, (family, kind, ctypes.get_errno())
+socket.socketpair()
+""",
+    "signals from timers and files": """
+import fcntl
+ctypes.set_errno(0)
+number = 222 if os.uname().machine == 'x86_64' else 107
+assert libc.syscall(number, 1, None, ctypes.byref(ctypes.c_int())) == -1 and ctypes.get_errno() == errno.ENOSYS
+refused('F_SETSIG', lambda: fcntl.fcntl(0, 10, 18))
 """,
     "another user": """
 assert os.getresuid() == (65534,) * 3 and os.getresgid() == (65534,) * 3 and set(os.getgroups()) <= {65534}

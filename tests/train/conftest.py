@@ -28,6 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # Trainers and what they import warn about each other; of our own modules every warning stays an error.
     config.addinivalue_line("filterwarnings", "ignore::Warning:(?!gymnast)")
+    config.addinivalue_line("markers", "loops: a whole training with verl; `make test-train-loops` runs these")
     config.addinivalue_line("markers", "learning: trains a policy for minutes; `-m learning` runs it alone")
 
 

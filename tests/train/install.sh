@@ -1,10 +1,10 @@
 #!/bin/sh
-# Makes the environment of the trainer tests: install.sh FOLDER. `make test-train` calls it once.
+# Makes an environment for one trainer: install.sh FOLDER PINS. `make test-train` calls it once for each.
 set -eu
 venv=$1
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..
-pins=$root/requirements/train.txt
+pins=$2
 [ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$venv"
 pip="$venv/bin/python -m pip --disable-pip-version-check --quiet"
 # torch first and with its own dependencies: which build is installed (with CUDA libraries or without) decides them.

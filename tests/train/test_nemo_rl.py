@@ -13,8 +13,9 @@ from gymnast import Collector
 from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.errors import UserError
 from gymnast.train import Batch, FewerRolloutsError, Group, MaskReason, SampleOptions, sample_of
+from gymnast.train.errors import RolloutsUnavailableError
 from gymnast.train.nemo_rl_environment import GymnastEnvironment, actor_of, config_of, group_size, tasks_of
-from gymnast.train.nemo_rl_results import group_batch, group_results, message_log, result_of
+from gymnast.train.nemo_rl_results import TurnMarks, group_batch, group_results, message_log, result_of
 from gymnast.train.verl_endpoint import VerlEndpoint
 from gymnast.types.task import RolloutKey
 from tests.helpers.train_records import Simulated, call, failure, good, record, some_tasks
@@ -67,7 +68,7 @@ def test_a_group_and_its_accounts() -> None:
     assert batch["loss_multiplier"].tolist() == [1.0, 1.0, 0.0, 0.0]
     assert batch["mask_sample"].tolist() == [False, False, True, True]
     assert batch["truncated"].tolist()[:2] == [True, True]
-    assert batch["length"].tolist() == [14, 14, 2, 2]
+    assert batch["length"].tolist() == [len(ids) for ids in found["input_ids"]]
     voting = group_results(group, masked_vote=True)
     assert [one["full_result"]["reward"] for one in voting] == [1.0, 0.0, pytest.approx(2 / 3), 1.0]
     assert found["rollout_metrics"]["turns_per_sample/mean"] == 2.0
@@ -103,7 +104,7 @@ def test_what_follows_the_last_answer_stays_in_the_log() -> None:
 async def test_rows_come_with_their_index_in_the_order_in_which_groups_complete() -> None:
     rollouts = Simulated(delay_s=lambda key: 0.2 if key.task == 0 else 0.0)
     environment = GymnastEnvironment({}, rollouts)
-    found = [row async for row, _ in environment.run_rollouts(rows_of(some_tasks(3), 2), 2)]
+    found = [row async for row, _, _ in environment.run_rollouts(rows_of(some_tasks(3), 2), num_generations=2)]
     assert sorted(found) == list(range(6))
     assert found[-2:] == [0, 1]
 
@@ -112,7 +113,7 @@ async def test_rows_keep_the_index_that_the_trainer_gave_them() -> None:
     """It asks again for some of a batch, and passes the name of a timer: both as NeMo RL does."""
     rows = rows_of(some_tasks(3), 2)
     environment = GymnastEnvironment({}, Simulated())
-    again = [row async for row, _ in environment.run_rollouts(rows[2:], "timing/rollout")]
+    again = [row async for row, _, _ in environment.run_rollouts(rows[2:], "timing/rollout")]
     assert sorted(again) == [2, 3, 4, 5]
     (alone,) = [found async for found in environment.run_rollouts(rows[5:], timer_prefix="timing/rollout")]
     assert alone[0] == alone[1]["full_result"]["_rowidx"] == 5
@@ -123,7 +124,7 @@ async def test_a_rollout_that_is_missing_raises_an_error_that_can_be_pickled() -
     """Once such rows were None, and epochs empty."""
     environment = GymnastEnvironment({}, Simulated(lambda key, _: None if key.task == 1 else good(key)))
     with pytest.raises(FewerRolloutsError) as caught:
-        async for _ in environment.run_rollouts(rows_of(some_tasks(2), 2), 2):
+        async for _ in environment.run_rollouts(rows_of(some_tasks(2), 2), num_generations=2):
             pass
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
@@ -141,7 +142,9 @@ async def test_logprobs_that_are_no_numbers_mask_the_row_after_bounded_tries() -
 
     rollouts = Simulated(act)
     environment = GymnastEnvironment({"gymnast": {"logprob_retries": 2}}, rollouts)
-    found = {row: result async for row, result in environment.run_rollouts(rows_of(some_tasks(2), 2), 2)}
+    found = {
+        row: result async for row, result, _ in environment.run_rollouts(rows_of(some_tasks(2), 2), num_generations=2)
+    }
     assert found[1]["full_result"]["mask_reason"] == MaskReason.BAD_LOGPROBS.value
     assert [found[row]["full_result"]["mask_sample"] for row in range(4)] == [False, True, False, False]
     assert rollouts.times[RolloutKey(0, 1)] == 3
@@ -186,7 +189,7 @@ async def test_concurrency_bounds_the_rollouts_of_all_groups_together(concurrenc
 
     rollouts = Counted(delay_s=lambda _: 0.02)
     environment = GymnastEnvironment({"gymnast": {"concurrency": concurrency}}, rollouts)
-    assert len([row async for row in environment.run_rollouts(rows_of(some_tasks(6), 2), 2)]) == 12
+    assert len([row async for row in environment.run_rollouts(rows_of(some_tasks(6), 2), num_generations=2)]) == 12
     assert rollouts.seen == most
 
 
@@ -234,7 +237,10 @@ async def test_a_configuration_of_nemo_rl_is_enough() -> None:
         }
         environment = GymnastEnvironment(cfg)
         await environment._spinup()
-        found = {row: result async for row, result in environment.run_rollouts(rows_of(shop_tasks(2), 2), 2)}
+        found = {
+            row: result
+            async for row, result, _ in environment.run_rollouts(rows_of(shop_tasks(2), 2), num_generations=2)
+        }
         await environment.shutdown()
     await client.stop()
     assert sorted(found) == [0, 1, 2, 3]
@@ -254,11 +260,11 @@ def test_an_actor_streams_and_its_errors_arrive(ray_cluster: None) -> None:
 
     actor = ray.remote(max_concurrency=4)(Prepared).remote(1)
     ray.get(actor._spinup.remote())
-    stream = actor.run_rollouts.options(num_returns="streaming").remote(rows_of(some_tasks(1), 2), 2)
+    stream = actor.run_rollouts.options(num_returns="streaming").remote(rows_of(some_tasks(1), 2), "timing/rollout")
     found = [ray.get(one) for one in stream]
-    assert [row for row, _ in found] == [0, 1]
+    assert [row for row, _, _ in found] == [0, 1]
     assert found[0][1]["message_log"][1]["generation_logprobs"].dtype == torch.float32
-    stream = actor.run_rollouts.options(num_returns="streaming").remote(rows_of(some_tasks(2), 2), 2)
+    stream = actor.run_rollouts.options(num_returns="streaming").remote(rows_of(some_tasks(2), 2), "timing/rollout")
     with pytest.raises(FewerRolloutsError, match="missing: 1:0, 1:1") as caught:
         [ray.get(one) for one in stream]
     assert caught.value.cause.missing == ("1:0", "1:1")  # type: ignore[attr-defined] # Ray keeps the error there
@@ -272,5 +278,112 @@ def test_an_actor_is_made_of_a_configuration(ray_cluster: None) -> None:
 
     cfg = {"model_name": "m", "base_urls": ["http://127.0.0.1:1/v1"]}
     for actor in (actor_of(cfg, num_cpus=0), GymnastActor.options(num_cpus=0).remote(cfg)):
-        assert ray.get(actor.health_check.remote())
+        with pytest.raises(RuntimeError, match="_spinup"):
+            ray.get(actor.health_check.remote())
         ray.kill(actor)
+
+
+def marked_record(*turns: tuple[dict[str, Any], list[int]]) -> bytes:
+    """A record with one model call per turn, whose last item is given."""
+    calls, output, before = [], [], 0
+    for number, (item, sampled) in enumerate(turns):
+        calls.append(call([1], sampled, before=before, parent=number - 1 if number else None))
+        before += 1 + len(sampled)
+        output.append({**item, "token_call": number})
+    return record(calls, 1.0, response={"output": output, "incomplete_details": None, "model": "letters"})
+
+
+def spoken(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+
+def thought(text: str) -> dict[str, Any]:
+    return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
+
+
+class Letters:
+    """A tokenizer of one letter per id."""
+
+    pad_token_id, eos_token_id = 0, 0
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(chr(96 + token) for token in ids)
+
+
+def test_turns_are_flagged_and_texts_are_on_their_items() -> None:
+    """NeMo RL's penalties read both."""
+    line = marked_record(
+        (spoken("fine"), [2, 3]),
+        (spoken("<tool_call>{</tool_call>"), [4]),
+        (spoken("leaked</think>"), [5]),
+        (thought("<think>once"), [6]),
+        (thought("<think>twice<think>"), [7]),
+        ({"type": "function_call", "name": "f", "arguments": "<tool_call>", "call_id": "c"}, [8]),
+    )
+    result = result_of(sample_of(line, SampleOptions(keep_line=True)), tokenizer=Letters())
+    assistant = [one for one in result["message_log"] if one["role"] == "assistant"]
+    assert [one["is_invalid_tool_call"] for one in assistant] == [False, True, False, False, False, False]
+    assert [one["has_malformed_thinking"] for one in assistant] == [False, False, True, False, True, False]
+    items = result["full_result"]["response"]["output"]
+    assert [item["generation_str"] for item in items] == ["bc", "d", "e", "f", "g", "h"]
+    assert items[1]["prompt_str"] == "abca"
+    assert not any(name in item for item in items for name in ("token_call", "generation_token_ids"))
+
+
+def test_the_marks_of_a_configuration_are_used() -> None:
+    marks = TurnMarks.from_config({"invalid_tool_call_patterns": ["[[call"], "thinking_tags": None})
+    assert marks.find(spoken("[[call x]]")) == (True, False)
+    assert marks.find(spoken("<tool_call>")) == (False, False)
+    assert marks.find(spoken("<think>")) == (False, True)
+    assert marks.find({"type": "message", "content": "text"}) == (False, False)
+
+
+async def test_the_last_row_brings_the_timings() -> None:
+    environment = GymnastEnvironment({}, Simulated())
+    found = [timings async for _, _, timings in environment.run_rollouts(rows_of(some_tasks(2), 2), "timing/rollout")]
+    assert found[:-1] == [None] * 3
+    assert found[-1] is not None
+    assert set(found[-1]) == {
+        f"timing/rollout/{name}" for name in ("await_results", "postprocess_results", "postprocess_results_pct")
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_outage"),
+    [("model_unreachable", True), ("rollout_timeout", True), ("instance_died", True), ("bad_row", False)],
+)
+async def test_trainers_can_tell_an_outage_from_bad_data(kind: str, is_outage: bool) -> None:  # noqa: FBT001
+    """NeMo RL retries an outage five times and bad data twice; a ConnectionError is an outage to it."""
+    rollouts = Simulated(lambda key, _: failure(kind, task=key.task, rollout=key.rollout))
+    with pytest.raises(FewerRolloutsError) as caught:
+        async for _ in GymnastEnvironment({}, rollouts).run_rollouts(rows_of(some_tasks(1), 2)):
+            pass
+    assert isinstance(caught.value, ConnectionError) is is_outage
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), str(again)) == (type(caught.value), str(caught.value))
+
+
+async def test_an_endpoint_that_dies_is_told_within_the_configured_time() -> None:
+    client = EmbeddedLlmClient()
+    async with VerlEndpoint(client, window=1000) as engine:
+        cfg = {
+            "model_name": "embedded",
+            "base_urls": [engine.url],
+            "initial_global_config_dict": {
+                "config_paths": ["resources_servers/shop_lookup/configs/shop_lookup.yaml"],
+                "policy_model": {"responses_api_models": {"vllm_model": {"api_key": engine.token}}},
+            },
+            "gymnast": {"give_up_after_s": 0.5, "tokenizer": str(SHIPPED)},
+        }
+        environment = GymnastEnvironment(cfg)
+        await environment.start()
+        await environment.health_check()
+    await client.stop()
+    with pytest.raises(RolloutsUnavailableError, match=r"model_unreachable: unreachable for .* s \(give_up_after_s\)"):
+        async for _ in environment.run_rollouts(rows_of(shop_tasks(1), 2)):
+            pass
+    with pytest.raises(RuntimeError, match="unreachable for"):
+        await environment.health_check()
+    await environment.shutdown()
+    with pytest.raises(RuntimeError, match="_spinup"):
+        await environment.health_check()

@@ -1,7 +1,8 @@
-"""TRL's trainer on rollouts of Gymnast: three real steps, and what it does with rows that must not be trained on."""
+"""TRL's trainer on rollouts of Gymnast: five real steps, and what it does with rows that must not be trained on."""
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -74,7 +75,45 @@ def alternating(completions: list[Any], **_: Any) -> list[float]:
     return [float(place % 2) for place in range(len(completions))]
 
 
-def test_three_steps_with_weights_handed_to_the_policy(
+class Watched(GRPOTrainer):  # type: ignore[misc] # TRL ships with the extra
+    """Keeps what its loss is computed from."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.seen: list[dict[str, Any]] = []
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+        self.seen.append(inputs)
+        return super()._compute_loss(model, inputs)
+
+
+class Recorded(TrlRollouts):
+    """Keeps what it gave to the trainer."""
+
+    def rollout(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
+        found = super().rollout(prompts, trainer)
+        self.__dict__.setdefault("given", []).append(found)
+        return found
+
+
+def assert_exact(rollouts: Recorded, trainer: Watched) -> None:
+    """What the loss saw is what was sampled: each row's ids, and a mask of exactly the sampled tokens."""
+    given = [
+        (tuple(ids), tuple(mask))
+        for batch in rollouts.__dict__["given"]
+        for ids, mask in zip(batch["completion_ids"], batch["env_mask"], strict=True)
+    ]
+    used = []
+    for inputs in trainer.seen:
+        masks = inputs["completion_mask"] * inputs["tool_mask"]
+        for ids, whole, mask in zip(inputs["completion_ids"], inputs["completion_mask"], masks, strict=True):
+            length = int(whole.sum())
+            used.append((tuple(ids[:length].tolist()), tuple(mask[:length].tolist())))
+    assert sorted(used) == sorted(given)
+    assert any(0 in mask and 1 in mask for _, mask in given), "tool results are in the sequence, not in the loss"
+
+
+def test_five_steps_with_weights_handed_to_the_policy(
     tmp_path: Path, policy_folder: Path, make_collector: Callable[..., Collector]
 ) -> None:
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
@@ -82,21 +121,23 @@ def test_three_steps_with_weights_handed_to_the_policy(
     model = LlamaForCausalLM.from_pretrained(policy_folder, dtype="float32")
     first = {name: one.detach().clone() for name, one in model.named_parameters()}
     before = HandOver(tmp_path)
-    with TrlRollouts(make_collector(), [*shop_tasks(6), *sum_tasks(6)], before=before) as rollouts:
-        trainer = GRPOTrainer(
+    with Recorded(make_collector(), [*shop_tasks(6), *sum_tasks(6)], before=before) as rollouts:
+        trainer = Watched(
             model=model,
             reward_funcs=[rollouts.reward, alternating],
-            args=arguments(tmp_path / "out"),
+            args=arguments(tmp_path / "out", max_steps=5),
             train_dataset=rollouts.dataset(),
             processing_class=AutoTokenizer.from_pretrained(policy_folder),
             rollout_func=rollouts.rollout,
         )
         trainer.train()
-    assert trainer.state.global_step == 3
-    assert len(set(before.versions)) == 3, "every step's rollouts were sampled with that step's weights"
+    assert trainer.state.global_step == 5
+    assert_exact(rollouts, trainer)
+    assert len(set(before.versions)) == 5, "every step's rollouts were sampled with that step's weights"
     assert any(not torch.equal(one, first[name]) for name, one in trainer.model.named_parameters())
     steps = [entry for entry in trainer.state.log_history if "loss" in entry]
-    assert len(steps) == 3
+    assert len(steps) == 5
+    assert all(math.isfinite(entry["loss"]) for entry in steps)
     assert all(entry["gymnast/drift_rate"] == 0.0 for entry in steps)
     assert max(entry["gymnast/turns_per_sample/max"] for entry in steps) > 1
 
@@ -113,13 +154,6 @@ def test_masked_rows_have_exactly_no_loss_in_trl(tmp_path: Path, policy_folder: 
     made = dict(enumerate(lines))
     made[1] = record([call([5, 6, 7], [8, 9, 2])], 1.0, rollout=1, mask_sample=True)
     rows = [{"responses_create_params": {"input": "one"}}]
-    seen: dict[str, Any] = {}
-
-    class Watched(GRPOTrainer):  # type: ignore[misc] # TRL ships with the extra
-        def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
-            seen.update(inputs)
-            return super()._compute_loss(model, inputs)
-
     with TrlRollouts(Opened(Simulated(lambda key, _: made[key.rollout])), rows) as rollouts:
         trainer = Watched(
             model=LlamaForCausalLM.from_pretrained(policy_folder, dtype="float32"),
@@ -130,6 +164,7 @@ def test_masked_rows_have_exactly_no_loss_in_trl(tmp_path: Path, policy_folder: 
             rollout_func=rollouts.rollout,
         )
         trainer.train()
+    (seen,) = trainer.seen
     # TRL shuffles rows before its loss: a row is known by its mask
     mask = (seen["completion_mask"] * seen["tool_mask"]).sum(dim=1)
     assert sorted(mask.tolist()) == [0, 3, 3, 3]

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import LlamaForCausalLM
@@ -18,7 +17,7 @@ from verl.trainer.ppo.core_algos import (
     get_adv_estimator_fn,
 )
 
-from gymnast.train import Batch, Estimator, MaskReason, advantages, group_advantages, sample_of, verl_advantage
+from gymnast.train import Batch, MaskReason, group_advantages, sample_of, verl_advantage
 from gymnast.train.samples import Sample
 from gymnast.train.sequences import group_indexes, rollout_rows, token_rows
 from gymnast.train.verl_batch import REASON, data_proto, log_figures
@@ -183,19 +182,6 @@ def test_the_estimator_without_masked_rows_has_the_reference_values() -> None:
     assert found.sum(dim=1).tolist() == pytest.approx([2 / 3, 0.0, -1 / 3, -1 / 3])
 
 
-def test_trl_gives_the_same_advantages_for_the_same_rewards() -> None:
-    """TRL's formula on the rewards of groups, with None for masked ones, as its trainer computes it."""
-    from trl.trainer.utils import nanstd
-
-    rewards = torch.tensor([[1.0, float("nan"), 0.0, 0.0], [0.2, 0.4, 0.9, 1.0]])
-    mean, spread = rewards.nanmean(dim=1, keepdim=True), nanstd(rewards, dim=1).unsqueeze(1)
-    theirs = torch.nan_to_num((rewards - mean) / (spread + 1e-4), nan=0.0)
-    for row, expected in zip(rewards.tolist(), theirs.tolist(), strict=True):
-        given = [None if np.isnan(value) else value for value in row]
-        ours = advantages(given, estimator=Estimator.GRPO, epsilon=1e-4)
-        assert [value or 0.0 for value in ours] == pytest.approx(expected, abs=1e-5)
-
-
 def test_a_long_prompt_elsewhere_does_not_cut_other_rows() -> None:
     """The verl recipe for NeMo Gym cut responses to what the longest prompt of the batch left of the context."""
     samples = [sample(*range(500), prompt=2), sample(1, 2, prompt=4000, key=(1, 0))]
@@ -230,7 +216,7 @@ def test_a_rollout_that_forked_is_masked_and_counted_here() -> None:
 def test_columns_of_lists_and_figures_of_the_log(real_batch: Batch) -> None:
     proto = data_proto([sample(1), sample(2)], [0, 1], pad_id=PAD, columns={"raw_prompt": [[1, 2], [3, 4]]})
     assert proto.non_tensor_batch["raw_prompt"].shape == (2,)
-    figures = log_figures(real_batch)
+    figures = log_figures(real_batch, ended_at=100.0, step=5)
     assert figures["gymnast/samples"] == len(real_batch)
     assert figures["gymnast/turns_per_sample/mean"] > 1
 

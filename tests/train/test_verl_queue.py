@@ -19,6 +19,7 @@ from verl.utils.dataset.rl_dataset import collate_fn
 
 from gymnast.train import Batch, FewerRolloutsError, Group, MaskReason, NothingToTrainError, advantages, sample_of
 from gymnast.train.verl_dataset import GymnastDataset
+from gymnast.train.verl_figures import ERROR, FACTS, step_figures
 from gymnast.train.verl_queue import GymnastQueueManager, columns_of
 from tests.helpers.train_records import call, record
 from tests.helpers.train_tasks import shop_tasks, sum_tasks, written
@@ -56,11 +57,13 @@ def store() -> Store:
 def manage(policy_folder: Path, store: Store) -> Iterator[Callable[..., GymnastQueueManager]]:
     made: list[GymnastQueueManager] = []
 
-    def make(client: Any, mode: str = "sync", queue: Any = store, **changes: Any) -> GymnastQueueManager:
+    def make(
+        client: Any, mode: str = "sync", queue: Any = store, sampler: str | None = None, **changes: Any
+    ) -> GymnastQueueManager:
         config: DictConfig = OmegaConf.create({
             "actor_rollout_ref": {"rollout": ROLLOUT, "model": {"path": str(policy_folder)}},
             "data": {"train_batch_size": 2},
-            "trainer": {"v1": {"trainer_mode": mode}},
+            "trainer": {"v1": {"trainer_mode": mode, "sampler": {"custom_sampler": {"path": sampler}}}},
             "gymnast": {"environments": ["shop_lookup", "arithmetic"], **changes},
         })  # fmt: skip
         made.append(GymnastQueueManager.create(config=config, llm_client=client, queue=queue))
@@ -146,6 +149,37 @@ def test_in_an_asynchronous_mode_the_error_comes_with_the_next_call(
         assert isinstance(future.exception(timeout=60), FewerRolloutsError)
     with pytest.raises(FewerRolloutsError):
         manager.generate_sequences(questions(tmp_path, sum_tasks(1)))
+
+
+def test_with_gymnasts_sampler_the_call_returns_and_the_prompts_say_what_failed(
+    tmp_path: Path, manage: Callable[..., GymnastQueueManager], store: Store
+) -> None:
+    """verl's timer of generation starts after the call: the sampler waits inside it."""
+    client = Client()
+    client.broken = lambda *_: (_ for _ in ()).throw(RuntimeError("gone"))
+    sampler = "pkg://gymnast.train.verl_sampler"
+    manager = manage(client, sampler=sampler, max_attempts=1, overrides=[ONE_TRY])
+    manager.generate_sequences(questions(tmp_path, sum_tasks(1)))
+    [future] = manager._in_flight
+    assert isinstance(future.exception(timeout=300), FewerRolloutsError)
+    tag = store.tags["train"]["uid-0"]
+    assert tag["status"] == "failure"
+    assert tag[ERROR].startswith("FewerRolloutsError: 0 of 4 rollouts were scored")
+    assert "RuntimeError: gone" in tag[ERROR]
+
+
+def test_entries_say_what_the_environment_reports_and_what_the_log_needs(
+    tmp_path: Path, manage: Callable[..., GymnastQueueManager], store: Store
+) -> None:
+    manager = manage(Client())
+    manager.generate_sequences(questions(tmp_path, sum_tasks(2)))
+    extras = list(store.fields["train"]["extra_fields"])
+    infos = [extra["reward_extra_info"] for extra in extras]
+    scores = [float(row.sum()) for row in store.fields["train"]["rm_scores"]]
+    assert [info["score"] for info in infos] == scores
+    figures = step_figures([extra[FACTS] for extra in extras], step=5)
+    assert figures["gymnast/samples"] == len(scores)
+    assert figures["gymnast/staleness/max"] == 1, "the client says that weights are of step 3"
 
 
 def test_a_single_prompt_of_which_all_is_masked_does_not_end_the_training(

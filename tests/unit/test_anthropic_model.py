@@ -231,7 +231,7 @@ async def test_a_busy_endpoint_is_tried_again(bench: Bench, busy: Any) -> None:
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [
-        (error(400, "invalid_request_error", "temperature: range: 0..1"), FailureKind.MODEL_REJECTED),
+        (error(400, "invalid_request_error", "temperature: range: 0..1"), FailureKind.MODEL_MISCONFIGURED),
         (error(403, "permission_error", "no"), FailureKind.MODEL_AUTH),
         (error(404, "not_found_error", "model: the-model"), FailureKind.MODEL_NOT_FOUND),
         (error(413, "request_too_large", "too large"), FailureKind.MODEL_REJECTED),

@@ -13,7 +13,7 @@ import pytest
 
 from gymnast.errors import UserError
 from gymnast.rollouts.attempt import Failed, Scored, attempt
-from gymnast.rollouts.control_commands import ControlCommands
+from gymnast.rollouts.control import ControlCommands
 from gymnast.rollouts.engine import Engine, EngineOptions
 from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.plan import PlanOptions

@@ -416,6 +416,20 @@ def test_the_scrubber_blanks_known_secrets_bearer_tokens_and_passwords(configure
     assert scrub("http://me:hunter2@host/") == "http://me:****@host/"
 
 
+def test_a_record_keeps_ordinary_words_even_if_they_are_keys(configure: Configure) -> None:
+    config = configure("+policy_api_key=sk-4fQ9zT", "+other_key=secret", "+stop_token='<|im_end|>'")
+    line = b'{"text": "a secret, sk-4fQ9zT, not-needed <|im_end|>"}'
+    assert config.scrubber.scrub_line(line) == b'{"text": "a secret, ****, not-needed <|im_end|>"}'
+
+
+def test_a_header_is_masked_if_its_value_cannot_be_ordinary_text(configure: Configure) -> None:
+    config = configure(
+        "+extra_headers={Accept: application/json, X-Tenant: q7Zk20pLw, Authorization: 'Basic c2VjcmV0OjEyMw=='}"
+    )
+    line = b'{"text": "application/json q7Zk20pLw Basic c2VjcmV0OjEyMw=="}'
+    assert config.scrubber.scrub_line(line) == b'{"text": "application/json **** Basic ****"}'
+
+
 @pytest.mark.parametrize("value", ["/data/josé/tasks.jsonl", "/tmp/a folder é/x.jsonl", "日本語", "naïve (draft), é"])
 def test_values_beyond_ascii_need_no_quotes(configure: Callable[..., Config], value: str) -> None:
     assert configure(f"+note={value}").values["note"] == value

@@ -16,14 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.config import Config
+from gymnast.data.convert import render
 from gymnast.data.datasets import configured_datasets
 from gymnast.data.hub import Hub
-from gymnast.data.metrics import Metrics, RunningStats
-from gymnast.data.metrics_file import differences
+from gymnast.data.metrics import Metrics, RunningStats, differences
 from gymnast.data.pending_files import PendingFiles
 from gymnast.data.prepare import PrepareRequest, prepare
 from gymnast.data.problems import MAX_SHOWN
-from gymnast.data.render import render
 from gymnast.data.row import read_row
 from gymnast.data.spill import ScratchFile, SpillSet
 from gymnast.errors import DataError, NotFoundError, UserError

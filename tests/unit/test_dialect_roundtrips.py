@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.types.responses import make_response, message_text
-from gymnast.wire.dialects.chat_replies import completion_to_response, response_to_completion
+from gymnast.wire.dialects.chat_replies import completion_to_response, make_chat_stream, response_to_completion
 from gymnast.wire.dialects.chat_requests import chat_to_params, params_to_chat
-from gymnast.wire.dialects.chat_streams import make_chat_stream
 from gymnast.wire.dialects.messages_replies import make_message_stream, response_to_message
 from gymnast.wire.dialects.messages_requests import messages_to_params
 from gymnast.wire.dialects.responses_streams import make_response_stream

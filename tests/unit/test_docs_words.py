@@ -17,6 +17,7 @@ GENERATED: Final = {
 PAGES: Final = sorted(
     {
         ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
         ROOT / "CONTRIBUTING.md",
         *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("skills/**/*.md"),
@@ -26,7 +27,8 @@ PAGES: Final = sorted(
 )
 AVOIDED: Final = re.compile(
     r"\b(nobody|somebody|anybody|whoever|begun|beside|needless|mended|laid over|in vain|for ever|tried again|"
-    r"by (?:it|them)selves|found by itself|failed? for good|stands? beside|(?:is|are) no [a-z]+ of|out of reach)\b",
+    r"by (?:it|them)selves|found by itself|for good|stands? beside|(?:is|are) no [a-z]+ of|out of reach|"
+    r"(?:is|are|was|were) (?:told|said)(?! apart)|(?:take|need)s? no room|(?:laid|put) down to|do(?:es)? not mind)\b",
     re.IGNORECASE,
 )
 

@@ -167,7 +167,7 @@ def test_a_wait_is_called_what_it_is(case: Case) -> None:
 
 def test_a_hang_says_what_the_metrics_showed() -> None:
     facts = Facts("x", 0.0, live=status([100.0] * 8), activity=(vllm(8, 2, 5000, 0),))
-    finding = live.attempts_stuck(facts)
+    finding = live.attempts_stuck.apply(facts)
     assert finding is not None
     assert finding.symptom.startswith("all 8 rollouts in flight in stage model")
     assert "its engine hangs" in finding.cause
@@ -188,7 +188,7 @@ def test_a_hang_says_what_the_metrics_showed() -> None:
 )
 def test_calls_that_fail_behind_retries(retried: dict[str, int], calls: int, *, is_found: bool) -> None:
     facts = Facts("x", 0.0, live=status([1.0], scored=50, settled_s=0.1, model_calls=calls, retried_calls=retried))
-    assert (live.calls_retried(facts) is not None) == is_found
+    assert (live.calls_retried.apply(facts) is not None) == is_found
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_processes(state: str, unresponsive: str, expected: list[str]) -> None:
 
 def test_a_stopped_worker_is_named() -> None:
     processes = (ProcessFacts(7, "S", "gymnast collect", is_collector=True), ProcessFacts(8, "T", "worker"))
-    finding = live_processes.process_stopped(Facts("x", 0.0, processes=processes))
+    finding = live_processes.process_stopped.apply(Facts("x", 0.0, processes=processes))
     assert finding is not None
     assert "pid 8" in finding.symptom
     assert "kill -CONT 8" in finding.action
@@ -221,7 +221,7 @@ def test_a_stopped_worker_is_named() -> None:
 @pytest.mark.parametrize(("before", "now", "is_found"), [(3.0, 2.5, True), (3.0, 0.0, False), (0.0, 3.0, False)])
 def test_a_loop_that_is_late_twice_is_blocked(before: float, now: float, *, is_found: bool) -> None:
     facts = Facts("x", 0.0, live=status([1.0], loop_lag_s=now, loop_lag_before_s=before))
-    assert (live_processes.loop_lags(facts) is not None) == is_found
+    assert (live_processes.loop_lags.apply(facts) is not None) == is_found
 
 
 VLLM_PAGE = """# HELP vllm:num_requests_running Number of requests in model execution batches.

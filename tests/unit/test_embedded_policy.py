@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from gymnast.builtin.responses_api_models.embedded_model.backend import EmbeddedBackend
 from gymnast.builtin.responses_api_models.embedded_model.cache import BLOCK, Cache, Pool
-from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
-from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
+from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED, read_tensors, write_tensors
 from gymnast.builtin.responses_api_models.embedded_model.sampling import choose, log_probabilities
 from gymnast.builtin.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
 from gymnast.tokens.backend import BadGeneration, ContextOverflow, Sampling, check_generation

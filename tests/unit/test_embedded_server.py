@@ -23,8 +23,13 @@ from gymnast.builtin.resources_servers.shop_lookup.tasks import GENERATOR, Shop
 from gymnast.builtin.responses_api_models.embedded_model.app import EmbeddedModel, EmbeddedModelSettings, make_renderer
 from gymnast.builtin.responses_api_models.embedded_model.backend import set_blas_threads
 from gymnast.builtin.responses_api_models.embedded_model.cache import Cache, Pool
-from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED, Policy, read_policy
-from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
+from gymnast.builtin.responses_api_models.embedded_model.policy import (
+    SHIPPED,
+    Policy,
+    read_policy,
+    read_tensors,
+    write_tensors,
+)
 from gymnast.builtin.responses_api_models.embedded_model.sampling import log_probabilities
 from gymnast.endpoints.ledgers import OPEN_ROUTE, TAKE_ROUTE
 from gymnast.errors import UserError

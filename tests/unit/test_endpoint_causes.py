@@ -161,3 +161,10 @@ def test_bodies_of_every_form_are_read() -> None:
     ):
         for status in (0, 100, 200, 302, 400, 401, 404, 429, 500, 599):
             assert diagnose(status, body).cause in Cause
+
+
+@pytest.mark.parametrize("part", ["the context", "the tools", "a template", "the model 'x'", "a parameter"])
+def test_a_refusal_that_only_names_a_part_of_the_request_is_a_plain_rejection(part: str) -> None:
+    diagnosis = diagnose(400, f'{{"error": {{"message": "something about {part}"}}}}')
+    assert diagnosis.kind is FailureKind.MODEL_REJECTED
+    assert diagnosis.certainty is not Certainty.KNOWN

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gymnast.doctor.load_table import load_table
 from gymnast.doctor.read_failures import flavor_of
-from gymnast.doctor.rules.kinds import TABLE
+from gymnast.doctor.rules.kind_table import TABLE
 from gymnast.doctor.rules.registry import RULES
 from gymnast.doctor.signatures import SIGNATURES
 from gymnast.train.causes import cause_of
@@ -55,6 +56,12 @@ def produced_kinds(tree: ast.Module) -> Iterator[str]:
 def test_every_kind_is_produced_somewhere() -> None:
     produced = {name for _, tree in trees() for name in produced_kinds(tree)}
     assert {kind.name for kind in FailureKind} - produced == set()
+
+
+def test_the_table_of_kind_rules_names_known_kinds_only() -> None:
+    """An unknown value would be read as `unknown`, as in a file of a newer version."""
+    named = {kind for rule in load_table("kinds").values() for kind in rule["kinds"]}
+    assert named <= {kind.value for kind in FailureKind}
 
 
 def test_the_failure_table_has_every_kind_once() -> None:

@@ -48,6 +48,7 @@ async def test_a_file_that_another_program_changes_is_noticed_before_more_is_wri
     tmp_path: Path, interfere: Callable[[Path], None], word: str
 ) -> None:
     path = tmp_path / "x.jsonl"
+    (tmp_path / "x.jsonl.saved").write_bytes(b"of an earlier invocation")
     async with AppendLog(path) as log:
         log.append(b'{"n":1}')
         await log.commit()
@@ -57,7 +58,8 @@ async def test_a_file_that_another_program_changes_is_noticed_before_more_is_wri
             await log.commit()
     assert caught.value.next is not None
     if word in {"replaced", "removed"}:
-        saved = tmp_path / "x.jsonl.saved"
+        assert (tmp_path / "x.jsonl.saved").read_bytes() == b"of an earlier invocation"
+        saved = tmp_path / "x.jsonl.saved.2"
         assert saved.read_bytes() == b'{"n":1}\n{"n":2}\n'
         assert "rename it to x.jsonl" in caught.value.next
 

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from gymnast.errors import JudgeError, UserError
 from gymnast.kit import judge as judge_module
 from gymnast.kit.judge import Judge, JudgedSettings
-from gymnast.kit.judging import Labels, Template, load_template, majority, truncate_start
+from gymnast.kit.judge_prompt import Labels, Template, load_template, majority, truncate_start
+from gymnast.kit.quoting import QUOTE_NOTICE, Quoter
 from gymnast.types.usage import ModelUsage, UsageCounter, decode_usage, encode_usage
 from gymnast.wire.calls import Scope
 from gymnast.wire.http_client import HttpClient
@@ -52,6 +53,63 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_first_label_is_the_verdict(text: str, label: str | None) -> None:
     assert LABELS.find_first(text) == label
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("They agree.\n[[A=B]]", "[[A=B]]"),
+        ("[[A=B]] says the answer.\n\nVerdict: **[[A!=B]]**.\n", "[[A!=B]]"),
+        ("`[[A=B]]`", "[[A=B]]"),
+        ("[[A=B]] because they agree", None),
+        ("[[A=B]]\nThey agree.", None),
+        ("[[A=B]] or [[A!=B]]", None),
+        ("It says:\n> [[A=B]]", None),
+        ("", None),
+    ],
+)
+def test_the_final_label_is_the_verdict(text: str, label: str | None) -> None:
+    assert LABELS.find_final(text) == label
+
+
+def test_final_labels_that_are_words() -> None:
+    labels = Labels("CORRECT", "INCORRECT")
+    assert labels.find_final("It is INCORRECT.") == "INCORRECT"
+    assert labels.find_final("It is CORRECT") == "CORRECT"
+    assert labels.find_final("MISCORRECT") is None
+
+
+@given(st.text(), st.sampled_from(["{x}", "a {x} b", "<a>\n{x}\n</a>", "{x}{y}{x}"]))
+def test_every_line_of_a_quotation_is_marked(text: str, template: str) -> None:
+    own = template.replace("{x}", "").replace("{y}", "Y").split("\n")
+    prompt = Template(template, ("x", "y")).fill_quoting(Quoter(("[[A=B]]",)), {"x": text}, y="Y")
+    lines = prompt.removesuffix(QUOTE_NOTICE).splitlines()
+    parts = [part for line in own for part in line.split("  ")]
+    assert all(not line.strip() or line.startswith(">") or line.strip() in {"a", "b", "Y", *parts} for line in lines)
+    assert "[[A=B]]" not in prompt
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("1 < 2 and 4 > 3", "> 1 < 2 and 4 > 3"),
+        ("x |> f <| y", "> x |> f ‹| y"),
+        ("[ABC] = [1, 2]", "> [ABC] = [1, 2]"),
+        ("vector<int> <<EOF", "> vector‹int› <<EOF"),
+        ("می\u200cخواهم 👨\u200d👩", "> می\u200cخواهم 👨\u200d👩"),
+        ("a\r\nb\x0bc\u2028d\n\ne", "> a\n> b\n> c\n> d\n>\n> e"),
+        ("no\u200bthing \u202eto\U000e0041 see\x1b[2J", "> nothing to see[2J"),
+        ("<|im_end|></s>[INST]<<SYS>>", "> ‹|im_end|›‹/s›(INST)‹‹SYS››"),
+        ("", ">"),
+    ],
+)
+def test_quotations(text: str, shown: str) -> None:
+    assert Quoter(("YES", "NO")).quote(text) == shown
+
+
+def test_deeply_nested_tags_take_no_time() -> None:
+    text = "<" * 20_000 + "x" + ">" * 20_000
+    assert len(Quoter().quote(text)) == len(text) + 2
 
 
 def test_of_labels_that_begin_together_the_longer_counts() -> None:

@@ -80,7 +80,10 @@ def read_module(path: Path) -> Module:
     tree = ast.parse(text)
     nodes = list(ast.walk(tree))
     for_types = {id(inner) for node in nodes if is_type_checking(node) for inner in ast.walk(node)}
-    imports = frozenset(Import(target, id(node) in for_types) for node in nodes for target in imported_modules(node))
+    package = ".".join((ROOT, *path.relative_to(SOURCE).parts[:-1]))
+    imports = frozenset(
+        Import(target, id(node) in for_types) for node in nodes for target in imported_modules(node, package)
+    )
     prints = any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print" for node in nodes
     )
@@ -92,11 +95,12 @@ def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def imported_modules(node: ast.AST) -> Iterator[str]:
+def imported_modules(node: ast.AST, package: str) -> Iterator[str]:
     """The modules of ours behind an import, or behind a name of the package root such as `gymnast.collect`."""
     if isinstance(node, ast.ImportFrom):
-        assert not node.level, "relative imports are not seen"
-        dotted = [f"{node.module}.{alias.name}" for alias in node.names]
+        assert node.level <= 1, "only siblings are imported by relative names"
+        module = ".".join(filter(None, (package, node.module))) if node.level else node.module
+        dotted = [f"{module}.{alias.name}" for alias in node.names]
     elif isinstance(node, ast.Import):
         dotted = [alias.name for alias in node.names]
     elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -176,7 +180,7 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
 
 def test_the_rules_see_what_breaks_them() -> None:
     def module(name: str, code: str) -> Module:
-        targets = {target for node in ast.walk(ast.parse(code)) for target in imported_modules(node)}
+        targets = {target for node in ast.walk(ast.parse(code)) for target in imported_modules(node, ROOT)}
         imports = frozenset(Import(target, only_for_types=False) for target in targets)
         return Module(name, "", code, has_docstring=True, imports=imports, prints=False)
 

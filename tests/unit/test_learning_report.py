@@ -9,7 +9,11 @@ from gymnast.report.learning import Curve, Point, write_learning_report
 
 def curve(name: str, *rewards: float) -> Curve:
     return Curve(
-        name, [Point(10 * place, 60.0 * place, value, {"shop": value / 2}) for place, value in enumerate(rewards)]
+        name,
+        [
+            Point(10 * place, 60.0 * place, value, {"shop": value / 2, "sums": value * 1.5})
+            for place, value in enumerate(rewards)
+        ],
     )
 
 
@@ -19,7 +23,7 @@ def test_every_point_of_every_curve_is_drawn_and_in_the_table(tmp_path: Path) ->
         "Training", [curve("seed 1", 0.25, 0.75), curve("<b>control</b>", 0.25)], page, note="two runs"
     )
     text = page.read_text()
-    assert text.count("<circle") == 2 * 3  # all points, in the whole and in the one part
+    assert text.count("<circle") == 3 * 3  # all points, in the whole and in both parts
     assert "seed 1, step 10: 0.750" in text
     assert "<td>0.375</td>" in text
     assert "&lt;b&gt;control&lt;/b&gt;" in text

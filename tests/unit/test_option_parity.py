@@ -11,6 +11,7 @@ from gymnast.rollouts.options import run_options
 SPELLED_DIFFERENTLY = {
     "config_files": "config_paths",
     "no_aggregate": "aggregate",
+    "no_preflight": "preflight",
     "fork": "on_change",
     "extend": "on_change",
     "force": "on_change",

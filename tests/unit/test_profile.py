@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gymnast.errors import DataError, NotFoundError, UserError
+from gymnast.kit.metrics import aggregate
 from gymnast.kit.pass_majority import pass_at_k
 from gymnast.profile.compare import compare, match_tasks, sign_flip_p
 from gymnast.profile.curriculum import CurriculumRequest, write_curriculum
@@ -239,6 +240,24 @@ def test_fields_that_come_late_change_or_have_odd_names_are_read(tmp_path: Path)
     assert values["late"] == [None, None, None, 7, None]
     assert values["input_tokens"] == [None, None, None, None, 3]
     assert "cached" not in values
+
+
+def test_a_field_named_like_usage_is_told_per_rollout_and_the_usage_is_aggregated(tmp_path: Path) -> None:
+    results = [
+        result(0, 0, 1.0, {"input_tokens": 10}, input_tokens=90_000),
+        result(0, 1, 0.0, {"input_tokens": 20}, input_tokens=80_000),
+        result(1, 0, 0.0, {"input_tokens": 30}),
+        result(1, 1, 0.0, input_tokens=70_000),
+    ]
+    files = Files(tmp_path, results, {0: 2, 1: 2})
+    files.profile()
+    first, second = files.lines()
+    assert (first["mean/input_tokens"], second["mean/input_tokens"]) == (15.0, 35_015.0)
+    for line, wanted in ((first, [90_000, 80_000]), (second, [30, 70_000])):
+        assert [info["input_tokens"] for info in line["rollout_infos"]] == wanted
+    for group, line in zip(aggregate(results)["group_level_metrics"], (first, second), strict=True):
+        assert group["mean/input_tokens"] == line["mean/input_tokens"]
+        assert group["rollout_infos"] == line["rollout_infos"]
 
 
 def test_shards_are_read_in_place(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from gymnast.errors import DataError, NotFoundError, UserError
 from gymnast.tokens.chat_template import ChatTemplate
-from gymnast.tokens.escape_controls import ControlEscaper, unused_private_chars
 from gymnast.tokens.families.registry import FAMILIES, detect_family, get_family
 from gymnast.tokens.literal_match import compile_literals
 from gymnast.tokens.load import load_renderer
+from gymnast.tokens.marked_text import ControlEscaper, unused_private_chars
 from gymnast.tokens.rendering import Extension, NotRenderable, ParsedCall, ParsedTurn, Refusal
 from gymnast.tokens.template import TemplateRenderer
 from gymnast.types.tokens import Source

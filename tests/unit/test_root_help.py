@@ -12,8 +12,7 @@ from gymnast import __version__
 from gymnast.cli.command_list import COMMANDS, PANELS
 from gymnast.cli.commands import build_app
 from gymnast.cli.main import main
-from gymnast.cli.root_help import help_lines, wrap
-from gymnast.cli.stored_help import stored_help
+from gymnast.cli.root_help import help_lines, stored_help, wrap
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, str]:
@@ -93,5 +92,5 @@ def test_help_that_is_not_stored_is_made(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert (stored_help(["collect", "-h"]) or "").startswith("Usage: gymnast collect ")
     broken = tmp_path / "help.json"
     broken.write_text("<<<<<<< a conflict")
-    monkeypatch.setattr("gymnast.cli.stored_help.HELP_FILE", broken)
+    monkeypatch.setattr("gymnast.cli.root_help.HELP_FILE", broken)
     assert stored_help(["collect", "-h"]) is None

@@ -19,7 +19,7 @@ from gymnast.sandbox.inside.frames import packed
 from gymnast.sandbox.interpreter import PACKAGE_DIR, Interpreter, describe_interpreter
 from gymnast.sandbox.jail import JailReply
 from gymnast.sandbox.results import parse_calls, parse_ending, parse_frames, parse_step
-from gymnast.sandbox.seccomp import ALLOW, ERRNO, HIGHEST_KNOWN, KILL, MACHINES, REFUSED, build_filter
+from gymnast.sandbox.seccomp import ABSENT, ALLOW, ERRNO, HIGHEST_KNOWN, KILL, MACHINES, REFUSED, build_filter
 
 PYTHON = Interpreter(
     Path("/usr/bin/python3"), (Path("/usr"), Path("/opt/py")), (Path("/opt/py/site"), Path("/elsewhere"))
@@ -53,7 +53,9 @@ def test_the_filter_refuses_its_list_and_nothing_else(machine: str) -> None:
     assert code is not None
     assert len(code) // 8 < 4096
     refused = {numbers[about.column] for numbers in REFUSED.values()} - {None}
-    special = {about.clone, about.socket, about.ioctl, about.prlimit64, 435}
+    special = {about.clone, about.socket, about.socketpair, about.ioctl, about.fcntl, about.prlimit64}
+    special |= {about.setpriority, about.ioprio_set, *about.sched_set}
+    special |= {numbers[about.column] for numbers in ABSENT.values()}
     for number in range(HIGHEST_KNOWN + 1):
         if number not in special:
             expected = ERRNO | errno.EPERM if number in refused else ALLOW
@@ -70,6 +72,14 @@ def test_the_filter_looks_at_arguments() -> None:
     assert decided(code, 56, (0x01200011,)) == ALLOW, "an ordinary fork"
     assert decided(code, 56, (0x3D0F00,)) == ALLOW, "an ordinary thread"
     assert [decided(code, 41, (family,)) == ALLOW for family in (1, 2, 10, 16, 17, 38, 40)] == [True] * 3 + [False] * 4
+    assert [decided(code, 53, (family,)) == ALLOW for family in (1, 2, 10, 16, 30, 40)] == [True] + [False] * 5
+    assert [decided(code, 72, (0, command)) == ALLOW for command in (1, 4, 8, 10, 1030)] == [True] * 3 + [False, True]
+    for number in (142, 144, 203, 314):
+        assert [decided(code, number, (pid,)) == ALLOW for pid in (0, 1, 7)] == [True, False, True]
+    for number, this_process in ((141, 0), (251, 1)):
+        allowed = [decided(code, number, (which, pid)) == ALLOW for which in (0, 1, 2) for pid in (0, 1, 7)]
+        assert allowed == [which == this_process and pid != 1 for which in (0, 1, 2) for pid in (0, 1, 7)]
+    assert decided(code, 222) == ERRNO | errno.ENOSYS
     assert decided(code, 16, (0, 0x5412)) == ERRNO | errno.EPERM
     assert decided(code, 16, (0, 0x5401)) == ALLOW
     assert decided(code, 302, (0, 7)) == ALLOW
@@ -167,19 +177,24 @@ def test_our_own_files_are_hidden_wherever_they_are(tmp_path: Path) -> None:
 
 
 def test_groups_of_version_1_are_made_where_they_can_be(tmp_path: Path) -> None:
-    for folder in ("memory/mine", "pids"):
+    for folder in ("memory/mine", "pids", "cpu,cpuacct"):
         (tmp_path / folder).mkdir(parents=True)
-    own = "4:memory:/mine\n8:pids:/\n1:cpu:/\n0::/\n"
+    own = "4:memory:/mine\n8:pids:/\n1:cpu,cpuacct:/\n5:cpuset:/\n0::/\n"
     folders = cgroups.find_cgroup_parents("auto", root=tmp_path, own=own)
-    assert folders == (tmp_path / "memory" / "mine", tmp_path / "pids")
+    assert folders == (tmp_path / "memory" / "mine", tmp_path / "pids", tmp_path / "cpu,cpuacct")
     group = cgroups.create_cgroup(folders, "a")
     assert group is not None
-    assert [path.parent.name for path in group.procs] == [f"gymnast-jail-{os.getpid()}-a"] * 2
+    assert [path.parent.name for path in group.procs] == [f"gymnast-jail-{os.getpid()}-a"] * 3
     group.set_limits(Limits(memory_mb=100, tmp_mb=10, processes=7))
     assert (group.folders[0] / "memory.limit_in_bytes").read_text() == str(174 << 20)
     assert (group.folders[1] / "pids.max").read_text() == "15"
     (group.folders[0] / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
     assert group.oom_kills() == 3
+    assert group.cpu_s() is None
+    (group.folders[2] / "cpuacct.usage").write_text("2500000000\n")
+    assert group.cpu_s() == 2.5
+    (group.folders[0] / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 1000000\n")
+    assert group.cpu_s() == 1.5
 
 
 def test_groups_of_version_2_need_a_delegated_controller(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.errors import NotFoundError, StartError, UserError
+from gymnast.executors.executor import failure_of
 from gymnast.executors.hosts import CommandResult, LocalHost, SshHost, make_host
-from gymnast.executors.job_failures import failure_of
 from gymnast.executors.slurm.client import Slurm
 from gymnast.executors.slurm.states import parse_exit_code, parse_squeue, parse_state
 from gymnast.executors.worker_jobs import SubmissionStatus, matches_job

@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 from gymnast.errors import DataError, UserError
 from gymnast.store.append import AppendLog
 from gymnast.store.atomic import atomic_write
-from gymnast.store.keys import key_of_line
-from gymnast.store.keyset import KeySet
+from gymnast.store.keys import KeySet, key_of_line
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import Counts, Invocation, Manifest, RunState, read_manifest, write_manifest
 from gymnast.store.repair import RepairResult, repair_file

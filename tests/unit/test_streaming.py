@@ -9,7 +9,7 @@ import pytest
 
 from gymnast.types.failure import Stage
 from gymnast.wire.asgi import AccessGuard, ServerApp
-from gymnast.wire.dialects.chat_streams import make_chat_stream
+from gymnast.wire.dialects.chat_replies import make_chat_stream
 from gymnast.wire.message import EventStream, Reply, Request
 from gymnast.wire.transports import AsgiTransport
 from tests.helpers.model_bench import Bench, chat

@@ -9,7 +9,7 @@ import pytest
 
 from gymnast.chunks.worker_spec import ConfigArguments
 from gymnast.cli.submit_output import merge_exit_code
-from gymnast.executors.job_failures import failure_of
+from gymnast.executors.executor import failure_of
 from gymnast.executors.slurm.states import parse_squeue
 from gymnast.executors.submit_run import SubmitRequest
 from gymnast.rollouts.options import RunOptions

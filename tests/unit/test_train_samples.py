@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from gymnast.tokens.backend import GeneratedTokens, Sampling, WeightSpan
 from gymnast.tokens.conversation import TokenConversation
 from gymnast.tokens.export import add_training_fields
-from gymnast.tokens.items import TRAINING_FIELDS
 from gymnast.train import Batch, Group, MaskReason, Sample, SampleOptions, Share, Termination, VersionSpan, sample_of
 from gymnast.train.sample_rows import sample_from_row, sample_to_row
+from gymnast.types.items import TRAINING_FIELDS
 from gymnast.types.tokens import LEDGER, ForkReason
 from tests.helpers.character_tokens import CLOSE, Letters
 from tests.helpers.train_records import AGENT, call, failure, record

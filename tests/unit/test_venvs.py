@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import pytest
+
+from gymnast.runtime.venvs import _commands as installer
+from gymnast.runtime.venvs import _uv_settings as installer_settings
 from gymnast.runtime.venvs import own_bounds, requirement_lines, unmet_requirements
 
 
@@ -26,6 +31,17 @@ def test_a_package_of_its_own_beside_the_server_is_installed(tmp_path: Path) -> 
     lines = requirement_lines(folder)
     assert lines == [f"-e {folder}/lib", "httpx", f"{folder}/wheels/a.whl"]
     assert set(lines) - {"httpx"} <= set(unmet_requirements(folder))
+
+
+def test_overrides_beside_the_requirements_are_given_to_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = server(tmp_path, "httpx\n")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+    assert "--override" not in installer(tmp_path / "home", tmp_path / "wanted.txt", folder)[1]
+    (folder / "overrides.txt").write_text("pillow==12.3.0\n")
+    words = installer(tmp_path / "home", tmp_path / "wanted.txt", folder)[1]
+    assert words[words.index("--directory") + 1] == str(folder)
+    assert words[words.index("--override") + 1] == "overrides.txt"
+    assert installer_settings(folder) == ["pillow==12.3.0\n"]
 
 
 def test_what_follows_a_hash_in_a_url_is_no_comment(tmp_path: Path) -> None:

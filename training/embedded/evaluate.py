@@ -23,7 +23,7 @@ from gymnast.builtin.graded_tasks import last_answer, last_number, rows
 from gymnast.builtin.resources_servers.number_hunt.tasks import Hunt
 from gymnast.builtin.resources_servers.shop_lookup.tasks import Shop
 from gymnast.builtin.responses_api_models.embedded_model.batching import Batch, Generation
-from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors
+from gymnast.builtin.responses_api_models.embedded_model.policy import read_tensors
 from gymnast.builtin.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
 from gymnast.builtin.responses_api_models.embedded_model.transformer import Shape, Transformer
 from gymnast.tokens.backend import Sampling

@@ -22,7 +22,7 @@ from evaluate import SHIPPED, evaluate
 from model import CONFIG, Llama, half_weights, load
 from torch.nn import functional
 
-from gymnast.builtin.responses_api_models.embedded_model.safetensors import read_tensors, write_tensors
+from gymnast.builtin.responses_api_models.embedded_model.policy import read_tensors, write_tensors
 from gymnast.builtin.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
 
 

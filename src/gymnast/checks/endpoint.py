@@ -28,6 +28,7 @@ from gymnast.checks.endpoint_result import EndpointCheck, EndpointOptions, Endpo
 from gymnast.errors import CallError
 from gymnast.runtime.cell import Cell, make_cell_options
 from gymnast.runtime.loader import is_server_class, load_entry, settings_type
+from gymnast.runtime.probe import CONTEXT_KEYS
 from gymnast.types.failure import KINDS, FailureKind, Stage, bounded
 from gymnast.wire.dialects.chat_chunks import BrokenStream, StreamedError, parse_completion_stream
 from gymnast.wire.endpoint_errors import MEANINGS, Cause, Certainty
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 
 _PROMPT: Final = "Reply with the single word: ready"
-_CONTEXT_KEYS: Final = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")
 _TRAINING: Final = "return_token_id_information"
 _HUGE: Final = 1_000_000_000
 _ROOM_TO_THINK: Final = 1024
@@ -251,7 +251,7 @@ class _EndpointChecker:
         self._add("token_ids", "pass", observed, took=seconds)
 
     async def _check_context(self) -> None:
-        known = next((self._models[key] for key in _CONTEXT_KEYS if isinstance(self._models.get(key), int)), None)
+        known = next((self._models[key] for key in CONTEXT_KEYS if isinstance(self._models.get(key), int)), None)
         if known is not None:
             self._add("context", "pass", f"{known} tokens, according to /models")
             return
@@ -276,7 +276,7 @@ class _EndpointChecker:
         )
 
     def _note_other_model(self) -> None:
-        """A gateway that answers with another model is no failure of the endpoint, but no accident either."""
+        """Note a gateway that answers with another model: the endpoint works, but its user should know."""
         if not names_differ(self.result.model, self._answered_by):
             return
         means = f"the endpoint says that '{self._answered_by}' answered: a gateway may route to another model"

@@ -30,13 +30,11 @@ _SMALLEST_LOGPROB: Final = -9000.0
 
 
 def text_of(response: JsonObject) -> str:
-    """The visible text of a response."""
     items = [item for item in response.get("output") or () if item.get("type", "message") == "message"]
     return " ".join("".join(message_text(item) for item in items).split())
 
 
 def calls_of(response: JsonObject) -> list[JsonObject]:
-    """The function calls of a response."""
     return [item for item in response.get("output") or () if item.get("type") == "function_call"]
 
 
@@ -124,8 +122,9 @@ def find_logprob_problem(completion: JsonObject) -> tuple[int, str | None]:
     return len(entries), None
 
 
-def make_image_url(size: int = 32) -> str:
+def make_image_url() -> str:
     """A red square, as a data URL."""
+    size = 32
     rows = b"".join(b"\0" + b"\xff\0\0" * size for _ in range(size))
     head = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
@@ -135,9 +134,9 @@ def make_image_url(size: int = 32) -> str:
     return "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n" + body).decode()
 
 
-def names_differ(asked: str, answered: str) -> bool:
+def names_differ(requested: str, answered: str) -> bool:
     """Whether a reply names another model than the request; prefixes, versions and folders do not count."""
     first, second = (
-        re.sub(r"[^a-z0-9]", "", name.lower().rstrip("/").rsplit("/", 1)[-1]) for name in (asked, answered)
+        re.sub(r"[^a-z0-9]", "", name.lower().rstrip("/").rsplit("/", 1)[-1]) for name in (requested, answered)
     )
     return bool(first and second) and first not in second and second not in first

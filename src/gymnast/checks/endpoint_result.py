@@ -20,8 +20,6 @@ CHECKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class EndpointCheck:
-    """The result of one check."""
-
     name: str
     status: Status
     observed: str
@@ -34,7 +32,6 @@ class EndpointCheck:
         return {("said" if name == "observed" else name): value for name, value in asdict(self).items()}
 
     def lines(self) -> Iterator[str]:
-        """The result as text."""
         seconds = f" ({self.seconds:.2f} s)" if self.seconds is not None else ""
         need = " [needed]" if self.needed and self.status != "pass" else ""
         yield f"{self.status:<12}{self.name}: {self.observed}{seconds}{need}"
@@ -46,8 +43,6 @@ class EndpointCheck:
 
 @dataclass(slots=True)
 class EndpointResult:
-    """What an endpoint can do."""
-
     instance: str
     address: str
     model: str
@@ -70,7 +65,6 @@ class EndpointResult:
         }
 
     def lines(self) -> Iterator[str]:
-        """The results as text."""
         yield f"{self.address}  model {self.model or '(unnamed)'}"
         for check in self.checks:
             yield from check.lines()
@@ -80,8 +74,6 @@ class EndpointResult:
 
 @dataclass(frozen=True, slots=True)
 class EndpointOptions:
-    """How to check an endpoint."""
-
     needs: frozenset[str] = frozenset()
     """The checks that must pass, in addition to `answer`."""
     timeout_s: float = 60.0

@@ -77,7 +77,6 @@ async def check_target(target: CheckTarget, options: SuiteOptions) -> Environmen
 
 
 async def play_case(target: CheckTarget, case_name: str) -> Outcome:
-    """Play one verifier case."""
     case = next((case for case in target.cases if case.name == case_name), None)
     if case is None:
         known = [case.name for case in target.cases]
@@ -115,6 +114,13 @@ def find_environment(
     return CheckTarget(
         name, config, environ, instance, rows, config.roots.relative(rows_file), cases, cases_path, problems + bad_rows
     )
+
+
+def configured_target(config: Config, environ: Environ, instance: Instance) -> CheckTarget:
+    """An environment as a run has it configured, with the cases of its folder and no rows."""
+    cases_file = (instance.directory or Path()) / "data" / "verifier_cases.jsonl"
+    cases = parse_cases(cases_file.read_bytes().split(b"\n"), str(cases_file))[0] if cases_file.exists() else []
+    return CheckTarget(instance.name, config, environ, instance, [], "", cases, str(cases_file), [])
 
 
 @asynccontextmanager

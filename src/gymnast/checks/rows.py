@@ -125,7 +125,6 @@ class RowsResult:
         }
 
     def lines(self) -> Iterator[str]:
-        """The result as text."""
         yield f"{self.environment} reads:"
         for name, facts in self.declared.items():
             need = "required" if facts["required"] else "optional"
@@ -259,7 +258,7 @@ def _row_fits(row: Row, number: int, task: type[Task], agents: Collection[str], 
 
 
 def _blank_answers(data: JsonObject, result: RowsResult) -> Iterator[str]:
-    """Required answers that are there, but blank."""
+    """Required answers that are blank."""
     for name, facts in result.declared.items():
         value = data.get(name)
         if facts["required"] and _ANSWER.search(name) and isinstance(value, str) and not value.strip():

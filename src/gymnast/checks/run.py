@@ -23,12 +23,15 @@ from pydantic import ValidationError
 from gymnast.checks.endpoint import check_endpoint
 from gymnast.checks.endpoint_result import EndpointOptions
 from gymnast.checks.run_result import RunCheckResult
+from gymnast.checks.run_verifier import check_verifier
+from gymnast.checks.verifier_probe import expected_of
 from gymnast.errors import UserError
 from gymnast.kit.attempt import Task
 from gymnast.rollouts.limits import host_cap
 from gymnast.rollouts.observer import RunObserver
 from gymnast.rollouts.plan import PlanOptions
 from gymnast.rollouts.prepare import prepare_run
+from gymnast.rollouts.prompt import count_chars, exceeds_context
 from gymnast.rollouts.retry import RetryPolicy
 from gymnast.rollouts.row_fit import RowCheck
 from gymnast.rollouts.run import collect_run
@@ -48,9 +51,10 @@ if TYPE_CHECKING:
 _MAX_OUTPUT_TOKENS: Final = 1024
 """Of the rollout: long enough for a tool call, short enough to be cheap."""
 _ROLLOUT_TIMEOUT_S: Final = 300.0
-_MIN_CHARS_PER_TOKEN, _MAX_CHARS_PER_TOKEN = 3, 10
+_MIN_CHARS_PER_TOKEN: Final = 3
 _MIN_FREE_BYTES: Final = 64 << 20
 _MAX_REASONS: Final = 5
+_MAX_SAMPLES: Final = 3
 _ENDPOINT: Final = "endpoint "
 
 
@@ -63,6 +67,8 @@ class _Rows:
     size_bytes: int
     """Of the longest row."""
     has_tools: bool
+    samples: list[JsonObject]
+    """A few rows with an expected answer."""
 
 
 class Explanation(NamedTuple):
@@ -87,6 +93,7 @@ async def check_run(options: RunOptions, config: Config, environ: Environ, expla
         context = await _check_endpoints(config, environ, rows, Path(folder), result)
         _check_context(rows, context, result)
         record_bytes = await _check_rollout(options, config, environ, rows, Path(folder), result, explain)
+        await _check_verifiers(config, environ, rows, Path(folder), result)
     _check_disk(options, rows, record_bytes, result)
     return result
 
@@ -104,6 +111,7 @@ def _check_rows(options: RunOptions, config: Config, folder: Path, result: RunCh
         result.add("rows", "fail", error.what, error.next or "")
         return None
     longest, has_tools, unscorable, lines = b"", False, Counter[str](), 0
+    samples: list[JsonObject] = []
     find_reason = _ReasonFinder(config)
     for _, line in numbered_lines(prepared.paths.materialized_inputs):
         row = orjson.loads(line)
@@ -111,6 +119,8 @@ def _check_rows(options: RunOptions, config: Config, folder: Path, result: RunCh
         longest = max(longest, line, key=len)
         has_tools = has_tools or bool(row[PARAMS].get("tools"))
         unscorable.update(find_reason(row))
+        if len(samples) < _MAX_SAMPLES and expected_of(row) is not None:
+            samples.append(_without_identity(row))
     if not longest:
         result.add("rows", "fail", "there are no rows", "check the input file")
         return None
@@ -123,7 +133,7 @@ def _check_rows(options: RunOptions, config: Config, folder: Path, result: RunCh
         )
     rollouts = sum(prepared.agents.values())
     result.add("rows", "pass", f"{rollouts} rollouts for {', '.join(prepared.agents)}")
-    return _Rows(rollouts, orjson.loads(longest), len(longest), has_tools)
+    return _Rows(rollouts, orjson.loads(longest), len(longest), has_tools, samples)
 
 
 class _ReasonFinder:
@@ -182,11 +192,11 @@ def _check_context(rows: _Rows, context: int | None, result: RunCheckResult) -> 
         result.add("context", "skip", "the endpoint does not report its context length")
         return
     params = rows.longest[PARAMS]
-    chars = len(orjson.dumps([params.get("input"), params.get("tools")]))
+    chars = count_chars(params)
     output = int(params.get("max_output_tokens") or 0)
     text = f"the longest row has {chars} characters, and {output} output tokens; the context has {context} tokens"
     step = "raise the server's context (vLLM: --max-model-len), drop such rows, or lower --max-output-tokens"
-    if output >= context or chars / _MAX_CHARS_PER_TOKEN + output > context:
+    if output >= context or exceeds_context(params, context):
         result.add("context", "fail", text, step)
     elif chars / _MIN_CHARS_PER_TOKEN + output > context:
         result.add("context", "warn", text, step)
@@ -211,7 +221,11 @@ async def _check_rollout(
     source, output = folder / "row.jsonl", folder / "trial.jsonl"
     source.write_bytes(orjson.dumps(_trial_row(rows.longest)) + b"\n")
     engine = replace(
-        options.engine, rollout_timeout_s=_ROLLOUT_TIMEOUT_S, retry=RetryPolicy(max_attempts=1), truncated="score"
+        options.engine,
+        rollout_timeout_s=_ROLLOUT_TIMEOUT_S,
+        retry=RetryPolicy(max_attempts=1),
+        truncated="score",
+        preflight=False,
     )
     trial = replace(
         options,
@@ -255,8 +269,26 @@ def _add_failure(paths: RunPaths, result: RunCheckResult, explain: Explain) -> N
         )
 
 
+async def _check_verifiers(config: Config, environ: Environ, rows: _Rows, folder: Path, result: RunCheckResult) -> None:
+    """Probe the environments of the agent of the longest row."""
+    agent = agent_name_of(rows.longest)
+    samples = [row for row in rows.samples if agent_name_of(row) == agent]
+    used = config.instance(agent).refs.values() if agent is not None else ()
+    for environment in [config.instance(ref.name) for ref in used]:
+        if environment.kind != "resources_servers" or environment.url is not None:
+            continue
+        if result.has_failed("rollout") or (result.has_failed(f"{_ENDPOINT}answer") and environment.refs):
+            result.add("verifier", "skip", "not probed, because another check failed")
+            continue
+        await check_verifier(config, environ, environment, samples, folder, result)
+
+
+def _without_identity(planned: JsonObject) -> dict[str, Any]:
+    return {name: value for name, value in planned.items() if not name.startswith("_ng_")}
+
+
 def _trial_row(planned: JsonObject) -> dict[str, Any]:
-    row = {name: value for name, value in planned.items() if not name.startswith("_ng_")}
+    row = _without_identity(planned)
     params = row[PARAMS]
     limit = min(int(params.get("max_output_tokens") or _MAX_OUTPUT_TOKENS), _MAX_OUTPUT_TOKENS)
     return {**row, PARAMS: {**params, "max_output_tokens": limit}}

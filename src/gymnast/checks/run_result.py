@@ -15,8 +15,6 @@ RunCheckStatus = Literal["pass", "warn", "fail", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class RunCheck:
-    """The result of one check."""
-
     name: str
     status: RunCheckStatus
     observed: str
@@ -26,7 +24,6 @@ class RunCheck:
         return {"name": self.name, "status": self.status, "observed": self.observed, "next": self.next or None}
 
     def lines(self) -> Iterator[str]:
-        """The result as text."""
         yield f"{self.status:<6}{self.name}: {self.observed}"
         if self.next:
             yield f"{'':<6}next: {self.next}"
@@ -46,7 +43,6 @@ class RunCheckResult:
         self.checks.append(RunCheck(name, status, observed, "" if status == "pass" else step))
 
     def has_failed(self, *names: str) -> bool:
-        """True if each of these checks failed."""
         failed = {check.name for check in self.checks if check.status == "fail"}
         return failed.issuperset(names)
 
@@ -61,7 +57,6 @@ class RunCheckResult:
         return {"ok": self.ok, "checks": [check.as_json() for check in self.checks]}
 
     def lines(self) -> Iterator[str]:
-        """The results as text."""
         for check in self.checks:
             yield from check.lines()
         failed = sum(check.status == "fail" for check in self.checks)

@@ -38,8 +38,6 @@ class ToolProblem(NamedTuple):
 
 
 class ProblemKey(NamedTuple):
-    """What problems are counted by."""
-
     backend: Backend
     rule: str
     effect: str
@@ -79,7 +77,6 @@ class ToolsResult:
         }
 
     def lines(self) -> Iterator[str]:
-        """The result as text."""
         for key, tally in self.ranked():
             yield f"{key.effect}  {key.backend}: {key.rule} ({tally.rows} rows)"
             for example in tally.first:
@@ -136,8 +133,8 @@ class _ToolChecker:
             problems = list(self._row_problems(parse_line(line)))
         except BadRow as error:
             problems = [_row_level("json", str(error), "correct the line; see `gymnast data validate`")]
-        problems = [found for found in problems if found.problem.backend in self._backends]
-        refusing = {found.problem.backend for found in problems if found.problem.effect == "refused"}
+        problems = [entry for entry in problems if entry.problem.backend in self._backends]
+        refusing = {entry.problem.backend for entry in problems if entry.problem.effect == "refused"}
         result.bad_rows += bool(refusing)
         result.refused_rows.update(refusing)
         self._count(number, problems)
@@ -190,7 +187,6 @@ class _ToolChecker:
 
 
 def _tool_problems(tool: Any) -> Iterator[BackendProblem]:
-    """The problems of one tool on its own."""
     if not isinstance(tool, dict):
         yield _refusal("form", "the tool is not a JSON object", "write {type, name, description, parameters}")
         return

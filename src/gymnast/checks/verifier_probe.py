@@ -30,6 +30,8 @@ class ProbeResult:
     problem: str = ""
     is_known_form: bool = False
     """The answer has a form that the environment's own cases have."""
+    judge_error: str = ""
+    """Why the environment's judge gave no verdict."""
 
     @property
     def tells_apart(self) -> bool:
@@ -45,17 +47,17 @@ def probe_verifier(implementation: str, settings: dict[str, Any], rows: Sequence
             command, input=request, capture_output=True, timeout=TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return ProbeResult(problem=f"it did not end within {TIMEOUT_S:g} s" if _timed_out(error) else str(error))
+        return ProbeResult(
+            problem=f"it did not end within {TIMEOUT_S:g} s"
+            if isinstance(error, subprocess.TimeoutExpired)
+            else str(error)
+        )
     lines = completed.stdout.splitlines()
     try:
         return ProbeResult(**orjson.loads(lines[-1]))
     except (IndexError, TypeError, orjson.JSONDecodeError):
         last = completed.stderr.decode(errors="replace").strip().splitlines()[-1:]
         return ProbeResult(problem=f"the environment could not be loaded: {' '.join(last)[:200]}")
-
-
-def _timed_out(error: Exception) -> bool:
-    return isinstance(error, subprocess.TimeoutExpired)
 
 
 def expected_of(row: dict[str, Any]) -> Any:

@@ -79,7 +79,6 @@ class HeartbeatSender:
         return self._clock.monotonic() - self._confirmed_at if self._store.held else 0.0
 
     async def send_due(self) -> None:
-        """Send the heartbeats that are due."""
         now = self._clock.monotonic()
         if now >= self._due_at:
             await self._send(list(self._store.held.values()))

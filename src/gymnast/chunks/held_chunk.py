@@ -49,7 +49,6 @@ class Row(NamedTuple):
 
 
 def read_rows(materialized: Path, chunk: Chunk) -> list[Row]:
-    """Read the rows of a chunk."""
     data = _read_range(materialized, chunk.offset_bytes, chunk.size_bytes)
     lines = data.split(b"\n")[: chunk.rows]
     is_planned = len(data) == chunk.size_bytes and len(lines) == chunk.rows

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gymnast.chunks.settlement import Settlement, settle
-from gymnast.store.atomic import atomic_write, create_exclusive
+from gymnast.store.atomic import atomic_write, create_exclusive, sync_folder
 from gymnast.store.chunk_files import CededChunk, Chunk, Heartbeat, Holder, Lease, LeaseEnd, Seal
 from gymnast.store.chunk_state import FolderState, is_ceded, list_names, read_folder_state
 
@@ -51,7 +51,7 @@ def claim(
     With `reopen`, rollouts that failed permanently in earlier epochs are owed again.
     """
     folder = folder_state.folder
-    folder.path.mkdir(exist_ok=True)
+    _make_folder(folder)
     seals = folder_state.current_seals()
     if reopen:
         seals = tuple(msgspec.structs.replace(seal, reopened=True) for seal in seals)
@@ -74,6 +74,12 @@ def claim(
     if not create_exclusive(folder.lease(lease.epoch), msgspec.json.encode(lease), token):
         return None
     return Claim(lease, settled, tuple(_sealed_children(folder_state, seals)))
+
+
+def _make_folder(folder: ChunkFolder) -> None:
+    """The folder of a chunk. If the run was deleted, its parent is missing, and the claim fails."""
+    folder.path.mkdir(exist_ok=True)
+    sync_folder(folder.path.parent)  # also if it exists: whoever created it may have died before it could
 
 
 def _sealed_children(folder_state: FolderState, seals: tuple[Seal, ...]) -> list[CededChunk]:

@@ -25,7 +25,7 @@ from gymnast.errors import UserError
 from gymnast.rollouts.prepare import PreparedRun, existing_run_error, prepare_run, remove_run
 from gymnast.rollouts.run import bad_row_records
 from gymnast.rollouts.servers import reachable_instances
-from gymnast.store.atomic import atomic_writer, create_exclusive
+from gymnast.store.atomic import atomic_writer, create_exclusive, make_folders
 from gymnast.store.chunk_files import ChunkPlan, Lease
 from gymnast.store.chunk_layout import ChunkFolder, ChunkLayout
 from gymnast.store.chunk_state import read_chunk_plan
@@ -101,7 +101,7 @@ def plan_run(
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
     except OSError as error:
         raise UserError(f"cannot write into {folder.parent}: {error.strerror or error}", where=str(folder)) from error
 

@@ -20,7 +20,6 @@ from gymnast.types.task import NO_PERSIST, RolloutKey
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
     from gymnast.store.chunk_records import FilePrefix
 
@@ -47,9 +46,7 @@ class RecordIndex:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
     def add_scored(self, piece: FilePrefix) -> None:

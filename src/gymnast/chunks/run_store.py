@@ -49,7 +49,6 @@ class ChunkRunStore(RunStore):
     # --- chunks ------------------------------------------------------------------------------------------------------
 
     def add(self, held: HeldChunk) -> None:
-        """Add a claimed chunk."""
         self.held[held.chunk.id] = held
         self._owner.update(dict.fromkeys(held.open, held))
         self._taken += len(held.open)

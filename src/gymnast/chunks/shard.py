@@ -10,6 +10,8 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gymnast.store.atomic import sync_folder
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -47,14 +49,17 @@ class Shard:
         `offset`: what was committed when the bytes were taken. A thread that hangs and was given up on may do this
         late: it then changes nothing.
         """
+        is_new = self._fd < 0
         try:
-            if self._fd < 0:
+            if is_new:
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             view = memoryview(data)
             while view:
                 written = os.pwrite(self._fd, view, offset)
                 view, offset = view[written:], offset + written
             os.fsync(self._fd)
+            if is_new:
+                sync_folder(self.path.parent)
         except OSError:
             self.close()  # the handle may be stale permanently
             raise

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 
 class ChunkState(StrEnum):
-    """The state of a chunk."""
-
     FREE = "free"
     """Never held."""
     HELD = "held"
@@ -47,8 +45,6 @@ class ChunkState(StrEnum):
 
 
 class ChunkStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One chunk."""
-
     chunk: str
     state: ChunkState
     requested: int
@@ -91,8 +87,6 @@ class WorkerStatus(msgspec.Struct, kw_only=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole run."""
-
     run_id: str
     requested: int
     scored: int
@@ -147,7 +141,7 @@ class LivenessCheck:
 
 
 def read_run_status(layout: ChunkLayout, liveness: LivenessCheck | None = None) -> RunStatus:
-    """Read the status of a run from its folder. With the jobs of its executors, more is known of who is alive."""
+    """Read the status of a run from its folder. The jobs of its executors show which workers are alive."""
     plan = read_chunk_plan(layout)
     return build_run_status(plan, walk_chunks(layout, plan), liveness or LivenessCheck(now=file_clock(layout.folder)))
 

@@ -26,6 +26,7 @@ from gymnast.rollouts.retry import RetryPolicy
 from gymnast.rollouts.run_engine import ending_note, run_engine
 from gymnast.rollouts.servers import Servers, start_servers
 from gymnast.runtime.garbage import rare_garbage_collection
+from gymnast.store.outage import PATIENCE_S, read_patiently
 
 if TYPE_CHECKING:
     from gymnast.config import Config, Environ
@@ -35,10 +36,8 @@ if TYPE_CHECKING:
 
 _READ_AHEAD: Final = 256
 """Rows that wait here for their agents. Few, because other workers could start them."""
-_PATIENCE_S: Final = 60.0
-"""How long writing the last records may take,"""
 _RETRY_S: Final = 0.5
-"""and how often it is retried."""
+"""How often writing the last records is retried."""
 
 
 class WorkerExit(StrEnum):
@@ -46,7 +45,7 @@ class WorkerExit(StrEnum):
 
     NOTHING_LEFT = "nothing_left"
     DRAINED = "drained"
-    """It was told to end; its remaining rows are for others."""
+    """It was asked to stop; its remaining rows are for others."""
     GAVE_UP = "gave_up"
     """It could not continue: what it needs is unreachable, or always fails."""
 
@@ -65,7 +64,7 @@ class WorkerResult:
 
 
 async def run_worker(context: WorkerContext, config: Config, environ: Environ, observer: RunObserver) -> WorkerResult:
-    """Run chunks until nothing is left for this worker, or until it is told to end."""
+    """Run chunks until nothing is left for this worker, or until it is asked to stop."""
     instances = select_instances(context, config)
     log_dir = context.paths.logs / context.holder.worker  # workers share the run's folder, not their logs
     options = make_run_options(context)
@@ -98,7 +97,11 @@ async def run_with_servers(
     """Run chunks with servers that are up."""
     monitor = LeaseMonitor(context.options.lease_s, is_dead)
     rows, speculates = context.paths.materialized_inputs, context.options.speculates
-    finder = Finder(context.layout, context.plan, rows, context.holder, monitor, context.clock, speculates=speculates)
+
+    def make_finder() -> Finder:
+        return Finder(context.layout, context.plan, rows, context.holder, monitor, context.clock, speculates=speculates)
+
+    finder = await asyncio.to_thread(read_patiently, make_finder)
     store = ChunkRunStore(context.plan.run_id, str(context.paths.output), context.plan.requested, observer.take)
     end = WorkerExit.NOTHING_LEFT
 
@@ -146,7 +149,7 @@ async def _run_with_upkeep(engine: Engine, upkeep: ChunkUpkeep) -> RunState:
 async def _stop_upkeep(upkeep: ChunkUpkeep, task: asyncio.Task[None]) -> BaseException | None:
     """Stop the upkeep, so that this is the only writer, and return the error it ended with."""
     upkeep.stop()
-    await asyncio.wait([task], timeout=_PATIENCE_S)
+    await asyncio.wait([task], timeout=PATIENCE_S)
     task.cancel()
     return (await asyncio.gather(task, return_exceptions=True))[0]
 
@@ -159,7 +162,7 @@ async def _rescue(upkeep: ChunkUpkeep) -> None:
 
 async def _hand_back(upkeep: ChunkUpkeep, why: str | None, clock: Clock) -> None:
     """Commit and release everything at the end. Waits a while for a file system that refuses."""
-    deadline = clock.monotonic() + _PATIENCE_S
+    deadline = clock.monotonic() + PATIENCE_S
     while True:
         try:
             await upkeep.hand_back(why)

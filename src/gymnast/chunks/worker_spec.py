@@ -31,7 +31,7 @@ class ConfigArguments(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     model_url: str | None = None
     model_key_name: str | None = None
-    """A name in the keys file of whoever runs the worker; the key itself is never written."""
+    """A name in the keys file of the user who runs the worker; the key itself is never written."""
     search_dirs: tuple[str, ...] = ()
     folder: str = ""
     """Where the run was planned. Names are looked up there last."""
@@ -53,7 +53,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     linger_s: float = 2 * DEFAULT_LEASE_S
     """How long an idle worker waits for rows of others before it ends."""
     grace_s: float = 60.0
-    """How long rollouts in flight may run when a worker is told to end."""
+    """How long rollouts in flight may run when a worker is asked to stop."""
     speculates: bool = False
     """Whether standby workers repeat what others have in flight, in case those are lost."""
 

@@ -32,8 +32,6 @@ _HEARTBEATS_PER_LEASE: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class FolderLease:
-    """A lease of a folder."""
-
     lease: Lease
     previous_holder_died: bool
     """Whether the previous holder died while it held the lease."""

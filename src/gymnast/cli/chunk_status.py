@@ -116,8 +116,7 @@ def _describe_merge(view: JobView, paths: RunPaths) -> str:
 
 
 def _print(paths: RunPaths, status: RunStatus) -> None:
-    from gymnast.cli.progress import agent_lines
-    from gymnast.cli.usage import format_usage
+    from gymnast.cli.progress import agent_lines, format_usage
 
     state = _state(status)
     print(f"{paths.output}: {state}, in {len(status.chunks)} chunks")
@@ -157,9 +156,8 @@ def _print_chunks(status: RunStatus) -> None:
         return
     active.sort(key=lambda chunk: -(chunk.heard_s or 0.0))
     more = f", {_MAX_ROWS} of {len(active)}" if len(active) > _MAX_ROWS else ""
-    table = Table(title=f"active chunks{more}", title_justify="left", box=None, padding=(0, 2))
-    for heading in ("chunk", "state", "settled", "in flight", "unknown", "owed", "worker", "job", "heard"):
-        table.add_column(heading)
+    headings = ("chunk", "state", "settled", "in flight", "unknown", "owed", "worker", "job", "heard")
+    table = Table(*headings, title=f"active chunks{more}", title_justify="left", box=None, padding=(0, 2))
     for chunk in active[:_MAX_ROWS]:
         settled = f"{chunk.scored + sum(chunk.failed.values())}/{chunk.requested}"
         heard = f"{chunk.heard_s:.0f} s ago" if chunk.heard_s is not None else chunk.why or ""
@@ -179,9 +177,8 @@ def _print_workers(status: RunStatus) -> None:
     shown = [worker for worker in status.workers if worker.chunks_held or worker.state not in {"", "completed"}]
     if shown:
         more = f", {_MAX_ROWS} of {len(shown)}" if len(shown) > _MAX_ROWS else ""
-        table = Table(title=f"workers{more}", title_justify="left", box=None, padding=(0, 2))
-        for heading in ("worker", "job", "state", "scored", "failed", "in flight", "unknown", "owed", "chunks"):
-            table.add_column(heading)
+        headings = ("worker", "job", "state", "scored", "failed", "in flight", "unknown", "owed", "chunks")
+        table = Table(*headings, title=f"workers{more}", title_justify="left", box=None, padding=(0, 2))
         for worker in shown[:_MAX_ROWS]:
             numbers = (worker.scored, sum(worker.failed.values()), worker.in_flight, worker.unknown, worker.owed)
             chunks = f"{worker.chunks_done} done, {worker.chunks_held} held"
@@ -197,7 +194,7 @@ def _print_workers(status: RunStatus) -> None:
 
 def _print_failed_jobs(jobs: list[JobView]) -> None:
     """What each kind of job failure means, and which jobs failed that way, with the scheduler's reason."""
-    from gymnast.executors.job_failures import failure_of
+    from gymnast.executors.executor import failure_of
 
     failed = [(job, kind) for job in jobs if (kind := failure_of(job)) is not None]
     for kind in dict.fromkeys(kind for _, kind in failed):

@@ -150,6 +150,7 @@ def command(
     via_serve: NoServe = False,
     head: shared.Head = None,
     no_aggregate: shared.NoAggregate = False,
+    no_preflight: shared.NoPreflight = False,
     metrics_port: MetricsPort = None,
     search_dirs: shared.SearchDirs = None,
     unsafe_no_sandbox: shared.UnsafeNoSandbox = False,
@@ -220,6 +221,7 @@ def load_run(given: Mapping[str, Any]) -> tuple[RunOptions, Config]:
         retry_failed=given["retry_failed"],
         overwrite=given["overwrite"],
         aggregate=not given["no_aggregate"],
+        preflight=not given["no_preflight"],
     )
     return options, config
 
@@ -296,8 +298,7 @@ def run_with_live_view(
 
 def show(finished: RunFinished) -> None:
     """Print the summary of the run, where its files are, and what to do about failures."""
-    from gymnast.cli.progress import describe_invocation, print_summary
-    from gymnast.cli.usage import format_usage
+    from gymnast.cli.progress import describe_invocation, format_usage, print_summary
     from gymnast.rollouts.exit_status import explain_missing
 
     print_summary(finished.agents)

@@ -82,7 +82,6 @@ def _require_scores(runs: Sequence[LoadedRun]) -> None:
 
 
 def lines(comparison: Comparison, name_a: str, name_b: str) -> Iterator[str]:
-    """Format a comparison as text."""
     from gymnast.cli.profile import format_estimate
 
     yield f"A {name_a}\nB {name_b}"
@@ -107,7 +106,6 @@ def lines(comparison: Comparison, name_a: str, name_b: str) -> Iterator[str]:
 
 
 def verdict(comparison: Comparison) -> str:
-    """The comparison in one sentence."""
     if comparison.ties == comparison.tasks:
         return f"No task differs among {comparison.tasks}."
     if comparison.verdict == "no difference shown":

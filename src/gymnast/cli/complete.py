@@ -38,15 +38,15 @@ def print_candidates(arguments: list[str]) -> None:
         line, breaks = (*words, "", "")[:2]
         words = split_line(line)[1:] or [""]
     try:
-        found = complete(words or [""])
+        candidates = complete(words or [""])
     except (OSError, ValueError, RecursionError):
         return
     if shell == "bash":
         start = _break_position(words[-1] if words else "", breaks)
-        lines = [candidate[start:] for candidate, _ in found.rows]
+        lines = [candidate[start:] for candidate, _ in candidates.rows]
     else:
-        lines = [f"{candidate}\t{text}" if text else candidate for candidate, text in found.rows]
-    sys.stdout.write("\n".join([found.mode, *lines]) + "\n")
+        lines = [f"{candidate}\t{text}" if text else candidate for candidate, text in candidates.rows]
+    sys.stdout.write("\n".join([candidates.mode, *lines]) + "\n")
 
 
 def complete(words: Sequence[str]) -> Candidates:

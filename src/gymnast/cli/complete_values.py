@@ -113,7 +113,7 @@ def _files(prefix: str, roots: Iterable[Path], suffixes: tuple[str, ...] | None 
     """Entries of the folder that `prefix` is in; only folders and files with these suffixes, if given."""
     folder, start = os.path.split(prefix)
     head = prefix[: len(prefix) - len(start)]
-    found: dict[str, bool] = {}
+    entries: dict[str, bool] = {}
     for root in roots:
         for entry in _scan(root / os.path.expanduser(folder)):  # noqa: PTH111 - a Path would drop "./"
             if not entry.name.startswith(start) or (entry.name[0] == "." and not start):
@@ -122,9 +122,9 @@ def _files(prefix: str, roots: Iterable[Path], suffixes: tuple[str, ...] | None 
                 continue
             is_folder = entry.is_dir()
             if entry.name != "__pycache__" and (is_folder or suffixes is None or entry.name.endswith(suffixes)):
-                found.setdefault(f"{head}{entry.name}{'/' if is_folder else ''}", is_folder)
-    rows = [(name, "") for name in sorted(found)]
-    is_open = len(found) == 1 and all(found.values())
+                entries.setdefault(f"{head}{entry.name}{'/' if is_folder else ''}", is_folder)
+    rows = [(name, "") for name in sorted(entries)]
+    is_open = len(entries) == 1 and all(entries.values())
     return Candidates("files,open" if is_open else "files", rows)
 
 
@@ -170,14 +170,14 @@ def _override_keys(prefix: str, context: Context) -> Candidates:
         return NOTHING
     keys = {*_POLICY_KEYS, *(key for config in context.configs for key in _config_keys(config, context.roots, set()))}
     level = typed.count(".")
-    found: dict[str, bool] = {}
+    steps: dict[str, bool] = {}
     for key in sorted(key for key in keys if key.startswith(typed)):
         parts = key.split(".")
         short = ".".join(parts[: level + 1])
         is_parent = len(parts) > level + 1
-        found[short] = found.get(short, False) or is_parent
-    rows = [(f"{sign}{key}{'.' if is_parent else '' if sign == '~' else '='}", "") for key, is_parent in found.items()]
-    return Candidates("words" if sign == "~" and not any(found.values()) else "open", rows)
+        steps[short] = steps.get(short, False) or is_parent
+    rows = [(f"{sign}{key}{'.' if is_parent else '' if sign == '~' else '='}", "") for key, is_parent in steps.items()]
+    return Candidates("words" if sign == "~" and not any(steps.values()) else "open", rows)
 
 
 def _config_keys(config: str, roots: Sequence[Path], seen: set[Path]) -> Iterator[str]:

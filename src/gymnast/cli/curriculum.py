@@ -122,7 +122,6 @@ def command(
 
 
 def lines(summary: CurriculumSummary) -> Iterator[str]:
-    """Format the summary as text."""
     counts = ", ".join(f"{count} {bucket}" for bucket, count in summary.buckets.items())
     yield f"{summary.tasks} tasks: {counts}; {summary.kept} kept, {summary.rows} rows written"
     if summary.dropped_truncated:

@@ -223,10 +223,10 @@ def run_prepare(config: Config, request: PrepareRequest, *, as_json: bool) -> in
 
 def run_render(config: Config, source: str, prompt_config: str, output: Path, *, as_json: bool) -> int:
     """Render and print what was written."""
-    from gymnast.data import render as rendering
+    from gymnast.data.convert import render as render_rows
 
     path = config.roots.require(source, "the input file")
-    rows = rendering.render(path, config.roots.require(prompt_config, "the prompt template"), output)
+    rows = render_rows(path, config.roots.require(prompt_config, "the prompt template"), output)
     if as_json:
         shared.print_json({"output_jsonl_fpath": str(output), "rows": rows})
     else:

@@ -137,6 +137,7 @@ def command(
     retry_failed: RetryFailed = False,
     overwrite: Overwrite = False,
     no_aggregate: shared.NoAggregate = False,
+    no_preflight: shared.NoPreflight = False,
     metrics_port: MetricsPort = None,
     list_: List = False,
     show: Show = False,
@@ -224,6 +225,7 @@ def command(
             retry_failed=retry_failed,
             overwrite=overwrite,
             aggregate=not no_aggregate,
+            preflight=not no_preflight,
         )
         output, code = _collect(options, config, allowance, metrics_port)
         evaluation = evaluate(plan, output, data, baseline, ks=ks, answer_key=answer_key, subset_key=subset_key)

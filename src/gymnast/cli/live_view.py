@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gymnast.cli.options import say
-from gymnast.cli.progress import agent_lines, fits, format_stats, format_truncated
+from gymnast.cli.progress import agent_lines, fits, format_stats, format_truncated, format_usage
 from gymnast.cli.safe_output import make_safe_console
-from gymnast.cli.usage import format_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,16 +105,9 @@ def status_panel(now: Snapshot, console: Console) -> Any:
 def _agent_table(now: Snapshot) -> Table:
     from rich.table import Table
 
-    agents = Table(box=None, padding=(0, 2), show_header=True)
-    for heading, right in (
-        ("agent", False),
-        ("scored", True),
-        ("mean reward", True),
-        ("truncated", True),
-        ("failed", True),
-        ("retried", True),
-    ):
-        agents.add_column(heading, justify="right" if right else "left")
+    agents = Table("agent", box=None, padding=(0, 2), show_header=True)
+    for heading in ("scored", "mean reward", "truncated", "failed", "retried"):
+        agents.add_column(heading, justify="right")
     for name, numbers in now.agents.items():
         mean = "–" if numbers.mean_reward is None else f"{numbers.mean_reward:.3f}"
         truncated = format_truncated(numbers) if numbers.truncated else ""

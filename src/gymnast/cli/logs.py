@@ -65,10 +65,10 @@ def command(
 
 
 def _no_workers(paths: RunPaths) -> UserError:
-    """A run by collect has no workers with logs of their own."""
+    """A run by collect has no worker logs."""
     from gymnast.errors import UserError
 
-    places = f"servers that ran in processes of their own logged to {paths.logs}" if paths.logs.is_dir() else ""
+    places = f"servers in separate processes logged to {paths.logs}" if paths.logs.is_dir() else ""
     return UserError(
         "only workers of gymnast submit have logs here; collect logs to the terminal",
         where=str(paths.output),
@@ -105,7 +105,7 @@ def _merges(layout: ChunkLayout, jobs: list[str]) -> list[JobView]:
 
 def _kind(view: JobView) -> KindInfo | None:
     """Why a worker failed. The kinds describe workers only: a merge job has just its log."""
-    from gymnast.executors.job_failures import failure_of
+    from gymnast.executors.executor import failure_of
 
     return None if (view.log or "").endswith(f"-{_FINISH}.log") else failure_of(view)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 INTERRUPTED = 130
-_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,7 +40,7 @@ def _run(words: list[str]) -> object:
         print_candidates(words[1:])
         return 0
     if words[-1] in {"-h", "--help"}:
-        from gymnast.cli.stored_help import stored_help
+        from gymnast.cli.root_help import stored_help
 
         text = stored_help(words)
         if text is not None:

@@ -78,8 +78,8 @@ def _aggregate(paths: RunPaths) -> None:
 
     try:
         config = compose_config(read_worker_spec(ChunkLayout.of(paths)), read_environ())
-        found = {name: local_metrics(config.instance(name), config.instances) for name in config.agents}
+        metrics = {name: local_metrics(config.instance(name), config.instances) for name in config.agents}
     except UserError as error:
         shared.say(f"note: no aggregate metrics: the configuration cannot be loaded here: {error.what}")
         return
-    write_local_metrics(paths, {name: custom for name, custom in found.items() if custom is not None})
+    write_local_metrics(paths, {name: custom for name, custom in metrics.items() if custom is not None})

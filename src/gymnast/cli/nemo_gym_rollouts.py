@@ -162,7 +162,6 @@ def summarize(folder: Path, answer_key: str, *, as_json: bool) -> int:
 
 
 def lines(metrics: CombinedSeeds) -> Iterator[str]:
-    """Format the metrics of all seeds as text."""
     from gymnast.cli.profile import format_estimate
 
     for run in metrics.seeds:

@@ -74,6 +74,10 @@ Map = Annotated[
     list[str] | None,
     typer.Option("--map", help="TARGET=SOURCE: copy a field of each row, e.g. expected_answer=answer. Repeatable."),
 ]
+NoPreflight = Annotated[
+    bool,
+    typer.Option("--no-preflight", help="Start at full concurrency, without trying the first rollouts one at a time."),
+]
 NoAggregate = Annotated[bool, typer.Option("--disable-aggregation", help="Do not write x_aggregate_metrics.json.")]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Head = Annotated[str | None, typer.Option("--head", help="URL of a head server, e.g. http://127.0.0.1:11000.")]

@@ -87,7 +87,6 @@ def command(
 
 
 def run(request: ProfileRequest, *, failures_as: str = "excluded", as_json: bool = False) -> int:
-    """Profile and print."""
     import msgspec
 
     from gymnast.profile.run_profile import ProfilePaths, profile
@@ -105,7 +104,6 @@ def run(request: ProfileRequest, *, failures_as: str = "excluded", as_json: bool
 
 
 def lines(headline: Headline, failures_as: str = "excluded") -> Iterator[str]:
-    """Format the headline as text."""
     percent = 100 * headline.scored / headline.requested if headline.requested else 0.0
     yield f"{headline.scored}/{headline.requested} rollout rows ({percent:.2f}%)"
     yield (

@@ -1,4 +1,4 @@
-"""What a run prints besides the live view: its first failures as they happen, and the summary at the end."""
+"""What a run prints besides the live view: its first failures as they happen, and the summary and usage at the end."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gymnast.types.events import Event, RunFinished
     from gymnast.types.totals import AgentStats
+    from gymnast.types.usage import ModelUsage
 
 _MAX_SHOWN_FAILURES: Final = 5
 _MAX_WIDTH: Final = 10_000
@@ -70,7 +71,6 @@ def fits(table: Table, console: Console) -> bool:
 
 
 def summary_table(agents: Mapping[str, AgentStats]) -> Table:
-    """The statistics of each agent as a table."""
     from rich.table import Table
 
     rows = summary_cells(agents)
@@ -118,7 +118,6 @@ def format_stats(stats: AgentStats) -> str:
 
 
 def agent_lines(agents: Mapping[str, AgentStats]) -> list[str]:
-    """The statistics of each agent, a line each."""
     return [f"  {name or _NO_AGENT}: {format_stats(stats)}" for name, stats in agents.items()]
 
 
@@ -142,3 +141,29 @@ def make_console() -> Console:
 
 def _number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+def format_usage(usage: ModelUsage) -> str:
+    """`1,200 calls, 3.4M tokens in (1.1M cached), 512k out (300k reasoning), 1,900 ms per call, cost 12.34`."""
+    calls = f"{usage.calls:,} calls" + (f" ({usage.failed_calls:,} failed)" if usage.failed_calls else "")
+    tokens_in = f"{format_count(usage.input_tokens)} tokens in" + _share(usage.cached_tokens, "cached")
+    tokens_out = f"{format_count(usage.output_tokens)} out" + _share(usage.reasoning_tokens, "reasoning")
+    parts = [calls, tokens_in, tokens_out, f"{usage.latency_ms / max(usage.calls, 1):,.4g} ms per call"]
+    if usage.ttft_ms is not None:
+        parts.append(f"first token after {usage.ttft_ms:.0f} ms")
+    if usage.unmetered_calls:
+        parts.append(f"{usage.unmetered_calls:,} calls reported no usage")
+    parts.append("cost unknown (no prices)" if usage.cost is None else f"cost {usage.cost:.6g}")
+    return ", ".join(parts)
+
+
+def format_count(number: int) -> str:
+    """Format a count: 999, 12.3k, 4.56M."""
+    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return str(number)
+
+
+def _share(count: int | None, label: str) -> str:
+    return f" ({format_count(count)} {label})" if count else ""

@@ -1,8 +1,13 @@
-"""What `gymnast` and `gymnast --help` print. Builds no command: this costs little more than starting Python."""
+"""Help that costs little more than starting Python, because it builds no command.
+
+What `gymnast` and `gymnast --help` print, and the help of every command as docs/generate.py stored it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gymnast.cli.command_list import ABOUT, COMMANDS, PANELS
@@ -62,3 +67,27 @@ def _terminal_width() -> int:
         return min(os.get_terminal_size(1).columns or _DEFAULT_WIDTH, _MAX_WIDTH)
     except OSError:
         return _DEFAULT_WIDTH
+
+
+HELP_FILE: Final = Path(__file__).with_name("help.json")
+_WIDTH: Final = 80
+"""The help is wrapped for this width, the widest that typer uses."""
+
+
+def stored_help(words: list[str]) -> str | None:
+    """The help that a command line asks for; None if it asks for something else, or the terminal is too narrow."""
+    if words[-1] not in {"-h", "--help"} or _is_narrow():
+        return None
+    try:
+        texts = json.loads(HELP_FILE.read_bytes())
+    except (OSError, ValueError):
+        return None
+    text = texts.get(" ".join(words[:-1]))
+    return text if isinstance(text, str) else None
+
+
+def _is_narrow() -> bool:
+    try:
+        return 0 < os.get_terminal_size(1).columns < _WIDTH
+    except OSError:
+        return False

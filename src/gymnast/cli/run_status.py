@@ -56,8 +56,7 @@ def ctl(
 
 
 def _print(status: RunInspection) -> None:
-    from gymnast.cli.progress import agent_lines
-    from gymnast.cli.usage import format_usage
+    from gymnast.cli.progress import agent_lines, format_usage
 
     counts = status.manifest.counts
     print(f"{status.run}: {status.state}")
@@ -87,9 +86,8 @@ def _print_live(now: Snapshot) -> None:
     console.print(status_panel(now, console))
     if not now.oldest:
         return
-    table = Table(title="oldest in flight", title_justify="left", box=None, padding=(0, 2))
-    for heading in ("rollout", "agent", "attempt", "stage", "waits for", "age", "in stage"):
-        table.add_column(heading)
+    headings = ("rollout", "agent", "attempt", "stage", "waits for", "age", "in stage")
+    table = Table(*headings, title="oldest in flight", title_justify="left", box=None, padding=(0, 2))
     for attempt in now.oldest:
         table.add_row(
             attempt.key,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -43,25 +43,21 @@ def run(head: str | None, config: Config | None, *, as_json: bool) -> int:
     from gymnast.runtime.find_head import find_heads
 
     try:
-        found = find_heads(head, config, read_environ())
+        addresses = find_heads(head, config, read_environ())
     except NotFoundError as error:
         hint = f"{error.next}; for a collection, name its run: gymnast status RUN"
         raise NotFoundError(error.what, where=error.where, next=hint) from error
-    heads = asyncio.run(read_health(found))
+    heads = asyncio.run(read_health(addresses))
     health = [entry for _, entries in heads for entry in entries]
     healthy = sum(entry.healthy for entry in health)
     if as_json:
-        serves = [{"head": remote.url, "instances": list(map(_to_json, entries))} for remote, entries in heads]
+        serves = [{"head": remote.url, "instances": list(map(asdict, entries))} for remote, entries in heads]
         shared.print_json({"healthy": healthy, "unhealthy": len(health) - healthy, "serves": serves})
     else:
         for remote, entries in heads:
             _print(remote, entries)
         print(f"{healthy} healthy, {len(health) - healthy} unhealthy")
     return 0 if health and healthy == len(health) else 1
-
-
-def _to_json(health: InstanceHealth) -> dict[str, Any]:
-    return {("said" if name == "detail" else name): value for name, value in asdict(health).items()}
 
 
 async def read_health(heads: list[tuple[str, str | None]]) -> list[tuple[RemoteHead, list[InstanceHealth]]]:

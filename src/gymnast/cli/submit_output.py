@@ -151,7 +151,7 @@ def _report_failed_workers(before: SubmissionStatus, now: SubmissionStatus) -> N
     """Say why work is left: how the workers of this submission ended."""
     from collections import Counter
 
-    from gymnast.executors.job_failures import failure_of
+    from gymnast.executors.executor import failure_of
 
     earlier = {view.job for _, views in before.jobs for view in views if view.state.is_over}
     ended = [failure_of(view) for _, views in now.jobs for view in views if view.job not in earlier]

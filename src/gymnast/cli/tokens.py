@@ -67,7 +67,6 @@ def export(run: shared.Run, output: Output) -> int:
 
 
 def lines(audit_result: RunAudit, name: str) -> Iterator[str]:
-    """Format an audit as text."""
     yield f"{name}: {audit_result.rollouts} rollouts, {audit_result.calls} model calls, {audit_result.tokens} tokens"
     yield f"prompts sent as ids   {audit_result.ids_sent} of {audit_result.calls} calls"
     yield f"drift                 {audit_result.drift} tokens"

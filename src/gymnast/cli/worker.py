@@ -57,18 +57,19 @@ def command(
     from gymnast.config.environ import job_id
     from gymnast.store.chunk_layout import ChunkLayout
     from gymnast.store.chunk_state import read_chunk_plan, walk_chunks
+    from gymnast.store.outage import read_patiently
     from gymnast.store.paths import RunPaths
 
     paths = RunPaths(run)
     layout = ChunkLayout.of(paths)
     options = {"concurrency": concurrency, "processes": processes, "grace_s": grace_s, "linger_s": linger_s}
-    spec = _apply_options(read_worker_spec(layout), overrides or [], model_url, options)
-    if all(view.folder_state.is_done for view in walk_chunks(layout, read_chunk_plan(layout))):
+    spec = _apply_options(read_patiently(lambda: read_worker_spec(layout)), overrides or [], model_url, options)
+    if read_patiently(lambda: all(view.folder_state.is_done for view in walk_chunks(layout, read_chunk_plan(layout)))):
         shared.say("nothing to do: every chunk is done")  # before anything is started
         return WorkerExit.NOTHING_LEFT.exit_code
     environ = read_environ()
-    config = compose_config(spec, environ)
-    context = open_worker_context(paths, spec, worker=worker, job=job or job_id())
+    config = read_patiently(lambda: compose_config(spec, environ))
+    context = read_patiently(lambda: open_worker_context(paths, spec, worker=worker, job=job or job_id()))
 
     def start(observer: RunObserver) -> Coroutine[Any, Any, WorkerResult]:
         return run_worker(context, config, environ, observer)

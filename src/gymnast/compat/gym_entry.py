@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT_OPTIONS: Final = frozenset({*VERBOSE, "--version", "--json"})
-"""Options that may stand alone."""
+"""Options that need no command."""
 
 
 def run_gym(words: Sequence[str]) -> int:

@@ -73,7 +73,7 @@ def describe_command(words: Sequence[str]) -> Iterator[str]:
 
 
 def _find_command(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-    """The command that the words name; `-v` may stand before it."""
+    """The command that the words name; `-v` may come before it."""
     first = next((index for index, word in enumerate(words) if word not in VERBOSE), 0)
     words = [*words[first:], *words[:first]]
     for length in (2, 1):
@@ -184,11 +184,11 @@ class _Parser:
         long = self.command.short.get(spelling, spelling)
         if long in self.command.options:
             return long
-        begun = [name for name in self.command.options if spelling.startswith("--") and name.startswith(spelling)]
-        if len(begun) == 1:
-            return begun[0]
-        if begun:
-            raise FieldError(f"{spelling} could be {' or '.join(begun)}")
+        matches = [name for name in self.command.options if spelling.startswith("--") and name.startswith(spelling)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise FieldError(f"{spelling} could be {' or '.join(matches)}")
         raise FieldError(f"gym {self._title} has no option {spelling}", next=suggest(long, self.command.options))
 
     def _take(self, option: Option, spelling: str, text: str) -> None:

@@ -58,7 +58,7 @@ _PICKS: Final = {
     "@model_type": "responses_api_models/NAME/configs/NAME.yaml, NAME/FLAVOR for another",
     "@search_dir": "search this folder first for configs, servers and data; repeatable",
     "@model": "sets policy_model_name",
-    "profile": f"{PROFILE}; for loops of your own, write an agent",
+    "profile": f"{PROFILE}; to write your own loop, write an agent",
     "@model_url": "sets policy_base_url; served by vllm_model unless --model-type is set",
 }
 

@@ -230,31 +230,8 @@ def run_work(work: Callable[[], int]) -> int:
     return run_guarded(checked, user_error_code=CONFIG_ERROR)
 
 
-# The entry points of the scripts.
-run = partial(run_command, "ng_run")
-collect_rollouts = partial(run_command, "ng_collect_rollouts")
-e2e_collect_rollouts = partial(run_command, "ng_e2e_collect_rollouts")
-aggregate_rollouts = partial(run_command, "ng_aggregate_rollouts")
-reward_profile = partial(run_command, "ng_reward_profile")
-viewer = partial(run_command, "ng_viewer")
-prepare_data = partial(run_command, "ng_prepare_data")
-list_benchmarks = partial(run_command, "ng_list_benchmarks")
-prepare_benchmark = partial(run_command, "ng_prepare_benchmark")
-materialize_prompts = partial(run_command, "ng_materialize_prompts")
-download_dataset_from_hf = partial(run_command, "ng_download_dataset_from_hf")
-upload_dataset_to_hf = partial(run_command, "ng_upload_dataset_to_hf")
-download_dataset_from_gitlab = partial(run_command, "ng_download_dataset_from_gitlab")
-upload_dataset_to_gitlab = partial(run_command, "ng_upload_dataset_to_gitlab")
-delete_dataset_from_gitlab = partial(run_command, "ng_delete_dataset_from_gitlab")
-gitlab_to_hf_dataset = partial(run_command, "ng_gitlab_to_hf_dataset")
-init_resources_server = partial(run_command, "ng_init_resources_server")
-test = partial(run_command, "ng_test")
-test_all = partial(run_command, "ng_test_all")
-dev_test = partial(run_command, "ng_dev_test")
-pip_list = partial(run_command, "ng_pip_list")
-reinstall = partial(run_command, "ng_reinstall")
-status = partial(run_command, "ng_status")
-dump_config = partial(run_command, "ng_dump_config")
-validate = partial(run_command, "ng_validate")
-version = partial(run_command, "ng_version")
-help = partial(run_command, "ng_help")  # noqa: A001 - the command's name
+def __getattr__(name: str) -> Callable[[], None]:
+    """The entry points of the scripts: `collect_rollouts` runs `ng_collect_rollouts`."""
+    if f"ng_{name}" not in TABLE:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return partial(run_command, f"ng_{name}")

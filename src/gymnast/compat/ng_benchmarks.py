@@ -53,8 +53,6 @@ with open(answer, "w") as out:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkFile:
-    """The dataset file of a benchmark."""
-
     name: str
     path: Path
     made: bool

@@ -82,14 +82,14 @@ class ConfigReader:
 
 def find_workloads(roots: Roots, read: ConfigReader) -> list[Workload]:
     """All workloads by name; the first root that has one wins, and a named folder wins over a server's config."""
-    found: dict[tuple[WorkloadKind, str], Workload] = {}
+    workloads: dict[tuple[WorkloadKind, str], Workload] = {}
     for root in roots:
         for workload in (*_environments(root, read), *_benchmarks(root, read)):
-            found.setdefault((workload.kind, workload.name), workload)
+            workloads.setdefault((workload.kind, workload.name), workload)
         for workload in _server_workloads(root, read):
-            if (workload.kind, workload.name.rpartition("/")[2]) not in found:
-                found.setdefault((workload.kind, workload.name), workload)
-    return sorted(found.values(), key=lambda workload: (workload.name.casefold(), workload.name, workload.kind))
+            if (workload.kind, workload.name.rpartition("/")[2]) not in workloads:
+                workloads.setdefault((workload.kind, workload.name), workload)
+    return sorted(workloads.values(), key=lambda workload: (workload.name.casefold(), workload.name, workload.kind))
 
 
 def _benchmarks(root: Path, read: ConfigReader) -> Iterator[Workload]:

@@ -107,6 +107,7 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
         existing="set_aside",
         resume=fields.flag("resume_from_cache"),
         aggregate=not fields.flag("disable_aggregation"),
+        preflight=not fields.flag("no_preflight"),
         token_form=read_token_form(config, "items"),  # as readers of NeMo Gym's records expect
         read_fields=False,
     )

@@ -64,11 +64,11 @@ def find_components(roots: Roots, kind: str) -> list[Component]:
     if kind in {"environments", "benchmarks"}:
         found_workloads = find_workloads(roots, read)
         return [_workload(each, roots, read) for each in found_workloads if kind in {"environments", f"{each.kind}s"}]
-    found: dict[str, Component] = {}
+    components: dict[str, Component] = {}
     for root in roots:
         for component in _FINDERS[kind](root / KINDS[kind], roots, read):
-            found.setdefault(component.name, component)
-    return list(found.values())
+            components.setdefault(component.name, component)
+    return list(components.values())
 
 
 def _agents(folder: Path, _: Roots, read: ConfigReader) -> Iterator[Component]:

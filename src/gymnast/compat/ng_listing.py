@@ -45,13 +45,13 @@ def find_config(roots: Roots, kind: str, name: str) -> str:
 
 def find_workload_config(roots: Roots, name: str, kind: str | None) -> str:
     """Find the config of an environment or benchmark; a name that both have needs the kind."""
-    found = []
+    configs = []
     for each in ("environment", "benchmark") if kind is None else (kind,):
         with suppress(NotFoundError):
-            found.append(find_config(roots, f"{each}s", name))
-    if len(found) > 1:
+            configs.append(find_config(roots, f"{each}s", name))
+    if len(configs) > 1:
         raise FieldError(f"'{name}' is an environment and a benchmark", next="add --kind environment or benchmark")
-    return found[0] if found else find_config(roots, f"{kind or 'environment'}s", name)
+    return configs[0] if configs else find_config(roots, f"{kind or 'environment'}s", name)
 
 
 def show(arguments: NgArguments) -> int:

@@ -64,7 +64,7 @@ def status(arguments: NgArguments) -> int:
     config = arguments.config(stub_policy=True)
     as_json = Fields(config).flag("json")
     try:
-        found = find_heads(None, config, read_environ())
+        addresses = find_heads(None, config, read_environ())
     except NotFoundError as error:
         say(str(error))
         if as_json:
@@ -72,7 +72,7 @@ def status(arguments: NgArguments) -> int:
         return 0
     if not as_json:
         return health.run(None, config, as_json=False)
-    heads = asyncio.run(health.read_health(found))
+    heads = asyncio.run(health.read_health(addresses))
     instances = [(instance, entry) for head, entries in heads for instance, entry in _with_health(head, entries)]
     print_json([_status_entry(instance, entry.status) for instance, entry in instances])
     return 0 if all(entry.healthy for _, entry in instances) else 1

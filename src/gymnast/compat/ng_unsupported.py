@@ -24,7 +24,7 @@ class Unsupported:
         raise self.error()
 
     def error(self) -> UserError:
-        """What is said if it is used."""
+        """The error if it is used."""
         return UserError(self.what, next=self.instead)
 
 

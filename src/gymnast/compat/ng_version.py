@@ -43,7 +43,6 @@ def version_info() -> dict[str, Any]:
 
 
 def version_lines() -> list[str]:
-    """The versions, for people."""
     info = version_info()
     return [
         f"gymnast {info['gymnast']} (commands, wire and files of NeMo Gym {info['nemo_gym']})",

@@ -17,8 +17,6 @@ class FieldError(UserError):
 
 
 class Fields:
-    """The fields of a command."""
-
     def __init__(self, config: Config) -> None:
         self._values = config.values
 

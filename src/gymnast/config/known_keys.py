@@ -57,6 +57,7 @@ RUN_KEYS: Final[KnownKeys] = {
     "prompt_config": None,
     "skills": frozenset({"path"}),
     "disable_aggregation": None,
+    "no_preflight": None,
     "split": None,
     "max_cost": None,
     "max_tokens": None,

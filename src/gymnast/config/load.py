@@ -81,7 +81,6 @@ class Config:
 
     @property
     def agents(self) -> list[str]:
-        """The names of the agents."""
         return [name for name, instance in self.instances.items() if instance.kind == "responses_api_agents"]
 
     @property
@@ -174,14 +173,14 @@ def _report_unread(
     """The configuration with what nothing reads as problems, or as warnings where a server may read any key."""
     servers = {name for name, node in config.root.value.items() if is_instance_block(node)}
     reported = {problem.where for problem in config.problems}
-    found = [problem for problem in unread_overrides(parsed, written, servers, keys) if problem.where not in reported]
+    ignored = [problem for problem in unread_overrides(parsed, written, servers, keys) if problem.where not in reported]
     warnings = [*config.warnings]
     if not config.lacks_policy:
         warnings += warn_without_effect(parsed, written, model_options)
-    if found and (unread == "warn" or may_read_any_key(config.instances.values())):
-        warnings += [str(problem) for problem in found]
-        found = []
-    return replace(config, problems=(*config.problems, *found), warnings=tuple(warnings))
+    if ignored and (unread == "warn" or may_read_any_key(config.instances.values())):
+        warnings += [str(problem) for problem in ignored]
+        ignored = []
+    return replace(config, problems=(*config.problems, *ignored), warnings=tuple(warnings))
 
 
 def _build_config(

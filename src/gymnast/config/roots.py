@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _KINDS = ("resources_servers", "responses_api_agents", "responses_api_models", "environments", "benchmarks")
+_NEEDS_CHECKOUT = "a component of NeMo Gym needs its checkout: set NEMO_GYM_EXTRA_ROOTS to its folder"
 BUILTIN = Path(str(files("gymnast"))) / "builtin"
 
 
@@ -47,10 +48,20 @@ class Roots:
 
     def describe_search(self, relative: str | Path) -> str:
         """Where a path was searched for."""
-        return str(relative) if Path(relative).is_absolute() else "searched " + ", ".join(str(root) for root in self)
+        if Path(relative).is_absolute():
+            return str(relative)
+        searched = "searched " + ", ".join(str(root) for root in self)
+        return searched + (f"; {_NEEDS_CHECKOUT}" if self._is_of_unknown_component(relative) else "")
+
+    def _is_of_unknown_component(self, relative: str | Path) -> bool:
+        """Whether a path names a component, such as resources_servers/<name>, that no root has."""
+        parts = Path(relative).parts
+        return len(parts) > 2 and parts[0] in _KINDS and self.find(Path(*parts[:2])) is None
 
     def suggest(self, relative: str | Path) -> str | None:
-        """A did-you-mean text with similar paths."""
+        """A did-you-mean text with similar paths, unless the path names a component that is not installed."""
+        if self._is_of_unknown_component(relative) and not self._similar_component(relative):
+            return None
         wanted = Path(relative)
         suffix = wanted.suffix or ".yaml"
         known = {
@@ -64,8 +75,12 @@ class Roots:
         matches = difflib.get_close_matches(str(wanted), sorted(known), n=2, cutoff=0.7)
         return "did you mean " + " or ".join(f"'{match}'" for match in matches) + "?" if matches else None
 
+    def _similar_component(self, relative: str | Path) -> bool:
+        kind, name = Path(relative).parts[:2]
+        known = [path.name for root in self for path in (root / kind).glob("*")]
+        return bool(difflib.get_close_matches(name, known, n=1, cutoff=0.75))
+
     def relative(self, path: Path) -> str:
-        """A path relative to its root, for messages."""
         for root in self:
             if path.is_relative_to(root):
                 return str(path.relative_to(root))

@@ -20,6 +20,8 @@ _USERINFO = re.compile(r"(?<=://)[^/@\s\"'<>]+(?=@)")
 _PARAMETER = re.compile(r"(?i)(?<=[?&])((?:[\w.-]*(?:token|key|secret|passw|auth|sig)[\w.-]*)=)([^&\s\"'<>#]+)")
 _BEARER = re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]{4,}")
 _SERVER_KINDS = frozenset({"responses_api_models", "responses_api_agents", "resources_servers"})
+_DISTINCTIVE = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[^\s<>|\"]{8,}|[^\s<>|\"]{24,}")
+"""Long, or letters and digits without spaces: nothing that occurs in a text by chance."""
 _MIN_SCRUBBED = 6  # masking shorter values ("key", "none") would damage ordinary text
 
 
@@ -59,11 +61,12 @@ class Scrubber:
     """Masks the known secrets of a configuration in any text."""
 
     def __init__(self, config: Any = None, secrets: Iterable[str] = ()) -> None:
-        """`secrets` are masked whatever the keys they stand under."""
+        """`secrets` are masked under any key."""
         known = {*_secret_values(config, ""), *secrets}
-        forms = sorted({form for value in known for form in _forms_of(value)}, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, forms))) if forms else None
-        self._encoded = [form.encode() for form in forms]
+        self._pattern = _alternatives(known)
+        distinctive = [word for value in known for word in value.split() if _DISTINCTIVE.fullmatch(word)]
+        self._line_pattern = _alternatives(distinctive)
+        self._line_forms = [form.encode() for value in distinctive for form in _forms_of(value)]
 
     def scrub(self, text: str) -> str:
         if self._pattern is not None:
@@ -71,10 +74,11 @@ class Scrubber:
         return _BEARER.sub(rf"\g<1>{MASK}", mask_urls(text))
 
     def scrub_line(self, line: bytes) -> bytes:
-        """A line of JSON without the known secrets. What merely looks like a secret stays: it is an author's data."""
-        if self._pattern is None or not any(form in line for form in self._encoded):
+        """A record without the known secrets that cannot be ordinary text: `secret` or `not-needed` as a key stays,
+        because masking it would damage what models wrote."""
+        if self._line_pattern is None or not any(form in line for form in self._line_forms):
             return line
-        return self._pattern.sub(MASK, line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        return self._line_pattern.sub(MASK, line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 def scrub_tree(value: Any, scrubber: Scrubber) -> Any:
@@ -91,18 +95,20 @@ def _holds_blocks(value: dict[Any, Any]) -> bool:
     return any(isinstance(child, dict) and name in _SERVER_KINDS for name, child in value.items())
 
 
-def _secret_values(value: Any, key: str, *, inside_secret: bool = False) -> list[str]:
-    secret = inside_secret or is_secret_key(key) or key.lower().endswith("headers")
+def _secret_values(value: Any, key: str, *, inside_secret: bool = False, in_headers: bool = False) -> list[str]:
+    secret = inside_secret or is_secret_key(key)
     if isinstance(value, dict):
-        secret = secret and not _holds_blocks(value)
+        secret, in_headers = secret and not _holds_blocks(value), key.lower().endswith("headers")
         return [
-            text for name, child in value.items() for text in _secret_values(child, str(name), inside_secret=secret)
+            text
+            for name, child in value.items()
+            for text in _secret_values(child, str(name), inside_secret=secret, in_headers=in_headers)
         ]
     if isinstance(value, list):
         return [text for child in value for text in _secret_values(child, key, inside_secret=secret)]
     if not isinstance(value, str) or "${" in value:
         return []
-    texts = [value] if secret else _url_secrets(value)
+    texts = [value] if secret or (in_headers and _DISTINCTIVE.fullmatch(value)) else _url_secrets(value)
     return [text for text in texts if len(text) >= _MIN_SCRUBBED]
 
 
@@ -113,6 +119,12 @@ def _url_secrets(text: str) -> list[str]:
     parts = [user.rpartition(":")[2] for user in _USERINFO.findall(text)]
     parts += [value for _, value in _PARAMETER.findall(text)]
     return [form for part in parts for form in {part, unquote(part)}]
+
+
+def _alternatives(secrets: Iterable[str]) -> re.Pattern[str] | None:
+    """Matches every form of these secrets, longer ones first."""
+    forms = sorted({form for secret in secrets for form in _forms_of(secret)}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, forms))) if forms else None
 
 
 def _forms_of(secret: str) -> set[str]:

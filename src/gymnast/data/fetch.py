@@ -42,8 +42,6 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchedFile:
-    """A downloaded file."""
-
     path: Path
     size_bytes: int
     rows: int | None = None

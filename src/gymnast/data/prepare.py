@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gymnast.data.dataset_files import fetch_missing, locate_files
-from gymnast.data.datasets import Dataset, configured_datasets, sibling_path
-from gymnast.data.metrics import EXAMPLES, Metrics
-from gymnast.data.metrics_file import MetricsFile, compare_with_existing
+from gymnast.data.datasets import Dataset, configured_datasets, fetch_missing, locate_files, sibling_path
+from gymnast.data.metrics import EXAMPLES, Metrics, MetricsFile, compare_with_existing
 from gymnast.data.pending_files import PendingFiles
 from gymnast.data.problems import FileProblem, Problems
 from gymnast.data.row import BadRow, read_row

@@ -19,8 +19,6 @@ MAX_SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True, order=True)
 class FileProblem:
-    """One problem in a line of a file."""
-
     file: str
     line: int
     """0 if the problem concerns the whole file."""
@@ -32,8 +30,6 @@ class FileProblem:
 
 @dataclass(slots=True)
 class Problems:
-    """Problems, by kind."""
-
     counts: Counter[str] = field(default_factory=Counter)
     first: defaultdict[str, list[FileProblem]] = field(default_factory=lambda: defaultdict(list))
 

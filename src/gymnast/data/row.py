@@ -30,8 +30,6 @@ class BadRow(ValueError):  # noqa: N818 - collected and reported together, not r
 
 
 class Row(NamedTuple):
-    """A valid row."""
-
     data: JsonObject
     """The row as in the file, with its input rendered if there is a template."""
     params: JsonObject

@@ -60,7 +60,6 @@ def _function_problems(text: bytes) -> tuple[str, ...]:
 
 
 def schema_problems(root: JsonObject) -> Iterator[str]:
-    """The problems of a JSON Schema, each with its path."""
     for where, schema in schema_nodes(root):
         if isinstance(schema, bool):
             continue

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from gymnast.config.datasets import LICENSES, TYPES
-from gymnast.data.dataset_files import locate_files
-from gymnast.data.datasets import configured_datasets
+from gymnast.data.datasets import configured_datasets, locate_files
 from gymnast.data.problems import FileProblem, Problems
 from gymnast.data.row import BadRow, read_row
 from gymnast.data.spill import ScratchFile, SpillSet
@@ -49,8 +48,6 @@ _POSITION: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file to validate."""
-
     name: str
     path: Path
     template: PromptTemplate | None = None
@@ -199,8 +196,6 @@ def _line(position: bytes) -> int:
 
 
 class RowProblem(NamedTuple):
-    """One problem of a row."""
-
     kind: str
     what: str
 

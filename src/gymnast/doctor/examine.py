@@ -19,7 +19,7 @@ from gymnast.doctor.steps import make_steps
 from gymnast.doctor.waits import patience_s
 from gymnast.errors import NotFoundError, UserError
 from gymnast.store.find_run import OUTPUT_SUFFIX, RUN_FILE_SUFFIXES, only_run_in, runs_in
-from gymnast.store.keyset import KeySet
+from gymnast.store.keys import KeySet
 from gymnast.store.paths import RunPaths
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ def find_target(path: Path | None, logs: Iterable[Path] = (), **options: Any) ->
 
 
 def examine(target: Target) -> Diagnosis:
-    """Diagnose a target."""
     facts = read(target)
     merge_logs = tuple(path for path in _logs_to_read(target, facts.job) if _is_merge_log(path))
     if merge_logs and all(finding.is_symptom for finding in apply_rules(facts)):

@@ -174,6 +174,23 @@ class SourceFacts:
     """None if unknown."""
     modified_at: float = 0.0
     detail: str = ""
+    rows: int = 0
+    distinct: int = 0
+    """Rows that differ in more than their place."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatFacts:
+    """Repeats of tasks, in a sample of the records."""
+
+    tasks: int
+    """With several repeats."""
+    identical: int
+    """Of them, those whose repeats all have the same text."""
+    repeats: int
+    is_greedy: bool
+    """The requests ask for a temperature of 0."""
+    example: str = ""
 
 
 @dataclass(slots=True)
@@ -198,6 +215,7 @@ class RunFacts:
     """The first rejected row, field by field."""
     studies: list[RewardStudy] = field(default_factory=list)
     """Of agents whose rewards are all the same."""
+    repeats: RepeatFacts | None = None
     is_chunked: bool = False
     """Planned for many workers: the planning process has ended, so the lock may be free."""
 
@@ -249,6 +267,8 @@ class Hit:
     """Where the first line is among all lines that were read."""
     at: float | None = None
     """The time in the first line, in seconds since the start of the year."""
+    before: str = ""
+    """The lines before the first one."""
 
 
 @dataclass(slots=True)
@@ -262,6 +282,10 @@ class LogEvent:
     at: float | None = None
     count: int = 1
     is_warning: bool = False
+    last_line: int = 0
+    is_announcement: bool = False
+    """A traceback follows."""
+    before: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +315,10 @@ class LoggedException:
     own_frame: str = ""
     """The innermost frame outside installed packages."""
     position: int = 0
+    at: float | None = None
+    """When it was logged."""
+    source: str = ""
+    """The line of code that raised it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +342,18 @@ class ComponentDeath:
 
 
 @dataclass(slots=True)
+class AccessLog:
+    file: str
+    statuses: Counter[int] = field(default_factory=Counter)
+    first: dict[int, Quote] = field(default_factory=dict)
+    """The first line with each status of an error."""
+
+    @property
+    def requests(self) -> int:
+        return self.statuses.total()
+
+
+@dataclass(slots=True)
 class LogFacts:
     """All log files together."""
 
@@ -327,6 +367,7 @@ class LogFacts:
     unreadable: list[str] = field(default_factory=list)
     events: list[LogEvent] = field(default_factory=list)
     ends: list[LogEnd] = field(default_factory=list)
+    access: list[AccessLog] = field(default_factory=list)
     failure_lines: int = 0
     """Lines that report a failure and are not shutdown noise."""
 
@@ -406,7 +447,7 @@ class Facts:
     requests: tuple[dict[str, Any], ...] = ()
     """Open requests of a `serve`, the longest wait first."""
     stuck_after_s: float | None = None
-    """How long a running attempt may wait before it counts as stuck, if the user said so."""
+    """How long a running attempt may wait before it counts as stuck, if the user set it."""
     processes: tuple[ProcessFacts, ...] = ()
     """The collector and what it started, if it runs on this host."""
     activity: tuple[EndpointActivity, ...] = ()

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 QUOTE_LIMIT: Final = 300
 """Maximum length of a quoted line."""
+LONG_QUOTE: Final = 420
+"""Maximum length of a line that reports a failure."""
 _MAX_READ: Final = 20_000
 
 
@@ -46,8 +48,6 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault."""
-
     id: str
     """The rule's id: `gymnast doctor --explain ID` and docs/debugging/rules.md explain it."""
     layer: Layer
@@ -163,6 +163,13 @@ def _evidence_json(evidence: Evidence) -> dict[str, Any]:
         "quote": evidence.quote,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def quote_ends(text: str) -> str:
+    """`text` on one line, redacted; of a long one both ends: errors that wrap others say why at the end."""
+    line = quote_line(text, _MAX_READ)
+    half = LONG_QUOTE // 2
+    return line if len(line) <= LONG_QUOTE else f"{line[: half - 2]} … {line[-half:]}"
 
 
 def quote_line(text: str, limit: int = QUOTE_LIMIT) -> str:

@@ -11,8 +11,6 @@ from typing import Final
 
 
 class Level(IntEnum):
-    """The level of a line."""
-
     INFO = 0
     """Also debug and trace."""
     WARNING = 1
@@ -30,7 +28,7 @@ _NAMES: Final = {
 _LONGEST_FIRST: Final[list[bytes]] = sorted(_NAMES, key=len, reverse=True)
 _WORDS: Final = b"|".join(_LONGEST_FIRST)
 _LEVEL: Final = re.compile(
-    rb"(?:^|[\s\[(|>:\-\]])(" + _WORDS.upper() + rb")(?=[\s:\]|)\[-])"
+    rb"(?:^|[\s\[(|>:\-\]])(" + _WORDS.upper() + rb")(?=[\s:\]|)\[!-])"
     rb"|(?i:[\"']?\b(?:level|severity|lvl|levelname)[\"']?\s*[=:]\s*[\"']?(" + _WORDS + rb")\b)"
     rb"|\[(?i:(" + _WORDS + rb"))\s*\]"
     rb"|^(?i:(" + _WORDS + rb"))(?=[:\[])"
@@ -43,31 +41,36 @@ _LETTER: Final = re.compile(
 """The one-letter levels of glog, klog, torch and Ray."""
 _LETTERS: Final = {b"I": Level.INFO, b"W": Level.WARNING, b"E": Level.ERROR, b"F": Level.ERROR, b"C": Level.ERROR}
 _HEAD: Final = 160
-"""A level stands at the start of a line."""
+"""A level is at the start of a line."""
 _STRONG: Final = re.compile(
     rb"(?:^|[\s\]|])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Exhausted|Interrupt|Panic)\b(?::|$|\()"
     rb"|(?i:(?:^|[\s\]:])(?:fatal |internal )?error: |(?:^|\s)fatal: )"
     rb"|^panic: |panicked at|Unhandled exception|Exception in thread|Assertion .{1,200}failed|core dumped"
     rb"|terminate called|(?:^|\W)(?:Killed|Aborted|Segmentation fault|Illegal instruction|Bus error)\s*$"
-    rb"|\*\*\* .{0,200}\bError \d|CRASH REPORT|LustreError|MPI_ABORT"
+    rb"|^\s*(?i:caused by): ?|\*\*\* .{0,200}\bError \d|CRASH REPORT|LustreError|MPI_ABORT"
     rb"|(?i:exit(?:ed|s|ing)?(?: with)?(?: exit)? (?:code|status):? [1-9]|status=[1-9]\d*/)"
 )
 _WEAK: Final = re.compile(
     rb"(?i:\b(?:fail(?:ed|ure|s|ing)?|cannot|can't|could not|couldn't|unable to|refused|denied|not found|no such"
     rb"|invalid"
     rb"|abort(?:ed|ing)?|crash(?:ed)?|exceptions?|errors?|fatal|panic|undefined|unbound|rejected|attempt to"
+    rb"|no solution|unsatisfiable|not permitted|expired|reached .{0,30}limit|unreachable|incompatible"
     rb"|unhandled|killed|exceeded|insufficient|mismatch|timed out|evicted|died|missing|doesn't exist|unknown "
     rb"(?:option|argument))\b)"
 )
 _NO_FAILURE: Final = re.compile(
     rb"(?i:\b0 (?:errors?|fail\w*|exceptions?)|\b(?:errors?|fail\w*|killed)\s*[=:]\s*0\b|\bno (?:errors?|failures?)\b"
-    rb"|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\bstarting again\b|\brecover(?:ed|ing)\b|\b(?:error"
+    rb"|\b(?:missing|not found|lost|dropped|expired|exceeded|invalid|rejected|unreachable|aborted)\W{0,3}0\b"
+    rb"|\bnone \w+ed\b"
+    rb"|\bon 0 of\b|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\bstarting again\b|\brecover(?:ed"
+    rb"|ing)\b|\b(?:error"
     rb"|fail\w*)_\w+"
     rb"|\w_(?:error|failed)\b|\.warn\(|Warning: )"
 )
 """Words of failure in a line that reports none."""
 _NORMAL: Final = re.compile(
-    rb"(?i:\b(?:steps?|epoch|iter\w*|loss|done|complete[d]?|finish\w*|success\w*|ok|ready|listening|running|starting|started"
+    rb"(?i:\b(?:steps?|epoch|iter\w*|loss|done|complete[d]?|finish\w*|success\w*|ok|ready|listening|running"
+    rb"|starting|started"
     rb"|scored|collected|collecting|passed|served|stopped|shut ?down|exiting|bye|healthy|idle|warning)\b"
     rb"|it/s|\d+%|\" [23]\d\d\b)"
 )
@@ -81,7 +84,6 @@ _MONTHS: Final = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug"
 
 
 def level_of(line: bytes) -> Level:
-    """The level that a line states."""
     head = line[:_HEAD]
     event = _EVENT.match(head)
     if event is not None:
@@ -133,3 +135,15 @@ def seconds_of(line: str) -> float | None:
         month, day = int(groups[0] or groups[4]), int(groups[1] or groups[5])
     seconds = int(groups[6]) * 3600 + int(groups[7]) * 60 + int(groups[8])
     return (month * 31 + day) * 86400 + seconds + float(b"0." + (groups[9] or b"0"))
+
+
+_MAX_BACK: Final = 60
+
+
+def time_at(lines: list[bytes], index: int) -> float | None:
+    """The time of a line: its own, else of the last line before it that has one."""
+    for line in reversed(lines[max(0, index - _MAX_BACK) : index + 1]):
+        seconds = seconds_of(line[:_HEAD].decode(errors="replace"))
+        if seconds is not None:
+            return seconds
+    return None

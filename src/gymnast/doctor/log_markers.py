@@ -36,7 +36,11 @@ STARTED: Final = re.compile(
     rb"Started server process|startup complete|API server version|collecting \d+ rollouts|Started a local Ray instance"
 )
 """A new start, in a log shared by several invocations."""
-ADVICE: Final = re.compile(rb"(?i:common causes|can cause|\bconsider\b|potential root causes|this may be caused)")
+ADVICE: Final = re.compile(
+    rb"(?i:common causes|can cause|\bconsider\b|potential root causes|this may be caused|might be (?:incorrect"
+    rb"|asynchronously)|^for debugging|^compile with|the above exception was the direct cause"
+    rb"|during handling of the above|to enable device-side|^\s*note: )"
+)
 """Advice about possible causes is not evidence of them."""
 SATURATED: Final = re.compile(rb"Running: (\d+) reqs, Waiting: (\d+) reqs")
 """vLLM under full load: not a fault."""
@@ -54,6 +58,8 @@ SOURCE: Final = re.compile(
     rb"(?:^|\] ?|\) ?)\s{2,}(?:raise |assert |return |File \"|with |self\.|sys\.exit|[\^~]+\s*$|at [\w.$]+\()"
 )
 """A line of source code or a frame inside a traceback."""
+ACCESS: Final = re.compile(rb"(?:HTTP/[\d.]+\"\s+|TCP_[A-Z_]+/)(\d{3})\b")
+"""A line of an access log: its status says how a request ended, its other words are the client's."""
 KEYWORDS: Final = (
     *(b"error", b"traceback", b"kill", b"cancelled", b"memory", b"fail", b"space left", b"quota", b"read-only"),
     *(b"too many open", b"already", b"refuse", b"not found", b"not_found", b"no such", b"inner server", b"missing"),
@@ -78,7 +84,21 @@ KEYWORDS: Final = (
         b"disconnect",
     ),
     *(b"deserializ", b"resource temporarily", b"[e", b"not responding", b"watchdog", b"status="),
-    *(b"sigabrt", b"sigsegv", b"sigbus", b"raylet", b"warning", b" died"),
+    *(
+        b"sigabrt",
+        b"sigsegv",
+        b"sigbus",
+        b"raylet",
+        b"warning",
+        b" died",
+        b"caused by",
+        b"exceed",
+        b"e0000 00:",
+        b"f0000 00:",
+        b"no solution",
+    ),
+    *(b"unsatisf", b"not permitted", b"expired", b"conflict", b"limit (", b"limit.", b"preempt", b"reclaim"),
+    *(b"doesn't exist", b"unreachable", b"unknown ", b"incompatib", b"is not ", b"what():", b"signal ", b"reached "),
 )
 """In lower case and without digits."""
 

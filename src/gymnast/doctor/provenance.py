@@ -14,7 +14,7 @@ _MAX_CHARS: Final = 4000
 _STRING: Final = (
     r"""(?:"(?:[^"\\]|\\.)*"|(?<!\w)'(?:[^'\\]|\\.|'(?=\w))*'|(?<=b)'(?:[^'\\]|\\.)*'|`(?:[^`'\\]|\\.)*[`'])"""
 )
-"""An apostrophe within a word is no quotation mark; GNU programs quote `so'."""
+"""An apostrophe within a word is not a quotation mark; GNU programs quote `so'."""
 _DATA_KEYS: Final = (
     r"prompts?|texts?|content|inputs?|input_value|messages|questions?|answers?|output|outputs|output_text|completions?"
     r"|arguments|instructions|response|responses|generated_text|extracted_answer|expected_answer|choices|delta|rows?"
@@ -24,7 +24,8 @@ _DATA: Final = re.compile(rf"""(?i)(["']?\b(?:{_DATA_KEYS})["']?\s*[:=]\s*)({_ST
 """A field of user data, and its value: a string, or the start of a list or an object."""
 _OWN: Final = re.compile(
     r"""(?i)(?:\b(?:msg|message|err|errors?|detail|reason|exception|desc|stderr|title|cause)["']?\s*[:=]\s*|"""
-    r"""(?:error|exception)\(|^[\[\](){}\s]*|\] ?|inner server: b?)$"""
+    r"""(?:err(?:no|code|or)?|code|rc|status)\W{0,3}-?\d+\W{0,3}|(?:error|exception)\(|^[\[\](){}\s]*|\] ?"""
+    r"""|inner server: b?)$"""
 )
 """What precedes a quoted text that is the program's own message."""
 _QUOTED: Final = re.compile(_STRING)

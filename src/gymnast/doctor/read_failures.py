@@ -1,6 +1,7 @@
 """Reads the failures file: groups attempts by kind and flavor, with examples and the rollouts that each group cost.
 
-Also reads NeMo Gym's records, which have a failure class but no `failure` object.
+Also reads NeMo Gym's records, which have a failure class but no `failure` object. The flavor of a failed model call is
+its cause in the table of endpoint errors; for records without one, the table is applied to the body.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import orjson
 
-from gymnast.doctor.endpoint_flavors import endpoint_flavor
 from gymnast.doctor.facts import FailureExample, FailureGroup
 from gymnast.doctor.provenance import own_words
 from gymnast.store.records import record_file
 from gymnast.types.failure import KINDS, FailureKind
 from gymnast.types.task import ATTEMPT_INDEX, FAILURE_CLASS, JUDGE_ERROR, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+from gymnast.wire.endpoint_errors import Cause, Certainty, diagnose, diagnose_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gymnast.store.keyset import KeySet
+    from gymnast.store.keys import KeySet
 
 _MAX_EXAMPLES: Final = 5
 _MAX_BODIES: Final = 50
@@ -212,3 +213,39 @@ def _record_time(failures: Failures, detail: FailedDetail) -> None:
     if detail.started_at:
         failures.first_at = min(failures.first_at or detail.started_at, detail.started_at)
         failures.last_at = max(failures.last_at or 0.0, detail.started_at)
+
+
+_CAUSES: Final = frozenset(Cause)
+_CUT_OFF: Final = re.compile(r"(?i)unexpected end of data|stream ended|broke off|EOF while parsing")
+_STATUS: Final = {FailureKind.MODEL_NOT_FOUND: 404, FailureKind.MODEL_ERROR: 500, FailureKind.MODEL_RATE_LIMITED: 429}
+"""What a kind implies if no status was recorded."""
+_BY_KIND: Final = {
+    FailureKind.MODEL_TIMEOUT: Cause.TIMEOUT,
+    FailureKind.MODEL_RATE_LIMITED: Cause.RATE_LIMIT,
+    FailureKind.MODEL_OVERLOADED: Cause.OVERLOADED,
+    FailureKind.MODEL_ERROR: Cause.SERVER_ERROR,
+    FailureKind.MODEL_BAD_REPLY: Cause.NOT_AN_ANSWER,
+    FailureKind.MODEL_AUTH: Cause.KEY_REFUSED,
+    FailureKind.MODEL_NOT_FOUND: Cause.MODEL_NAME,
+    FailureKind.MODEL_QUOTA: Cause.QUOTA,
+}
+
+
+def find_cause(kind: FailureKind, message: str, body: str, status: int | None) -> tuple[Cause, Certainty]:
+    """The cause of a failure without a recorded one."""
+    if kind is FailureKind.MODEL_UNREACHABLE:
+        return diagnose_transport(message).cause, Certainty.KNOWN
+    if kind is FailureKind.MODEL_BAD_REPLY and _CUT_OFF.search(message):
+        return Cause.CONNECTION_LOST, Certainty.KNOWN
+    if kind is not FailureKind.MODEL_TIMEOUT:
+        diagnosis = diagnose(status or _STATUS.get(kind, 400), body)
+        if diagnosis.certainty is not Certainty.STATUS:
+            return diagnosis.cause, diagnosis.certainty
+    return _BY_KIND.get(kind, Cause.UNRECOGNISED), Certainty.STATUS
+
+
+def endpoint_flavor(kind: FailureKind, message: str, body: str, status: int | None, cause: str | None) -> str:
+    """The flavor of a failed model call: its cause."""
+    if cause is not None and cause in _CAUSES:
+        return cause
+    return find_cause(kind, message, body, status)[0].value

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gymnast.doctor.facts import Hit, LogEnd, LogEvent, LogFacts, LoggedUserError, Quote
-from gymnast.doctor.findings import quote_line
-from gymnast.doctor.log_lines import Level, hints_at_failure, is_normal, level_of, reports_failure, seconds_of
+from gymnast.doctor.facts import AccessLog, Hit, LogEnd, LogEvent, LogFacts, LoggedUserError, Quote
+from gymnast.doctor.findings import quote_ends, quote_line
+from gymnast.doctor.line_roles import announces
+from gymnast.doctor.log_lines import Level, hints_at_failure, is_normal, level_of, reports_failure, time_at
 from gymnast.doctor.log_markers import (
+    ACCESS,
     ADVICE,
     BOUNDARY,
     JOB_CANCELLED,
@@ -30,7 +33,7 @@ from gymnast.doctor.log_markers import (
     death_at,
 )
 from gymnast.doctor.provenance import own_words
-from gymnast.doctor.signatures import ANY_LEVEL, OFTEN_NORMAL, SIGNATURES
+from gymnast.doctor.signatures import SIGNATURES
 from gymnast.doctor.tracebacks import Tracebacks
 
 if TYPE_CHECKING:
@@ -48,6 +51,10 @@ _DIGITS: Final = bytes.maketrans(b"0123456789", b"0000000000")
 _MAX_EVENTS: Final = 200
 _MAX_TAIL: Final = 8000
 _TAIL_LINES: Final = 3
+_MAX_JOINED: Final = 4
+_CONTEXT: Final = 2
+_CONTEXT_CHARS: Final = 140
+_FIRST_ERROR: Final = 400
 SATURATED_ID: Final = "saturated"
 BOUNDARY_ID: Final = "boundary"
 REQUEUED_ID: Final = "requeued"
@@ -56,6 +63,7 @@ VERIFY_500_ID: Final = "verify_500"
 _SHUTDOWN_ID: Final = "shutdown"
 _STARTED_ID: Final = "started"
 _SHUTDOWN_MARKS: Final = frozenset({_SHUTDOWN_ID, _STARTED_ID})
+_OFTEN_NORMAL: Final = frozenset(name for name, signature in SIGNATURES.items() if signature.min_lines > 1)
 _MARKERS: Final = (
     *((STARTED, _STARTED_ID), (SHUTDOWN, _SHUTDOWN_ID), (SATURATED, SATURATED_ID)),
     *((BOUNDARY, BOUNDARY_ID), (REQUEUED, REQUEUED_ID), (JOB_CANCELLED, JOB_CANCELLED_ID)),
@@ -107,6 +115,7 @@ class _Reader:
         end: LogEnd | None = None
         for block in _blocks(stream):
             self._facts.size_bytes += len(block)
+            self._count_requests(name, block, before)
             shapes = block.translate(_DIGITS).split(b"\n")
             relevant = self._select_relevant(set(shapes))
             end = _end_of(name, block, before + len(shapes) - 1) or end
@@ -119,12 +128,28 @@ class _Reader:
                         at = Quote(name, before + index + 1, "")
                         self._inspect(at, lines, index, reading, noise=is_shutting_down)
                         ids = reading.ids
-                        is_asked = _SHUTDOWN_ID in ids and reading.level is not Level.ERROR  # an error is no request
+                        is_asked = _SHUTDOWN_ID in ids and reading.level is not Level.ERROR
                         is_shutting_down = (is_shutting_down or is_asked) and _STARTED_ID not in ids
             before += len(shapes) - 1
         self._facts.lines += before
         end = end or LogEnd(None, is_normal=False)
         self._facts.ends.append(LogEnd(end.last, end.is_normal or is_shutting_down, end.is_warning, end.tail))
+
+    def _count_requests(self, name: str, block: bytes, before: int) -> None:
+        """Count the statuses in an access log, and keep the first line of each error."""
+        statuses = Counter(ACCESS.findall(block)) if b"HTTP/" in block or b"TCP_" in block else None
+        if not statuses:
+            return
+        if not self._facts.access or self._facts.access[-1].file != name:
+            self._facts.access.append(AccessLog(name))
+        log = self._facts.access[-1]
+        for status, count in statuses.items():
+            log.statuses[int(status)] += count
+            if int(status) >= _FIRST_ERROR and int(status) not in log.first:
+                match = next(match for match in ACCESS.finditer(block) if match[1] == status)
+                start, end = block.rfind(b"\n", 0, match.start()) + 1, block.find(b"\n", match.end())
+                text = quote_line(block[start:end][:_MAX_LINE].decode(errors="replace"))
+                log.first[int(status)] = Quote(name, before + block.count(b"\n", 0, start) + 1, text)
 
     def _select_relevant(self, shapes: set[bytes]) -> set[bytes]:
         """The shapes that contain a keyword. Lines that differ only in numbers have the same shape."""
@@ -159,28 +184,43 @@ class _Reader:
             return
         self._facts.failure_lines += reading.is_failure and not noise
         text = _with_next(line, lines, index) if ids else line
-        self._count_hits(reading, at, text, after_shutdown=noise)
-        is_known = any(name not in _SHUTDOWN_MARKS and name not in OFTEN_NORMAL for name in ids)
+        self._count_hits(reading, at, text, lines, index, after_shutdown=noise)
+        is_known = any(name not in _SHUTDOWN_MARKS and name not in _OFTEN_NORMAL for name in ids)
+        if b"raceback (most recent" in line:
+            return
         if (reading.is_failure or reading.is_hint) and not noise and not is_known:
-            self._count_event(at, line, is_certain=reading.is_failure)
+            self._count_event(at, lines, index, is_certain=reading.is_failure)
         elif reading.level is Level.WARNING and not noise and not ids:
-            self._count_event(at, line, is_certain=False, is_warning=True)
+            self._count_event(at, lines, index, is_certain=False, is_warning=True)
 
-    def _count_event(self, at: Quote, line: bytes, *, is_certain: bool, is_warning: bool = False) -> None:
-        shape = line[:_MAX_LINE].translate(_DIGITS)
+    def _count_event(
+        self, at: Quote, lines: list[bytes], index: int, *, is_certain: bool, is_warning: bool = False
+    ) -> None:
+        shape = lines[index][:_MAX_LINE].translate(_DIGITS)
         event = self._events.get(shape)
         if event is not None:
             event.count += 1
+            event.last_line = at.line if at.file == event.first.file else event.last_line
         elif len(self._events) < _MAX_EVENTS:
-            text = quote_line(line[:_MAX_LINE].decode(errors="replace"))
+            line = _with_next(lines[index], lines, index)
+            text = quote_ends(line[:_MAX_LINE].decode(errors="replace"))
             position = self._facts.lines + at.line
             event = LogEvent(
-                Quote(at.file, at.line, text), is_certain, position, seconds_of(text), is_warning=is_warning
+                Quote(at.file, at.line, text),
+                is_certain,
+                position,
+                time_at(lines, index),
+                is_warning=is_warning,
+                last_line=at.line,
+                before=_lines_before(lines, index),
+                is_announcement=index + 1 < len(lines) and b"raceback (most recent" in lines[index + 1],
             )
             self._events[shape] = event
             self._facts.events.append(event)
 
-    def _count_hits(self, reading: _Reading, at: Quote, line: bytes, *, after_shutdown: bool) -> None:
+    def _count_hits(
+        self, reading: _Reading, at: Quote, line: bytes, lines: list[bytes], index: int, *, after_shutdown: bool
+    ) -> None:
         is_warning = reading.level is Level.WARNING
         for name in reading.ids:
             if name in {_SHUTDOWN_ID, _STARTED_ID}:
@@ -197,11 +237,18 @@ class _Reader:
                 if hit.count > 3:
                     hit.last = Quote(at.file, at.line, hit.last.text)
                     continue
-            quote = Quote(at.file, at.line, quote_line(line[:_MAX_LINE].decode(errors="replace")))
+            quote = Quote(at.file, at.line, quote_ends(line[:_MAX_LINE].decode(errors="replace")))
             if hit is None:
                 position = self._facts.lines + at.line
                 self._facts.hits[name] = Hit(
-                    count + 1, quote, quote, after_shutdown, is_warning, position, seconds_of(quote.text)
+                    count + 1,
+                    quote,
+                    quote,
+                    after_shutdown,
+                    is_warning,
+                    position,
+                    time_at(lines, index),
+                    _lines_before(lines, index),
                 )
             else:
                 hit.last = quote
@@ -234,21 +281,47 @@ def _is_followed_by_next(lines: list[bytes], index: int) -> bool:
 def _classify(line: bytes) -> _Reading:
     level = level_of(line)
     markers = tuple(name for marker, name in _MARKERS if marker.search(line))
-    if ADVICE.search(line) or SOURCE.search(line):
+    if ADVICE.search(line) or SOURCE.search(line) or (ACCESS.search(line) and level is Level.NONE):
         return _Reading(markers, level, is_failure=False, is_hint=False)
     own = own_words(line.decode(errors="replace")).encode()
     ids = [name for name, known in SIGNATURES.items() if known.pattern.search(own)]
     if level is Level.INFO:
-        ids = [name for name in ids if name in ANY_LEVEL]
+        ids = [name for name in ids if SIGNATURES[name].at_any_level]
     heaviest = max((SIGNATURES[name].weight for name in ids), default=0)
     ids = [name for name in ids if SIGNATURES[name].weight == heaviest]
     return _Reading((*ids, *markers), level, reports_failure(own), hints_at_failure(own))
 
 
+def _lines_before(lines: list[bytes], index: int) -> str:
+    """The line that the program printed just before."""
+    before = [line for line in lines[max(0, index - _CONTEXT) : index] if line.strip() and not SOURCE.search(line)]
+    return " ⏎ ".join(quote_line(line[:_MAX_LINE].decode(errors="replace"), _CONTEXT_CHARS) for line in before)
+
+
 def _with_next(line: bytes, lines: list[bytes], index: int) -> bytes:
-    """A line with the next one, if it ends in a colon: it only announces the message."""
-    announces = line.rstrip().endswith(b":") and index + 1 < len(lines)
-    return line.rstrip() + b" " + lines[index + 1].strip() if announces else line
+    """A line with the next ones, if it only announces the message."""
+    if not announces(line):
+        return line
+    rest = lines[index + 1 : index + 1 + _MAX_JOINED]
+    return b" ".join((line.rstrip(), *(further.strip() for further in _same_message(rest))))
+
+
+def _same_message(lines: list[bytes]) -> Iterator[bytes]:
+    """The lines until the next record or traceback."""
+    started = False
+    for line in lines:
+        if not line.strip():
+            if started:
+                return
+            continue
+        if level_of(line) is not Level.NONE or line.startswith((b"Traceback", b'  File "')):
+            if not started and not line.startswith((b"Traceback", b'  File "')):
+                yield line
+            return
+        started = True
+        yield line
+        if b"what():" in line:
+            return
 
 
 def _end_of(name: str, block: bytes, lines: int) -> LogEnd | None:
@@ -281,7 +354,6 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _filter_by_keyword(shapes: list[bytes]) -> list[bytes]:
-    """The shapes that contain a keyword."""
     text = b"\n".join(shapes).lower()
     starts: set[int] = set()
     for keyword in KEYWORDS:
@@ -300,10 +372,32 @@ LOG_NAME: Final = re.compile(r"\.(?:log|out|err|txt)(?:\.\d+)?$")
 _SKIPPED_FOLDERS: Final = frozenset({"node_modules", "site-packages", "__pycache__"})
 
 
+_OTHER_LOG_NAME: Final = re.compile(
+    r"^[^.]+$|(?i:\.(?:stdout|stderr|nohup|journal|kubelet|dmesg|events|trace|logs?[-_.]\S+|[oe]\d+)$"
+    r"|^(?:log|stdout|stderr|journal|dmesg|messages|syslog|console)\b)"
+)
+"""Names that logs have elsewhere: no suffix at all, those of schedulers, journals and redirected output."""
+_NOT_LOGS: Final = re.compile(r"(?i)\.(?:jsonl?|ya?ml|toml|py|md|sh|csv|lock|cfg|ini|html|pid|png|svg)$")
+_TEXT_BYTES: Final = 4096
+
+
 def find_logs(folder: Path) -> list[Path]:
     """The log files in a folder, recursively, sorted by name. Skips installed packages."""
     logs: list[Path] = []
+    others: list[Path] = []
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS]
-        logs += [path for name in names if LOG_NAME.search(name) and (path := Path(root, name)).is_file()]
-    return sorted(logs)
+        paths = [path for name in names if not name.startswith(".") and (path := Path(root, name)).is_file()]
+        logs += [path for path in paths if LOG_NAME.search(path.name)]
+        others += [path for path in paths if not LOG_NAME.search(path.name) and not _NOT_LOGS.search(path.name)]
+    named = [path for path in others if _OTHER_LOG_NAME.search(path.name)]
+    return sorted((*logs, *(path for path in (named if logs or named else others) if _is_text(path))))
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_TEXT_BYTES)
+    except OSError:
+        return False
+    return b"\n" in head and b"\0" not in head

@@ -1,26 +1,29 @@
-"""Reads the plan and the scored records of a run in one pass each: counts, keys, odd rewards and responses."""
+"""Reads the plan and the scored records of a run in one pass each: counts, keys, odd rewards, responses and repeats."""
 
 from __future__ import annotations
 
 import re
 import zlib
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import orjson
 
-from gymnast.doctor.facts import PlanFacts, RecordFacts, RewardRange
-from gymnast.store.keys import key_of_line
-from gymnast.store.keyset import KeySet
+from gymnast.doctor.facts import PlanFacts, RecordFacts, RepeatFacts, RewardRange
+from gymnast.doctor.transcripts import Rollout
+from gymnast.store.keys import KeySet, key_of_line
 from gymnast.store.records import record_file
-from gymnast.types.task import AGENT_REF, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
+from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 from gymnast.types.truncation import Truncation, truncation_of_reason
 from gymnast.types.usage import MODEL_USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
+
+    from gymnast.store.paths import RunPaths
 
 _MAX_EXAMPLES: Final = 5
 _MAX_TASKS: Final = 16
@@ -201,3 +204,40 @@ def read_plan(path: Path, records: Records | None, settled: Collection[int]) -> 
         matched = facts.rows - facts.keyless - missing - sum(1 for packed in settled if packed in planned)
         records.facts.unplanned = max(0, len(records.keys) - matched)
     return facts
+
+
+_MAX_SAMPLE: Final = 400
+_MIN_REPEATS: Final = 4
+
+
+def study_repeats(paths: RunPaths) -> RepeatFacts | None:
+    """Compare the texts of each task's repeats. None if no task of the sample has several."""
+    groups: dict[object, list[Rollout]] = defaultdict(list)
+    with record_file(paths.output).open() as stream:
+        for number, raw in enumerate(stream):
+            if number >= _MAX_SAMPLE:
+                break
+            try:
+                record = orjson.loads(raw)
+            except orjson.JSONDecodeError:
+                continue
+            if isinstance(record, dict):
+                rollout = Rollout(record, None)
+                groups[rollout.task].append(rollout)
+    repeated = {task: rollouts for task, rollouts in groups.items() if len(rollouts) >= _MIN_REPEATS}
+    if not repeated:
+        return None
+    same = [task for task, rollouts in repeated.items() if len({rollout.text for rollout in rollouts}) == 1]
+    rollouts = [rollout for group in repeated.values() for rollout in group]
+    return RepeatFacts(
+        len(repeated),
+        len(same),
+        max(len(group) for group in repeated.values()),
+        all(_temperature(rollout) == 0 for rollout in rollouts),
+        repeated[same[0]][0].key if same else "",
+    )
+
+
+def _temperature(rollout: Rollout) -> object:
+    params = rollout.record.get(PARAMS)
+    return params.get("temperature") if isinstance(params, dict) else None

@@ -12,15 +12,13 @@ import orjson
 
 from gymnast.doctor.facts import RunFacts, SourceFacts
 from gymnast.doctor.read_failures import Failures, read_failures
-from gymnast.doctor.read_records import Records, read_plan, read_records
-from gymnast.doctor.reward_study import study_rewards
+from gymnast.doctor.read_records import Records, read_plan, read_records, study_repeats
+from gymnast.doctor.reward_study import study_rewards, task_model_of
 from gymnast.doctor.schema_diff import FieldDiff, compare, parse_refusal
-from gymnast.doctor.task_models import task_model_of
 from gymnast.errors import DataError
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.chunk_state import has_recent_heartbeat
-from gymnast.store.keys import key_of_line
-from gymnast.store.keyset import KeySet
+from gymnast.store.keys import KeySet, key_of_line
 from gymnast.store.lines import numbered_lines
 from gymnast.store.lock import is_locked
 from gymnast.store.manifest import Manifest, read_manifest
@@ -37,6 +35,8 @@ _REJECTED: Final = (
     FailureKind.AGENT_REJECTED,
     FailureKind.MODEL_REJECTED,
 )
+_MAX_COMPARED: Final = 100_000
+"""Rows of the input that are compared with each other."""
 
 
 def read_run(paths: RunPaths, data: Path | None = None) -> RunFacts:
@@ -65,6 +65,7 @@ def read_run(paths: RunPaths, data: Path | None = None) -> RunFacts:
     run.schema = read_rejection(paths, failures.groups, manifest)
     if records is not None:
         run.studies = study_rewards(paths, manifest, records.facts)
+        run.repeats = study_repeats(paths)
     return run
 
 
@@ -114,8 +115,16 @@ def _read_source(manifest: Manifest | None, data: Path | None, paths: RunPaths) 
     modified_at = path.stat().st_mtime
     digest = str(manifest.source.get("digest") or "") if manifest is not None else ""
     if digest:
-        changed = _digest(path) != digest
-        return SourceFacts(str(path), exists=True, changed=changed, modified_at=modified_at, detail="by its digest")
+        current, rows, distinct = _digest(path)
+        return SourceFacts(
+            str(path),
+            exists=True,
+            changed=current != digest,
+            modified_at=modified_at,
+            detail="by its digest",
+            rows=rows,
+            distinct=distinct,
+        )
     plan = paths.materialized_inputs
     if not plan.exists():
         return SourceFacts(str(path), exists=True, modified_at=modified_at)
@@ -124,11 +133,17 @@ def _read_source(manifest: Manifest | None, data: Path | None, paths: RunPaths) 
     return SourceFacts(str(path), exists=True, changed=missing > 0, modified_at=modified_at, detail=detail)
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path) -> tuple[str, int, int]:
+    """A file's digest, and how many of its first rows there are and differ."""
     digest = hashlib.blake2b(digest_size=16)
+    distinct: set[int] = set()
+    rows = 0
     for _, line in read_lines(path):
         digest.update(line + b"\n")
-    return digest.hexdigest()
+        if rows < _MAX_COMPARED and line.strip():
+            rows += 1
+            distinct.add(hash(line))
+    return digest.hexdigest(), rows, len(distinct)
 
 
 def _rows_not_in(source: Path, plan: Path) -> int:

@@ -20,7 +20,6 @@ _MAX_KEYS: Final = 6
 
 
 def render_diagnosis(diagnosis: Diagnosis, *, with_steps: bool = False) -> Iterator[str]:
-    """The lines to print."""
     if with_steps:
         yield from _steps(diagnosis)
         yield ""
@@ -101,7 +100,6 @@ def _evidence(evidence: Evidence) -> str:
 
 
 def render_task_history(history: TaskHistory) -> Iterator[str]:
-    """The lines to print."""
     yield f"{history.run}: task {history.task}"
     if history.prompt:
         yield f"  prompt: {history.prompt}"

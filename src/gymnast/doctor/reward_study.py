@@ -5,14 +5,16 @@ Equal rewards are a question, not an answer. Every check says what it saw; the r
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from gymnast.checks.verifier_probe import ProbeResult, expected_of, probe_verifier
+from gymnast.config.roots import BUILTIN
 from gymnast.doctor import transcripts
 from gymnast.doctor.facts import RewardCheck, RewardStudy, Verdict
-from gymnast.doctor.task_models import task_model_of
+from gymnast.doctor.label_check import label_check
 from gymnast.doctor.transcripts import Rollout
 from gymnast.store.keys import key_of_line
 from gymnast.store.records import record_file
@@ -131,6 +133,15 @@ def _checks(sample: list[Rollout], manifest: Manifest | None, agent: str) -> Ite
         "contain the expected answer",
         is_direct=False,
     )
+    yield _share_check(
+        "nothing_extracted",
+        sample,
+        transcripts.has_no_extraction,
+        _MOST,
+        "have a text from which the verifier extracted nothing",
+        is_direct=False,
+    )
+    yield label_check(sample)
     yield _probe(sample, manifest, agent)
 
 
@@ -220,3 +231,19 @@ def describe_probe(result: ProbeResult) -> RewardCheck:
     detail = f"a correct answer made from the row gets {result.right:g}, a wrong one {result.wrong:g}"
     verdict = Verdict.PASSED if result.tells_apart else Verdict.FAILED
     return RewardCheck("verifier", verdict, detail, is_direct=result.is_known_form)
+
+
+def task_model_of(manifest: Manifest | None, instance: str) -> Any:
+    """The task model of a run's instance, or None."""
+    settings = manifest.settings.get(instance) if manifest is not None else None
+    implementation = settings.get("implementation") if isinstance(settings, dict) else None
+    if not isinstance(implementation, str) or not (BUILTIN / implementation / "app.py").is_file():
+        return None
+    name = f"gymnast.builtin.{implementation.replace('/', '.')}.app"
+    try:
+        __import__(name)
+    except Exception:  # noqa: BLE001 - the diagnosis continues without it
+        return None
+    members = vars(sys.modules[name]).values()
+    servers = [member for member in members if isinstance(member, type) and member.__module__ == name]
+    return next((server.task_type for server in servers if hasattr(server, "task_type")), None)

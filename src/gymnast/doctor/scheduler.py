@@ -113,7 +113,7 @@ def parse_sacct(job: str, text: str) -> JobFacts:
     return JobFacts(element if "_" in element else job, state, "", worst.get("ExitCode", ""), worst, "sacct")
 
 
-def find_kernel_kill(run: RunFacts, run_command: CommandRunner = run_command) -> str | None:
+def find_kernel_kill(run: RunFacts) -> str | None:
     """The line about killing the last process of a run, if it died without leaving a message."""
     manifest = run.manifest
     if manifest is None or manifest.state is not RunState.RUNNING or not manifest.invocations:

@@ -17,8 +17,7 @@ from gymnast.doctor.read_run import read_rejection
 from gymnast.doctor.rules import kinds
 from gymnast.errors import NotFoundError, UserError
 from gymnast.store.chunk_layout import ChunkLayout
-from gymnast.store.keys import key_of_line
-from gymnast.store.keyset import KeySet
+from gymnast.store.keys import KeySet, key_of_line
 from gymnast.store.lines import numbered_lines
 from gymnast.types.task import RolloutKey
 
@@ -92,7 +91,6 @@ class TaskHistory:
 
 
 def examine_task(target: Target, task: int, rollout: int | None = None) -> TaskHistory:
-    """The history of a task, or of one of its rollouts."""
     paths = target.run
     if paths is None:
         raise UserError("--task needs a run", next="gymnast doctor RUN.jsonl --task N")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gymnast.doctor.facts import LoggedException, Quote
 from gymnast.doctor.findings import quote_line
+from gymnast.doctor.line_roles import announces
+from gymnast.doctor.log_lines import time_at
 
 _MAX_KINDS: Final = 200
 _MAX_LINES: Final = 400
@@ -31,6 +33,8 @@ class _Frames:
     last: str = ""
     last_own: str = ""
     """Outside installed packages."""
+    source: str = ""
+    """The code of the innermost frame."""
 
     def enter(self, file: str, frame: str) -> _Frames:
         return _Frames(frame, self.last_own if _INSTALLED.search(file) else frame)
@@ -75,15 +79,20 @@ class Tracebacks:
             if start + offset >= len(lines) - 1:  # the text after the last newline is not a line
                 self._open = (frames, remaining - offset)
                 return
-            line = _PREFIX.sub("", lines[start + offset].decode(errors="replace").rstrip("\r"), count=1)
+            line = _without_prefix(lines[start + offset])
             at = _FRAME.match(line)
             if at is not None:
                 frames = frames.enter(at[1], f"{at[1]}:{at[2]} in {at[3]}")
             elif line and not line[0].isspace() and line[0] not in "|+":
-                self._add(line, frames, line_number + offset, is_noise=is_noise)
+                at_index = start + offset
+                if announces(line.encode()):
+                    line = " ".join((line, *(_without_prefix(more) for more in lines[at_index + 1 : at_index + 3])))
+                self._add(line, frames, line_number + offset, time_at(lines, at_index), is_noise=is_noise)
                 return
+            elif frames.last and not frames.source and line.strip(" ^~"):
+                frames = replace(frames, source=line.strip())
 
-    def _add(self, line: str, frames: _Frames, line_number: int, *, is_noise: bool) -> None:
+    def _add(self, line: str, frames: _Frames, line_number: int, at: float | None, *, is_noise: bool) -> None:
         match = _END.match(line)
         if match is None:
             return
@@ -104,4 +113,10 @@ class Tracebacks:
                 is_noise=noise,
                 own_frame=frames.last_own,
                 position=self._lines_before + line_number,
+                at=at,
+                source=frames.source,
             )
+
+
+def _without_prefix(line: bytes) -> str:
+    return _PREFIX.sub("", line.decode(errors="replace").rstrip("\r"), count=1)

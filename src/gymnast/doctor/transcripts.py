@@ -71,7 +71,6 @@ class Rollout:
 
     @cached_property
     def text(self) -> str:
-        """The text for the user."""
         return "\n".join(_texts(item.get("content")) for item in self.items if item.get("type", "message") == "message")
 
     @cached_property
@@ -197,11 +196,18 @@ def contains_expected(rollout: Rollout) -> bool:
     expected = rollout.expected
     if isinstance(expected, (dict, list, bool)) or expected is None:
         return False
-    value, words = str(expected).strip(), re.findall(r"[\w.+-]+", rollout.text)
+    value, words = str(expected).strip(), re.findall(r"[+-]?\w[\w.+-]*", rollout.text)
     last = words[-1].rstrip(".") if words else ""
     if last.casefold() == value.casefold():
         return True
     return len(value) > 2 and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", rollout.text, re.IGNORECASE) is not None
+
+
+def has_no_extraction(rollout: Rollout) -> bool:
+    """True if there is a text, and the verifier says that it extracted nothing from it."""
+    return (
+        "extracted_answer" in rollout.record and not rollout.record["extracted_answer"] and bool(rollout.text.strip())
+    )
 
 
 def differs_from_plan(rollout: Rollout) -> bool:

@@ -1,6 +1,6 @@
 """Judges the waits of a running collection: a hang, an endpoint at work, or not yet known. Pure.
 
-How long a wait may last follows from what the user said, from the rollouts of this run that were scored, and from the
+How long a wait may last follows from what the user set, from the rollouts of this run that were scored, and from the
 endpoint's own metrics. Rollouts that failed say nothing: one that timed out lasted as long as its deadline. Early in a
 run only short rollouts have finished, so their durations are proof only once the slots have been filled anew.
 """
@@ -24,7 +24,7 @@ _MIN_SCORED_AT_WORK: Final = 30
 _TIMES_MEAN: Final = 10
 _TIMES_LONGEST: Final = 2
 _MAX_UNDECIDED_S: Final = 1800.0
-"""After so long without any proof, a wait is reported all the same."""
+"""A wait this long is reported even without proof."""
 
 
 class EndpointState(StrEnum):

@@ -24,9 +24,8 @@ from gymnast.endpoints.usage import Meter
 from gymnast.errors import CallError
 from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
 from gymnast.types.responses import make_response
-from gymnast.wire.dialects.chat_replies import BadCompletion, response_to_completion
+from gymnast.wire.dialects.chat_replies import BadCompletion, make_chat_stream, response_to_completion
 from gymnast.wire.dialects.chat_requests import NotConvertible, chat_to_params, unsupported_chat_keys
-from gymnast.wire.dialects.chat_streams import make_chat_stream
 from gymnast.wire.dialects.messages_replies import make_error_body, make_message_stream, response_to_message
 from gymnast.wire.dialects.messages_requests import messages_to_params
 from gymnast.wire.dialects.responses_streams import make_failed_stream, make_response_stream

@@ -105,7 +105,6 @@ class Replicas:
 
     @property
     def sessions(self) -> int:
-        """Sessions whose replica is remembered."""
         return len(self._assigned)
 
     def update(self, base_urls: Sequence[str]) -> None:
@@ -146,6 +145,11 @@ class Replicas:
 
     def report_down(self, replica: Replica) -> None:
         replica.mark_down(self.clock())
+
+    @property
+    def are_all_down(self) -> bool:
+        now = self.clock()
+        return not any(replica.is_up(now) for replica in self.all)
 
     def _ring(self, session: str) -> list[Replica]:
         """All replicas, starting with the one that the session's hash selects: ties go to the first."""

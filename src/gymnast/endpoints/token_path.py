@@ -80,7 +80,6 @@ class TokenPath:
         self.ledgers.add_routes(model)
 
     async def respond(self, params: CreateParams, call: ModelCall) -> Response:
-        """Answer one model call."""
         request = self._render_request(params)
         self._model.note_ignored(call, request.dropped)
         extra = {**self._options.extra, **request.extra}

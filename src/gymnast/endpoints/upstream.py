@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from gymnast.wire.server import ServerContext
 
 _BUSY: Final = frozenset({FailureKind.MODEL_RATE_LIMITED, FailureKind.MODEL_OVERLOADED})
-_ERROR_FIELD: Final = re.compile(rb'"error"\s*:\s*(?!null)')
+_ERROR_FIELD: Final = re.compile(rb'"error"\s*+:\s*+(?!null)')
+"""Possessive: without, `"error": null` would match with the space given back, and every answer be parsed twice."""
 
 _CUT_OFF: Final = Diagnosis(Cause.CONNECTION_LOST, FailureKind.MODEL_BAD_REPLY, Certainty.KNOWN)
 _NOT_AN_ANSWER: Final = Diagnosis(Cause.NOT_AN_ANSWER, FailureKind.MODEL_BAD_REPLY, Certainty.KNOWN)
@@ -218,8 +219,11 @@ class Upstream:
                 signals.record_rejection(time.perf_counter() - started)
             else:
                 self.replicas.report_down(replica)
+                if self.replicas.are_all_down:
+                    signals.record_outage(self._instance, f"{replica.base_url}: {error}", time.monotonic())
             text = f"no answer within {self._timeout_s:g} s" if timed_out else str(error)
             raise CallError(self._failure(_no_reply(text, timed_out=timed_out), replica, path, text)) from error
+        signals.record_answer(self._instance)
         if reply.status < 500:
             replica.mark_up()
         if self._context.boundary is not None:

@@ -49,8 +49,6 @@ class Prices(BaseModel):
 
 
 class ModelSettings(Settings):
-    """Settings of every model server."""
-
     prices: Prices | str | None = None
     """Prices per million tokens: `{input: 0.4, cached_input: 0.1, output: 1.6}`, `table` for those that ship with
     Gymnast, or a file in the form of that table. If unset, costs are not recorded."""

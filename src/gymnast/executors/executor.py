@@ -1,15 +1,21 @@
 """Where workers of a run are started: one interface for local processes, Slurm and Ray.
 
-An executor starts workers and reports their jobs. What the workers do is recorded in the run's folder, whichever
-executor started them.
+An executor starts workers and reports their jobs; a job that ended badly has a failure kind. What the workers do is
+recorded in the run's folder, whichever executor started them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
+
+from gymnast.errors import UserError
+from gymnast.executors.slurm.states import DEPENDENCY_NEVER_SATISFIED
+from gymnast.types.failure import KINDS, FailureKind, KindInfo
+from gymnast.types.job import JobState, JobView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,3 +90,28 @@ class Executor(Protocol):
     def cancel(self, submission: Submission, jobs: tuple[str, ...] = ()) -> None:
         """End its workers, or some of them. Jobs that are already over are ignored."""
         ...
+
+
+_KINDS: Final = {
+    JobState.TIMED_OUT: FailureKind.JOB_TIMED_OUT,
+    JobState.PREEMPTED: FailureKind.JOB_PREEMPTED,
+    JobState.CANCELLED: FailureKind.JOB_CANCELLED,
+    JobState.NODE_FAILED: FailureKind.NODE_FAILED,
+    JobState.OUT_OF_MEMORY: FailureKind.OUT_OF_MEMORY,
+}
+_DEPENDENCY_HINT: Final = (
+    "the scheduler cancelled it before it started, because a job that it waited for did not end well: check that "
+    "job, then gymnast submit --resume"
+)
+
+
+def failure_of(job: JobView) -> KindInfo | None:
+    """The failure kind of a job; None for one that is pending, running, completed or unknown."""
+    if job.state in _KINDS:
+        kind = KINDS[_KINDS[job.state]]
+        return replace(kind, hint=_DEPENDENCY_HINT) if DEPENDENCY_NEVER_SATISFIED in (job.reason or "") else kind
+    if job.state is JobState.FAILED:
+        if job.exit_code == os.EX_TEMPFAIL:  # a worker that was drained with work left
+            return KINDS[FailureKind.JOB_TIMED_OUT]
+        return KINDS[FailureKind.JOB_REFUSED if job.exit_code == UserError.exit_code else FailureKind.JOB_FAILED]
+    return None

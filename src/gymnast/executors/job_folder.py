@@ -65,11 +65,9 @@ class JobFolder:
     path: Path
 
     def create(self) -> None:
-        """Create the folder and its parents."""
         self.path.mkdir(parents=True, exist_ok=True)
 
     def write(self, worker: int, record: JobRecord) -> None:
-        """Write the record of a worker."""
         atomic_write(self.path / f"{worker}.json", msgspec.json.encode(record))
 
     def read(self, worker: int) -> JobRecord | None:

@@ -63,7 +63,6 @@ class LocalExecutor:
     def submit(
         self, request: WorkerRequest, number: int, note: Callable[[Submission], None] = ignore_intent
     ) -> Submission:
-        """Start the workers."""
         request = replace(request, run=request.run.resolve())
         folder = JobFolder(submission_folder(request.run, number))
         spec = WorkerGroupSpec(
@@ -91,7 +90,6 @@ class LocalExecutor:
         return msgspec.structs.replace(intent, jobs=(jobs[0].rpartition("_")[0],)) if jobs else None
 
     def states(self, submission: Submission) -> list[JobView]:
-        """The jobs of its workers."""
         folder = JobFolder(Path(submission.details["folder"]))
         supervisor = submission.jobs[0]
         is_supervised = _is_supervisor_alive(submission)

@@ -54,8 +54,6 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SiteContainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A container of the site."""
-
     image: str
     mounts: tuple[Mount, ...] = ()
     workdir: str | None = None
@@ -92,7 +90,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     job_dir: str | None = None
     """Where scripts, logs and code of jobs go; None: next to the run."""
     drain_s: int = 120
-    """How long before its time limit a job is told to finish."""
+    """How long before its time limit a job is asked to finish."""
     requeue: int = 0
     """How often a job that reached its time limit requeues itself."""
 

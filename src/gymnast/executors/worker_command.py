@@ -24,13 +24,11 @@ def worker_command(request: WorkerRequest, *, die_with_parent: bool, python: str
 
 
 def worker_log_path(request: WorkerRequest, number: int, worker: int) -> Path:
-    """The log of a worker."""
     folder = request.logs or RunPaths(request.run).logs
     return folder.resolve() / f"{request.name}-{number}-{worker}.log"
 
 
 def submission_folder(run: Path, number: int) -> Path:
-    """The folder with the files of a submission."""
     return ChunkLayout.of(RunPaths(run)).submissions / str(number)
 
 

@@ -35,12 +35,10 @@ _POLL_S: Final = 0.1
 _REQUEST_POLL_S: Final = 1.0
 _REASON_LINES: Final = 5
 _DRAINED: Final = 75
-"""The exit code of a worker that was told to end and handed back what it held."""
+"""The exit code of a worker that was asked to stop and handed back what it held."""
 
 
 class WorkerGroupSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Workers to supervise."""
-
     folder: str
     """Of the records."""
     command: tuple[str, ...]
@@ -54,8 +52,6 @@ class WorkerGroupSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerProcess:
-    """One worker process."""
-
     def __init__(self, job: str, log: Path, node: str | None = None) -> None:
         self.record = JobRecord(
             job=job, host=socket.gethostname(), node=node, boot=boot_id(), started_at=time.time(), log=str(log)
@@ -119,7 +115,7 @@ class WorkerProcess:
         if code == 0:
             return JobState.COMPLETED, 0, None
         if code == _DRAINED:
-            return JobState.CANCELLED, code, "it was told to end"
+            return JobState.CANCELLED, code, "it was asked to stop"
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills_before:
             return JobState.OUT_OF_MEMORY, 128 - code, "killed because memory ran out"
         if code < 0:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import FiniteFloat, PositiveFloat, PositiveInt
 
 from gymnast.config.server_settings import Settings
-from gymnast.kit.model_call import call_model
+from gymnast.kit.agent_calls import call_model
 from gymnast.types.failure import FailureKind, Stage
 from gymnast.types.task import PARAMS, correlation_id
 from gymnast.wire.calls import Scope

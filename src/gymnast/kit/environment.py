@@ -23,8 +23,8 @@ from gymnast.kit.mcp_server import PATH as MCP_PATH
 from gymnast.kit.mcp_server import McpServer, strip_mcp_prefixes
 from gymnast.kit.task_server import EnvironmentSettings, TaskServer
 from gymnast.kit.tools import TOOLS_PATH, Tool, ToolError, collect_tools, result_body
-from gymnast.types.encoding import dump_model, is_finite_number, message_of, show
-from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage
+from gymnast.types.encoding import dump_model, is_finite_number, show
+from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage, message_of
 from gymnast.types.responses import with_defaults
 from gymnast.types.task import FAILURE_CLASS, JUDGE_ERROR, PARAMS, correlation_id
 from gymnast.wire.calls import Scope

@@ -49,8 +49,8 @@ def unwrap_text(content: str) -> str:
                 cuts += [start.span(), match.span()]
         elif match[0] == "{" or len(match[0]) > 2:
             open_braces.append(match)
-    kept, at = [], 0
+    parts, at = [], 0
     for begin, end in sorted(cuts):
-        kept.append(content[at:begin])
+        parts.append(content[at:begin])
         at = end
-    return "".join([*kept, content[at:]]).strip()
+    return "".join([*parts, content[at:]]).strip()

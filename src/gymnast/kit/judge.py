@@ -10,14 +10,15 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import PositiveFloat, PositiveInt, field_validator
 
 from gymnast.config.server_settings import ModelRef
 from gymnast.errors import UNPARSEABLE, CallError, JudgeError
-from gymnast.kit.judging import JudgeEvaluation, Labels, Opinion, majority
-from gymnast.kit.model_call import call_model
+from gymnast.kit.agent_calls import call_model
+from gymnast.kit.judge_prompt import JudgeEvaluation, Labels, Opinion, majority
+from gymnast.kit.quoting import Quoter
 from gymnast.kit.task_server import EnvironmentSettings
 from gymnast.types.failure import FailureDetail, Stage, bounded, kind_named
 from gymnast.types.json import JsonObject
@@ -29,6 +30,8 @@ from gymnast.wire.validate import validate_params
 _FIRST_DELAY_S: Final = 0.5
 _MAX_DELAY_S: Final = 10.0
 VerdictT = TypeVar("VerdictT")
+VerdictPlace = Literal["last_line", "first_label"]
+"""Where a judge's verdict is: the label that ends its text, or the first one in it, as NeMo Gym reads it."""
 
 
 class JudgedSettings(EnvironmentSettings):
@@ -143,11 +146,14 @@ class Judge:
         labels: Labels,
         *,
         system: str | None = None,
+        verdict: VerdictPlace = "last_line",
         find_label: Callable[[JsonObject], str | None] | None = None,
     ) -> None:
-        """`find_label` reads a verdict from the judge's response; by default the first label in its text."""
+        """`verdict`: where the label of the judge's text is. `find_label` reads it from the response in another way."""
         self.labels = labels
-        self._find_label = find_label or (lambda response: labels.find_first(_visible_text(response)))
+        self.quoter = Quoter((labels.equal, labels.not_equal))
+        read = labels.find_final if verdict == "last_line" else labels.find_first
+        self._find_label = find_label or (lambda response: read(_visible_text(response)))
         self._calls = calls
         self._settings = settings
         self._model = JudgeModel(
@@ -157,6 +163,10 @@ class Judge:
         )
         prefix = [*settings.judge_responses_create_params.get("input", [])]
         self._prefix = [*prefix, {"role": "system", "content": system}] if system else prefix
+
+    def quote(self, text: str) -> str:
+        """A text for the judge's prompt, as a quotation that cannot be taken for the prompt; see QUOTE_NOTICE."""
+        return self.quoter.quote(text)
 
     async def ask(self, question: str, scope: Scope) -> Opinion:
         """The judge's opinion. Raises JudgeError if there is none."""

@@ -20,12 +20,21 @@ _NOT_METRICS: Final = frozenset({TASK_INDEX, ROLLOUT_INDEX})
 
 def numeric_fields(row: JsonObject) -> dict[str, int | float]:
     """The numbers in a verify row: top-level numbers and booleans, and the scalars of `response.usage`."""
-    fields = {name: _number(value) for name, value in row.items() if name not in _NOT_METRICS and _is_number(value)}
+    return own_numbers(row) | usage_numbers(row)
+
+
+def own_numbers(row: JsonObject) -> dict[str, int | float]:
+    """The top-level numbers and booleans of a verify row."""
+    return {name: _number(value) for name, value in row.items() if name not in _NOT_METRICS and _is_number(value)}
+
+
+def usage_numbers(row: JsonObject) -> dict[str, int | float]:
+    """The scalars of `response.usage`."""
     response = row.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
-    if isinstance(usage, dict):
-        fields.update({name: _number(value) for name, value in usage.items() if _is_number(value)})
-    return fields
+    if not isinstance(usage, dict):
+        return {}
+    return {name: _number(value) for name, value in usage.items() if _is_number(value)}
 
 
 class Aggregation:
@@ -39,6 +48,8 @@ class Aggregation:
         self._columns: dict[str, array[float]] = {}
         self._integers: dict[str, bool] = {}
         self._complete = True
+        self._overridden: dict[int, dict[str, int | float]] = {}
+        """By row, its fields whose names are in its usage, too: columns have the usage."""
 
     def add(self, row: JsonObject) -> None:
         """Add a verify row."""
@@ -46,7 +57,10 @@ class Aggregation:
         task, rollout = (_index(row.get(name, 0)) for name in (TASK_INDEX, ROLLOUT_INDEX))
         self._tasks.append(task)
         self._rollouts.append(rollout)
-        for name, value in numeric_fields(row).items():
+        own, usage = own_numbers(row), usage_numbers(row)
+        if shared := own.keys() & usage.keys():
+            self._overridden[count] = {name: own[name] for name in shared}
+        for name, value in (own | usage).items():
             column = self._columns.get(name)
             if column is None:
                 column = self._columns[name] = array("d", [math.nan] * count)
@@ -96,7 +110,13 @@ class Aggregation:
             for name, column in self._columns.items()
             if not math.isnan(value := column[number])
         }
-        return {"rollout_id": f"{task}:{rollout}", TASK_INDEX: task, ROLLOUT_INDEX: rollout, **values}
+        return {
+            "rollout_id": f"{task}:{rollout}",
+            TASK_INDEX: task,
+            ROLLOUT_INDEX: rollout,
+            **values,
+            **self._overridden.get(number, {}),
+        }
 
     def _describe(self, numbers: Sequence[int]) -> dict[str, int | float]:
         values = {

@@ -9,8 +9,8 @@ from gymnast.kit.attempt import SessionT, TaskT
 from gymnast.kit.environment import Environment
 from gymnast.kit.task_server import EnvironmentSettings
 from gymnast.sandbox import Limits, Sandbox, SandboxError, SandboxSettings, open_sandbox
-from gymnast.types.encoding import message_of, show
-from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage
+from gymnast.types.encoding import show
+from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage, message_of
 from gymnast.wire.message import Request
 from gymnast.wire.server import ServerContext
 

@@ -1,10 +1,10 @@
-"""What all environments share: the typed task, sessions that expire, metrics, and classified failures."""
+"""What all environments share: settings, the typed task, sessions that expire, metrics, and classified failures."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, get_args, get_origin
 
 from pydantic import PositiveFloat, PositiveInt, ValidationError
 
@@ -14,8 +14,8 @@ from gymnast.kit.attempt import SessionT, Task, TaskT
 from gymnast.kit.custom_metrics import CustomMetrics
 from gymnast.kit.metrics import aggregate
 from gymnast.kit.sessions import NoSession, Sessions
-from gymnast.types.encoding import message_of, show
-from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage
+from gymnast.types.encoding import show
+from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage, message_of
 from gymnast.wire.server import HttpError, Server, ServerContext
 from gymnast.wire.validate import InvalidBody, error_detail, require_field, require_object
 
@@ -138,3 +138,13 @@ class TaskServer(Server, Generic[TaskT, SessionT]):
             closed = await self.sessions.sweep()
             if closed:
                 self.log.warning("closed %d sessions that were unused for %g s", closed, self.settings.session_ttl_s)
+
+
+Scoring = Literal["nemo_gym", "strict"]
+
+
+class ScoringSettings(Settings):
+    """Settings of an environment that has both kinds of rules."""
+
+    scoring: Scoring = "nemo_gym"
+    """`nemo_gym`: the reward that NeMo Gym gives. `strict`: no reward for answers that its rules accept wrongly."""

@@ -1,4 +1,8 @@
-"""Tools as typed async methods: the signature becomes the JSON schema, the docstring the description."""
+"""Tools as typed async methods: the signature becomes the JSON schema, the docstring the description.
+
+An environment built with the kit lists its tools at `GET /tools`, for agents to offer for rows that name none; any
+other one has none to list and is left alone.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,14 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from gymnast.errors import CallError
 from gymnast.types.encoding import dump_model
+from gymnast.types.failure import Stage
+from gymnast.wire.classify import kind_of_reply, reply_failure
 from gymnast.wire.message import PlainText
 from gymnast.wire.validate import InvalidBody, error_detail
 
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
 
     from gymnast.types.items import FunctionTool
     from gymnast.types.json import JsonObject
+    from gymnast.wire.calls import Calls
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
@@ -160,3 +168,21 @@ def _strip_titles(schema: JsonObject) -> JsonObject:
     stripped: JsonObject = clean(schema)
     stripped.setdefault("properties", {})
     return stripped
+
+
+OfferTools = Literal["auto", "row"]
+"""`auto`: the environment's tools if a row has no `tools`; `row`: only what the row declares."""
+_NO_SUCH_ROUTE: Final = frozenset({404, 405, 501})
+
+
+async def list_tools(calls: Calls, environment: str, timeout_s: float) -> list[JsonObject]:
+    """The declarations of an environment's tools; empty if it does not list them. Raises CallError."""
+    reply = await calls.call(environment, TOOLS_PATH, method="GET", stage=Stage.SEED, timeout_s=timeout_s)
+    if reply.status in _NO_SUCH_ROUTE:
+        return []
+    if not reply.ok:
+        kind = kind_of_reply(Stage.SEED, reply.status)
+        raise CallError(reply_failure(reply, kind, Stage.SEED, environment, TOOLS_PATH, calls.address(environment)))
+    listed: Any = reply.body.get("tools") if isinstance(reply.body, dict) else None
+    tools = listed if isinstance(listed, list) else []
+    return [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]

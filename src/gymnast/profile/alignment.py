@@ -87,5 +87,4 @@ def _list_keys(packed: Ints) -> str:
 
 
 def unpack_key(packed: int) -> RolloutKey:
-    """Unpack a key."""
     return RolloutKey(packed >> 32, packed & 0xFFFFFFFF)

@@ -75,7 +75,6 @@ class Comparison:
 
 
 def compare(changes: Sequence[TaskChange], *, unmatched: tuple[int, int], matched_by: Any, seed: int = 0) -> Comparison:
-    """Compare matched tasks."""
     if not changes:
         raise DataError("the two runs have no task in common", next="compare runs of the same dataset")
     differences = [change.difference for change in changes]

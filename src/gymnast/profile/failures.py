@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FailureSummary:
-    """The failures of a run."""
-
     attempts: Counter[str] = field(default_factory=Counter)
     """All failed attempts by kind, including those of rollouts scored later."""
     last_kind: dict[int, str] = field(default_factory=dict)
@@ -70,7 +68,6 @@ class FailedAttempt:
 
 
 def decode_failure(line: bytes, where: str) -> FailedAttempt:
-    """Decode a line of the failures file."""
     try:
         record = _DECODER.decode(line)
     except msgspec.MsgspecError as error:

@@ -41,7 +41,6 @@ class Groups:
 
 
 def by_task(table: RolloutTable) -> Groups:
-    """Group a table."""
     ordered = table.select(np.lexsort((table.rollouts, table.tasks)))
     tasks, starts = np.unique(ordered.tasks, return_index=True)
     return Groups(ordered, tasks, np.append(starts, len(ordered)).astype(np.int64))
@@ -55,12 +54,10 @@ def describe_rows(table: RolloutTable, rows: slice, *, integers: bool) -> dict[s
 
 
 def rollout_infos(table: RolloutTable, rows: slice) -> list[JsonObject]:
-    """The numbers of each rollout: reward first, then usage, then the rest."""
+    """The numbers of each rollout: reward first, then usage, then the rest. A record's own field wins over usage."""
     order = sorted(table.columns, key=lambda name: (name != "reward", not table.columns[name].from_usage))
-    numbers = {
-        name: (table.columns[name].values[rows].tolist(), table.columns[name].is_integer[rows].tolist())
-        for name in order
-    }
+    columns = table.columns | {name: own.over(table.columns[name]) for name, own in table.overridden.items()}
+    numbers = {name: (columns[name].values[rows].tolist(), columns[name].is_integer[rows].tolist()) for name in order}
     tasks, rollouts = table.tasks[rows].tolist(), table.rollouts[rows].tolist()
     infos: list[JsonObject] = []
     for index, (task, rollout) in enumerate(zip(tasks, rollouts, strict=True)):

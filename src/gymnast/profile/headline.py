@@ -136,7 +136,6 @@ def countable_rows(table: RolloutTable) -> NDArray[np.int64]:
 
 
 def truncated_by_agent(table: RolloutTable) -> Counter[str]:
-    """The number of truncated rollouts of each agent."""
     numbers = np.bincount(table.agents[table.truncated], minlength=len(table.agent_names))
     return Counter(dict(zip(table.agent_names, numbers.tolist(), strict=True)))
 
@@ -144,7 +143,6 @@ def truncated_by_agent(table: RolloutTable) -> Counter[str]:
 def agent_headlines(
     groups: Groups, truncated: Mapping[str, int], *, answer_key: str | None = None, subset_key: str | None = None
 ) -> list[AgentHeadline]:
-    """The headline of each agent."""
     table = groups.table
     headlines = []
     for number, name in enumerate(table.agent_names):

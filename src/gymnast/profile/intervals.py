@@ -54,7 +54,7 @@ def share_of_tasks(values: Sequence[float]) -> Estimate:
     estimate = exact_mean(values)
     if estimate is None and len(values) > 1 and len(set(values)) == 1:
         return exact(values[0] * len(values), len(values))  # no value from 0 to 1 varies more than one of 0 and 1
-    return estimate if estimate is not None else _clip(mean_of_tasks(values), 0.0, 1.0)
+    return estimate if estimate is not None else _clip_to_shares(mean_of_tasks(values))
 
 
 def mean_of_tasks(values: Sequence[float]) -> Estimate:
@@ -79,7 +79,7 @@ def mean_reward(groups: Groups) -> Estimate:
     if rewards.min() < 0 or rewards.max() > 1:
         return clustered
     estimate = exact_mean((sums / sizes).tolist()) if len(set(sizes.tolist())) == 1 else None
-    return estimate if estimate is not None else _clip(clustered, 0.0, 1.0)
+    return estimate if estimate is not None else _clip_to_shares(clustered)
 
 
 def clustered_mean(sums: Floats, sizes: Floats) -> Estimate:
@@ -93,13 +93,10 @@ def clustered_mean(sums: Floats, sizes: Floats) -> Estimate:
     return _t_interval(mean, std_err, n)
 
 
-def bootstrap(
-    values: Sequence[float], *, seed: int = 0, weights: Sequence[float] | None = None, resamples: int = RESAMPLES
-) -> Estimate:
-    """The mean over tasks, weighted if there are weights, by resampling tasks."""
+def bootstrap(values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+    """The mean over tasks, by resampling tasks."""
     column = np.asarray(values, dtype=np.float64).reshape(-1, 1)
-    weight_column = np.ones_like(column) if weights is None else np.asarray(weights, dtype=np.float64).reshape(-1, 1)
-    return bootstrap_all(column, weight_column, seed=seed, resamples=resamples)[0]
+    return bootstrap_all(column, np.ones_like(column), seed=seed, resamples=resamples)[0]
 
 
 def bootstrap_all(values: Floats, weights: Floats, *, seed: int = 0, resamples: int = RESAMPLES) -> list[Estimate]:
@@ -145,8 +142,8 @@ def exact_mean(values: Sequence[float]) -> Estimate | None:
     return exact(int(sum(values)), len(values))
 
 
-def _clip(estimate: Estimate, lowest: float, highest: float) -> Estimate:
-    return replace(estimate, low=max(estimate.low, lowest), high=min(estimate.high, highest))
+def _clip_to_shares(estimate: Estimate) -> Estimate:
+    return replace(estimate, low=max(estimate.low, 0.0), high=min(estimate.high, 1.0))
 
 
 def _t_interval(mean: float, std_err: float, n: int) -> Estimate:

@@ -34,8 +34,6 @@ class Response(msgspec.Struct):
 
 
 class AgentRef(msgspec.Struct):
-    """The agent of a record."""
-
     name: str = ""
 
 
@@ -126,7 +124,6 @@ def _boolean(value: Any) -> Any:
 
 
 def _number(raw: Any) -> float | None:
-    """The number in a raw value, if it is one."""
     if raw is msgspec.UNSET or memoryview(raw)[0] not in _NUMBER_STARTS:
         return None
     number: float = _ANY.decode(raw)

@@ -60,7 +60,6 @@ def column_values(table: RolloutTable, column: str) -> Floats | None:
 
 
 def write_rollout_table(path: Path, table: RolloutTable) -> None:
-    """Write every rollout with its numbers."""
     columns = list(table.columns)
     with atomic_output(path) as out:
         text = io.TextIOWrapper(out, encoding="utf-8", newline="")

@@ -157,7 +157,6 @@ def write_task_profiles(path: Path, groups: Groups, plan: PlanIndex) -> None:
 def task_profile(
     groups: Groups, task: int, rows: slice, expected: int, sample: object, *, integers: bool
 ) -> JsonObject:
-    """One line of the profile."""
     count = rows.stop - rows.start
     truncated = int(groups.table.truncated[rows].sum())
     return {

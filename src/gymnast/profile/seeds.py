@@ -31,8 +31,6 @@ _Task = tuple[list[float], list["str | None"]]
 
 
 class SeedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The run of one seed."""
-
     seed: int | None
     output: str
     is_done: bool

@@ -37,6 +37,19 @@ class Column:
             return None
         return int(value) if self.is_integer[row] else value
 
+    def select(self, rows: NDArray[Any]) -> Column:
+        """The values of some rows."""
+        return Column(self.values[rows], self.is_integer[rows], self.from_usage)
+
+    def over(self, other: Column) -> Column:
+        """These values, and those of the other column in the gaps."""
+        gaps = np.isnan(self.values)
+        values, integers = (
+            np.where(gaps, other.values, self.values),
+            np.where(gaps, other.is_integer, self.is_integer),
+        )
+        return Column(values, integers, self.from_usage)
+
 
 @dataclass(frozen=True, slots=True)
 class RolloutTable:
@@ -49,6 +62,8 @@ class RolloutTable:
     agent_names: list[str]
     columns: dict[str, Column]
     """In the order the fields first appeared."""
+    overridden: dict[str, Column]
+    """Fields of records whose names are in `response.usage`, too: `columns` has the usage."""
     texts: dict[str, list[str | None]]
     """Fields requested as texts (answers, subsets)."""
     offsets: Ints
@@ -65,7 +80,6 @@ class RolloutTable:
 
     @property
     def packed(self) -> Ints:
-        """Packed keys."""
         return (self.tasks << 32) | self.rollouts
 
     @property
@@ -82,11 +96,8 @@ class RolloutTable:
         return RolloutKey(int(self.tasks[row]), int(self.rollouts[row]))
 
     def select(self, rows: NDArray[Any]) -> RolloutTable:
-        """A table of some rows."""
-        columns = {
-            name: Column(column.values[rows], column.is_integer[rows], column.from_usage)
-            for name, column in self.columns.items()
-        }
+        columns = {name: column.select(rows) for name, column in self.columns.items()}
+        overridden = {name: column.select(rows) for name, column in self.overridden.items()}
         indices = np.arange(len(self))[rows]
         texts = {name: [values[index] for index in indices] for name, values in self.texts.items()}
         return RolloutTable(
@@ -95,6 +106,7 @@ class RolloutTable:
             agents=self.agents[rows],
             agent_names=self.agent_names,
             columns=columns,
+            overridden=overridden,
             texts=texts,
             offsets=self.offsets[rows],
             sources=self.sources[rows],
@@ -110,7 +122,7 @@ class TableBuilder:
         self.count = 0
         self._fixed: dict[str, list[NDArray[Any]]] = {name: [] for name in _FIXED}
         self._agent_numbers: dict[str, int] = {}
-        self._columns: dict[str, _ColumnBuilder] = {}
+        self._columns: dict[tuple[str, bool], _ColumnBuilder] = {}
         self._texts: dict[str, list[str | None]] = {name: [] for name in text_fields}
         self._interned: dict[str, str] = {}
 
@@ -121,7 +133,6 @@ class TableBuilder:
         self.count += size
 
     def add_agents(self, names: Iterable[str]) -> None:
-        """Add the agents of the batch."""
         numbers = self._agent_numbers
         self._fixed["agents"].append(
             np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int32)
@@ -129,11 +140,11 @@ class TableBuilder:
 
     def add_numbers(self, name: str, values: Sequence[object], *, from_usage: bool) -> None:
         """Add a field of the batch; values that are not numbers become gaps."""
-        column = self._columns.get(name)
+        column = self._columns.get((name, from_usage))
         if column is None:
             if not any(isinstance(value, (int, float)) for value in values):
                 return
-            column = self._columns[name] = _ColumnBuilder(from_usage)
+            column = self._columns[name, from_usage] = _ColumnBuilder(from_usage)
         column.add(self.count, values)
 
     def add_texts(self, name: str, values: Iterable[str | None]) -> None:
@@ -142,13 +153,19 @@ class TableBuilder:
         self._texts[name] += [interned.setdefault(value, value) if value is not None else None for value in values]
 
     def build(self) -> RolloutTable:
-        """The table of all batches."""
         fixed = {
             name: np.concatenate(batches) if batches else np.empty(0, _FIXED[name])
             for name, batches in self._fixed.items()
         }
-        columns = {name: column.build(self.count) for name, column in self._columns.items()}
-        return RolloutTable(agent_names=list(self._agent_numbers), columns=columns, texts=self._texts, **fixed)
+        built = {key: column.build(self.count) for key, column in self._columns.items()}
+        names = dict.fromkeys(name for name, _ in built)
+        both = {name: built[name, False] for name in names if (name, False) in built and (name, True) in built}
+        columns = {
+            name: built[name, True].over(both[name]) if name in both else built[name, (name, True) in built]
+            for name in names
+        }
+        agents = list(self._agent_numbers)
+        return RolloutTable(agent_names=agents, columns=columns, overridden=both, texts=self._texts, **fixed)
 
 
 _FIXED: Final[dict[str, type[np.generic]]] = {

@@ -43,10 +43,9 @@ def write_learning_report(title: str, curves: Sequence[Curve], output: Path, *, 
     """Write one self-contained file, like the report of a run."""
     style = read_assets(("page.css", "charts.css"))
     parts = sorted({name for curve in curves for point in curve.points for name in point.parts})
-    figures = [
-        _figure("Held-out reward", curves, None),
-        *(_figure(f"Held-out reward: {name}", curves, name) for name in parts),
-    ]
+    figures = [_figure("Held-out reward", curves, None)]
+    if len(parts) > 1:
+        figures += [_figure(f"Held-out reward: {name}", curves, name) for name in parts]
     values = {
         "title": join_markup([title]),
         "note": tag("p", note, class_="small") if note else Markup(""),

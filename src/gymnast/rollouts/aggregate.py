@@ -129,8 +129,8 @@ async def _connect(names: set[str], instances: Iterable[Instance], calls: Calls)
 def _local_aggregators(instances: Iterable[Instance]) -> dict[str, CustomMetrics]:
     """Native instances with what their environments add, except agents whose environment is not native."""
     known = {instance.name: instance for instance in instances if instance.url is None}
-    found = {name: local_metrics(instance, known) for name, instance in known.items()}
-    return {name: custom for name, custom in found.items() if custom is not None}
+    metrics = {name: local_metrics(instance, known) for name, instance in known.items()}
+    return {name: custom for name, custom in metrics.items() if custom is not None}
 
 
 def local_metrics(instance: Instance, instances: Mapping[str, Instance]) -> CustomMetrics | None:

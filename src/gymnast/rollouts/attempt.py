@@ -11,8 +11,8 @@ import orjson
 
 from gymnast.errors import CallError
 from gymnast.rollouts.token_ledgers import AttemptLedgers
-from gymnast.types.encoding import encode_json, is_count, is_finite_number, make_encodable, message_of, show
-from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage, bounded, kind_named
+from gymnast.types.encoding import encode_json, is_count, is_finite_number, make_encodable, show
+from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage, bounded, kind_named, message_of
 from gymnast.types.task import (
     ALTERED,
     ATTEMPT_INDEX,

@@ -3,8 +3,9 @@
 - closed: rollouts start. A series of outages (`Recovery.OUTAGE`) opens the breaker.
 - open: nothing starts for a pause that doubles each time; then one rollout probes. A scored rollout closes the breaker;
   a failure of another kind closes it too, because something answered.
-- given up, permanently: open for longer than `give_up_after_s`, or nothing was ever scored and a retry cannot fix the
-  failures, such as a wrong key, rows that never match or a verifier that always raises.
+- given up, permanently: by the preflight, because it was open for longer than `give_up_after_s`, or because nothing was
+  ever scored and a retry cannot fix the failures, such as a wrong key, rows that never match or a verifier that always
+  raises.
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ class CircuitBreaker:
             agent.outages_in_a_row = 0
             agent.open_since = None
         agent.given_up = agent.given_up or _why_hopeless(name, agent)
+
+    def give_up(self, name: str, reason: str) -> None:
+        """Start no more rollouts of the agent: the preflight has shown that none can succeed."""
+        self._agent(name).given_up = reason
 
     def may_start(self, name: str, now: float) -> bool:
         """Whether a rollout of the agent may start now. After a pause one may, as a probe."""

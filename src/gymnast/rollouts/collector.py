@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import orjson
 
 from gymnast.config import compose, read_environ
-from gymnast.errors import DataError, suggest
+from gymnast.errors import CallError, DataError, suggest
 from gymnast.rollouts.budget import Budget, require_prices
 from gymnast.rollouts.engine import EngineOptions
 from gymnast.rollouts.exit_status import parse_allowance
@@ -86,6 +87,7 @@ class Collector:
         self._say = on_note or (lambda _: None)
         self._stack = AsyncExitStack()
         self._running: Servers | None = None
+        self._has_scored = False
 
     @property
     def agents(self) -> list[str]:
@@ -120,6 +122,7 @@ class Collector:
         max_cost: float | None = None,
         max_tokens: int | None = None,
         truncated: TruncatedPolicy = "score",
+        preflight: bool = True,
         on_event: Listen | None = None,
     ) -> AsyncGenerator[tuple[JsonObject, Record]]:
         """Run rows and yield each with its record, in the order in which they finish.
@@ -128,7 +131,8 @@ class Collector:
         the remaining rows. If more than `max_failed` rows have no reward, for whatever reason, it ends with
         `MissingRolloutsError`. A row without a task index belongs to the task of the first row that is equal to it.
         `max_cost` (which needs `prices`) and `max_tokens` limit what these rows may use. `truncated` is the policy for
-        truncated rollouts, as in `gymnast.collect`.
+        truncated rollouts, as in `gymnast.collect`. Until rows were scored once, `preflight` runs the first ones one at
+        a time, so that a run which cannot succeed ends early.
         """
         budget = Budget(max_cost, max_tokens)
         require_prices(budget, self._servers.instances)
@@ -139,7 +143,10 @@ class Collector:
         policy = check_truncated_policy(truncated)
         options = RunOptions(
             engine=EngineOptions(
-                concurrency, rollout_timeout_s, retry, give_up_after_s, budget=budget, truncated=policy
+                *(concurrency, rollout_timeout_s, retry, give_up_after_s),
+                budget=budget,
+                truncated=policy,
+                preflight=preflight and not self._has_scored,
             )
         )
         stream = RecordStream()
@@ -149,10 +156,34 @@ class Collector:
         running = asyncio.create_task(run_engine(store, self._servers, options, observer, agents=names))
         try:
             async for record in stream.records(running, parse_allowance(str(max_failed))):
+                self._has_scored = self._has_scored or record.is_scored
                 row = stamped[record.key.task]
                 yield row, replace(record, key=RolloutKey(row[TASK_INDEX], row[ROLLOUT_INDEX]))
         finally:
             await stream.end(running)
+
+    def outage(self) -> tuple[float, str] | None:
+        """For how many seconds a model server has reached none of its endpoints, and its last error; None if it does.
+
+        Known for model servers in this process. Rollouts wait for endpoints to come back until `give_up_after_s`.
+        """
+        return self._servers.runner.signals.longest_outage(time.monotonic())
+
+    async def find_problems(self, *, timeout_s: float = 5.0) -> list[str]:
+        """The instances that do not answer now, and model endpoints that cannot be reached. Empty if all is well."""
+        calls = self._servers.calls
+
+        async def find_problem(name: str) -> str | None:
+            try:
+                await calls.call(name, "/", method="GET", timeout_s=timeout_s)
+            except CallError as error:
+                return f"{name} does not answer: {error.detail.message}"
+            return None
+
+        names = [instance.name for instance in self._servers.instances] if not self._workers else []
+        problems = [problem for problem in await asyncio.gather(*map(find_problem, names)) if problem]
+        outage = self.outage()
+        return problems + ([f"unreachable for {outage[0]:.0f} s: {outage[1]}"] if outage is not None else [])
 
     async def ask(self, instance: str, path: str, body: Any = None, *, timeout_s: float = 600.0) -> Any:
         """Call an instance outside of rollouts, e.g. to make a policy load other weights, and return its reply.

@@ -3,6 +3,7 @@
 The engine owns the sequence; pure parts decide how many attempts run (`concurrency`), whether one is retried (`retry`)
 and whether an agent's rollouts start at all (`circuit_breaker`). Invariants:
 
+- With `preflight`, the first rollouts of each agent run one at a time (`preflight`).
 - A rollout is in one state at a time: unread in the store, parked (its agent is at its limit or paused), waiting for a
   retry, or in flight. `in_flight` and `_tasks` have the same keys.
 - `_fill` is the only place that starts attempts, and runs after everything that may make room: an outcome, a change of
@@ -41,6 +42,7 @@ from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.circuit_breaker import CircuitBreaker
 from gymnast.rollouts.concurrency import ConcurrencyLimit
 from gymnast.rollouts.pace import Pace
+from gymnast.rollouts.preflight import Preflight, Suspicion
 from gymnast.rollouts.reproducible import make_reproducible
 from gymnast.rollouts.retry import DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.rollouts.run_store import NOT_YET
@@ -92,6 +94,10 @@ class EngineOptions:
     """Masks the secrets of the configuration in records and events: endpoints may repeat what they are sent."""
     reproducible: bool = False
     """Store records without times and generated ids (`rollouts.reproducible`)."""
+    preflight: bool = False
+    """Run the first rollouts of each agent one at a time, until one shows that others can succeed."""
+    suspicions: tuple[Suspicion, ...] = ()
+    """What the probes before the run found; the first rollouts confirm or refute it."""
 
 
 class Engine:
@@ -111,6 +117,7 @@ class Engine:
             min(options.concurrency or options.cap, options.cap), fixed_start=options.concurrency is not None
         )
         self.circuit_breaker = CircuitBreaker(give_up_after_s=options.give_up_after_s)
+        self.preflight = Preflight(options.suspicions) if options.preflight else None
         self.tally = Tally()
         """The totals of this invocation."""
         self.pace = Pace()
@@ -289,7 +296,10 @@ class Engine:
         for agent in self.circuit_breaker.reasons():
             self._parked.pop(agent, None)  # they stay owed, and make room for others
         # A row that stays in the store can still be ceded to another worker.
-        return None if self._all_given_up() or self._is_full(self._only_agent or "") else self._next_unread(now)
+        only = self._only_agent or ""
+        return (
+            None if self._all_given_up() or self._is_full(only) or self._is_on_trial(only) else self._next_unread(now)
+        )
 
     def _next_unread(self, now: float) -> WorkItem | None:
         while self._unread is not None and sum(map(len, self._parked.values())) < self.options.read_ahead:
@@ -310,7 +320,13 @@ class Engine:
         return WorkItem(key, line, agent, self.store.attempts_of(key), self.store.earlier_attempts_of(key))
 
     def _may_start(self, agent: str, now: float) -> bool:
-        return not self._is_full(agent) and self.circuit_breaker.may_start(agent, now)
+        if self._is_full(agent) or self._is_on_trial(agent):
+            return False
+        return self.circuit_breaker.may_start(agent, now)
+
+    def _is_on_trial(self, agent: str) -> bool:
+        """Whether other rollouts of the agent wait for the outcome of one."""
+        return self.preflight is not None and not self.preflight.may_start(agent)
 
     def _is_full(self, agent: str) -> bool:
         allowed = self.options.agent_limits.get(agent)
@@ -325,6 +341,8 @@ class Engine:
         item.started = now
         self.in_flight[item.key] = item
         self._running[item.agent] += 1
+        if self.preflight is not None:
+            self.preflight.record_start(item.agent)
         self._tasks[item.key] = asyncio.create_task(self._run_attempt(item))
 
     def _has_no_work(self) -> bool:
@@ -369,6 +387,9 @@ class Engine:
         now = time.monotonic()
         self.store.add_usage(outcome.usage)
         self._check_budget()
+        reason = self.preflight.record_outcome(item.agent, outcome) if self.preflight is not None else None
+        if reason is not None:
+            self.circuit_breaker.give_up(item.agent, reason)
         if isinstance(outcome, Scored):
             self.circuit_breaker.record_scored(item.agent)
             self.limit.record_finished(now, outcome.seconds, len(self.in_flight) - 1)
@@ -463,6 +484,8 @@ class Engine:
             now = time.monotonic()
             self.loop_lag_s = max(0.0, now - before - _TICK_S)
             self.longest_lag_s = max(self.longest_lag_s, self.loop_lag_s)
+            if self.preflight is not None:
+                self.preflight.review(self.in_flight.values(), now)
             self._look_at_waits()
             if now - saved >= _SAVE_EVERY_S:
                 saved = now

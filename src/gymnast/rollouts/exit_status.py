@@ -59,7 +59,8 @@ def explain_missing(finished: RunFinished) -> list[str]:
         lines.append(f"  {count} × {name} (layer {kind.layer.value}): {_hint(name, kind.hint, finished)}")
     if finished.owed:
         more = " and a larger budget" if finished.is_out_of_budget else ""
-        lines.append(f"  {finished.owed} are still owed: run the same command with --resume{more}")
+        again = " --retry-failed" if finished.failed and not finished.scored else ""
+        lines.append(f"  {finished.owed} are still owed: run the same command with --resume{again}{more}")
     if finished.note:
         lines.append(f"  why it ended: {finished.note}")
     if finished.failed and not finished.owed:

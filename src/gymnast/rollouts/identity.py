@@ -81,7 +81,7 @@ def _relevant(value: Any, *, inside_secret: bool = False) -> Any:
     if isinstance(value, Mapping):
         relevant = {}
         for key, inner in value.items():
-            is_secret = inside_secret or is_secret_key(str(key)) or str(key).lower().endswith("headers")
+            is_secret = inside_secret or is_secret_key(str(key))
             if not _IRRELEVANT_KEY.search(str(key)) and not (isinstance(inner, str) and is_secret):
                 relevant[key] = _relevant(inner, inside_secret=is_secret)
         return relevant

@@ -72,6 +72,7 @@ async def collect(
     retry_failed: bool = False,
     overwrite: bool = False,
     aggregate: bool = True,
+    preflight: bool = True,
     progress: bool = True,
     on_event: Callable[[Event], None] | None = None,
     on_note: Callable[[str], None] | None = None,
@@ -93,6 +94,9 @@ async def collect(
 
     `map` copies fields of each row to the names that are read (`{"expected_answer": "answer"}`), and `prompt` makes the
     model's input from them ("Solve: {question}").
+
+    Unless `preflight` is False, the first rollouts run one at a time until one shows that others can succeed, so that a
+    run which cannot succeed ends before much is spent.
 
     `num_repeats` is 1 unless set here or in the configuration.
 
@@ -146,6 +150,7 @@ async def collect(
         retry_failed=retry_failed,
         overwrite=overwrite,
         aggregate=aggregate,
+        preflight=preflight,
     )
     stream, earlier = RecordStream(), _EarlierRecords(on_event)
     view = NotebookView.open() if progress else None

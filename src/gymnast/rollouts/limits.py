@@ -25,7 +25,7 @@ _FEW: Final = 64
 
 
 def agent_limits(instances: Iterable[Instance]) -> dict[str, int]:
-    """The maximum number of rollouts in flight of each agent that has one, by itself or through its environment."""
+    """The maximum number of rollouts in flight of each agent that has one, set on the agent or its environment."""
     by_name = {instance.name: instance for instance in instances}
     allowed: dict[str, int] = {}
     for instance in by_name.values():
@@ -65,19 +65,19 @@ def host_cap() -> HostCap:
     return min(caps, key=lambda cap: cap.rollouts)
 
 
-def available_memory_bytes(proc: Path = Path("/proc"), cgroup: Path = _CGROUP) -> int | None:
+def available_memory_bytes() -> int | None:
     """Memory available without swapping; None if unknown."""
-    sizes = (_host_memory(proc / "meminfo"), *(_cgroup_memory(cgroup, *pair) for pair in _LIMITS))
+    sizes = (_host_memory(), *(_cgroup_memory(*pair) for pair in _LIMITS))
     return min((size for size in sizes if size), default=None)
 
 
-def _host_memory(path: Path) -> int | None:
-    match = re.search(r"^MemAvailable:\s+(\d+) kB", _text(path), re.MULTILINE)
+def _host_memory() -> int | None:
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", _text(Path("/proc/meminfo")), re.MULTILINE)
     return int(match[1]) * 1024 if match else None
 
 
-def _cgroup_memory(folder: Path, limit_name: str, used_name: str) -> int | None:
-    limit, used = _text(folder / limit_name).strip(), _text(folder / used_name).strip()
+def _cgroup_memory(limit_name: str, used_name: str) -> int | None:
+    limit, used = _text(_CGROUP / limit_name).strip(), _text(_CGROUP / used_name).strip()
     if not limit.isdecimal() or not used.isdecimal():
         return None
     return max(1, int(limit) - int(used))

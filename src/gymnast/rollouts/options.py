@@ -106,6 +106,7 @@ def run_options(
     on_change: OnChange = "refuse",
     retry_failed: bool = False,
     aggregate: bool = True,
+    preflight: bool = True,
     token_form: TokenForm | None = None,
     read_fields: bool = True,
 ) -> RunOptions:
@@ -130,6 +131,7 @@ def run_options(
         max_tokens = fields.positive("max_tokens", "--max-tokens", max_tokens)
         resume = fields.flag("resume_from_cache", "--resume", given=resume)
         aggregate = not fields.flag("disable_aggregation", "--disable-aggregation", given=not aggregate)
+        preflight = not fields.flag("no_preflight", "--no-preflight", given=not preflight)
         skills = skills or fields.skills()
     if output is None:
         raise UserError("a run needs an output file", next="pass --output FILE")
@@ -173,6 +175,7 @@ def run_options(
             give_up_after_s,
             budget=Budget(max_cost, max_tokens),
             truncated=check_truncated_policy(truncated),
+            preflight=preflight,
         ),
         existing=_resume_mode(existing) if resume else "overwrite" if overwrite else existing,
         on_change=on_change,

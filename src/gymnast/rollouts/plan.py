@@ -7,6 +7,7 @@ only in two numbers, which are spliced in.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import zlib
 from collections import Counter, defaultdict
@@ -18,6 +19,7 @@ import orjson
 
 from gymnast.errors import DataError, UserError, suggest
 from gymnast.rollouts.row_map import name_fields
+from gymnast.store.atomic import make_folders, sync_folder
 from gymnast.store.row_files import describe_bad_json, read_lines
 from gymnast.types.encoding import find_big_integer
 from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, SKILLS_REF, TASK_INDEX, RolloutKey, agent_name_of
@@ -112,13 +114,14 @@ def write_plan(source: Path, target: Path, options: PlanOptions, known_agents: C
     partial = target.with_name(target.name + ".partial")
     planner = Planner(source, options, known_agents)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(target.parent)
         with partial.open("wb", buffering=1 << 20) as out:
             for chunk in planner.chunks():
                 out.write(chunk)
             out.flush()
             os.fsync(out.fileno())
         partial.replace(target)
+        sync_folder(target.parent)
     except OSError as error:
         raise UserError(f"cannot write {target.name}: {error.strerror or error}", where=str(target)) from error
     finally:
@@ -360,7 +363,7 @@ def _with_seed(params: JsonObject, seed: int) -> JsonObject:
         raise _BadRow(f"metadata.extra_body is not JSON text: {error.msg}") from error
     if not isinstance(extra, dict):
         raise _BadRow("metadata.extra_body is not the JSON text of an object")
-    metadata["extra_body"] = orjson.dumps({**extra, "seed": seed}).decode()
+    metadata["extra_body"] = json.dumps({**extra, "seed": seed})  # the text that NeMo Gym's collector writes
     return {**params, "metadata": metadata}
 
 

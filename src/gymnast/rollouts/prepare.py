@@ -169,7 +169,7 @@ def _plan_new(paths: RunPaths, request: _RunRequest) -> PreparedRun:
         agents = dict(summary.rollouts_by_agent)
         instances = request.instances_for(agents)
         notes = _make_room(paths, request.options.existing)
-        temporary.replace(target)
+        temporary.replace(target)  # the manifest, which is written next, makes the name safe
     finally:
         temporary.unlink(missing_ok=True)
     manifest = new_manifest(

@@ -1,4 +1,4 @@
-"""Prompt templates: user and system messages filled with a row's fields.
+"""Prompt templates: user and system messages filled with a row's fields. Also how long a row's prompt is.
 
 A `prompt_config` file is filled by `str.format_map`, as in NeMo Gym. A prompt given inline is text with fields in it:
 `{question}` or `{meta.question}` is replaced, and other braces, as in `\\boxed{}` or JSON, stay as they are.
@@ -91,3 +91,31 @@ def _fill(text: str, row: JsonObject) -> str:
         raise ValueError(f"the prompt template uses {{{error.args[0]}}}, which the row does not have") from error
     except (IndexError, ValueError, AttributeError) as error:
         raise ValueError(f"the prompt template cannot be filled: {error}") from error
+
+
+MAX_CHARS_PER_TOKEN: Final = 10
+"""Text of any language has fewer characters per token."""
+_NOT_TEXT: Final = frozenset(
+    {"image_url", "file_data", "file_url", "file_id", "input_audio", "data", "encrypted_content", "id", "call_id"}
+)
+
+
+def count_chars(params: JsonObject) -> int:
+    """The characters of a request's instructions, input and tools."""
+    return sum(_count(params.get(name)) for name in ("instructions", "input", "tools"))
+
+
+def exceeds_context(params: JsonObject, context: int) -> bool:
+    """Whether a request certainly does not fit into a context of so many tokens."""
+    output = params.get("max_output_tokens")
+    return count_chars(params) / MAX_CHARS_PER_TOKEN + (output if isinstance(output, int) else 0) > context
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, str):
+        return 0 if value.startswith("data:") else len(value)
+    if isinstance(value, list):
+        return sum(map(_count, value))
+    if isinstance(value, dict):
+        return sum(_count(entry) for name, entry in value.items() if name not in _NOT_TEXT)
+    return 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gymnast.errors import CallError, UserError
-from gymnast.kit.verify_call import check_verdict
+from gymnast.kit.agent_calls import check_verdict
 from gymnast.rollouts.attempt import Outcome, failed_attempt, make_outcome
 from gymnast.rollouts.reverify_plan import JUDGE_FAILED, appends, environment_of, prepare_reverify
 from gymnast.rollouts.run import run_prepared
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from gymnast.config import Config, Environ
     from gymnast.rollouts.observer import RunObserver
     from gymnast.rollouts.options import RunOptions
-    from gymnast.rollouts.reverify_plan import ReverifySource
+    from gymnast.rollouts.reverify_plan import ReverifySource, StoredResponses
     from gymnast.rollouts.runner import WorkItem
-    from gymnast.rollouts.stored_responses import StoredResponses
     from gymnast.types.events import RunFinished
     from gymnast.wire.calls import Calls
 

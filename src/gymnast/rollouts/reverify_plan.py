@@ -1,24 +1,29 @@
-"""Prepares a re-verification: what is scored again, under which name, without touching anything else."""
+"""Prepares a re-verification: what is scored again, under which name, without touching anything else.
+
+Stored responses are looked up by rollout key on disk, not in memory.
+"""
 
 from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import orjson
 
 from gymnast.errors import DataError, NotFoundError, UserError, suggest
 from gymnast.rollouts.changes import diff_values
 from gymnast.rollouts.identity import instance_settings
 from gymnast.rollouts.prepare import PreparedRun, adopt_run, existing_run_error, new_manifest, resume_manifest
-from gymnast.rollouts.stored_responses import StoredResponses
 from gymnast.store.atomic import atomic_output
-from gymnast.store.keys import require_key
+from gymnast.store.keys import key_of_line, require_key
 from gymnast.store.lines import numbered_lines
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import read_manifest, write_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.types.failure import FailureKind
+from gymnast.types.task import FAILURE_CLASS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     from gymnast.config import Config, Instance
     from gymnast.rollouts.options import RunOptions
     from gymnast.store.manifest import Manifest
+    from gymnast.types.task import RolloutKey
 
 JUDGE_FAILED: Final = FailureKind.JUDGE_FAILED.value
 
@@ -180,3 +186,52 @@ def _source_of(source: ReverifySource) -> dict[str, Any]:
 def _settings(source: ReverifySource, instances: list[Instance]) -> dict[str, Any]:
     chosen = {"judge_failed_only": source.judge_failed_only, "limit": source.limit}
     return {"reverify": chosen, **instance_settings(instances)}
+
+
+class StoredResponses:
+    """The responses in a file of records. Use as `with StoredResponses(path) as stored`."""
+
+    def __init__(self, path: Path, *, failure_class: str | None = None) -> None:
+        """With `failure_class`, only records of failures of that class, the last one of each rollout."""
+        self.path = path
+        self._class = failure_class
+        self._offsets: dict[int, int] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self._stream = self.path.open("rb")
+        except OSError as error:
+            raise DataError(f"cannot read the records: {error.strerror or error}", where=str(self.path)) from error
+        offset = 0
+        for number, line in enumerate(self._stream, 1):
+            if self._class is None or f'"{self._class}"'.encode() in line:
+                self._add(number, line, offset)
+            offset += len(line)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def __contains__(self, packed: object) -> bool:
+        return packed in self._offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def record(self, key: RolloutKey) -> Any:
+        self._stream.seek(self._offsets[key.packed])
+        return orjson.loads(self._stream.readline())
+
+    def _add(self, number: int, line: bytes, offset: int) -> None:
+        key = key_of_line(line.rstrip(b"\r\n"))
+        if key is None:
+            raise DataError(
+                "a record has no task and rollout index",
+                where=f"{self.path} line {number}",
+                next="finish the run with --resume, which repairs torn lines",
+            )
+        if self._class is not None:
+            record = orjson.loads(line)
+            if record.get(FAILURE_CLASS) != self._class or not isinstance(record.get("response"), dict):
+                return
+        self._offsets[key.packed] = offset

@@ -122,9 +122,9 @@ def _find_source(target: str, names: Sequence[str]) -> str | None:
     folded = {name.lower().replace("-", "_"): name for name in names}
     for synonyms in _SYNONYMS:
         if any(word in target for word in synonyms[:4]):
-            found = next((folded[word] for word in synonyms if word in folded), None)
-            if found is not None:
-                return found
+            field = next((folded[word] for word in synonyms if word in folded), None)
+            if field is not None:
+                return field
     taken = {word for synonyms in _SYNONYMS for word in synonyms}
     others = {name: whole for name, whole in folded.items() if name not in taken}
     close = get_close_matches(target, others, 1)

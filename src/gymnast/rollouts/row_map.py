@@ -125,7 +125,6 @@ def fill_fields(text: str, row: JsonObject) -> str:
 
 
 def name_fields(row: JsonObject) -> str:
-    """The fields of a row, for messages."""
     names = list(row)
     return ", ".join(names[:_MAX_NAMED]) + (", …" if len(names) > _MAX_NAMED else "")
 

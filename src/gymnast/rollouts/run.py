@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -12,8 +13,8 @@ from gymnast.errors import DataError
 from gymnast.rollouts.aggregate import write_aggregate_metrics
 from gymnast.rollouts.attempt import Failed, make_failure_line
 from gymnast.rollouts.budget import require_prices
-from gymnast.rollouts.control import ControlServer
-from gymnast.rollouts.control_commands import ControlCommands
+from gymnast.rollouts.control import ControlCommands, ControlServer
+from gymnast.rollouts.preflight_probes import find_suspicions, needs_preflight
 from gymnast.rollouts.prepare import prepare_run, remove_run
 from gymnast.rollouts.run_engine import run_engine
 from gymnast.rollouts.run_store import FileRunStore
@@ -48,6 +49,9 @@ async def collect_run(options: RunOptions, config: Config, environ: Environ, obs
             try:
                 require_prices(options.engine.budget, prepared.instances)
                 servers = await stack.enter_async_context(starting)
+                if needs_preflight(options, prepared):
+                    suspicions = await find_suspicions(prepared, servers, options, observer)
+                    options = replace(options, engine=replace(options.engine, suspicions=suspicions))
             except BaseException:
                 remove_run(prepared)  # a new run whose servers do not start must leave nothing behind
                 raise
@@ -119,6 +123,8 @@ async def run_prepared(
 
         tasks = int(prepared.manifest.plan.get("tasks") or 0)
         agents = list(prepared.agents)
+        engine_options = replace(options.engine, preflight=needs_preflight(options, prepared))
+        options = replace(options, engine=engine_options)
         with rare_garbage_collection():
             finished = await run_engine(store, servers, options, observer, agents=agents, tasks=tasks, drive=drive)
     if options.aggregate and finished.scored:

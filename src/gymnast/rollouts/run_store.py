@@ -29,8 +29,7 @@ from gymnast.rollouts.record import Record
 from gymnast.rollouts.tally import Tally
 from gymnast.store.append import AppendLog
 from gymnast.store.atomic import atomic_write
-from gymnast.store.keys import require_key
-from gymnast.store.keyset import KeySet
+from gymnast.store.keys import KeySet, require_key
 from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
 from gymnast.store.repair import repair_file
@@ -68,7 +67,6 @@ class SettledRollouts:
     """The totals of the whole run."""
 
     def fail(self, packed: int, kind: str, agent: str) -> None:
-        """The rollout has failed permanently."""
         self.unfail(packed)
         self.failed[packed] = FailedRollout(kind, agent)
         self.failed_kinds[kind] += 1
@@ -137,7 +135,6 @@ class RunStore(ABC):
         return self.settled.earlier.get(key.packed, 0)
 
     def counts(self) -> Counts:
-        """The current counts."""
         scored = len(self.settled.scored)
         owed = self.requested - scored - len(self.settled.failed)
         failed = dict(+self.settled.failed_kinds)
@@ -219,9 +216,20 @@ class FileRunStore(RunStore):
         self._failures_log = AppendLog(paths.failures)
 
     async def __aenter__(self) -> Self:
-        self._load()
-        await self._stack.enter_async_context(self._scored_log)
-        await self._stack.enter_async_context(self._failures_log)
+        try:
+            self._load()
+            await self._stack.enter_async_context(self._scored_log)
+            await self._stack.enter_async_context(self._failures_log)
+        except OSError as error:
+            await self._stack.aclose()
+            raise UserError(
+                f"cannot open the run's files: {error.strerror or error}",
+                where=str(error.filename or self.paths.output),
+                next="nothing is lost; fix the folder or free some space, then run again with --resume",
+            ) from error
+        except BaseException:
+            await self._stack.aclose()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from gymnast.config.secrets import Scrubber
@@ -22,7 +22,7 @@ from gymnast.wire.inference_metrics import read_pressure
 from gymnast.wire.progress import Signals
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Mapping
     from pathlib import Path
 
     from gymnast.config import Config, Environ, Instance
@@ -54,6 +54,8 @@ class Servers:
     poll_pressure: PollPressure | None = None
     """Reads the load of inference servers, where they publish it."""
     reproducible: bool = False
+    contexts: Mapping[str, int] = field(default_factory=dict)
+    """The context length in tokens of each model instance whose endpoints report it."""
 
     def engine_options(self, options: EngineOptions) -> EngineOptions:
         """The run's options with the limits of the host and of these servers."""
@@ -101,7 +103,7 @@ async def start_servers(
                 options.workers, _add_urls(instances, cell), cell_options, on_death=worker_died, captures=captures
             )
             runner = await stack.enter_async_context(pool)
-        await wait_for_endpoints(cell.http, instances, timeout_s, observer.say)
+        contexts = await wait_for_endpoints(cell.http, instances, timeout_s, observer.say)
         yield Servers(
             runner,
             cell.calls,
@@ -109,6 +111,7 @@ async def start_servers(
             instances,
             poll_pressure=_make_poll(cell.http, instances),
             reproducible=bool(config.values.get(REPRODUCIBLE)),
+            contexts=contexts,
         )
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _AgentTally:
-    """The sums of one agent."""
-
     scored: int = 0
     masked: int = 0
     truncated: int = 0
@@ -82,7 +80,6 @@ class Tally:
         self.merge(totals or {})
 
     def add_scored(self, facts: RolloutFacts) -> None:
-        """Count a scored rollout."""
         self._agent(facts.agent).add_scored(facts)
 
     def add_failure(self, agent: str, kind: str) -> None:
@@ -138,7 +135,6 @@ def sum_totals(parts: Iterable[Mapping[str, AgentTotals]]) -> dict[str, AgentTot
 
 
 def stats_of(totals: Mapping[str, AgentTotals]) -> dict[str, AgentStats]:
-    """The statistics of every agent."""
     return {name: agent.stats() for name, agent in totals.items()}
 
 

@@ -20,8 +20,6 @@ _TIMEOUT_S: Final = 60.0
 
 
 class AttemptLedgers:
-    """The ledgers of one attempt."""
-
     def __init__(self, calls: Calls, tokens: RecordedTokens, scope: Scope) -> None:
         self._calls = calls
         self._tokens = tokens

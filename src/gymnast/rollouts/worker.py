@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gymnast.errors import UserError
-from gymnast.rollouts.attempt import Outcome, fail_unexpected
+from gymnast.rollouts.attempt import fail_unexpected
 from gymnast.rollouts.runner import LocalRunner, WorkItem
 from gymnast.rollouts.worker_messages import (
     AttemptDone,
@@ -130,23 +130,14 @@ class _Worker:
         await asyncio.gather(heartbeats, *(task for task, _ in self._tasks.values()), return_exceptions=True)
 
     async def _run_attempt(self, work: MakeAttempt, item: WorkItem) -> None:
-        try:
-            started = time.monotonic()
-            outcome = await self._attempt(item, work.timeout_s)
-            try:
-                self._send(AttemptDone(work.number, outcome))
-            except (TypeError, ValueError, OverflowError) as error:  # the engine must hear of every attempt
-                self._send(AttemptDone(work.number, fail_unexpected(error, started, item.progress)))
-        finally:
-            self._tasks.pop(work.number, None)
-
-    async def _attempt(self, item: WorkItem, timeout_s: float) -> Outcome:
         started = time.monotonic()
         try:
-            return await self._runner.attempt(item, timeout_s)
-        except Exception as error:  # noqa: BLE001 - the engine must hear of every attempt
+            self._send(AttemptDone(work.number, await self._runner.attempt(item, work.timeout_s)))
+        except Exception as error:  # noqa: BLE001 - the engine must hear of every attempt, also if it cannot be encoded
             _log.exception("an attempt raised")
-            return fail_unexpected(error, started, item.progress)
+            self._send(AttemptDone(work.number, fail_unexpected(error, started, item.progress)))
+        finally:
+            self._tasks.pop(work.number, None)
 
     def _send(self, message: ToEngine) -> None:
         self._writer.write(encode_frame(message))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
+from gymnast.config.roots import BUILTIN
 from gymnast.config.secrets import Scrubber
 from gymnast.errors import ConfigError, StartError, UserError
 from gymnast.runtime.children import Child
@@ -30,6 +31,7 @@ from gymnast.runtime.loader import check_settings, is_server_class, load_entry, 
 from gymnast.runtime.logs import InstanceLogs, log_folder
 from gymnast.runtime.loop_monitor import LoopMonitor, log_blocked
 from gymnast.runtime.ports import advertised_host, bind_socket
+from gymnast.runtime.relative_files import reads_own_files
 from gymnast.runtime.venvs import unmet_requirements
 from gymnast.types.failure import FailureKind
 from gymnast.types.tokens import RecordedTokens, TokenForm
@@ -46,7 +48,6 @@ from gymnast.wire.transports import AsgiLifespan, AsgiTransport, HttpTransport, 
 if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from gymnast.config import Config, Environ, Instance
     from gymnast.runtime.hosted_servers import HostableClass
@@ -94,7 +95,6 @@ def _read_max_reply(mib: Any) -> int:
 
 
 def make_cell_options(config: Config, environ: Environ, **more: Any) -> CellOptions:
-    """The cell options of a configuration."""
     values = config.values
     return CellOptions(
         cache_dir=environ.cache_dir,
@@ -167,9 +167,7 @@ class Cell:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for listener in self._listeners:
             listener.start_closing()
         await self._stack.aclose()
@@ -246,8 +244,8 @@ class Cell:
         elif is_hostable(entry):
             app = await self._start_hosted(entry, instance, context)
         else:
-            app = entry
-            lifespan = AsgiLifespan(app)
+            lifespan = AsgiLifespan(entry)
+            app = lifespan.serve
             try:
                 await lifespan.start()
             except TransportError as error:
@@ -326,18 +324,22 @@ class Cell:
 def resolve_placement(instance: Instance) -> Instance:
     """Resolve `runs_in: auto`: this process, unless the instance requires packages that are not installed here.
 
-    Or unless it waits for its peers while it is created: in this process, it would keep them from starting.
+    Or unless it waits for its peers while it is created: in this process, it would keep them from starting. Or unless
+    it opens files of its folder by a relative path: a separate process runs in that folder.
     """
     if instance.runs_in != "auto" or instance.url is not None or instance.directory is None:
         return instance
     if unmet_requirements(instance.directory):
         return replace(instance, runs_in="venv")
-    waits = instance.entrypoint is not None and _waits_for_peers(instance.directory / instance.entrypoint)
-    return replace(instance, runs_in="child" if waits else "process")
+    entry = instance.directory / instance.entrypoint if instance.entrypoint is not None else None
+    is_foreign = entry is not None and not entry.is_relative_to(BUILTIN)
+    needs_own = entry is not None and is_foreign and _needs_own_process(entry, instance.directory)
+    return replace(instance, runs_in="child" if needs_own else "process")
 
 
-def _waits_for_peers(entry: Path) -> bool:
-    return entry.is_file() and "poll_for_status(" in entry.read_text(errors="replace")
+def _needs_own_process(entry: Path, folder: Path) -> bool:
+    waits_for_peers = entry.is_file() and "poll_for_status(" in entry.read_text(errors="replace")
+    return waits_for_peers or reads_own_files(entry, folder)
 
 
 def make_child_spec(instance: Instance, host: str, options: CellOptions) -> ChildSpec:

@@ -58,6 +58,11 @@ class Child:
     def pid(self) -> int | None:
         return self.process.pid
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it died and is not restarted any more."""
+        return not self.is_up and not self._stopping and self._watch is not None and self._watch.done()
+
     async def launch(self, spec: ChildSpec, cache_dir: Path) -> int:
         """Start the process, which binds its port. Returns the port."""
         if self.instance.runs_in == "venv":

@@ -65,7 +65,6 @@ PARENT_DECODER: Final = msgspec.json.Decoder(ToParent)
 
 
 def encode_line(message: ToChild | ToParent) -> bytes:
-    """Encode a message as a line."""
     return msgspec.json.encode(message) + b"\n"
 
 
@@ -76,7 +75,7 @@ def encode_instance(instance: Instance) -> dict[str, Any]:
         "kind": instance.kind,
         "implementation": instance.implementation,
         "entrypoint": instance.entrypoint,
-        "directory": str(instance.directory) if instance.directory is not None else None,
+        "directory": str(instance.directory.absolute()) if instance.directory is not None else None,
         "url": instance.url,
         "host": instance.host,
         "port": instance.port,

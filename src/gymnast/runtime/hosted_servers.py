@@ -7,6 +7,7 @@ Such a class has a `gymnast_hosted` method. If an entry file has several, the on
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from urllib.parse import urlsplit
@@ -65,20 +66,22 @@ def find_hostable_class(module: ModuleType) -> HostableClass | None:
     return known[chosen[-1]] if chosen else None
 
 
-def served_classes(source: str) -> list[str]:
+@functools.cache
+def served_classes(source: str) -> tuple[str, ...]:
     """The classes on which a file calls `run_webserver`, in order."""
-    return [
+    if "run_webserver" not in source:
+        return ()
+    return tuple(
         node.func.value.id
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "run_webserver"
         and isinstance(node.func.value, ast.Name)
-    ]
+    )
 
 
 def transport_of(hosted: HostedServer) -> Transport:
-    """A hosted server as its own transport."""
     return hosted  # type: ignore[return-value] # stated in the protocol's docstring
 
 

@@ -15,7 +15,6 @@ from gymnast.errors import StartError
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
-    from types import TracebackType
 
     from gymnast.wire.asgi import AsgiApp
 
@@ -100,12 +99,12 @@ def _max_connections() -> int:
 class Listener:
     """Serves `app` on an already bound socket inside the `async with` block."""
 
-    def __init__(self, app: AsgiApp, sock: socket.socket, *, lifespan: bool = False) -> None:
+    def __init__(self, app: AsgiApp, sock: socket.socket) -> None:
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
-            lifespan="auto" if lifespan else "off",
+            lifespan="off",
             timeout_keep_alive=30,
             timeout_graceful_shutdown=1,
             server_header=False,
@@ -147,9 +146,7 @@ class Listener:
         """Stop accepting. Call this on several listeners before closing them, so that they close in parallel."""
         self._server.stop()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.start_closing()
         try:
             if self._task is not None:

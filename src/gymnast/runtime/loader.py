@@ -201,7 +201,10 @@ def _import(instance: Instance) -> ModuleType:
             return importlib.import_module(
                 ".".join(("gymnast.builtin", *path.relative_to(BUILTIN).with_suffix("").parts))
             )
-        return _import_from(path, f"{HOSTED_PACKAGE}.{instance.kind}.{instance.implementation}")
+        # There, a launcher starts servers in their folders: modules may read files relative to it.
+        absolute = path.absolute()
+        with contextlib.chdir(instance.directory):
+            return _import_from(absolute, f"{HOSTED_PACKAGE}.{instance.kind}.{instance.implementation}")
     except Exception as error:
         text = f"importing the entry file raised {type(error).__name__}: {error}"
         raise LoadError(text, where=str(path), next=_import_hint(error)) from error

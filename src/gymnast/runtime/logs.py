@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import TracebackType
 
 
 @contextmanager
@@ -43,9 +42,7 @@ class InstanceLogs:
             logger.propagate = False
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for logger, handler, propagate in self._handlers:
             logger.removeHandler(handler)
             logger.propagate = propagate

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     from gymnast.config import Instance
 
@@ -42,9 +41,8 @@ def log_blocked(instances: Sequence[Instance], seconds: float, stack: list[str])
 class LoopMonitor:
     """Monitors the running loop inside the `with` block. Reports each blockage once."""
 
-    def __init__(self, on_blocked: OnBlocked, *, blocked_after_s: float = BLOCKED_AFTER_S) -> None:
+    def __init__(self, on_blocked: OnBlocked) -> None:
         self._on_blocked = on_blocked
-        self._blocked_after_s = blocked_after_s
         self._last_beat = time.monotonic()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -57,9 +55,7 @@ class LoopMonitor:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -78,7 +74,7 @@ class LoopMonitor:
             last_check = now
             beat = self._last_beat
             is_late_itself = now - previous_check > 4 * _HEARTBEAT_S  # the whole process was suspended or starved
-            if now - beat < self._blocked_after_s or beat == reported_beat or is_late_itself:
+            if now - beat < BLOCKED_AFTER_S or beat == reported_beat or is_late_itself:
                 continue
             reported_beat = beat
             frame = sys._current_frames().get(loop_thread)  # noqa: SLF001 - the documented way to another thread's stack

@@ -25,6 +25,10 @@ _PERMANENT: Final = frozenset(
     {Cause.TLS_UNTRUSTED, Cause.TLS_ON_PLAIN, Cause.PLAIN_ON_TLS, Cause.REDIRECT, Cause.QUOTA}
 )
 """What does not pass while waiting for an endpoint."""
+_NOT_UP: Final = frozenset({401, 408, 421, 423, 425})
+"""Statuses below 500 that refuse the key, or that pass while waiting."""
+CONTEXT_KEYS: Final = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")
+"""Where lists of models have the context length."""
 ProbeStatus = Literal["success", "connection_error", "timeout", "bad_status"]
 
 
@@ -120,13 +124,15 @@ def _key_headers(instance: Instance, key: str) -> Headers:
 
 async def wait_for_endpoints(
     client: HttpClient, instances: Iterable[Instance], timeout_s: float, say: Callable[[str], None]
-) -> None:
+) -> dict[str, int]:
     """Wait until every upstream endpoint answers. Raises StartError for the first that does not.
 
-    Says if an endpoint does not list the model that it will be asked for: it may accept it all the same.
+    Says if an endpoint does not list the model that it will be asked for: it may accept it all the same. Returns the
+    largest context length that the endpoints of an instance list for its model.
     """
+    contexts: dict[str, int] = {}
     if timeout_s <= 0:
-        return
+        return contexts
     deadline = time.monotonic() + timeout_s
     replies: dict[tuple[str, Headers], Probe] = {}
     warned: set[tuple[str, str]] = set()
@@ -134,10 +140,23 @@ async def wait_for_endpoints(
         page = (url, endpoint.headers)
         if page not in replies:
             replies[page] = await _wait_for_endpoint(client, url, endpoint, deadline, timeout_s, say)
-        problem = _find_unlisted_model(endpoint, replies[page].body)
+        listing = replies[page].body
+        length = find_context(endpoint.model, listing)
+        if length is not None:
+            contexts[endpoint.instance] = max(length, contexts.get(endpoint.instance, 0))
+        problem = _find_unlisted_model(endpoint, listing)
         if problem is not None and (endpoint.instance, endpoint.model) not in warned:  # once for all replicas
             warned.add((endpoint.instance, endpoint.model))
             say(f"warning: {problem}")
+    return contexts
+
+
+def find_context(model: str, listing: Any) -> int | None:
+    """The context length in tokens that a list of models gives for one of them, or None."""
+    entries = listing.get("data") if isinstance(listing, dict) else None
+    entry = next((entry for entry in entries or () if isinstance(entry, dict) and entry.get("id") == model), None)
+    values = (entry.get(key) for key in CONTEXT_KEYS) if entry is not None else ()
+    return next((value for value in values if isinstance(value, int) and value > 0), None)
 
 
 def _find_unlisted_model(endpoint: UpstreamEndpoint, listing: Any) -> str | None:
@@ -168,7 +187,7 @@ async def _wait_for_endpoint(
             timeout_s=min(10.0, timeout_s),
             external=endpoint.is_external,
         )
-        if result.ok or result.code in {404, 405}:  # up, but without that page
+        if result.ok or _is_up_without_page(result):
             return result
         if result.cause in _PERMANENT:
             meaning = MEANINGS[result.cause]
@@ -190,6 +209,15 @@ async def _wait_for_endpoint(
             is_announced = True
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 2, 3.0)
+
+
+def _is_up_without_page(result: Probe) -> bool:
+    """Whether an endpoint is up and only the page that was asked for is missing, limited or not permitted."""
+    if result.code is None or result.cause in _PERMANENT or result.cause is Cause.LOADING:
+        return False
+    if result.code == 403:  # a key may be restricted to completions
+        return result.cause is Cause.ACCESS_DENIED
+    return result.code == 501 or (400 <= result.code < 500 and result.code not in _NOT_UP)
 
 
 def _refused_key(endpoint: UpstreamEndpoint, result: Probe, target: str) -> StartError:

@@ -40,7 +40,6 @@ class RemoteHead:
     """None if the head is not Gymnast's (a NeMo Gym head has no such page)."""
 
     def agents(self) -> dict[str, str]:
-        """The URL of each agent."""
         return {name: url for name, (kind, url) in self.addresses().items() if kind == "responses_api_agents"}
 
     def tokens(self, form: TokenForm | None) -> RecordedTokens:

@@ -28,7 +28,6 @@ from gymnast.wire.server import ServerContext
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterable
-    from types import TracebackType
 
     from gymnast.config import Config, Environ
     from gymnast.runtime.children import Child
@@ -73,9 +72,7 @@ class ServerGroup:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     async def _start(self) -> None:

@@ -40,6 +40,8 @@ _EDITABLE: Final = re.compile(r"^(-e|--editable)[ =]*")
 _INCLUDED: Final = re.compile(r"(?:-r|--requirement)[ =]*(.+)")
 _WITH_PATH: Final = frozenset({"-e", "--editable", "-c", "--constraint"})
 _ALWAYS: Final = "python_version > '0'"
+_OVERRIDES: Final = "overrides.txt"
+"""Versions that uv installs whatever packages say, next to a server's requirements."""
 _MARKER: Final = "gymnast-complete"
 _FIRST_PIP_FOR_OTHERS: Final = Version("22.3")
 """The first with `--python`."""
@@ -80,10 +82,11 @@ def _read_project(file: Path) -> list[str]:
 
 
 def _uv_settings(folder: Path) -> list[str]:
-    """What `tool.uv` of a server's project says beyond sources: it decides which versions uv installs."""
-    project = folder / "pyproject.toml"
+    """What decides which versions uv installs: `tool.uv` of a server's project beyond its sources, and overrides."""
+    project, overrides = folder / "pyproject.toml", folder / _OVERRIDES
     content = tomllib.loads(project.read_text()) if project.exists() else {}
-    return [f"{key}={value}" for key, value in _table(content, "tool", "uv").items() if key != "sources"]
+    settings = [f"{key}={value}" for key, value in _table(content, "tool", "uv").items() if key != "sources"]
+    return [*settings, overrides.read_text()] if overrides.exists() else settings
 
 
 def _table(content: dict[str, Any], *keys: str) -> dict[str, Any]:
@@ -201,11 +204,13 @@ async def _build(home: Path, lines: list[str], bounds: list[str], folder: Path, 
 def _commands(home: Path, wanted: Path, folder: Path) -> tuple[list[str], list[str]]:
     """How to make a virtual environment, and how to install what is wanted into it.
 
-    uv reads `tool.uv` (overrides, constraints) of the server's project.
+    uv reads `tool.uv` (overrides, constraints) of the server's project, and its `overrides.txt`; pip has no overrides.
     """
     uv, python = shutil.which("uv"), str(home / "bin" / "python")
     if uv:
         install = [uv, "--directory", str(folder.absolute()), "pip", "install", "--quiet", "--python", python]
+        if (folder / _OVERRIDES).exists():
+            install += ["--override", _OVERRIDES]
         return [uv, "venv", "--quiet", "--python", sys.executable, str(home)], [*install, "-r", str(wanted)]
     make = [sys.executable, "-m", "venv", str(home)]
     install = ["install", "--quiet", "--disable-pip-version-check", "-r", str(wanted)]

@@ -1,4 +1,5 @@
-"""Control groups (v1 and v2) that limit the memory and processes of a whole jail, where this host lets us create them.
+"""Control groups (v1 and v2) that limit the memory and processes of a whole jail and count its CPU time, where this
+host lets us create them.
 
 Elsewhere each process has its own limit and the jail's server adds them up.
 """
@@ -51,6 +52,16 @@ class Cgroup:
                     return int(words[words.index("oom_kill") + 1])
         return 0
 
+    def cpu_s(self) -> float | None:
+        """CPU time of all processes so far, also of those that have ended; None where the kernel does not count it."""
+        for folder in self.folders:
+            words = _read(folder / "cpu.stat").split()
+            if "usage_usec" in words:
+                return int(words[words.index("usage_usec") + 1]) / 1e6
+            if usage := _read(folder / "cpuacct.usage"):
+                return int(usage) / 1e9
+        return None
+
     def remove(self) -> bool:
         """Delete the group. Returns False while processes are still exiting in it."""
         is_removed = True
@@ -76,7 +87,7 @@ def find_cgroup_parents(
     version_1 = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers in ("memory", "pids"):
+        if not {"memory", "pids", "cpuacct"}.isdisjoint(controllers.split(",")):
             version_1.append(root / controllers / path.lstrip("/"))
         elif controllers == "" and not version_1:
             folder = root / path.lstrip("/")

@@ -7,7 +7,7 @@ reach the policy. So the command is kept from files and processes, not from what
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -73,7 +73,7 @@ def bubblewrap_command(
     return (*options, "--chdir", str(cwd), "--", *argv)
 
 
-def _make_writable(folder: Path, chown: Callable[[Path, int, int], None] = os.chown) -> None:
+def _make_writable(folder: Path) -> None:
     """Give the folder to the user `nobody` if we are root, which starts jails as that user."""
     if os.geteuid() != 0:
         return
@@ -84,4 +84,4 @@ def _make_writable(folder: Path, chown: Callable[[Path, int, int], None] = os.ch
             next="choose a directory that every user can enter",
         )
     for path in (folder, *folder.rglob("*")):
-        chown(path, int(NOBODY), int(NOBODY))
+        os.chown(path, int(NOBODY), int(NOBODY))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Ending = Literal["exited", "timeout", "memory", "output", "killed"]
-"""exited: with any exit code; output: wrote more than allowed; killed: by a signal, or for too many processes."""
+"""exited: with any exit code; output: wrote more than allowed; killed: by a signal, for too many processes, or because
+it took its own jail down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,11 @@ class PythonSession(Protocol):
     def alive(self) -> bool: ...
 
     async def execute(self, code: str, limits: Limits) -> Execution:
-        """Run code. `result` is the repr of the last line if that is an expression, else None."""
+        """Run code. `result` is the repr of the last line if that is an expression, else None.
+
+        Afterwards all processes of the session are stopped until the next call. Once it is not `alive`, the result is
+        "killed".
+        """
         ...
 
 
@@ -118,4 +123,7 @@ class Sandbox(Protocol):
 
 
 class SandboxError(Exception):
-    """The sandbox failed, not the program in it: an infrastructure failure, never a reward of 0."""
+    """The sandbox failed, not the program in it: an infrastructure failure, never a reward of 0.
+
+    A program that stops, starves or kills what watches it does not cause one: that is how the program ended.
+    """

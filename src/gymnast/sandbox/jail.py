@@ -20,11 +20,25 @@ from gymnast.sandbox.seccomp import build_filter
 
 GRACE_S: Final = 60.0
 """After a program's deadline, how long the jail's server may take to reply before it counts as lost."""
+CPU_CHECK_INTERVAL_S: Final = 0.5
+CPU_TOLERANCE: Final = 1.25
+"""How much more than the limit a jail's control group may count: it counts the server too, and the server is exact
+about most programs."""
 REPLY_BYTES: Final = 1 << 16
 """Maximum size of a reply, not counting the program's output."""
 PER_JAIL_NPROC_KERNEL: Final = (5, 14)
 """From this kernel on, RLIMIT_NPROC counts the processes of a user namespace; before, all of the user's."""
 SERVER_MODULES: Final = ("frames", "confine", "monitor", "program", "server")
+
+
+@dataclass(frozen=True, slots=True)
+class JailRequest:
+    """A request to run a program, or a step of a session."""
+
+    header: dict[str, Any]
+    blob: bytes = b""
+    then: bytes = b""
+    """A frame that the jail reads after it has started the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +54,16 @@ class JailReply:
 
 
 class JailLostError(SandboxError):
-    """The jail ended during a request."""
+    """The jail ended during a request, or did not answer (`is_silent`)."""
+
+    def __init__(self, message: str, *, is_silent: bool = False) -> None:
+        super().__init__(message)
+        self.is_silent = is_silent
+
+
+def lost_reply(reason: str) -> JailReply:
+    """What is known about a program whose jail is lost."""
+    return JailReply({"reason": reason, "lost": True}, b"", b"", b"")
 
 
 def server_source() -> str:
@@ -95,32 +118,60 @@ class Jail:
     def is_alive(self) -> bool:
         return self.process.returncode is None
 
-    async def request(self, request: dict[str, Any], blob: bytes, limits: Limits, wall_s: float) -> JailReply:
-        """Run a program. If this raises, do not use the jail again."""
+    async def request(self, request: JailRequest, limits: Limits, wall_s: float) -> JailReply:
+        """Run a program. If this raises, or the reply's header has "lost", do not use the jail again."""
         kills_before = self._set_group_limits(limits)
         self.programs += 1
         frame = packed(
-            request
+            request.header
             | {
                 "limits": asdict(limits),
                 "has_cgroup": self.group is not None,
                 "work_dir": self._work_dir.name if self._work_dir else None,
             },
-            blob,
+            request.blob,
         )
+        frame += request.then
         try:
             async with asyncio.timeout(wall_s + GRACE_S):
-                header, data = await self._exchange(frame, 3 * limits.output_bytes + REPLY_BYTES)
+                header, data = await self._exchange_within_cpu(frame, limits)
         except TimeoutError:
-            raise JailLostError("the jail did not answer after the program's deadline") from None
+            raise JailLostError("the jail did not answer after the program's deadline", is_silent=True) from None
         except JailLostError:
             if self._oom_kills() > kills_before:
-                return JailReply({"reason": "memory", "lost": True}, b"", b"", b"")
+                return lost_reply("memory")
             raise
         if "failed" in header:
             raise SandboxError(f"the jail could not start the program: {header['failed']}")
         first, second = header["stdout"], header["stdout"] + header["stderr"]
         return JailReply(header, data[:first], data[first:second], data[second:], self._oom_kills() - kills_before)
+
+    async def _exchange_within_cpu(self, frame: bytes, limits: Limits) -> tuple[dict[str, Any], bytes]:
+        """Send a request, and stop waiting once the jail has used too much CPU time.
+
+        The server inside counts it too, but misses processes that nothing waits for and that end between two looks.
+        """
+        max_bytes = 3 * limits.output_bytes + REPLY_BYTES
+        before = self.group.cpu_s() if self.group is not None else None
+        if self.group is None or before is None:
+            return await self._exchange(frame, max_bytes)
+        exchange = asyncio.ensure_future(self._exchange(frame, max_bytes))
+        try:
+            while not (await asyncio.wait({exchange}, timeout=CPU_CHECK_INTERVAL_S))[0]:
+                if (self.group.cpu_s() or 0.0) - before > CPU_TOLERANCE * limits.cpu_s + CPU_CHECK_INTERVAL_S:
+                    return {"reason": "cpu", "lost": True, "stdout": 0, "stderr": 0}, b""
+            return exchange.result()
+        finally:
+            exchange.cancel()
+
+    async def was_killed_from_outside(self) -> bool:
+        """Whether a signal ended the process that holds the jail; a program in the jail cannot send it one."""
+        if not self.launch.is_isolated:
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_S):
+                return await self.process.wait() < 0
+        return False
 
     def _set_group_limits(self, limits: Limits) -> int:
         if self.group is not None and self._group_limits != limits:

@@ -17,14 +17,18 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from pathlib import PurePosixPath
 from typing import Any
 
+from gymnast.sandbox.inside.frames import packed
 from gymnast.sandbox.interface import Execution, FunctionCalls, Limits, Program, SandboxError
-from gymnast.sandbox.jail import Jail, JailReply
+from gymnast.sandbox.jail import Jail, JailLostError, JailReply, JailRequest, lost_reply
 from gymnast.sandbox.results import parse_calls, parse_execution, parse_step
 
 Opener = Callable[[Limits], Coroutine[Any, Any, Jail]]
 MAX_SPARE = 16
 """Jails of finished sessions kept in addition to the pool's size."""
 DEFAULT_COMMAND = ("python3", "main.py")
+CONTROL_PROGRAM, CONTROL_OUTPUT = b"print(6 * 7)", b"42\n"
+ENDED_SESSION = "this session has ended: open another\n"
+Sender = Callable[[Jail, JailRequest, Limits, float], Coroutine[Any, Any, JailReply]]
 
 
 class JailPool:
@@ -40,7 +44,6 @@ class JailPool:
         self._is_closed = False
 
     async def run(self, program: Program) -> Execution:
-        """Run a program to its end."""
         files = _check_paths(program.files)
         request: dict[str, Any] = {"kind": "command", "command": list(program.command)}
         # Variables may configure the interpreter itself, and a warm one has already read them.
@@ -50,7 +53,7 @@ class JailPool:
         request |= {"stdin": len(program.stdin), "environment": dict(program.environment)}
         request["files"] = [(name, len(data)) for name, data in files.items()]
         blob = b"".join([program.stdin, *files.values()])
-        reply, seconds = await self._request(request, blob, program.limits, program.limits.wall_s)
+        reply, seconds = await self._request(JailRequest(request, blob), program.limits, program.limits.wall_s)
         return parse_execution(reply, seconds)
 
     async def run_python(self, code: str, *, stdin: bytes = b"", limits: Limits | None = None) -> Execution:
@@ -62,38 +65,63 @@ class JailPool:
     ) -> FunctionCalls:
         """Run `code`, then call its function with each list of arguments; see the interface."""
         limits, source = limits or self._limits, _encode(code)
-        request = {
-            "kind": "call",
-            "function": function,
-            "arguments": [list(values) for values in arguments],
-            "files": [("main.py", len(source))],
-        }
-        reply, seconds = await self._request(request, source, limits, limits.wall_s * (len(arguments) + 1))
+        header = {"kind": "call", "function": function, "files": [("main.py", len(source))]}
+        calls = packed({"arguments": [list(values) for values in arguments]})
+        request = JailRequest(header, source, then=calls)
+        reply, seconds = await self._request(request, limits, limits.wall_s * (len(arguments) + 1))
         return FunctionCalls(parse_calls(reply, len(arguments)), parse_execution(reply, seconds))
 
     @contextlib.asynccontextmanager
     async def python_session(self) -> AsyncIterator[JailSession]:
         """A stateful interpreter, in a jail that runs nothing else meanwhile."""
         async with self._session_slots:
-            session = JailSession(self._acquire, self._release)
+            session = JailSession(self._acquire, self._send, self._release)
             try:
                 yield session
             finally:
                 await session.close()
 
-    async def _request(
-        self, request: dict[str, Any], blob: bytes, limits: Limits, wall_s: float
-    ) -> tuple[JailReply, float]:
+    async def _request(self, request: JailRequest, limits: Limits, wall_s: float) -> tuple[JailReply, float]:
         async with self._slots:
             jail = await self._acquire(limits)
             is_healthy = False
             try:
                 started = time.monotonic()
-                reply = await jail.request(request, blob, limits, wall_s)
+                reply = await self._send(jail, request, limits, wall_s)
                 is_healthy = "lost" not in reply.header
                 return reply, time.monotonic() - started
             finally:
                 self._release(jail, is_healthy)
+
+    async def _send(self, jail: Jail, request: JailRequest, limits: Limits, wall_s: float) -> JailReply:
+        """Run a program in the jail. What it does to its own jail is its outcome, not a failure of the sandbox.
+
+        If the jail is lost although nothing outside killed it, a program that is known to work runs in a new one: only
+        if that fails too is the sandbox at fault.
+        """
+        try:
+            return await jail.request(request, limits, wall_s)
+        except JailLostError as error:
+            if not error.is_silent and await jail.was_killed_from_outside():
+                raise
+            await jail.close()
+            await self._check_that_jails_work(error)
+            return lost_reply("wall" if error.is_silent else "killed")
+
+    async def _check_that_jails_work(self, error: JailLostError) -> None:
+        """Raises `error` unless a new jail runs a program."""
+        control = None
+        try:
+            control = await self._open(self._limits)
+            header = {"kind": "python", "stdin": 0, "environment": {}, "files": [("main.py", len(CONTROL_PROGRAM))]}
+            reply = await control.request(JailRequest(header, CONTROL_PROGRAM), self._limits, self._limits.wall_s)
+            if reply.stdout != CONTROL_OUTPUT:
+                raise error
+        except SandboxError:
+            raise error from None
+        finally:
+            if control is not None:
+                self._run_in_background(control.close())
 
     async def _acquire(self, limits: Limits) -> Jail:
         """A warm jail, one that is starting, or a new one. A cancelled caller leaves it to the next."""
@@ -162,10 +190,11 @@ def _completed(jail: Jail) -> asyncio.Future[Jail]:
 class JailSession:
     """A Python interpreter in a jail that keeps its variables."""
 
-    def __init__(self, take: Opener, give_back: Callable[[Jail, bool], None]) -> None:
-        self._take, self._give_back = take, give_back
+    def __init__(self, take: Opener, send: Sender, give_back: Callable[[Jail, bool], None]) -> None:
+        self._take, self._send, self._give_back = take, send, give_back
         self._jail: Jail | None = None
         self._is_healthy, self._is_lost = True, False
+        self._error: SandboxError | None = None
         self._lock = asyncio.Lock()
 
     @property
@@ -175,8 +204,10 @@ class JailSession:
     async def execute(self, code: str, limits: Limits) -> Execution:
         """Run code. `result` is the repr of the last line if that is an expression."""
         async with self._lock:
+            if self._error is not None:
+                raise SandboxError(f"the session failed earlier: {self._error}") from self._error
             if self._is_lost:
-                raise SandboxError("this session has ended: open another")
+                return Execution("killed", None, "", ENDED_SESSION, 0.0)
             started = time.monotonic()
             reply = await self._request("execute", _encode(code), limits)
             self._is_lost = "reason" in reply.header
@@ -184,9 +215,13 @@ class JailSession:
 
     async def _request(self, kind: str, blob: bytes, limits: Limits) -> JailReply:
         self._is_healthy, self._is_lost = False, True  # unless the reply proves otherwise: the caller may be cancelled
-        if self._jail is None:
-            self._jail = await self._take(limits)
-        reply = await self._jail.request({"kind": kind}, blob, limits, limits.wall_s)
+        try:
+            if self._jail is None:
+                self._jail = await self._take(limits)
+            reply = await self._send(self._jail, JailRequest({"kind": kind}, blob), limits, limits.wall_s)
+        except SandboxError as error:
+            self._error = error
+            raise
         self._is_healthy = "lost" not in reply.header
         return reply
 

@@ -18,6 +18,7 @@ STOPPED: dict[str, Ending] = {
     "memory": "memory",
     "output": "output",
     "processes": "killed",
+    "killed": "killed",
 }
 
 

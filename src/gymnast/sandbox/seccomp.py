@@ -22,6 +22,10 @@ NEW_NAMESPACES: Final = 0x7E020080
 CLONE_NAMESPACES: Final = NEW_NAMESPACES & ~0xFF
 SOCKET_FAMILIES: Final = (1, 2, 10)
 """AF_UNIX, AF_INET, AF_INET6. Others bypass the network namespace: AF_VSOCK reaches a virtual machine's host."""
+PAIR_FAMILIES: Final = (1,)
+"""AF_UNIX."""
+SIGNAL_COMMANDS: Final = (10,)
+"""F_SETSIG chooses the signal that the kernel sends about a file: SIGCONT would wake up a stopped session."""
 TERMINAL_IOCTLS: Final = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX type into terminals."""
 
@@ -109,8 +113,9 @@ REFUSED: Final[dict[str, tuple[int | None, int | None]]] = {
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
 }
-ABSENT: Final[dict[str, tuple[int, int]]] = {"clone3": (435, 435)}
-"""Answered with ENOSYS: a filter cannot read its flags, which are in memory, and C libraries fall back to clone."""
+ABSENT: Final[dict[str, tuple[int, int]]] = {"clone3": (435, 435), "timer_create": (222, 107)}
+"""Answered with ENOSYS, after which C libraries and tools use others: a filter cannot read what is in memory, such as
+clone3's flags, or the signal of a timer (SIGCONT would wake up a stopped session)."""
 HIGHEST_KNOWN: Final = 462
 
 
@@ -122,15 +127,45 @@ class Machine:
     column: int
     clone: int
     socket: int
+    socketpair: int
     ioctl: int
+    fcntl: int
     prlimit64: int
+    setpriority: int
+    ioprio_set: int
+    sched_set: tuple[int, ...]
+    """sched_setparam, sched_setscheduler, sched_setaffinity and sched_setattr."""
     foreign_bit: int | None
     """Calls with this bit belong to another ABI of the same architecture (x32)."""
 
 
 MACHINES: Final = {
-    "x86_64": Machine(0xC000003E, 0, clone=56, socket=41, ioctl=16, prlimit64=302, foreign_bit=0x40000000),
-    "aarch64": Machine(0xC00000B7, 1, clone=220, socket=198, ioctl=29, prlimit64=261, foreign_bit=None),
+    "x86_64": Machine(
+        *(0xC000003E, 0),
+        clone=56,
+        socket=41,
+        socketpair=53,
+        ioctl=16,
+        fcntl=72,
+        prlimit64=302,
+        setpriority=141,
+        ioprio_set=251,
+        sched_set=(142, 144, 203, 314),
+        foreign_bit=0x40000000,
+    ),
+    "aarch64": Machine(
+        *(0xC00000B7, 1),
+        clone=220,
+        socket=198,
+        socketpair=199,
+        ioctl=29,
+        fcntl=25,
+        prlimit64=261,
+        setpriority=140,
+        ioprio_set=30,
+        sched_set=(118, 119, 122, 274),
+        foreign_bit=None,
+    ),
 }
 
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -152,8 +187,16 @@ def build_filter(machine: str) -> bytes | None:
         code += _when(number, [_refuse(errno.EPERM)])
     code += _when(abi.clone, _if_any_bit(0, CLONE_NAMESPACES))
     code += _when(abi.socket, _unless_one_of(0, SOCKET_FAMILIES, errno.EAFNOSUPPORT))
+    code += _when(abi.socketpair, _unless_one_of(0, PAIR_FAMILIES, errno.EAFNOSUPPORT))
+    code += _when(abi.fcntl, _if_one_of(1, SIGNAL_COMMANDS))
     code += _when(abi.ioctl, _if_one_of(1, TERMINAL_IOCTLS))
     code += _when(abi.prlimit64, _unless_one_of(0, (0,), errno.EPERM))
+    # Process 1 watches the program; where both are the same user, it could otherwise be starved.
+    for number in abi.sched_set:
+        code += _when(number, _if_one_of(0, (1,)))
+    for number, this_process in ((abi.setpriority, 0), (abi.ioprio_set, 1)):
+        others = [_argument(0), _op(EQUAL, this_process, 1, 0), _refuse(errno.EPERM)]
+        code += _when(number, [*others, *_if_one_of(1, (1,))])
     return b"".join([*code, _op(RETURN, ALLOW)])
 
 

@@ -78,7 +78,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_job_spec(folder: Path) -> JobSpec:
-    """Read the job that a folder describes."""
     try:
         return msgspec.json.decode((folder / _JOB).read_bytes(), type=JobSpec)
     except (OSError, msgspec.MsgspecError) as error:
@@ -96,16 +95,15 @@ def pack_sidecar() -> bytes:
     return out.getvalue()
 
 
-def write_job_files(folder: Path, components: Sequence[Component], *, bind: str | None = None) -> list[Component]:
+def write_job_files(folder: Path, components: Sequence[Component]) -> list[Component]:
     """Write the sidecar and `NAME.json` of each component into a folder. Returns the components sorted by their needs.
 
     `python3 FOLDER/sidecar.pyz --spec FOLDER/NAME.json --folder JOB [--task N]` then runs a task. JOB is a folder of
-    that one job; N is optional under Slurm. Without `bind`, components of a job on one node listen on loopback, others
-    on all addresses.
+    that one job; N is optional under Slurm. A job on one node listens on loopback, others on all addresses.
     """
     ordered = sort_by_needs(components)
     is_one_node = len({item.het_group for item in ordered}) == 1 and all(item.nodes == 1 for item in ordered)
-    address = bind or ("127.0.0.1" if is_one_node else "0.0.0.0")  # noqa: S104 - other nodes have to reach it
+    address = "127.0.0.1" if is_one_node else "0.0.0.0"  # noqa: S104 - other nodes have to reach it
     folder.mkdir(parents=True, exist_ok=True)
     atomic_write(folder / SIDECAR_FILE, pack_sidecar())
     for component in ordered:

@@ -24,8 +24,6 @@ _COMMAND: Final = ("/start-with-nginx.sh",)
 
 @dataclass(frozen=True, slots=True)
 class SandboxOptions:
-    """Options of a sandbox service."""
-
     container: str = SANDBOX
     """The site's name for it."""
     command: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from gymnast.errors import UserError
+from gymnast.store.atomic import make_folders, sync_folder
 from gymnast.store.lock import run_locked_error
 
 if TYPE_CHECKING:
@@ -39,10 +40,11 @@ class AppendLog:
         """What the file must contain, in bytes."""
 
     async def __aenter__(self) -> Self:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(self.path.parent)
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
             self._lock()
+            self._sync_earlier_lines()
         except BaseException:
             os.close(self._fd)
             raise
@@ -76,9 +78,9 @@ class AppendLog:
     async def check(self) -> None:
         """Raise if the file is not what was written to it."""
         async with self._committing:
-            problem = self.error or await asyncio.to_thread(self._find_interference)
-        if problem is not None:
-            raise self._failure(problem)
+            self.error = self.error or await asyncio.to_thread(self._find_interference)
+        if self.error is not None:
+            raise self._failure(self.error)
 
     async def _commit_shielded(self) -> None:
         """The caller may be cancelled; lines on their way to the file are written anyway."""
@@ -103,6 +105,16 @@ class AppendLog:
         except OSError:
             return
 
+    def _sync_earlier_lines(self) -> None:
+        """Lines that an earlier writer did not live to sync are counted from now on: they must not be lost any more."""
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            return
+        try:
+            os.fsync(self._fd)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise self._failure(error) from error
+
     def _find_interference(self, pending: bytes | bytearray = b"") -> UserError | None:
         own = os.fstat(self._fd)
         if not stat.S_ISREG(own.st_mode):
@@ -125,8 +137,8 @@ class AppendLog:
 
     def _replaced(self, pending: bytes | bytearray, *, is_removed: bool) -> UserError:
         """The file of this name is another one. What was written so far is only reachable here: save it."""
-        saved = self.path.with_name(self.path.name + ".saved")
-        with saved.open("wb") as target:
+        saved = self._unused_name()
+        with saved.open("xb") as target:
             offset = 0
             while data := os.pread(self._fd, 1 << 20, offset):
                 target.write(data)
@@ -140,11 +152,18 @@ class AppendLog:
             next=f"the records so far are in {saved.name}: rename it to {self.path.name}, then continue with --resume",
         )
 
+    def _unused_name(self) -> Path:
+        """What an earlier invocation saved may not have been looked at yet."""
+        saved, number = self.path.with_name(self.path.name + ".saved"), 1
+        while saved.exists():
+            number += 1
+            saved = self.path.with_name(f"{self.path.name}.saved.{number}")
+        return saved
+
     def _write(self, data: bytearray) -> None:
         problem = self._find_interference(data)
         if problem is not None:
             raise problem
-        size = os.fstat(self._fd).st_size
         view = memoryview(data)
         try:
             while view:
@@ -153,7 +172,7 @@ class AppendLog:
             self._size += len(data)
         except OSError:
             with suppress(OSError):
-                os.ftruncate(self._fd, size)  # half a line on a full disk is useless
+                os.ftruncate(self._fd, self._size)  # half a line on a full disk is useless
             raise
 
     async def _commit_forever(self) -> None:

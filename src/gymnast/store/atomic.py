@@ -18,8 +18,40 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _READ_BYTES: Final = 1 << 16
+_CANNOT_SYNC: Final = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EISDIR})
+"""What file systems answer that cannot sync folders, or need not."""
 _STALE_PAUSES_S: Final = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)
 """NFS finds the new file at the next try; clients that cache names (GlusterFS: for a second) need longer."""
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder safe: a file that is synced may still lose its name in a power failure."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:  # a folder that may be used, but not listed
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+    finally:
+        os.close(handle)
+
+
+def make_folders(folder: Path) -> None:
+    """Create a folder and those above it, unless they exist, and make their names safe.
+
+    Also for a folder that exists: the process that created it may have died before it could.
+    """
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    sync_folder(folder.parent)
+    for created in reversed(missing):
+        created.mkdir(exist_ok=True)
+        sync_folder(created.parent)
 
 
 @contextmanager
@@ -32,6 +64,7 @@ def atomic_writer(path: Path, *, mark: str = "") -> Iterator[IO[bytes]]:
         yield out
         out.flush()
         os.fsync(out.fileno())
+    sync_folder(path.parent)
 
 
 @contextmanager
@@ -50,7 +83,7 @@ def _temporary_for(path: Path, mark: str = "") -> Iterator[Path]:
 def atomic_output(path: Path) -> Iterator[IO[bytes]]:
     """The same for the output of a command: creates the folder, and raises UserError if writing fails."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         with atomic_writer(path) as out:
             yield out
     except OSError as error:
@@ -64,6 +97,8 @@ def atomic_write(path: Path, data: bytes, *, sync: bool = True) -> None:
     """
     with _temporary_for(path) as temporary:
         _write(temporary, data, sync=sync)
+    if sync:
+        sync_folder(path.parent)
 
 
 def _write(path: Path, data: bytes, *, sync: bool) -> None:
@@ -91,7 +126,9 @@ def create_exclusive(path: Path, data: bytes, unique: str) -> bool:
         try:
             os.link(own, path)
         except FileExistsError:
-            return own.stat().st_nlink == 2
+            if own.stat().st_nlink != 2:
+                return False
+        sync_folder(path.parent)
         return True
     finally:
         with suppress(OSError):

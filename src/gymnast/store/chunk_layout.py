@@ -82,8 +82,6 @@ class ChunkLayout:
 
 @dataclass(frozen=True, slots=True)
 class ChunkFolder:
-    """The folder of one chunk."""
-
     path: Path
 
     @property

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _File = TypeVar("_File", bound=msgspec.Struct)
 _READ_BACK_BYTES = 1 << 16
+_RECENT_S = 120.0
 
 
 def read_chunk_plan(layout: ChunkLayout) -> ChunkPlan:
@@ -148,13 +149,13 @@ def is_ceded(layout: ChunkLayout, chunk_id: str, run_id: str) -> bool:
     return folder_state.has_ceded(chunk_id) and is_ceded(layout, parent[0], run_id)
 
 
-def has_recent_heartbeat(layout: ChunkLayout, now: float, within_s: float = 120.0) -> bool:
+def has_recent_heartbeat(layout: ChunkLayout, now: float) -> bool:
     """Whether any holder sent a heartbeat lately, as far as clocks agree."""
     if not layout.is_planned:
         return False
     held = (view.folder_state for view in walk_chunks(layout, read_chunk_plan(layout)) if view.folder_state.is_held)
     return any(
-        folder_state.heartbeat is not None and now - folder_state.heartbeat.at < within_s for folder_state in held
+        folder_state.heartbeat is not None and now - folder_state.heartbeat.at < _RECENT_S for folder_state in held
     )
 
 

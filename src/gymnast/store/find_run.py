@@ -50,7 +50,7 @@ def find_run(path: Path) -> RunPaths:
     if path.is_file():
         where, next_step = str(path), "name the run's output file (x.jsonl), its folder, or another of its files"
         raise UserError("not a file of a run", where=where, next=next_step)
-    known = [str(found.output) for found in runs_in(path.parent)] if path.parent.is_dir() else []
+    known = [str(run.output) for run in runs_in(path.parent)] if path.parent.is_dir() else []
     next_step = suggest(str(path), known) or "name the run's output file, its folder or one of its files"
     raise NotFoundError(f"there is no run '{path}'", next=next_step)
 
@@ -71,9 +71,9 @@ def only_run_in(folder: Path) -> RunPaths:
 def runs_in(folder: Path) -> list[RunPaths]:
     """The runs whose files are directly in a folder, by name."""
     stems = {
-        str(found.relative_to(folder)).removesuffix(mark)
+        str(path.relative_to(folder)).removesuffix(mark)
         for mark in (_MANIFEST, _PLAN, _INPUTS)
-        for found in folder.glob(f"*{mark}")
+        for path in folder.glob(f"*{mark}")
     }
     return [RunPaths(_output_of(folder / stem)) for stem in sorted(stems)]
 

@@ -1,4 +1,4 @@
-"""The rollout key of a line of a run's files, read from the line's end without parsing all of it."""
+"""Rollout keys: read from the end of a line of a run's files without parsing all of it, and compact sets of them."""
 
 from __future__ import annotations
 
@@ -89,3 +89,36 @@ def _parse_key(line: bytes) -> RolloutKey | None:
     except orjson.JSONDecodeError:
         return None
     return key_of(row) if isinstance(row, dict) else None
+
+
+_BITS: Final = 6
+_LAST: Final = (1 << _BITS) - 1
+_ROLLOUT: Final = (1 << 32) - 1
+
+
+class KeySet:
+    """A set of packed keys. A set of Python integers would take 60 to 100 bytes per key."""
+
+    __slots__ = ("_count", "_pages")
+
+    def __init__(self) -> None:
+        self._pages: dict[int, int] = {}
+        self._count = 0
+
+    def add(self, packed: int) -> None:
+        # Tasks with the same rollout index are adjacent, so that pages fill up whatever the number of repeats.
+        position = ((packed & _ROLLOUT) << 64) + (packed >> 32)
+        page, bit = position >> _BITS, 1 << (position & _LAST)
+        before = self._pages.get(page, 0)
+        if not before & bit:
+            self._pages[page] = before | bit
+            self._count += 1
+
+    def __contains__(self, packed: object) -> bool:
+        if not isinstance(packed, int):
+            return False
+        position = ((packed & _ROLLOUT) << 64) + (packed >> 32)
+        return bool(self._pages.get(position >> _BITS, 0) >> (position & _LAST) & 1)
+
+    def __len__(self) -> int:
+        return self._count

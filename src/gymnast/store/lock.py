@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from gymnast.errors import UserError
+from gymnast.store.atomic import make_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +58,7 @@ class RunLock:
         self._fd = -1
 
     def __enter__(self) -> Self:
+        self._make_folder()
         deadline = time.monotonic() + self._timeout_s
         while not self._try_lock(is_last_try=time.monotonic() >= deadline):
             time.sleep(_PAUSE_S)
@@ -65,18 +67,24 @@ class RunLock:
             os.pwrite(self._fd, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         return self
 
+    def _make_folder(self) -> None:
+        try:
+            make_folders(self._path.parent)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> UserError:
+        return UserError(f"cannot write into {self._path.parent}: {error.strerror or error}", where=str(self._path))
+
     def _try_lock(self, *, is_last_try: bool) -> bool:
         """Lock the file. False if it is worth another try.
 
         Its last holder may have removed it after we opened it, and `is_locked` elsewhere holds it for a moment.
         """
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise UserError(
-                f"cannot write into {self._path.parent}: {error.strerror or error}", where=str(self._path)
-            ) from error
+            raise self._unwritable(error) from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

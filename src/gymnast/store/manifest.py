@@ -23,13 +23,11 @@ SCHEMA_VERSION: Final = 1
 
 
 class RunState(StrEnum):
-    """The state of a run."""
-
     RUNNING = "running"
     COMPLETE = "complete"
     """Nothing is owed: every rollout is scored or has permanently failed."""
     INCOMPLETE = "incomplete"
-    """It ended by itself with rollouts owed."""
+    """It ended normally with rollouts owed."""
     INTERRUPTED = "interrupted"
     """It was stopped with rollouts owed."""
 

@@ -61,7 +61,6 @@ class RunPaths:
         return self.output.with_suffix("") / "preprocessed_datasets" / f"{name}.jsonl"
 
     def all(self) -> tuple[Path, ...]:
-        """The files of a run."""
         return (self.output, self.materialized_inputs, self.failures, self.manifest, self.aggregate_metrics, self.done)
 
     def existing(self) -> list[Path]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gymnast.errors import DataError
-from gymnast.store.keys import key_of_record
-from gymnast.store.keyset import KeySet
+from gymnast.store.atomic import sync_folder
+from gymnast.store.keys import KeySet, key_of_record
 from gymnast.store.scored_records import parse_scored
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RepairResult:
-    """What a repair found."""
-
     lines: int = 0
     damaged: int = 0
     """Removed lines, including a torn end."""
@@ -130,6 +128,7 @@ def _rewrite(path: Path, *, unique_keys: bool, planned: Container[int] | None) -
         target.flush()
         os.fsync(target.fileno())
     temporary.replace(path)
+    sync_folder(path.parent)
 
 
 def _end_with_newline(path: Path) -> None:
@@ -154,3 +153,6 @@ def _save_removed(path: Path, lines: list[bytes]) -> None:
     with path.with_name(path.name + ".damaged").open("ab") as stream:
         for line in lines:
             stream.write(line + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    sync_folder(path.parent)

@@ -68,7 +68,6 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def describe_bad_json(line: bytes, error: orjson.JSONDecodeError) -> str:
-    """What is wrong with a line that is not JSON."""
     try:
         line.decode()
     except UnicodeDecodeError:

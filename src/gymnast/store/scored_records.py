@@ -94,7 +94,7 @@ def parse_scored(line: bytes) -> ScoredRecord | None:
     return ScoredRecord(RolloutKey(record.task, record.rollout), facts)
 
 
-def facts_of_record(record: dict[str, Any], seconds: float | None = None) -> RolloutFacts:
+def facts_of_record(record: dict[str, Any]) -> RolloutFacts:
     """What a parsed record with a reward adds to the totals."""
     response = record.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
@@ -105,7 +105,7 @@ def facts_of_record(record: dict[str, Any], seconds: float | None = None) -> Rol
         tokens if isinstance(tokens, int) else None,
         truncation_of(record),
         record.get(MASK) is True,
-        seconds,
+        None,
     )
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 
 class SegmentAudit(msgspec.Struct, frozen=True):
-    """One segment of a rollout."""
-
     reason: str
     parent: int | None
     calls: int
@@ -83,7 +81,6 @@ def audit(ledger: TokenLedger) -> TokenAudit:
 
 
 def as_json(result: TokenAudit) -> dict[str, Any]:
-    """The audit as JSON."""
     return {**msgspec.to_builtins(result), "exact": result.is_exact}
 
 

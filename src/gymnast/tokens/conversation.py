@@ -48,6 +48,13 @@ class Prompt:
     """The parent, if the conversation continues its turn."""
 
 
+@dataclass(frozen=True, slots=True)
+class CallTokens:
+    prompt_ids: list[int]
+    sampled: list[int]
+    logprobs: list[float]
+
+
 @dataclass(slots=True)
 class _FinishedCall:
     """A finished call: the first `end` ids of `sequence` are its prompt and generation."""
@@ -64,8 +71,6 @@ class _FinishedCall:
 
 
 class TokenConversation:
-    """The conversations of one rollout."""
-
     def __init__(self, renderer: Renderer | None, model: str) -> None:
         """Without a renderer, only calls whose prompts the server rendered can be recorded (`observe`)."""
         self._renderer = renderer
@@ -140,7 +145,29 @@ class TokenConversation:
             keys,
             context,
         )
-        return self._add_call(prompt, temperature, generated, message, masked=None, ids_sent=False, drift=drift)
+        number = self._add_call(prompt, temperature, generated, message, masked=None, ids_sent=False, drift=drift)
+        if messages and messages[-1].get("role") == "assistant":
+            self._history.add_joined(number, keys, messages[-1], message)
+        return number
+
+    def tokens_of_last_turn(
+        self, messages: Sequence[JsonObject], tools: Sequence[JsonObject], sent: CallTokens | None
+    ) -> CallTokens | None:
+        """The tokens behind the last assistant message, for a server that continues them instead of rendering its text.
+
+        None if that turn, anything before it or the tools were changed: then the text is what the client means.
+        `sent` is what the client sends with the turn, for a history that this conversation does not know.
+        """
+        match = self._history.match(prefix_keys(messages), messages)
+        if match.parent is None:
+            return sent
+        call, tokens = self._finished[match.parent], self._calls[match.parent]
+        is_last = not any(message.get("role") == "assistant" for message in messages[match.known :])
+        if match.reason is not ForkReason.EXTENDS or not is_last or call.context[0] != context_key(tools):
+            return None
+        if tokens.masked:
+            return None
+        return CallTokens(call.sequence[: call.end - len(tokens.sampled)], tokens.sampled, tokens.logprobs)
 
     def ledger(self) -> TokenLedger:
         """The ledger of all calls so far."""

@@ -78,6 +78,12 @@ class History:
                     return call
         return None
 
+    def add_joined(self, call: int, keys: Sequence[Key], last: JsonObject, message: JsonObject) -> None:
+        """Add a call that directly follows an assistant message: servers get the two of them back as one."""
+        prefix = keys[-2] if len(keys) > 1 else 0
+        for variant in _variants(_join_turns(last, message)):
+            self._after[hash((prefix, variant))] = call
+
     def add(self, call: int, keys: Sequence[Key], message: JsonObject) -> None:
         """Add a call: the keys of its messages, and its own turn."""
         prefix = keys[-1] if keys else 0
@@ -92,7 +98,6 @@ class History:
 
 
 def prefix_keys(messages: Sequence[JsonObject]) -> list[Key]:
-    """A key for each prefix of the conversation."""
     keys: list[Key] = []
     key = 0
     for message in messages:
@@ -115,6 +120,16 @@ def canonical(message: JsonObject) -> CanonicalMessage:
         message.get("reasoning_content") or "",
         tuple([_call(call) for call in calls]) if calls else (),
     )
+
+
+def _join_turns(first: JsonObject, second: JsonObject) -> JsonObject:
+    thoughts = [text for turn in (first, second) if (text := turn.get("reasoning_content"))]
+    return {
+        "role": "assistant",
+        "content": (first.get("content") or "") + (second.get("content") or ""),
+        "reasoning_content": "\n".join(thoughts),
+        "tool_calls": [*(first.get("tool_calls") or ()), *(second.get("tool_calls") or ())],
+    }
 
 
 def _variants(message: JsonObject) -> list[CanonicalMessage]:

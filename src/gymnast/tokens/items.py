@@ -1,4 +1,5 @@
-"""Ledgers of rollouts whose output items hold whole prompts, as other projects' servers return them."""
+"""Output items that hold whole prompts, as other projects' servers and clients send them: ledgers made of them, and the
+tokens of a conversation's last turn."""
 
 from __future__ import annotations
 
@@ -6,14 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gymnast.tokens.conversation import count_shared_ids
+from gymnast.tokens.conversation import CallTokens, count_shared_ids
 from gymnast.tokens.export import pack_ledger
+from gymnast.types.items import TRAINING_FIELDS
+from gymnast.types.responses import is_model_turn
 from gymnast.types.tokens import TOKEN_CALL, ForkReason, Source, TokenCall, TokenLedger
 
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
-_PROMPT, _SAMPLED, _LOGPROBS = TRAINING_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+_PROMPT, _SAMPLED, _LOGPROBS = TRAINING_FIELDS
 _LENGTH: Final = "max_output_tokens"
 
 
@@ -33,6 +36,18 @@ def ledger_from_items(response: Any) -> JsonObject | None:
     if (response.get("incomplete_details") or {}).get("reason") == _LENGTH:
         calls[-1] = msgspec.structs.replace(calls[-1], finish="length")
     return pack_ledger(TokenLedger(calls, str(response.get("model") or "")))
+
+
+def tokens_of_last_turn(items: Any) -> CallTokens | None:
+    """The tokens that a client sends with the last turn of the model; None if there are none or only some."""
+    for item in reversed(items if isinstance(items, list) else []):
+        if not is_model_turn(item):
+            continue
+        prompt, sampled, logprobs = (item.get(name) for name in TRAINING_FIELDS)
+        if not prompt or not sampled or logprobs is None:
+            return None
+        return CallTokens(prompt, sampled, logprobs)
+    return None
 
 
 def _items(response: Any) -> list[JsonObject]:

@@ -13,9 +13,6 @@ from gymnast.tokens.probing import probe_template
 from gymnast.tokens.template import TemplateRenderer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
     from gymnast.tokens.families.family import Family
 
 
@@ -24,7 +21,6 @@ def load_renderer(
     *,
     chat_template: str | None = None,
     family: str | None = None,
-    clock: Callable[[], datetime] | None = None,
 ) -> TemplateRenderer:
     """Load a renderer from a folder with tokenizer.json, or from the path of that file.
 
@@ -43,9 +39,7 @@ def load_renderer(
     if chat_template is None and tool_template and not probe_template(ChatTemplate(source), model_family).tools:
         source = tool_template
     tokenizer = HfTokenizer.from_folder(folder, template=source)
-    return TemplateRenderer(
-        tokenizer, source, model_family, variables=files.variables, stop_tokens=files.stop_tokens, clock=clock
-    )
+    return TemplateRenderer(tokenizer, source, model_family, variables=files.variables, stop_tokens=files.stop_tokens)
 
 
 def _folder(path_or_name: str | Path) -> Path:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from gymnast.wire.dialects.chat_replies import make_output_items, split_thinking
 from gymnast.wire.dialects.chat_requests import NotConvertible, params_to_chat, read_metadata_json
 
@@ -41,7 +43,7 @@ def make_render_request(params: CreateParams, template_args: Mapping[str, Any], 
     body, dropped = params_to_chat(params)
     if body.get("tools") and body.get("tool_choice") not in {None, "auto", "none"}:
         raise NotConvertible(f"tool_choice {body['tool_choice']!r} cannot be enforced on a prompt of ids")
-    tools = [] if body.get("tool_choice") == "none" else body.get("tools") or []
+    tools = [] if body.get("tool_choice") == "none" else [_tool(tool) for tool in body.get("tools") or ()]
     metadata = body.get("metadata") or {}
     args = {**template_args, **read_metadata_json(metadata, "chat_template_kwargs")}
     if "reasoning_effort" in body:
@@ -49,6 +51,13 @@ def make_render_request(params: CreateParams, template_args: Mapping[str, Any], 
     rest = sorted(set(body) - _HANDLED - {"reasoning_effort"})
     messages = [_message(message, developer) for message in body["messages"]]
     return RenderRequest(messages, tools, args, read_metadata_json(metadata, "extra_body"), dropped + rest)
+
+
+def make_history(params: CreateParams) -> tuple[list[JsonObject], list[JsonObject]]:
+    """The messages and tools of a request that a server renders, to compare with others. Images become text."""
+    body, _ = params_to_chat(params)
+    messages = [{**message, "content": _describe(message.get("content"))} for message in body["messages"]]
+    return [_message(message, "developer") for message in messages], body.get("tools") or []
 
 
 def turn_to_message(turn: ParsedTurn, call_ids: list[str]) -> JsonObject:
@@ -70,6 +79,15 @@ def turn_to_items(turn: ParsedTurn, message: JsonObject, new_id: Callable[[str],
     return make_output_items(thoughts, turn.content, message.get("tool_calls") or [], new_id)
 
 
+def _tool(tool: JsonObject) -> JsonObject:
+    """A tool as vLLM passes it to chat templates: these keys in this order, null where the request has no value.
+
+    Templates write tools as JSON, so that a policy that is trained and served must see the same keys everywhere.
+    """
+    function = tool["function"]
+    return {"type": "function", "function": {key: function.get(key) for key in ("name", "description", "parameters")}}
+
+
 def _message(message: JsonObject, developer: str) -> JsonObject:
     """Normalise a message: text content, reasoning in a separate field."""
     role, text = message["role"], _text(message.get("content"))
@@ -83,6 +101,12 @@ def _message(message: JsonObject, developer: str) -> JsonObject:
     if message.get("tool_calls"):
         normalised["tool_calls"] = message["tool_calls"]
     return normalised
+
+
+def _describe(content: Any) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part["text"] if part["type"] == "text" else orjson.dumps(part).decode() for part in content)
 
 
 def _text(content: Any) -> str:

@@ -69,8 +69,6 @@ class ParsedCall:
 
 @dataclass(frozen=True, slots=True)
 class ParsedTurn:
-    """A generation, parsed."""
-
     content: str
     reasoning: str | None = None
     tool_calls: tuple[ParsedCall, ...] = ()

@@ -54,7 +54,6 @@ class RunAudit:
         return not (self.without_ledger or self.drift or self.broken)
 
     def add(self, key: str, result: TokenAudit) -> None:
-        """Add the audit of one rollout."""
         self.calls += result.calls
         self.ids_sent += result.ids_sent
         self.segments += len(result.segments)
@@ -71,7 +70,6 @@ class RunAudit:
             self.drifting.append(key)
 
     def as_json(self) -> JsonObject:
-        """The audit as JSON."""
         names = [name for name in self.__slots__ if name not in {"sampled", "masked"}]
         share = sum(self.masked.values()) / self.sampled if self.sampled else 0.0
         sums = {name: dict(value) if isinstance(value := getattr(self, name), Counter) else value for name in names}

@@ -68,7 +68,6 @@ class StandIn:
 
 
 def shape_of(message: JsonObject) -> Shape:
-    """The shape of one message."""
     content = message.get("content")
     text = content if isinstance(content, str) else ""
     role = str(message.get("role"))

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.errors import MissingRolloutsError
 from gymnast.train.batch_progress import BatchOptions, BatchProgress, require_complete
-from gymnast.train.batch_request import BatchRequest, make_request
+from gymnast.train.batch_request import BatchRequest, ReportsOutages, make_request
 from gymnast.train.causes import BATCH_DEADLINE, NEVER_CAME, STOPPED
 from gymnast.train.errors import NothingToTrainError
 from gymnast.train.samples import Batch, Group, MaskReason
+from gymnast.types.failure import FailureKind
 from gymnast.types.task import ROLLOUT_ID
 
 if TYPE_CHECKING:
@@ -111,6 +112,11 @@ async def _run_request(
         while not (run.done() or progress.is_done):
             await asyncio.wait({run}, timeout=min(_TICK_S, max(deadline - clock(), 0.0)))
             progress.write_off_late_groups()
+            outage = rollouts.outage() if isinstance(rollouts, ReportsOutages) else None
+            if outage is not None and outage[0] >= options.give_up_after_s:
+                progress.write_off_rest(
+                    FailureKind.MODEL_UNREACHABLE, f"unreachable for {outage[0]:.0f} s (give_up_after_s): {outage[1]}"
+                )
             if clock() >= deadline:
                 progress.write_off_rest(BATCH_DEADLINE, f"not done after {options.batch_timeout_s:g} s")
         note = await run if run.done() else ""

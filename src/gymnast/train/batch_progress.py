@@ -31,8 +31,8 @@ class BatchOptions:
     """Time limit from a group's first finished rollout to its last."""
     batch_timeout_s: float = 4 * 3600.0
     """Time limit of the whole batch."""
-    give_up_after_s: float = 600.0
-    """How long a server or endpoint may be unreachable before its rollouts are given up."""
+    give_up_after_s: float = 30.0
+    """How long a server or endpoint may be unreachable before its rollouts are given up and the trainer is told."""
     stop_early: bool = True
     """Stop as soon as more than `max_failed` rollouts have failed, instead of finishing a batch that is lost."""
     logprob_retries: int = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from gymnast.errors import UserError
 from gymnast.types.task import ROLLOUT_ID, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
@@ -40,6 +40,14 @@ class Rollouts(Protocol):
         rollout_timeout_s: float = ...,
         give_up_after_s: float = ...,
     ) -> AsyncGenerator[tuple[JsonObject, Outcome]]: ...
+
+
+@runtime_checkable
+class ReportsOutages(Protocol):
+    """Rollouts whose model endpoints are watched; `gymnast.Collector` implements it."""
+
+    def outage(self) -> tuple[float, str] | None:
+        """For how many seconds no endpoint could be reached, and the last error; None if all is well."""
 
 
 @dataclass(frozen=True, slots=True)

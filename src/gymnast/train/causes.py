@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gymnast.train.errors import FewerRolloutsError
-from gymnast.types.failure import FailureKind, Layer, kind_named
+from gymnast.train.errors import FewerRolloutsError, RolloutsUnavailableError
+from gymnast.types.failure import FailureKind, Layer, Recovery, kind_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +41,10 @@ _CAUSES: Final[dict[str, Cause]] = {
         "the run ended before they finished: a server was unreachable for too long, or the budget was used up",
         "see why it ended above; if a process died, lower concurrency{now}; if the endpoint restarts slowly, raise "
         "give_up_after_s",
+    ),
+    FailureKind.MODEL_UNREACHABLE: Cause(
+        "the policy endpoint is not running, restarts, or its address is wrong",
+        "check that it runs; if it restarts slowly, raise give_up_after_s",
     ),
     FailureKind.ROLLOUT_TIMEOUT: Cause(
         "single rollouts exceed their time limit",
@@ -114,6 +118,21 @@ def fewer_rollouts(
         lines += _advice(kinds, context)
     failed = {kind: count for kind, count in kinds.items() if kind not in {NEVER_CAME, STOPPED}}
     return FewerRolloutsError("\n".join(lines), requested, scored, failed, names)
+
+
+def unavailable(error: FewerRolloutsError) -> FewerRolloutsError:
+    """The error as a RolloutsUnavailableError, if everything that is missing is so for a reason outside of its task."""
+    if not all(map(_is_outage, error.failed)):
+        return error
+    return RolloutsUnavailableError(str(error), error.requested, error.scored, error.failed, error.missing)
+
+
+def _is_outage(kind: str) -> bool:
+    """Whether it means that something was down or too slow."""
+    if kind in {GROUP_DEADLINE, BATCH_DEADLINE}:
+        return True
+    known = kind_named(kind)
+    return known.recovery in {Recovery.TIME, Recovery.OUTAGE} or known.layer in {Layer.INFRA, Layer.MODEL_SERVING}
 
 
 def _advice(kinds: Counter[str], context: BatchContext) -> list[str]:

@@ -27,6 +27,14 @@ class FewerRolloutsError(MissingRolloutsError):
         return (type(self), (str(self), self.requested, self.scored, self.failed, self.missing))
 
 
+class RolloutsUnavailableError(FewerRolloutsError, ConnectionError):
+    """Rollouts are missing because something that they need was down or too slow; the tasks are fine.
+
+    It is a ConnectionError, which NeMo RL counts as an outage and not as bad data. Raised only to it: elsewhere, code
+    that handles OSError would take it for an error of files.
+    """
+
+
 class NothingLeftError(UserError):
     """A stream resumes from a state in which everything was delivered, so its epoch would be empty."""
 
@@ -41,3 +49,7 @@ class NothingToTrainError(GymnastError):
 
     def __reduce__(self) -> tuple[type[NothingToTrainError], tuple[str, dict[str, int]]]:
         return (type(self), (str(self), self.masked))
+
+
+class StepFailedError(GymnastError):
+    """The rollouts of a training step failed. The message is that of the error that ended them."""

@@ -13,7 +13,7 @@ import orjson
 from gymnast.errors import DataError, UserError
 from gymnast.profile.plan_index import read_plan
 from gymnast.store.atomic import atomic_output
-from gymnast.store.keyset import KeySet
+from gymnast.store.keys import KeySet
 from gymnast.store.lines import numbered_lines
 from gymnast.store.paths import RunPaths
 from gymnast.store.records import record_file

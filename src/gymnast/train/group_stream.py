@@ -241,7 +241,7 @@ class GroupStream:
             text = (
                 f"{error}\n  in a stream of up to {ahead} concurrent groups of {self._generations} (groups_in_flight)"
             )
-            raise FewerRolloutsError(text, error.requested, error.scored, error.failed, error.missing) from error
+            raise type(error)(text, error.requested, error.scored, error.failed, error.missing) from error
         self.counts.logprob_retries += batch.logprob_retries
         return replace(batch.groups[0], requested_at=requested_at)
 

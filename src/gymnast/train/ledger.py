@@ -147,6 +147,7 @@ def _make_segment(
         share,
         modes.pop() if len(modes) == 1 else MIXED,
         temperatures.pop() if len(temperatures) == 1 else None,
+        tuple(part.calls),
     )
 
 

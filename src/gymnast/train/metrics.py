@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from gymnast.train.samples import Sample
+    from gymnast.types.json import JsonObject
 
 _COLUMNS: Final = (
     "turns_per_sample",
@@ -22,6 +23,7 @@ _COLUMNS: Final = (
     "total_reward",
     "versions_per_rollout",
 )
+_REWARD: Final = _COLUMNS.index("total_reward")
 
 
 class Metrics:
@@ -39,7 +41,7 @@ class Metrics:
     def add(self, samples: Iterable[Sample]) -> None:
         """Count samples."""
         for sample in samples:
-            self._add(sample)
+            self.add_facts(facts_of(sample))
 
     def figures(self) -> dict[str, float]:
         """The metrics so far."""
@@ -62,28 +64,44 @@ class Metrics:
         figures |= {f"reward/{name}/mean": _mean(values) for name, values in self._components.items()}
         return figures | {f"{name}/mean": _mean(values) for name, values in self._by_agent.items()}
 
-    def _add(self, sample: Sample) -> None:
+    def add_facts(self, facts: Mapping[str, Any]) -> None:
+        """Count a sample by what `facts_of` says of it."""
         self._samples += 1
-        if sample.mask_reason is not None:
-            self._masked[sample.mask_reason.value] += 1
-        if sample.failure is not None:
-            self._failed[sample.failure.kind] += 1
+        if facts["masked"]:
+            self._masked[facts["masked"]] += 1
+        if facts["failed"]:
+            self._failed[facts["failed"]] += 1
             return
-        self._terminations[sample.termination.value] += 1
-        self._drifted += sample.drifted_calls > 0
-        self._trained_samples += sample.is_trainable
-        self._trained_tokens += sample.trained
-        turns = [end - start for segment in sample.segments for start, end in segment.turns]
-        total = sum(len(segment.ids) - segment.shared for segment in sample.segments)
-        reward = sample.reward or 0.0
-        row = (sample.turns, len(sample.segments), total, sum(turns), max(turns, default=0), reward)
-        for name, value in zip(_COLUMNS, (*row, len(sample.versions)), strict=True):
+        self._terminations[facts["termination"]] += 1
+        self._drifted += facts["drifted"]
+        self._trained_samples += not facts["masked"]
+        self._trained_tokens += facts["trained"]
+        for name, value in zip(_COLUMNS, facts["columns"], strict=True):
             self._columns[name].append(value)
-        for name, value in sample.components.items():
+        for name, value in facts["components"].items():
             self._components[name].append(value)
-        self._by_agent[f"{sample.agent}/reward"].append(reward)
-        for name, value in sample.numbers.items():
-            self._by_agent[f"{sample.agent}/{name}"].append(value)
+        agent, reward = facts["agent"], facts["columns"][_REWARD]
+        self._by_agent[f"{agent}/reward"].append(reward)
+        for name, value in facts["numbers"].items():
+            self._by_agent[f"{agent}/{name}"].append(value)
+
+
+def facts_of(sample: Sample) -> JsonObject:
+    """What metrics need of a sample, as plain values that another process can count."""
+    turns = [end - start for segment in sample.segments for start, end in segment.turns]
+    total = sum(len(segment.ids) - segment.shared for segment in sample.segments)
+    row = (sample.turns, len(sample.segments), total, sum(turns), max(turns, default=0), sample.reward or 0.0)
+    return {
+        "agent": sample.agent,
+        "columns": [*row, len(sample.versions)],
+        "masked": sample.mask_reason.value if sample.mask_reason is not None else "",
+        "failed": sample.failure.kind if sample.failure is not None else "",
+        "termination": sample.termination.value,
+        "drifted": sample.drifted_calls > 0,
+        "trained": sample.trained,
+        "components": sample.components,
+        "numbers": sample.numbers,
+    }
 
 
 def batch_metrics(samples: Iterable[Sample]) -> dict[str, float]:

@@ -7,7 +7,8 @@ Groups arrive in order of completion, each row with its index. An incomplete gro
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+import time
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from importlib import import_module
@@ -20,15 +21,16 @@ from gymnast.config import compose, read_environ
 from gymnast.errors import UserError
 from gymnast.rollouts.tool_modes import offer_row_tools
 from gymnast.train.batch_progress import BatchOptions
-from gymnast.train.errors import FewerRolloutsError
+from gymnast.train.causes import unavailable
+from gymnast.train.errors import FewerRolloutsError, RolloutsUnavailableError
 from gymnast.train.group_stream import StreamOptions, stream
-from gymnast.train.nemo_rl_results import ROW_INDEX, group_batch, group_results
+from gymnast.train.nemo_rl_results import ROW_INDEX, TurnMarks, group_batch, group_results
 from gymnast.train.sample_reader import SampleOptions
 from gymnast.train.sequences import generations_of
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
     from gymnast.config import Config
     from gymnast.train.batch_request import Rollouts
@@ -44,9 +46,10 @@ _DEFAULT_CONCURRENCY: Final = 1024
 class GymnastEnvironment:
     """Plain Python: `await start()`, then `run_rollouts`. `cfg` is what NeMo RL passes to its own environment:
 
-    `model_name`, `base_urls`, and `initial_global_config_dict` with `config_paths` and other NeMo Gym settings. The
-    section `gymnast`, in the latter (`env.nemo_gym.gymnast` in NeMo RL's YAML) or at the top level of `cfg`, may set
-    the fields of `BatchOptions`, `masked_vote`, and `tokenizer`: a folder, for inference servers that accept token ids.
+    `model_name`, `base_urls`, and `initial_global_config_dict` with `config_paths` and other NeMo Gym settings.
+    `invalid_tool_call_patterns` and `thinking_tags` are the texts that mark a turn. The section `gymnast`, in the
+    mapping (`env.nemo_gym.gymnast` in NeMo RL's YAML) or at the top level of `cfg`, may set the fields of
+    `BatchOptions`, `masked_vote`, and `tokenizer`: a folder, for inference servers that accept token ids.
     """
 
     def __init__(self, cfg: Mapping[str, Any], rollouts: Rollouts | None = None) -> None:
@@ -63,6 +66,7 @@ class GymnastEnvironment:
                 next=f"use one of: {', '.join(sorted(known | {'masked_vote', 'tokenizer'}))}",
             )
         self.options = BatchOptions(**section, sample=SampleOptions(keep_line=True))
+        self._marks = TurnMarks.from_config(cfg)
         self._rollouts = rollouts
         self._stack = AsyncExitStack()
         self._tokenizer: Decoder | None = None
@@ -81,8 +85,14 @@ class GymnastEnvironment:
         """NeMo RL's name for `start`."""
         await self.start()
 
-    def health_check(self) -> bool:
-        return True
+    async def health_check(self) -> None:
+        """Raise RuntimeError if the servers are not running, one of them is down or the policy cannot be reached."""
+        if self._rollouts is None:
+            raise RuntimeError("the servers are not running: _spinup() was never called on this instance")
+        if isinstance(self._rollouts, Collector):
+            problems = await self._rollouts.find_problems()
+            if problems:
+                raise RuntimeError("; ".join(problems))
 
     def set_tokenizer(self, tokenizer: Any) -> None:
         """Set it once per actor instead of passing it with every call. Used for texts in logs, never for token ids."""
@@ -90,19 +100,28 @@ class GymnastEnvironment:
         self._pad_id = next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
 
     async def run_rollouts(
-        self, rows: Sequence[JsonObject], num_generations: Any = None, *_: Any, **__: Any
-    ) -> AsyncGenerator[tuple[int, JsonObject]]:
-        """Yield each row's index (`_rowidx`, else its position) and result. Raises FewerRolloutsError if any is lost.
+        self,
+        rows: Sequence[JsonObject],
+        timer_prefix: str = "timing/rollout",
+        deduplicate_multimodal_data: bool = False,  # noqa: FBT001, FBT002 - NeMo RL passes it by position
+        *,
+        num_generations: int | None = None,
+    ) -> AsyncGenerator[tuple[int, JsonObject, dict[str, float] | None]]:
+        """Yield each row's index (`_rowidx`, else its position), its result, and timings with the last one.
 
-        Without `num_generations`, consecutive rows of the same task form a group. Further arguments, which trainers
-        pass for their own logs, are ignored.
+        Raises FewerRolloutsError if any is lost; RolloutsUnavailableError if the tasks are not the cause. Without
+        `num_generations`, consecutive rows of the same task form a group. Images stay in the rows that the trainer has:
+        results never repeat them, whatever `deduplicate_multimodal_data` says.
         """
-        size = num_generations if isinstance(num_generations, int) else group_size(rows)
-        async for group, results in self._groups(rows, size):
+        size = num_generations or group_size(rows)
+        timer = _Timer(timer_prefix)
+        left = len(rows)
+        async for group, results in self._groups(rows, size, timer):
             for position, result in enumerate(results, group.task * size):
                 index = rows[position].get(ROW_INDEX, position)
                 result["full_result"][ROW_INDEX] = index
-                yield index, result
+                left -= 1
+                yield index, result, None if left else timer.metrics()
 
     async def run_groups(
         self, rows: Sequence[JsonObject], num_generations: int, *, max_length: int | None = None
@@ -123,7 +142,7 @@ class GymnastEnvironment:
         self._rollouts = None
 
     async def _groups(
-        self, rows: Sequence[JsonObject], generations: int
+        self, rows: Sequence[JsonObject], generations: int, timer: _Timer | None = None
     ) -> AsyncGenerator[tuple[Group, list[JsonObject]]]:
         tasks = tasks_of(rows, generations)
         await self.start()
@@ -135,17 +154,50 @@ class GymnastEnvironment:
             groups_ready=len(tasks),
         )
         make_results = partial(
-            group_results, pad_id=self._pad_id, tokenizer=self._tokenizer, masked_vote=self._masked_vote
+            group_results,
+            pad_id=self._pad_id,
+            tokenizer=self._tokenizer,
+            masked_vote=self._masked_vote,
+            marks=self._marks,
         )
+        timer = timer or _Timer("")
         done: set[int] = set()
         async with stream(self._rollouts, tasks, generations=generations, options=options) as groups:
-            async for group in groups:
-                done.add(group.task)
-                yield group, make_results(group)
+            try:
+                async for group in groups:
+                    done.add(group.task)
+                    with timer.postprocessing():
+                        results = make_results(group)
+                    yield group, results
+            except FewerRolloutsError as error:
+                raise unavailable(error) from None  # its causes need not survive pickling
         missing = [f"{task}:{index}" for task in range(len(tasks)) if task not in done for index in range(generations)]
         if missing:
             text = f"{len(rows) - len(missing)} of {len(rows)} rollouts came back; missing: {', '.join(missing[:20])}"
-            raise FewerRolloutsError(text, len(rows), len(rows) - len(missing), {}, missing)
+            raise RolloutsUnavailableError(text, len(rows), len(rows) - len(missing), {}, missing)
+
+
+class _Timer:
+    """The timings of a batch under the names that NeMo RL logs."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._started = time.perf_counter()
+        self._postprocess_s = 0.0
+
+    @contextmanager
+    def postprocessing(self) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._postprocess_s += time.perf_counter() - started
+
+    def metrics(self) -> dict[str, float]:
+        total = time.perf_counter() - self._started
+        return {
+            f"{self._prefix}/await_results": total - self._postprocess_s,
+            f"{self._prefix}/postprocess_results": self._postprocess_s,
+            f"{self._prefix}/postprocess_results_pct": 100 * self._postprocess_s / total,
+        }
 
 
 def tasks_of(rows: Sequence[JsonObject], generations: int) -> list[JsonObject]:

@@ -7,19 +7,19 @@ the mean reward of the trained rollouts, because NeMo RL's baselines count every
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
-from gymnast.tokens.items import TRAINING_FIELDS
 from gymnast.train.metrics import batch_metrics
 from gymnast.train.sequences import mask_forked, mean_of
+from gymnast.types.items import TRAINING_FIELDS
 from gymnast.types.task import AGENT_REF
-from gymnast.types.tokens import LEDGER
+from gymnast.types.tokens import LEDGER, TOKEN_CALL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gymnast.train.samples import Group, Sample, Segment
     from gymnast.types.json import JsonObject
@@ -28,6 +28,40 @@ ROW_INDEX: Final = "_rowidx"
 MASK: Final = "mask_sample"
 INSTANCE: Final = "instance_config"
 COMPONENTS: Final = "reward_components"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnMarks:
+    """Texts that mark a turn of the policy, for the penalties of NeMo RL."""
+
+    tool_call_patterns: tuple[str, ...] = ("<tool_call>", "</tool_call>", "<function_call>", "</function_call>")
+    """In the text of a turn: a tool call that could not be parsed and was never made."""
+    thinking_tags: tuple[str, ...] = ("<think>", "</think>")
+    """In an answer, or more than once in reasoning: thinking that was not closed or not opened properly."""
+
+    @classmethod
+    def from_config(cls, cfg: Mapping[str, Any]) -> TurnMarks:
+        """The marks that NeMo RL's configuration names; where it names none, the usual ones."""
+        patterns, tags = cfg.get("invalid_tool_call_patterns"), cfg.get("thinking_tags")
+        return cls(tuple(patterns or cls().tool_call_patterns), tuple(tags or cls().thinking_tags))
+
+    def find(self, item: Mapping[str, Any]) -> tuple[bool, bool]:
+        """Whether the last item of a turn is an invalid tool call, and whether its thinking is malformed."""
+        text, allowed = _first_text(item.get("content")), 0
+        if text is None and item.get("type") == "reasoning":
+            text, allowed = _first_text(item.get("summary")), 1
+        if text is None:
+            return False, False
+        return (
+            any(pattern in text for pattern in self.tool_call_patterns),
+            any(text.count(tag) > allowed for tag in self.thinking_tags),
+        )
+
+
+def _first_text(parts: Any) -> str | None:
+    part = parts[0] if isinstance(parts, list) and parts else None
+    text = part.get("text") if isinstance(part, dict) else None
+    return text if isinstance(text, str) else None
 
 
 class Decoder(Protocol):
@@ -54,35 +88,49 @@ def scored_group(group: Group, *, masked_vote: bool = False) -> Group:
 
 
 def group_results(
-    group: Group, *, pad_id: int = 0, tokenizer: Decoder | None = None, masked_vote: bool = False
+    group: Group,
+    *,
+    pad_id: int = 0,
+    tokenizer: Decoder | None = None,
+    masked_vote: bool = False,
+    marks: TurnMarks | None = None,
 ) -> list[JsonObject]:
     """The results of a group's rows, in order, as NeMo RL's own environment returns them."""
     scored = scored_group(group, masked_vote=masked_vote).samples
-    return [result_of(sample, pad_id=pad_id, tokenizer=tokenizer) for sample in scored]
+    return [result_of(sample, pad_id=pad_id, tokenizer=tokenizer, marks=marks) for sample in scored]
 
 
-def result_of(sample: Sample, *, pad_id: int = 0, tokenizer: Decoder | None = None) -> JsonObject:
+def result_of(
+    sample: Sample, *, pad_id: int = 0, tokenizer: Decoder | None = None, marks: TurnMarks | None = None
+) -> JsonObject:
     """The result of a row: message_log, input_message_log and full_result."""
+    record = sample.record or {}
+    items = _last_items(record)
+    flags = {number: (marks or TurnMarks()).find(item) for number, item in items.items()}
     if sample.segments:
         # the trainer sees the longest segment of a forked rollout, and trains on none
         segment = max(sample.segments, key=lambda part: part.trained)
-        log = message_log(segment)
+        log = message_log(segment, flags)
     else:
         log = _placeholder(pad_id)
+    if tokenizer is not None:
+        _add_texts(items, sample.segments, tokenizer)
     return {
         "message_log": log,
         "input_message_log": [message for message in log if message["role"] == "user"][:1],
-        "full_result": _full_result(sample, log, tokenizer),
+        "full_result": _full_result(sample, record),
     }
 
 
-def message_log(segment: Segment) -> list[JsonObject]:
-    """The messages of a segment. Their ids, concatenated, are the segment's."""
+def message_log(segment: Segment, flags: Mapping[int, tuple[bool, bool]] | None = None) -> list[JsonObject]:
+    """The messages of a segment. Their ids, concatenated, are the segment's. `flags` by number of the model call."""
     log: list[JsonObject] = []
     at = 0
-    for start, end in segment.turns:
+    for index, (start, end) in enumerate(segment.turns):
+        number = segment.calls[index] if segment.calls else index
+        found = (flags or {}).get(number, (False, False))
         log.append(_user(segment.ids[at:start].tolist()))
-        log.append(_assistant(segment.ids[start:end].tolist(), segment.logprobs[start:end].tolist()))
+        log.append(_assistant(segment.ids[start:end].tolist(), segment.logprobs[start:end].tolist(), found))
         at = end
     if at < len(segment.ids):
         log.append(_user(segment.ids[at:].tolist()))
@@ -92,7 +140,8 @@ def message_log(segment: Segment) -> list[JsonObject]:
 def final_batch(group: Group, results: Sequence[JsonObject], *, max_length: int | None = None) -> JsonObject:
     """The batch columns of a group."""
     full = [result["full_result"] for result in results]
-    lengths = [sum(len(message["token_ids"]) for message in result["message_log"]) for result in results]
+    totals = [sum(len(message["token_ids"]) for message in result["message_log"]) for result in results]
+    lengths = [len(result["input_message_log"][0]["token_ids"]) for result in results]
     components: list[dict[str, float]] = [result.get(COMPONENTS) or {} for result in full]
     columns: JsonObject = {
         AGENT_REF: [{"name": sample.agent} for sample in group.samples],
@@ -101,8 +150,8 @@ def final_batch(group: Group, results: Sequence[JsonObject], *, max_length: int 
         "loss_multiplier": torch.tensor([0.0 if result[MASK] else 1.0 for result in full]),
         "total_reward": torch.tensor([float(result["reward"]) for result in full]),
         "truncated": torch.tensor([
-            sample.is_truncated or (max_length is not None and length >= max_length)
-            for sample, length in zip(group.samples, lengths, strict=True)
+            sample.is_truncated or (max_length is not None and total >= max_length)
+            for sample, total in zip(group.samples, totals, strict=True)
         ]),
         MASK: torch.tensor([bool(result[MASK]) for result in full]),
     }  # fmt: skip
@@ -126,15 +175,15 @@ def _user(ids: list[int]) -> JsonObject:
     return {"role": "user", "content": "", "token_ids": torch.tensor(ids, dtype=torch.int64)}
 
 
-def _assistant(ids: list[int], logprobs: list[float]) -> JsonObject:
+def _assistant(ids: list[int], logprobs: list[float], flags: tuple[bool, bool] = (False, False)) -> JsonObject:
     return {
         "role": "assistant",
         "content": "",
         # explicit dtype: an empty list would become floats
         "token_ids": torch.tensor(ids, dtype=torch.int64),
         "generation_logprobs": torch.tensor(logprobs, dtype=torch.float32),
-        "is_invalid_tool_call": False,
-        "has_malformed_thinking": False,
+        "is_invalid_tool_call": flags[0],
+        "has_malformed_thinking": flags[1],
     }
 
 
@@ -143,11 +192,27 @@ def _placeholder(pad_id: int) -> list[JsonObject]:
     return [_user([pad_id]), _assistant([pad_id], [0.0])]
 
 
-def _full_result(sample: Sample, log: Sequence[JsonObject], tokenizer: Decoder | None) -> JsonObject:
-    record = sample.record or {}
+def _last_items(record: JsonObject) -> dict[int, JsonObject]:
+    """The last item of each model call, by the call's number."""
+    output = (record.get("response") or {}).get("output") or ()
+    items = [item for item in output if isinstance(item, dict)]
+    numbered = {item[TOKEN_CALL]: item for item in items if isinstance(item.get(TOKEN_CALL), int)}
+    return numbered or dict(enumerate(item for item in items if item.get("generation_token_ids")))
+
+
+def _add_texts(items: Mapping[int, JsonObject], segments: Sequence[Segment], tokenizer: Decoder) -> None:
+    """Decode the prompt and the generation of each call, for logs and penalties that look at texts."""
+    for segment in segments:
+        for number, (start, end) in zip(segment.calls, segment.turns, strict=True):
+            if number in items:
+                items[number]["prompt_str"] = tokenizer.decode(segment.ids[:start].tolist())
+                items[number]["generation_str"] = tokenizer.decode(segment.ids[start:end].tolist())
+
+
+def _full_result(sample: Sample, record: JsonObject) -> JsonObject:
     record.pop(LEDGER, None)
     for item in (record.get("response") or {}).get("output") or ():
-        for name in TRAINING_FIELDS:
+        for name in (*TRAINING_FIELDS, TOKEN_CALL):
             item.pop(name, None)
     masked = not sample.is_trainable
     instance = record.get(INSTANCE) if isinstance(record.get(INSTANCE), dict) else {}
@@ -161,8 +226,4 @@ def _full_result(sample: Sample, log: Sequence[JsonObject], tokenizer: Decoder |
     }
     if sample.components:
         result[COMPONENTS] = sample.components
-    if tokenizer is not None:
-        result["turns"] = [
-            {"role": message["role"], "text": tokenizer.decode(message["token_ids"].tolist())} for message in log
-        ]
     return result

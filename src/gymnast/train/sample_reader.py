@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gymnast.tokens.export import BadLedger
-from gymnast.tokens.items import TRAINING_FIELDS
 from gymnast.train.ledger import Share, ledger_of, segments_of
 from gymnast.train.samples import (
     MaskReason,
@@ -21,6 +20,7 @@ from gymnast.train.samples import (
     Termination,
 )
 from gymnast.types.failure import FailureKind
+from gymnast.types.items import TRAINING_FIELDS
 from gymnast.types.task import AGENT_REF, FAILURE_CLASS, MASK, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 from gymnast.types.tokens import LEDGER, TokenLedger
 from gymnast.types.truncation import Truncation, truncation_of_episode, truncation_of_reason, truncation_of_types

@@ -101,6 +101,8 @@ class Segment:
     """`raw`, `processed`, `unknown`, or `mixed` if its calls differ."""
     temperature: float | None = 1.0
     """None if its calls differ."""
+    calls: tuple[int, ...] = ()
+    """The number of each turn's model call in the rollout."""
 
     @property
     def trained(self) -> int:

@@ -13,8 +13,8 @@ import torch
 from tensordict import TensorDict
 from verl import DataProto
 
-from gymnast.train.metrics import batch_metrics
 from gymnast.train.sequences import TokenRow, reason_of, rollout_rows
+from gymnast.train.verl_figures import PREFIX, batch_facts, step_figures, step_range
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -49,19 +49,10 @@ def data_proto(
     )
 
 
-def log_figures(batch: Batch) -> dict[str, float]:
-    """Metrics for the trainer's log. verl logs what it finds under `timing`."""
-    figures = {f"gymnast/{name}": value for name, value in batch_metrics(batch.samples).items()}
+def log_figures(batch: Batch, ended_at: float, step: int | None = None) -> dict[str, float]:
+    """Metrics for the trainer's log. verl logs what it finds under `timing`, with the prefix `timing_s/`."""
     forked = sum(sample.is_trainable and len(sample.segments) > 1 for sample in batch.samples)
-    retried = {"gymnast/logprob_retries": float(batch.logprob_retries), "gymnast/masked/forked": float(forked)}
-    return figures | retried | {"gymnast/seconds": batch.seconds}
-
-
-def step_range(row: TokenRow, unknown: int | None = None) -> tuple[int | None, int | None]:
-    """The first and last step whose weights sampled a row; `unknown` if not reported."""
-    parts = [part for version in row.sample.versions for part in version.split("-")]
-    steps = [int(part) for part in parts if part.isdecimal()]
-    return (min(steps), max(steps)) if steps else (unknown, unknown)
+    return {**step_figures(batch_facts(batch, ended_at), step), f"{PREFIX}masked/forked": float(forked)}
 
 
 def _tensors(rows: Sequence[TokenRow], pad_id: int) -> dict[str, torch.Tensor]:
@@ -90,7 +81,7 @@ def _tensors(rows: Sequence[TokenRow], pad_id: int) -> dict[str, torch.Tensor]:
 
 def _columns(rows: Sequence[TokenRow]) -> dict[str, np.ndarray[Any, Any]]:
     columns: dict[str, Sequence[Any]] = {name: [None] * len(rows) for name in _DEFAULT_COLUMNS}
-    ranges = [step_range(row) for row in rows]
+    ranges = [step_range(row.sample) for row in rows]
     columns["min_global_steps"], columns["max_global_steps"] = [low for low, _ in ranges], [high for _, high in ranges]
     columns["multi_modal_inputs"] = [{} for _ in rows]
     columns[REASON] = [reason_of(row) for row in rows]

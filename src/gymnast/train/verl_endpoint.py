@@ -15,6 +15,7 @@ import orjson
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.listening_ports import reserve_port
 from gymnast.train.conversation_index import ConversationIndex
+from gymnast.train.error_causes import describe_error
 from gymnast.wire.asgi import AccessGuard, ClientDisconnected, read_body, send_reply
 from gymnast.wire.message import Reply
 
@@ -87,7 +88,7 @@ class VerlEndpoint:
         try:
             output = await self._client.generate(name, prompt_ids=prompt, sampling_params=dict(params))
         except Exception as error:  # noqa: BLE001 - boundary to Ray and verl: the model server decides
-            return Reply(500, {"detail": f"verl's inference server failed: {type(error).__name__}: {error}"})
+            return Reply(500, {"detail": f"verl's inference server failed: {describe_error(error)}"})
         self._conversations.remember(prompt, output.token_ids, name)
         return Reply(200, reply_body(output, prompt, params))
 

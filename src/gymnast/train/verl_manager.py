@@ -8,6 +8,7 @@ Gymnast runs the rollouts (turns, tools, harness, environment, reward); verl doe
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 from verl.experimental.agent_loop import AgentLoopManager
@@ -51,7 +52,7 @@ class GymnastAgentLoopManager(AgentLoopManager):  # type: ignore[misc] # verl sh
         proto = data_proto(list(batch.samples), groups, pad_id=self._pad_id, masked_vote=masked_vote)
         # verl does not keep the prompt's columns itself when it joins prompts and results
         proto.non_tensor_batch = {**columns, **proto.non_tensor_batch}
-        proto.meta_info["timing"] = log_figures(batch)
+        proto.meta_info["timing"] = log_figures(batch, time.monotonic(), prompts.meta_info.get("global_steps"))
         return proto
 
     def close(self) -> None:

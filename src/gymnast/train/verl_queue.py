@@ -2,18 +2,21 @@
 
     actor_rollout_ref.rollout.agent.agent_loop_manager_class: gymnast.train.verl_queue.GymnastQueueManager
 
-Every segment of a rollout is a separate entry, so none is lost. With `trainer_mode: sync` a call returns when the batch
-is in the queue, or raises; in the asynchronous modes it returns immediately, and an error is raised by the next call,
-which verl's replay buffer makes to replace the failed one. Validation always waits.
+Every segment of a rollout is a separate entry, so none is lost. A call returns immediately. With `trainer_mode: sync`
+the sampler waits for the batch and raises its error (`verl_sampler`; with another sampler the call itself waits); in
+the asynchronous modes an error is raised by the next call, which verl's replay buffer makes to replace the failed one.
+Validation always waits.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from omegaconf import OmegaConf
 from verl.experimental.agent_loop import AgentLoopManager
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 from verl.utils.ray_utils import auto_await
@@ -21,11 +24,12 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from gymnast.errors import UserError
 from gymnast.train.sequences import TokenRow, group_indexes, reason_of, token_rows
-from gymnast.train.verl_batch import REASON, step_range
+from gymnast.train.verl_batch import REASON
 from gymnast.train.verl_collector import VerlCollector, pad_id_of
+from gymnast.train.verl_figures import ERROR, FACTS, batch_facts, reward_extra_info, step_range
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
 
     from tensordict import TensorDict
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 
 _DROPPED_COLUMNS: Final = frozenset({"dummy_tensor", "validate", "__rollout_n__", "__do_sample__"})
 """Columns that verl's own workers drop, too."""
+_SAMPLER: Final = "gymnast.train.verl_sampler"
 
 
 class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships with the extra
@@ -44,7 +49,7 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         super().__init__(config, llm_client, *args, **kwargs)
         self._queue = queue if queue is not None else import_module("transfer_queue")
         self._pad_id = pad_id_of(str(self.model_config.path))
-        self._is_sync = config.trainer.v1.trainer_mode == "sync"
+        self._waits = config.trainer.v1.trainer_mode == "sync" and not _has_own_sampler(config)
         # asynchronous modes and refills request single prompts
         self._step = int(config.data.train_batch_size)
         self._collector = VerlCollector(config, llm_client)
@@ -65,7 +70,7 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         validate = bool(columns.get("validate", [False])[0])
         tasks = self._collector.tasks(columns, validate=validate)
         work = self._collector.background.start(self._deliver(tasks, columns, validate=validate))
-        if self._is_sync or validate:  # verl's validation treats failed groups as finished
+        if self._waits or validate:  # verl's validation treats failed groups as finished
             work.result()
         else:
             self._in_flight.add(work)
@@ -86,8 +91,8 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
             await asyncio.to_thread(
                 put, keys=keys, partition_id=partition, fields=list_of_dict_to_tensordict(fields), tags=tags
             )
-        except BaseException:
-            failed = [{"status": "failure"} for _ in uids]
+        except BaseException as error:
+            failed = [{"status": "failure", ERROR: f"{type(error).__name__}: {error}"} for _ in uids]
             await asyncio.to_thread(put, keys=uids, partition_id=partition, tags=failed)
             raise
         done = [{"status": "finished"} for _ in uids]
@@ -112,6 +117,8 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         samples, groups = list(batch.samples), group_indexes(batch)
         size = len(batch.groups[0])
         masked_vote = self._collector.masked_vote(validate=validate)
+        facts = batch_facts(batch, time.time())  # a queue is restored in another process
+        infos = [info for group in batch.groups for info in reward_extra_info(group.samples, validate=validate)]
         keys, fields, tags = [], [], []
         for row in token_rows(samples, groups, self._pad_id, masked_vote=masked_vote):
             group, session = divmod(row.index, size)
@@ -120,7 +127,8 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
             is_separate = bool(reason_of(row)) and not masked_vote
             values |= {"session_id": session, "uid": f"{uid}-masked-{session}" if is_separate else uid}
             keys.append(f"{uid}_{session}_{row.segment}")
-            fields.append(fields_of(row, values))
+            extra = {"reward_extra_info": infos[row.index], FACTS: None if row.segment else facts[row.index]}
+            fields.append(fields_of(row, values, extra))
             tags.append(tag_of(row, values))
         return keys, fields, tags
 
@@ -138,9 +146,9 @@ def columns_of(prompts: TensorDict) -> dict[str, list[Any]]:
     return columns
 
 
-def fields_of(row: TokenRow, values: dict[str, Any]) -> dict[str, Any]:
-    """An entry in the form of verl's own workers."""
-    low, high = step_range(row, values.get("global_steps"))
+def fields_of(row: TokenRow, values: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry in the form of verl's own workers. `extra`: further values of its `extra_fields`."""
+    low, high = step_range(row.sample, values.get("global_steps"))
     output = AgentLoopOutput(
         prompt_ids=row.prompt.tolist(),
         response_ids=row.response.tolist(),
@@ -152,8 +160,8 @@ def fields_of(row: TokenRow, values: dict[str, Any]) -> dict[str, Any]:
         extra_fields={
             "min_global_steps": low,
             "max_global_steps": high,
-            "reward_extra_info": {},
             REASON: reason_of(row),
+            **extra,
         },
     )
     field: dict[str, Any] = output.as_dict() | values
@@ -168,7 +176,7 @@ def fields_of(row: TokenRow, values: dict[str, Any]) -> dict[str, Any]:
 
 def tag_of(row: TokenRow, values: dict[str, Any]) -> dict[str, Any]:
     """What the replay buffer knows about an entry without reading it."""
-    low, high = step_range(row, values.get("global_steps"))  # verl's metrics do not accept None
+    low, high = step_range(row.sample, values.get("global_steps"))  # verl's metrics do not accept None
     lengths: Sequence[int] = (len(row.prompt), len(row.response))
     return {
         "status": "success",
@@ -179,3 +187,8 @@ def tag_of(row: TokenRow, values: dict[str, Any]) -> dict[str, Any]:
         "min_global_steps": low,
         "max_global_steps": high,
     }
+
+
+def _has_own_sampler(config: Any) -> bool:
+    """True if the sampler is Gymnast's, which waits for batches and knows their errors."""
+    return _SAMPLER in str(OmegaConf.select(config, "trainer.v1.sampler.custom_sampler.path") or "")

@@ -89,7 +89,6 @@ class CallTree:
         self._digests: list[bytes] = []
 
     def begin(self, prompt: Sequence[JsonObject], instructions: str | None = None) -> CallNode:
-        """Start a call with this prompt."""
         entries = make_entries(prompt, instructions)
         digests = prefix_digests(entries)
         sizes = range(len(digests), 0, -1)
@@ -146,7 +145,6 @@ class CallTree:
         return all(step.reason is not CallReason.SUB_AGENT for step in (node, *self._ancestors(node)))
 
     def items(self, indices: Iterable[int]) -> list[JsonObject]:
-        """The items of entries."""
         return [item for index in indices for item in self.entries[index].items]
 
     # --- relating a call to earlier ones ------------------------------------------------------------------------------

@@ -27,8 +27,6 @@ _NOT_COMPARED: Final = frozenset({"id", "call_id", "status"})
 
 @dataclass(slots=True)
 class Entry:
-    """One entry of a conversation."""
-
     key: bytes
     """Equal for entries with the same content."""
     role: str
@@ -69,7 +67,6 @@ def make_entries(items: Sequence[JsonObject], instructions: str | None = None) -
 
 
 def model_turn(items: Sequence[JsonObject]) -> Entry:
-    """One model turn as an entry."""
     text = "".join(_item_text(item) for item in items if item.get("type", "message") == "message")
     text = (_THINK.sub("", text) if "<think" in text else text).strip()
     calls = [item for item in items if item.get("type") == "function_call"]

@@ -26,12 +26,12 @@ _MAX_DIGITS: Final = 21
 _TOO_DEEP: Final = f"… (nested more than {MAX_DEPTH} levels deep)"
 
 
-def encode_json(value: Any, option: int = 0) -> bytes:
+def encode_json(value: Any) -> bytes:
     """JSON text. Raises TypeError for a value that has no JSON form."""
     try:
-        return orjson.dumps(value, default=_dump_model, option=option)
+        return orjson.dumps(value, default=_dump_model)
     except TypeError:
-        return orjson.dumps(make_encodable(value)[0], default=_dump_model, option=option | orjson.OPT_NON_STR_KEYS)
+        return orjson.dumps(make_encodable(value)[0], default=_dump_model, option=orjson.OPT_NON_STR_KEYS)
 
 
 def make_encodable(value: Any, *, show_objects: bool = False) -> tuple[Any, list[str]]:
@@ -89,15 +89,6 @@ def show(value: Any, limit: int = 300) -> str:
     except Exception as error:  # noqa: BLE001 - the author's code, a huge integer, or nested too deeply
         text = f"a value of type {type(value).__name__} that cannot be shown ({type(error).__name__})"
     return printable(text if len(text) <= limit else f"{text[:limit]}…")
-
-
-def message_of(error: BaseException, limit: int = 300) -> str:
-    """An exception's own text, bounded; its representation if it has none that can be shown."""
-    try:
-        text = printable(str(error))
-    except Exception:  # noqa: BLE001 - the author's code
-        return show(error, limit)
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
 
 
 def printable(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from gymnast.types.encoding import printable
+from gymnast.types.encoding import printable, show
 
 
 class Layer(StrEnum):
@@ -257,6 +257,14 @@ class FailureDetail(msgspec.Struct, frozen=True, omit_defaults=True):
 def kind_named(name: str) -> KindInfo:
     """The table's row for `name`; an unlisted name is `unknown`."""
     return KINDS[FailureKind(name)]
+
+
+def message_of(error: BaseException, limit: int = 300) -> str:
+    """An exception's own text, bounded; its representation if it has none that can be shown."""
+    try:
+        return bounded(printable(str(error)), limit)
+    except Exception:  # noqa: BLE001 - the author's code
+        return show(error, limit)
 
 
 def bounded(text: str, limit: int = BODY_LIMIT) -> str:

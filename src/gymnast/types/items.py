@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import (  # typing's own TypedDict is not enough before 3.12
     Annotated,
     Any,
+    Final,
     Literal,
     NotRequired,
     Required,
@@ -35,23 +36,23 @@ def _text_or_list(value: Any) -> str:
 
 @_lenient
 class InputText(TypedDict):
-    type: Literal["input_text"]
     text: str
+    type: Literal["input_text"]
 
 
 @_lenient
 class InputImage(TypedDict, total=False):
-    type: Required[Literal["input_image"]]
     detail: Literal["low", "high", "auto"]
-    image_url: str | None
+    type: Required[Literal["input_image"]]
     file_id: str | None
+    image_url: str | None
 
 
 @_lenient
 class InputFile(TypedDict, total=False):
     type: Required[Literal["input_file"]]
-    file_id: str | None
     file_data: str
+    file_id: str | None
     file_url: str
     filename: str
 
@@ -100,6 +101,10 @@ OutputPart: TypeAlias = Annotated[OutputText | Refusal, Discriminator("type")]
 # --- items -----------------------------------------------------------------------------------------------------------
 
 
+TRAINING_FIELDS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+"""The tokens of a model call, on its last output item."""
+
+
 @_lenient
 class TokenBundle(TypedDict, total=False):
     """Training fields: all three required ones or none."""
@@ -113,7 +118,7 @@ class TokenBundle(TypedDict, total=False):
 
 
 @_lenient
-class EasyMessage(TypedDict, total=False):
+class EasyMessage(TokenBundle, total=False):
     type: Literal["message"]
     role: Required[Literal["user", "assistant", "system", "developer"]]
     content: Required[Content]
@@ -183,13 +188,11 @@ HOSTED_ITEM_TYPES = frozenset(
 )
 """Items of hosted tools are passed through unchanged."""
 
-_BUNDLE = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
-
 
 def _check_bundle(item: Any) -> Any:
-    present = sum(1 for name in _BUNDLE if item.get(name) is not None)
-    if present not in {0, len(_BUNDLE)}:
-        raise ValueError("training fields must be all present or all absent: " + ", ".join(_BUNDLE))
+    present = sum(1 for name in TRAINING_FIELDS if item.get(name) is not None)
+    if present not in {0, len(TRAINING_FIELDS)}:
+        raise ValueError("training fields must be all present or all absent: " + ", ".join(TRAINING_FIELDS))
     return item
 
 
@@ -206,7 +209,7 @@ def _item_tag(value: Any) -> str | None:
 
 
 Item: TypeAlias = Annotated[
-    Annotated[EasyMessage, Tag("easy_message")]
+    Annotated[EasyMessage, AfterValidator(_check_bundle), Tag("easy_message")]
     | Annotated[OutputMessage, AfterValidator(_check_bundle), Tag("output_message")]
     | Annotated[FunctionCall, AfterValidator(_check_bundle), Tag("function_call")]
     | Annotated[FunctionCallOutput, Tag("function_call_output")]

@@ -73,8 +73,6 @@ class TokenSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TokenCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One model call."""
-
     reason: ForkReason
     delta: list[int]
     """Ids of the prompt after the first `keep` of the parent's (its prompt and generation)."""
@@ -102,8 +100,6 @@ class TokenCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TokenLedger(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The tokens of one rollout."""
-
     calls: list[TokenCall]
     model: str
     renderer: str = ""

@@ -27,8 +27,6 @@ _FINISH: Final = {"max_output_tokens": "length"}
 
 @dataclass(slots=True)
 class TracedCall:
-    """One model call."""
-
     node: CallNode
     model_call_id: str
     dialect: str

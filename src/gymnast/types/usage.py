@@ -183,7 +183,6 @@ class UsageCounter:
         self.judge.merge(more)
 
     def usage(self) -> ModelUsage:
-        """The totals."""
         return ModelUsage(
             self.calls,
             self.failed_calls,

@@ -17,12 +17,10 @@ def parse_cookie_header(header: str) -> dict[str, str]:
 
 
 def cookie_header(cookies: Mapping[str, str]) -> str:
-    """A mapping as the value of a Cookie header."""
     return "; ".join(f"{name}={value}" for name, value in cookies.items())
 
 
 def set_cookie_header(name: str, value: str) -> str:
-    """The value of a Set-Cookie header for a session."""
     return f"{name}={value}{_ATTRIBUTES}"
 
 

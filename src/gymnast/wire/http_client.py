@@ -27,7 +27,6 @@ from gymnast.wire.proxy import choose_proxy, open_tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from gymnast.config.environ import Network
     from gymnast.wire.proxy import Proxy
@@ -140,7 +139,6 @@ class Slots:
             raise
 
     def release(self) -> None:
-        """Return a slot."""
         self._release_slot()
         if self._parent is not None:
             self._parent.release()
@@ -182,9 +180,7 @@ class HttpClient:
         self._open = True
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._open = False
         if self._reaper is not None:
             self._reaper.cancel()

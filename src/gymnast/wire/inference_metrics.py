@@ -93,11 +93,9 @@ async def read_metrics(
     return parse_metrics(page) if page is not None else None
 
 
-async def read_activity(
-    client: HttpClient, base_url: str, timeout_s: float = 5.0, *, external: bool = True
-) -> Activity | None:
+async def read_activity(client: HttpClient, base_url: str) -> Activity | None:
     """Read what one endpoint is doing; None if it does not say."""
-    page = await _read_page(client, base_url, timeout_s, external=external)
+    page = await _read_page(client, base_url, timeout_s=5.0, external=True)
     return parse_activity(page) if page is not None else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gymnast.types.failure import Stage
@@ -54,10 +55,27 @@ class AttemptProgress:
         self.since = time.monotonic()
 
 
-class Signals:
-    """Counts model calls, retried ones and those that endpoints rejected, and notifies listeners of rejections."""
+_OUTAGE_EXPIRES_S: Final = 40.0
+"""Longer than the longest pause between two tries of a call: an endpoint that is not called is not known to be down."""
 
-    __slots__ = ("listeners", "model_calls", "rejections", "retried_calls")
+
+@dataclass(slots=True)
+class Outage:
+    """No endpoint of a model server can be reached."""
+
+    since: float
+    last: float
+    """When the last call failed."""
+    message: str
+
+
+class Signals:
+    """Counts model calls, retried ones and those that endpoints rejected, and notifies listeners of rejections.
+
+    Knows which model servers reach none of their endpoints, and since when.
+    """
+
+    __slots__ = ("_outages", "listeners", "model_calls", "rejections", "retried_calls")
 
     def __init__(self) -> None:
         self.model_calls = 0
@@ -66,6 +84,26 @@ class Signals:
         """Failed calls that are repeated, by kind of failure."""
         self.listeners: list[Callable[[float], None]] = []
         """Called with the latency of each rejection."""
+        self._outages: dict[str, Outage] = {}
+
+    def record_outage(self, server: str, message: str, now: float) -> None:
+        """A call of a model server reached none of its endpoints."""
+        outage = self._outages.get(server)
+        if outage is None or now - outage.last > _OUTAGE_EXPIRES_S:
+            self._outages[server] = Outage(now, now, message)
+        else:
+            outage.last, outage.message = now, message
+
+    def record_answer(self, server: str) -> None:
+        """An endpoint of a model server answered, even with an error."""
+        if self._outages:
+            self._outages.pop(server, None)
+
+    def longest_outage(self, now: float) -> tuple[float, str] | None:
+        """How long a model server has reached none of its endpoints, and what its last call failed with."""
+        current = [outage for outage in self._outages.values() if now - outage.last <= _OUTAGE_EXPIRES_S]
+        first = min(current, key=lambda outage: outage.since, default=None)
+        return (now - first.since, first.message) if first is not None else None
 
     def record_call(self) -> None:
         self.model_calls += 1

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gymnast.errors import CallError
-from gymnast.types.encoding import message_of, show
-from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage
+from gymnast.types.encoding import show
+from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage, message_of
 from gymnast.wire.message import Reply, Request
 from gymnast.wire.progress import Signals
 from gymnast.wire.validate import InvalidBody

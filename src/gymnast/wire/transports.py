@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gymnast.types.encoding import message_of
+from gymnast.types.failure import message_of
 from gymnast.wire.asgi import ROLLOUT_HEADER
 from gymnast.wire.cookies import cookie_header, parse_set_cookies
 from gymnast.wire.failure_header import decode_failure
@@ -19,7 +19,7 @@ from gymnast.wire.message import PlainText, Reply, Request, encode_body
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, MutableMapping
 
-    from gymnast.wire.asgi import AsgiApp
+    from gymnast.wire.asgi import AsgiApp, AsgiScope, Receive, Send
     from gymnast.wire.http_client import HttpClient
     from gymnast.wire.server import Server
 
@@ -93,6 +93,8 @@ class AsgiLifespan:
 
     def __init__(self, app: AsgiApp) -> None:
         self._app = app
+        self.state: dict[str, Any] = {}
+        """What the application yielded at startup, for the state of every request."""
         self._to_app: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue()
         self._from_app: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
@@ -114,8 +116,14 @@ class AsgiLifespan:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
+    async def serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Pass a request to the application, with the state of its startup."""
+        if self.state:
+            scope = {**scope, "state": {**self.state, **scope.get("state", {})}}
+        await self._app(scope, receive, send)
+
     async def _run(self) -> None:
-        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}
         await self._app(scope, self._to_app.get, self._from_app.put)
 
     async def _next(self) -> MutableMapping[str, Any] | None:

@@ -27,9 +27,13 @@ class InvalidBody(ValueError):  # noqa: N818 - a rejection, not a crash; becomes
         super().__init__(f"{where}: {first['msg']}{more}")
         self.detail = detail
 
+    @classmethod
+    def of_field(cls, message: str, *path: str | int, value: Any = None) -> InvalidBody:
+        """One field is invalid: the one at this path in the body."""
+        return cls([_detail("value_error", path, message, value)])
+
 
 def validate_params(body: Any, *, loc: tuple[str | int, ...] = ("body",)) -> CreateParams:
-    """Validate Responses create params."""
     return cast("CreateParams", _validate(CreateParams, body, loc))
 
 

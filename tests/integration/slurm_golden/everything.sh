@@ -79,7 +79,7 @@ while kill -0 "${pids[worker]}" 2>/dev/null; do
 done
 wait "${pids[worker]}"
 code=$?
-[[ -z $drained ]] || echo "gymnast: the time limit was near: worker was told to end" >&2
+[[ -z $drained ]] || echo "gymnast: the time limit was near: worker was asked to stop" >&2
 
 # It reached its time limit with work left: requeue it, at most 5 times.
 if [[ -n $drained && $code -eq 75 && ${SLURM_RESTART_COUNT:-0} -lt 5 ]]; then

@@ -57,6 +57,6 @@ while kill -0 "${pids[worker]}" 2>/dev/null; do
 done
 wait "${pids[worker]}"
 code=$?
-[[ -z $drained ]] || echo "gymnast: the time limit was near: worker was told to end" >&2
+[[ -z $drained ]] || echo "gymnast: the time limit was near: worker was asked to stop" >&2
 
 exit "$code"

@@ -86,6 +86,6 @@ if [[ $ended != worker ]]; then
 fi
 kill "${pids[@]}" 2>/dev/null || true
 wait
-[[ -z $drained ]] || echo "gymnast: the time limit was near: worker was told to end" >&2
+[[ -z $drained ]] || echo "gymnast: the time limit was near: worker was asked to stop" >&2
 
 exit "$code"

@@ -16,8 +16,6 @@ _MAX_SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of one check."""
-
     check: str
     claim: str
     """What holds of the environment if there are no problems."""
@@ -43,7 +41,6 @@ class CheckResult:
         }
 
     def lines(self) -> Iterator[str]:
-        """The result as text."""
         mark = "skip" if self.skipped else "ok" if self.ok else "FAIL"
         figures = ", ".join(f"{name} {value}" for name, value in self.figures.items())
         yield f"  {mark:<4}  {self.check:<12} {self.skipped or self.claim}" + (f" ({figures})" if figures else "")
@@ -57,8 +54,6 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentResult:
-    """The results of all checks of one environment."""
-
     environment: str
     instance: str
     results: Sequence[CheckResult]
@@ -72,7 +67,6 @@ class EnvironmentResult:
         return [problem for result in self.results for problem in result.problems]
 
     def result(self, check: str) -> CheckResult:
-        """The result of the check with this name."""
         return next(result for result in self.results if result.check == check)
 
     def as_json(self) -> JsonObject:
@@ -80,7 +74,6 @@ class EnvironmentResult:
         return {"environment": self.environment, "instance": self.instance, "ok": self.ok, "checks": checks}
 
     def lines(self) -> Iterator[str]:
-        """The results as text."""
         yield f"{self.environment} (instance {self.instance})"
         for result in self.results:
             yield from result.lines()

@@ -164,7 +164,6 @@ def turns_of(response: Any) -> list[Any]:
 
 
 def response_to(row: JsonObject, output: list[Any]) -> Any:
-    """A response to a row with this output."""
     params = row.get(PARAMS)
     return make_response(
         params if isinstance(params, dict) else {"input": ""},  # type: ignore[arg-type]
@@ -177,13 +176,11 @@ def response_to(row: JsonObject, output: list[Any]) -> Any:
 
 
 def assistant_message(text: str) -> JsonObject:
-    """An assistant message."""
     part = {"type": "output_text", "text": text, "annotations": []}
     return {"type": "message", "role": "assistant", "id": "msg_check", "status": "completed", "content": [part]}
 
 
 def function_call(name: str, arguments: str) -> JsonObject:
-    """A function call."""
     return {"type": "function_call", "call_id": "call_check", "name": name, "arguments": arguments}
 
 

@@ -35,8 +35,6 @@ CHECKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SuiteOptions:
-    """Options of the conformance suite."""
-
     concurrency: int = 256
     blocking_ms: float = 50.0
     """The longest allowed block of the event loop; a longer one is measured again before it is reported."""

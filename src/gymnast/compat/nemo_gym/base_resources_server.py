@@ -7,32 +7,19 @@ from typing import Any, ClassVar
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from gymnast.compat.nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
+from gymnast.compat.nemo_gym.config_types import AggregateMetrics as AggregateMetrics
+from gymnast.compat.nemo_gym.config_types import AggregateMetricsRequest as AggregateMetricsRequest
+from gymnast.compat.nemo_gym.config_types import BaseRunServerInstanceConfig
 from gymnast.compat.nemo_gym.judge import judge_failsafe
-from gymnast.compat.nemo_gym.mcp_auto_exposure import NEMO_GYM_MCP_METADATA_KEY, MCPTool, add_mcp_offer, strip_mcp_names
-from gymnast.compat.nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
+from gymnast.compat.nemo_gym.mcp_auto_exposure import NEMO_GYM_MCP_METADATA_KEY as NEMO_GYM_MCP_METADATA_KEY
+from gymnast.compat.nemo_gym.mcp_auto_exposure import MCPTool, add_mcp_offer, strip_mcp_names
+from gymnast.compat.nemo_gym.openai_utils import NeMoGymResponse as NeMoGymResponse
+from gymnast.compat.nemo_gym.openai_utils import NeMoGymResponseCreateParamsNonStreaming
 from gymnast.compat.nemo_gym.reward_profile import AggregateMetricsMixin
 from gymnast.compat.nemo_gym.rollout_correlation import RolloutContextMiddleware
 from gymnast.compat.nemo_gym.server_utils import BaseServer, SimpleServer
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config.instances import ServerKind
-
-__all__ = [
-    "NEMO_GYM_MCP_METADATA_KEY",
-    "AggregateMetrics",
-    "AggregateMetricsRequest",
-    "BaseMultiRewardVerifyResponse",
-    "BaseResourcesServer",
-    "BaseResourcesServerConfig",
-    "BaseRunRequest",
-    "BaseSeedSessionRequest",
-    "BaseSeedSessionResponse",
-    "BaseVerifyRequest",
-    "BaseVerifyResponse",
-    "NeMoGymResponse",
-    "ReverifyMode",
-    "SimpleResourcesServer",
-]
 
 
 class ReverifyMode(StrEnum):

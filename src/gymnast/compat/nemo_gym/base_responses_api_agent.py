@@ -4,10 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from fastapi import Body, FastAPI, Request
+from fastapi import Body as Body
+from fastapi import FastAPI, Request
 
 from gymnast.compat.nemo_gym.base_resources_server import BaseRunRequest, BaseVerifyResponse
-from gymnast.compat.nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
+from gymnast.compat.nemo_gym.config_types import AggregateMetrics, BaseRunServerInstanceConfig
+from gymnast.compat.nemo_gym.config_types import AggregateMetricsRequest as AggregateMetricsRequest
 from gymnast.compat.nemo_gym.context import CURRENT_REQUEST
 from gymnast.compat.nemo_gym.observed_runs import ObservedRuns, observed_runs
 from gymnast.compat.nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
@@ -23,14 +25,6 @@ from gymnast.compat.nemo_gym.server_utils import (
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config.instances import ServerKind
 from gymnast.types.task import correlation_id
-
-__all__ = [
-    "AggregateMetricsRequest",
-    "BaseResponsesAPIAgent",
-    "BaseResponsesAPIAgentConfig",
-    "Body",
-    "SimpleResponsesAPIAgent",
-]
 
 
 class BaseResponsesAPIAgentConfig(BaseRunServerInstanceConfig):
@@ -105,8 +99,8 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         rollout_id = parameters.get("rollout_id") if isinstance(parameters, Mapping) else None
         if rollout_id is None:
             return self._prefix(CURRENT_REQUEST.get().rollout_id) + url_path
-        asked = getattr(getattr(request, "url", None), "path", "")
-        capture = f"/{TOKEN_CAPTURE_PATH}/" in asked or self._token_id_capture_enabled()
+        path = getattr(getattr(request, "url", None), "path", "")
+        capture = f"/{TOKEN_CAPTURE_PATH}/" in path or self._token_id_capture_enabled()
         return rollout_path_prefix(rollout_id, token_capture=capture) + url_path
 
     def _prefix(self, rollout_id: str | None) -> str:

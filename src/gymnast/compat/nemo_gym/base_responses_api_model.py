@@ -7,21 +7,21 @@ import inspect
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from fastapi import Body, FastAPI, HTTPException, Request
+from fastapi import Body as Body
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ValidationError
 
-from gymnast.compat.nemo_gym.capture import (
-    CaptureStore,
-    ModelCallRecord,
-    _CaptureMiddleware,
-    aggregate_model_call_metrics,
-    capture_dir,
-    read_model_call_records,
+from gymnast.compat.nemo_gym.capture import CaptureStore as CaptureStore
+from gymnast.compat.nemo_gym.capture import ModelCallRecord as ModelCallRecord
+from gymnast.compat.nemo_gym.capture import _CaptureMiddleware, capture_dir
+from gymnast.compat.nemo_gym.capture import aggregate_model_call_metrics as aggregate_model_call_metrics
+from gymnast.compat.nemo_gym.capture import read_model_call_records as read_model_call_records
+from gymnast.compat.nemo_gym.capture_merge import (
+    merge_model_call_capture_into_record as merge_model_call_capture_into_record,
 )
-from gymnast.compat.nemo_gym.capture_merge import merge_model_call_capture_into_record
 from gymnast.compat.nemo_gym.config_types import BaseRunServerInstanceConfig, ModelServerRef
 from gymnast.compat.nemo_gym.openai_utils import (
     NeMoGymChatCompletion,
@@ -35,26 +35,13 @@ from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config.instances import ServerKind
 from gymnast.endpoints.model_server import new_id, unix_time
 from gymnast.types.responses import make_response
+from gymnast.wire.dialects.chat_replies import make_chat_stream
 from gymnast.wire.dialects.chat_requests import NotConvertible
-from gymnast.wire.dialects.chat_streams import make_chat_stream
 from gymnast.wire.dialects.messages_replies import make_error_body, make_message_stream, response_to_message
 from gymnast.wire.dialects.messages_requests import messages_to_params
 from gymnast.wire.dialects.responses_streams import make_failed_stream, make_response_stream
 from gymnast.wire.dialects.streamed_requests import parse_streamed_request
 from gymnast.wire.message import EventStream
-
-__all__ = [
-    "BaseResponsesAPIModel",
-    "BaseResponsesAPIModelConfig",
-    "Body",
-    "CaptureStore",
-    "ModelCallRecord",
-    "SimpleResponsesAPIModel",
-    "_CaptureMiddleware",
-    "aggregate_model_call_metrics",
-    "merge_model_call_capture_into_record",
-    "read_model_call_records",
-]
 
 
 class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
@@ -129,7 +116,7 @@ class SimpleResponsesAPIModel(BaseResponsesAPIModel, SimpleServer, ABC):
         request_body = {
             name: value for name, value in body.items() if not (stream and name in {"stream", "stream_options"})
         }
-        params = _validate(NeMoGymChatCompletionCreateParamsNonStreaming, request_body)
+        params = _validate(NeMoGymChatCompletionCreateParamsNonStreaming, request_body, include_url=False)
         completion = _dump(await self._invoke_chat_completions(request, params))
         if not stream:
             return JSONResponse(completion)
@@ -171,11 +158,12 @@ def _arguments(handler: Any, request: Request, params: BaseModel) -> dict[str, A
     return arguments
 
 
-def _validate(model: Any, body: dict[str, Any]) -> Any:
+def _validate(model: Any, body: dict[str, Any], *, include_url: bool = True) -> Any:
+    """Validate a body. NeMo Gym's errors link to pydantic's pages for Responses requests, and not for chats."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        entries = error.errors()
+        entries = error.errors(include_url=include_url)
         raise RequestValidationError([{**entry, "loc": ("body", *entry["loc"])} for entry in entries]) from error
 
 

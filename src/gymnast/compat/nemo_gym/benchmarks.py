@@ -11,10 +11,6 @@ from gymnast.compat.nemo_gym.errors import InvalidValueError
 from gymnast.compat.nemo_gym.global_config import GlobalConfigDictParser, get_first_server_config_dict
 from gymnast.compat.nemo_gym.surface import missing_from
 
-__all__ = [
-    "BenchmarkConfig",
-]
-
 
 class BenchmarkConfig(BaseModel):
     """A benchmark: its dataset, its agent and how often each task is run."""
@@ -38,18 +34,18 @@ class BenchmarkConfig(BaseModel):
     ) -> Self | None:
         """The benchmark of a configuration; None if it has none."""
         config = GlobalConfigDictParser().parse_no_environment(initial_config_dict, require_valid=strict)
-        found = [
+        datasets = [
             (str(name), BenchmarkDatasetConfig.model_validate(_plain(dataset)))
             for name, block in config.items()
             if isinstance(block, DictConfig) and "responses_api_agents" in block
             for dataset in get_first_server_config_dict(config, str(name)).get("datasets") or ()
             if dataset.get("type") == "benchmark"
         ]
-        if not found:
+        if not datasets:
             return None
-        if len(found) > 1:
-            raise InvalidValueError(f"expected one benchmark dataset, found {len(found)}", where=str(path))
-        agent, dataset = found[0]
+        if len(datasets) > 1:
+            raise InvalidValueError(f"expected one benchmark dataset, found {len(datasets)}", where=str(path))
+        agent, dataset = datasets[0]
         return cls(name=dataset.name, path=path, agent_name=agent, num_repeats=dataset.num_repeats, dataset=dataset)
 
 

@@ -35,8 +35,6 @@ def _validate_id(rollout_id: str) -> str:
 
 
 class CaptureStore:
-    """A folder of captures."""
-
     def __init__(self, root: Path | str) -> None:
         self._root = Path(root)
 

@@ -10,26 +10,42 @@ from gymnast.compat.nemo_gym.response_types import Metadata, ResponsePart
 
 
 class NeMoGymFunction(BaseModel):
-    """The function of a tool call."""
-
     arguments: str
     name: str
 
 
 class NeMoGymChatCompletionMessageToolCall(ResponsePart):
-    """A tool call."""
-
     id: str
     function: NeMoGymFunction
     type: Literal["function"] = "function"
 
 
-NeMoGymChatCompletionMessageToolCallUnion: TypeAlias = NeMoGymChatCompletionMessageToolCall
+class CustomCall(BaseModel):
+    input: str
+    name: str
+
+
+class NeMoGymChatCompletionMessageCustomToolCall(ResponsePart):
+    """A call of a custom tool, whose input is free text."""
+
+    id: str
+    custom: CustomCall
+    type: Literal["custom"]
+
+
+def _call_kind(value: Any) -> str:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return "custom" if kind == "custom" else "function"
+
+
+NeMoGymChatCompletionMessageToolCallUnion: TypeAlias = Annotated[
+    Annotated[NeMoGymChatCompletionMessageToolCall, Tag("function")]
+    | Annotated[NeMoGymChatCompletionMessageCustomToolCall, Tag("custom")],
+    Discriminator(_call_kind),
+]
 
 
 class NeMoGymChatCompletionMessage(ResponsePart):
-    """An assistant message."""
-
     content: str | None = None
     refusal: str | None = None
     role: Literal["assistant"]
@@ -44,10 +60,10 @@ class NeMoGymChatCompletionMessageForTraining(NeMoGymChatCompletionMessage, Toke
 
 
 def _has_tokens(value: Any) -> str:
-    found = (
+    token_ids = (
         value.get("generation_token_ids") if isinstance(value, dict) else getattr(value, "generation_token_ids", None)
     )
-    return "plain" if found is None else "tokens"
+    return "plain" if token_ids is None else "tokens"
 
 
 NeMoGymChatCompletionOutputMessage: TypeAlias = Annotated[
@@ -58,8 +74,6 @@ NeMoGymChatCompletionOutputMessage: TypeAlias = Annotated[
 
 
 class NeMoGymChoice(ResponsePart):
-    """A choice of a completion."""
-
     finish_reason: Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
     index: int
     logprobs: ResponsePart | None = None
@@ -67,8 +81,6 @@ class NeMoGymChoice(ResponsePart):
 
 
 class CompletionUsage(ResponsePart):
-    """The usage of a chat completion."""
-
     completion_tokens: int
     prompt_tokens: int
     total_tokens: int
@@ -77,8 +89,6 @@ class CompletionUsage(ResponsePart):
 
 
 class NeMoGymChatCompletion(ResponsePart):
-    """A chat completion."""
-
     id: str
     choices: list[NeMoGymChoice]
     created: int
@@ -93,69 +103,84 @@ class NeMoGymChatCompletion(ResponsePart):
 
 
 class NeMoGymChatCompletionContentPartTextParam(TypedDict, total=False):
-    """A text part."""
-
     text: Required[str]
     type: Required[Literal["text"]]
 
 
+class NeMoGymChatCompletionContentPartImageParam(TypedDict, total=False):
+    image_url: Required[dict[str, Any]]
+    type: Required[Literal["image_url"]]
+
+
+class NeMoGymChatCompletionContentPartInputAudioParam(TypedDict, total=False):
+    input_audio: Required[dict[str, Any]]
+    type: Required[Literal["input_audio"]]
+
+
+class NeMoGymChatCompletionContentPartFileParam(TypedDict, total=False):
+    file: Required[dict[str, Any]]
+    type: Required[Literal["file"]]
+
+
+class NeMoGymChatCompletionContentPartVideoUrlParam(TypedDict, total=False):
+    video_url: Required[str | dict[str, Any]]
+    type: Required[Literal["video_url"]]
+
+
 NeMoGymChatCompletionContentPartParam: TypeAlias = dict[str, Any]
+"""Parts are not validated here: endpoints add their own kinds."""
 _Texts: TypeAlias = str | list[NeMoGymChatCompletionContentPartTextParam]
 
 
 class NeMoGymChatCompletionMessageToolCallFunctionParam(TypedDict):
-    """The function of a tool call."""
-
     arguments: Required[str]
     name: Required[str]
 
 
 class NeMoGymChatCompletionMessageToolCallParam(TypedDict, total=False):
-    """A tool call in the history."""
-
     id: Required[str]
     function: Required[NeMoGymChatCompletionMessageToolCallFunctionParam]
     type: Required[Literal["function"]]
 
 
-NeMoGymChatCompletionMessageToolCallUnionParam: TypeAlias = NeMoGymChatCompletionMessageToolCallParam
+class NeMoGymChatCompletionMessageCustomToolCallParam(TypedDict, total=False):
+    id: Required[str]
+    custom: Required[dict[str, Any]]
+    type: Required[Literal["custom"]]
+
+
+NeMoGymChatCompletionMessageToolCallUnionParam: TypeAlias = Annotated[
+    Annotated[NeMoGymChatCompletionMessageToolCallParam, Tag("function")]
+    | Annotated[NeMoGymChatCompletionMessageCustomToolCallParam, Tag("custom")],
+    Discriminator(_call_kind),
+]
 
 
 class NeMoGymChatCompletionDeveloperMessageParam(TypedDict, total=False):
-    """A developer message."""
-
     content: Required[_Texts]
     role: Required[Literal["developer"]]
     name: str
 
 
 class NeMoGymChatCompletionSystemMessageParam(TypedDict, total=False):
-    """A system message."""
-
     content: Required[_Texts]
     role: Required[Literal["system"]]
     name: str
 
 
 class NeMoGymChatCompletionUserMessageParam(TypedDict, total=False):
-    """A user message."""
-
     content: Required[str | list[NeMoGymChatCompletionContentPartParam]]
     role: Required[Literal["user"]]
     name: str
 
 
 class NeMoGymChatCompletionToolMessageParam(TypedDict, total=False):
-    """A tool message."""
-
     content: Required[_Texts]
     role: Required[Literal["tool"]]
     tool_call_id: Required[str]
 
 
 class NeMoGymChatCompletionAssistantMessageParam(TypedDict, total=False):
-    """An assistant message in the history."""
-
     role: Required[Literal["assistant"]]
     audio: dict[str, Any] | None
     content: str | list[dict[str, Any]] | None
@@ -191,8 +216,6 @@ NeMoGymChatCompletionMessageParam: TypeAlias = Annotated[
 
 
 class NeMoGymFunctionDefinition(TypedDict, total=False):
-    """The declaration of a function."""
-
     name: Required[str]
     description: str
     parameters: dict[str, Any]
@@ -200,13 +223,20 @@ class NeMoGymFunctionDefinition(TypedDict, total=False):
 
 
 class NeMoGymChatCompletionToolParam(TypedDict, total=False):
-    """The declaration of a tool."""
-
     function: Required[NeMoGymFunctionDefinition]
     type: Required[Literal["function"]]
 
 
-NeMoGymChatCompletionToolUnionParam: TypeAlias = NeMoGymChatCompletionToolParam
+class NeMoGymChatCompletionCustomToolParam(TypedDict, total=False):
+    custom: Required[dict[str, Any]]
+    type: Required[Literal["custom"]]
+
+
+NeMoGymChatCompletionToolUnionParam: TypeAlias = Annotated[
+    Annotated[NeMoGymChatCompletionToolParam, Tag("function")]
+    | Annotated[NeMoGymChatCompletionCustomToolParam, Tag("custom")],
+    Discriminator(_call_kind),
+]
 
 
 class NeMoGymChatCompletionCreateParamsNonStreaming(BaseModel):

@@ -5,15 +5,12 @@ import logging
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.compat.nemo_gym.context import PROCESS
-from gymnast.compat.nemo_gym.global_config import (
-    HEAD_SERVER_KEY_NAME,
-    GlobalConfigDictParser,
-    GlobalConfigDictParserConfig,
-    as_dict_config,
-)
+from gymnast.compat.nemo_gym.global_config import HEAD_SERVER_KEY_NAME, as_dict_config
+from gymnast.compat.nemo_gym.global_config import GlobalConfigDictParser as GlobalConfigDictParser
+from gymnast.compat.nemo_gym.global_config import GlobalConfigDictParserConfig as GlobalConfigDictParserConfig
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config import Config, read_environ
 from gymnast.rollouts.tool_modes import offer_row_tools
@@ -21,12 +18,10 @@ from gymnast.runtime.hosted_servers import with_addresses
 from gymnast.runtime.listener import loop_factory
 from gymnast.runtime.server_group import ServeOptions, ServerGroup
 
-__all__ = [
-    "STOP_TIMEOUT_S",
-    "GlobalConfigDictParser",
-    "GlobalConfigDictParserConfig",
-    "RunHelper",
-]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gymnast.runtime.children import Child
 
 STOP_TIMEOUT_S: Final = 30.0
 _log = logging.getLogger(__name__)
@@ -39,6 +34,7 @@ class RunHelper:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+        self._children: Mapping[str, Child] = {}
 
     def start(self, global_config_dict_parser_config: GlobalConfigDictParserConfig | None = None) -> None:
         """Start everything; returns once it is ready, raises if it cannot start."""
@@ -68,13 +64,17 @@ class RunHelper:
             addresses = {name: address.url for name, address in serving.cell.addresses.items()}
             host, _, port = serving.head_url.removeprefix("http://").rpartition(":")
             values = with_addresses(config.values, addresses)
+            self._children = serving.cell.children
             ready.set_result({**values, HEAD_SERVER_KEY_NAME: {"host": host, "port": int(port)}})
             await self._stop.wait()
 
     def poll(self) -> None:
-        """Raise if the servers have stopped on their own."""
+        """Raise if the servers have stopped on their own, or one of their processes died and was not restarted."""
         if self._thread is None or not self._thread.is_alive():
             raise RuntimeError("the servers are not running: see the log for the reason")
+        lost = [child for child in self._children.values() if child.is_lost]
+        if lost:
+            raise RuntimeError("; ".join(f"{child.instance.name} is down: {child.last_death}" for child in lost))
 
     def wait_for_spinup(self) -> None:
         """Does nothing: `start` returns once everything is ready."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from http.cookies import Morsel, SimpleCookie
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +17,6 @@ from gymnast.wire.message import encode_body
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
-    from types import TracebackType
 
     from gymnast.errors import CallError
     from gymnast.types.failure import FailureDetail
@@ -39,11 +39,12 @@ class ReplyTimeout(ServerTimeoutError):  # noqa: N818 - as above
         self.detail = detail
 
 
-class BadStatus(ClientResponseError):  # noqa: N818 - as above
-    """A reply with an error status. `response_content` is its body, `detail` the failure if known."""
-
-    response_content: bytes = b""
-    detail: FailureDetail | None = None
+def reason_phrase(status: int) -> str:
+    """The phrase that HTTP has for a status."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
 
 
 def to_aiohttp_error(error: CallError) -> NoReply | ReplyTimeout:
@@ -77,7 +78,7 @@ class HostedResponse:
 
     @property
     def reason(self) -> str:
-        return "OK" if self.ok else "error"
+        return reason_phrase(self.status)
 
     @property
     def headers(self) -> CIMultiDictProxy[str]:
@@ -129,12 +130,13 @@ class HostedResponse:
         if not self.ok:
             raise self.error(self._bytes())
 
-    def error(self, content: bytes) -> BadStatus:
-        """This reply as an error."""
-        bad_status = BadStatus(self.request_info, (), status=self.status, message=self.reason, headers=self.headers)
-        bad_status.response_content = content
-        bad_status.detail = self.reply.failure
-        return bad_status
+    def error(self, content: bytes) -> ClientResponseError:
+        """This reply as an error. `response_content` is its body, `detail` the failure if known."""
+        error: Any = ClientResponseError(
+            self.request_info, (), status=self.status, message=self.reason, headers=self.headers
+        )
+        error.response_content, error.detail = content, self.reply.failure
+        return error  # type: ignore[no-any-return] # with attributes that callers of `nemo_gym` know
 
     def release(self) -> NoWait:
         """Does nothing; callers may await it, as with aiohttp's."""
@@ -146,9 +148,7 @@ class HostedResponse:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         return None
 
 

@@ -36,7 +36,7 @@ from gymnast.wire.transports import AsgiTransport
 from gymnast.wire.validate import error_detail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import Callable, Mapping, MutableMapping
 
     from gymnast.compat.nemo_gym.middleware import Explain
     from gymnast.wire.message import Request as WireRequest
@@ -57,8 +57,8 @@ class DirectRoute:
     """The name of the body's parameter and its validator."""
     request: str | None
     response: str | None
-    result: tuple[type | None, TypeAdapter[Any], Callable[..., Any]] | None
-    """The class that a result should have, if it is a class, its type adapter, and the latter's serializer."""
+    result: tuple[type | None, Callable[..., Any], Callable[..., Any]] | None
+    """The class that a result should have, if it is a class, its validator, and its serializer."""
 
 
 def direct_routes(app: FastAPI) -> dict[tuple[str, str], DirectRoute]:
@@ -122,18 +122,21 @@ def _validator(kind: Any) -> Callable[..., Any]:
     return TypeAdapter(kind).validate_python
 
 
-def _dumper(model: Any) -> tuple[type | None, TypeAdapter[Any], Callable[..., Any]] | None:
+def _dumper(model: Any) -> tuple[type | None, Callable[..., Any], Callable[..., Any]] | None:
     if model is None:
         return None
+    if isinstance(model, type) and issubclass(model, BaseModel):  # its own: building an adapter takes a millisecond
+        return model, model.__pydantic_validator__.validate_python, model.__pydantic_serializer__.to_python
     adapter = TypeAdapter(model)
-    return (model if isinstance(model, type) else None), adapter, adapter.serializer.to_python
+    return (model if isinstance(model, type) else None), adapter.validate_python, adapter.serializer.to_python
 
 
 class DirectCalls:
     """Calls the direct routes of one application."""
 
-    def __init__(self, app: FastAPI, cookies: SessionCookies, explain: Explain) -> None:
+    def __init__(self, app: FastAPI, cookies: SessionCookies, explain: Explain, state: Mapping[str, Any]) -> None:
         self._app = app
+        self._state = state
         self._cookies = cookies
         self._explain = explain
         self._routes = direct_routes(app)
@@ -209,7 +212,7 @@ class DirectCalls:
             "client": ("127.0.0.1", 0),
             "server": ("gymnast", 80),
             "path_params": path_params,
-            "state": {"rollout_id": request.rollout_id},
+            "state": {**self._state, "rollout_id": request.rollout_id},
             "session": session,
         }
 
@@ -239,9 +242,9 @@ async def _send_response(response: Response, request: WireRequest) -> Reply:
 def _dump(route: DirectRoute, value: Any) -> Any:
     if route.result is None:
         return jsonable_encoder(value)
-    kind, adapter, dump = route.result
+    kind, validate, dump = route.result
     if kind is None or not isinstance(value, kind):
-        value = adapter.validate_python(value, from_attributes=True)
+        value = validate(value, from_attributes=True)
     return dump(value, mode="json", by_alias=True)
 
 

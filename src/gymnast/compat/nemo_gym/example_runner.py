@@ -18,6 +18,7 @@ from gymnast.errors import CallError, DataError, MissingRolloutsError
 from gymnast.rollouts.attempt import Failed, attempt, make_failure_object
 from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.runtime.remote import read_head, remote_calls
+from gymnast.types.failure import kind_named
 from gymnast.types.task import agent_name_of, key_of
 from gymnast.wire.http_client import HttpClient, raise_fd_limit
 
@@ -33,12 +34,16 @@ Result = tuple[dict[str, Any], dict[str, Any]]
 
 
 class RolloutFailedError(CallError):
-    """A row got no reward. `record` is the failure record that a run would have written; `status` an HTTP status."""
+    """A row got no reward. `record` is the failure record that a run would have written.
+
+    `status` is the HTTP status of the failed call. A failure without one gets 503 if a retry may help, because trainers
+    count 5xx as an outage and no status as a fault of the row; else 422.
+    """
 
     def __init__(self, detail: FailureDetail, record: JsonObject | None = None) -> None:
         super().__init__(detail)
         self.record = record or {}
-        self.status = detail.status
+        self.status = detail.status or (503 if kind_named(detail.kind).retryable else 422)
 
     def __reduce__(self) -> tuple[type[RolloutFailedError], tuple[FailureDetail, JsonObject]]:  # type: ignore[override] # with its record
         return (type(self), (self.detail, self.record))

@@ -9,51 +9,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig as DictConfig
+from omegaconf import OmegaConf as OmegaConf
 from pydantic import BaseModel, ConfigDict
 
 from gymnast.compat.nemo_gym.context import PROCESS, current_cell
+from gymnast.compat.nemo_gym.errors import UnknownServerError
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config import Config, load_config, read_environ
 from gymnast.config.instances import SERVER_KINDS
 from gymnast.config.load import DEFAULT_HEAD_PORT, DEFAULT_HOST
 from gymnast.config.tree import plain
 from gymnast.config.yaml_source import read_yaml
-from gymnast.errors import NotFoundError, StartError, UserError, suggest
+from gymnast.errors import StartError, UserError, suggest
 from gymnast.runtime.loader import HOSTED_PACKAGE
 from gymnast.runtime.ports import bind_socket
 from gymnast.types import task
-
-__all__ = [
-    "AGENT_REF_KEY_NAME",
-    "ATTEMPT_INDEX_KEY_NAME",
-    "CACHE_DIR_KEY_NAME",
-    "CONFIG_PATHS_KEY_NAME",
-    "DEFAULT_HOST_KEY_NAME",
-    "DISALLOWED_PORTS_KEY_NAME",
-    "HEAD_SERVER_KEY_NAME",
-    "HF_TOKEN_KEY_NAME",
-    "NEMO_GYM_CONFIG_DICT_ENV_VAR_NAME",
-    "NEMO_GYM_CONFIG_PATH_ENV_VAR_NAME",
-    "POLICY_API_KEY_KEY_NAME",
-    "POLICY_BASE_URL_KEY_NAME",
-    "POLICY_MODEL_NAME_KEY_NAME",
-    "RESULTS_DIR_KEY_NAME",
-    "ROLLOUT_ID_KEY_NAME",
-    "ROLLOUT_INDEX_KEY_NAME",
-    "SKILLS_REF_KEY_NAME",
-    "TASK_INDEX_KEY_NAME",
-    "DictConfig",
-    "GlobalConfigDictParser",
-    "GlobalConfigDictParserConfig",
-    "OmegaConf",
-    "as_dict_config",
-    "find_open_port",
-    "get_first_server_config_dict",
-    "get_global_config_dict",
-    "get_hf_token",
-    "maybe_get_global_config_dict",
-]
 
 TASK_INDEX_KEY_NAME: Final = task.TASK_INDEX
 ROLLOUT_INDEX_KEY_NAME: Final = task.ROLLOUT_INDEX
@@ -71,6 +42,39 @@ CONFIG_PATHS_KEY_NAME: Final = "config_paths"
 POLICY_BASE_URL_KEY_NAME: Final = "policy_base_url"
 POLICY_API_KEY_KEY_NAME: Final = "policy_api_key"
 POLICY_MODEL_NAME_KEY_NAME: Final = "policy_model_name"
+RESPONSES_CREATE_PARAMS_KEY_NAME: Final = task.PARAMS
+RESPONSE_KEY_NAME: Final = "response"
+ENTRYPOINT_KEY_NAME: Final = "entrypoint"
+HEAD_SERVER_DEPS_KEY_NAME: Final = "head_server_deps"
+PYTHON_VERSION_KEY_NAME: Final = "python_version"
+PIP_INSTALL_VERBOSE_KEY_NAME: Final = "pip_install_verbose"
+USE_ABSOLUTE_IP: Final = "use_absolute_ip"
+UV_PIP_SET_PYTHON_KEY_NAME: Final = "uv_pip_set_python"
+SKIP_VENV_IF_PRESENT_KEY_NAME: Final = "skip_venv_if_present"
+RAY_HEAD_NODE_ADDRESS_KEY_NAME: Final = "ray_head_node_address"
+PORT_RANGE_LOW_KEY_NAME: Final = "port_range_low"
+PORT_RANGE_HIGH_KEY_NAME: Final = "port_range_high"
+DRY_RUN_KEY_NAME: Final = "dry_run"
+UVICORN_TIMEOUT_WORKER_HEALTHCHECK: Final = "uvicorn_timeout_worker_healthcheck"
+MODEL_ENDPOINT_READINESS_TIMEOUT_KEY_NAME: Final = "model_endpoint_readiness_timeout_seconds"
+ALLOW_OPENAI_VERSION_SKEW_KEY_NAME: Final = "allow_openai_version_skew"
+UV_CACHE_DIR_KEY_NAME: Final = "uv_cache_dir"
+UV_VENV_DIR_KEY_NAME: Final = "uv_venv_dir"
+INHERIT_FROM_KEY_NAME: Final = "_inherit_from"
+COPY_KEY_NAME: Final = "_copy"
+DELETE_KEY_KEY_NAME: Final = "_delete_key"
+NEMO_GYM_LOG_DIR_KEY_NAME: Final = "nemo_gym_log_dir"
+VERBOSE_KEY_NAME: Final = "verbose"
+JSON_OUTPUT_KEY_NAME: Final = "json"
+QUERY_KEY_NAME: Final = "query"
+OBSERVABILITY_ENABLED_KEY_NAME: Final = "observability_enabled"
+MODEL_CALL_CAPTURE_DIR_KEY_NAME: Final = "model_call_capture_dir"
+TOKEN_ID_CAPTURE_BLOCK: Final = "token_id_capture"
+COMPONENT_NAME_KEY_NAME: Final = "component_name"
+SKIP_VERIFICATION_KEY_NAME: Final = "skip_verification"
+SKIP_VERIFICATION_REWARD_KEY_NAME: Final = "skip_verification_reward"
+POLICY_MODEL_KEY_NAME: Final = "policy_model"
+DEFAULT_HEAD_SERVER_PORT: Final = DEFAULT_HEAD_PORT
 NEMO_GYM_CONFIG_DICT_ENV_VAR_NAME: Final = "NEMO_GYM_CONFIG_DICT"
 NEMO_GYM_CONFIG_PATH_ENV_VAR_NAME: Final = "NEMO_GYM_CONFIG_PATH"
 
@@ -162,7 +166,7 @@ def get_first_server_config_dict(global_config_dict: DictConfig, top_level_path:
     block = global_config_dict.get(top_level_path)
     if block is None:
         known = [str(name) for name, value in global_config_dict.items() if isinstance(value, DictConfig)]
-        raise NotFoundError(
+        raise UnknownServerError(
             f"the configuration has no instance '{top_level_path}'", next=suggest(top_level_path, known)
         )
     kind = next((value for value in SERVER_KINDS if value in block), None) or next(iter(block))
@@ -171,7 +175,6 @@ def get_first_server_config_dict(global_config_dict: DictConfig, top_level_path:
 
 
 def find_open_port(disallowed_ports: list[int] | None = None, max_retries: int = 50) -> int:
-    """Find a free port."""
     for _ in range(max_retries):
         with bind_socket(DEFAULT_HOST, 0, what="a free port", hint="") as sock:
             port: int = sock.getsockname()[1]

@@ -19,7 +19,9 @@ class Open(BaseModel):
     @classmethod
     def _as_data(cls, value: Any) -> Any:
         # Not from attributes: pydantic would miss the undeclared fields.
-        return value.model_dump() if isinstance(value, BaseModel) and not isinstance(value, cls) else value
+        if type(value) is dict or not isinstance(value, BaseModel) or isinstance(value, cls):
+            return value
+        return value.model_dump()
 
 
 class HostedItem(Open):
@@ -32,21 +34,16 @@ class HostedItem(Open):
             raise KeyError(name) from None
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A field, or the default if it is missing."""
         return getattr(self, name, default)
 
 
 class SearchAction(Open):
-    """A search of the web."""
-
     query: str
     type: Literal["search"]
     sources: list[Any] | None = None
 
 
 class OpenPageAction(Open):
-    """A page that was opened."""
-
     type: Literal["open_page"]
     url: str
 
@@ -69,8 +66,6 @@ class ComputerAction(Open):
 
 
 class ShellAction(Open):
-    """A command for a shell."""
-
     command: list[str]
     env: dict[str, str]
     type: Literal["exec"]
@@ -88,8 +83,6 @@ class Screenshot(Open):
 
 
 class NeMoGymResponseMcpCall(HostedItem):
-    """A call of a tool of an MCP server."""
-
     id: str | None = None
     arguments: str
     name: str
@@ -122,8 +115,6 @@ class NeMoGymResponseMcpApprovalRequest(HostedItem):
 
 
 class NeMoGymMcpApprovalResponse(HostedItem):
-    """The answer to a request for approval."""
-
     approval_request_id: str
     approve: bool
     type: Literal["mcp_approval_response"]
@@ -132,8 +123,6 @@ class NeMoGymMcpApprovalResponse(HostedItem):
 
 
 class NeMoGymResponseFileSearchToolCall(HostedItem):
-    """A search in files."""
-
     id: str
     queries: list[str]
     status: Literal["in_progress", "searching", "completed", "incomplete", "failed"]
@@ -142,8 +131,6 @@ class NeMoGymResponseFileSearchToolCall(HostedItem):
 
 
 class NeMoGymResponseFunctionWebSearch(HostedItem):
-    """A search of the web."""
-
     id: str
     action: WebAction
     status: Literal["in_progress", "searching", "completed", "failed"]
@@ -162,8 +149,6 @@ class NeMoGymResponseComputerToolCall(HostedItem):
 
 
 class NeMoGymComputerCallOutput(HostedItem):
-    """The result of a call that uses a computer."""
-
     call_id: str
     output: Screenshot
     type: Literal["computer_call_output"]
@@ -182,8 +167,6 @@ class NeMoGymImageGenerationCall(HostedItem):
 
 
 class NeMoGymResponseCodeInterpreterToolCall(HostedItem):
-    """Code that was run."""
-
     id: str
     code: str | None = None
     container_id: str
@@ -212,8 +195,6 @@ class NeMoGymLocalShellCallOutput(HostedItem):
 
 
 class NeMoGymResponseCustomToolCall(HostedItem):
-    """A call of a tool that takes text."""
-
     call_id: str
     input: str
     name: str

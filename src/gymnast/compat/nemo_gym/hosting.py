@@ -55,12 +55,15 @@ class HostedServer:
         self._cell = cell
         self._name = server.config.name
         self._in_memory = AsgiTransport(self.app)
-        self._direct = DirectCalls(app, SessionCookies(server.get_session_middleware_key()), server.explain_exception)
         self._lifespan = AsgiLifespan(app)
+        cookies = SessionCookies(server.get_session_middleware_key())
+        self._direct = DirectCalls(app, cookies, server.explain_exception, self._lifespan.state)
         self._observed: ObservedRuns | None = server.gymnast_observed_runs()
 
     async def app(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Run the application in the context of its cell."""
+        if self._lifespan.state:
+            scope = {**scope, "state": {**self._lifespan.state, **scope.get("state", {})}}
         current = CURRENT_REQUEST.get()
         if current.cell is self._cell:  # set by `send`
             return await self._fastapi(scope, receive, send)

@@ -4,12 +4,10 @@ The contract defines the fields, regardless of the installed version of the open
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any, Final, Literal, Required, TypeAlias
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     SerializeAsAny,
@@ -37,13 +35,15 @@ from gymnast.compat.nemo_gym.hosted_types import (
     NeMoGymResponseMcpListTools,
     Open,
 )
-from gymnast.types.items import HOSTED_ITEM_TYPES, InputFile, InputImage, InputPart, Status
+from gymnast.types.items import HOSTED_ITEM_TYPES, InputFile, InputImage, InputPart, InputVideo, Status
 
 REQUIRED_TOKEN_METADATA_FIELDS: Final = frozenset({"prompt_token_ids", "generation_token_ids", "generation_log_probs"})
 TOKEN_METADATA_FIELDS: Final = REQUIRED_TOKEN_METADATA_FIELDS | {"routed_experts"}
 
 RoutedExperts: TypeAlias = str | list[list[list[int]]]
 NeMoGymResponseInputContent: TypeAlias = InputPart
+NeMoGymResponseInputContentPart: TypeAlias = InputPart
+NeMoGymInputVideoPart = InputVideo
 NeMoGymResponseInputContentList: TypeAlias = list[InputPart]
 NeMoGymResponseInputImage = InputImage
 NeMoGymResponseInputFile = InputFile
@@ -81,8 +81,6 @@ class _Own(BaseModel):
 
 
 class Annotation(Open):
-    """An annotation of a text."""
-
     type: str | None = None
 
 
@@ -93,22 +91,16 @@ class Logprob(BaseModel):
 
 
 class ReasoningContent(Open):
-    """A part of the full reasoning."""
-
     text: str
     type: Literal["reasoning_text"]
 
 
 class NeMoGymSummary(Open):
-    """A part of a reasoning summary."""
-
     text: str
     type: Literal["summary_text"]
 
 
 class NeMoGymEasyInputMessage(_Own):
-    """A message of a conversation."""
-
     content: str | NeMoGymResponseInputContentList
     role: Literal["user", "assistant", "system", "developer"]
     type: Literal["message"] = "message"
@@ -124,8 +116,6 @@ class NeMoGymMessage(_Own):
 
 
 class NeMoGymResponseOutputText(_Own):
-    """Text of a model."""
-
     annotations: list[Annotation]
     text: str
     type: Literal["output_text"] = "output_text"
@@ -133,8 +123,6 @@ class NeMoGymResponseOutputText(_Own):
 
 
 class NeMoGymResponseOutputRefusal(_Own):
-    """A refusal of a model."""
-
     refusal: str
     type: Literal["refusal"] = "refusal"
 
@@ -143,8 +131,6 @@ NeMoGymContent: TypeAlias = Annotated[NeMoGymResponseOutputText | NeMoGymRespons
 
 
 class NeMoGymResponseOutputMessage(_Own):
-    """A message of a model."""
-
     id: str
     content: list[NeMoGymContent]
     role: Literal["assistant"] = "assistant"
@@ -153,8 +139,6 @@ class NeMoGymResponseOutputMessage(_Own):
 
 
 class NeMoGymResponseFunctionToolCall(_Own):
-    """A tool call."""
-
     arguments: str
     call_id: str
     name: str
@@ -164,8 +148,6 @@ class NeMoGymResponseFunctionToolCall(_Own):
 
 
 class NeMoGymFunctionCallOutput(_Own):
-    """The output of a tool call."""
-
     call_id: str
     output: str | NeMoGymResponseInputContentList
     type: Literal["function_call_output"] = "function_call_output"
@@ -174,8 +156,6 @@ class NeMoGymFunctionCallOutput(_Own):
 
 
 class NeMoGymResponseReasoningItem(_Own):
-    """The reasoning of a model."""
-
     id: str
     summary: list[NeMoGymSummary]
     type: Literal["reasoning"] = "reasoning"
@@ -203,6 +183,23 @@ class NeMoGymResponseReasoningItemForTraining(NeMoGymResponseReasoningItem, Toke
     """Reasoning with its tokens."""
 
 
+RESPONSES_TO_TRAIN: Final[dict[type[BaseModel], type[BaseModel]]] = {
+    NeMoGymEasyInputMessage: NeMoGymEasyInputMessageForTraining,
+    NeMoGymMessage: NeMoGymMessageForTraining,
+    NeMoGymResponseOutputMessage: NeMoGymResponseOutputMessageForTraining,
+    NeMoGymResponseFunctionToolCall: NeMoGymResponseFunctionToolCallForTraining,
+    NeMoGymResponseReasoningItem: NeMoGymResponseReasoningItemForTraining,
+}
+
+
+def training_variant_of(item_cls: type) -> type:
+    """The class of such an item with its tokens."""
+    variant = RESPONSES_TO_TRAIN.get(item_cls)
+    if variant is None:
+        raise NotImplementedError(f"{item_cls.__name__} has no variant with tokens")
+    return variant
+
+
 # --- the union -------------------------------------------------------------------------------------------------------
 
 _OWN: Final = frozenset({"function_call", "function_call_output", "reasoning"})
@@ -222,53 +219,52 @@ def _tag(value: Any) -> str | None:
 
     Called for every item of every history, so it must be fast.
     """
-    get = value.get if isinstance(value, dict) else partial(getattr, value)
-    kind = get("type", None) or _untyped_tag(get)
-    if not isinstance(kind, str):
-        return None
+    get = value.get if isinstance(value, dict) else _attributes(value)
+    kind = get("type") or _untyped_tag(get)
     if kind == "message":
-        kind = _message_tag(get)
+        kind = "easy" if isinstance(get("content"), str) else _message_tag(get)
+    elif not isinstance(kind, str):
+        return None
     elif kind not in _OWN:
         return kind if kind in HOSTED_ITEM_TYPES else None
-    if kind not in _TRAINED or (
-        get("generation_token_ids", None) is None
-        and get("prompt_token_ids", None) is None
-        and get("generation_log_probs", None) is None
-    ):
+    if (
+        get("generation_token_ids") is None and get("prompt_token_ids") is None and get("generation_log_probs") is None
+    ) or kind not in _TRAINED:
         return kind
     return f"{kind}+tokens"
 
 
-def _untyped_tag(get: Callable[[str, Any], Any]) -> str:
-    if get("role", None) is not None:
+def _output_tag(value: Any) -> str | None:
+    return None if isinstance(value, dict) and not value.get("type") else _tag(value)
+
+
+def _attributes(value: Any) -> Callable[[str], Any]:
+    return lambda name: getattr(value, name, None)
+
+
+def _untyped_tag(get: Callable[[str], Any]) -> str:
+    if get("role") is not None:
         return "message"
-    fitting = (kind for kind, fields in _UNTYPED.items() if all(get(field, None) is not None for field in fields))
+    fitting = (kind for kind, fields in _UNTYPED.items() if all(get(field) is not None for field in fields))
     return next(fitting, "message")
 
 
-def _message_tag(get: Callable[[str, Any], Any]) -> str:
-    content, role = get("content", None), get("role", None)
-    if isinstance(content, str):
-        return "easy"
-    if role is None and get("id", None) is not None:
+def _message_tag(get: Callable[[str], Any]) -> str:
+    """The class of a message whose content is not a text."""
+    content, role = get("content"), get("role")
+    if role is None and get("id") is not None:
         return "output"
     if role != "assistant":
-        status = get("status", None)
+        status = get("status")
         return "message" if isinstance(status, str) and status in _STATUSES else "easy"
     if not content or not isinstance(content, list):
-        return "output" if get("id", None) is not None else "easy"
+        return "output" if get("id") is not None else "easy"
     first = content[0]
     part = first.get("type") if isinstance(first, dict) else getattr(first, "type", None)
     return "easy" if isinstance(part, str) and part.startswith("input") else "output"
 
 
-def _typed(value: Any) -> Any:
-    if not isinstance(value, dict) or value.get("type"):
-        return value
-    raise ValueError("an output item must say its `type`")
-
-
-NeMoGymResponseInputItem: TypeAlias = Annotated[
+_Item: TypeAlias = (
     Annotated[NeMoGymEasyInputMessage, Tag("easy")]
     | Annotated[NeMoGymMessage, Tag("message")]
     | Annotated[NeMoGymResponseOutputMessage, Tag("output")]
@@ -293,9 +289,18 @@ NeMoGymResponseInputItem: TypeAlias = Annotated[
     | Annotated[NeMoGymMessageForTraining, Tag("message+tokens")]
     | Annotated[NeMoGymResponseOutputMessageForTraining, Tag("output+tokens")]
     | Annotated[NeMoGymResponseFunctionToolCallForTraining, Tag("function_call+tokens")]
-    | Annotated[NeMoGymResponseReasoningItemForTraining, Tag("reasoning+tokens")],
-    Discriminator(_tag),
-    SerializeAsAny(),  # by the item's class: pydantic would try the members of the union in turn
+    | Annotated[NeMoGymResponseReasoningItemForTraining, Tag("reasoning+tokens")]
+)
+# Serialized by the item's class: pydantic would try the members of the union in turn.
+NeMoGymResponseInputItem: TypeAlias = Annotated[_Item, Discriminator(_tag), SerializeAsAny()]
+NeMoGymResponseOutputItem: TypeAlias = Annotated[
+    _Item,
+    Discriminator(
+        _output_tag,
+        custom_error_type="output_item_type",
+        custom_error_message="an output item must say its `type`, which must be one of the Responses API",
+    ),
+    SerializeAsAny(),
 ]
 _ITEM: Final[TypeAdapter[Any]] = TypeAdapter(NeMoGymResponseInputItem)
 
@@ -322,4 +327,3 @@ def _as_item(item: dict[str, Any]) -> Any:
 
 
 NeMoGymResponseInput: TypeAlias = Annotated[list[NeMoGymResponseInputItem], WrapValidator(_as_tool_lists)]
-NeMoGymResponseOutputItem: TypeAlias = Annotated[NeMoGymResponseInputItem, BeforeValidator(_typed)]

@@ -13,14 +13,6 @@ from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.types.failure import FailureKind, bounded
 from gymnast.types.task import FAILURE_CLASS, JUDGE_ERROR
 
-__all__ = [
-    "JudgeError",
-    "ResponseT",
-    "call_judge",
-    "judge_failsafe",
-    "reraise_judge_errors",
-]
-
 ResponseT = TypeVar("ResponseT", bound=BaseModel)
 
 

@@ -27,16 +27,6 @@ from gymnast.wire.message import PlainText, Reply
 from gymnast.wire.message import Request as WireRequest
 from gymnast.wire.transports import AsgiTransport
 
-__all__ = [
-    "MCP_PATH",
-    "NEMO_GYM_MCP_METADATA_KEY",
-    "Handler",
-    "MCPTool",
-    "add_mcp_offer",
-    "maybe_auto_expose",
-    "strip_mcp_names",
-]
-
 if TYPE_CHECKING:
     from gymnast.compat.nemo_gym.base_resources_server import BaseVerifyRequest, SimpleResourcesServer
 

@@ -83,7 +83,6 @@ class SessionCookies:
         self._read = lru_cache(maxsize=4096)(self._unsign)
 
     def load(self, cookie: str | None) -> dict[str, Any]:
-        """The session of a cookie, or a new one."""
         known = self._read(cookie) if cookie else None
         return dict(known) if known else {SESSION_ID: str(uuid.uuid4())}
 

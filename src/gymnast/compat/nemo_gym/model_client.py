@@ -22,8 +22,6 @@ MAX_PAUSE_S: Final = 30.0
 
 
 class NeMoGymAsyncOpenAI(BaseModel):
-    """Calls one endpoint."""
-
     base_url: str
     api_key: str
     internal: bool = False
@@ -56,19 +54,15 @@ class NeMoGymAsyncOpenAI(BaseModel):
         return await server_utils.get_response_json(response)
 
     async def create_models(self) -> Any:
-        """List the models of the endpoint."""
         return await self._call("models", "GET")
 
     async def create_chat_completion(self, **kwargs: Any) -> Any:
-        """Create a chat completion."""
         return await self._call("chat/completions", json=kwargs)
 
     async def create_completion(self, **kwargs: Any) -> Any:
-        """Create a text completion."""
         return await self._call("completions", json=kwargs)
 
     async def create_response(self, **kwargs: Any) -> Any:
-        """Create a response."""
         return await self._call("responses", json=kwargs)
 
     async def create_tokenize(self, **kwargs: Any) -> Any:

@@ -53,7 +53,7 @@ class ObservedRuns:
         result.update({key: observed[key] for key in (CALL_CAPTURE, OBSERVATIONS, TRAJECTORY) if key in observed})
 
     async def serve(self, app: AsgiApp, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Answer a /run that came through a port: that is how an agent in a process of its own is called."""
+        """Answer a /run that came through a port: an agent in a separate process is called that way."""
         try:
             body = await read_body(receive)
         except ClientDisconnected:

@@ -5,10 +5,6 @@ from pathlib import Path
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.store.paths import RunPaths
 
-__all__ = [
-    "failures_path_for",
-]
-
 
 def failures_path_for(output_fpath: Path) -> Path:
     """The file of failed attempts."""

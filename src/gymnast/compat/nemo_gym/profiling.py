@@ -12,11 +12,6 @@ from pydantic import BaseModel
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.errors import UserError
 
-__all__ = [
-    "Profiler",
-    "install",
-]
-
 
 class Profiler(BaseModel):
     """Profiles between `start` and `stop`, and writes the result."""
@@ -34,7 +29,6 @@ class Profiler(BaseModel):
             raise UserError("rendering profiles needs the program dot", next="install graphviz")
 
     def start(self) -> None:
-        """Start profiling."""
         yappi = _yappi()
         yappi.set_clock_type("cpu")
         yappi.start()

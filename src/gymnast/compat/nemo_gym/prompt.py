@@ -11,17 +11,8 @@ from gymnast.config import read_environ
 from gymnast.config.roots import Roots
 from gymnast.rollouts.prompt import PromptTemplate, read_template
 
-__all__ = [
-    "PromptConfig",
-    "apply_prompt_to_row",
-    "fill_prompt",
-    "load_prompt_config",
-]
-
 
 class PromptConfig(BaseModel):
-    """A prompt template."""
-
     user: str
     system: str | None = None
 
@@ -40,7 +31,6 @@ def _template(config: PromptConfig) -> PromptTemplate:
 
 
 def fill_prompt(prompt_config: PromptConfig, row: dict[str, Any]) -> list[dict[str, str]]:
-    """The messages for a row."""
     return _template(prompt_config).messages(row)
 
 

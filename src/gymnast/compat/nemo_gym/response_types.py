@@ -20,21 +20,15 @@ class ResponsePart(Open):
 
 
 class IncompleteDetails(ResponsePart):
-    """Why a response is incomplete."""
-
     reason: str | None = None  # also limits of an agent, such as max_model_calls
 
 
 class ResponseError(ResponsePart):
-    """Why a response failed."""
-
     code: str
     message: str
 
 
 class Reasoning(ResponsePart):
-    """The reasoning settings of a request."""
-
     effort: str | None = None
     generate_summary: str | None = None
     summary: str | None = None
@@ -54,8 +48,6 @@ class ResponseTool(ResponsePart):
 
 
 class ResponseFunctionTool(ResponsePart):
-    """A function, as replies repeat it."""
-
     name: str
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -74,14 +66,10 @@ AnyResponseTool: TypeAlias = Annotated[
 
 
 class NeMoGymResponseInputTokensDetails(ResponsePart):
-    """Details of the input tokens."""
-
     cached_tokens: int | None
 
 
 class NeMoGymResponseOutputTokensDetails(ResponsePart):
-    """Details of the output tokens."""
-
     reasoning_tokens: int | None
 
 
@@ -151,7 +139,6 @@ class NeMoGymResponse(ResponsePart):
 
     @property
     def output_text(self) -> str:
-        """The text of all messages of the model."""
         parts = [part for item in self.output if getattr(item, "type", None) == "message" for part in _parts(item)]
         return "".join([part.text for part in parts if getattr(part, "type", None) == "output_text"])
 

@@ -25,15 +25,6 @@ from gymnast.wire.dialects.chat_replies import completion_to_response, message_t
 from gymnast.wire.dialects.chat_requests import NotConvertible, chat_to_params, params_to_chat, wrap_thinking
 from gymnast.wire.validate import validate_items
 
-__all__ = [
-    "ResponsesConverter",
-    "ResponsesConverterState",
-    "VLLMConverter",
-    "VLLMConverterResponsesToChatCompletionsState",
-    "_usage_detail",
-    "split_responses_input_output_items",
-]
-
 
 @dataclass(slots=True)
 class ResponsesConverterState:
@@ -47,7 +38,6 @@ class ResponsesConverterState:
     in_assistant_turn: bool = False
 
     def flush_assistant(self) -> None:
-        """Finish the assistant turn."""
         if not self.in_assistant_turn:
             return
         message: dict[str, Any] = {"role": "assistant", "content": self.content_buffer or None}
@@ -166,7 +156,6 @@ class ResponsesConverter(BaseModel):
     # --- replies -----------------------------------------------------------------------------------------------------
 
     def postprocess_chat_response(self, choice: NeMoGymChoice) -> list[NeMoGymResponseOutputItem]:
-        """Convert a choice to output items."""
         return self.postprocess_assistant_message_dict(choice.message.model_dump(mode="json"))
 
     def postprocess_assistant_message_dict(self, message_dict: dict[str, Any]) -> list[NeMoGymResponseOutputItem]:
@@ -180,7 +169,6 @@ class ResponsesConverter(BaseModel):
     def chat_completions_messages_to_responses_items(
         self, messages: list[dict[str, Any]]
     ) -> list[NeMoGymResponseOutputItem]:
-        """Convert a whole chat to items."""
         items: list[NeMoGymResponseOutputItem] = []
         for message in messages:
             if message["role"] == "assistant":
@@ -194,7 +182,6 @@ class ResponsesConverter(BaseModel):
         responses_create_params: NeMoGymResponseCreateParamsNonStreaming,
         chat_completion: NeMoGymChatCompletion,
     ) -> NeMoGymResponse:
-        """Convert a chat completion to the response to a request."""
         params: Any = responses_create_params.model_dump(mode="json", exclude_unset=True)
         completion = chat_completion.model_dump(mode="json")
         response: dict[str, Any] = dict(

@@ -7,28 +7,10 @@ from typing import Any
 from gymnast.compat.nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.kit.metrics import aggregate
-from gymnast.kit.pass_majority import (
-    Rows,
-    ScoreFn,
-    highest_k,
-    pass_majority,
-    sample_spreads,
-    score_names,
-    score_rows,
-)
+from gymnast.kit.pass_majority import Rows as Rows
+from gymnast.kit.pass_majority import ScoreFn as ScoreFn
+from gymnast.kit.pass_majority import highest_k, pass_majority, sample_spreads, score_names, score_rows
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
-
-__all__ = [
-    "AggregateMetricsMixin",
-    "Rows",
-    "ScoreFn",
-    "add_avg_sample_std_dev",
-    "by_task",
-    "compute_aggregate_metrics",
-    "compute_pass_majority_metrics",
-    "compute_subset_metrics",
-    "highest_k_metrics",
-]
 
 
 class AggregateMetricsMixin:

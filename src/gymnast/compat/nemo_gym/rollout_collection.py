@@ -2,7 +2,7 @@
 
 from asyncio import Semaphore
 from collections import Counter
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +11,11 @@ from typing import Any, Final, cast
 import orjson
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from gymnast.compat.nemo_gym.client_servers import client_servers
 from gymnast.compat.nemo_gym.config_types import BaseServerConfig
-from gymnast.compat.nemo_gym.example_runner import ExampleRunner, Result, RolloutFailedError
-from gymnast.compat.nemo_gym.global_config import get_global_config_dict  # tests replace it here
-from gymnast.compat.nemo_gym.server_utils import (
-    ServerClient,
-    get_response_json,
-    raise_for_status,
-    token_for,
-)
+from gymnast.compat.nemo_gym.example_runner import ExampleRunner, Result
+from gymnast.compat.nemo_gym.example_runner import RolloutFailedError as RolloutFailedError
+from gymnast.compat.nemo_gym.global_config import get_global_config_dict as get_global_config_dict
+from gymnast.compat.nemo_gym.server_utils import ServerClient, get_response_json, raise_for_status, token_for
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.compat.nemo_gym.trajectories import attach_trajectory
 from gymnast.config import read_environ
@@ -32,31 +27,17 @@ from gymnast.rollouts.plan import Planner, PlanOptions
 from gymnast.rollouts.prompt import read_template
 from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.rollouts.run import collect_through_serve, collect_with
+from gymnast.rollouts.runner import LocalRunner
+from gymnast.rollouts.servers import Servers
 from gymnast.rollouts.skills import skills_ref
 from gymnast.store.atomic import atomic_write
 from gymnast.store.lines import numbered_lines
 from gymnast.store.paths import RunPaths
-from gymnast.types.task import (
-    FAILURE_CLASS,
-    FAILURE_TERMINAL,
-    NO_PERSIST,
-    agent_name_of,
-    key_of,
-)
-
-__all__ = [
-    "NG_FAILURE_CLASS_KEY",
-    "NG_NO_PERSIST_KEY",
-    "NG_TERMINAL_KEY",
-    "RolloutCollectionConfig",
-    "RolloutCollectionHelper",
-    "RolloutFailedError",
-    "SharedRolloutCollectionConfig",
-    "SkillsConfig",
-    "_attach_trajectory_record",
-    "_get_max_rollout_attempts",
-    "get_global_config_dict",
-]
+from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, NO_PERSIST, agent_name_of, key_of
+from gymnast.wire.calls import Calls
+from gymnast.wire.http_connection import TransportError
+from gymnast.wire.message import Reply, Request
+from gymnast.wire.progress import Signals
 
 NG_FAILURE_CLASS_KEY: Final = FAILURE_CLASS
 NG_TERMINAL_KEY: Final = FAILURE_TERMINAL
@@ -235,3 +216,30 @@ def _attach_trajectory_record(row: dict[str, Any], result: dict[str, Any]) -> No
 
 
 __getattr__ = missing_from("nemo_gym.rollout_collection")
+
+
+class ClientTransport:
+    """Delivers calls with a client's `post`."""
+
+    address = "a server client"
+
+    def __init__(self, client: Any, name: str) -> None:
+        self._client = client
+        self._name = name
+
+    async def send(self, request: Request) -> Reply:
+        """Deliver a call; whatever the client raises means that no reply came."""
+        try:
+            response = await self._client.post(
+                server_name=self._name, url_path=request.path, json=request.body, cookies=dict(request.cookies) or None
+            )
+            return Reply(response.status, await get_response_json(response))
+        except Exception as error:
+            raise TransportError(f"{type(error).__name__}: {error}") from error
+
+
+def client_servers(client: Any, agents: Iterable[str]) -> Servers:
+    """Servers for a run whose agents are reached through this client."""
+    names = list(agents)
+    calls = Calls({name: ClientTransport(client, name) for name in names})
+    return Servers(LocalRunner(calls, Signals()), calls, names, [])

@@ -1,19 +1,16 @@
 """`nemo_gym.rollout_correlation`: the path prefix `/ng-rollout/<id>`, which tells the rollout of a call."""
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
-from gymnast.compat.nemo_gym.surface import missing_from
-from gymnast.wire.asgi import AsgiScope, Receive, Send
+from pydantic import BaseModel
 
-__all__ = [
-    "ROLLOUT_ID_PATTERN",
-    "ROLLOUT_PATH_PREFIX",
-    "TOKEN_CAPTURE_PATH",
-    "RolloutContextMiddleware",
-    "apply_rollout_prefix",
-    "rollout_path_prefix",
-]
+from gymnast.compat.nemo_gym.context import CURRENT_REQUEST, RequestContext
+from gymnast.compat.nemo_gym.surface import missing_from
+from gymnast.types.task import ATTEMPT_INDEX, ROLLOUT_ID, ROLLOUT_INDEX, TASK_INDEX, correlation_id
+from gymnast.wire.asgi import AsgiScope, Receive, Send
 
 ROLLOUT_PATH_PREFIX: Final = "ng-rollout"
 TOKEN_CAPTURE_PATH: Final = "training-token-capture"
@@ -34,6 +31,35 @@ def apply_rollout_prefix(base_url: str, rollout_id: str | None, *, token_capture
     if base.endswith("/v1"):
         return f"{base.removesuffix('/v1')}{prefix}/v1"
     return base + prefix
+
+
+def maybe_rollout_id_from_run_body(body: BaseModel | Mapping[str, Any] | None) -> str | None:
+    """The id of the rollout that a `/run` request belongs to, or None. A malformed one is a ValueError."""
+    if not isinstance(body, (BaseModel, Mapping)):
+        return None
+    fields = (ROLLOUT_ID, TASK_INDEX, ROLLOUT_INDEX, ATTEMPT_INDEX)
+    get = body.get if isinstance(body, Mapping) else lambda name: getattr(body, name, None)
+    row = {name: get(name) for name in fields if get(name) is not None}
+    rollout_id = correlation_id(row)
+    if rollout_id is None and ROLLOUT_ID in row:
+        raise ValueError(f"{ROLLOUT_ID} must match {ROLLOUT_ID_PATTERN}, got {row[ROLLOUT_ID]!r}")
+    return rollout_id
+
+
+def current_rollout_id() -> str | None:
+    """The rollout of the request that the running code handles."""
+    return CURRENT_REQUEST.get().rollout_id
+
+
+@contextmanager
+def rollout_context(rollout_id: str | None) -> Iterator[None]:
+    """Run code on behalf of a rollout: calls that it makes carry the id."""
+    current = CURRENT_REQUEST.get()
+    token = CURRENT_REQUEST.set(RequestContext(current.cell, rollout_id, current.progress))
+    try:
+        yield
+    finally:
+        CURRENT_REQUEST.reset(token)
 
 
 class RolloutContextMiddleware:

@@ -9,25 +9,6 @@ from gymnast.compat.nemo_gym.config_types import ModelServerRef
 from gymnast.compat.nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseInputItem
 from gymnast.compat.nemo_gym.surface import missing_from
 
-__all__ = [
-    "AgentEpisode",
-    "AgentInvocation",
-    "AgentObservationBundle",
-    "AgentObservationRecord",
-    "ContextCompactionObservation",
-    "ModelCallRef",
-    "ObservationGap",
-    "ObservationModel",
-    "SandboxObservation",
-    "ToolCallObservation",
-    "TrajectoryModelCall",
-    "TrajectoryRecord",
-    "TrajectoryResponseMetadata",
-    "TrajectoryTokenStats",
-    "TrajectoryToolCall",
-    "TrajectoryTurn",
-]
-
 
 class ObservationModel(BaseModel):
     """An observation. Unknown keys are rejected."""
@@ -44,8 +25,6 @@ class ObservationGap(ObservationModel):
 
 
 class ModelCallRef(ObservationModel):
-    """A reference to a model call."""
-
     model_call_id: str | None = None
     model_ref: ModelServerRef | None = None
     response_id: str | None = None
@@ -72,8 +51,6 @@ class AgentInvocation(ObservationModel):
 
 
 class ToolCallObservation(ObservationModel):
-    """A tool call."""
-
     kind: Literal["tool_call"] = "tool_call"
     invocation_id: str
     tool_call_id: str
@@ -96,8 +73,6 @@ class ToolCallObservation(ObservationModel):
 
 
 class ContextCompactionObservation(ObservationModel):
-    """A compaction of the context."""
-
     kind: Literal["context_compaction"] = "context_compaction"
     invocation_id: str
     observed_at: float | None = None
@@ -183,8 +158,6 @@ class TrajectoryResponseMetadata(ObservationModel):
 
 
 class TrajectoryModelCall(ObservationModel):
-    """A model call of a trajectory."""
-
     model_call_id: str | None = None
     started_at: float | None = None
     completed_at: float | None = None
@@ -196,8 +169,6 @@ class TrajectoryModelCall(ObservationModel):
 
 
 class TrajectoryToolCall(ToolCallObservation):
-    """A tool call and its output."""
-
     output: Any | None = None
 
 

@@ -31,8 +31,6 @@ class ProfilingMiddlewareConfig(BaseModel):
 
 
 class BaseServer(BaseModel):
-    """A server with a configuration."""
-
     model_config = ConfigDict(arbitrary_types_allowed=True)
     config: BaseServerConfig
 
@@ -148,7 +146,6 @@ class HeadServer(BaseServer):
         return self._server_instances
 
     def set_server_instances(self, instances: list[dict[str, Any]]) -> None:
-        """Set the list of servers."""
         self._server_instances = instances
 
     async def global_config_dict_yaml(self) -> str:

@@ -5,12 +5,6 @@ from typing import Any
 
 from gymnast.compat.nemo_gym.surface import missing_from
 
-__all__ = [
-    "ServerMetadata",
-    "visit_agent_server",
-    "visit_resources_server",
-]
-
 
 @dataclass
 class ServerMetadata:

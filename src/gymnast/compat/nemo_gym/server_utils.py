@@ -104,7 +104,6 @@ class ServerClient(BaseModel):
 
     @classmethod
     def load_from_global_config(cls, head_server_config: BaseServerConfig | None = None) -> "ServerClient":
-        """A client of all servers that a head server knows."""
         head = head_server_config or cls.load_head_server_config()
         return cls(head_server_config=head, global_config_dict=read_head_config(head))
 
@@ -138,11 +137,9 @@ class ServerClient(BaseModel):
         return {"authorization": f"Bearer {self._token}"} if self._token else {}
 
     async def get(self, server_name: str, url_path: str, **kwargs: Unpack[_RequestOptions]) -> ClientResponse:
-        """Send a GET."""
         return await self.request(server_name=server_name, url_path=url_path, method="GET", **kwargs)
 
     async def post(self, server_name: str, url_path: str, **kwargs: Unpack[_RequestOptions]) -> ClientResponse:
-        """Send a POST."""
         return await self.request(server_name=server_name, url_path=url_path, method="POST", **kwargs)
 
     def poll_for_status(self, server_name: str) -> ServerStatus:
@@ -251,7 +248,6 @@ async def get_response_json(response: ClientResponse) -> Any:
 
 
 def get_server_url(server_name: str) -> str:
-    """The URL of an instance."""
     block = get_first_server_config_dict(get_global_config_dict(), server_name)
     if block.get("url"):
         return str(block["url"]).rstrip("/")
@@ -264,7 +260,6 @@ def is_nemo_gym_fastapi_entrypoint(file: str) -> bool:
 
 
 def read_head_config(head: BaseServerConfig) -> DictConfig:
-    """Read the configuration from a head server."""
     url = f"http://{head.host}:{head.port}"
     token = token_for(url)
     head_request = urllib.request.Request(f"{url}/global_config_dict_yaml")  # noqa: S310 - the head's address

@@ -6,10 +6,6 @@ from pathlib import Path
 from gymnast.compat.nemo_gym.errors import UnknownNameError
 from gymnast.compat.nemo_gym.surface import missing_from
 
-__all__ = [
-    "stage_skills",
-]
-
 
 def stage_skills(path: str, dest_skills_dir: Path) -> None:
     """Copy the skills in `path` into a folder."""

@@ -117,7 +117,6 @@ async def _serve(app: FastAPI, config: BaseRunServerInstanceConfig) -> None:
 
 
 def run_head(head_class: type[HeadServer]) -> tuple[uvicorn.Server, threading.Thread, HeadServer]:
-    """Run a head server in a thread."""
     from gymnast.compat.nemo_gym.config_types import BaseServerConfig  # noqa: PLC0415 - it imports this module
 
     block = OmegaConf.to_container(get_global_config_dict()[HEAD_SERVER_KEY_NAME])

@@ -54,8 +54,6 @@ def attach_trajectory(row: dict[str, Any], result: dict[str, Any]) -> None:
 
 @dataclass(slots=True)
 class _Trajectory:
-    """A trajectory in the making."""
-
     task_id: str
     rollout_id: str
     invocations: list[AgentInvocation] = field(default_factory=list)

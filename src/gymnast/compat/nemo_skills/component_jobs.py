@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PipelineJob:
-    """One job."""
-
     name: str
     folder: Path
     """Folders of jobs are created below it."""

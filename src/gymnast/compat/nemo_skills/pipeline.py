@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SeedJob:
-    """One seed's job."""
-
     seed: Seed
     output: Path
     job: str | None = None

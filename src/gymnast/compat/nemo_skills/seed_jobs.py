@@ -62,7 +62,6 @@ def container_with_mounts(site: Site, name: str | None, mounts: tuple[Mount, ...
 
 
 def collect_container(request: RolloutsRequest, site: Site) -> Container | None:
-    """The container of the program that collects."""
     placement = request.placement
     return container_with_mounts(site, placement.container or site.container, placement.mounts)
 

@@ -37,7 +37,6 @@ def resolve_seeds(
 
 
 def seed_output(folder: Path, seed: Seed) -> Path:
-    """The rollouts of one seed."""
     return folder / ("rollouts.jsonl" if seed is None else f"rollouts-rs{seed}.jsonl")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Evidence, Finding
-from gymnast.doctor.rules.rule import Rule
+from gymnast.doctor.rules.rule import rule
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ _EXPLAINS: Final = frozenset(
 """The job ends with the component, and Slurm cancels the rest of it."""
 
 
+@rule(Layer.MODEL_SERVING, 1, "Read its log in the job's folder.", name="engine_dead")
 def policy_ended(facts: Facts) -> Finding | None:
     """The policy server in a job ended before the worker did."""
     deaths = [death for death in facts.logs.deaths if death.component == _POLICY]
@@ -28,8 +29,9 @@ def policy_ended(facts: Facts) -> Finding | None:
     return _finding(facts, deaths, "engine_dead", Layer.MODEL_SERVING, what)
 
 
+@rule(Layer.INFRA, 1, "Read its log in the job's folder.", name="process_crashed")
 def component_ended(facts: Facts) -> Finding | None:
-    """Another component of a job ended before the worker did."""
+    """A component of a job ended before the worker did."""
     deaths = [death for death in facts.logs.deaths if death.component != _POLICY]
     what = f"{deaths[0].component}, a component of the job, ended before the job's work" if deaths else ""
     return _finding(facts, deaths, "process_crashed", Layer.INFRA, what)
@@ -57,13 +59,4 @@ def _finding(facts: Facts, deaths: list[ComponentDeath], name: str, layer: Layer
     )
 
 
-RULES: Final = (
-    Rule(
-        *("engine_dead", Layer.MODEL_SERVING, 1, "The policy server in a job ended before the worker did."),
-        *("Read its log in the job's folder.", policy_ended),
-    ),
-    Rule(
-        *("process_crashed", Layer.INFRA, 1, "A component of a job ended before the worker did."),
-        *("Read its log in the job's folder.", component_ended),
-    ),
-)
+RULES: Final = (policy_ended, component_ended)

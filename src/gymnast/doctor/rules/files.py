@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding
-from gymnast.doctor.rules.rule import Rule
+from gymnast.doctor.rules.rule import run_rule
 from gymnast.store.manifest import RunState
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
-    from gymnast.doctor.facts import Facts, RunFacts
+    from gymnast.doctor.facts import RunFacts
 
 _MISSING: Final = frozenset({"fewer_than_requested", "missing_keys"})
 
 
-def budget_used_up(facts: Facts) -> Finding | None:
-    """The run ended because its budget was used up."""
-    run = facts.run
-    if run is None or "the budget of" not in run.note or run.is_running:
+@run_rule(Layer.CONFIG, 6, "`--resume` with a larger budget.")
+def budget_used_up(run: RunFacts) -> Finding | None:
+    """`--max-tokens` or `--max-cost` ended the run (exit code 4)."""
+    if "the budget of" not in run.note or run.is_running:
         return None
     return Finding(
         "budget_used_up",
@@ -33,12 +33,11 @@ def budget_used_up(facts: Facts) -> Finding | None:
     )
 
 
-def stopped_by_hand(facts: Facts) -> Finding | None:
-    """A signal or gymnast ctl ended the run."""
-    run = facts.run
-    manifest = run.manifest if run is not None else None
+@run_rule(Layer.INFRA, 6, "`--resume`.")
+def stopped_by_hand(run: RunFacts) -> Finding | None:
+    """A signal or `gymnast ctl` ended the run."""
     phrases = ("interrupted by", "by gymnast ctl", "cancelled")
-    if run is None or manifest is None or manifest.state is not RunState.INTERRUPTED or run.is_running:
+    if run.manifest is None or run.manifest.state is not RunState.INTERRUPTED or run.is_running:
         return None
     if not any(phrase in run.note for phrase in phrases):
         return None
@@ -55,10 +54,10 @@ def stopped_by_hand(facts: Facts) -> Finding | None:
     )
 
 
-def stopped_with_error(facts: Facts) -> Finding | None:
-    """The collecting process itself failed."""
-    run = facts.run
-    if run is None or "ended by an error" not in run.note or run.is_running:
+@run_rule(Layer.INFRA, 6, "Read its output.")
+def stopped_with_error(run: RunFacts) -> Finding | None:
+    """The collecting process ended with an error."""
+    if "ended by an error" not in run.note or run.is_running:
         return None
     return Finding(
         "stopped_with_error",
@@ -74,10 +73,10 @@ def stopped_with_error(facts: Facts) -> Finding | None:
     )
 
 
-def partial_output(facts: Facts) -> Finding | None:
+@run_rule(Layer.CACHE_RESUME, 6, "Finish the run, then profile again.")
+def partial_output(run: RunFacts) -> Finding | None:
     """The profile is empty although there are rollouts."""
-    run = facts.run
-    if run is None or run.profile_rows is None or run.is_running:
+    if run.profile_rows is None or run.is_running:
         return None
     if run.profile_rows > 0 or run.requested == 0:
         return None
@@ -96,10 +95,10 @@ def partial_output(facts: Facts) -> Finding | None:
     )
 
 
-def fewer_than_requested(facts: Facts) -> Finding | None:
-    """Rollouts are missing, and no record says why."""
-    run = facts.run
-    if run is None or run.is_running or not run.unexplained or not run.requested:
+@run_rule(Layer.INFRA, 6, "Give doctor the logs; then `--resume`.")
+def fewer_than_requested(run: RunFacts) -> Finding | None:
+    """Rollouts are missing, and nothing else explains it."""
+    if run.is_running or not run.unexplained or not run.requested:
         return None
     keys = tuple(run.records.missing_keys) if run.records is not None else ()
     if run.output.exists():
@@ -134,25 +133,4 @@ def _early_end(run: RunFacts) -> tuple[str, str]:
     return cause + "or aborted on the first error", action
 
 
-RULES: Final = (
-    Rule(
-        *("budget_used_up", Layer.CONFIG, 6, "`--max-tokens` or `--max-cost` ended the run (exit code 4)."),
-        *("`--resume` with a larger budget.", budget_used_up),
-    ),
-    Rule(
-        *("stopped_by_hand", Layer.INFRA, 6, "A signal or `gymnast ctl` ended the run."),
-        *("`--resume`.", stopped_by_hand),
-    ),
-    Rule(
-        *("stopped_with_error", Layer.INFRA, 6, "The collecting process ended with an error."),
-        *("Read its output.", stopped_with_error),
-    ),
-    Rule(
-        *("partial_output", Layer.CACHE_RESUME, 6, "The profile is empty although there are rollouts."),
-        *("Finish the run, then profile again.", partial_output),
-    ),
-    Rule(
-        *("fewer_than_requested", Layer.INFRA, 6, "Rollouts are missing, and nothing else explains it."),
-        *("Give doctor the logs; then `--resume`.", fewer_than_requested),
-    ),
-)
+RULES: Final = (budget_used_up, stopped_by_hand, stopped_with_error, partial_output, fewer_than_requested)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding, Note
-from gymnast.doctor.rules.rule import Rule
+from gymnast.doctor.rules.rule import rule, run_rule
 from gymnast.store.manifest import RunState
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
-    from gymnast.doctor.facts import Facts, JobFacts
+    from gymnast.doctor.facts import Facts, JobFacts, RunFacts
     from gymnast.doctor.rules.rule import NoteRule
     from gymnast.store.manifest import Invocation
 
@@ -38,8 +38,12 @@ _STATES: Final = {
 }
 
 
+@rule(Layer.INFRA, 1, "Read the end of the job's log.", name="job_failed")
 def job_ended(facts: Facts) -> Finding | None:
-    """The scheduler ended the job, or its program failed."""
+    """Slurm says FAILED: the job's program ended with an error.
+
+    Other ends of a job are reported under other names.
+    """
     job = facts.job
     if job is None or facts.is_complete or job.reason == _NEVER_SATISFIED:
         return None
@@ -70,8 +74,9 @@ def _job_finding(facts: Facts, job: JobFacts, name: str, symptom: str, action: s
     return Finding(name, Layer.INFRA, symptom, cause, action, evidence, lost=lost, weight=99, explains=CONSEQUENCES)
 
 
+@rule(Layer.INFRA, 1, "Correct its request.", name="job_pending")
 def job_cannot_start(facts: Facts) -> Finding | None:
-    """The job waits for something that will never happen."""
+    """A job waits for something that will never happen."""
     job = facts.job
     if (
         job is None
@@ -91,8 +96,9 @@ def job_cannot_start(facts: Facts) -> Finding | None:
     )
 
 
+@rule(Layer.INFRA, 1, "Request more memory.", name="oom_kill")
 def killed_for_memory(facts: Facts) -> Finding | None:
-    """The kernel log says that it killed the collecting process."""
+    """The kernel log says that the collecting process was killed."""
     if facts.kernel is None:
         return None
     return Finding(
@@ -108,10 +114,10 @@ def killed_for_memory(facts: Facts) -> Finding | None:
     )
 
 
-def disk_has_no_room(facts: Facts) -> Finding | None:
-    """The disk of an incomplete run is currently full."""
-    run = facts.run
-    if run is None or not run.lost or run.free_bytes is None or run.free_bytes >= _MIN_FREE_BYTES:
+@run_rule(Layer.INFRA, 1, "Free space.", name="disk_full")
+def disk_has_no_room(run: RunFacts) -> Finding | None:
+    """The disk of an incomplete run is full."""
+    if not run.lost or run.free_bytes is None or run.free_bytes >= _MIN_FREE_BYTES:
         return None
     where = run.output.absolute().parent
     return Finding(
@@ -127,8 +133,9 @@ def disk_has_no_room(facts: Facts) -> Finding | None:
     )
 
 
+@rule(Layer.INFRA, 1, "`--resume`: scored rollouts are safe.")
 def collector_killed(facts: Facts) -> Finding | None:
-    """The manifest says running, but no process holds the run's lock."""
+    """The manifest says `running`, but no process holds the run's lock."""
     run = facts.run
     manifest = run.manifest if run is not None else None
     if run is None or manifest is None or run.is_active or manifest.state is not RunState.RUNNING:
@@ -155,8 +162,9 @@ def _where_to_look(last: Invocation | None, facts: Facts) -> str:
     return f"dmesg -T{on_host}; sacct -j ID; " + ("a log of the job: --job ID" if facts.job is None else "its log")
 
 
+@rule(Layer.INFRA, 1, "Correct the hosts' clocks.")
 def clock_skew(facts: Facts) -> Finding | None:
-    """Impossible timestamps in the run's files."""
+    """Timestamps in the run's files are impossible."""
     run = facts.run
     manifest = run.manifest if run is not None else None
     if run is None or manifest is None:
@@ -199,36 +207,5 @@ def job_waits(facts: Facts) -> Note | None:
     return None
 
 
-RULES: Final = (
-    *(
-        Rule(name, Layer.INFRA, 1, about, action, job_ended)
-        for name, about, action in (
-            (
-                "job_failed",
-                "Slurm says FAILED: the job's program ended with an error.",
-                "Read the end of the job's log.",
-            ),
-        )
-    ),
-    Rule(
-        *("job_pending", Layer.INFRA, 1, "A job waits for something that will never happen."),
-        *("Correct its request.", job_cannot_start),
-    ),
-    Rule(
-        *("oom_kill", Layer.INFRA, 1, "The kernel log says that the collecting process was killed."),
-        *("Request more memory.", killed_for_memory),
-    ),
-    Rule(
-        *("disk_full", Layer.INFRA, 1, "The disk of an incomplete run is full."),
-        *("Free space.", disk_has_no_room),
-    ),
-    Rule(
-        *("collector_killed", Layer.INFRA, 1, "The manifest says `running`, but no process holds the run's lock."),
-        *("`--resume`: scored rollouts are safe.", collector_killed),
-    ),
-    Rule(
-        *("clock_skew", Layer.INFRA, 1, "Timestamps in the run's files are impossible."),
-        *("Correct the hosts' clocks.", clock_skew),
-    ),
-)
+RULES: Final = (job_ended, job_cannot_start, killed_for_memory, disk_has_no_room, collector_killed, clock_skew)
 NOTES: Final[tuple[NoteRule, ...]] = (job_waits,)

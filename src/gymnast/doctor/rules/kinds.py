@@ -6,22 +6,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gymnast.doctor.failure_classes import class_of
 from gymnast.doctor.findings import Confidence, Evidence, Finding, quote_line
 from gymnast.doctor.read_logs import BOUNDARY_ID
-from gymnast.doctor.rules.agent_kinds import AGENT
-from gymnast.doctor.rules.environment_kinds import ENVIRONMENT
-from gymnast.doctor.rules.job_kinds import JOBS
+from gymnast.doctor.rules.kind_table import MODEL_KINDS, TABLE
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
-from gymnast.doctor.rules.serving_kinds import SERVING
+from gymnast.doctor.system_errors import classify
 from gymnast.types.failure import Layer
-from gymnast.wire.endpoint_errors import Cause, Certainty
+from gymnast.wire.endpoint_errors import Cause, Certainty, error_message
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts, FailureGroup
-    from gymnast.doctor.rules.kind_rule import KindRule
+    from gymnast.doctor.rules.kind_table import KindRule
 
-TABLE: Final = (*SERVING, *ENVIRONMENT, *AGENT, *JOBS)
-"""All kind rules."""
 STORM_SHARE: Final = 0.5
 STORM_ATTEMPTS: Final = 20
 """Failed attempts that a retry fixed are a finding only if there are at least this many."""
@@ -33,6 +30,18 @@ _GAVE_UP_NOTES: Final = (
     "budget of retries",
 )
 """In the manifest's note: why rollouts were not started or not retried."""
+_OPEN: Final = frozenset(
+    {
+        Cause.UNRECOGNISED.value,
+        Cause.SERVER_ERROR.value,
+        Cause.PARAMETER_REFUSED.value,
+        Cause.MODEL_NAME.value,
+        Cause.ACCESS_DENIED.value,
+    }
+)
+"""Causes that only the message tells more about."""
+_MAX_MESSAGE: Final = 160
+_ELSEWHERE: Final = frozenset({"endpoint_down", "unreachable", "dns", "service_down", "peer_lost", "tls", "disk_full"})
 _SCHEMA: Final = frozenset({"verify_schema", "seed_schema", "agent_schema", "request_refused"})
 _WITH_LOGS: Final = frozenset({Layer.VERIFIER, Layer.AGENT, Layer.SANDBOX})
 
@@ -77,18 +86,37 @@ def _apply_rule(rule: KindRule, facts: Facts) -> Finding | None:
     lost += _share_of_unexplained(facts, group)
     placeholders = _placeholders(facts, group)
     evidence = [item for failures in groups for item in group_evidence(facts, failures)]
-    evidence += _extra_evidence(rule, facts, group)
+    extra = _extra_evidence(rule, facts, group)
+    evidence += extra
+    raised = next((item.quote for item in extra if item.quote), "") if rule.layer in _WITH_LOGS else ""
     return Finding(
         rule.id,
         rule.layer,
-        placeholders.fill(rule.symptom) + f" ({_statuses(groups)}{attempts} attempts, {lost} rollouts lost)",
-        placeholders.fill(rule.cause),
-        _action(rule, facts, placeholders),
+        placeholders.fill(rule.symptom)
+        + (f": {quote_line(raised, _MAX_MESSAGE)}" if raised else _own_message(group))
+        + f" ({_statuses(groups)}{attempts} attempts, {lost} rollouts lost)",
+        placeholders.fill(rule.cause) + _missing_service(raised),
+        ("check first that this runs and can be reached from there; if it does, " if _missing_service(raised) else "")
+        + _action(rule, facts, placeholders),
         tuple(evidence),
         rule.confidence if lost and _is_certain(group) else Confidence.MEDIUM,
         lost,
         explains=frozenset({"fewer_than_requested", "missing_keys", *rule.explains}),
     )
+
+
+def _missing_service(raised: str) -> str:
+    """If the exception is about another process: that this is where to look."""
+    known = class_of(classify(raised)) if raised and classify(raised) in _ELSEWHERE else None
+    return f"; it is about something that the code needs: {known.cause}" if known is not None else ""
+
+
+def _own_message(group: FailureGroup) -> str:
+    """What the endpoint says, if its message is not one of a known server: the reader knows what it means."""
+    first = group.first
+    is_open = group.kind in MODEL_KINDS and (first.certainty == Certainty.WORDS or group.flavor in _OPEN)
+    message = error_message(first.body) if is_open and first.body else ""
+    return f": {quote_line(message, _MAX_MESSAGE)}" if message else ""
 
 
 def _statuses(groups: list[FailureGroup]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding, Note
-from gymnast.doctor.rules.rule import Rule
+from gymnast.doctor.rules.rule import rule
 from gymnast.doctor.waits import EndpointState, judge_waits, patience_s
 from gymnast.types.failure import FailureKind, Layer
 
@@ -45,6 +45,7 @@ UNDECIDED: Final = "undecided"
 """The note about waits that may be a hang."""
 
 
+@rule(Layer.INFRA, 3, "Read the log of the first.")
 def servers_down(facts: Facts) -> Finding | None:
     """Instances of a running `serve` do not answer."""
     down = [server for server in facts.servers if not server.ok]
@@ -63,8 +64,9 @@ def servers_down(facts: Facts) -> Finding | None:
     )
 
 
+@rule(Layer.MODEL_SERVING, 2, "Start it.", name="endpoint_down")
 def endpoint_silent(facts: Facts) -> Finding | None:
-    """A policy endpoint does not answer /models."""
+    """The endpoint does not answer now."""
     down = [probe for probe in facts.probes if not probe.ok]
     if not down or facts.is_complete:
         return None
@@ -81,8 +83,9 @@ def endpoint_silent(facts: Facts) -> Finding | None:
     )
 
 
+@rule(Layer.THROUGHPUT, 4, "Check what the stack waits for.", name="stuck")
 def attempts_stuck(facts: Facts) -> Finding | None:
-    """Attempts of a collection, or requests of a `serve`, wait much longer than others take."""
+    """Rollouts of a running collection wait much longer than others take."""
     wait = judge_waits(facts)
     if wait is not None:
         return _stuck_rollouts(facts, wait) if wait.is_fault else None
@@ -165,8 +168,9 @@ def _innermost(entry: dict[str, Any]) -> str:
     return " ← ".join(reversed(frames[-3:]))
 
 
+@rule(Layer.MODEL_SERVING, 2, "Check each replica.")
 def calls_retried(facts: Facts) -> Finding | None:
-    """A large share of model calls fails, and only retries inside the model server hide it."""
+    """Many model calls fail, and retries in the model server hide it."""
     live = facts.live
     retried: dict[str, int] = (live or {}).get("retried_calls") or {}
     if live is None or not retried:
@@ -191,6 +195,7 @@ def calls_retried(facts: Facts) -> Finding | None:
     )
 
 
+@rule(Layer.MODEL_SERVING, 2, "Restart it; the run continues automatically.", name="endpoint_down")
 def out_of_reach(facts: Facts) -> Finding | None:
     """A server that a running collection waits for is down."""
     live = facts.live
@@ -223,7 +228,7 @@ def at_full_load(facts: Facts) -> Note | None:
     live = facts.live
     if live is None or live["in_flight"] < live["limit"] or live["failed"] or live["out_of_reach_s"]:
         return None
-    if judge_waits(facts) is not None or not live["per_second"] or calls_retried(facts) is not None:
+    if judge_waits(facts) is not None or not live["per_second"] or calls_retried.apply(facts) is not None:
         return None
     return Note(
         "saturated",
@@ -264,23 +269,5 @@ def paused(facts: Facts) -> Note | None:
     return None
 
 
-RULES: Final = (
-    Rule(
-        *("servers_down", Layer.INFRA, 3, "Instances of a running `serve` do not answer."),
-        *("Read the log of the first.", servers_down),
-    ),
-    Rule("endpoint_down", Layer.MODEL_SERVING, 2, "The endpoint does not answer now.", "Start it.", endpoint_silent),
-    Rule(
-        *("stuck", Layer.THROUGHPUT, 4, "Rollouts of a running collection wait much longer than others take."),
-        *("Check what the stack waits for.", attempts_stuck),
-    ),
-    Rule(
-        *("endpoint_down", Layer.MODEL_SERVING, 2, "A server that a running collection waits for is down."),
-        *("Restart it; the run continues automatically.", out_of_reach),
-    ),
-    Rule(
-        *("calls_retried", Layer.MODEL_SERVING, 2, "Many model calls fail, and retries in the model server hide it."),
-        *("Check each replica.", calls_retried),
-    ),
-)
+RULES: Final = (servers_down, endpoint_silent, attempts_stuck, out_of_reach, calls_retried)
 NOTES: Final[tuple[NoteRule, ...]] = (at_full_load, long_waits, paused)

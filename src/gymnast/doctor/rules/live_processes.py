@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding
-from gymnast.doctor.rules.rule import Rule
+from gymnast.doctor.rules.rule import rule
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
@@ -17,8 +17,9 @@ _WAITS_FOR_DISK: Final = "D"
 _MIN_LAG_S: Final = 1.0
 
 
+@rule(Layer.INFRA, 1, "Continue it: fg in its terminal, or kill -CONT PID.")
 def process_stopped(facts: Facts) -> Finding | None:
-    """The collector, or a process that it started, is stopped or held by a debugger."""
+    """The collector, or a process that it started, is stopped or debugged."""
     stopped = [process for process in facts.processes if process.state in _STOPPED]
     if not stopped:
         return None
@@ -42,6 +43,7 @@ def process_stopped(facts: Facts) -> Finding | None:
     )
 
 
+@rule(Layer.THROUGHPUT, 1, "See what it does: py-spy dump --pid PID.")
 def loop_blocked(facts: Facts) -> Finding | None:
     """The collector runs, but does not answer its control socket."""
     collector = _unresponsive_collector(facts)
@@ -60,8 +62,9 @@ def loop_blocked(facts: Facts) -> Finding | None:
     )
 
 
+@rule(Layer.INFRA, 1, "Check the file systems: dmesg, df, ls.")
 def disk_wait(facts: Facts) -> Finding | None:
-    """The collector does not respond because it waits for a disk or a network file system."""
+    """The collector does not respond because it waits for a disk or file system."""
     collector = _unresponsive_collector(facts)
     if collector is None or collector.state != _WAITS_FOR_DISK:
         return None
@@ -84,8 +87,9 @@ def _unresponsive_collector(facts: Facts) -> ProcessFacts | None:
     return collector if facts.unresponsive and not is_stopped else None
 
 
+@rule(Layer.THROUGHPUT, 1, "Move blocking code off the loop.", name="loop_blocked")
 def loop_lags(facts: Facts) -> Finding | None:
-    """The event loop of a running collection is blocked again and again."""
+    """The event loop of a running collection is late again and again."""
     live = facts.live
     if live is None or min(live["loop_lag_s"], live.get("loop_lag_before_s", 0.0)) < _MIN_LAG_S:
         return None
@@ -101,21 +105,4 @@ def loop_lags(facts: Facts) -> Finding | None:
     )
 
 
-RULES: Final = (
-    Rule(
-        *("process_stopped", Layer.INFRA, 1, "The collector, or a process that it started, is stopped or debugged."),
-        *("Continue it: fg in its terminal, or kill -CONT PID.", process_stopped),
-    ),
-    Rule(
-        *("disk_wait", Layer.INFRA, 1, "The collector does not respond because it waits for a disk or file system."),
-        *("Check the file systems: dmesg, df, ls.", disk_wait),
-    ),
-    Rule(
-        *("loop_blocked", Layer.THROUGHPUT, 1, "The collector runs, but does not answer its control socket."),
-        *("See what it does: py-spy dump --pid PID.", loop_blocked),
-    ),
-    Rule(
-        *("loop_blocked", Layer.THROUGHPUT, 1, "The event loop of a running collection is late again and again."),
-        *("Move blocking code off the loop.", loop_lags),
-    ),
-)
+RULES: Final = (process_stopped, disk_wait, loop_blocked, loop_lags)

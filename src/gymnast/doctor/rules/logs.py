@@ -10,9 +10,9 @@ from gymnast.doctor.findings import Confidence, Evidence, Finding
 from gymnast.doctor.provenance import own_words
 from gymnast.doctor.read_logs import JOB_CANCELLED_ID, REQUEUED_ID, VERIFY_500_ID
 from gymnast.doctor.rules.infra import CONSEQUENCES
-from gymnast.doctor.rules.kinds import TABLE
+from gymnast.doctor.rules.kind_table import TABLE
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
-from gymnast.doctor.signatures import ENDS, OFTEN_NORMAL, SIGNATURES, WARNINGS, Signature
+from gymnast.doctor.signatures import ENDS, SIGNATURES, Signature
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _NEAR: Final = 200
 
 def by_signature(signature: Signature, facts: Facts) -> Finding | None:
     """The lines with this signature, unless the run is complete or was shutting down."""
-    hit = _hit_of(signature, facts)
+    hit = hit_of(signature, facts)
     groups = _matching_failures(signature, facts)
     if facts.is_complete or (hit is None and not groups):
         return None
@@ -58,14 +58,14 @@ def by_signature(signature: Signature, facts: Facts) -> Finding | None:
     )
 
 
-def _hit_of(signature: Signature, facts: Facts) -> Hit | None:
+def hit_of(signature: Signature, facts: Facts) -> Hit | None:
     """Its lines in the logs, if they count."""
     hit = facts.logs.hits.get(signature.id)
-    if hit is None or hit.count < OFTEN_NORMAL.get(signature.id, 1):
+    if hit is None or hit.count < signature.min_lines:
         return None
     if hit.is_after_shutdown and signature.weight < _HEAVY_WEIGHT:
         return None
-    if hit.is_warning and signature.id not in WARNINGS and not _is_serious(hit, facts):
+    if hit.is_warning and not signature.even_as_warning and not _is_serious(hit, facts):
         return None
     return None if signature.id == "job_cancelled" and _is_requeue(facts) else hit
 
@@ -93,7 +93,7 @@ def _is_serious(hit: Hit, facts: Facts) -> bool:
 
 def _follows_error(signature: Signature, hit: Hit | None, facts: Facts) -> bool:
     """True if a program ended after an error in the same log that no rule knows."""
-    if hit is None or signature.id not in ENDS:
+    if hit is None or not signature.is_end:
         return False
     errors = [event for event in facts.logs.events if event.is_certain and event.first.file == hit.first.file]
     return any(0 < hit.first.line - event.first.line <= _NEAR for event in errors)

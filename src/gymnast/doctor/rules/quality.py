@@ -8,27 +8,29 @@ from gymnast.doctor.findings import Confidence, Evidence, Finding, Note
 from gymnast.doctor.read_logs import SATURATED_ID
 from gymnast.doctor.rules.kinds import is_storm
 from gymnast.doctor.rules.rewards import UNEXPLAINED, explain_study
-from gymnast.doctor.rules.rule import Rule
+from gymnast.doctor.rules.rule import record_rule, run_rule
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
-    from gymnast.doctor.facts import Facts
+    from gymnast.doctor.facts import Facts, RecordFacts, RunFacts
     from gymnast.doctor.rules.rule import NoteRule
 
 _MIN_TASKS: Final = 4
 _OVERFLOW_SHARE: Final = 0.1
 _TRUNCATED_SHARE: Final = 0.5
+_MIN_ROWS: Final = 8
+_DISTINCT_SHARE: Final = 0.5
+_IDENTICAL_SHARE: Final = 0.9
 _USAGE_SHARE: Final = 0.5
 _EMPTY_SHARE: Final = 0.2
 _JUDGE_FACTOR: Final = 2.0
 _JUDGE_MS: Final = 100.0
 
 
-def usage_missing(facts: Facts) -> Finding | None:
+@record_rule(Layer.MODEL_SERVING, 6, "Make the endpoint report usage.")
+def usage_missing(run: RunFacts, records: RecordFacts) -> Finding | None:
     """Model replies do not report token usage."""
-    run = facts.run
-    records = run.records if run is not None else None
-    if run is None or records is None or records.scored < _MIN_TASKS:
+    if records.scored < _MIN_TASKS:
         return None
     with_output = records.scored - records.overflowed
     if not with_output or records.without_usage - records.overflowed < _USAGE_SHARE * with_output:
@@ -46,11 +48,12 @@ def usage_missing(facts: Facts) -> Finding | None:
     )
 
 
-def context_overflow_share(facts: Facts) -> Finding | None:
-    """Many rollouts have no output because the context was full."""
-    run = facts.run
-    records = run.records if run is not None else None
-    if run is None or records is None or not records.scored:
+@record_rule(
+    Layer.CONFIG, 6, "Use a larger `--max-model-len`, shorter prompts or fewer turns.", name="context_overflow"
+)
+def context_overflow_share(run: RunFacts, records: RecordFacts) -> Finding | None:
+    """At least a tenth of the rollouts have no output: the context is full."""
+    if not records.scored:
         return None
     share = records.overflowed / records.scored
     if share < _OVERFLOW_SHARE or records.overflowed < 2:
@@ -68,11 +71,10 @@ def context_overflow_share(facts: Facts) -> Finding | None:
     )
 
 
-def answers_empty(facts: Facts) -> Finding | None:
-    """Many responses have no text."""
-    run = facts.run
-    records = run.records if run is not None else None
-    if run is None or records is None or records.scored < _MIN_TASKS:
+@record_rule(Layer.MODEL_SERVING, 6, "Correct the endpoint's reasoning parser or chat template.")
+def answers_empty(run: RunFacts, records: RecordFacts) -> Finding | None:
+    """At least a fifth of the responses have no text and no tool call."""
+    if records.scored < _MIN_TASKS:
         return None
     if records.empty < max(2, _EMPTY_SHARE * records.scored):
         return None
@@ -91,11 +93,10 @@ def answers_empty(facts: Facts) -> Finding | None:
     )
 
 
-def answers_truncated(facts: Facts) -> Finding | None:
-    """Most responses were truncated at the output limit."""
-    run = facts.run
-    records = run.records if run is not None else None
-    if run is None or records is None or records.scored < _MIN_TASKS:
+@record_rule(Layer.CONFIG, 6, "Raise `max_output_tokens`.")
+def answers_truncated(run: RunFacts, records: RecordFacts) -> Finding | None:
+    """At least half of the responses are truncated."""
+    if records.scored < _MIN_TASKS:
         return None
     if records.truncated < _TRUNCATED_SHARE * records.scored:
         return None
@@ -112,12 +113,53 @@ def answers_truncated(facts: Facts) -> Finding | None:
     )
 
 
-def judge_slow(facts: Facts) -> Finding | None:
-    """The judge takes longer than the policy."""
-    run = facts.run
-    spent = run.manifest.spent if run is not None and run.manifest is not None else None
+@run_rule(Layer.DATA_SCHEMA, 4, "Remove the copies.")
+def rows_duplicated(run: RunFacts) -> Finding | None:
+    """At least half of the input's rows are copies of others."""
+    source = run.source
+    if source is None or source.rows < _MIN_ROWS or source.changed:
+        return None
+    if source.distinct > _DISTINCT_SHARE * source.rows:
+        return None
+    return Finding(
+        "rows_duplicated",
+        Layer.DATA_SCHEMA,
+        f"the input has {source.rows} rows, of which {source.distinct} differ: the others are copies",
+        "the file was concatenated or sampled with replacement; each copy is collected and counted like another task",
+        "remove the copies from the input file (sort -u), and use -n for repeats of the same row",
+        (Evidence("identical lines", source.path, count=source.rows - source.distinct),),
+        affected=run.scored,
+        weight=13,
+    )
+
+
+@run_rule(Layer.CONFIG, 6, "Set a temperature above 0, or collect each task once.")
+def repeats_identical(run: RunFacts) -> Finding | None:
+    """All repeats of the tasks are the same text, at a temperature of 0."""
+    repeats = run.repeats
+    if repeats is None or repeats.tasks < _MIN_TASKS or not repeats.is_greedy:
+        return None
+    if repeats.identical < _IDENTICAL_SHARE * repeats.tasks:
+        return None
+    return Finding(
+        "repeats_identical",
+        Layer.CONFIG,
+        f"the repeats of {repeats.identical} of {repeats.tasks} tasks are identical texts: "
+        f"{repeats.repeats} of each say the same",
+        "the requests ask for a temperature of 0, so repeats carry no information",
+        "set a temperature above 0 (--temperature 1) for repeats, or collect each task once (-n 1)",
+        (Evidence("the first of them", str(run.output), None, (repeats.example,), repeats.identical),),
+        affected=run.scored,
+        weight=13,
+    )
+
+
+@run_rule(Layer.THROUGHPUT, 6, "Give the judge more capacity.")
+def judge_slow(run: RunFacts) -> Finding | None:
+    """A judge call takes at least twice as long as a policy call."""
+    spent = run.manifest.spent if run.manifest is not None else None
     judge = spent.judge if spent is not None else None
-    if run is None or spent is None or judge is None or not judge.calls or spent.calls <= judge.calls:
+    if spent is None or judge is None or not judge.calls or spent.calls <= judge.calls:
         return None
     judge_ms = judge.latency_ms / judge.calls
     policy_ms = (spent.latency_ms - judge.latency_ms) / (spent.calls - judge.calls)
@@ -179,8 +221,8 @@ def some_truncated(facts: Facts) -> Note | None:
     if (
         records is None
         or not truncated
-        or answers_truncated(facts) is not None
-        or context_overflow_share(facts) is not None
+        or answers_truncated.apply(facts) is not None
+        or context_overflow_share.apply(facts) is not None
     ):
         return None
     return Note(
@@ -189,30 +231,28 @@ def some_truncated(facts: Facts) -> Note | None:
 
 
 RULES: Final = (
-    Rule(
-        *("usage_missing", Layer.MODEL_SERVING, 6, "Model replies do not report token usage."),
-        *("Make the endpoint report usage.", usage_missing),
-    ),
-    Rule(
-        *(
-            "context_overflow",
-            Layer.CONFIG,
-            6,
-            "At least a tenth of the rollouts have no output: the context is full.",
-        ),
-        *("Use a larger `--max-model-len`, shorter prompts or fewer turns.", context_overflow_share),
-    ),
-    Rule(
-        *("answers_empty", Layer.MODEL_SERVING, 6, "At least a fifth of the responses have no text and no tool call."),
-        *("Correct the endpoint's reasoning parser or chat template.", answers_empty),
-    ),
-    Rule(
-        *("answers_truncated", Layer.CONFIG, 6, "At least half of the responses are truncated."),
-        *("Raise `max_output_tokens`.", answers_truncated),
-    ),
-    Rule(
-        *("judge_slow", Layer.THROUGHPUT, 6, "A judge call takes at least twice as long as a policy call."),
-        *("Give the judge more capacity.", judge_slow),
-    ),
+    rows_duplicated,
+    repeats_identical,
+    usage_missing,
+    context_overflow_share,
+    answers_empty,
+    answers_truncated,
+    judge_slow,
 )
-NOTES: Final[tuple[NoteRule, ...]] = (recovered, perfect, saturated, some_truncated)
+
+
+def same_repeats(facts: Facts) -> Note | None:
+    """Repeats that are the same text although the temperature is not known to be 0."""
+    repeats = facts.run.repeats if facts.run is not None else None
+    if repeats is None or repeats.tasks < _MIN_TASKS or repeats.is_greedy:
+        return None
+    if repeats.identical < _IDENTICAL_SHARE * repeats.tasks:
+        return None
+    return Note(
+        "same_repeats",
+        f"the repeats of {repeats.identical} of {repeats.tasks} tasks are identical texts: they carry no information; "
+        "check the endpoint's temperature and seed, and caches in between",
+    )
+
+
+NOTES: Final[tuple[NoteRule, ...]] = (same_repeats, recovered, perfect, saturated, some_truncated)

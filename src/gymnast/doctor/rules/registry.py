@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.rules import (
+    access_logs,
     components,
     files,
+    incident,
     infra,
     kinds,
     live,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 RULES: Final[tuple[Rule, ...]] = (
     *infra.RULES,
     *logs.RULES,
+    *incident.RULES,
+    *access_logs.RULES,
     *components.RULES,
     *live_processes.RULES,
     *live.RULES,
@@ -55,7 +59,7 @@ NOTES: Final[tuple[NoteRule, ...]] = (*infra.NOTES, *quality.NOTES, *resume.NOTE
 def apply_rules(facts: Facts) -> list[Finding]:
     """Apply all rules; those about the unknown only if no cause is known."""
     known = [rule for rule in RULES if rule not in unknown.RULES]
-    findings = [finding for rule in known if (finding := rule.apply(facts)) is not None]
+    findings = incident.settle(facts, [finding for rule in known if (finding := rule.apply(facts)) is not None])
     if all(finding.is_symptom for finding in findings):
         findings += unknown.explain_unknown(facts, findings)
     return findings

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding, Note
-from gymnast.doctor.rules.rule import Rule
+from gymnast.doctor.rules.rule import record_rule, run_rule
 from gymnast.store.manifest import RunState
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
-    from gymnast.doctor.facts import Facts, RunFacts
+    from gymnast.doctor.facts import Facts, RecordFacts, RunFacts
     from gymnast.doctor.rules.rule import NoteRule
 
 _LAYER: Final = Layer.CACHE_RESUME
 
 
-def stale_inputs(facts: Facts) -> Finding | None:
-    """The input file changed after planning, and the run was or must still be resumed."""
-    run = facts.run
-    if run is None or run.source is None or not run.source.changed or run.plan is None:
+@run_rule(_LAYER, 5, "Collect into another output, or `--resume --fork`.")
+def stale_inputs(run: RunFacts) -> Finding | None:
+    """The input file changed after planning, and the run was resumed."""
+    if run.source is None or not run.source.changed or run.plan is None:
         return None
     was_forced = run.manifest is None or any(invocation.forced for invocation in run.manifest.invocations)
     if not was_forced and (run.lost == 0 or run.is_running):
@@ -45,11 +45,11 @@ def stale_inputs(facts: Facts) -> Finding | None:
     )
 
 
-def plan_changed(facts: Facts) -> Finding | None:
+@run_rule(_LAYER, 5, "Restore the run's own file.")
+def plan_changed(run: RunFacts) -> Finding | None:
     """The materialized inputs do not match the manifest."""
-    run = facts.run
-    manifest = run.manifest if run is not None else None
-    if run is None or manifest is None or run.plan is None:
+    manifest = run.manifest
+    if manifest is None or run.plan is None:
         return None
     rows, crc = manifest.plan.get("rows"), manifest.plan.get("crc32")
     if rows == run.plan.rows and (crc is None or crc == run.plan.crc32):
@@ -68,10 +68,10 @@ def plan_changed(facts: Facts) -> Finding | None:
     )
 
 
-def duplicate_keys(facts: Facts) -> Finding | None:
-    """A rollout has more than one record."""
-    records = facts.run.records if facts.run is not None else None
-    if records is None or not records.duplicates or facts.run is None:
+@record_rule(_LAYER, 6, "Keep the first of each.")
+def duplicate_keys(run: RunFacts, records: RecordFacts) -> Finding | None:
+    """Several records of one (task, rollout)."""
+    if not records.duplicates:
         return None
     return Finding(
         "duplicate_keys",
@@ -79,17 +79,16 @@ def duplicate_keys(facts: Facts) -> Finding | None:
         f"{records.duplicates} records are duplicates of the same rollouts",
         "files were concatenated manually, or two processes wrote the same output",
         "keep the first record of each (task, rollout), then run gymnast profile again; never append to a run manually",
-        (Evidence("more than one record", str(facts.run.output), None, tuple(records.duplicate_keys)),),
+        (Evidence("more than one record", str(run.output), None, tuple(records.duplicate_keys)),),
         affected=records.duplicates,
         weight=45,
     )
 
 
-def missing_keys(facts: Facts) -> Finding | None:
-    """The run is marked complete, but planned rollouts have neither a reward nor a failure."""
-    run = facts.run
-    records = run.records if run is not None else None
-    if run is None or records is None or run.manifest is None or run.manifest.state is not RunState.COMPLETE:
+@record_rule(_LAYER, 6, "Restore the file, or delete `.done` and `--resume`.")
+def missing_keys(run: RunFacts, records: RecordFacts) -> Finding | None:
+    """A complete run whose output has lost records."""
+    if run.manifest is None or run.manifest.state is not RunState.COMPLETE:
         return None
     lost = run.manifest.counts.scored - records.scored
     if lost <= 0:
@@ -107,11 +106,10 @@ def missing_keys(facts: Facts) -> Finding | None:
     )
 
 
-def unplanned_records(facts: Facts) -> Finding | None:
+@record_rule(_LAYER, 6, "Restore matching files of one run.")
+def unplanned_records(run: RunFacts, records: RecordFacts) -> Finding | None:
     """Records of rollouts that are not in the plan."""
-    run = facts.run
-    records = run.records if run is not None else None
-    if run is None or records is None or run.plan is None or not records.unplanned:
+    if run.plan is None or not records.unplanned:
         return None
     return Finding(
         "unplanned_records",
@@ -125,11 +123,10 @@ def unplanned_records(facts: Facts) -> Finding | None:
     )
 
 
-def torn_line(facts: Facts) -> Finding | None:
-    """A line is not a record: torn by a crash or a full disk."""
-    run = facts.run
-    records = run.records if run is not None else None
-    if run is None or records is None or run.is_running or not (records.damaged or records.is_torn):
+@record_rule(_LAYER, 6, "`--resume` moves them aside and collects their rollouts again.")
+def torn_line(run: RunFacts, records: RecordFacts) -> Finding | None:
+    """Lines of the output are not records."""
+    if run.is_running or not (records.damaged or records.is_torn):
         return None
     number, problem = records.damaged[0] if records.damaged else (records.lines, "the last line is incomplete")
     return Finding(
@@ -144,10 +141,10 @@ def torn_line(facts: Facts) -> Finding | None:
     )
 
 
-def damaged_manifest(facts: Facts) -> Finding | None:
-    """The manifest cannot be read."""
-    run = facts.run
-    if run is None or run.manifest_problem is None:
+@run_rule(_LAYER, 6, "Restore it, or delete it and `--resume`.")
+def damaged_manifest(run: RunFacts) -> Finding | None:
+    """`x_run.json` cannot be read."""
+    if run.manifest_problem is None:
         return None
     return Finding(
         "damaged_manifest",
@@ -164,7 +161,7 @@ def damaged_manifest(facts: Facts) -> Finding | None:
 def source_moved_on(facts: Facts) -> Note | None:
     """A finished run is not affected if its input file changes later."""
     run = facts.run
-    if run is None or run.source is None or run.manifest is None or stale_inputs(facts) is not None:
+    if run is None or run.source is None or run.manifest is None or stale_inputs.apply(facts) is not None:
         return None
     if run.source.changed:
         return Note("source_changed_later", f"{run.source.path} changed after this run; --resume would be rejected")
@@ -191,33 +188,12 @@ def resumed(facts: Facts) -> Note | None:
 
 
 RULES: Final = (
-    Rule(
-        *("stale_inputs", _LAYER, 5, "The input file changed after planning, and the run was resumed."),
-        *("Collect into another output, or `--resume --fork`.", stale_inputs),
-    ),
-    Rule(
-        *("plan_changed", _LAYER, 5, "The materialized inputs do not match the manifest."),
-        *("Restore the run's own file.", plan_changed),
-    ),
-    Rule(
-        *("duplicate_keys", _LAYER, 6, "Several records of one (task, rollout)."),
-        *("Keep the first of each.", duplicate_keys),
-    ),
-    Rule(
-        *("missing_keys", _LAYER, 6, "A complete run whose output has lost records."),
-        *("Restore the file, or delete `.done` and `--resume`.", missing_keys),
-    ),
-    Rule(
-        *("unplanned_records", _LAYER, 6, "Records of rollouts that are not in the plan."),
-        *("Restore matching files of one run.", unplanned_records),
-    ),
-    Rule(
-        *("torn_line", _LAYER, 6, "Lines of the output are not records."),
-        *("`--resume` moves them aside and collects their rollouts again.", torn_line),
-    ),
-    Rule(
-        *("damaged_manifest", _LAYER, 6, "`x_run.json` cannot be read."),
-        *("Restore it, or delete it and `--resume`.", damaged_manifest),
-    ),
+    stale_inputs,
+    plan_changed,
+    duplicate_keys,
+    missing_keys,
+    unplanned_records,
+    torn_line,
+    damaged_manifest,
 )
 NOTES: Final[tuple[NoteRule, ...]] = (source_moved_on, repaired, resumed)

@@ -1,7 +1,7 @@
 """Rules about rewards that are all the same. The answer is the one with the strongest check behind it.
 
 Direct observations come first (rollouts of other inputs, tool calls in the text, refusals), then what the verifier
-itself says about a correct and a wrong answer, then what is left: the model's answers are wrong.
+itself says about a correct and a wrong answer, then the remaining one: the model's answers are wrong.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts, RewardCheck, RewardStudy
 
 REWARDS_EQUAL: Final = "rewards_equal"
-UNEXPLAINED: Final = frozenset({REWARDS_EQUAL, "answers_wrong", "answer_not_extracted", "answers_same"})
+UNEXPLAINED: Final = frozenset({REWARDS_EQUAL, "answers_wrong", "answer_not_extracted", "answers_same", "labels_wrong"})
 """Explanations that a finding about the responses makes superfluous."""
 _REPORTED: Final = frozenset({"answers_empty"})
-"""Rules of their own report these, with exact counts."""
+"""Other rules report these, with exact counts."""
 _PASSED: Final = {
     "rollouts_foreign": "prompts differ from the plan",
     "rows_foreign": "rows of another environment",
@@ -171,14 +171,22 @@ HYPOTHESES: Final = (
             "answer_not_extracted",
             Layer.CONFIG,
             33,
-            "responses contain the expected answer, but not in the required format",
+            "the verifier finds no answer in the responses: they are not in the required format",
         ),
         "the verifier works, and extracts nothing from these responses: the prompt does not ask for the format that "
-        "it reads",
+        "it reads, or the model does not keep to it",
         "compare one transcript with the format that {environment} reads ({show}); ask for that format in the "
         "prompt, then "
         "collect again",
-        "Responses contain the expected answer, and the verifier extracts none.",
+        "The verifier extracts no answer from the responses, although they have one.",
+    ),
+    Hypothesis(
+        *("labels_wrong", Layer.DATA_SCHEMA, 34, "the expected answers do not belong to their rows"),
+        "the model's answers are readable and follow the labels of other rows or another notation: the labels are "
+        "shifted, permuted or written in another form",
+        "compare the expected_answer of a few rows with their questions in the input file, correct it, then gymnast "
+        "reverify {run} scores the rollouts again",
+        "Answers match the labels of other rows, or miss their own more often than guessing would.",
     ),
     Hypothesis(
         *("answers_wrong", Layer.MODEL_SERVING, 31, "the model's answers are wrong; the verifier works"),
@@ -209,20 +217,23 @@ def explain_study(study: RewardStudy) -> tuple[str, RewardCheck | None]:
     if study.reward == 1.0:
         is_blind = probe is not None and probe.verdict is Verdict.FAILED
         return ("verifier_accepts_wrong", probe) if is_blind else ("", None)
-    observed = [name for name in _BY_ID if name in failed and failed[name].is_direct]
+    observed = [name for name in _BY_ID if name in failed and failed[name].is_direct and name != "labels_wrong"]
     if observed:
         return observed[0], failed[observed[0]]
     if any(name in failed for name in _REPORTED):
         return "", None
-    return _explain_by_verifier(study, probe, failed.get("answer_not_extracted"))
+    return _explain_by_verifier(study, probe, failed.get("answer_not_extracted") or failed.get("nothing_extracted"))
 
 
 def _explain_by_verifier(
     study: RewardStudy, probe: RewardCheck | None, unread: RewardCheck | None
 ) -> tuple[str, RewardCheck | None]:
-    """What is left if the responses show nothing: the verifier, the answer's format, the model."""
+    """The remaining explanations if the responses show nothing: the verifier, the answer's format, the model."""
     if probe is not None and probe.verdict is Verdict.FAILED:
         return ("verifier_rejects_right" if study.reward == 0.0 else "verifier_constant"), probe
+    labels = next((check for check in study.checks if check.id == "labels_wrong"), None)
+    if labels is not None and labels.verdict is Verdict.FAILED and study.reward == 0.0:
+        return "labels_wrong", labels
     if unread is not None:
         return "answer_not_extracted", unread
     if probe is not None and probe.verdict is Verdict.PASSED:
@@ -269,7 +280,7 @@ def _confidence(hypothesis: Hypothesis, study: RewardStudy, check: RewardCheck |
         return Confidence.HIGH if check.is_direct or is_seen else Confidence.MEDIUM
     return (
         Confidence.MEDIUM
-        if hypothesis.id in {"answers_wrong", "answer_not_extracted", "answers_same"}
+        if hypothesis.id in {"answers_wrong", "answer_not_extracted", "answers_same", "labels_wrong"}
         else Confidence.HIGH
     )
 

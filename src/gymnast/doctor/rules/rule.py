@@ -1,12 +1,13 @@
-"""The definition of a rule, and helpers that make evidence."""
+"""The definition of a rule, decorators that make rules of functions, and helpers that make evidence."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gymnast.doctor.facts import Facts
+from gymnast.doctor.facts import Facts, RecordFacts, RunFacts
 from gymnast.doctor.findings import Evidence, Finding, Note, quote_line
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from gymnast.types.failure import Layer
 
 NoteRule = Callable[[Facts], Note | None]
+Detect = Callable[[Facts], Finding | None]
+DetectInRun = Callable[[RunFacts], Finding | None]
+DetectInRecords = Callable[[RunFacts, RecordFacts], Finding | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,45 @@ class Rule:
     about: str
     """When it applies, as a sentence for docs/debugging/rules.md."""
     action: str
-    apply: Callable[[Facts], Finding | None]
+    apply: Detect
+
+
+def rule(layer: Layer, step: int, action: str, *, name: str | None = None) -> Callable[[Detect], Rule]:
+    """Make a rule of a function whose docstring starts with when the rule applies. The id is `name`, or its own."""
+
+    def decorate(detect: Detect) -> Rule:
+        return Rule(name or detect.__name__, layer, step, _about(detect), action, detect)
+
+    return decorate
+
+
+def run_rule(layer: Layer, step: int, action: str, *, name: str | None = None) -> Callable[[DetectInRun], Rule]:
+    """The same for a function that looks at a run."""
+
+    def decorate(detect: DetectInRun) -> Rule:
+        def apply(facts: Facts) -> Finding | None:
+            return detect(facts.run) if facts.run is not None else None
+
+        return Rule(name or detect.__name__, layer, step, _about(detect), action, apply)
+
+    return decorate
+
+
+def record_rule(layer: Layer, step: int, action: str, *, name: str | None = None) -> Callable[[DetectInRecords], Rule]:
+    """The same for a function that looks at the records of a run."""
+
+    def decorate(detect: DetectInRecords) -> Rule:
+        def apply(facts: Facts) -> Finding | None:
+            run = facts.run
+            return detect(run, run.records) if run is not None and run.records is not None else None
+
+        return Rule(name or detect.__name__, layer, step, _about(detect), action, apply)
+
+    return decorate
+
+
+def _about(detect: Callable[..., Any]) -> str:
+    return (inspect.getdoc(detect) or "").partition("\n")[0]
 
 
 def group_evidence(facts: Facts, group: FailureGroup) -> tuple[Evidence, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding
 from gymnast.doctor.rules.rewards import UNEXPLAINED
-from gymnast.doctor.rules.rule import Rule
+from gymnast.doctor.rules.rule import rule
 from gymnast.types.failure import Layer
 
 if TYPE_CHECKING:
@@ -16,8 +16,9 @@ _SHARE: Final = 0.05
 _BAD_SHARE: Final = 0.2
 
 
+@rule(Layer.CONFIG, 4, "Correct the rows' tools, or the agent's resources server.")
 def tool_unowned(facts: Facts) -> Finding | None:
-    """The model called tools of the row, and the environment returned Not Found."""
+    """Rows have tools for which the environment returns Not Found."""
     records = facts.run.records if facts.run is not None else None
     if records is None or not records.unowned_tools:
         return None
@@ -40,8 +41,9 @@ def tool_unowned(facts: Facts) -> Finding | None:
     )
 
 
+@rule(Layer.MODEL_SERVING, 4, "Correct the endpoint's tool-call parser.")
 def tool_arguments(facts: Facts) -> Finding | None:
-    """Arguments of many tool calls are not JSON."""
+    """In at least a fifth of the rollouts, the arguments of a tool call are not JSON."""
     records = facts.run.records if facts.run is not None else None
     if records is None or records.bad_arguments < max(2, _BAD_SHARE * records.scored):
         return None
@@ -65,18 +67,4 @@ def tool_arguments(facts: Facts) -> Finding | None:
     )
 
 
-RULES: Final = (
-    Rule(
-        *(
-            "tool_arguments",
-            Layer.MODEL_SERVING,
-            4,
-            "In at least a fifth of the rollouts, the arguments of a tool call are not JSON.",
-        ),
-        *("Correct the endpoint's tool-call parser.", tool_arguments),
-    ),
-    Rule(
-        *("tool_unowned", Layer.CONFIG, 4, "Rows have tools for which the environment returns Not Found."),
-        *("Correct the rows' tools, or the agent's resources server.", tool_unowned),
-    ),
-)
+RULES: Final = (tool_arguments, tool_unowned)

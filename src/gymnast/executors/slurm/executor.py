@@ -37,8 +37,6 @@ _TOKEN: Final = "token"
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script and its path."""
-
     path: Path
     text: str
 
@@ -178,7 +176,6 @@ def _queue(slurm: Slurm, path: Path, text: str, token: str) -> str:
 
 
 def _name(submission: Submission) -> str:
-    """The name of its jobs."""
     return Path(submission.details["logs"]).name.removesuffix(f"-{submission.number}-%a.log")
 
 

@@ -35,8 +35,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A job array."""
-
     count: int
     max_running: int | None = None
 
@@ -70,5 +68,4 @@ class Job:
 
     @property
     def main(self) -> Component:
-        """The component that the job ends with."""
         return next((step.component for step in self.steps if step.component.is_main), self.steps[-1].component)

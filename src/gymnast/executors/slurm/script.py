@@ -65,7 +65,6 @@ trap : TERM # scancel signals the steps, too: wait for them"""
 
 
 def render(job: Job) -> str:
-    """Render the script."""
     if not job.steps:
         raise UserError("a job needs at least one step")
     parts = [
@@ -140,7 +139,7 @@ def _wait(job: Job) -> str:
     others = [step.component.name for step in job.steps if step.component is not job.main]
     lines = _wait_for_any(main, others) if others else _wait_for(main)
     if job.drain_s is not None:
-        lines.append(f'[[ -z $drained ]] || echo "gymnast: the time limit was near: {main} was told to end" >&2')
+        lines.append(f'[[ -z $drained ]] || echo "gymnast: the time limit was near: {main} was asked to stop" >&2')
     return "\n".join(lines)
 
 

@@ -28,6 +28,7 @@ SET_DEATH_SIGNAL, SET_DUMPABLE, SET_FILTER, DROP_BOUND, SET_CHILD_SUBREAPER, NO_
 KILL_SIGNAL, CHILD_SIGNAL = 9, 17
 WORK_DIR = "/tmp/work"  # noqa: S108 - the jail's own, removed with the program
 CAPABILITIES = 64
+MAX_TERMINALS = 16
 
 
 class Filter(ctypes.Structure):
@@ -75,12 +76,20 @@ def mount(libc: ctypes.PyDLL, source: str, target: str, kind: str | None, flags:
 
 
 def mount_private_dirs(libc: ctypes.PyDLL, tmp_mb: int) -> None:
-    """Mount a new /tmp and /dev/shm that share one size limit, and a /proc with only the program's processes."""
+    """Mount a new /tmp and /dev/shm that share one size limit, new terminals, and a /proc with only the program's
+    processes."""
     mount(libc, "none", "/", None, RECURSIVE | PRIVATE)
     mount(libc, "tmpfs", "/tmp", "tmpfs", NO_SETUID | NO_DEVICES, f"size={tmp_mb}m,nr_inodes=16384,mode=1777")  # noqa: S108 - mounted here
     os.mkdir("/tmp/.shm", 0o777)  # noqa: PTH102, S108 - pathlib costs an import in every jail
     mount(libc, "/tmp/.shm", "/dev/shm", None, BIND)  # noqa: S108 - as above
+    # All terminals of the host share one limit.
+    mount(libc, "devpts", "/dev/pts", "devpts", NO_SETUID | NO_EXEC, f"newinstance,ptmxmode=0666,max={MAX_TERMINALS}")
     mount(libc, "proc", "/proc", "proc", NO_SETUID | NO_DEVICES | NO_EXEC)
+
+
+def make_proc_read_only(libc: ctypes.PyDLL) -> None:
+    """Kernel parameters of the jail would outlive the program that changed them: the next one could read them."""
+    mount(libc, "none", "/proc", None, REMOUNT | BIND | READ_ONLY | NO_SETUID | NO_DEVICES | NO_EXEC)
 
 
 def set_limits(limits: dict[str, Any], own_processes: int) -> None:

@@ -1,10 +1,14 @@
-"""Monitors a running program: reads its output up to a limit, enforces deadlines, memory and number of processes."""
+"""Monitors a running program: reads its output up to a limit, enforces deadlines, memory and number of processes.
+
+Between the steps of a session, every process of the program is stopped.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import select
+import signal
 import time
 from typing import Any
 
@@ -12,6 +16,8 @@ from gymnast.sandbox.inside.frames import HEAD
 
 CHECK_INTERVAL_S = 0.05
 """Between checks of memory and processes. Programs that end sooner are never checked."""
+SUSPEND_TIMEOUT_S = 10.0
+"""A session whose processes cannot be stopped within this time is killed. On a busy host it takes a while."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 OUTPUTS = ("stdout", "stderr", "answers")
@@ -31,6 +37,14 @@ class ProgramMonitor:
         """Bytes of the answer channel that are complete frames, and the number of these frames."""
         self.cpu_before = 0.0
         """CPU time used by earlier steps of a session."""
+        self.ticks: dict[int, int] = {}
+        """Each process's own CPU time when it was last seen."""
+        self.lost_ticks = 0
+        """CPU time of processes that are gone, as far as it was seen."""
+        self.known: list[int] = []
+        """The processes of a suspended session, except the first."""
+        self.suspended: set[int] = set()
+        """Processes that were stopped between two steps."""
         self.next_check = time.monotonic() + CHECK_INTERVAL_S
         self.poll = select.poll()
         for name in READABLE:
@@ -75,23 +89,26 @@ class ProgramMonitor:
         except KeyError:  # it was never registered
             return
 
-    def wait_for_end(self, limits: dict[str, Any], started: float, calls: int) -> str:
+    def wait_for_end(self, limits: dict[str, Any], started: float, calls: list[bytes]) -> str:
         """Wait for the program. Returns why it stopped: ended, wall, cpu, memory, processes or output.
 
-        Each of several calls has the whole deadline.
+        Each of several calls has the whole deadline, and is sent after the answer to the one before it: a program that
+        knew them all could spend the time of one call on another.
         """
         deadline, answers = started + limits["wall_s"], 0
         while True:
             reason = self._poll_once(limits, deadline)
             if reason or self._has_ended():
                 return reason or self.drain(limits) or "ended"
-            if answers < self.answer_count <= calls:
-                deadline, answers = time.monotonic() + limits["wall_s"], self.answer_count
+            if answers < self.answer_count and answers < len(calls):
+                deadline, answers = time.monotonic() + limits["wall_s"], answers + 1
+                self.feed("requests", calls[answers - 1], then_close=answers == len(calls))
 
     def wait_for_answer(self, limits: dict[str, Any], started: float) -> str:
         """Like `wait_for_end`, or `answered` when the session has executed its code."""
         deadline = started + limits["wall_s"]
-        self.cpu_before = self.cpu_s(self.processes())
+        self.cpu_before = self.cpu_s([*self.known, self.pid])
+        self._resume()
         while True:
             reason = self._poll_once(limits, deadline)
             if reason or self.answer_count:
@@ -155,12 +172,48 @@ class ProgramMonitor:
                 return
             self.parsed_bytes, self.answer_count = end, self.answer_count + 1
 
+    def suspend(self, limits: dict[str, Any]) -> str:
+        """Stop every process until the next step. Returns the reason if the program must be killed instead.
+
+        A process that is not stopped yet may fork or continue others, so this ends only when a new list has no process
+        that was not stopped before, and all in it still are.
+        """
+        deadline = time.monotonic() + SUSPEND_TIMEOUT_S
+        known = self.known
+        while (now := time.monotonic()) < deadline:
+            if now > self.next_check:
+                self.next_check = now + CHECK_INTERVAL_S
+                if reason := self._check_usage(limits):
+                    return reason
+            running = [pid for pid in known if not _is_stopped(pid)]
+            for pid in running:
+                _send_signal(pid, signal.SIGSTOP)
+            self.suspended.update(running)
+            if running:
+                time.sleep(0.00005)
+                continue
+            pids = [pid for pid in self.processes() if pid != self.pid]
+            if self.suspended.union(known).issuperset(pids) and all(map(_is_stopped, pids)):
+                self.known = pids
+                return self._check_sizes([*pids, self.pid], limits)
+            known = pids
+        return "processes"
+
+    def _resume(self) -> None:
+        """Continue what `suspend` stopped, but not what the program itself had stopped."""
+        for pid in self.suspended:
+            _send_signal(pid, signal.SIGCONT)
+        self.suspended.clear()
+
     def _check_usage(self, limits: dict[str, Any]) -> str:
         pids = self.processes()
-        if len(pids) > limits["processes"] + 4:
-            return "processes"
         if self.cpu_s(pids) - self.cpu_before > limits["cpu_s"]:
             return "cpu"
+        return self._check_sizes(pids, limits)
+
+    def _check_sizes(self, pids: list[int], limits: dict[str, Any]) -> str:
+        if len(pids) > limits["processes"] + 4:
+            return "processes"
         max_kb = limits["memory_mb"] * 1024
         if sum(map(_resident_kb, pids)) > max_kb and sum(map(_proportional_kb, pids)) > max_kb:
             return "memory"
@@ -170,8 +223,19 @@ class ProgramMonitor:
         return self._others() if self.owns_all_processes else self._descendants()
 
     def cpu_s(self, pids: list[int]) -> float:
-        """CPU time of these processes and of the children they have waited for."""
-        return sum(map(_ticks, pids)) / TICKS_PER_S
+        """CPU time of these processes and of those that are gone.
+
+        The kernel adds a child's time to its parent's only if the parent waits for it, so the time of those that were
+        seen before they vanished is kept. Both counts may have the same child: the larger one is right.
+        """
+        own: dict[int, int] = {}
+        waited_for = 0
+        for pid in pids:
+            own[pid], children = _ticks(pid)
+            waited_for += children
+        self.lost_ticks += sum(ticks for pid, ticks in self.ticks.items() if pid not in own)
+        self.ticks = own
+        return (sum(own.values()) + max(waited_for, self.lost_ticks)) / TICKS_PER_S
 
     def _others(self) -> list[int]:
         """Every process of the jail except the server and this fork of it."""
@@ -179,7 +243,6 @@ class ProgramMonitor:
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in ours]  # noqa: PTH208 - no pathlib here
 
     def _descendants(self) -> list[int]:
-        """Every descendant of this process."""
         descendants, pending = [], [os.getpid()]
         while pending:
             try:
@@ -217,13 +280,39 @@ class ProgramMonitor:
         return self.take_output()
 
 
-def _ticks(pid: int) -> int:
+def _ticks(pid: int) -> tuple[int, int]:
+    """The CPU time of a process, and of the children that it has waited for."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - as above
-            words = file.read().rpartition(b")")[2].split()
-        return sum(map(int, words[11:15]))
+        user, system, child_user, child_system = map(int, _stat(f"/proc/{pid}/stat")[11:15])
     except (OSError, ValueError):
-        return 0
+        return 0, 0
+    return user + system, child_user + child_system
+
+
+def _stat(path: str) -> list[bytes]:
+    """The fields after the name, which may contain anything."""
+    with open(path, "rb") as file:  # noqa: PTH123 - as above
+        return file.read().rpartition(b")")[2].split()
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether it is stopped or gone. In state D, it is in the kernel and stops before it returns from there."""
+    try:
+        state = _stat(f"/proc/{pid}/stat")[0]
+        if state != b"Z":
+            return state in b"TtDXx"
+        # The first thread has ended, but others may not have.
+        threads = [name for name in os.listdir(f"/proc/{pid}/task") if name != str(pid)]  # noqa: PTH208 - as above
+        return all(_stat(f"/proc/{pid}/task/{name}/stat")[0] in b"TtDXxZ" for name in threads)
+    except (OSError, IndexError):
+        return True
+
+
+def _send_signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:  # it has ended
+        return
 
 
 def _resident_kb(pid: int) -> int:

@@ -85,23 +85,22 @@ def shut_down(code: int) -> int:
     return code
 
 
-def run_calls(source: bytes, function: str, arguments: list[list[Any]]) -> int:
-    """Run the model's code, then call its function once per list of arguments."""
+def run_calls(source: bytes, function: str) -> int:
+    """Run the model's code, then call its function once per request."""
     space = fresh_main()
     space["__name__"] = "solution"  # `if __name__ == "__main__"` belongs to programs, not to functions
+    text, code, target = "", 0, None
     try:
         exec(compile(source, "main.py", "exec"), space)  # noqa: S102 - what the jail is for
         target = find_function(space, function)
     except BaseException as error:  # noqa: BLE001 - the boundary to the model's code
         text = describe_error(error)
         code = exit_code(error)
-        for _ in arguments:
-            write_all(ANSWERS_FD, packed({"error": text}))
-        return shut_down(code)
-    write_all(ANSWERS_FD, packed({"ready": True}))
-    for values in arguments:
-        write_all(ANSWERS_FD, call_function(target, values))
-    return shut_down(0)
+    write_all(ANSWERS_FD, packed({"ready": not text}))
+    while (request := read_frame(REQUESTS_FD)) is not None:
+        answer = packed({"error": text}) if text else call_function(target, request[0]["arguments"])
+        write_all(ANSWERS_FD, answer)
+    return shut_down(code)
 
 
 def find_function(space: dict[str, Any], name: str) -> Any:

@@ -22,6 +22,9 @@ from gymnast.sandbox.inside import confine, program
 from gymnast.sandbox.inside.frames import packed, read_frame, write_all
 from gymnast.sandbox.inside.monitor import ProgramMonitor
 
+FIRST_IDLE_CHECK_S, LAST_IDLE_CHECK_S = 0.2, 5.0
+"""Between two steps of a session: when to check for the first time that its processes are still stopped, and the
+longest interval between two checks."""
 OWN_PROCESSES = 4
 """The server, its monitor, its fork and the namespace's process 1 count against the program's process limit."""
 
@@ -98,39 +101,52 @@ class Server:
     def serve(self, requests: int, replies: int) -> bool:
         """Serve one program, or one session from first to last step. Returns False when the input has ended."""
         while (request := read_frame(requests)) is not None:
-            reply, blob = self.answer(*request)
+            reply, blob = self.answer(*request, requests)
             write_all(replies, packed(reply, blob))
             if self.session is None:
                 return True
+            self.session.wait_for_request(requests)
         return False
 
-    def answer(self, request: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
-        """Run one program to its end, or one step of the session."""
+    def answer(self, request: dict[str, Any], blob: bytes, requests: int) -> tuple[dict[str, Any], bytes]:
+        """Run one program to its end, or one step of the session.
+
+        The arguments of calls follow in a separate frame, which is read after the program was forked: it would
+        otherwise find them in its memory.
+
+        "failed": the program was not started. An error afterwards may be the program's work: this process ends, and
+        the sender of the request gets the reason.
+        """
+        if request["kind"] == "end":
+            return self._end()
+        running = self.session
+        is_step = request["kind"] == "execute"
         try:
-            if request["kind"] == "execute":
-                return self._execute(request, blob)
-            if request["kind"] == "end":
-                return self._end()
-            return RunningProgram(self, request, blob).run_to_end()
+            running = running or RunningProgram(self, request, b"" if is_step else blob)
         except OSError as error:
             return {"failed": f"{type(error).__name__}: {error}"}, b""
-
-    def _execute(self, request: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
-        if self.session is None:
-            self.session = RunningProgram(self, request, b"")
-        return self.session.step(request["limits"], blob)
+        self.session = running if is_step else None
+        try:
+            if is_step:
+                return running.step(request["limits"], blob)
+            arguments = read_frame(requests) if request["kind"] == "call" else None
+            return running.run_to_end(arguments[0]["arguments"] if arguments else [])
+        except BaseException:
+            running.kill()
+            raise
 
     def _end(self) -> tuple[dict[str, Any], bytes]:
         """End the session, so that the jail can serve others."""
         running, self.session = self.session, None
-        return running.stop("wall") if running else ({"stdout": 0, "stderr": 0, "reason": "wall"}, b"")
+        if running is None:
+            return {"stdout": 0, "stderr": 0, "reason": "wall"}, b""
+        return running.last_reply or running.stop("wall")
 
 
 class RunningProgram:
-    """A running program."""
-
     def __init__(self, server: Server, request: dict[str, Any], blob: bytes) -> None:
         self.server, self.request, self.blob = server, request, blob
+        self.limits: dict[str, Any] = request["limits"]
         self.nested = not server.nesting_error
         inputs = ("stdin", "requests")
         pipes = {name: os.pipe() for name in (*inputs, "stdout", "stderr", "answers", "status")}
@@ -143,23 +159,39 @@ class RunningProgram:
         for fd in theirs.values():
             os.close(fd)
         self.monitor = ProgramMonitor(self.pid, ours, owns_all_processes=server.is_isolated)
+        self.last_reply: tuple[dict[str, Any], bytes] | None = None
+        """How the session ended, if it was killed between two steps."""
 
-    def run_to_end(self) -> tuple[dict[str, Any], bytes]:
+    def run_to_end(self, arguments: list[Any]) -> tuple[dict[str, Any], bytes]:
         limits, stdin = self.request["limits"], self.blob[: self.request.get("stdin", 0)]
         self.monitor.feed("stdin", stdin, then_close=True)
-        reason = self.monitor.wait_for_end(limits, self.started, calls=len(self.request.get("arguments", ())))
-        return self.stop(reason)
+        calls = [packed({"arguments": values}) for values in arguments]
+        return self.stop(self.monitor.wait_for_end(limits, self.started, calls))
 
     def step(self, limits: dict[str, Any], source: bytes) -> tuple[dict[str, Any], bytes]:
-        """Execute one piece of code in the session."""
-        started = time.monotonic()
+        """Execute one piece of code in the session, then stop its processes until the next one."""
+        if self.last_reply:
+            self.server.session = None
+            return self.last_reply
+        self.limits, started = limits, time.monotonic()
         self.monitor.feed("stdin", b"", then_close=True)
         self.monitor.feed("requests", packed({}, source), then_close=False)
         reason = self.monitor.wait_for_answer(limits, started)
         if reason == "answered":
-            return self.monitor.output_sizes(), self.monitor.take_output()
+            reason = self.monitor.suspend(limits)
+            if not reason:
+                return self.monitor.output_sizes(), self.monitor.take_output()
         self.server.session = None
         return self.stop(reason)
+
+    def wait_for_request(self, requests: int) -> None:
+        """Wait for the next step. Stopped processes use nothing, but this does not rely on it."""
+        interval = FIRST_IDLE_CHECK_S
+        while not select.select([requests], [], [], interval)[0]:
+            interval = min(2 * interval, LAST_IDLE_CHECK_S)
+            reason = "" if self.last_reply else self.monitor.suspend(self.limits)
+            if reason:
+                self.last_reply = self.stop(reason)
 
     def stop(self, reason: str) -> tuple[dict[str, Any], bytes]:
         """Kill what is left of the program, and report how it ended."""
@@ -176,6 +208,15 @@ class RunningProgram:
         if reason == "ended":
             reply |= status_reply or {"status": status if not self.nested else signal.SIGKILL}
         return reply, self.monitor.close()
+
+    def kill(self) -> None:
+        """Kill the program without a report."""
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        finally:
+            self._kill_orphans()
 
     def _kill_orphans(self) -> None:
         """Kill processes that the program started: without a process namespace they outlive it."""
@@ -234,6 +275,8 @@ class RunningProgram:
         os.umask(0o022)
         with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123 - pathlib costs an import in every jail
             score.write("1000")
+        if self.nested:
+            confine.make_proc_read_only(server.libc)
         self._write_files()
         kept_fds = {0: fds["stdin"], 1: fds["stdout"], 2: fds["stderr"]}
         if self.request["kind"] in ("call", "execute"):
@@ -272,5 +315,5 @@ class RunningProgram:
             return program.run_interpreter()
         source = self.blob[request.get("stdin", 0) :][: request["files"][0][1]]
         if request["kind"] == "call":
-            return program.run_calls(source, request["function"], request["arguments"])
+            return program.run_calls(source, request["function"])
         return program.run_main(source)

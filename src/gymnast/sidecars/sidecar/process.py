@@ -74,7 +74,7 @@ class GuardedProcess:
                 os.kill(pid, signal.SIGTERM)
 
     def request_stop(self) -> None:
-        """Tell it to end. The guard kills what is left of it after its stop time."""
+        """Ask it to stop. The guard kills its remaining processes after its stop time."""
         with contextlib.suppress(OSError):
             self._control.sendall(b"stop\n")
 
@@ -134,7 +134,6 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def describe_exit(code: int) -> str:
-    """Describe an exit code."""
     if code >= 0:
         return f"exited with code {code}"
     try:

@@ -34,22 +34,17 @@ def backoff_intervals(ready: Ready) -> Iterator[float]:
         pause_s = min(1.5 * pause_s, ready.longest_interval_s)
 
 
-def wait_until(
-    condition: Callable[[], bool],
-    ready: Ready,
-    give_up: Callable[[], bool],
-    clock: Callable[[], float] = time.monotonic,
-) -> bool:
+def wait_until(condition: Callable[[], bool], ready: Ready, give_up: Callable[[], bool]) -> bool:
     """Check until the condition holds (True), the deadline passes, or `give_up` holds (False)."""
-    deadline = clock() + ready.deadline_s
+    deadline = time.monotonic() + ready.deadline_s
     for pause_s in backoff_intervals(ready):
         if condition():
             return True
-        next_check = min(clock() + pause_s, deadline)
-        while clock() < next_check:
+        next_check = min(time.monotonic() + pause_s, deadline)
+        while time.monotonic() < next_check:
             if give_up():
                 return False
-            time.sleep(min(0.1, max(0.0, next_check - clock())))
-        if clock() >= deadline or give_up():
+            time.sleep(min(0.1, max(0.0, next_check - time.monotonic())))
+        if time.monotonic() >= deadline or give_up():
             return False
     return False

@@ -126,7 +126,6 @@ class TagLexer:
 
 
 def to_text(pieces: Sequence[str | Tag]) -> str:
-    """Join texts and tags."""
     return "".join(piece.name if isinstance(piece, Tag) else piece for piece in pieces)
 
 

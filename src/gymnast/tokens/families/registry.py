@@ -90,5 +90,4 @@ def get_family(name: str) -> Family:
 
 
 def detect_family(chat_template: str) -> Family | None:
-    """The family of a chat template, if known."""
     return next((FAMILIES[name] for signature, name in _SIGNATURES if signature in chat_template), None)

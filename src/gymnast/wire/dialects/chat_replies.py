@@ -1,19 +1,21 @@
-"""Replies: a chat completion to a Responses object, and back. Pure functions; ids are passed in."""
+"""Replies: a chat completion to a Responses object, and back, also as chunks of a stream. Pure; ids are passed in."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gymnast.types.items import TRAINING_FIELDS
 from gymnast.types.responses import make_response
 from gymnast.wire.dialects.chat_requests import assistant_message
+from gymnast.wire.dialects.events import encode_unnamed_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gymnast.types.items import CreateParams, Item, Response, Usage
     from gymnast.types.json import JsonObject
+    from gymnast.wire.message import EventStream
 
-_TRAINING_FIELDS: Final = frozenset({"prompt_token_ids", "generation_token_ids", "generation_log_probs"})
 _INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -103,11 +105,10 @@ def convert_chat_usage(usage: JsonObject | None) -> Usage | None:
 
 
 def response_to_completion(response: JsonObject, *, new_id: Callable[[str], str]) -> JsonObject:
-    """A response object as a chat completion."""
     message: JsonObject = {"role": "assistant", "content": None, "refusal": None}
     message |= assistant_message(response["output"])
     if response["output"]:
-        message |= {key: value for key, value in response["output"][-1].items() if key in _TRAINING_FIELDS}
+        message |= {key: value for key, value in response["output"][-1].items() if key in TRAINING_FIELDS}
     reason = (response.get("incomplete_details") or {}).get("reason")
     finish = {"max_output_tokens": "length", "content_filter": "content_filter"}.get(reason or "")
     return {
@@ -173,3 +174,41 @@ def _chat_usage(usage: JsonObject | None) -> JsonObject | None:
     if reasoning is not None:
         body["completion_tokens_details"] = {"reasoning_tokens": reasoning}
     return body
+
+
+def make_chat_stream(completion: JsonObject, *, include_usage: bool) -> EventStream:
+    """Role, reasoning, text, calls and finish of each choice; then usage, if requested."""
+    try:
+        return encode_unnamed_events(_chunks(completion, include_usage=include_usage))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadCompletion(f"the reply is not a chat completion: {error!r}") from error
+
+
+def _chunks(completion: JsonObject, *, include_usage: bool) -> Iterator[JsonObject]:
+    head = {
+        "id": completion.get("id"),
+        "object": "chat.completion.chunk",
+        "created": completion.get("created") or 0,
+        "model": completion.get("model"),
+    }
+    for choice in completion["choices"]:
+        for part in _parts(choice):
+            yield {**head, "choices": [{"index": choice.get("index") or 0, **part}]}
+    if include_usage:
+        yield {**head, "choices": [], "usage": completion.get("usage")}
+
+
+def _parts(choice: JsonObject) -> Iterator[JsonObject]:
+    message = choice["message"]
+    yield _part({"role": message.get("role") or "assistant"})
+    for name in ("reasoning_content", "content", "refusal"):
+        if message.get(name):
+            yield _part({name: message[name]}, logprobs=choice.get("logprobs") if name == "content" else None)
+    calls = message.get("tool_calls")
+    if calls:
+        yield _part({"tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]})
+    yield _part({}, finish_reason=choice.get("finish_reason"))
+
+
+def _part(delta: JsonObject, *, logprobs: Any = None, finish_reason: str | None = None) -> JsonObject:
+    return {"delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}

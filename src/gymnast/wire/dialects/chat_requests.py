@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from gymnast.types.items import TRAINING_FIELDS
 from gymnast.types.responses import is_model_turn, message_text, reasoning_texts
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def _chat_text(content: Any) -> str:
 
 # Keys of chat messages with a counterpart in items.
 _MESSAGE_KEYS: Final = frozenset(
-    {"role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal"}
+    {"role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal", *TRAINING_FIELDS}
 )
 _TRANSLATED: Final = frozenset(
     {"messages", "max_completion_tokens", "max_tokens", "tools", "tool_choice", "parallel_tool_calls"}
@@ -287,6 +288,9 @@ def _items(message: JsonObject) -> list[JsonObject]:
     items = [make_reasoning_item(reasoning)] if reasoning else []
     items += _text_items(_assistant_text(message.get("content")) or message.get("refusal") or "")
     items += [_call_item(call) for call in message.get("tool_calls") or ()]
+    tokens = {key: message[key] for key in TRAINING_FIELDS if message.get(key) is not None}
+    if items and len(tokens) == len(TRAINING_FIELDS):
+        items[-1] |= tokens
     return items
 
 

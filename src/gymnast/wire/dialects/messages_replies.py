@@ -29,7 +29,6 @@ _ERRORS: Final = {
 
 
 def response_to_message(response: JsonObject, *, message_id: str) -> JsonObject:
-    """A response object as a message."""
     usage = response.get("usage") or {}
     return {
         "id": message_id,

@@ -73,7 +73,6 @@ def params_to_messages(params: CreateParams, *, model: str, default_max_tokens: 
 def message_to_response(
     message: JsonObject, params: CreateParams, *, model: str, created_at: float, new_id: Callable[[str], str]
 ) -> Response:
-    """A message as a response object."""
     try:
         reason = _INCOMPLETE.get(message.get("stop_reason") or "")
         output = [item for block in message["content"] for item in _block_items(block, new_id)]

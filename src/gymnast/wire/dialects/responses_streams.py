@@ -49,7 +49,6 @@ def _with_namespace(item: JsonObject, namespaces: Mapping[str, tuple[str, str]])
 
 
 def item_events(index: int, item: JsonObject) -> Iterator[JsonObject]:
-    """The events of the output item at this index."""
     position = {"output_index": index}
     empty, deltas = _parts(item, {**position, "item_id": item.get("id") or item.get("call_id") or ""})
     yield {"type": "response.output_item.added", **position, "item": empty}

@@ -11,6 +11,7 @@ from gymnast.wire.endpoint_errors.diagnosis import Diagnosis as Diagnosis
 from gymnast.wire.endpoint_errors.diagnosis import cause_of as cause_of
 from gymnast.wire.endpoint_errors.diagnosis import diagnose as diagnose
 from gymnast.wire.endpoint_errors.diagnosis import diagnose_transport as diagnose_transport
+from gymnast.wire.endpoint_errors.diagnosis import error_message as error_message
 from gymnast.wire.endpoint_errors.diagnosis import find_error as find_error
 from gymnast.wire.endpoint_errors.diagnosis import is_context_overflow as is_context_overflow
 from gymnast.wire.endpoint_errors.diagnosis import with_cause as with_cause

@@ -166,7 +166,7 @@ MEANINGS: Final = {
     Cause.MODEL_NAME: Meaning(
         _K.MODEL_NOT_FOUND,
         "the endpoint {endpoint} does not know the model",
-        "the endpoint does not serve a model named policy_model_name, or not to you",
+        "it does not serve the model that the run asks for (policy_model_name, -m), or not to you",
         "use a name that curl {endpoint}/models lists (-m NAME; doctor --probe lists them), then collect again",
     ),
     Cause.OTHER_MODEL: Meaning(
@@ -184,8 +184,10 @@ MEANINGS: Final = {
     Cause.ACCESS_DENIED: Meaning(
         _K.MODEL_AUTH,
         "the endpoint {endpoint} denies access",
-        "the key is known, but it may not use this model, or not from this place; its message says which",
-        "have access granted to the key, the region or this network, then --resume --retry-failed",
+        "the server, or a firewall in front of it, refuses this client: its key's rights, its region or its network; "
+        "the reply says which",
+        "have access granted to the key, the region or this network (a firewall page: ask its operator), then --resume "
+        "--retry-failed",
     ),
     Cause.QUOTA: Meaning(
         _K.MODEL_QUOTA,

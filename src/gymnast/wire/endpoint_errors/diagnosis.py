@@ -17,7 +17,7 @@ from gymnast.wire.endpoint_errors.causes import MEANINGS, Cause
 from gymnast.wire.endpoint_errors.quoting import is_echo, mask_quoted
 from gymnast.wire.endpoint_errors.signature import PRECEDENCE
 from gymnast.wire.endpoint_errors.signatures import SIGNATURES
-from gymnast.wire.endpoint_errors.words import WORDS
+from gymnast.wire.endpoint_errors.words import NOUNS, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,7 +76,19 @@ def diagnose(
     match = _best(WORDS, text, status)
     if match is not None:
         return _with_numbers(match, text, status, path, Certainty.WORDS)
-    return _diagnosis(_by_status(status), status, Certainty.STATUS)
+    return _by_part(status, text) or _diagnosis(_by_status(status), status, Certainty.STATUS)
+
+
+def _by_part(status: int, text: str) -> Diagnosis | None:
+    """A refused request by the part of it that the message names: too little to decide what kind of failure it is."""
+    match = _best(NOUNS, text, status) if status in _REFUSALS else None
+    if match is None or (status == 404 and match.cause is not Cause.MODEL_NAME):
+        return None
+    return Diagnosis(match.cause, kind_of_reply(Stage.MODEL, status), Certainty.WORDS, match.stack)
+
+
+_REFUSALS: Final = frozenset({400, 404, 422})
+"""Statuses of requests that the endpoint does not accept as they are."""
 
 
 def _wants_no_output(request: Any) -> bool:
@@ -93,6 +105,18 @@ def read_error(body: str, request: Any = None) -> str:
     else:
         text = "\n".join(_lines("", parsed, 0))
     return mask_quoted(text, request)
+
+
+def error_message(body: str) -> str:
+    """The sentence in an error body that is meant for people, or an empty string."""
+    lines = read_error(body[:_MAX_BODY]).splitlines()
+    messages = [line.partition(": ")[2] for line in lines if line.startswith(_MESSAGE_KEYS)]
+    if messages:
+        return messages[0].strip()
+    return lines[0].strip() if lines and not body.lstrip().startswith("{") else ""
+
+
+_MESSAGE_KEYS: Final = ("message: ", "msg: ", "detail: ", "error: ", "error_description: ", "reason: ")
 
 
 def with_cause(detail: FailureDetail, request: Any = None, *, path: str = "") -> FailureDetail:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -14,21 +15,29 @@ class Signature:
     """A pattern, the cause it means, and the server that writes it."""
 
     cause: Cause
-    pattern: re.Pattern[str]
+    expression: str
     stack: str
     source: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern, compiled when an error is first looked at: most processes never see one."""
+        return _compile(self.expression)
+
+
+@functools.cache
+def _compile(expression: str) -> re.Pattern[str]:
+    return re.compile(expression)
 
 
 def make_table(stack: str, source: str, *rows: tuple[Cause | str, ...], flags: str = "is") -> tuple[Signature, ...]:
     """The signatures of one serving stack. A row is a cause and patterns, of which one must match."""
-    return tuple(
-        Signature(Cause(cause), re.compile(f"(?{flags}){'|'.join(patterns)}"), stack, source)
-        for cause, *patterns in rows
-    )
+    return tuple(Signature(Cause(cause), f"(?{flags}){'|'.join(patterns)}", stack, source) for cause, *patterns in rows)
 
 
 PRECEDENCE: Final = (
     Cause.PLAIN_ON_TLS,
+    Cause.PROXY_REFUSED,
     Cause.QUOTA,
     Cause.REQUEST_TOO_LARGE,
     Cause.OUTPUT_LIMIT,
@@ -57,4 +66,4 @@ PRECEDENCE: Final = (
     Cause.PARAMETER_REFUSED,
     Cause.NO_SUCH_PATH,
 )
-"""The earlier one wins: a specific reason stands before the general words that accompany it."""
+"""The earlier one wins: a specific reason precedes the general words that accompany it."""

@@ -272,6 +272,14 @@ GATEWAYS: Final = make_table(
     (C.TIMEOUT, r"upstream request timeout|Gateway Time-?out|A timeout occurred|error code: 524"),
     (C.REQUEST_TOO_LARGE, r"Request Entity Too Large|Payload Too Large|Content Too Large"),
     (C.ACCESS_DENIED, r"RBAC: access denied|Attention Required! \| Cloudflare|error code: 10(?:06|07|08|09|10|20)\b"),
+    (
+        C.PROXY_REFUSED,
+        (
+            r"ERR_ACCESS_DENIED|The requested URL could not be retrieved|\bsquid\b|cache administrator|Zscaler"
+            r"|FortiGuard|Blue ?Coat|Proxy Authentication Required"
+        ),
+        r"proxy (?:server )?(?:denied|refused|blocked)|blocked by (?:the )?(?:\w+ )?(?:proxy|web filter)",
+    ),
     (C.KEY_REFUSED, r"Authorization Required"),
     (C.NO_SUCH_PATH, r"default backend - 404|404 page not found|Cannot POST /"),
 )

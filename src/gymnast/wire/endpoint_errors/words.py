@@ -27,18 +27,25 @@ WORDS: Final = make_table(
         r"\bpast due|(?:out of|no (?:more )?|not enough|insufficient) (?:credits?|balance|funds|quota)",
         r"payment required",
         r"(?:daily|weekly|monthly|usage|spend\w*) (?:usage |token |request |spend\w* )?(?:limit|quota|cap)",
-        r"account .{0,40}(?:not active|suspended)|余额|欠费|额度",
+        r"account .{0,40}(?:not active|suspended|arrears|overdue|on hold|disabled)|余额|欠费|额度",
+        (
+            r"(?:credits?|balance|allowance|trial|subscription|token pack\w*)\b.{0,40}(?:expired|ended|depleted|spent"
+            r"|consumed|used up|run out|finished)|used up (?:all|your)|run out of (?:credits?|tokens|quota|funds)"
+        ),
         r"out of (?:\w+ )?(?:usage|credits?)|usage[_ ]limit|limit[_ ]reached .{0,40}(?:upgrade|plan|billing)",
     ),
     (
         C.REQUEST_TOO_LARGE,
         r"(?:payload|body|request|file) (?:size |entity |is )?.{0,30}too large|maxLength",
-        r"length less than or equal|bytes? .{0,30}exceed",
+        r"length less than or equal|bytes? .{0,30}exceed|string_above_max_length",
+        r"(?:string|content|text|value)\b[^\n]{0,40} too (?:long|large)[^\n]{0,40}maximum length",
     ),
     (
         C.OUTPUT_LIMIT,
         (
-            rf"^(?!.*(?:context|prompt|input|messages)).*{_MAX_TOKENS}.{{0,80}}(?:exceed|at most"
+            rf"(?:generation|output|completion|response)s?(?: token)?s? (?:length|limit|size|count|budget)"
+            rf"[^.\n]{{0,60}}(?:exceed|too (?:long|large)|at most|above|greater|larger)"
+            rf"|^(?!.*(?:context|prompt|input|messages)).*{_MAX_TOKENS}.{{0,80}}(?:exceed|at most"
             rf"|too large|less than|lower|larger than|greater than|<=|maximum)"
         ),
     ),
@@ -47,7 +54,8 @@ WORDS: Final = make_table(
         r"content[ _-]?(?:filter|policy|moderation)|moderation|safety (?:system|filter|policy|settings)",
         r"flagged|inappropriate|sensitive (?:content|words?|information)|data_?inspection|guardrail",
         r"prohibited|PROHIBITED_CONTENT|敏感|违规|不安全|审核",
-        r"content .{0,20}risk|risk control|unsafe",
+        r"content .{0,20}risk|risk control|unsafe|violat\w* .{0,60}\bpolic|polic(?:y|ies) violation",
+        r"against .{0,30}\bpolic|harmful|disallowed content|not comply with .{0,40}polic",
     ),
     (C.TOOL_PARSER_MISSING, r"tool[- _]call[- _]parser|enable[- _]auto[- _]tool|tool[- _]parser"),
     (
@@ -57,6 +65,7 @@ WORDS: Final = make_table(
             rf"|calling)).{{0,40}}{_NOT}(?:support|available|enabled|used)"
         ),
         rf"{_NOT}support.{{0,30}}(?:tools?\b|function[ _-]?call|tool[_ ](?:choice|use|calling))",
+        r"\bmodel\b[^.\n]{0,60}(?:no|without|lacks?) (?:tool|function)[ _-]?call",
         r"only supports? (?:a )?single tool|(?:single|one) tool[- ]calls? at",
     ),
     (
@@ -64,12 +73,17 @@ WORDS: Final = make_table(
         r"schema\b.{0,80}(?:invalid|not (?:valid|supported)|unsupported|fail|error)|grammar",
         r"(?:invalid|unsupported|malformed).{0,40}schema|tool names?|function names?",
         r"\btools?(?:\[|\.)\d+|\$ref|\$defs|additionalProperties|function(?:_| )declaration",
+        r"\btools?\b\W[^.\n]{0,80}(?:too (?:long|many|large)|at most|maximum|exceed|limit|duplicate)|too many tools",
         r"\bregex\b|structured[ _]outputs?|schema .{0,40}(?:deep|large|complex|many)|guided",
     ),
     (
         C.IMAGE_UNSUPPORTED,
         rf"{_NOT}(?:support|accept|allow).{{0,40}}(?:image|vision|multimodal|video|audio)",
-        rf"(?:image|vision|multimodal|audio)\S*.{{0,40}}{_NOT}(?:support|allow|accept)",
+        (
+            rf"(?:image|vision|multimodal|audio|video)\S*.{{0,40}}{_NOT}(?:support|allow|accept|available|enabled"
+            rf"|understood)"
+        ),
+        r"(?:image|audio|video)s?\b.{0,40}(?:disabled|unsupported|too (?:large|many|small))|modalit(?:y|ies)",
         r"not a (?:multimodal|vision)|text[- ]only|image_url",
         r"(?:load|decode|fetch|process|download)\w* (?:the )?image|mmproj",
     ),
@@ -88,7 +102,12 @@ WORDS: Final = make_table(
         r"\broles?\b.{0,60}\b(?:must|should|cannot|only|not|invalid|alternate|supported|expected|unknown|satisfied)\b",
         (
             r"(?:system|user|assistant|tool|developer|last|first) messages?\b.{0,60}(?:must|should"
-            r"|cannot|not|only|required|missing)"
+            r"|cannot|not|only|required|missing|has no|have no|lacks?|without|expected|empty"
+            r"|ends? with|starts? with)"
+        ),
+        (
+            r"(?:reasoning|thinking)[ _](?:content|block|signature)s?\b.{0,60}(?:must|missing|required|expected"
+            r"|invalid|not)"
         ),
         r"\bmessages?[.\[]\d+|expected (?:last |first |next )?role|message[_ ]order",
         r"role .{0,20}(?:after|before|followed)|consecutive|messages? .{0,60}\brole\b|No user query",
@@ -109,7 +128,8 @@ WORDS: Final = make_table(
             r"(?:engine|worker|scheduler|runner|subprocess|detokenizer)\w* .{0,40}(?:died|dead|crash"
             r"|not running|terminated|exited|stopped)"
         ),
-        r"background loop",
+        r"background loop|illegal memory access|device-side assert|unspecified launch failure",
+        r"(?:CUDA|HIP) (?:runtime |driver )?error(?::| in) (?!out of memory)\S|CUBLAS_STATUS_(?!ALLOC)|NCCL error",
     ),
     (
         C.OUT_OF_MEMORY,
@@ -150,6 +170,8 @@ WORDS: Final = make_table(
         r"(?:messages|prompt|input)\W{0,3} (?:is|are) (?:a )?required",
         r"not (?:supported|available) (?:in|on|by|for|with|via) (?:the |this )?(?:v1/\S+|\S*api\b|\S*endpoint)",
         r"chat completions? .{0,30}not support|use the \S+ (?:api|endpoint)|not accessible via",
+        r"parse .{0,30}(?:json|body)|(?:invalid|malformed|bad) .{0,20}(?:json|body|payload)|not valid json|json decode",
+        r"media type|content[- ]type\b.{0,40}(?:must|not|unsupported|expected|invalid)|unknown content[- ]type",
         r"unsupported_api|(?:only|not) .{0,40}\bapi versions?\b",
         r"not a (?:chat|completion|text|generat\w+) model",
         r"does not support (?:chat|completions?|generat\w+)",
@@ -173,6 +195,10 @@ WORDS: Final = make_table(
         r"模型.{0,10}(?:不存在|不支持|未|没有)",
         r"provider for model",
         r"model has no|no .{0,30}for (?:this |the )?model",
+        (
+            r"(?:\bmodel|deployment|project|engine|endpoint|snapshot)\b[^\n]{0,80}(?:archived|end[ -]of[ -]life|sunset"
+            r"|removed|disabled|deleted|discontinued|paused|unpublished|stopped|shut ?down|expired|not registered)"
+        ),
     ),
     (
         C.PARAMETER_REFUSED,
@@ -194,6 +220,11 @@ WORDS: Final = make_table(
             r"|stream(?:_options)?|reasoning_effort|reasoning|thinking|tool_choice|parallel_tool_calls"
             r"|n|frequency_penalty|presence_penalty)\b\W.{0,80}(?:must|should|not|unsupported|cannot"
             r"|invalid|only|required)"
+        ),
+        (
+            r"\b(?:temperature|top_p|top_k|min_p|seed|(?:top_)?logprobs|reasoning_effort|tool_choice"
+            r"|parallel_tool_calls"
+            r"|frequency_penalty|presence_penalty|stream_options|chat_template_kwargs|extra_body)\b"
         ),
         r"Cannot determine type|validation errors?|InvalidParameter|invalid_parameter|literal_error",
         r"enum|参数",
@@ -227,3 +258,25 @@ WORDS: Final = make_table(
     (C.BAD_TOOL_CALL, r"parse .{0,20}(?:tool|function)[ _]?calls?|(?:tool|function)[ _]call arguments"),
     flags="im",
 )
+NOUNS: Final = make_table(
+    "words",
+    "things that a refusal names",
+    (C.CONTEXT_OVERFLOW, r"\btokens?\b[^\n]{0,80}\d{3,}|\d{3,}[^\n]{0,20} tokens\b|\bkv[ -]?cache|\bcontext\b"),
+    (C.IMAGE_UNSUPPORTED, r"\b(?:image|picture|vision|audio|video|multimodal|pixel)"),
+    (
+        C.HISTORY_REFUSED,
+        r"(?:tool|function)[ _]call[ _](?:output|result|id)|matching (?:tool|function)|\broles?\b|\bturns?\b",
+    ),
+    (C.TOOLS_UNSUPPORTED, r"(?:tool|function)[ _-]?(?:calling|choice|use)|\btools\b"),
+    (C.TOOL_SCHEMA, r"\bschema|\bproperties\b|\bparameters\.|of type (?:string|object|array|number|integer|boolean)"),
+    (C.CHAT_TEMPLATE, r"template|conversation format|chat format|prompt format"),
+    (C.CONTENT_FILTER, r"acceptable use|\bpolic(?:y|ies)\b|guidelines|terms of (?:use|service)|safety"),
+    (C.MODEL_NAME, r"\bweights\b|\bcheckpoint\b|model '|model `|model \""),
+    (
+        C.PARAMETER_REFUSED,
+        r"\bparameters?\b|\bsampling|\bpenalty|best_of|\bn ?>|\w+ mode\b|\bsetting|\boption|\bargument|\bfield",
+        r"\bproperty|\bmust\b|\bneeds?\b|\brequires?\b",
+    ),
+    flags="im",
+)
+"""The last resort for a refused request: which part of it the message names."""

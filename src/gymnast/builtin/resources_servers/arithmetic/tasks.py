@@ -27,7 +27,6 @@ Term: TypeAlias = int | Operation
 
 
 def value_of(term: Term) -> int:
-    """The value of a term."""
     if isinstance(term, int):
         return term
     left, right = value_of(term.left), value_of(term.right)

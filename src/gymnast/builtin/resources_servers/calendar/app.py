@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from pydantic import PositiveInt
 
-from gymnast.builtin.resources_servers.calendar import nemo_gym_rules, strict_rules
-from gymnast.builtin.resources_servers.calendar.grading import grade
 from gymnast.kit import (
     Attempt,
     CallError,
@@ -25,6 +23,8 @@ from gymnast.kit import (
     Verdict,
     WorkerTimeoutError,
 )
+
+from . import nemo_gym_rules, strict_rules
 
 _MAX_INLINE_CHARS: Final = 20_000
 """Longer replies are graded in another process: grading takes at most about 1 ms per 1,000 characters."""
@@ -54,7 +54,9 @@ class Calendar(Environment[CalendarTask, None]):
     def __init__(self, name: str, settings: CalendarSettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)
         self._pool = self.own_pool(
-            ProcessPool(f"{__package__}.grading:grade", size=settings.verify_processes, cpu_s=_MAX_CPU_S)
+            ProcessPool(
+                f"{__package__}.{settings.scoring}_rules:grade", size=settings.verify_processes, cpu_s=_MAX_CPU_S
+            )
         )
 
     def parse_task(self, row: dict[str, Any]) -> CalendarTask:
@@ -63,20 +65,20 @@ class Calendar(Environment[CalendarTask, None]):
             try:
                 strict_rules.parse_slots(task.exp_cal_state)
             except ValueError as error:
-                where = ["body", "exp_cal_state"]
-                raise InvalidBody([{"type": "value_error", "loc": where, "msg": str(error), "input": None}]) from error
+                raise InvalidBody.of_field(str(error), "exp_cal_state") from error
         return task
 
     async def verify(self, attempt: Attempt[CalendarTask, None]) -> CalendarVerdict:
         scoring, expected = self.settings.scoring, attempt.task.exp_cal_state
         text = attempt.last_text if scoring == "strict" else nemo_gym_rules.find_answer(attempt.output)
+        rules = strict_rules if scoring == "strict" else nemo_gym_rules
         is_short = len(text) <= _MAX_INLINE_CHARS
-        reason = grade(text, expected, scoring) if is_short else await self._grade_elsewhere(text, expected)
+        reason = rules.grade(text, expected) if is_short else await self._grade_elsewhere(text, expected)
         return CalendarVerdict(reward=float(reason == "pass"), grade_reason=reason)
 
     async def _grade_elsewhere(self, text: str, expected: dict[str, Any]) -> str:
         try:
-            return str(await self._pool.call(text, expected, self.settings.scoring))
+            return str(await self._pool.call(text, expected))
         except (CpuTimeExceededError, WorkerTimeoutError) as error:
             problem = f"{self.name}: grading a reply of {len(text)} characters took too long: {error}"
             raise CallError(

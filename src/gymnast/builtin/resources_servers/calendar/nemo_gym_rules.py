@@ -7,8 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.calendar.intervals import Interval, Number, any_overlap
 from gymnast.kit import JsonObject
+
+from .intervals import Interval, Number, any_overlap
 
 _MARKS: Final = re.compile(r"[\[\]{}]")
 _NOWHERE: Final = -1

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.calendar.intervals import any_overlap
+from .intervals import any_overlap
 
 _TIME: Final = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))?\s*([ap]m)?", re.IGNORECASE)
 _CONSTRAINT: Final = re.compile(r"(before|after|at) (.+)|between (.+) and (.+)")

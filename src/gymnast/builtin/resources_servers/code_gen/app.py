@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, PositiveInt, model_validator
 
-from gymnast.builtin.resources_servers.code_gen.metrics import METRICS
-from gymnast.builtin.resources_servers.code_gen.nemo_gym_rules import leaks_reasoning
-from gymnast.builtin.resources_servers.code_gen.nemo_gym_testing import score_program
-from gymnast.builtin.resources_servers.code_gen.testing import BrokenTestError, Outcome, TrialOptions, try_program
-from gymnast.builtin.resources_servers.code_gen.unit_tests import UnitTests
 from gymnast.kit import (
     Attempt,
     CustomMetrics,
     HttpError,
     InvalidBody,
+    JsonObject,
+    PassMajority,
     SandboxedEnvironment,
     SandboxedSettings,
     SandboxSettings,
@@ -26,8 +24,38 @@ from gymnast.kit import (
     ServerContext,
     Task,
     Verdict,
+    highest_k,
     message_text,
 )
+
+from .nemo_gym_rules import leaks_reasoning
+from .nemo_gym_testing import score_program
+from .testing import BrokenTestError, Outcome, TrialOptions, try_program
+from .unit_tests import UnitTests
+
+
+def _scores(row: JsonObject) -> dict[str, float]:
+    return {"accuracy": float(row["reward"] > 0)}
+
+
+def _select(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    subsets = {name.split("/pass@")[0] for name in metrics if "/pass@" in name and name[0].islower()}
+    patterns = ["pass@1[avg-of-{k}]", "pass@{k}", "majority@{k}"]
+    patterns += [f"{subset}/pass@1[avg-of-{{k}}]" for subset in sorted(subsets)]
+    selected = {name: metrics[name] for name in ("mean/input_tokens", "mean/output_tokens") if name in metrics}
+    for pattern in patterns:
+        selected |= highest_k(metrics, pattern, ["accuracy"])
+    return selected
+
+
+METRICS: Final = PassMajority(
+    scores=_scores,
+    answer_field="extracted_model_code",
+    subset_field="difficulty",
+    sample_spread=True,
+    select=_select,
+)
+
 
 FENCE: Final = "```"
 _THINKING: Final = re.compile(r"</?think(?:ing)?>", re.IGNORECASE)
@@ -86,7 +114,9 @@ class CodeGen(SandboxedEnvironment[CodeGenTask, None]):
 
     def __init__(self, name: str, settings: CodeGenSettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)
-        self._slots = asyncio.Semaphore(settings.num_processes)
+        # Sessions of a sandbox may be more than its programs at once, but then tests would take longer.
+        pool_size = settings.sandbox.pool_size or len(os.sched_getaffinity(0))
+        self._slots = asyncio.Semaphore(min(settings.num_processes, pool_size))
         self._trial = TrialOptions(
             timeout_s=float(settings.unit_test_timeout_secs),
             limits=self.limits,
@@ -97,8 +127,7 @@ class CodeGen(SandboxedEnvironment[CodeGenTask, None]):
         task = super().parse_task(row)
         problem = task.verifier_metadata.unit_tests.problem
         if self.settings.scoring == "strict" and problem is not None:
-            where = ["body", "verifier_metadata", "unit_tests"]
-            raise InvalidBody([{"type": "value_error", "loc": where, "msg": problem, "input": None}])
+            raise InvalidBody.of_field(problem, "verifier_metadata", "unit_tests")
         return task
 
     async def verify(self, attempt: Attempt[CodeGenTask, None]) -> CodeGenVerdict:

@@ -1,7 +1,9 @@
-"""Runs inside the sandbox: executes one program on its tests the way NeMo Gym's code_gen does, all in one process.
+"""Runs inside the sandbox, in a session: executes one program on its tests the way NeMo Gym's code_gen does, all in one
+process.
 
 A program that reads standard input becomes the body of a function and gets a stand-in for `sys.stdin`; a function is
-called with its arguments. Expected outputs stay outside. Standard library only, as in `sandbox_main.py`.
+called with its arguments. Expected outputs stay outside, and so does the limit that a program cannot lift: that of the
+session's step. Standard library only, as in `sandbox_main.py`.
 """
 
 from __future__ import annotations
@@ -57,10 +59,6 @@ _PLAIN_INT = 1 << 53
 
 class TimeoutException(Exception):  # noqa: N818 - its name is part of the reply
     """The program's time is over. A program may catch it, as it may there."""
-
-
-class _Paused(BaseException):
-    """The time slice is over; the tests so far are judged before more of them run."""
 
 
 class _Reports:
@@ -128,29 +126,43 @@ def _feed_real_stdin(stdin: Any, text: str) -> None:
     stdin.readlines = lambda *_: text.split("\n")
 
 
-def main() -> None:
-    job = json.loads(sys.stdin.buffer.read())
-    reports = _Reports()
-    status = 1
+class _State:
+    """What the session keeps from one test to the next."""
+
+    job: dict[str, Any]
+    reports: _Reports
+    function: Any
+
+
+def start(job: str) -> None:
+    """Load the program, and report whether that worked."""
+    _State.job = json.loads(job)
+    _State.reports = reports = _Reports()
     try:
-        _prepare(job["source"])
-        signal.alarm(job["timeout_s"])
-        _run(job, reports)
-        status = 0
-    except _Paused:
-        reports.send("paused")
+        _prepare(_State.job["source"])
+        _State.function = _find_function(_State.job)
+        reports.send("loaded")
     except Exception as error:  # noqa: BLE001 - the program may raise anything
         signal.alarm(0)
         reports.send("broken", error=str(error))
+
+
+def run_test(given: str) -> None:
+    """Run the program on one test, and report."""
+    run = _run_stdin if _State.job["function"] is None else _run_call
+    try:
+        run(json.loads(given), _State.job, _State.reports)
+    except Exception as error:  # noqa: BLE001 - as above
+        _send_failure(error, _State.reports)
     finally:
-        os._exit(status)
+        signal.alarm(0)
 
 
-def _run(job: dict[str, Any], reports: _Reports) -> None:
-    run = _run_stdin if job["function"] is None else _run_calls
-    seconds = run(job, reports, time.monotonic() + job["slice_s"])
-    if seconds is not None:
-        reports.send("end", seconds=seconds)
+def _find_function(job: dict[str, Any]) -> Any:
+    source, timeout_s = job["source"], job["timeout_s"]
+    if job["function"] is None:
+        return _lookup(_load(_as_function(_without_main_guard(source)), timeout_s), _FUNCTION)
+    return _lookup(_load(f"{_PREAMBLE}\n\n{source}", timeout_s), job["function"])
 
 
 def _prepare(source: str) -> None:
@@ -183,54 +195,33 @@ def _on_alarm(*_: object) -> None:
     raise TimeoutException
 
 
-def _run_stdin(job: dict[str, Any], reports: _Reports, pause_at: float) -> float | None:
-    function = _lookup(_load(_as_function(_without_main_guard(job["source"])), job["timeout_s"]), _FUNCTION)
-    total = 0.0
-    for text in job["tests"]:
-        signal.alarm(job["timeout_s"])
-        stdin, stdout = sys.stdin, sys.stdout
-        captured = StringIO()
-        try:
-            _feed_real_stdin(stdin, text)
-            sys.stdin, sys.stdout = _Stdin(text), captured
-            started = time.time()
-            with contextlib.suppress(SystemExit):
-                function()
-            total += time.time() - started
-            signal.alarm(0)
-        except Exception as error:  # noqa: BLE001 - as above
-            _send_failure(error, reports)
-            return None
-        finally:
-            signal.alarm(0)
-            sys.stdin, sys.stdout = stdin, stdout
-        reports.send("output", stdout=captured.getvalue()[: job["cap"]])
-        _pause_after(pause_at)
-    return total
+def _run_stdin(text: str, job: dict[str, Any], reports: _Reports) -> None:
+    stdin, stdout = sys.stdin, sys.stdout
+    captured = StringIO()
+    signal.alarm(job["timeout_s"])
+    try:
+        _feed_real_stdin(stdin, text)
+        sys.stdin, sys.stdout = _Stdin(text), captured
+        started = time.time()
+        with contextlib.suppress(SystemExit):
+            _State.function()
+        seconds = time.time() - started
+        signal.alarm(0)
+    finally:
+        signal.alarm(0)
+        sys.stdin, sys.stdout = stdin, stdout
+    reports.send("output", stdout=captured.getvalue()[: job["cap"]], seconds=seconds)
 
 
-def _run_calls(job: dict[str, Any], reports: _Reports, pause_at: float) -> float | None:
-    function = _lookup(_load(f"{_PREAMBLE}\n\n{job['source']}", job["timeout_s"]), job["function"])
-    calls = [_arguments(text) for text in job["tests"]]
-    reports.send("loaded")
-    total = 0.0
-    for arguments in calls:
-        signal.alarm(job["timeout_s"])
-        try:
-            started = time.time()
-            value = function(*arguments)
-            total += time.time() - started
-            signal.alarm(0)
-            value = list(value) if isinstance(value, tuple) else value
-            shown, encoded = _show(value), _encode(value)
-        except Exception as error:  # noqa: BLE001 - as above
-            _send_failure(error, reports)
-            return None
-        finally:
-            signal.alarm(0)
-        reports.send("value", value=encoded, shown=shown, lost=_is_lost(value))
-        _pause_after(pause_at)
-    return total
+def _run_call(given: Any, job: dict[str, Any], reports: _Reports) -> None:
+    arguments = _arguments(given)
+    signal.alarm(job["timeout_s"])
+    started = time.time()
+    value = _State.function(*arguments)
+    seconds = time.time() - started
+    signal.alarm(0)
+    value = list(value) if isinstance(value, tuple) else value
+    reports.send("value", value=_encode(value), shown=_show(value), lost=_is_lost(value), seconds=seconds)
 
 
 def _send_failure(error: Exception, reports: _Reports) -> None:
@@ -240,11 +231,6 @@ def _send_failure(error: Exception, reports: _Reports) -> None:
         reports.send("timeout", error=text)
     else:
         reports.send("failed", error=text, traceback=traceback.format_exc()[-_MAX_TRACEBACK:])
-
-
-def _pause_after(pause_at: float) -> None:
-    if time.monotonic() > pause_at:
-        raise _Paused
 
 
 def _without_main_guard(source: str) -> str:
@@ -354,7 +340,3 @@ _ENCODERS: list[tuple[Any, collections.abc.Callable[[Any], Any]]] = [
     (Fraction, lambda value: {"fraction": [hex(value.numerator), hex(value.denominator)]}),
     (complex, lambda value: {"complex": [_encode_float(value.real), _encode_float(value.imag)]}),
 ]
-
-
-if __name__ == "__main__":
-    main()

@@ -1,21 +1,23 @@
 """Runs a program on the tests of a row as NeMo Gym does, in the sandbox: one process for all tests, up to a failure.
 
-The process does not know the expected outputs, so it cannot stop at a wrong answer. It pauses after a time slice; if
-all is right so far it runs again from the start with a longer one, because its state must be that of one process.
+Each test is a step of a session and is judged here before the next one starts: the program cannot lift its limit, and
+gets no input before its time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import InvalidOperation
 from pathlib import Path
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.code_gen.nemo_gym_rules import (
+from gymnast.kit import JsonObject, Limits, PythonSession, Sandbox, precompile
+
+from .nemo_gym_rules import (
     broken,
     decode_value,
     find_output_mismatch,
@@ -24,19 +26,19 @@ from gymnast.builtin.resources_servers.code_gen.nemo_gym_rules import (
     same_value,
     shorten,
 )
-from gymnast.builtin.resources_servers.code_gen.testing import TrialOptions, encode_job, output_cap
-from gymnast.builtin.resources_servers.code_gen.unit_tests import UnitTests
-from gymnast.kit import JsonObject, Sandbox, precompile
+from .testing import TrialOptions, encode_literal, output_cap
+from .unit_tests import UnitTests
 
 _SANDBOX_MAIN: Final = Path(__file__).with_name("nemo_gym_main.py")
-_FIRST_SLICE_S: Final = 0.25
-_GROWTH: Final = 8
+_MARGIN_S: Final = 1.0
+"""How much longer than a test's limit the sandbox lets it run: it is interrupted from within, unless it prevents that.
+NeMo Gym grants as much."""
 Result = list[bool | int]
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The results up to the first failure, and what is said about it."""
+    """The results up to the first failure, and its description."""
 
     result: Result
     metadata: JsonObject | None
@@ -49,77 +51,95 @@ class Scored:
 
 async def score_program(source: str, tests: UnitTests, sandbox: Sandbox, options: TrialOptions) -> Scored:
     """Run the program on its tests in order, until the first failure."""
-    started, slice_s = time.monotonic(), _FIRST_SLICE_S
-    while True:
-        reports = await _run(source, tests, sandbox, options, slice_s)
-        judged = await asyncio.to_thread(judge_reports, reports, tests)
-        if judged is not None:
-            return Scored(*judged, seconds=time.monotonic() - started)
-        slice_s *= _GROWTH
+    started = time.monotonic()
+    async with sandbox.python_session() as session:
+        result, metadata = await _score(source, tests, _Steps(session, tests, options))
+    return Scored(result, metadata, seconds=time.monotonic() - started)
 
 
-async def _run(
-    source: str, tests: UnitTests, sandbox: Sandbox, options: TrialOptions, slice_s: float
-) -> list[JsonObject]:
-    count = min(len(tests.inputs), len(tests.outputs))
-    cap = output_cap(tests, range(count), options.output_bytes)
-    job = {
-        "source": source,
-        "function": tests.fn_name,
-        "tests": [tests.input_for(index) for index in range(count)],
-        "timeout_s": int(options.timeout_s),
-        "cap": cap,
-        "slice_s": slice_s,
-    }
-    wall_s = (options.timeout_s + 1) * len(tests.inputs) + 5
-    output_bytes = min(8 * cap * max(1, count), 1 << 30)
-    limits = replace(options.limits, wall_s=wall_s, cpu_s=wall_s, output_bytes=output_bytes)
-    execution = await sandbox.run_python(precompile(_SANDBOX_MAIN), stdin=encode_job(job), limits=limits)
-    return read_reports(execution.stdout)
+class _Steps:
+    """The steps of a session: the program is loaded, then run on one test after the other."""
+
+    def __init__(self, session: PythonSession, tests: UnitTests, options: TrialOptions) -> None:
+        self._session = session
+        self._cap = output_cap(tests, options.output_bytes)
+        self._timeout_s = int(options.timeout_s)
+        seconds = options.timeout_s + _MARGIN_S
+        self._limits = replace(options.limits, wall_s=seconds, cpu_s=seconds, output_bytes=8 * self._cap + (1 << 16))
+
+    async def load(self, source: str, function: str | None) -> JsonObject:
+        job = {"source": source, "function": function, "timeout_s": self._timeout_s, "cap": self._cap}
+        # NeMo Gym grants five seconds for a program as a whole.
+        limits = replace(self._limits, wall_s=self._limits.wall_s + 5.0, cpu_s=self._limits.cpu_s + 5.0)
+        report = await self._report(f"{precompile(_SANDBOX_MAIN)}\nstart({encode_literal(job)})", limits)
+        if report["how"] not in ("loaded", "broken"):
+            raise _NoResultError
+        return report
+
+    async def run(self, test_input: Any) -> JsonObject:
+        return await self._report(f"run_test({encode_literal(test_input)})", self._limits)
+
+    async def _report(self, code: str, limits: Limits) -> JsonObject:
+        """What a step reports. Raises _NoResultError if it ended without a report."""
+        execution = await self._session.execute(code, limits)
+        report = read_report(execution.stdout) if execution.ending == "exited" else None
+        if report is None:
+            raise _NoResultError
+        return report
 
 
-def read_reports(stdout: str) -> list[JsonObject]:
-    """Parse the reports, up to the first line that is not one."""
-    reports: list[JsonObject] = []
-    for line in stdout.split("\n"):
-        try:
-            report = json.loads(line)
-        except (ValueError, RecursionError):
-            break
-        if not isinstance(report, dict) or "how" not in report:
-            break
-        reports.append(report)
-    return reports
+class _NoResultError(Exception):
+    """The process ended without a result, or forged one."""
 
 
-def judge_reports(reports: Sequence[JsonObject], tests: UnitTests) -> tuple[Result, JsonObject | None] | None:
-    """The results and the metadata; None if all is right so far and there are more tests."""
+async def _score(source: str, tests: UnitTests, steps: _Steps) -> tuple[Result, JsonObject | None]:
     try:
-        expected = None
-        result: Result = []
-        for report in reports:
-            how = report["how"]
-            if how == "paused":
-                return None
-            if how == "broken":
-                return broken(report["error"])
-            if how == "end":
-                return result, {"execution time": report["seconds"]}
-            if how == "loaded":
-                expected = parse_outputs(tests.outputs)
-                continue
-            metadata = _judge_test(report, tests, len(result), expected)
-            result.append(metadata["error_code"] if metadata else True)
-            if metadata and report.get("lost"):
-                break
-            if metadata:
-                result[-1] = False if how == "value" else result[-1]
-                return result, metadata
+        report = await steps.load(source, tests.fn_name)
+        if report["how"] == "broken":
+            return broken(report["error"])
+        return await _run_tests(tests, steps, await asyncio.to_thread(_parse_tests, tests))
     except (InvalidOperation, ValueError, RecursionError) as error:
         return broken(error)
-    except (KeyError, TypeError, IndexError, AttributeError):
-        pass  # a report that the program forged
-    return [-1] * len(tests.inputs), None  # the process ended without a result
+    except (_NoResultError, KeyError, TypeError, IndexError, AttributeError):  # all but the first: a forged report
+        return [-1] * len(tests.inputs), None
+
+
+async def _run_tests(tests: UnitTests, steps: _Steps, expected: list[Any] | None) -> tuple[Result, JsonObject]:
+    result: Result = []
+    seconds = 0.0
+    for index in range(min(len(tests.inputs), len(tests.outputs))):
+        report = await steps.run(tests.input_for(index))
+        metadata = await asyncio.to_thread(_judge_test, report, tests, index, expected)
+        if metadata and report.get("lost"):
+            raise _NoResultError
+        if metadata:
+            return [*result, False if report["how"] == "value" else metadata["error_code"]], metadata
+        result.append(True)
+        seconds += _read_seconds(report)
+    return result, {"execution time": seconds}
+
+
+def _parse_tests(tests: UnitTests) -> list[Any] | None:
+    """The expected values of functions. Raises ValueError if these, or arguments, are not JSON."""
+    if tests.fn_name is None:
+        return None
+    for index in range(min(len(tests.inputs), len(tests.outputs))):
+        parse_arguments(tests.inputs[index])
+    return parse_outputs(tests.outputs)
+
+
+def read_report(stdout: str) -> JsonObject | None:
+    """Parse the report in the first line; None if it is not one."""
+    try:
+        report = json.loads(stdout.partition("\n")[0])
+    except (ValueError, RecursionError):
+        return None
+    return report if isinstance(report, dict) and "how" in report else None
+
+
+def _read_seconds(report: JsonObject) -> float:
+    seconds = report.get("seconds")
+    return float(seconds) if isinstance(seconds, (int, float)) and math.isfinite(seconds) else 0.0
 
 
 def _judge_test(report: JsonObject, tests: UnitTests, index: int, expected: list[Any] | None) -> JsonObject | None:
@@ -139,6 +159,8 @@ def _judge_test(report: JsonObject, tests: UnitTests, index: int, expected: list
             output = shorten(report["stdout"])
             return {"output": output, **about, "error_code": -2, "error_message": mismatch} if mismatch else None
         case _:
+            if expected is None:
+                raise KeyError("a value for a program without a function")
             if same_value(decode_value(report["value"]), right):
                 return None
             return {"output": report["shown"], **about, "error_code": -2, "error_message": "Wrong Answer"}

@@ -1,13 +1,15 @@
-"""Runs inside the sandbox: executes one program on several tests, each in a forked process.
+"""Runs inside the sandbox, in a session: executes one program on one test after the other, each in a forked process.
 
-It gets only inputs. Expected outputs stay outside, so that the program cannot read them, and forging a report requires
-the right answer. Standard library only: it must not import gymnast, which the sandbox does not have.
+It gets a test's input when that test starts. Expected outputs stay outside, so that the program cannot read them, and
+forging a report requires the right answer. A program that stops or kills this process ends the session, whose limits
+apply to each test. Standard library only: it must not import gymnast, which the sandbox does not have.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import json
 import linecache
 import os
@@ -42,36 +44,70 @@ PROVIDED = {name: name for name in _MODULES.split()} | {
 """Names that programs often use without importing them, and their modules."""
 
 PROGRAM = "solution.py"
+_SET_DUMPABLE, _SET_CHILD_SUBREAPER = 4, 36
+_WORK_DIR = "/tmp/work"  # noqa: S108 - where a sandbox with a /tmp of its own starts programs
+_OWN_FOLDERS: dict[str, set[str]] = {_WORK_DIR: set(), "/tmp": {"work", ".shm"}, "/dev/shm": set()}  # noqa: S108 - as above
+"""Folders that only this session writes to, and what is always there."""
 _CHUNK = 1 << 16
 _MAX_STDERR = 4000
 
 
-def main() -> None:
-    job = json.loads(sys.stdin.buffer.read())
+class _State:
+    """What the session keeps from one test to the next."""
+
+    code: types.CodeType
+    children: _ChildRunner
+    job: dict[str, Any]
+
+
+def start(job: str) -> bool:
+    """Compile the program; False if that fails."""
+    _State.job = json.loads(job)
+    _set_process_options((_SET_DUMPABLE, 0), (_SET_CHILD_SUBREAPER, 1))
+    source = _State.job["source"]
     try:
-        code = compile(job["source"], PROGRAM, "exec", dont_inherit=True)
+        _State.code = compile(source, PROGRAM, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         _report({"how": "uncompiled", "stderr": f"{type(error).__name__}: {error}"})
-        return
-    linecache.cache[PROGRAM] = len(job["source"]), None, job["source"].splitlines(keepends=True), PROGRAM
-    children = _ChildRunner()
-    written, began = 0, time.monotonic()
-    for test_input in job["tests"]:
-        report = children.run(code, test_input, job)
-        written += _report(report)
-        failed = report["how"] != "exited" or report["code"] != 0
-        # Only the reader of the reports recognizes a wrong answer: return early rather than run slow tests for nothing.
-        late = time.monotonic() - began > job["slice_s"]
-        if late or written > job["cap"] or (failed and job["stop"]):
-            return
+        return False
+    linecache.cache[PROGRAM] = len(source), None, source.splitlines(keepends=True), PROGRAM
+    _State.children = _ChildRunner()
+    return True
 
 
-def _report(report: dict[str, Any]) -> int:
-    line = json.dumps(report).encode() + b"\n"
-    view = memoryview(line)
+def run_test(test_input: str) -> None:
+    """Run the program on one test, and report."""
+    report = _State.children.run(_State.code, json.loads(test_input), _State.job)
+    _report(report | {"is_clean": _is_clean()})
+
+
+def _set_process_options(*options: tuple[int, int]) -> None:
+    """Keep a test's process out of this one's memory and files, and become the parent of processes it leaves behind."""
+    libc = ctypes.CDLL(None)
+    for option, value in options:
+        libc.prctl(option, value, 0, 0, 0)
+
+
+def _is_clean() -> bool:
+    """Whether the test left no process and no file to the next one."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return False
+    work_dir = os.getcwd()  # noqa: PTH109 - pathlib costs an import
+    for folder, usual in _OWN_FOLDERS.items() if work_dir == _WORK_DIR else [(work_dir, set())]:
+        try:
+            if not usual.issuperset(os.listdir(folder)):  # noqa: PTH208 - as above
+                return False
+        except OSError:
+            return False
+    return True
+
+
+def _report(report: dict[str, Any]) -> None:
+    view = memoryview(json.dumps(report).encode() + b"\n")
     while view:
         view = view[os.write(1, view) :]
-    return len(line)
 
 
 class _ChildRunner:
@@ -200,6 +236,7 @@ def _run_child(code: types.CodeType, test_input: Any, job: dict[str, Any], pipes
     status = 1
     try:
         os.setsid()
+        _set_process_options((_SET_DUMPABLE, 1), (_SET_CHILD_SUBREAPER, 0))
         _remap_descriptors([pipes[0][0], *(writing for _, writing in pipes[1:])])
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -315,7 +352,3 @@ def _exit(status: int) -> None:
     with contextlib.suppress(Exception):
         sys.stderr.flush()
     os._exit(status)
-
-
-if __name__ == "__main__":
-    main()

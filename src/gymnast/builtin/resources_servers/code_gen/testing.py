@@ -1,6 +1,7 @@
 """Runs a program on the tests of a row in the sandbox and judges the results.
 
-The sandbox gets the program and the inputs. Expected outputs and the comparison stay outside.
+The sandbox gets the program, and the input of one test at a time. Expected outputs and the comparison stay outside, and
+so does the limit of each test: it is a step of a session.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,9 +18,10 @@ from typing import Any, Final, Literal
 import msgspec
 import orjson
 
-from gymnast.builtin.resources_servers.code_gen.comparison import same_output, same_value
-from gymnast.builtin.resources_servers.code_gen.unit_tests import UnitTests
-from gymnast.kit import Execution, JsonObject, Limits, Sandbox, bounded, precompile
+from gymnast.kit import Execution, JsonObject, Limits, PythonSession, Sandbox, bounded, precompile
+
+from .comparison import same_output, same_value
+from .unit_tests import UnitTests
 
 UNCOMPILED: Final = -1
 WRONG: Final = -2
@@ -33,11 +36,8 @@ MESSAGES: Final = {
 
 _SANDBOX_MAIN: Final = Path(__file__).with_name("sandbox_main.py")
 _MAX_SHOWN: Final = 500
-_FIRST_BATCH: Final = 8
-_BATCH: Final = 32
-_FIRST_SLICE_S: Final = 0.1
-_SLICE_S: Final = 2.0
-_BATCH_BYTES: Final = 4 << 20
+_MARGIN_S: Final = 2.0
+"""How much longer than a test's limit the sandbox lets it run: it is stopped from within, unless it prevents that."""
 _LONG: Final = 100_000
 
 
@@ -54,6 +54,8 @@ class RunResult(msgspec.Struct, frozen=True):
     stderr: str = ""
     value: str | None = None
     seconds: float = 0.0
+    is_clean: bool = False
+    """Whether the test left no process and no file behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,63 +86,56 @@ async def try_program(source: str, tests: UnitTests, sandbox: Sandbox, options: 
     """Run the program on its tests in order, until the first failure or on all of them."""
     outcome = Outcome()
     started = time.monotonic()
-    while len(outcome.result) < len(tests):
-        batch = next_batch(tests, len(outcome.result))
-        for run in await _run_batch(source, tests, batch, sandbox, options):
-            index = len(outcome.result)
+    async with AsyncExitStack() as resources:
+        runner = _TestRunner(source, tests, sandbox, options, resources)
+        for index in range(len(tests)):
+            run = await runner.run(index)
             verdict = await _verdict(run, tests, index)
             _add_result(outcome, tests, run, result=verdict)
             if run.how == "uncompiled" or (verdict is not True and options.stop_at_first_failure):
-                outcome.seconds = time.monotonic() - started
-                return outcome
+                break
     outcome.seconds = time.monotonic() - started
     return outcome
 
 
-def next_batch(tests: UnitTests, start: int) -> range:
-    """The next tests to run together: few at first, because most wrong programs fail immediately."""
-    room, stop = _BATCH_BYTES, start
-    while stop < min(start + (_BATCH if start else _FIRST_BATCH), len(tests)):
-        room -= _size(tests.inputs[stop])
-        if room < 0 and stop > start:
-            break
-        stop += 1
-    return range(start, stop)
+class _TestRunner:
+    """Runs tests in a session of the sandbox, and in a new one after a test that broke it or left something behind."""
+
+    def __init__(
+        self, source: str, tests: UnitTests, sandbox: Sandbox, options: TrialOptions, resources: AsyncExitStack
+    ) -> None:
+        self._tests, self._sandbox, self._resources = tests, sandbox, resources
+        self._session: PythonSession | None = None
+        cap = output_cap(tests, options.output_bytes)
+        job = {"source": source, "function": tests.fn_name, "timeout_s": options.timeout_s, "cap": cap}
+        self._start = f"{precompile(_SANDBOX_MAIN)}\nready = start({encode_literal(job)})\n"
+        seconds = options.timeout_s + _MARGIN_S
+        self._limits = replace(options.limits, wall_s=seconds, cpu_s=seconds, output_bytes=8 * cap + (1 << 20))
+
+    async def run(self, index: int) -> RunResult:
+        """Run one test."""
+        code = f"if ready: run_test({encode_literal(self._tests.input_for(index))})"
+        if self._session is None:
+            self._session = await self._resources.enter_async_context(self._sandbox.python_session())
+            code = self._start + code
+        execution = await self._session.execute(code, self._limits)
+        result = (read_result(execution.stdout) if execution.ok else None) or _result_without_report(execution)
+        if not result.is_clean:
+            self._session = None
+            await self._resources.aclose()
+        return result
 
 
-async def _run_batch(
-    source: str, tests: UnitTests, batch: range, sandbox: Sandbox, options: TrialOptions
-) -> list[RunResult]:
-    cap = output_cap(tests, batch, options.output_bytes)
-    job = {
-        "source": source,
-        "function": tests.fn_name,
-        "tests": [tests.input_for(index) for index in batch],
-        "timeout_s": options.timeout_s,
-        "cap": cap,
-        "stop": options.stop_at_first_failure,
-        "slice_s": _SLICE_S if batch.start else _FIRST_SLICE_S,
-    }
-    seconds = len(batch) * options.timeout_s + 2.0
-    limits = replace(options.limits, wall_s=seconds + 2.0, cpu_s=seconds, output_bytes=8 * cap + (1 << 20))
-    execution = await sandbox.run_python(precompile(_SANDBOX_MAIN), stdin=encode_job(job), limits=limits)
-    results = read_results(execution.stdout, len(batch))
-    return results or [_result_without_report(execution)]
-
-
-def read_results(stdout: str, max_results: int) -> list[RunResult]:
-    """Parse the reports of a batch, up to the first line that is not one."""
-    results: list[RunResult] = []
-    for line in stdout.split("\n")[:max_results]:
-        try:
-            results.append(msgspec.json.decode(line, type=RunResult))
-        except (msgspec.DecodeError, UnicodeEncodeError):
-            break
-    return results
+def read_result(stdout: str) -> RunResult | None:
+    """The report of a test, or None if the first line is not one."""
+    try:
+        return msgspec.json.decode(stdout.partition("\n")[0], type=RunResult)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
 
 
 def _result_without_report(execution: Execution) -> RunResult:
-    """The result if the program took down the process that runs it, or the limits of the batch ended both."""
+    """The result if the program took down the process that runs it, or the sandbox ended both."""
     how: Literal["timeout", "signal"] = "timeout" if execution.ending == "timeout" else "signal"
     stderr = f"the sandbox ended it ({execution.ending})\n{execution.stderr}"
     return RunResult(how, code=1, stderr=stderr, seconds=execution.seconds)
@@ -192,9 +187,9 @@ def _add_result(outcome: Outcome, tests: UnitTests, run: RunResult, *, result: b
     }
 
 
-def output_cap(tests: UnitTests, batch: range, min_bytes: int) -> int:
+def output_cap(tests: UnitTests, min_bytes: int) -> int:
     """The output limit of a test. In coarse steps, so that the sandbox does not learn how long the right answer is."""
-    longest = max((_size(tests.outputs[index]) for index in batch), default=0)
+    longest = max(map(_size, tests.outputs), default=0)
     cap = min_bytes
     while cap < 2 * longest:
         cap *= 2
@@ -205,11 +200,12 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, str) else len(json.dumps(value, default=str))
 
 
-def encode_job(job: JsonObject) -> bytes:
+def encode_literal(value: Any) -> str:
+    """Python source of a text that holds the value as JSON."""
     try:
-        return orjson.dumps(job)
+        return repr(orjson.dumps(value).decode())
     except TypeError:  # integers beyond 64 bits, and lone surrogates
-        return json.dumps(job).encode()
+        return repr(json.dumps(value))
 
 
 def _truncate(value: Any) -> str:

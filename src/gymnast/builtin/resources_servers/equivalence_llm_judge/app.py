@@ -9,12 +9,6 @@ from typing import Any, Final
 from pydantic import FiniteFloat, field_validator
 
 from gymnast.builtin.cpu_time import GRACE_S
-from gymnast.builtin.resources_servers.equivalence_llm_judge.nemo_gym_rules import (
-    choose_pattern,
-    find_expected,
-    join_parts,
-    last_message,
-)
 from gymnast.kit import (
     Attempt,
     CallError,
@@ -39,6 +33,8 @@ from gymnast.kit import (
     message_text,
     truncate_start,
 )
+
+from .nemo_gym_rules import choose_pattern, find_expected, join_parts, last_message
 
 _LAST_MATCH: Final = f"{__package__}.extraction:last_match"
 _PATTERN_CPU_S: Final = 2.0
@@ -142,7 +138,13 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
         super().__init__(name, settings, context)
         labels = Labels(settings.judge_equal_label, settings.judge_not_equal_label)
         self._template = load_template(settings.judge_prompt_template_fpath, _FIELDS)
-        self._judge = Judge(self.calls, settings, labels, system=settings.judge_system_message)
+        self._judge = Judge(
+            self.calls,
+            settings,
+            labels,
+            system=settings.judge_system_message,
+            verdict="last_line" if settings.scoring == "strict" else "first_label",
+        )
         self._workers = self.own_pool(ProcessPool(_LAST_MATCH, size=_WORKERS, cpu_s=_PATTERN_CPU_S + GRACE_S))
 
     def parse_task(self, row: dict[str, Any]) -> EquivalenceTask:
@@ -211,9 +213,12 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
         return self._judge.labels.defuse(truncate_start(answer))
 
     def _prompt(self, question: str, first: str, second: str) -> str:
+        texts = {"question": question, "expected_answer": first, "generated_answer": second}
         labels = self._judge.labels
         both = {"equal_label": labels.equal, "not_equal_label": labels.not_equal}
-        return self._template.fill(question=question, expected_answer=first, generated_answer=second, **both)
+        if self.settings.scoring == "strict":
+            return self._template.fill_quoting(self._judge.quoter, texts, **both)
+        return self._template.fill(**texts, **both)
 
     async def _reward(
         self, attempt: Attempt[EquivalenceTask, None], text: str, evaluations: list[JudgeEvaluation]
@@ -261,7 +266,7 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
     async def _agreement(
         self, attempt: Attempt[EquivalenceTask, None], question: str, answer: str, evaluations: list[JudgeEvaluation]
     ) -> Agreement:
-        judge, expected, shown = self._judge, attempt.task.answer, self._show(answer)
+        judge, expected, shown = self._judge, attempt.task.answer, truncate_start(answer)
 
         def prompt(first: str, second: str) -> str:
             return self._prompt(question, first, second)

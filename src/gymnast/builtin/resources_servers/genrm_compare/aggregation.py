@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from gymnast.builtin.resources_servers.genrm_compare.scores import Scores
-from gymnast.builtin.resources_servers.genrm_compare.texts import answer_of, reasoning_of
+from .scores import Scores
+from .texts import answer_of, reasoning_of
 
 ComparisonStrategy = Literal["circular", "all_pairs"]
 _MIDDLE: Final = 3.5
@@ -77,8 +77,10 @@ def aggregate(
 
 def metrics_of(comparisons: Mapping[tuple[int, int, int], Scores]) -> dict[str, float]:
     """Statistics of a batch of comparisons."""
-    scores = np.array([score for found in comparisons.values() for score in (found.score_1, found.score_2)])
-    ties = sum(found.score_1 == found.score_2 for found in comparisons.values())
+    scores = np.array(
+        [score for comparison in comparisons.values() for score in (comparison.score_1, comparison.score_2)]
+    )
+    ties = sum(comparison.score_1 == comparison.score_2 for comparison in comparisons.values())
     return {
         "mean_individual_score": float(np.mean(scores)),
         "std_individual_score": float(np.std(scores)),

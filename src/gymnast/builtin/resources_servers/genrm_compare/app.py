@@ -1,7 +1,7 @@
 """Pairwise comparison: a generative reward model compares the rollouts of a prompt with each other.
 
-A rollout is compared with the others of its prompt as they come, and waits until all are there and compared. It never
-waits for ever: if others do not come in time, or cannot come, those that did fail, or are compared with each other.
+A rollout is compared with the other rollouts of its prompt as they arrive, and waits until all are compared. The wait
+is bounded: if some do not arrive in time, or cannot, those that did fail, or are compared with each other.
 """
 
 from __future__ import annotations
@@ -14,12 +14,6 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gymnast.builtin.resources_servers.genrm_compare.aggregation import aggregate, metrics_of
-from gymnast.builtin.resources_servers.genrm_compare.cohort import Cohort, Comparison, Member
-from gymnast.builtin.resources_servers.genrm_compare.judging import GenRMJudge, Judged, Prompt
-from gymnast.builtin.resources_servers.genrm_compare.scores import Scores
-from gymnast.builtin.resources_servers.genrm_compare.settings import GenRMCompareSettings
-from gymnast.builtin.resources_servers.genrm_compare.texts import history, history_as_nemo_gym
 from gymnast.kit import (
     Attempt,
     Environment,
@@ -34,6 +28,13 @@ from gymnast.kit import (
     error_detail,
     require_object,
 )
+
+from .aggregation import aggregate, metrics_of
+from .cohort import Cohort, Comparison, Member
+from .judging import GenRMJudge, Judged, Prompt
+from .scores import Scores
+from .settings import GenRMCompareSettings
+from .texts import history, history_as_nemo_gym
 
 _RECHECK_S: Final = 5.0
 """How often a rollout whose time is up looks whether its cohort, full by then, has lost a member."""
@@ -114,7 +115,7 @@ class GenRMCompare(Environment[GenRMCompareTask, None]):
         key = _key_of(attempt)
         cohort = self._join(key, member, lambda: self._make_cohort(attempt, size, fixed))
         try:
-            await self._judge_all(cohort, cohort.planned_with(member), attempt.scope)
+            await self._judge_all(cohort, cohort.comparisons_with(member), attempt.scope)
             if cohort in self._unsettled and cohort.is_compared:
                 self._settle(cohort)
             outcome = await self._wait(key, cohort, member, attempt.scope)
@@ -166,7 +167,7 @@ class GenRMCompare(Environment[GenRMCompareTask, None]):
             scope.progress.end_wait = lambda: end("and no other rollout of the run can come")
         timeout_s = self.settings.cohort_timeout_s
         try:
-            while not await member.ended(timeout_s):
+            while not await member.wait(timeout_s):
                 end(f"within {self.settings.cohort_timeout_s:g} s")
                 timeout_s = _RECHECK_S
         finally:
@@ -176,7 +177,7 @@ class GenRMCompare(Environment[GenRMCompareTask, None]):
         return outcome
 
     def _end_waits(self, key: Hashable, cohort: Cohort, scope: Scope, why: str) -> None:
-        """Continue without those who did not come. Does nothing if all are there."""
+        """Continue without the rollouts that did not arrive. Does nothing if all have."""
         if cohort.is_full or cohort.is_over or cohort not in self._unsettled:
             return
         cohort.is_over = True
@@ -196,10 +197,10 @@ class GenRMCompare(Environment[GenRMCompareTask, None]):
 
     async def _compare_present(self, cohort: Cohort, scope: Scope) -> None:
         try:
-            cohort.close_ranks()
-            while missing := [comparison for comparison in cohort.planned() if comparison not in cohort.outcomes]:
+            cohort.drop_empty_slots()
+            while missing := [comparison for comparison in cohort.plan() if comparison not in cohort.outcomes]:
                 await self._judge_all(cohort, missing, scope)
-                cohort.close_ranks()
+                cohort.drop_empty_slots()
             if cohort in self._unsettled:
                 self._settle(cohort)
         except BaseException as error:
@@ -213,11 +214,11 @@ class GenRMCompare(Environment[GenRMCompareTask, None]):
 
     def _settle(self, cohort: Cohort) -> None:
         """Give every member its reward, or the failure of the judge."""
-        errors = [found for found in cohort.results().values() if isinstance(found, JudgeError)]
+        errors = [result for result in cohort.results().values() if isinstance(result, JudgeError)]
         if errors:
             self._fail(cohort, errors[0])
             return
-        judged = {key: found for key, found in cohort.results().items() if isinstance(found, Judged)}
+        judged = {key: result for key, result in cohort.results().items() if isinstance(result, Judged)}
         rewards = self._rewards(judged, [member.response for member in cohort.members])
         self._unsettled.discard(cohort)
         for at, member in enumerate(cohort.members):
@@ -236,7 +237,7 @@ class GenRMCompare(Environment[GenRMCompareTask, None]):
         await asyncio.gather(*map(judge, comparisons))
 
     def _rewards(self, judged: Mapping[tuple[int, int, int], Judged], responses: list[Any]) -> list[float]:
-        scores = {key: found.scores for key, found in judged.items()}
+        scores = {key: result.scores for key, result in judged.items()}
         rewards = aggregate(scores, responses, self.settings.default_score, self.settings.bonuses)
         if self.settings.debug_logging:
             self.log.info("comparisons %s, rewards %s", scores, rewards)
@@ -255,13 +256,13 @@ class GenRMCompare(Environment[GenRMCompareTask, None]):
         cohort = Cohort(prompt, len(members), (), settings.comparison_strategy, settings.num_judges_per_comparison)
         for member in members:
             cohort.join(member)
-        await self._judge_all(cohort, cohort.planned(), Scope(request.rollout_id, request.progress))
+        await self._judge_all(cohort, cohort.plan(), Scope(request.rollout_id, request.progress))
         judged = {}
-        for key, found in cohort.results().items():
-            if isinstance(found, JudgeError):
-                raise found
-            judged[key] = found
-        scores = {key: found.scores for key, found in judged.items()}
+        for key, result in cohort.results().items():
+            if isinstance(result, JudgeError):
+                raise result
+            judged[key] = result
+        scores = {key: result.scores for key, result in judged.items()}
         return {
             "rewards": self._rewards(judged, body.response_objs),
             "comparison_results": [result.model_dump() for result in _results(scores)],
@@ -283,19 +284,19 @@ def _as_response(text: str) -> JsonObject:
 
 def _results(scores: Mapping[tuple[int, int, int], Scores]) -> list[ComparisonResult]:
     return [
-        ComparisonResult(response_i=first, response_j=second, judge_idx=vote, **found._asdict())
-        for (first, second, vote), found in scores.items()
+        ComparisonResult(response_i=first, response_j=second, judge_idx=vote, **result._asdict())
+        for (first, second, vote), result in scores.items()
     ]
 
 
 def _verdict(
     reward: float, size: int, index: int, judged: Mapping[tuple[int, int, int], Judged]
 ) -> GenRMCompareVerdict:
-    own = {key: found for key, found in judged.items() if index in key[:2]}
+    own = {key: result for key, result in judged.items() if index in key[:2]}
     return GenRMCompareVerdict(
         reward=reward,
         cohort_size=size,
         cohort_index=index,
-        comparison_results=_results({key: found.scores for key, found in own.items()}),
-        num_default_comparisons=sum(found.is_default for found in own.values()),
+        comparison_results=_results({key: result.scores for key, result in own.items()}),
+        num_default_comparisons=sum(result.is_default for result in own.values()),
     )

@@ -1,7 +1,7 @@
-"""The rollouts of one prompt that are compared with each other: who is there, what was compared, how they wait.
+"""Cohorts: the rollouts of one prompt that are compared with each other.
 
-A cohort has as many slots as rollouts are expected; one that leaves frees its slot for the next. Fixed responses take
-part without a slot of their own. A comparison is made by the later of its two members as soon as both are there.
+A cohort has as many slots as expected rollouts; a rollout that leaves frees its slot. Fixed responses take part without
+a slot. Each comparison is made by the later of its two members, as soon as both have joined.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gymnast.builtin.resources_servers.genrm_compare.aggregation import ComparisonStrategy, make_pairs
-from gymnast.builtin.resources_servers.genrm_compare.judging import Judged, Prompt
 from gymnast.kit import JudgeError
+
+from .aggregation import ComparisonStrategy, make_pairs
+from .judging import Judged, Prompt
 
 
 @dataclass(eq=False, slots=True)
@@ -34,8 +35,8 @@ class Member:
         if self.verdict is not None and not self.verdict.done():
             self.verdict.set_result(outcome)
 
-    async def ended(self, timeout_s: float) -> bool:
-        """Wait so long at most. Whether the wait is over."""
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait for the outcome; False if there is none after the timeout."""
         return self.verdict is None or bool((await asyncio.wait([self.verdict], timeout=timeout_s))[0])
 
 
@@ -50,7 +51,7 @@ class Comparison:
 
 @dataclass(eq=False)
 class Cohort:
-    """See the module."""
+    """The members of one prompt, and the outcomes of their comparisons."""
 
     prompt: Prompt
     size: int
@@ -67,12 +68,12 @@ class Cohort:
 
     @property
     def present(self) -> list[Member]:
-        """The rollouts that are there, in the order of their slots."""
+        """The rollouts that have joined, in the order of their slots."""
         return [member for member in self.slots if member is not None]
 
     @property
     def members(self) -> list[Member]:
-        """Those and the fixed ones, as they are numbered."""
+        """All rollouts and fixed responses, in the order of their numbers."""
         return [*self.present, *self.fixed]
 
     @property
@@ -82,7 +83,7 @@ class Cohort:
     @property
     def is_compared(self) -> bool:
         """Whether everything that is expected was compared."""
-        return self.is_full and all(comparison in self.outcomes for comparison in self.planned())
+        return self.is_full and all(comparison in self.outcomes for comparison in self.plan())
 
     def join(self, member: Member) -> Member | None:
         """Take a slot: that of an older attempt, which is returned, or the first free one."""
@@ -96,24 +97,24 @@ class Cohort:
         if member in self.slots:
             self.slots[self.slots.index(member)] = None
 
-    def planned(self) -> Iterator[Comparison]:
-        """The comparisons of the members that are there."""
+    def plan(self) -> Iterator[Comparison]:
+        """The comparisons of all members that have joined."""
         return _plan([*self.slots, *self.fixed], self)
 
-    def planned_with(self, member: Member) -> list[Comparison]:
-        """Those that became possible with this member."""
-        return [comparison for comparison in self.planned() if member in {comparison.first, comparison.second}]
+    def comparisons_with(self, member: Member) -> list[Comparison]:
+        """The comparisons of one member."""
+        return [comparison for comparison in self.plan() if member in {comparison.first, comparison.second}]
 
     def results(self) -> dict[tuple[int, int, int], Judged | JudgeError]:
         """The outcomes by the numbers of both members and of the vote, in the order of the plan."""
         number = {id(member): at for at, member in enumerate(self.members)}
         return {
             (number[id(planned.first)], number[id(planned.second)], planned.vote): self.outcomes[planned]
-            for planned in self.planned()
+            for planned in self.plan()
         }
 
-    def close_ranks(self) -> None:
-        """Continue with those who are there."""
+    def drop_empty_slots(self) -> None:
+        """Expect no more members."""
         self.slots = list(self.present)
         self.size = len(self.slots)
 

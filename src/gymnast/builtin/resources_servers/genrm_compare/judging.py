@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.genrm_compare.scores import Scores, read_exact_scores, read_scores
-from gymnast.builtin.resources_servers.genrm_compare.settings import GenRMCompareSettings
-from gymnast.builtin.resources_servers.genrm_compare.texts import shown_answer
-from gymnast.kit import JsonObject, JudgeError, JudgeLimits, JudgeModel, Scope, ServerContext
+from gymnast.kit import JsonObject, JudgeError, JudgeLimits, JudgeModel, Quoter, Scope, ServerContext
+
+from .scores import Scores, read_exact_scores, read_scores
+from .settings import GenRMCompareSettings
+from .texts import answer_for_judge
 
 _WANTED: Final = "scores as JSON"
 
@@ -43,6 +44,7 @@ class GenRMJudge:
             settings.genrm_parse_retry_sleep_s,
         )
         self._model = JudgeModel(context.calls, settings.genrm_model_server.name, limits)
+        self._quoter = Quoter(f'"{name}"' for name in Scores._fields)
         self._defaults = Scores(settings.default_score, settings.default_score, settings.default_ranking)
 
     async def compare(self, prompt: Prompt, first: Any, second: Any, scope: Scope) -> Judged:
@@ -58,12 +60,17 @@ class GenRMJudge:
 
     def _params(self, prompt: Prompt, first: Any, second: Any) -> JsonObject:
         settings = self._settings
-        metadata = {"response_1": shown_answer(first), "response_2": shown_answer(second)}
+        metadata = {"response_1": self._show(first), "response_2": self._show(second)}
         if settings.use_principle:
             metadata["principle"] = prompt.principle or settings.default_principle
         messages = [{"role": "user", "content": "", **message, "type": "message"} for message in prompt.messages]
         return {**settings.genrm_responses_create_params, "input": messages, "metadata": metadata}
 
+    def _show(self, response: Any) -> str:
+        """An answer is a message with its own role: it needs no marks, but must not contain scores or other roles."""
+        answer = answer_for_judge(response)
+        return self._quoter.disarm(answer) if self._settings.scoring == "strict" else answer
+
     def _read(self, response: JsonObject) -> Scores | None:
-        text = shown_answer(response)
+        text = answer_for_judge(response)
         return read_exact_scores(text) if self._settings.scoring == "strict" else read_scores(text, self._defaults)

@@ -36,31 +36,37 @@ def read_scores(text: str, defaults: Scores) -> Scores | None:
 
 
 def read_exact_scores(text: str) -> Scores | None:
-    """The same, if all three are there as numbers within their ranges."""
+    """The last object with a score, if it has all three numbers, each within its range.
+
+    Not the first: the judge may quote a response that contains one.
+    """
     nothing = Scores(math.nan, math.nan, math.nan)
-    scores = read_scores(text, nothing)
+    try:
+        scores = _last(text, nothing)
+    except (ValueError, OverflowError, RecursionError):
+        return None
     if scores is None or not (1 <= scores.score_1 <= 5 and 1 <= scores.score_2 <= 5 and 1 <= scores.ranking <= 6):
         return None
     return scores
 
 
 def find_objects(text: str) -> list[str]:
-    """The outermost `{…}` of a text. Braces in strings do not count; one that is never closed is passed over."""
+    """The outermost `{…}` of a text. Braces in strings do not count; an unclosed one is skipped."""
     marks = [(match[0], match.start()) for match in _MARKS.finditer(text)]
     closing = _find_closing(marks)
-    found, at = [], 0
+    objects, at = [], 0
     while at < len(marks):
         end = closing[at + 1] if marks[at][0] == "{" else _NOWHERE
         if end == _NOWHERE:
             at += 1
             continue
-        found.append(text[marks[at][1] : marks[end][1] + 1])
+        objects.append(text[marks[at][1] : marks[end][1] + 1])
         at = end + 1
-    return found
+    return objects
 
 
 def _find_closing(marks: list[tuple[str, int]]) -> list[int]:
-    """By mark: the one that closes the object in which it is, if it is outside of strings."""
+    """For each mark outside of strings: the mark that closes the object around it."""
     outside = [_NOWHERE] * (len(marks) + 2)
     inside = [_NOWHERE] * (len(marks) + 2)
     """The same for marks inside of strings."""

@@ -6,8 +6,9 @@ from typing import Any, Final, Literal
 
 from pydantic import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
-from gymnast.builtin.resources_servers.genrm_compare.aggregation import Bonuses, ComparisonStrategy
 from gymnast.kit import EnvironmentSettings, ModelRef, ScoringSettings
+
+from .aggregation import Bonuses, ComparisonStrategy
 
 _PRINCIPLE: Final = (
     "Compare the two responses as a fair and careful reader. First work out for yourself what a good response to the "

@@ -21,7 +21,7 @@ def answer_of(response: Any) -> str:
     )
 
 
-def shown_answer(response: Any) -> str:
+def answer_for_judge(response: Any) -> str:
     """The answer as the judge sees it."""
     answer = answer_of(response)
     return answer if answer.strip() else NO_ANSWER

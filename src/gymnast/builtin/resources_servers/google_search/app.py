@@ -8,9 +8,6 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, PositiveFloat, PositiveInt, model_validator
 
-from gymnast.builtin.resources_servers.google_search import nemo_gym_rules, strict_rules
-from gymnast.builtin.resources_servers.google_search.live import ApiKey, LiveWeb, WebError
-from gymnast.builtin.resources_servers.google_search.recording import Recording, UnrecordedError
 from gymnast.kit import (
     Attempt,
     Environment,
@@ -26,6 +23,10 @@ from gymnast.kit import (
     message_text,
     tool,
 )
+
+from . import nemo_gym_rules, strict_rules
+from .live import ApiKey, LiveWeb, WebError
+from .recording import Recording, UnrecordedError
 
 HERE: Final = Path(__file__).parent
 GOOGLE: Final = "https://www.googleapis.com/customsearch/v1"
@@ -44,7 +45,7 @@ class GoogleSearchSettings(ScoringSettings, EnvironmentSettings):
     recording: str = "data/example_recording.jsonl"
     """The file to replay or to record to; a relative path is also looked up in this environment's folder."""
     unrecorded: Literal["tell", "fail"] = "tell"
-    """What happens to a request that is not in a replayed recording: the model is told, or the rollout fails."""
+    """What a request that is not in a replayed recording does: return an error to the model, or fail the rollout."""
     api_url: str = GOOGLE
     timeout_s: PositiveFloat = 10.0
     """For a search."""

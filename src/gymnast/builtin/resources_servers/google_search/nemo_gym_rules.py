@@ -20,7 +20,7 @@ def find_option(output: Sequence[JsonObject]) -> str | None:
     if last.get("type", "message") != "message" or last.get("role") != "assistant":
         return None
     content = last.get("content")
-    return first_box(content if isinstance(content, str) else _printed(content or []))
+    return first_box(content if isinstance(content, str) else _format_parts(content or []))
 
 
 def first_box(text: str) -> str | None:
@@ -37,22 +37,22 @@ def first_box(text: str) -> str | None:
     return None
 
 
-def _printed(parts: Sequence[JsonObject]) -> str:
-    return f"[{', '.join(map(_printed_part, parts))}]"
+def _format_parts(parts: Sequence[JsonObject]) -> str:
+    return f"[{', '.join(map(_format_part, parts))}]"
 
 
-def _printed_part(part: JsonObject) -> str:
+def _format_part(part: JsonObject) -> str:
     if part.get("type") == "refusal":
         return f"NeMoGymResponseOutputRefusal(refusal={part.get('refusal')!r}, type='refusal')"
     if part.get("type") != "output_text":
-        return repr(_sorted(part))
-    annotations, logprobs = _sorted(part.get("annotations") or []), _sorted(part.get("logprobs"))
+        return repr(_sort_keys(part))
+    annotations, logprobs = _sort_keys(part.get("annotations") or []), _sort_keys(part.get("logprobs"))
     text = part.get("text")
     return f"NeMoGymResponseOutputText(annotations={annotations!r}, text={text!r}, type='output_text', {logprobs=!r})"
 
 
-def _sorted(value: Any) -> Any:
+def _sort_keys(value: Any) -> Any:
     """With keys in the order in which they are declared: alphabetical, except for the token of a log probability."""
     if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value, key=lambda key: (key != "token", key))}
-    return [_sorted(child) for child in value] if isinstance(value, list) else value
+        return {key: _sort_keys(value[key]) for key in sorted(value, key=lambda key: (key != "token", key))}
+    return [_sort_keys(child) for child in value] if isinstance(value, list) else value

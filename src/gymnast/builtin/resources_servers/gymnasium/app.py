@@ -11,14 +11,6 @@ from typing import Any
 import orjson
 from pydantic import Field, PositiveInt
 
-from gymnast.builtin.resources_servers.gymnasium.actions import NoAction
-from gymnast.builtin.resources_servers.gymnasium.games import (
-    GameText,
-    game_text_for,
-    observation_text,
-    parse_action,
-    to_plain,
-)
 from gymnast.kit import (
     Attempt,
     EnvironmentSettings,
@@ -30,6 +22,9 @@ from gymnast.kit import (
     UserError,
     bounded,
 )
+
+from .actions import NoAction
+from .games import GameText, game_text_for, observation_text, parse_action, to_plain
 
 
 class GymnasiumSettings(EnvironmentSettings):
@@ -90,9 +85,7 @@ class GymnasiumEnvironment(StepEnvironment[GymnasiumTask, Episode]):
         except Exception as error:
             # Whatever an environment raises for a row's id and arguments, the row is at fault.
             message = f"cannot create {env_id}: {type(error).__name__}: {bounded(str(error), 300)}"
-            raise InvalidBody(
-                [{"type": "value_error", "loc": ["body", "env_id"], "msg": message, "input": env_id}]
-            ) from error
+            raise InvalidBody.of_field(message, "env_id", value=env_id) from error
         game_text = game_text_for(env_id)
         return Episode(env, game_text), observation_text(game_text, env, observation)
 

@@ -9,13 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.gymnasium.actions import (
-    NoAction,
-    choose,
-    extract_action,
-    list_choices,
-    parse_json,
-)
+from .actions import NoAction, choose, extract_action, list_choices, parse_json
 
 MAX_ACTIONS: Final = 200
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from pydantic import Field
 
-from gymnast.builtin.resources_servers.gymnasium.actions import extract_action
 from gymnast.kit import Attempt, Step, StepEnvironment, Task
+
+from .actions import extract_action
 
 _LETTERS_SHARE, _SOLUTION_SHARE = 0.25, 0.75
 """The reward for finding all positions, and for solving on the first turn."""

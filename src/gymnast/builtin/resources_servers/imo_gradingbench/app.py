@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gymnast.builtin.resources_servers.imo_gradingbench.grades import (
-    POINTS,
-    distance,
-    expected_grade,
-    is_same_half,
-    join_messages,
-    last_word_grade,
-    stated_grade,
-)
 from gymnast.kit import Attempt, Environment, EnvironmentSettings, InvalidBody, ScoringSettings, Task, Verdict
+
+from .grades import POINTS, distance, expected_grade, is_same_half, join_messages, last_word_grade, strict_grade
 
 
 class ImoGradingBenchSettings(ScoringSettings, EnvironmentSettings):
@@ -42,13 +35,12 @@ class ImoGradingBench(Environment[ImoGradingBenchTask, None]):
         task = super().parse_task(row)
         if self.settings.scoring == "strict" and expected_grade(task.expected_answer) is None:
             problem = f"expected_answer must be one of {', '.join(POINTS)}, got {task.expected_answer!r}"
-            where = ["body", "expected_answer"]
-            raise InvalidBody([{"type": "value_error", "loc": where, "msg": problem, "input": None}])
+            raise InvalidBody.of_field(problem, "expected_answer")
         return task
 
     async def verify(self, attempt: Attempt[ImoGradingBenchTask, None]) -> ImoGradingBenchVerdict:
         if self.settings.scoring == "strict":
-            grade = stated_grade(attempt.last_text)
+            grade = strict_grade(attempt.last_text)
         else:
             grade = last_word_grade(join_messages(attempt.output))
         expected = expected_grade(attempt.task.expected_answer)

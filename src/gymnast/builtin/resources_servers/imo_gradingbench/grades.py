@@ -33,7 +33,7 @@ def last_word_grade(text: str) -> str | None:
     return word if word in POINTS else None
 
 
-def stated_grade(text: str) -> str | None:
+def strict_grade(text: str) -> str | None:
     """The same, unless the line has another grade, or `not` before it, or thinking was never closed."""
     if any(text.rfind(tag) > text.rfind(f"</{tag[1:]}") for tag in _THINKING):
         return None

@@ -6,7 +6,6 @@ from typing import Any, Final, Literal
 
 from pydantic import PositiveInt, model_validator
 
-from gymnast.builtin.resources_servers.instruction_following import english, nemo_gym_rules, strict_rules
 from gymnast.kit import (
     Attempt,
     Environment,
@@ -21,6 +20,8 @@ from gymnast.kit import (
     Verdict,
     message_text,
 )
+
+from . import english, nemo_gym_rules, strict_rules
 
 GradingMode = Literal["binary", "fraction"]
 _FIELDS: Final = ("instruction_id_list", "prompt", "kwargs", "grading_mode")
@@ -90,12 +91,13 @@ class InstructionFollowing(Environment[InstructionFollowingTask, None]):
         metadata = task.verifier_metadata
         mode = metadata.get("grading_mode", "binary")
         if mode not in _MODES:
-            raise _refusal(f"grading_mode must be 'binary' or 'fraction', not {mode!r:.200}")
+            problem = f"grading_mode must be 'binary' or 'fraction', not {mode!r:.200}"
+            raise InvalidBody.of_field(problem, "verifier_metadata")
         if self.settings.scoring == "strict":
             try:
                 strict_rules.parse_all(metadata["instruction_id_list"], metadata.get("kwargs"))
             except ValueError as error:
-                raise _refusal(str(error)) from error
+                raise InvalidBody.of_field(str(error), "verifier_metadata") from error
         return task
 
     async def verify(self, attempt: Attempt[InstructionFollowingTask, None]) -> InstructionFollowingVerdict:
@@ -120,10 +122,6 @@ def check_all(answer: str, ids: list[Any], arguments: list[Any], scoring: Scorin
     """Which of the instructions an answer follows by the rules of a scoring."""
     check = strict_rules.check_all if scoring == "strict" else nemo_gym_rules.check_all
     return check(answer, ids, arguments)
-
-
-def _refusal(problem: str) -> InvalidBody:
-    return InvalidBody([{"type": "value_error", "loc": ["body", "verifier_metadata"], "msg": problem, "input": None}])
 
 
 def _last_message(output: list[dict[str, Any]]) -> str:

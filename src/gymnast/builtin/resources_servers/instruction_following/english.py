@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.instruction_following import counting, languages
+from . import counting, languages
 
 _TOKEN: Final = re.compile(r"\w+(?:[-'’.,]\w+)*+|[^\w\s]")
 _STOP: Final = "<stop>"

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.instruction_following import language_words as data
+from . import language_words as data
 
 _WORD: Final = re.compile(r"[^\W\d_](?:[^\W\d_]++|[\u0300-\u036f\u0900-\u0dff\u0e00-\u0e7f\u200c])*")
 

@@ -12,7 +12,7 @@ import re
 import string
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.instruction_following import counting, english
+from . import counting, english
 
 Draw = random.Random
 _RELATIONS: Final = ("less than", "at least")
@@ -126,8 +126,8 @@ def constrained_response(_: Draw, answer: str) -> bool:
 
 
 def number_highlighted_sections(draw: Draw, answer: str, *, num_highlights: Any = None) -> bool:
-    found = re.findall(r"\*([^\n*]*)\*", answer) + re.findall(r"\*\*([^\n*]*)\*\*", answer)
-    return bool(sum(bool(highlight.strip()) for highlight in found) >= bound(draw, num_highlights, 1, 4))
+    highlights = re.findall(r"\*([^\n*]*)\*", answer) + re.findall(r"\*\*([^\n*]*)\*\*", answer)
+    return bool(sum(bool(highlight.strip()) for highlight in highlights) >= bound(draw, num_highlights, 1, 4))
 
 
 def multiple_sections(draw: Draw, answer: str, *, section_spliter: Any = None, num_sections: Any = None) -> bool:

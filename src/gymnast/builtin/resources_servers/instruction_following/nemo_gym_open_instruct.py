@@ -6,22 +6,17 @@ import re
 from itertools import pairwise
 from typing import Any
 
-from gymnast.builtin.resources_servers.instruction_following import english
-from gymnast.builtin.resources_servers.instruction_following.nemo_gym_ifeval import (
-    Draw,
-    count_keyword,
-    count_paragraphs,
-    holds,
-)
+from . import english
+from .nemo_gym_ifeval import Draw, count_keyword, count_paragraphs, holds
 
 
 def repeat_phrase(draw: Draw, answer: str, phrase: Any = None, small_n: Any = None) -> bool:
     """The phrase occurs this often, each time with at most one word changed, and the last time with one."""
     words = phrase.split() if phrase else []
-    found = re.findall(rf"{words[0]} .*? {words[-1]}", answer)
-    if len(found) != (small_n or draw.randint(2, 3)):
+    copies = re.findall(rf"{words[0]} .*? {words[-1]}", answer)
+    if len(copies) != (small_n or draw.randint(2, 3)):
         return False
-    changes = [_count_changes(copy.split(), words) for copy in found]
+    changes = [_count_changes(copy.split(), words) for copy in copies]
     return all(0 <= count <= 1 for count in changes) and changes[-1] == 1
 
 

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.instruction_following import nemo_gym_ifeval as ifeval
-from gymnast.builtin.resources_servers.instruction_following import nemo_gym_open_instruct as open_instruct
+from . import nemo_gym_ifeval as ifeval
+from . import nemo_gym_open_instruct as open_instruct
 
 Rule = Callable[..., bool]
 _NAMES: Final[Mapping[str, tuple[Any, str]]] = {

@@ -9,8 +9,8 @@ import re
 from itertools import pairwise
 from typing import Final
 
-from gymnast.builtin.resources_servers.instruction_following.arguments import holds
-from gymnast.builtin.resources_servers.instruction_following.english import split_sentences
+from .arguments import holds
+from .english import split_sentences
 
 _WORD: Final = re.compile(r"\w+(?:[-'’.]\w+)*+")
 _MIN_PALINDROME: Final = 3

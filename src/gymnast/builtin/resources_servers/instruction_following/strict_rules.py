@@ -12,20 +12,10 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.instruction_following import counting
-from gymnast.builtin.resources_servers.instruction_following import strict_added as added
-from gymnast.builtin.resources_servers.instruction_following.arguments import (
-    Kind,
-    holds,
-    letter,
-    number,
-    parse_kwargs,
-    position,
-    relation,
-    text,
-    texts,
-)
-from gymnast.builtin.resources_servers.instruction_following.languages import detect, known_language
+from . import counting
+from . import strict_added as added
+from .arguments import Kind, holds, letter, number, parse_kwargs, position, relation, text, texts
+from .languages import detect, known_language
 
 
 def has_keywords(answer: str, keywords: list[str]) -> bool:

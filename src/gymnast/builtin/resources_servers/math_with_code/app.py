@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from pydantic import BaseModel, PositiveInt
 
-from gymnast.builtin.resources_servers.math_with_code import nemo_gym_rules, strict_rules
 from gymnast.kit import (
     Attempt,
     Execution,
@@ -23,6 +22,8 @@ from gymnast.kit import (
     Verdict,
     tool,
 )
+
+from . import nemo_gym_rules, strict_rules
 
 
 class Workspace:

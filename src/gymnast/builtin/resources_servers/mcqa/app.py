@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import PositiveFloat, PositiveInt, field_validator
 
-from gymnast.builtin.resources_servers.mcqa.grading import Options, grade
-from gymnast.builtin.resources_servers.mcqa.metrics import METRICS
 from gymnast.kit import (
     Attempt,
     CpuTimeExceededError,
@@ -17,12 +16,30 @@ from gymnast.kit import (
     EnvironmentSettings,
     InvalidBody,
     JsonObject,
+    PassMajority,
     ProcessPool,
     ScoringSettings,
     ServerContext,
     Task,
     Verdict,
+    highest_k,
 )
+
+from .grading import Options, grade
+
+
+def _select(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: metrics[name] for name in ("mean/reward",) if name in metrics},
+        **highest_k(metrics, "pass@1[avg-of-{k}]", ["accuracy", "no_answer"]),
+        **highest_k(metrics, "pass@{k}", ["no_answer"]),
+        **highest_k(metrics, "majority@{k}", ["accuracy"]),
+        **{name: metrics[name] for name in ("pass@1/accuracy",) if name in metrics},
+    }
+
+
+METRICS: Final = PassMajority(answer_field="extracted_answer", select=_select)
+
 
 RowMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"]
 _MAX_PATTERN: Final = 10_000
@@ -119,8 +136,7 @@ class MCQA(Environment[MCQATask, None]):
         except (re.error, RecursionError, OverflowError) as error:
             problem = f"output_regex: invalid regular expression {pattern[:200]!r}: {error}"
             if self.settings.scoring == "strict":
-                where = ["body", "template_metadata", "output_regex"]
-                raise InvalidBody([{"type": "value_error", "loc": where, "msg": problem, "input": None}]) from error
+                raise InvalidBody.of_field(problem, "template_metadata", "output_regex") from error
             self.warn_once(problem)
             return False
         return True

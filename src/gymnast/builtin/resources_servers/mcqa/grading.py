@@ -6,8 +6,9 @@ import string
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from gymnast.builtin.resources_servers.mcqa import nemo_gym_rules, strict_rules
 from gymnast.kit import Scoring
+
+from . import nemo_gym_rules, strict_rules
 
 Options = Sequence[tuple[str, str]]
 _LETTERS: Final = dict.fromkeys(string.ascii_uppercase, "")

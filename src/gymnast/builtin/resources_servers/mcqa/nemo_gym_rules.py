@@ -49,12 +49,12 @@ def lenient_boxed(text: str, options: Options) -> str | None:
         return letter
     content = content.strip()
     forms = (_plain(content), _plain(_unwrap(content)))
-    found = {
+    letters = {
         letter
         for letter, option in options
         if len(letter) == 1 and (plain := _plain(option)) and any(plain in form for form in forms)
     }
-    return found.pop() if len(found) == 1 else None
+    return letters.pop() if len(letters) == 1 else None
 
 
 def answer_colon(text: str, options: Options) -> str | None:

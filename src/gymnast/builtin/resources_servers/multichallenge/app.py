@@ -7,21 +7,6 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError, field_validator
 
-from gymnast.builtin.resources_servers.multichallenge.rubric import (
-    AggregationMode,
-    Answer,
-    RubricEvaluation,
-    RubricItem,
-    aggregate,
-)
-from gymnast.builtin.resources_servers.multichallenge.texts import (
-    cut_open_thinking,
-    find_loose_verdict,
-    find_verdict,
-    last_message,
-    show_input,
-    show_messages,
-)
 from gymnast.kit import (
     Attempt,
     Environment,
@@ -39,6 +24,9 @@ from gymnast.kit import (
     error_detail,
     truncate_start,
 )
+
+from .rubric import AggregationMode, Answer, RubricEvaluation, RubricItem, aggregate
+from .texts import cut_open_thinking, find_loose_verdict, last_message, show_input, show_messages
 
 _FIELDS: Final = ("context", "response", "question", "pass_criteria")
 _RUBRIC: Final = TypeAdapter(list[RubricItem])
@@ -157,10 +145,7 @@ class MultiChallenge(Environment[MultiChallengeTask, None]):
     async def _evaluate_item(
         self, attempt: Attempt[MultiChallengeTask, None], item: RubricItem, context: str, text: str
     ) -> RubricEvaluation:
-        shown = self._judge.labels.defuse(truncate_start(text)) if self._is_strict else text
-        prompt = self._template.fill(
-            context=context, response=shown, question=item.question, pass_criteria=item.pass_criteria
-        )
+        prompt = self._prompt(item, context, text)
         opinion = await self._judge.ask(prompt, attempt.scope)
         verdict: Answer = "YES" if opinion.label == self._judge.labels.equal else "NO"
         return RubricEvaluation(
@@ -173,6 +158,13 @@ class MultiChallenge(Environment[MultiChallengeTask, None]):
             weight=item.weight,
         )
 
+    def _prompt(self, item: RubricItem, context: str, text: str) -> str:
+        own = {"question": item.question, "pass_criteria": item.pass_criteria}
+        if not self._is_strict:
+            return self._template.fill(context=context, response=text, **own)
+        texts = {"context": context, "response": truncate_start(text)}
+        return self._template.fill_quoting(self._judge.quoter, texts, **own)
+
     def _passing_answer(self, item: RubricItem) -> str:
         """NO only if the row says so: any other text means that YES passes."""
         wanted = item.pass_criteria.upper()
@@ -180,7 +172,9 @@ class MultiChallenge(Environment[MultiChallengeTask, None]):
 
     def _find_label(self, response: JsonObject) -> str | None:
         labels, text = self._judge.labels, last_message(response["output"])
-        verdict = (find_verdict if self._is_strict else find_loose_verdict)(text, labels)
+        if self._is_strict:
+            return labels.find_final(text)
+        verdict = find_loose_verdict(text, labels)
         return None if verdict is None else labels.equal if verdict == "YES" else labels.not_equal
 
 
@@ -213,4 +207,4 @@ def _check_strictly(items: list[RubricItem], *, is_weighted: bool) -> None:
     elif is_weighted and (min(item.weight for item in items) < 0 or not any(item.weight for item in items)):
         problem = "weights must not be negative, nor all 0"
     if problem is not None:
-        raise InvalidBody([{"type": "value_error", "loc": ["body", "rubric"], "msg": problem, "input": None}])
+        raise InvalidBody.of_field(problem, "rubric")

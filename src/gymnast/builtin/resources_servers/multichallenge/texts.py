@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.multichallenge.rubric import Answer
 from gymnast.kit import JsonObject, Labels, message_text
+
+from .rubric import Answer
 
 _THINKING: Final = ("think", "thinking")
 
@@ -33,11 +34,11 @@ def remove_thinking(text: str) -> str:
 
 
 def _remove_blocks(text: str, opening: str, closing: str) -> str:
-    kept, at = [], 0
+    parts, at = [], 0
     while (start := text.find(opening, at)) >= 0 and (end := text.find(closing, start + len(opening))) >= 0:
-        kept.append(text[at:start])
+        parts.append(text[at:start])
         at = end + len(closing)
-    return "".join([*kept, text[at:]])
+    return "".join([*parts, text[at:]])
 
 
 def cut_open_thinking(text: str) -> str:
@@ -66,7 +67,7 @@ def find_verdict(text: str, labels: Labels) -> Answer | None:
 
 
 def find_loose_verdict(text: str, labels: Labels) -> Answer | None:
-    """The last label; without one, YES or NO anywhere in the last line, in words like NOTHING too."""
+    """The last label; without one, YES or NO anywhere in the last line, even inside words such as NOTHING."""
     last_line = text.strip().split("\n")[-1].upper()
     loose: Answer | None = "YES" if "YES" in last_line else "NO" if "NO" in last_line else None
     return find_verdict(text, labels) or loose

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gymnast.builtin.resources_servers.number_hunt.tasks import Hunt
 from gymnast.kit import Attempt, Environment, Task, Verdict, tool
+
+from .tasks import Hunt
 
 
 class HuntTask(Task):

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from gymnast.builtin.graded_tasks import Row, level_range
-from gymnast.builtin.resources_servers.reasoning_gym.scoring import factory, task_names
 from gymnast.kit import child_environ, suggest
+
+from .scoring import factory, task_names
 
 INSTRUCTION: Final = (
     "Think the problem through. Then give the final answer, and nothing else, between <answer> and </answer>, "

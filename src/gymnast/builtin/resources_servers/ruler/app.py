@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from pydantic import PositiveInt
 
-from gymnast.builtin.resources_servers.ruler import nemo_gym_rules, strict_rules
 from gymnast.kit import Attempt, Environment, EnvironmentSettings, InvalidBody, ScoringSettings, Task, Verdict
+
+from . import nemo_gym_rules, strict_rules
 
 ANY_SUBSETS: Final = ("qa_1", "qa_2")
 """Questions with several right answers, of which one is enough."""
@@ -15,7 +16,7 @@ ANY_SUBSETS: Final = ("qa_1", "qa_2")
 
 class RulerSettings(ScoringSettings, EnvironmentSettings):
     max_answer_words: PositiveInt = 200
-    """Strict scoring: only this many words at the end of an answer are read where wrong candidates cannot be told."""
+    """Strict scoring: read only this many words at the end of an answer if wrong candidates cannot be recognized."""
 
 
 class RulerTask(Task):
@@ -56,9 +57,9 @@ class Ruler(Environment[RulerTask, None]):
     def parse_task(self, row: dict[str, Any]) -> RulerTask:
         task = super().parse_task(row)
         if not task.outputs:
-            raise _refusal("outputs", "expected at least one string")
+            raise InvalidBody.of_field("expected at least one string", "outputs")
         if self.settings.scoring == "strict" and not all(output.strip() for output in task.outputs):
-            raise _refusal("outputs", "every answer contains an empty string")
+            raise InvalidBody.of_field("every answer contains an empty string", "outputs")
         return task
 
     async def verify(self, attempt: Attempt[RulerTask, None]) -> RulerVerdict:
@@ -70,7 +71,3 @@ class Ruler(Environment[RulerTask, None]):
             reward = nemo_gym_rules.score(attempt.output, task.outputs, any_of=task.subset in ANY_SUBSETS)
         per_subset = {task.subset: reward} if task.subset in SUBSETS else {}
         return RulerVerdict(reward=reward, outputs=task.outputs, length=task.length, subset=task.subset, **per_subset)
-
-
-def _refusal(field: str, message: str) -> InvalidBody:
-    return InvalidBody([{"type": "value_error", "loc": ["body", field], "msg": message, "input": None}])

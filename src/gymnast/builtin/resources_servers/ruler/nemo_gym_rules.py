@@ -10,8 +10,8 @@ from gymnast.kit import JsonObject
 def score(output: Sequence[JsonObject], expected: Sequence[str], *, any_of: bool) -> float:
     """The share of the expected strings that the answer contains, or 1.0 if it contains any of them."""
     answer = answer_text(output).lower()
-    found = [1.0 if string.lower() in answer else 0.0 for string in expected]
-    return max(found) if any_of else sum(found) / len(found)
+    hits = [1.0 if string.lower() in answer else 0.0 for string in expected]
+    return max(hits) if any_of else sum(hits) / len(hits)
 
 
 def answer_text(output: Sequence[JsonObject]) -> str:

@@ -71,7 +71,7 @@ def last_words(text: str, count: int) -> str:
 
 
 def contains(text: str, string: str) -> bool:
-    """Whether a string stands in a text as whole words, in any case."""
+    """Whether a text contains a string as whole words, ignoring case."""
     return re.search(rf"(?<!\w){re.escape(string.strip())}(?!\w)", text, re.IGNORECASE) is not None
 
 

@@ -1,4 +1,4 @@
-"""Tasks of RULER's kinds in nine lengths, from 500 to 128,000 words, with a vocabulary of their own.
+"""Tasks of RULER's kinds in nine lengths, from 500 to 128,000 words, with their own vocabulary.
 
 python -m gymnast.builtin.resources_servers.ruler.tasks --count 200 --seed 1 --level 1-5 > tasks.jsonl
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gymnast.builtin.graded_tasks import last_number
-from gymnast.builtin.resources_servers.shop_lookup.tasks import Shop
 from gymnast.kit import Attempt, Environment, Task, ToolError, Verdict, tool
+
+from .tasks import Shop
 
 
 class ShopTask(Task):

@@ -96,7 +96,6 @@ def answer_of(order: Order, shop: Shop) -> int:
 
 
 def text_of(order: Order) -> str:
-    """The text of the order."""
     item = order.amounts[0][0]
     parts = [f"{amount} {item}{'s' if amount > 1 else ''}" for item, amount in order.amounts]
     things = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]

@@ -5,20 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.actions import (
-    ExpectedAction,
-    ExpectedMessage,
-    ExpectedToolCall,
-    MadeCall,
-    StepRewardCategory,
-    expected_calls,
-)
-from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.matching import match_calls
-from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.nemo_gym_rules import compare_calls
-from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.strict_rules import (
-    ToolCallComparatorConfig,
-    mismatches,
-)
 from gymnast.kit import (
     Attempt,
     Environment,
@@ -29,6 +15,11 @@ from gymnast.kit import (
     Verdict,
     parse_arguments,
 )
+
+from .actions import ExpectedAction, ExpectedMessage, ExpectedToolCall, MadeCall, StepRewardCategory, expected_calls
+from .matching import match_calls
+from .nemo_gym_rules import compare_calls
+from .strict_rules import ToolCallComparatorConfig, mismatches
 
 Grade = tuple[float, StepRewardCategory, list[str]]
 """Reward, category, and the arguments that differ (under strict scoring)."""

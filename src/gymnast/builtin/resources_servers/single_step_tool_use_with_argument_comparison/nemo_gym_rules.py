@@ -7,13 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.actions import (
-    ExpectedToolCall,
-    MadeCall,
-    StepRewardCategory,
-)
-from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.matching import match_calls
 from gymnast.kit import Settings
+
+from .actions import ExpectedToolCall, MadeCall, StepRewardCategory
+from .matching import match_calls
 
 RewardMode = Literal["binary_strict", "fractional", "f1"]
 

@@ -10,9 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat
 
-from gymnast.builtin.resources_servers.single_step_tool_use_with_argument_comparison.nemo_gym_rules import (
-    NemoGymComparison,
-)
+from .nemo_gym_rules import NemoGymComparison
 
 StringComparison = Literal["exact", "normalized", "word_overlap"]
 
@@ -88,7 +86,6 @@ def same_text(expected: str, actual: str, rule: StringComparison, min_word_overl
 
 
 def _relevant(tool: str, arguments: Mapping[str, Any], config: ToolCallComparatorConfig) -> dict[str, Any]:
-    """The arguments to compare."""
     ignored = set(config.ignored_arguments)
     kept = {name: value for name, value in arguments.items() if not {name, f"{tool}.{name}"} & ignored}
     return {name: value for name, value in kept.items() if value is not None or not config.null_is_missing}

@@ -6,16 +6,16 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, PositiveFloat, PositiveInt, field_validator
 
-from gymnast.builtin.resources_servers.structured_outputs.documents import DocumentError
-from gymnast.builtin.resources_servers.structured_outputs.metrics import METRICS
 from gymnast.kit import (
     Attempt,
     CpuTimeExceededError,
     CustomMetrics,
     Environment,
     EnvironmentSettings,
+    GroupField,
     InvalidBody,
     JsonObject,
+    MeanRewards,
     ProcessPool,
     ScoringSettings,
     ServerContext,
@@ -23,6 +23,36 @@ from gymnast.kit import (
     Verdict,
     require_package,
 )
+
+from .documents import DocumentError
+
+_TEXTS: Final = (
+    *("instruction_layout", "instruction_detail_level", "system_instruction_style", "tool_name_style"),
+    *("distractor_style", "tool_union_mode"),
+)
+
+
+def _flag(value: Any) -> str | None:
+    return None if value is None else str(bool(value)).lower()
+
+
+def _count(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+METRICS: Final = MeanRewards(
+    (
+        GroupField("schema_type", label=str, missing="unknown"),
+        GroupField("problem_type"),
+        GroupField("schema_repr", "repr_"),
+        *(GroupField(name, f"{name}_") for name in ("response_mode", "tool_schema_mode", "tool_choice")),
+        GroupField("parallel_tool_calls", "parallel_tool_calls_", _flag),
+        GroupField("num_tools", "num_tools_", _count),
+        GroupField("has_distractors", "has_distractors_", _flag),
+        *(GroupField(name, f"{name}_") for name in _TEXTS),
+    )
+)
+
 
 SchemaType = Literal["json", "yaml", "toml", "xml", "csv"]
 _MAX_ERROR_CHARS: Final = 200
@@ -110,7 +140,7 @@ class StructuredOutputs(Environment[StructuredOutputsTask, None]):
         except DocumentError as error:
             outcome = {"error_type": error.kind, "error_message": str(error)}
         if "row_error" in outcome:
-            raise _refusal("schema_str", str(outcome["row_error"]))
+            raise InvalidBody.of_field(str(outcome["row_error"]), "schema_str")
         row = attempt.task.model_dump(include=set(RowFields.model_fields))
         return StructuredOutputsVerdict(reward=float(outcome["error_type"] is None), **row, **outcome)
 
@@ -142,12 +172,9 @@ class StructuredOutputs(Environment[StructuredOutputsTask, None]):
         if response_mode is None or response_mode == "text":
             return False
         if not response_mode.startswith(("tool", "function")):
-            raise _refusal("response_mode", f"response_mode must be 'text' or a tool call, not {response_mode!r}")
+            problem = f"response_mode must be 'text' or a tool call, not {response_mode!r}"
+            raise InvalidBody.of_field(problem, "response_mode")
         return True
-
-
-def _refusal(field: str, problem: str) -> InvalidBody:
-    return InvalidBody([{"type": "value_error", "loc": ["body", field], "msg": problem, "input": None}])
 
 
 def describe_error(error: object) -> str:

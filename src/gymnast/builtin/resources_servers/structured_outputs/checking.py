@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gymnast.builtin.resources_servers.structured_outputs import nemo_gym_rules, strict_rules
+from . import nemo_gym_rules, strict_rules
 
 Outcome = dict[str, str | None]
 

@@ -10,8 +10,8 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from gymnast.builtin.resources_servers.structured_outputs.documents import DocumentError
-from gymnast.builtin.resources_servers.structured_outputs.xml_documents import Reader
+from .documents import DocumentError
+from .xml_documents import Reader
 
 
 def read_csv(text: str, schema: Any) -> list[dict[str, Any]]:

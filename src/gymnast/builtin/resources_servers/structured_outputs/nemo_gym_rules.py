@@ -9,9 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.structured_outputs import nemo_gym_documents
-from gymnast.builtin.resources_servers.structured_outputs.documents import DocumentError, strip_fence
-from gymnast.builtin.resources_servers.structured_outputs.openapi_validator import first_error
+from . import nemo_gym_documents
+from .documents import DocumentError, strip_fence
+from .openapi_validator import first_error
 
 Outcome = dict[str, str | None]
 _MAX_MESSAGE_CHARS: Final = 200

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.structured_outputs import documents
-from gymnast.builtin.resources_servers.structured_outputs.csv_documents import read_csv
-from gymnast.builtin.resources_servers.structured_outputs.documents import DocumentError
-from gymnast.builtin.resources_servers.structured_outputs.xml_documents import Reader, read_xml
+from . import documents
+from .csv_documents import read_csv
+from .documents import DocumentError
+from .xml_documents import Reader, read_xml
 
 Outcome = dict[str, str | None]
 _MAX_MESSAGE_CHARS: Final = 1000

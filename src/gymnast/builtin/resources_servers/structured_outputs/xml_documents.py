@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from xml.parsers import expat
 
-from gymnast.builtin.resources_servers.structured_outputs.documents import MAX_DEPTH, DocumentError, to_json
+from .documents import MAX_DEPTH, DocumentError, to_json
 
 _INTEGER: Final = re.compile(r"[+-]?\d{1,4000}")
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")

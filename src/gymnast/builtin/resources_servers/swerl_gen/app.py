@@ -14,17 +14,6 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import ConfigDict, PositiveInt, field_validator
 
-from gymnast.builtin.resources_servers.swerl_gen.edits import extract_patch, find_script, script_patch
-from gymnast.builtin.resources_servers.swerl_gen.logs import FULL, NO, PARTIAL, names_of
-from gymnast.builtin.resources_servers.swerl_gen.running import (
-    Repository,
-    RowError,
-    TestRun,
-    Verification,
-    run_action,
-    with_deadline,
-)
-from gymnast.builtin.resources_servers.swerl_gen.strict_answers import find_strict_patch, find_strict_script
 from gymnast.kit import (
     Attempt,
     InvalidBody,
@@ -38,14 +27,19 @@ from gymnast.kit import (
     Verdict,
 )
 
+from .edits import extract_patch, find_script, script_patch
+from .logs import FULL, NO, PARTIAL, names_of
+from .running import Repository, RowError, TestRun, Verification, run_action, with_deadline
+from .strict_answers import find_strict_patch, find_strict_script
+
 PYTEST: Final = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
 _REWARDS: Final = {FULL: 1.0, PARTIAL: 0.2, NO: 0.0}
 _MAX_CHECKED: Final = 4096
 _REPRODUCTIONS: Final = 2
-"""Strict scoring runs a script this often on each side, so that chance does not pass."""
+"""How often strict scoring runs a script on each side, so that a random result does not pass."""
 _BROKEN: Final = 2
 _FIXED: Final = 0
-"""Exit codes of a script that reproduces a bug: while it is there, and once it is fixed."""
+"""Exit codes of a script that reproduces a bug: before and after the fix."""
 
 
 class SwerlGenSettings(ScoringSettings, SandboxedSettings):
@@ -104,11 +98,10 @@ class SwerlGen(SandboxedEnvironment[SwerlGenTask, None]):
         scripts = ("setup_script", "test_script") if task.mode == "eval" else ("regression_script", "patch")
         missing = [name for name in scripts if not isinstance(task.instance.get(name), str)]
         if missing:
-            raise _refusal("instance", f"missing for mode {task.mode}: {', '.join(missing)}")
+            raise InvalidBody.of_field(f"missing for mode {task.mode}: {', '.join(missing)}", "instance")
         if not isinstance(task.metadata.get("files"), dict) and not isinstance(task.metadata.get("archive"), str):
-            raise _refusal(
-                "metadata", "expected the repository, as files (path: text) or archive (a path): images do not run here"
-            )
+            problem = "expected the repository, as files (path: text) or archive (a path): images do not run here"
+            raise InvalidBody.of_field(problem, "metadata")
         if self.settings.scoring == "strict" and task.mode == "eval":
             _check_names(task.instance)
         return task
@@ -121,7 +114,7 @@ class SwerlGen(SandboxedEnvironment[SwerlGenTask, None]):
             verify = self._verify_patch if attempt.task.mode == "eval" else self._verify_script
             return await verify(attempt.task, text)
         except RowError as error:
-            raise _refusal("instance", str(error)) from error
+            raise InvalidBody.of_field(str(error), "instance") from error
 
     # --- patches ------------------------------------------------------------------------------------------------------
 
@@ -298,13 +291,9 @@ def _check_names(instance: dict[str, Any]) -> None:
     try:
         fixed, kept = names_of(instance, "FAIL_TO_PASS"), names_of(instance, "PASS_TO_PASS")
     except ValueError as error:
-        raise _refusal("instance", f"FAIL_TO_PASS, PASS_TO_PASS: {error}") from error
+        raise InvalidBody.of_field(f"FAIL_TO_PASS, PASS_TO_PASS: {error}", "instance") from error
     if not all(isinstance(names, list) for names in (fixed, kept)) or not fixed:
-        raise _refusal("instance", "FAIL_TO_PASS: expected a list with at least one test")
+        raise InvalidBody.of_field("FAIL_TO_PASS: expected a list with at least one test", "instance")
     wrong = next((name for name in (*fixed, *kept) if ".py::" not in str(name)), None)
     if wrong is not None:
-        raise _refusal("instance", f"expected tests such as tests/test_a.py::test_b, got {wrong!r}")
-
-
-def _refusal(field: str, message: str) -> InvalidBody:
-    return InvalidBody([{"type": "value_error", "loc": ["body", field], "msg": message, "input": None}])
+        raise InvalidBody.of_field(f"expected tests such as tests/test_a.py::test_b, got {wrong!r}", "instance")

@@ -50,10 +50,10 @@ def find_edits(text: str) -> dict[str, list[Edit]]:
         if not headers:
             at = text.find(FENCE, at + 1)
             continue
-        found = next(filter(None, (_read_edit(text, *header) for header in headers)), None)
-        if found is None:
+        match = next(filter(None, (_read_edit(text, *header) for header in headers)), None)
+        if match is None:
             break  # nor has any later one an end
-        path, edit, end = found
+        path, edit, end = match
         same_file = edits.setdefault(path, [])
         if edit not in same_file:
             same_file.append(edit)

@@ -1,6 +1,6 @@
 """Runs inside the sandbox, in the process of the tests: pytest with a plugin that reports each test's outcome.
 
-Every line carries a secret that only this process knows. Reports go to a file of their own, because standard output
+Every line carries a secret that only this process knows. Reports go to a separate file, because standard output
 belongs to the code under test.
 """
 

@@ -1,7 +1,7 @@
 """Runs a row's repository in the sandbox: what goes in, and what its reports mean.
 
 Under strict scoring a report counts only if it carries the run's secret, every wanted test passed, and the canaries,
-tests that must fail, did fail: a patch that makes all tests pass from within is found out by them.
+tests that must fail, did fail: they detect a patch that makes every test pass.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any, Final
 import orjson
 
 from gymnast.kit import Execution, JsonObject, Limits, Program, Sandbox, SandboxError, bounded, precompile
+
+from .sandbox_main import STARTED
 
 _HERE: Final = Path(__file__).parent
 _DISTRIBUTIONS: Final = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
@@ -70,7 +72,7 @@ async def run_action(
         "logs.py": (_HERE / "logs.py").read_bytes(),
         **({"archive": repository.archive} if repository.archive else {}),
     }
-    execution = await sandbox.run(Program(files=files, stdin=orjson.dumps(body), limits=limits))
+    execution = await sandbox.run(Program(files=files, stdin=_encode(body), limits=limits))
     if execution.ending != "exited":
         return Verification("timeout" if execution.ending == "timeout" else "done", {"ending": execution.ending})
     report = _parse(execution)
@@ -85,14 +87,25 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in _DISTRIBUTIONS if find_spec(name) is not None}
 
 
-def _parse(execution: Execution) -> JsonObject:
+def _encode(body: JsonObject) -> bytes:
     try:
-        report = json.loads(execution.stdout)
+        return orjson.dumps(body)
+    except TypeError:  # integers beyond 64 bits, and lone surrogates
+        return json.dumps(body).encode()
+
+
+def _parse(execution: Execution) -> JsonObject:
+    """The report. None at all is a failure of the sandbox, except after the answer's part has started."""
+    _, _, text = execution.stdout.rpartition(f"{STARTED}\n")
+    try:
+        report = json.loads(text)
     except ValueError:
         report = None
-    if not isinstance(report, dict) or execution.exit_code != 0:
-        raise SandboxError(f"no report from the sandbox: {bounded(execution.stderr[-500:])}")
-    return report
+    if isinstance(report, dict) and execution.exit_code == 0:
+        return report
+    if execution.stdout != text:
+        return {"ending": "failed", "log": bounded(execution.stderr[-500:])}
+    raise SandboxError(f"no report from the sandbox: {bounded(execution.stderr[-500:])}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Runs inside the sandbox: unpacks a repository, applies a patch, runs tests, and reports on standard output.
 
 Standard library only, with `logs.py` next to it. This process never imports the repository's code. What runs the code
-under test are children with output files of their own; they cannot read or write this process's descriptors.
+under test are children with their own output files; they cannot read or write this process's descriptors.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ exec "$@"
 """
 _PY = "import sys\nfrom _pytest._py import error, path\nsys.modules.update({'py.error': error, 'py.path': path})\n"
 """The module `py`, which pytest has as a single file and imports; the sandbox shows folders only."""
+STARTED = "the answer's part starts"
 Report = dict[str, Any]
 
 
@@ -120,6 +121,12 @@ def main() -> None:
     sys.stdout.write(json.dumps(report))
 
 
+def _announce_answer() -> None:
+    """Report that the row's own part worked: what fails from here on is the work of the answer."""
+    sys.stdout.write(f"{STARTED}\n")
+    sys.stdout.flush()
+
+
 def unpack(request: Report) -> Workspace:
     """The repository of a row, as a git repository with one commit at least."""
     work = Workspace(request)
@@ -138,6 +145,7 @@ def unpack(request: Report) -> Workspace:
             code, text = work.git(*arguments)
             if code:
                 raise BrokenRowError(f"git {arguments[0]}: {text[-500:]}")
+    _announce_answer()
     return work
 
 
@@ -246,14 +254,14 @@ def is_protected(path: str, test_files: list[str], existed: bool) -> bool:  # no
 
 def _snapshot(folder: Path) -> dict[str, str]:
     """Every file below a folder by a digest of its type, mode and content."""
-    found = {}
+    digests = {}
     for path in folder.rglob("*"):
         name = path.relative_to(folder)
         if name.parts[0] == ".git" or (path.is_dir() and not path.is_symlink()):
             continue
         data = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
-        found[str(name)] = f"{path.lstat().st_mode:o} {hashlib.sha256(data).hexdigest()}"
-    return found
+        digests[str(name)] = f"{path.lstat().st_mode:o} {hashlib.sha256(data).hexdigest()}"
+    return digests
 
 
 def _run_pytest(work: Workspace, request: Report) -> Report:

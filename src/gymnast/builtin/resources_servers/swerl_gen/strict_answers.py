@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from gymnast.builtin.resources_servers.swerl_gen.edits import FENCE, EditError, apply_edits, find_edits, find_script
+from .edits import FENCE, EditError, apply_edits, find_edits, find_script
 
 _THINKING: Final = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _UNCLOSED: Final = re.compile(r"<think(?:ing)?>.*", re.IGNORECASE | re.DOTALL)
@@ -51,8 +51,8 @@ def _lines(text: str) -> list[str]:
 
 def find_strict_script(text: str) -> tuple[str, int] | None:
     """The last Python block of an answer."""
-    found = find_script(final_text(text))
-    return None if found is None else (found[0], 1)
+    script = find_script(final_text(text))
+    return None if script is None else (script[0], 1)
 
 
 def final_text(text: str) -> str:

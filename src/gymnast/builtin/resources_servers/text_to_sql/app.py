@@ -8,8 +8,6 @@ from typing import Any, Final, Literal
 
 from pydantic import PositiveFloat
 
-from gymnast.builtin.resources_servers.text_to_sql.execution import Comparison, QueryRunner
-from gymnast.builtin.resources_servers.text_to_sql.queries import extract_query, extract_query_as_nemo_gym
 from gymnast.kit import (
     MAX_SHOWN_CHARS,
     Attempt,
@@ -26,6 +24,9 @@ from gymnast.kit import (
     Template,
     Verdict,
 )
+
+from .execution import Comparison, QueryRunner
+from .queries import extract_query, extract_query_as_nemo_gym
 
 SYSTEM_MESSAGE: Final = (
     "You compare two SQL queries that were written for the same question. Decide whether they are equivalent: whether"
@@ -137,7 +138,13 @@ class TextToSql(SandboxedEnvironment[TextToSqlTask, None]):
     def __init__(self, name: str, settings: TextToSqlSettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)
         labels = Labels(settings.judge_equal_label, settings.judge_not_equal_label)
-        self._judge = Judge(self.calls, settings, labels, system=settings.judge_system_message)
+        self._judge = Judge(
+            self.calls,
+            settings,
+            labels,
+            system=settings.judge_system_message,
+            verdict="last_line" if settings.scoring == "strict" else "first_label",
+        )
         self._runner: QueryRunner | None = None
 
     @property
@@ -199,9 +206,12 @@ class TextToSql(SandboxedEnvironment[TextToSqlTask, None]):
             return
 
         def question(first: str, second: str) -> str:
-            fields = {"dialect": task.sql_dialect, "context": task.sql_context, "question": task.sql_prompt}
-            fields |= {"first": first, "second": second}
-            return QUESTION.fill(**{name: self._judge.labels.defuse(text) for name, text in fields.items()})
+            texts = {"context": task.sql_context, "question": task.sql_prompt, "first": first, "second": second}
+            labels, dialect = self._judge.labels, task.sql_dialect
+            if settings.scoring == "strict":
+                return QUESTION.fill_quoting(self._judge.quoter, texts, dialect=labels.defuse(dialect))
+            texts["dialect"] = dialect
+            return QUESTION.fill(**{name: labels.defuse(text) for name, text in texts.items()})
 
         if settings.check_twice_swap:
             opinions = await self._judge.ask_both_orders(question, task.sql, query, attempt.scope)

@@ -12,9 +12,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from gymnast.builtin.resources_servers.text_to_sql.queries import is_ordered
-from gymnast.builtin.resources_servers.text_to_sql.results import QueryOutput, same_result
 from gymnast.kit import JsonObject, Limits, Sandbox, precompile
+
+from .queries import is_ordered
+from .results import QueryOutput, same_result
 
 _SANDBOX_MAIN: Final = Path(__file__).with_name("sandbox_main.py")
 _MAX_ROWS: Final = 5000

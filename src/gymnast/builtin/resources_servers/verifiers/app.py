@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
-from gymnast.builtin.resources_servers.verifiers.episodes import Endpoint, Episodes, Outcome
 from gymnast.kit import (
     Attempt,
     Environment,
@@ -31,6 +30,8 @@ from gymnast.kit import (
     Verdict,
     error_detail,
 )
+
+from .episodes import Endpoint, Episodes, Outcome
 
 
 class VerifiersSettings(EnvironmentSettings):
@@ -95,8 +96,7 @@ class VerifiersEnvironment(Environment[VerifiersTask, EpisodeState]):
         try:
             return EpisodeState(await asyncio.to_thread(self._episodes.task, task.task, task.task_idx))
         except ValueError as error:
-            detail = {"type": "value_error", "loc": ["body", "task_idx"], "msg": str(error), "input": task.task_idx}
-            raise InvalidBody([detail]) from error
+            raise InvalidBody.of_field(str(error), "task_idx", value=task.task_idx) from error
 
     async def verify(self, attempt: Attempt[VerifiersTask, EpisodeState]) -> VerifiersVerdict:
         state = attempt.session

@@ -29,8 +29,6 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an episode."""
-
     reward: float
     rewards: dict[str, float]
     metrics: dict[str, float]

@@ -76,7 +76,6 @@ _LEVELS: Final = {
 
 
 def make_question(rng: random.Random, level: int) -> Question:
-    """Make a random question."""
     rules = _LEVELS[level]
     kind = rng.choice(rules.kinds)
     word = _made_up(rng, rules) if rng.random() < rules.made_up else _real(rng, rules)
@@ -104,7 +103,6 @@ def answer_of(question: Question) -> str:
 
 
 def text_of(question: Question) -> str:
-    """The text of the question."""
     word = f"'{question.word}'"
     texts: dict[Kind, str] = {
         "first": f"What is the first letter of {word}?",

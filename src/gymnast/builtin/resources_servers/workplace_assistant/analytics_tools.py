@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.checks import a_day_or_moment, one_of, or_empty
-from gymnast.builtin.resources_servers.workplace_assistant.office import Office, validate, within
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import OfficeData
-from gymnast.builtin.resources_servers.workplace_assistant.tables import Row
 from gymnast.kit import ToolError, tool
+
+from .checks import a_day_or_moment, one_of, or_empty
+from .office import Office, validate, within
+from .tables import OfficeData, Row
 
 PLOT_TYPES: Final = ("bar", "line", "scatter", "histogram")
 
@@ -123,7 +123,7 @@ class AnalyticsTools:
         seconds: dict[str, list[float]] = {}
         for row in _visits(session, time_min, time_max):
             seconds.setdefault(row["date_of_visit"], []).append(float(row["session_duration_seconds"] or 0))
-        return {day: round(sum(matches) / len(matches), 2) for day, matches in seconds.items()}
+        return {day: round(sum(lengths) / len(lengths), 2) for day, lengths in seconds.items()}
 
 
 def _visits(office: Office, time_min: str, time_max: str) -> Iterator[Row]:

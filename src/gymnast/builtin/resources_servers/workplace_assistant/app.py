@@ -10,18 +10,6 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from gymnast.builtin.resources_servers.workplace_assistant.checks import is_moment
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_office import NeMoGymOffice
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_rules import NeMoGymRules
-from gymnast.builtin.resources_servers.workplace_assistant.office import Office
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import OfficeData, make_office_data
-from gymnast.builtin.resources_servers.workplace_assistant.strict_rules import StrictRules
-from gymnast.builtin.resources_servers.workplace_assistant.tables import is_nemo_gym_folder, load_tables
-from gymnast.builtin.resources_servers.workplace_assistant.toolbox import (
-    OfficeTools,
-    clean_arguments,
-    unknown_tool_message,
-)
 from gymnast.kit import (
     Attempt,
     Environment,
@@ -39,6 +27,13 @@ from gymnast.kit import (
     Verdict,
     require_object,
 )
+
+from .checks import is_moment
+from .nemo_gym_office import NeMoGymOffice, NeMoGymRules
+from .office import Office
+from .strict_rules import StrictRules
+from .tables import OfficeData, is_nemo_gym_folder, load_tables, make_office_data
+from .toolbox import OfficeTools, clean_arguments, unknown_tool_message
 
 SHIPPED_TABLES: Final = Path(__file__).parent / "data"
 SHIPPED_TIME: Final = "2025-03-14 09:00:00"
@@ -133,8 +128,7 @@ class WorkplaceAssistant(OfficeTools, Environment[WorkplaceTask, Office | NeMoGy
         if problems and self.settings.refuses_failing_references:
             position, why = problems[0]
             text = f"this reference call fails on the tables of {self.name}: {why}. Is data_dir right?"
-            loc = ["body", "ground_truth", position]
-            raise InvalidBody([{"type": "value_error", "loc": loc, "msg": text, "input": None}])
+            raise InvalidBody.of_field(text, "ground_truth", position)
         return office
 
     async def _call_tool(self, called: Tool, request: Request) -> Any:

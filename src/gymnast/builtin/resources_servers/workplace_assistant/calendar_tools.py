@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.checks import (
-    a_day_or_moment,
-    a_moment,
-    an_address,
-    minutes,
-    or_empty,
-    some_text,
-)
-from gymnast.builtin.resources_servers.workplace_assistant.office import (
-    Office,
-    change,
-    has_words,
-    make_page,
-    read_field,
-    require,
-    validate,
-    within,
-)
 from gymnast.kit import tool
+
+from .checks import a_day_or_moment, a_moment, an_address, minutes, or_empty, some_text
+from .office import Office, change, has_words, make_page, read_field, require, validate, within
 
 _FIELDS: Final = {
     "event_name": some_text,

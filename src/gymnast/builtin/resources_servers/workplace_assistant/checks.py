@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import OfficeData
+from .tables import OfficeData
 
 Check = Callable[[OfficeData, str], str | None]
 

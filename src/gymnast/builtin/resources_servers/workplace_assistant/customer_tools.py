@@ -4,26 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.checks import (
-    a_colleague,
-    a_day,
-    a_day_or_moment,
-    an_address,
-    any_text,
-    one_of,
-    or_empty,
-    some_text,
-)
-from gymnast.builtin.resources_servers.workplace_assistant.office import (
-    Office,
-    change,
-    has_words,
-    make_page,
-    require,
-    validate,
-    within,
-)
 from gymnast.kit import tool
+
+from .checks import a_colleague, a_day, a_day_or_moment, an_address, any_text, one_of, or_empty, some_text
+from .office import Office, change, has_words, make_page, require, validate, within
 
 _STATUS: Final = one_of(lambda office_data: office_data.statuses)
 _PRODUCT: Final = or_empty(one_of(lambda office_data: office_data.products))

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.checks import a_day_or_moment, an_address, any_text, or_empty
-from gymnast.builtin.resources_servers.workplace_assistant.office import (
-    Office,
-    has_words,
-    make_page,
-    read_field,
-    require,
-    validate,
-    within,
-)
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import email_text
 from gymnast.kit import ToolError, tool
+
+from .checks import a_day_or_moment, an_address, any_text, or_empty
+from .office import Office, has_words, make_page, read_field, require, validate, within
+from .tables import email_text
 
 _CHECKS: Final = {
     "recipient": an_address,

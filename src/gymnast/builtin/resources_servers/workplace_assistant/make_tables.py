@@ -14,16 +14,22 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from gymnast.builtin.resources_servers.workplace_assistant import vocabulary as words
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import BOARDS, LISTS, PRODUCTS, SOURCES, STATUSES
-from gymnast.builtin.resources_servers.workplace_assistant.tables import (
+import yaml
+
+from .tables import (
+    BOARDS,
     CUSTOMER_COLUMNS,
     EMAIL_COLUMNS,
     EVENT_COLUMNS,
+    LISTS,
+    PRODUCTS,
+    SOURCES,
+    STATUSES,
     TASK_COLUMNS,
     VISIT_COLUMNS,
 )
 
+_WORDS: Final = yaml.safe_load(Path(__file__).with_name("vocabulary.yaml").read_text(encoding="utf-8"))
 SHIPPED_SEED: Final = 14
 TODAY: Final = date(2025, 3, 14)
 EMAILS, TASKS, CUSTOMERS = 480, 300, 200
@@ -48,9 +54,9 @@ def make_tables(seed: int) -> Mapping[str, str]:
 
 
 def _people(rng: random.Random) -> list[str]:
-    lasts = rng.sample(words.LAST_NAMES, len(words.LAST_NAMES))
-    names = zip(words.FIRST_NAMES, lasts, strict=True)
-    people = [f"{first}.{last}@{words.DOMAIN}".lower() for first, last in names]
+    lasts = rng.sample(_WORDS["last_names"], len(_WORDS["last_names"]))
+    names = zip(_WORDS["first_names"], lasts, strict=True)
+    people = [f"{first}.{last}@{_WORDS['domain']}".lower() for first, last in names]
     rng.shuffle(people)
     return people
 
@@ -61,17 +67,17 @@ def _emails(rng: random.Random, people: Sequence[str]) -> list[Values]:
 
 
 def _email(rng: random.Random, person: str, moment: datetime) -> Values:
-    topic = rng.choice(words.TOPICS)
+    topic = rng.choice(_WORDS["topics"])
     first = person.split(".", maxsplit=1)[0].title()
     box = rng.choices(["inbox", "outbox"], [3, 1])[0]
     parts = [
         f"Hi {first}," if box == "outbox" else "Hello,",
-        rng.choice(words.OPENINGS).format(topic=topic),
-        rng.choice(words.MIDDLES),
-        rng.choice(words.CLOSINGS),
+        rng.choice(_WORDS["openings"]).format(topic=topic),
+        rng.choice(_WORDS["middles"]),
+        rng.choice(_WORDS["closings"]),
         "Robin" if box == "outbox" else first,
     ]
-    return box, person, rng.choice(words.SUBJECTS).format(topic=topic), f"{moment}", "\n".join(parts)
+    return box, person, rng.choice(_WORDS["subjects"]).format(topic=topic), f"{moment}", "\n".join(parts)
 
 
 def _events(rng: random.Random, people: Sequence[str]) -> list[Values]:
@@ -83,7 +89,7 @@ def _events(rng: random.Random, people: Sequence[str]) -> list[Values]:
         while day.weekday() < 5 and at.hour < 17:
             length = rng.choice((30, 30, 60, 60, 90))
             if rng.random() < 0.62:
-                events.append((rng.choice(words.EVENTS), rng.choice(people), f"{at}", str(length)))
+                events.append((rng.choice(_WORDS["events"]), rng.choice(people), f"{at}", str(length)))
             at += timedelta(minutes=length)
     return events
 
@@ -108,10 +114,10 @@ def _visits(rng: random.Random) -> list[Values]:
 
 
 def _tasks(rng: random.Random, developers: Sequence[str]) -> list[Values]:
-    things = [(thing, board) for board in BOARDS for thing in words.TASK_THINGS[board]]
-    names = [(f"{verb} {thing}", board) for thing, board in things for verb in words.TASK_VERBS]
-    matches = rng.sample(names, TASKS)
-    return [_task(rng, name, board, rng.choice(developers)) for name, board in matches]
+    things = [(thing, board) for board in BOARDS for thing in _WORDS["task_things"][board]]
+    names = [(f"{verb} {thing}", board) for thing, board in things for verb in _WORDS["task_verbs"]]
+    sample = rng.sample(names, TASKS)
+    return [_task(rng, name, board, rng.choice(developers)) for name, board in sample]
 
 
 def _task(rng: random.Random, name: str, board: str, person: str) -> Values:
@@ -122,9 +128,9 @@ def _task(rng: random.Random, name: str, board: str, person: str) -> Values:
 
 
 def _customers(rng: random.Random, sellers: Sequence[str]) -> list[Values]:
-    names = [(first, last) for first in words.CUSTOMER_FIRST for last in words.CUSTOMER_LAST]
-    matches = rng.sample(names, CUSTOMERS)
-    return [_customer(rng, first, last, rng.choice(sellers)) for first, last in matches]
+    names = [(first, last) for first in _WORDS["customer_first"] for last in _WORDS["customer_last"]]
+    sample = rng.sample(names, CUSTOMERS)
+    return [_customer(rng, first, last, rng.choice(sellers)) for first, last in sample]
 
 
 def _customer(rng: random.Random, first: str, last: str, seller: str) -> Values:
@@ -133,13 +139,13 @@ def _customer(rng: random.Random, first: str, last: str, seller: str) -> Values:
     return (
         seller,
         f"{first} {last}",
-        f"{first}.{last}@{rng.choice(words.CUSTOMER_DOMAINS)}".lower(),
+        f"{first}.{last}@{rng.choice(_WORDS['customer_domains'])}".lower(),
         f"555-{rng.randrange(100, 1000)}-{rng.randrange(10_000):04d}",
         f"{contact}",
         rng.choice(PRODUCTS),
         rng.choices(STATUSES, [4, 3, 2, 2, 2])[0],
         f"{follow_up}",
-        rng.choice(words.NOTES),
+        rng.choice(_WORDS["notes"]),
     )
 
 

@@ -6,12 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_frame import (
-    Cells,
-    Frame,
-    bounded,
-    refuse_comparison,
-)
+from .nemo_gym_frame import Cells, Frame, bounded, refuse_comparison
 
 _PLOT_VALUES: Final = (
     *("total_visits", "session_duration_seconds", "user_engaged", "visits_direct", "visits_referral"),

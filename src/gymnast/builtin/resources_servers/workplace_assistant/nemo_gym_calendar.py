@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_frame import Frame, make_page
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_times import read_time
+from .nemo_gym_frame import Frame, make_page
+from .nemo_gym_times import read_time
 
 _FIELDS: Final = ("event_name", "participant_email", "event_start", "duration")
 _BAD_ID: Final = "Invalid event ID format. Expected 8-digit ID."
@@ -29,8 +29,8 @@ class CalendarTool:
             return _BAD_ID
         if field not in self.frame.columns:
             return f"Invalid field. Available fields are: {', '.join(self.frame.columns)}"
-        found = self.frame.matching("event_id", event_id)
-        return {field: found[0][field]} if found else _NOT_FOUND
+        matches = self.frame.matching("event_id", event_id)
+        return {field: matches[0][field]} if matches else _NOT_FOUND
 
     def search_events(
         self, query: Any = "", time_min: Any = None, time_max: Any = None, page: Any = 1, page_size: Any = 5
@@ -44,15 +44,15 @@ class CalendarTool:
         low, high, rows = bounds["time_min"], bounds["time_max"], self.frame.rows
         by_name = self.frame.containing(rows, "event_name", query, missing=False)
         by_address = self.frame.containing(rows, "participant_email", query, missing=False)
-        found = [row for row, one, other in zip(rows, by_name, by_address, strict=True) if one or other]
+        matches = [row for row, one, other in zip(rows, by_name, by_address, strict=True) if one or other]
         if low:
-            found = [row for row in found if read_time(row["event_start"]) >= low]
+            matches = [row for row in matches if read_time(row["event_start"]) >= low]
         if high:
-            found = [row for row in found if read_time(row["event_start"]) <= high]
-        if not found:
+            matches = [row for row in matches if read_time(row["event_start"]) <= high]
+        if not matches:
             return "No events found."
-        found.sort(key=lambda row: read_time(row["event_start"]), reverse=True)
-        return make_page("events", found, page, page_size)
+        matches.sort(key=lambda row: read_time(row["event_start"]), reverse=True)
+        return make_page("events", matches, page, page_size)
 
     def create_event(
         self, event_name: Any = None, participant_email: Any = None, event_start: Any = None, duration: Any = None

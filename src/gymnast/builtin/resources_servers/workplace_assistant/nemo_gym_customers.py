@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_frame import Cells, Frame, bounded, make_page
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import PRODUCTS
+from .nemo_gym_frame import Cells, Frame, bounded, make_page
+from .tables import PRODUCTS
 
 _STATUSES: Final = ("Qualified", "Won", "Lost", "Lead", "Proposal")
 _FIELDS: Final = (

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_patterns import Search, compile_pattern
-from gymnast.builtin.resources_servers.workplace_assistant.tables import CASE_SENSITIVE
+from .nemo_gym_patterns import Search, compile_pattern
+from .tables import CASE_SENSITIVE
 
 _MAX_INTEGER: Final = 2**63
 Cells = Mapping[str, Any]
@@ -110,7 +110,7 @@ def refuse_comparison(operator: str, value: Any, count: int, *, mixed: bool) -> 
 
 
 def _misfit(value: Any) -> str:
-    """What is said of a value that is put into a column of texts."""
+    """The error for a value that is put into a column of texts."""
     if isinstance(value, dict):
         return "Invalid value for dtype 'str'. Value should be a string or missing value (or array of those)."
     wanted = "Value should be a string or missing value"
@@ -146,7 +146,7 @@ def equal(one: Frame, other: Frame) -> bool:
 
 
 def describe(expected: Frame, actual: Frame) -> list[str]:
-    """The differing rows of two frames, in words."""
+    """Describe the rows in which two frames differ."""
     key = expected.columns[0]
     wanted, found = ({str(row[key]): row for row in frame.rows} for frame in (expected, actual))
     texts = [f"{row_id} should not be there" for row_id in found if row_id not in wanted]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_frame import Cells, Frame, make_page, show
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_patterns import compile_pattern
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_sorting import sort_descending
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_times import read_time
+from .nemo_gym_frame import Cells, Frame, make_page, show
+from .nemo_gym_patterns import compile_pattern
+from .nemo_gym_sorting import sort_descending
+from .nemo_gym_times import read_time
 
 _INVALID = "Invalid recipient email address."
 
@@ -39,12 +39,12 @@ class EmailTool:
         if not field:
             return "Field not provided."
         try:
-            found = self.frame.matching("email_id", email_id)
-            if not found:
+            matches = self.frame.matching("email_id", email_id)
+            if not matches:
                 return "Email not found."
-            if field not in found[0]:
+            if field not in matches[0]:
                 return f"Field '{field}' not found. Available fields: {', '.join(self.frame.columns)}"
-            return {field: found[0][field]}
+            return {field: matches[0][field]}
         except Exception as error:  # noqa: BLE001 - the model reads every error
             return f"Error retrieving email information: {error}"
 
@@ -57,13 +57,13 @@ class EmailTool:
             return f"Error searching emails: {error}"
 
     def _search(self, words: list[str], date_min: Any, date_max: Any, page: Any, page_size: Any) -> Any:
-        found: Sequence[Cells] = [row for row in self.frame.rows if all(word in _searchable(row) for word in words)]
-        found = sort_descending(found, key=lambda row: row["sent_datetime"])
+        matches: Sequence[Cells] = [row for row in self.frame.rows if all(word in _searchable(row) for word in words)]
+        matches = sort_descending(matches, key=lambda row: row["sent_datetime"])
         if date_min:
-            found = [row for row in found if read_time(row["sent_datetime"]).date() >= read_time(date_min).date()]
+            matches = [row for row in matches if read_time(row["sent_datetime"]).date() >= read_time(date_min).date()]
         if date_max:
-            found = [row for row in found if read_time(row["sent_datetime"]).date() <= read_time(date_max).date()]
-        return make_page("emails", found, page, page_size) or "No emails found."
+            matches = [row for row in matches if read_time(row["sent_datetime"]).date() <= read_time(date_max).date()]
+        return make_page("emails", matches, page, page_size) or "No emails found."
 
     def send_email(self, recipient: Any = None, subject: Any = None, body: Any = None) -> Any:
         if not recipient or not subject or not body:

@@ -1,23 +1,28 @@
-"""The office with NeMo Gym's rules: its tools by name, calls of them, and whether two offices are equal."""
+"""The office with NeMo Gym's rules: its tools by name, calls of them, and whether two offices are equal.
+
+All calls are replayed, and all tables must be equal. A reference stored as text has no calls there, and a call that
+cannot be made is skipped.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.comparison import Problem
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_analytics import AnalyticsTool
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_calendar import CalendarTool
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_customers import CustomerRelationshipManagerTool
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_frame import Cells, Frame, describe, equal
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_mail import CompanyDirectoryTool, EmailTool
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_projects import ProjectManagementTool
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import OfficeData
-from gymnast.builtin.resources_servers.workplace_assistant.tables import Row, Table
-from gymnast.builtin.resources_servers.workplace_assistant.toolbox import CHANGING
+from gymnast.kit import JsonObject
+
+from .comparison import Comparison, Problem
+from .nemo_gym_analytics import AnalyticsTool
+from .nemo_gym_calendar import CalendarTool
+from .nemo_gym_customers import CustomerRelationshipManagerTool
+from .nemo_gym_frame import Cells, Frame, describe, equal
+from .nemo_gym_mail import CompanyDirectoryTool, EmailTool
+from .nemo_gym_projects import ProjectManagementTool
+from .tables import OfficeData, Row, Table
+from .toolbox import CHANGING
 
 _YIELD_EVERY: Final = 200
 """Calls after which a replay yields to the event loop."""
@@ -136,3 +141,34 @@ def _frame(table: Table) -> Frame:
 
 def _cells(row: Row) -> Cells:
     return {column: value or None for column, value in row.items()}
+
+
+class NeMoGymRules:
+    """What `scoring: nemo_gym` does with an office."""
+
+    def __init__(self, office_data: OfficeData) -> None:
+        self.shared = make_frames(office_data)
+
+    def open(self) -> NeMoGymOffice:
+        return NeMoGymOffice(self.shared)
+
+    async def replay_reference(self, ground_truth: Sequence[JsonObject] | str) -> tuple[NeMoGymOffice, list[Problem]]:
+        """The office after the reference calls, and the calls that fail."""
+        calls = [] if isinstance(ground_truth, str) else [*map(_reference_call, ground_truth)]
+        return await replay_all(self.shared, calls)
+
+    async def compare(self, expected: NeMoGymOffice, output: Sequence[JsonObject], _: Collection[Any]) -> Comparison:
+        """The tables that differ after the model's calls."""
+        office, failed = await replay_all(self.shared, _calls_made(output))
+        return Comparison(table_differences(expected, office), len(failed))
+
+
+def _calls_made(output: Sequence[JsonObject]) -> Iterator[tuple[str, str]]:
+    for item in output:
+        if item.get("type") == "function_call":
+            yield str(item["name"]), str(item["arguments"])
+
+
+def _reference_call(call: JsonObject) -> tuple[str, str]:
+    arguments = call.get("arguments", "")
+    return str(call.get("name", "")), arguments if isinstance(arguments, str) else json.dumps(arguments)

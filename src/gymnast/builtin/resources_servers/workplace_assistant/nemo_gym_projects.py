@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_frame import Frame
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import BOARDS, LISTS
+from .nemo_gym_frame import Frame
+from .tables import BOARDS, LISTS
 
 _BAD_BOARD: Final = f"Board not valid. Please choose from: {', '.join(map(repr, BOARDS))}."
 _BAD_LIST: Final = f"List not valid. Please choose from: {', '.join(map(repr, LISTS))}."
@@ -26,10 +26,10 @@ class ProjectManagementTool:
             return "Task ID not provided."
         if not field:
             return "Field not provided."
-        found = self.frame.matching("task_id", task_id)
-        if not found:
+        matches = self.frame.matching("task_id", task_id)
+        if not matches:
             return _NOT_FOUND
-        return {field: found[0][field]} if field in found[0] else "Field not found."
+        return {field: matches[0][field]} if field in matches[0] else "Field not found."
 
     def search_tasks(
         self,

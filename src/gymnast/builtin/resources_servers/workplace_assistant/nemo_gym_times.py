@@ -92,7 +92,7 @@ def _from_text(text: str) -> datetime:
     if _is_small_number(plain):
         raise UnreadableTimeError(f'Given date string "{text}" not likely a datetime')
     iso = _ISO.fullmatch(plain)
-    parts = _iso_parts(iso) if iso else _loose_parts(plain, text)
+    parts = _iso_parts(iso) if iso else _Loose(plain, text).parts()
     try:
         return datetime(*parts, tzinfo=zone)  # type: ignore[misc,arg-type]
     except (ValueError, OverflowError) as error:
@@ -223,7 +223,3 @@ def _century(year: int) -> int:
     now = datetime.now().year  # noqa: DTZ005 - which century is meant
     candidate = now // 100 * 100 + year
     return candidate - 100 if candidate >= now + 50 else candidate
-
-
-def _loose_parts(text: str, original: str) -> tuple[int, ...]:
-    return _Loose(text, original).parts()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.checks import Check
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import OfficeData
-from gymnast.builtin.resources_servers.workplace_assistant.tables import PLOT_COLUMNS, Row, Sheet, Table
 from gymnast.kit import ToolError
+
+from .checks import Check
+from .tables import PLOT_COLUMNS, OfficeData, Row, Sheet, Table
 
 _NO_PLOTS: Final = Table("plots", PLOT_COLUMNS, {})
 _MAX_PAGE_SIZE: Final = 50
@@ -58,7 +58,6 @@ def require(sheet: Sheet, row_id: str, what: str) -> Row:
 
 
 def read_field(row: Row, field: str) -> dict[str, str]:
-    """Read a field of a row."""
     if field not in row:
         raise ToolError(f"There is no field '{field}'. Fields: {', '.join(row)}.")
     return {field: row[field]}

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.checks import a_colleague, a_day, one_of, or_empty, some_text
-from gymnast.builtin.resources_servers.workplace_assistant.office import (
-    Office,
-    change,
-    has_words,
-    read_field,
-    require,
-    validate,
-)
-from gymnast.builtin.resources_servers.workplace_assistant.tables import Row
 from gymnast.kit import ToolError, tool
+
+from .checks import a_colleague, a_day, one_of, or_empty, some_text
+from .office import Office, change, has_words, read_field, require, validate
+from .tables import Row
 
 _FIELDS: Final = {
     "task_name": some_text,

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.office import Office
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import OfficeData
-from gymnast.builtin.resources_servers.workplace_assistant.tables import Row, Sheet
-from gymnast.builtin.resources_servers.workplace_assistant.toolbox import CHANGING, clean_arguments
 from gymnast.kit import Tool, ToolError
+
+from .office import Office
+from .tables import OfficeData, Row, Sheet
+from .toolbox import CHANGING, clean_arguments
 
 Call = tuple[str, Any]
 """A tool's name and its arguments; None if the model's JSON was invalid."""
@@ -55,25 +55,25 @@ async def replay(tools: Mapping[str, Tool], calls: Iterable[Call], office_data: 
     return Replay(office, rejected)
 
 
-def differences(expected: Office, matches: Office, *, any_order: bool) -> dict[str, list[str]]:
+def differences(expected: Office, actual: Office, *, any_order: bool) -> dict[str, list[str]]:
     """The first differing rows by table; empty if the two offices are equal.
 
     `any_order`: rows may have been added in a different order, and so have different ids.
     """
     compared = {
-        name: _sheet_differences(sheet, matches.sheets[name], any_order=any_order)
+        name: _sheet_differences(sheet, actual.sheets[name], any_order=any_order)
         for name, sheet in expected.sheets.items()
     }
     return {name: texts for name, texts in compared.items() if texts}
 
 
-def _sheet_differences(expected: Sheet, matches: Sheet, *, any_order: bool) -> list[str]:
-    expected_changes, actual_changes = expected.changes(), matches.changes()
+def _sheet_differences(expected: Sheet, actual: Sheet, *, any_order: bool) -> list[str]:
+    expected_changes, actual_changes = expected.changes(), actual.changes()
     if expected_changes == actual_changes:
         return []
     bags: Iterable[str] = ()
     if any_order:
-        bags = _bag_differences(expected, _take_added(expected, expected_changes), _take_added(matches, actual_changes))
+        bags = _bag_differences(expected, _take_added(expected, expected_changes), _take_added(actual, actual_changes))
     ids = sorted(
         row_id
         for row_id in expected_changes.keys() | actual_changes.keys()
@@ -90,7 +90,6 @@ def _differ(row_id: str, expected_changes: Changes, actual_changes: Changes) -> 
 
 
 def _row_difference(sheet: Sheet, row_id: str, expected_changes: Changes, actual_changes: Changes) -> str:
-    """Describe the difference of a row."""
     one, other = expected_changes.get(row_id), actual_changes.get(row_id)
     if row_id in expected_changes and row_id in actual_changes and one is not None and other is not None:
         columns = ", ".join(column for column in one if one[column] != other[column])

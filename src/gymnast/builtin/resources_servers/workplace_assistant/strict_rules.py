@@ -10,16 +10,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
-from gymnast.builtin.resources_servers.workplace_assistant.comparison import Comparison, Problem
-from gymnast.builtin.resources_servers.workplace_assistant.office import Office
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import OfficeData
-from gymnast.builtin.resources_servers.workplace_assistant.scoring import Call, differences, replay
 from gymnast.kit import InvalidBody, JsonObject, Tool, parse_arguments
+
+from .comparison import Comparison, Problem
+from .office import Office
+from .scoring import Call, differences, replay
+from .tables import OfficeData
 
 
 class ReferenceCall(BaseModel):
-    """A call of the reference solution."""
-
     model_config = ConfigDict(frozen=True, extra="ignore")
     name: str
     arguments: dict[str, Any] = {}
@@ -79,13 +78,9 @@ def _read_calls(ground_truth: Sequence[JsonObject] | str) -> list[ReferenceCall]
         return _CALLS.validate_python(value)
     except ValidationError as error:
         loc, message = error.errors()[0]["loc"], error.errors()[0]["msg"]
-        raise _refusal([*loc], message) from error
+        raise InvalidBody.of_field(message, "ground_truth", *loc) from error
     except ValueError as error:
-        raise _refusal([], str(error)) from error
-
-
-def _refusal(loc: list[Any], text: str) -> InvalidBody:
-    return InvalidBody([{"type": "value_error", "loc": ["body", "ground_truth", *loc], "msg": text, "input": None}])
+        raise InvalidBody.of_field(str(error), "ground_truth") from error
 
 
 def _parse_list(text: str) -> Any:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import OfficeData
-from gymnast.builtin.resources_servers.workplace_assistant.tables import Row, Table
+from .tables import OfficeData, Row, Table
 
 _MAILS: Final = (
     ("Room change", "We meet on the second floor today."),
@@ -26,8 +25,6 @@ _MAILS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A reference call."""
-
     name: str
     arguments: Mapping[str, str]
 
@@ -103,28 +100,23 @@ def create_event_call(name: str, person: str, start: str, length: str) -> Call:
 
 
 def update_event_call(row: Row, field: str, value: str) -> Call:
-    """Change an event."""
     return Call("calendar_update_event", {"event_id": row["event_id"], "field": field, "new_value": value})
 
 
 def create_plot_call(first: str, last: str, value: str, kind: str) -> Call:
-    """Make a plot."""
     values = {"time_min": first, "time_max": last, "value_to_plot": value, "plot_type": kind}
     return Call("analytics_create_plot", values)
 
 
 def create_task_call(name: str, person: str, list_name: str, due: str, board: str) -> Call:
-    """Create a task."""
     values = {"task_name": name, "assigned_to_email": person, "list_name": list_name, "due_date": due, "board": board}
     return Call("project_management_create_task", values)
 
 
 def update_task_call(row: Row, field: str, value: str) -> Call:
-    """Change a task."""
     return Call("project_management_update_task", {"task_id": row["task_id"], "field": field, "new_value": value})
 
 
 def update_customer_call(row: Row, field: str, value: str) -> Call:
-    """Change a customer."""
     values = {"customer_id": row["customer_id"], "field": field, "new_value": value}
     return Call("customer_relationship_manager_update_customer", values)

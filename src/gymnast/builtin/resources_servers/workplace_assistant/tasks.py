@@ -14,12 +14,12 @@ from datetime import datetime
 from pathlib import Path
 
 from gymnast.builtin.graded_tasks import Generator, Row, level_range, rows
-from gymnast.builtin.resources_servers.workplace_assistant.app import SHIPPED_TABLES, SHIPPED_TIME
-from gymnast.builtin.resources_servers.workplace_assistant.office_data import OfficeData, make_office_data
-from gymnast.builtin.resources_servers.workplace_assistant.tables import load_tables
-from gymnast.builtin.resources_servers.workplace_assistant.task_writing import TaskWriter
-from gymnast.builtin.resources_servers.workplace_assistant.templates import LEVELS
-from gymnast.builtin.resources_servers.workplace_assistant.toolbox import declarations
+
+from .app import SHIPPED_TABLES, SHIPPED_TIME
+from .tables import OfficeData, load_tables, make_office_data
+from .task_writing import TaskWriter
+from .templates import LEVELS
+from .toolbox import declarations
 
 ENVIRONMENT = "workplace_assistant"
 

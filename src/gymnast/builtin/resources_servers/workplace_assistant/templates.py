@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.analytics_tools import PLOT_TYPES, values_to_plot
-from gymnast.builtin.resources_servers.workplace_assistant.tables import Row, Table
-from gymnast.builtin.resources_servers.workplace_assistant.task_writing import (
+from .analytics_tools import PLOT_TYPES, values_to_plot
+from .tables import Row, Table
+from .task_writing import (
     Call,
     Request,
     TaskWriter,

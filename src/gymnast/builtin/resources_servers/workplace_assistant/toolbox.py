@@ -6,12 +6,13 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gymnast.builtin.resources_servers.workplace_assistant.analytics_tools import AnalyticsTools
-from gymnast.builtin.resources_servers.workplace_assistant.calendar_tools import CalendarTools
-from gymnast.builtin.resources_servers.workplace_assistant.customer_tools import CustomerTools
-from gymnast.builtin.resources_servers.workplace_assistant.email_tools import EmailTools
-from gymnast.builtin.resources_servers.workplace_assistant.project_tools import ProjectTools
 from gymnast.kit import FunctionTool, InvalidBody, Tool, ToolError, collect_tools
+
+from .analytics_tools import AnalyticsTools
+from .calendar_tools import CalendarTools
+from .customer_tools import CustomerTools
+from .email_tools import EmailTools
+from .project_tools import ProjectTools
 
 CHANGING: Final = frozenset(
     {
@@ -40,7 +41,7 @@ class OfficeTools(EmailTools, CalendarTools, AnalyticsTools, ProjectTools, Custo
 
 def declarations() -> list[FunctionTool]:
     """The tools as in `responses_create_params.tools` of a row."""
-    return [matches.declaration() for matches in collect_tools(OfficeTools()).values()]
+    return [tool.declaration() for tool in collect_tools(OfficeTools()).values()]
 
 
 def clean_arguments(tool: Tool, body: Any) -> dict[str, Any]:

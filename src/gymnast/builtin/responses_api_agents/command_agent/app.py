@@ -13,20 +13,6 @@ from typing import Any, Final, Literal, Self
 import orjson
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from gymnast.builtin.responses_api_agents.command_agent.outcome import (
-    failure_of,
-    make_observations,
-    make_scored_response,
-)
-from gymnast.builtin.responses_api_agents.command_agent.rollout_folder import (
-    RolloutFolder,
-    make_arguments,
-    make_placeholders,
-    make_prompt,
-    make_rollout_folder,
-    make_task,
-    make_variables,
-)
 from gymnast.builtin.responses_api_agents.gateway_agent import GatewayAgent, GatewayAgentSettings
 from gymnast.kit import (
     PARAMS,
@@ -48,6 +34,17 @@ from gymnast.kit import (
     open_command_jail,
     request_verdict,
     run_locally,
+)
+
+from .outcome import failure_of, make_observations, make_scored_response
+from .rollout_folder import (
+    RolloutFolder,
+    make_arguments,
+    make_placeholders,
+    make_prompt,
+    make_rollout_folder,
+    make_task,
+    make_variables,
 )
 
 _INHERITED: Final = [

@@ -27,8 +27,6 @@ EVERY_FIELD: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class RolloutFolder:
-    """The folder of a rollout."""
-
     root: Path
     working_dir: Path
 

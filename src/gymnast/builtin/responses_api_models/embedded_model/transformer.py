@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gymnast.builtin.responses_api_models.embedded_model.attention import DecodingLayout, PromptLayout
-from gymnast.builtin.responses_api_models.embedded_model.cache import BLOCK, Cache
-from gymnast.builtin.responses_api_models.embedded_model.products import Floats, RowProducts
+from .attention import DecodingLayout, PromptLayout
+from .cache import BLOCK, Cache
+from .products import Floats, RowProducts
 
 
 @dataclass(frozen=True, slots=True)

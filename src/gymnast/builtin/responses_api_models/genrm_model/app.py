@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from gymnast.builtin.responses_api_models.genrm_model.comparing_model import ComparingModel
 from gymnast.builtin.responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelSettings
 from gymnast.builtin.responses_api_models.vllm_model.app import VLLMModel
 from gymnast.kit import Settings
+
+from .comparing_model import ComparingModel
 
 
 class GenRMModelSettings(LocalVLLMModelSettings):

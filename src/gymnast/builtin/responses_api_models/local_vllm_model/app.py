@@ -16,18 +16,12 @@ from typing import Any, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from gymnast.builtin.responses_api_models.local_vllm_model.delegate import Delegate
-from gymnast.builtin.responses_api_models.local_vllm_model.serve_command import (
-    RAY_VARIABLE,
-    RESERVED,
-    custom_command,
-    environment,
-    served_name,
-    vllm_command,
-)
-from gymnast.builtin.responses_api_models.local_vllm_model.server_group import ServerGroup
 from gymnast.builtin.responses_api_models.vllm_model.app import VLLMModel, VLLMModelSettings
 from gymnast.kit import HttpError, JsonObject, ManagedServerSpec, Reply, Request, ServerContext, StartError
+
+from .delegate import Delegate
+from .serve_command import RAY_VARIABLE, RESERVED, custom_command, environment, served_name, vllm_command
+from .server_group import ServerGroup
 
 Variables = dict[str, str | int | float | bool]
 

@@ -58,7 +58,6 @@ class ServerGroup:
             raise
 
     async def stop(self) -> None:
-        """Stop all."""
         await asyncio.gather(*(server.stop() for server in self.servers))
 
     async def wait_until_any_is_up(self) -> None:

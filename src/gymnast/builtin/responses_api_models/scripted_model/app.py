@@ -9,14 +9,6 @@ from typing import Any, Self
 import orjson
 from pydantic import NonNegativeFloat, model_validator
 
-from gymnast.builtin.responses_api_models.scripted_model.script import (
-    Fault,
-    Script,
-    ScriptedCall,
-    ScriptedReply,
-    load_script,
-    parse_script,
-)
 from gymnast.kit import (
     CreateParams,
     Item,
@@ -35,6 +27,8 @@ from gymnast.kit import (
     new_id,
     unix_time,
 )
+
+from .script import Fault, Script, ScriptedCall, ScriptedReply, load_script, parse_script
 
 
 class ScriptedModelSettings(ModelSettings):
@@ -55,8 +49,6 @@ class ScriptedModelSettings(ModelSettings):
 
 
 class ScriptedModel(Model):
-    """Replies from its script."""
-
     settings: ScriptedModelSettings
 
     def __init__(self, name: str, settings: ScriptedModelSettings, context: ServerContext) -> None:

@@ -10,7 +10,7 @@ import re
 
 import orjson
 
-from gymnast.builtin.responses_api_models.scripted_model.script import ScriptedCall, ScriptedReply, ScriptedToolCall
+from .script import ScriptedCall, ScriptedReply, ScriptedToolCall
 
 _OPTION = re.compile(r"^\s*([A-J])[):.]\s+(.+)$", re.MULTILINE)
 _KNOWN = re.compile(r"Paris|Jupiter|Au\b|seven|7\b|Shakespeare|oxygen|1969|photosynthesis|Tokyo", re.IGNORECASE)

@@ -11,9 +11,8 @@ from typing import Final
 
 from pydantic import Field
 
-from gymnast.builtin.responses_api_models.vllm_model.chat_tokens import TOKEN_REQUEST, TOKENIZE_FIELDS, chat_tokens
-from gymnast.builtin.responses_api_models.vllm_model.token_backend import VLLMTokenBackend
 from gymnast.kit import (
+    TRAINING_FIELDS,
     BadCompletion,
     BadGeneration,
     Caller,
@@ -39,15 +38,19 @@ from gymnast.kit import (
     completion_to_response,
     is_context_overflow,
     load_renderer,
+    make_history,
     make_rejection,
-    make_render_request,
     new_id,
     params_to_chat,
     read_metadata_json,
     split_thinking,
+    tokens_of_last_turn,
     validate_response,
     wrap_thinking,
 )
+
+from .chat_tokens import TOKEN_REQUEST, TOKENIZE_FIELDS, chat_tokens
+from .token_backend import VLLMTokenBackend
 
 _CHAT: Final = "/chat/completions"
 _AUDIO: Final = ("audio_data", "audio_path", "audio_paths")
@@ -61,6 +64,9 @@ class VLLMModelSettings(EndpointSettings):
     """Training mode: every rollout has a token ledger."""
     request_prompt_and_generation_token_ids: bool = True
     """Accepted but not used: ids are always requested if they are returned."""
+    forward_token_ids: bool = True
+    """Training mode without `tokenizer`: send the tokens of the last assistant message along, for servers that continue
+    them (NeMo RL's). Turn it off for a server that rejects unknown fields of messages."""
     tokenizer: str | None = None
     """A folder with tokenizer.json and its config. If set, prompts are rendered here and sent as ids."""
     chat_template: str | None = None
@@ -128,7 +134,9 @@ class VLLMModel(Model):
             raise make_rejection(self.name, str(error)) from error
         self.note_ignored(call, lost)
         tokens = self.settings.return_token_id_information
-        completion = await self._chat({**body, **TOKEN_REQUEST} if tokens else body, call)
+        if tokens:
+            body = {**body, "messages": self._with_tokens(body["messages"], params, call), **TOKEN_REQUEST}
+        completion = await self._chat(body, call)
         try:
             response = completion_to_response(
                 completion,
@@ -138,26 +146,44 @@ class VLLMModel(Model):
                 parse_thinking=self.settings.uses_reasoning_parser,
             )
             if tokens and not call.is_free:
-                await self._account(response, completion, params, call)
+                await self._account(response, completion, params, body, call)
             if not call.is_free:
                 self.upstream.require_answer(response, _CHAT)
         except (BadCompletion, BadGeneration) as error:
             raise self.upstream.failure(FailureKind.MODEL_BAD_REPLY, _CHAT, str(error)) from error
         return add_overflow(response, call)
 
-    async def _account(self, response: Response, completion: JsonObject, params: CreateParams, call: ModelCall) -> None:
+    def _with_tokens(self, messages: list[JsonObject], params: CreateParams, call: ModelCall) -> list[JsonObject]:
+        """Add the tokens of the last assistant message, with which NeMo RL's servers continue it as it was sampled.
+
+        Other servers ignore them and render its text again; drift is then recorded in the ledger.
+        """
+        last = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=None)
+        if last is None or not self.settings.forward_token_ids:
+            return messages
+        history, tools = make_history(params)
+        sent = tokens_of_last_turn(params["input"])
+        tokens = self._ledgers.entry_for(call).conversation.tokens_of_last_turn(history, tools, sent)
+        if tokens is None:
+            return messages
+        bundle = dict(zip(TRAINING_FIELDS, (tokens.prompt_ids, tokens.sampled, tokens.logprobs), strict=True))
+        return [*messages[:last], {**messages[last], **bundle}, *messages[last + 1 :]]
+
+    async def _account(
+        self, response: Response, completion: JsonObject, params: CreateParams, body: JsonObject, call: ModelCall
+    ) -> None:
         """Record the tokens that vLLM reports for a chat completion in the ledger."""
         tokens = chat_tokens(completion, self.settings.logprobs_mode)
-        request = make_render_request(params, {}, developer="developer")
+        messages, tools = make_history(params)
         prompt_ids = tokens.prompt_ids
         if prompt_ids is None:
-            prompt_ids = await self._tokenize(params, call)
+            prompt_ids = await self._tokenize(body, call)
         entry = self._ledgers.entry_for(call)
-        answer = make_render_request({"input": response["output"]}, {}, developer="developer").messages[-1]
+        answer = make_history({"input": response["output"]})[0][-1]
         temperature = params.get("temperature")
         number = entry.conversation.observe(
-            request.messages,
-            request.tools,
+            messages,
+            tools,
             prompt_ids,
             1.0 if temperature is None else temperature,
             tokens.generated,
@@ -165,9 +191,8 @@ class VLLMModel(Model):
         )
         attach_tokens(response["output"], number if entry.is_collected else None, prompt_ids, tokens.generated)
 
-    async def _tokenize(self, params: CreateParams, call: ModelCall) -> list[int]:
+    async def _tokenize(self, body: JsonObject, call: ModelCall) -> list[int]:
         """The prompt as vLLM renders it, requested separately: some servers return only the sampled tokens."""
-        body, _ = params_to_chat(params)
         messages = [self._outbound_message(message, call) for message in body["messages"]]
         request = self._outbound_body({**body, "messages": messages})
         reply = await self.upstream.post(

@@ -234,11 +234,11 @@ def _named_id(token: str) -> int | None:
     return int(number) if prefix == "token_id" and number.isdecimal() else None
 
 
-def _spans(said: list[JsonObject] | None, length: int) -> tuple[WeightSpan, ...]:
-    spans = tuple(WeightSpan(str(span["version"]), span["start"], span["end"]) for span in said or ())
+def _spans(reported: list[JsonObject] | None, length: int) -> tuple[WeightSpan, ...]:
+    spans = tuple(WeightSpan(str(span["version"]), span["start"], span["end"]) for span in reported or ())
     edges = [0, *(span.end for span in spans)]
     if spans and ([span.start for span in spans] != edges[:-1] or edges[-1] != length):
-        raise BadGeneration(f"weight versions do not cover the {length} tokens: {said}")
+        raise BadGeneration(f"weight versions do not cover the {length} tokens: {reported}")
     return spans
 
 

@@ -6,7 +6,6 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from types import TracebackType
 from typing import Any, Final, Self
 
 from gymnast.compat.nemo_gym.sandbox.config import resolve_provider_config
@@ -21,12 +20,6 @@ from gymnast.compat.nemo_gym.sandbox.providers.base import (
     SandboxStatus,
 )
 from gymnast.compat.nemo_gym.surface import missing_from
-
-__all__ = [
-    "SYNC_TIMEOUT_S",
-    "AsyncSandbox",
-    "Sandbox",
-]
 
 SYNC_TIMEOUT_S: Final = 3600.0
 
@@ -94,11 +87,9 @@ class AsyncSandbox:
         await self._provider.download_file(self.handle, remote_path, Path(local_path))
 
     async def status(self) -> SandboxStatus:
-        """The state of the sandbox."""
         return SandboxStatus.STOPPED if self._handle is None else await self._provider.status(self._handle)
 
     async def endpoint(self, port: int) -> SandboxEndpoint:
-        """The address of one of its ports."""
         return await self._provider.endpoint(self.handle, port)
 
     async def stop(self) -> None:
@@ -140,9 +131,7 @@ class AsyncSandbox:
             await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
 
@@ -191,9 +180,7 @@ class Sandbox:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

@@ -13,11 +13,6 @@ from gymnast.compat.nemo_gym.global_config import maybe_get_global_config_dict
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.errors import suggest
 
-__all__ = [
-    "resolve_provider_config",
-    "resolve_provider_metadata",
-]
-
 _METADATA: Final = "default_metadata"
 
 

@@ -2,10 +2,6 @@
 
 from gymnast.compat.nemo_gym.surface import missing_from
 
-__all__ = [
-    "rewrite_image",
-]
-
 
 def rewrite_image(image: str | None, rewrites: list[dict[str, str]]) -> str | None:
     """Apply the first matching rewrite `{from: <prefix>, to: <replacement>}` to the name of an image."""

@@ -5,35 +5,18 @@ from importlib import metadata
 from typing import Any, Final
 
 from gymnast.compat.nemo_gym.errors import UnknownNameError
-from gymnast.compat.nemo_gym.sandbox.providers.base import (
-    SandboxCreateError,
-    SandboxEndpoint,
-    SandboxExecResult,
-    SandboxHandle,
-    SandboxProvider,
-    SandboxResources,
-    SandboxSpec,
-    SandboxStatus,
-)
+from gymnast.compat.nemo_gym.sandbox.providers.base import SandboxCreateError as SandboxCreateError
+from gymnast.compat.nemo_gym.sandbox.providers.base import SandboxEndpoint as SandboxEndpoint
+from gymnast.compat.nemo_gym.sandbox.providers.base import SandboxExecResult as SandboxExecResult
+from gymnast.compat.nemo_gym.sandbox.providers.base import SandboxHandle as SandboxHandle
+from gymnast.compat.nemo_gym.sandbox.providers.base import SandboxProvider as SandboxProvider
+from gymnast.compat.nemo_gym.sandbox.providers.base import SandboxResources as SandboxResources
+from gymnast.compat.nemo_gym.sandbox.providers.base import SandboxSpec as SandboxSpec
+from gymnast.compat.nemo_gym.sandbox.providers.base import SandboxStatus as SandboxStatus
 from gymnast.compat.nemo_gym.sandbox.providers.containers import ApptainerProvider, DockerProvider
 from gymnast.compat.nemo_gym.sandbox.providers.local import BubblewrapProvider
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.errors import suggest
-
-__all__ = [
-    "SandboxCreateError",
-    "SandboxEndpoint",
-    "SandboxExecResult",
-    "SandboxHandle",
-    "SandboxProvider",
-    "SandboxResources",
-    "SandboxSpec",
-    "SandboxStatus",
-    "create_provider",
-    "get_provider_class",
-    "list_providers",
-    "register_provider",
-]
 
 ENTRY_POINTS: Final = "nemo_gym.sandbox_providers"
 _UNAVAILABLE: Final = frozenset({"daytona", "ecs_fargate", "enroot", "opensandbox", "openshell"})
@@ -62,12 +45,10 @@ def register_provider(name: str, provider_class: type[Any]) -> None:
 
 
 def list_providers() -> list[str]:
-    """The names of all providers."""
     return sorted({*_PROVIDERS, *(point.name for point in metadata.entry_points(group=ENTRY_POINTS))})
 
 
 def get_provider_class(name: str) -> type[Any]:
-    """The provider class of a name."""
     if name in _PROVIDERS:
         return _PROVIDERS[name]
     for point in metadata.entry_points(group=ENTRY_POINTS):

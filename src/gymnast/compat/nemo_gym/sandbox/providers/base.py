@@ -8,21 +8,8 @@ from typing import Any, Protocol
 
 from gymnast.compat.nemo_gym.surface import missing_from
 
-__all__ = [
-    "SandboxCreateError",
-    "SandboxEndpoint",
-    "SandboxExecResult",
-    "SandboxHandle",
-    "SandboxProvider",
-    "SandboxResources",
-    "SandboxSpec",
-    "SandboxStatus",
-]
-
 
 class SandboxStatus(StrEnum):
-    """The state of a sandbox."""
-
     STARTING = "starting"
     RUNNING = "running"
     STOPPED = "stopped"
@@ -54,8 +41,6 @@ class SandboxEndpoint:
 
 @dataclass(slots=True)
 class SandboxResources:
-    """The resources of a sandbox."""
-
     cpu: float | None = None
     memory_mib: int | None = None
     disk_gib: int | None = None
@@ -70,8 +55,6 @@ class SandboxResources:
 
 @dataclass(slots=True)
 class SandboxSpec:
-    """A request for a sandbox."""
-
     image: str | None = None
     ttl_s: int | float | None = None
     ready_timeout_s: int | float | None = None
@@ -90,7 +73,6 @@ class SandboxSpec:
         self.resources = self.limits()
 
     def limits(self) -> SandboxResources:
-        """Its resources as an object."""
         resources = self.resources
         return resources if isinstance(resources, SandboxResources) else SandboxResources.from_mapping(resources)
 

@@ -1,0 +1,147 @@
+"""What classes of failures mean: those of signatures, and those that only `system_errors` knows. Data only."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from gymnast.doctor.signatures import SIGNATURES
+from gymnast.doctor.system_errors import BETWEEN_PROCESSES
+from gymnast.types.failure import Layer
+
+
+@dataclass(frozen=True, slots=True)
+class FailureClass:
+    """What a class of failures means, and what to do."""
+
+    layer: Layer
+    symptom: str
+    cause: str
+    action: str
+
+
+OWN: Final = {
+    "data_unreadable": FailureClass(
+        Layer.DATA_SCHEMA,
+        "a data file or a reply cannot be parsed",
+        "a file, a column or a field is not in the format that the program expects",
+        "look at the named file, column or line; correct the data, or the name that the program was given",
+    ),
+    "resource_busy": FailureClass(
+        Layer.INFRA,
+        "something that the program needs is locked or exists already",
+        "another process holds a lock or a name, or an earlier run left it behind",
+        "find the other process (ps, lsof FILE, ray status), stop it or use another name; lower --concurrency "
+        "for locks",
+    ),
+    "unreachable": FailureClass(
+        Layer.INFRA,
+        "a host cannot be reached over the network",
+        "there is no route, a firewall drops the packets, or a proxy is missing or wrong",
+        "check the connection from that node (curl -v URL, nc -vz HOST PORT), the firewall and the proxy settings",
+    ),
+    "peer_lost": FailureClass(
+        Layer.INFRA,
+        "the other end closed a connection",
+        "the process at the other end died, restarted or timed out, or a proxy in between cut the connection",
+        "read the log of the other end at that time; if it was alive, compare the timeouts of both ends and of proxies",
+    ),
+    "timed_out": FailureClass(
+        Layer.THROUGHPUT,
+        "something took longer than its timeout",
+        "the other end hangs, is overloaded or slower than the timeout allows",
+        "read the log of what it waited for at that time; if that only needs longer, raise the timeout or lower "
+        "the load",
+    ),
+    "terminated": FailureClass(
+        Layer.INFRA,
+        "a process was asked to stop (SIGTERM or SIGINT)",
+        "a user, the scheduler, a supervisor or another process that failed first stopped it",
+        "look for who stopped it: the scheduler's events (sacct, kubectl describe), the supervisor's log at that time",
+    ),
+    "variable_unset": FailureClass(
+        Layer.CONFIG,
+        "an environment variable is not set",
+        "the program reads a variable that is missing where it runs",
+        "set the named environment variable where the program runs (export NAME=…, the job script, the "
+        "container's env)",
+    ),
+    "engine_exception": FailureClass(
+        Layer.MODEL_SERVING,
+        "the model server failed",
+        "an error inside the server",
+        (
+            "read the server's own log before this line; if the message is not about one of your settings, it is a "
+            "fault of the server: try another version, or report it to its developers"
+        ),
+    ),
+    "verifier_exception": FailureClass(
+        Layer.VERIFIER,
+        "the code of an environment failed",
+        "an exception in an environment's code",
+        "fix the code that the traceback points to",
+    ),
+    "agent_exception": FailureClass(
+        Layer.AGENT, "the agent's code failed", "an exception in an agent's code", "fix the code that it points to"
+    ),
+    "code_exception": FailureClass(
+        Layer.AGENT,
+        "a fault in a program's own code",
+        "the code that the traceback points to does not handle this case",
+        "fix the code that the traceback points to",
+    ),
+}
+_SUBJECTS: Final = (
+    (
+        Layer.MODEL_SERVING,
+        re.compile(
+            r"(?i)vllm|sglang|tensorrt|trtllm|tritonserver|text.generation|llama|ollama|lmdeploy|/v1/(?:chat"
+            r"|completions|models|responses|embeddings)|openai|\bpolicy"
+            r"|inference|model[ _-]?server|kv[ _-]cache|checkpoint shard|huggingface/transformers"
+        ),
+    ),
+    (
+        Layer.VERIFIER,
+        re.compile(
+            r"(?i)verif|reward|grad(?:er|ing)|judge|\bscor(?:e|ing)|resources_servers|/envs?/|\benvs?\b"
+            r"|environment|tools?\b"
+        ),
+    ),
+    (Layer.SANDBOX, re.compile(r"(?i)sandbox|bwrap|gvisor|firecracker")),
+    (Layer.AGENT, re.compile(r"(?i)agent")),
+    (Layer.DATA_SCHEMA, re.compile(r"(?i)dataset|jsonl|\brows?\b|/data/|data\.py|loader")),
+)
+"""Whose failure it is, by the words in a line and its frames."""
+_SYSTEM_PATH: Final = re.compile(r"(?<![\w/])/(?:run|var|dev|proc|sys|etc)/")
+_BY_SUBJECT: Final = frozenset(
+    {*(BETWEEN_PROCESSES - {"container", "collective_failed", "data_unreadable"}), "code_exception"}
+)
+_INSTALLED: Final = re.compile(r"\S*/(?:site|dist)-packages/|\S*/lib/python3[^/]*/")
+
+
+def class_of(failure_class: str | None) -> FailureClass | None:
+    if failure_class in OWN:
+        return OWN[failure_class]
+    known = SIGNATURES.get(failure_class or "")
+    return FailureClass(known.layer, known.symptom, known.cause, known.action) if known is not None else None
+
+
+def subject_of(text: str) -> Layer | None:
+    """The layer whose things a text names."""
+    own = _INSTALLED.sub("", text)
+    return next((layer for layer, words in _SUBJECTS if words.search(own)), None)
+
+
+def layer_of(failure_class: str, text: str) -> Layer:
+    """The layer of a failure: of its class, or of its subject if the class may concern any program."""
+    known = class_of(failure_class)
+    assert known is not None
+    if failure_class == "command_missing" and _SYSTEM_PATH.search(text):
+        return Layer.INFRA
+    if failure_class not in _BY_SUBJECT:
+        return known.layer
+    subject = subject_of(text)
+    if failure_class == "code_exception":
+        return subject if subject in {Layer.VERIFIER, Layer.DATA_SCHEMA, Layer.AGENT} else Layer.AGENT
+    return subject or (Layer.INFRA if known.layer is Layer.MODEL_SERVING else known.layer)

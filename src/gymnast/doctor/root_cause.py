@@ -1,0 +1,283 @@
+"""Finds the line of all logs that says why a program failed: causes before consequences, then the first in time.
+
+Lines of several processes and files tell about one failure. Their roles (`line_roles`) and classes (`system_errors`)
+order them; neither needs to know the program.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from gymnast.doctor.line_roles import Role, message_of, role_of
+from gymnast.doctor.log_lines import speaks_of_failure
+from gymnast.doctor.provenance import own_words
+from gymnast.doctor.signatures import BROAD, SIGNATURES
+from gymnast.doctor.system_errors import BETWEEN_PROCESSES, ENDS, EVEN_WARNINGS, HARD, ORDER, classify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gymnast.doctor.facts import Hit, LogEvent, LogFacts, LoggedException, Quote
+
+_STORM: Final = 20
+_NEAR: Final = 60
+"""Lines between a hint or a warning and the failure that it explains."""
+_SOON: Final = 20
+_MAX_DELAY_S: Final = 7200.0
+"""Time until a fault of the machine shows in the logs of others."""
+_MESSAGE_LINES: Final = 2
+_BURST: Final = 6
+"""Lines that tell about the same moment."""
+_OVERRIDDEN: Final = frozenset(
+    {"bad_setting", "install_mismatch", "command_missing", "resource_busy", "module_missing"}
+)
+"""Classes with broad vocabulary: a line that reports an end is not their cause."""
+
+
+_BROADEST: Final = frozenset({"bad_setting", "command_missing", "resource_busy"})
+_REFUSED: Final = frozenset({"model_name_wrong", "key_refused", "context_overflow"})
+"""What a server refuses to do: its own reason."""
+_NOTICED: Final = frozenset({"peer_lost", "clients_gone"})
+"""What the other end of a connection notices of a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureLine:
+    """A line that reports a failure, and what it is about."""
+
+    quote: Quote
+    what: str
+    position: float
+    at: float | None
+    failure_class: str | None
+    """The id of its class: of a signature or of `system_errors`."""
+    role: Role
+    is_known: bool = False
+    """A signature of one fault matches, not only words that programs share."""
+    exception: LoggedException | None = None
+    count: int = 1
+    is_warning: bool = False
+    before: str = ""
+    """The line that the program printed just before."""
+
+    @property
+    def message(self) -> str:
+        return message_of(self.quote.text)
+
+
+def find_failures(logs: LogFacts, hits: Iterable[tuple[str, Hit]]) -> list[FailureLine]:
+    """The lines that report failures, the cause first. `hits`: the signatures that count."""
+    raised = {(error.end.file, error.end.line): error for error in logs.real_exceptions}
+    lines = {(line.quote.file, line.quote.line): line for line in _known_lines(logs, hits)}
+    for place, error in raised.items():
+        line = lines.get(place)
+        lines[place] = _with_exception(line, error) if line is not None else _of_exception(error)
+    certain = [line for line in lines.values() if not line.is_warning]
+    failures = [*certain, *(_weigh_warning(line, certain) for line in lines.values() if line.is_warning)]
+    failures += _hints(logs, failures)
+    has_times = all(failure.at is not None for failure in failures)
+    failures.sort(key=lambda line: (_rank(line), (has_times and line.at) or 0.0, line.position))
+    return _prefer_class(failures)
+
+
+def _weigh_warning(line: FailureLine, certain: list[FailureLine]) -> FailureLine:
+    """A warning is a cause only if something failed soon afterwards."""
+    if line.failure_class in EVEN_WARNINGS and _is_followed(line, certain):
+        return line
+    return replace(line, role=max(line.role, Role.REPORT))
+
+
+def _is_followed(line: FailureLine, certain: list[FailureLine]) -> bool:
+    return any(
+        0 < other.quote.line - line.quote.line <= _SOON
+        if other.quote.file == line.quote.file
+        else line.failure_class in HARD and _seconds_after(line, other) <= _MAX_DELAY_S
+        for other in certain
+    )
+
+
+def _seconds_after(line: FailureLine, other: FailureLine) -> float:
+    if line.at is None or other.at is None or other.at < line.at:
+        return float("inf")
+    return other.at - line.at
+
+
+def _rank(line: FailureLine) -> float:
+    """How far a line is from the cause. How a process ended says more than that something failed."""
+    if line.role is Role.ANNOUNCEMENT and line.failure_class is None:
+        return Role.END - 0.5
+    return Role.ANNOUNCEMENT if line.role is Role.END and line.failure_class in ENDS else line.role
+
+
+def _prefer_class(failures: list[FailureLine]) -> list[FailureLine]:
+    """Of lines about the same moment, the most specific about the class of failure comes first."""
+    if not failures:
+        return failures
+    first = failures[0]
+    same = [
+        line
+        for line in failures
+        if _rank(line) == _rank(first)
+        and line.quote.file == first.quote.file
+        and abs(line.quote.line - first.quote.line) <= _BURST
+    ]
+    hard = [
+        line
+        for line in failures
+        if line.role is Role.CAUSE
+        and line.is_known
+        and line.failure_class in HARD
+        and line.quote.file == first.quote.file
+        and 0 < line.quote.line - first.quote.line <= _NEAR
+    ]
+    if hard and first.failure_class in BROAD:
+        return [hard[0], *(line for line in failures if line is not hard[0])]
+    best = max(same, key=lambda line: (line.failure_class is not None, line.is_known and _is_same_message(first, line)))
+    return [best, *(line for line in failures if line is not best)]
+
+
+def _is_same_message(first: FailureLine, line: FailureLine) -> bool:
+    return abs(line.quote.line - first.quote.line) <= _MESSAGE_LINES
+
+
+def _known_lines(logs: LogFacts, hits: Iterable[tuple[str, Hit]]) -> Iterator[FailureLine]:
+    for event in logs.events:
+        if event.is_certain:
+            line = _of_text(event.first, "an error", event.position, event.at, count=event.count)
+            line = replace(line, before=event.before)
+            is_vague = event.is_announcement and line.role is Role.REPORT
+            yield replace(line, role=Role.ANNOUNCEMENT) if is_vague else line
+    for name, hit in hits:
+        line = _of_text(hit.first, "an error", hit.position, hit.at, signature=name, count=hit.count)
+        yield replace(line, is_warning=hit.is_warning, before=hit.before)
+
+
+def _of_text(
+    quote: Quote, what: str, position: float, at: float | None, *, signature: str | None = None, count: int = 1
+) -> FailureLine:
+    message = own_words(message_of(quote.text))
+    failure_class, is_known = _class_of_line(message, signature)
+    return FailureLine(quote, what, position, at, failure_class, _role(message, failure_class), is_known, count=count)
+
+
+def _class_of_line(message: str, signature: str | None) -> tuple[str | None, bool]:
+    """The class of a line, and whether a signature of one fault says so."""
+    shared = classify(message)
+    if signature is None:
+        return shared, False
+    if signature == "key_refused" and not _API.search(message):
+        return "access_denied", False
+    if signature not in BROAD and signature not in BETWEEN_PROCESSES:
+        return signature, True
+    if shared is None or shared in BETWEEN_PROCESSES or shared in ENDS or shared in _BROADEST:
+        return signature, False
+    if ORDER[shared] < ORDER.get(signature, ORDER["bad_setting"]):
+        return shared, False
+    return signature, False
+
+
+_API: Final = re.compile(r"(?i)api[ _-]?key|/v1/|endpoint|openai|refuses our key")
+
+
+def _role(message: str, failure_class: str | None) -> Role:
+    known = SIGNATURES.get(failure_class or "")
+    is_cause = failure_class is not None and failure_class not in BETWEEN_PROCESSES and failure_class not in ENDS
+    if known is not None and failure_class not in ORDER and failure_class not in _REFUSED:
+        is_cause = is_cause and known.is_root
+    role = role_of(message, is_cause=is_cause and failure_class not in _OVERRIDDEN)
+    if failure_class in ENDS or failure_class in _NOTICED:
+        return Role.END
+    return Role.CAUSE if role is Role.REPORT and is_cause else role
+
+
+def _of_exception(error: LoggedException) -> FailureLine:
+    line = _of_text(error.end, "an exception", error.position, error.at, count=error.count)
+    return _with_exception(line, error)
+
+
+def _with_exception(line: FailureLine, error: LoggedException) -> FailureLine:
+    where = error.own_frame or error.frame
+    what = f"an exception, raised at {where}" if where else "an exception"
+    failure_class, role = line.failure_class, line.role
+    is_open = failure_class is None or (failure_class in _OVERRIDDEN and failure_class != "install_mismatch")
+    if is_open and not line.is_known and (own := class_of_bug(error)):
+        failure_class, role = own, Role.CAUSE if role is not Role.END else role
+    return replace(line, exception=error, what=what, failure_class=failure_class, role=role)
+
+
+_LIBRARY_FRAME: Final = re.compile(r"/(?:site-packages|dist-packages|lib/python3[^/]*|lib64/python3[^/]*)/")
+_VERSION_BUG: Final = re.compile(r"has no attribute|unexpected keyword argument|positional argument|cannot import name")
+BUGS: Final = frozenset(
+    {
+        *("IndexError", "KeyError", "TypeError", "AttributeError", "NameError", "UnboundLocalError", "RecursionError"),
+        *("ZeroDivisionError", "UnicodeDecodeError", "JSONDecodeError", "StopIteration", "NotImplementedError"),
+        *("SyntaxError", "IndentationError", "AssertionError"),
+    }
+)
+"""Exceptions of Python itself: faults of the code that raised them."""
+
+
+def class_of_bug(error: LoggedException) -> str | None:
+    """The class of one of Python's own exceptions, by where it was raised."""
+    if error.type == "KeyError" and re.search(r"<frozen os>|/os\.py:", error.frame):
+        return "variable_unset"
+    if error.type == "TypeError" and "__init__() got an unexpected keyword" in error.message:
+        return "bad_setting"
+    if error.type not in BUGS:
+        return None
+    if not error.own_frame or _LIBRARY_FRAME.search(error.frame):
+        return "install_mismatch" if _VERSION_BUG.search(error.message) else None
+    return None if error.type in {"JSONDecodeError", "UnicodeDecodeError"} else "code_exception"
+
+
+def _hints(logs: LogFacts, failures: list[FailureLine]) -> Iterator[FailureLine]:
+    """Lines that count because nothing says more: words of failure without a level, and warnings before a failure."""
+    best = min((failure.role for failure in failures), default=None)
+    for event in logs.events:
+        if event.is_certain:
+            continue
+        line = _of_text(event.first, "words of failure", event.position, event.at, count=event.count)
+        if event.is_warning:
+            counts = _is_storm(event, logs) if best is None else _explains(line, best, failures)
+        elif best is None:
+            counts = not _ends_well(event, logs)
+        else:
+            counts = best > Role.CAUSE and line.role is Role.CAUSE
+            counts = counts or any(0 < other.position - line.position <= 5 for other in failures)
+        if counts and (best is None or _is_near(line, failures)):
+            yield line
+
+
+def _ends_well(event: LogEvent, logs: LogFacts) -> bool:
+    """True if a log says at its end that the work is done: words of failure in it were not the last word."""
+    ends = [end.last.text for end in logs.ends if end.last is not None and end.last.file == event.first.file]
+    return any(_SUCCESS.search(text) and text != event.first.text for text in ends)
+
+
+_SUCCESS: Final = re.compile(r"(?i)\b(?:done|completed?|finished|success\w*|all passed|saved)\b(?!.{0,20}\b0 )")
+
+
+def _explains(line: FailureLine, best: Role, failures: list[FailureLine]) -> bool:
+    """True for a warning that says why something failed afterwards."""
+    return (
+        line.failure_class in HARD
+        if best > Role.CAUSE
+        else line.failure_class in EVEN_WARNINGS and _is_followed(line, failures)
+    )
+
+
+def _is_near(line: FailureLine, failures: list[FailureLine]) -> bool:
+    return any(
+        other.quote.file == line.quote.file and abs(other.quote.line - line.quote.line) <= _NEAR for other in failures
+    )
+
+
+def _is_storm(event: LogEvent, logs: LogFacts) -> bool:
+    """True for a warning that repeats until the end of its log, or that is the end and speaks of a failure."""
+    ends = [end for end in logs.ends if end.last is not None and end.last.file == event.first.file]
+    if not any(end.is_warning for end in ends):
+        return False
+    is_last = any(end.last is not None and end.last.text == event.first.text for end in ends)
+    return event.count >= _STORM or (is_last and speaks_of_failure(event.first.text.encode()))

@@ -1,0 +1,99 @@
+"""The rule about access logs: many requests that a server or proxy answered with an error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gymnast.doctor.failure_classes import subject_of
+from gymnast.doctor.findings import Confidence, Evidence, Finding
+from gymnast.doctor.line_roles import headline_of
+from gymnast.doctor.rules.rule import rule
+from gymnast.types.failure import Layer
+
+if TYPE_CHECKING:
+    from gymnast.doctor.facts import AccessLog, Facts
+
+ID: Final = "requests_rejected"
+_MIN_COUNT: Final = 10
+_MIN_SHARE: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    layer: Layer | None
+    """None: that of the server, by the paths."""
+    cause: str
+    action: str
+
+
+_DENIED: Final = _Reason(
+    Layer.CONFIG,
+    "the server or proxy denies these requests: by its access rules, or for lack of a key or login",
+    "allow the client or the host in its access rules, pass the key or login, or bypass a proxy with NO_PROXY",
+)
+_NO_CAPACITY: Final = _Reason(
+    Layer.THROUGHPUT,
+    "the server has no capacity, a limit of the proxy (connections, pending requests, circuit breaker) rejects "
+    "requests, "
+    "or no backend is healthy; flags after the status say which",
+    "raise that limit or lower --concurrency, and check that the backends are healthy",
+)
+_REASONS: Final = {
+    **dict.fromkeys((401, 403, 407), _DENIED),
+    413: _Reason(
+        Layer.CONFIG,
+        "requests are larger than the server or proxy allows",
+        "raise its limit of the body size (nginx: client_max_body_size)",
+    ),
+    429: _Reason(
+        Layer.THROUGHPUT,
+        "more requests are sent than the server or proxy allows",
+        "lower --concurrency or raise the rate limit",
+    ),
+    500: _Reason(None, "the server fails on these requests", "read the server's own log at these times"),
+    502: _Reason(
+        None,
+        "the proxy cannot reach the server behind it, or that closes connections",
+        "check that the server behind the proxy runs; its own log says why it does not answer",
+    ),
+    503: _NO_CAPACITY,
+    504: _Reason(
+        Layer.THROUGHPUT,
+        "the proxy gives up before the server behind it has answered",
+        "raise the proxy's timeout above the longest request, or lower --concurrency",
+    ),
+}
+"""What a status means if many requests got it."""
+
+
+@rule(Layer.THROUGHPUT, 1, "Read what that status means for the server or proxy.", name=ID)
+def requests_rejected(facts: Facts) -> Finding | None:
+    """Many requests in an access log were answered with the same error."""
+    if facts.run is not None or facts.is_complete:
+        return None
+    worst = max(
+        ((log, status, log.statuses[status]) for log in facts.logs.access for status in _REASONS),
+        key=lambda entry: entry[2],
+        default=None,
+    )
+    if worst is None or worst[2] < max(_MIN_COUNT, _MIN_SHARE * worst[0].requests):
+        return None
+    return _finding(*worst)
+
+
+def _finding(log: AccessLog, status: int, count: int) -> Finding:
+    reason, first = _REASONS[status], log.first[status]
+    return Finding(
+        ID,
+        reason.layer or subject_of(first.text) or Layer.INFRA,
+        f"{count} of {log.requests} requests were answered with status {status}: {headline_of(first.text)}",
+        reason.cause,
+        reason.action,
+        (Evidence("the first of them", first.file, first.line, count=count, quote=first.text),),
+        Confidence.MEDIUM,
+        weight=50,
+    )
+
+
+RULES: Final = (requests_rejected,)
