@@ -186,9 +186,11 @@ class ProgramMonitor:
                 if reason := self._check_usage(limits):
                     return reason
             running = [pid for pid in known if not _is_stopped(pid)]
-            for pid in running:
+            # One with a stop on its way stops by itself: the program sent it, or an earlier round of this loop did.
+            unstopped = [pid for pid in running if not _stop_is_pending(pid) and not _is_stopped(pid)]
+            for pid in unstopped:
                 _send_signal(pid, signal.SIGSTOP)
-            self.suspended.update(running)
+            self.suspended.update(unstopped)
             if running:
                 time.sleep(0.00005)
                 continue
@@ -296,16 +298,28 @@ def _stat(path: str) -> list[bytes]:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether it is stopped or gone. In state D, it is in the kernel and stops before it returns from there."""
+    """Whether it is stopped or gone. One that waits in the kernel (D) and has a stop pending stops before it returns."""
     try:
         state = _stat(f"/proc/{pid}/stat")[0]
+        if state == b"D":
+            return _stop_is_pending(pid)
         if state != b"Z":
-            return state in b"TtDXx"
+            return state in b"TtXx"
         # The first thread has ended, but others may not have.
         threads = [name for name in os.listdir(f"/proc/{pid}/task") if name != str(pid)]  # noqa: PTH208 - as above
         return all(_stat(f"/proc/{pid}/task/{name}/stat")[0] in b"TtDXxZ" for name in threads)
     except (OSError, IndexError):
         return True
+
+
+def _stop_is_pending(pid: int) -> bool:
+    """Whether SIGSTOP was sent to it and has not stopped it yet."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123 - as above
+            masks = [int(line.split()[1], 16) for line in file if line.startswith((b"SigPnd:", b"ShdPnd:"))]
+    except OSError:
+        return False
+    return any(mask >> (signal.SIGSTOP - 1) & 1 for mask in masks)
 
 
 def _send_signal(pid: int, number: int) -> None:
