@@ -298,7 +298,7 @@ def _stat(path: str) -> list[bytes]:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether it is stopped or gone. One that waits in the kernel (D) and has a stop pending stops before it returns."""
+    """Whether it is stopped or gone. One that waits in the kernel (D) with a stop pending stops before it returns."""
     try:
         state = _stat(f"/proc/{pid}/stat")[0]
         if state == b"D":
