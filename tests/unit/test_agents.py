@@ -369,8 +369,8 @@ async def test_an_episode_sums_its_rewards_and_keeps_its_observations() -> None:
     body = (await calls.call("agent", "/run", ROW)).body
     assert (body["reward"], body["num_steps"], body["terminated"], body["truncated"]) == (0.75, 3, True, False)
     roles = [item.get("role") for item in body["response"]["output"]]
-    assert roles == ["user", "assistant", "user", "assistant", "user", "assistant"]
-    assert body["response"]["output"][0]["content"] == "guess a number"
+    assert roles == ["assistant", "user", "assistant", "user", "assistant"]
+    assert body["responses_create_params"]["input"][-1]["content"] == "guess a number"
     assert guess.closed == 1
 
 
@@ -378,7 +378,22 @@ async def test_an_episode_is_truncated_at_max_steps_and_closed() -> None:
     guess, calls = game(["x"], max_steps=2)
     body = (await calls.call("agent", "/run", ROW)).body
     assert (body["num_steps"], body["terminated"], body["truncated"], body["reward"]) == (2, False, True, 0.5)
+    assert body["response"]["output"][-1]["content"] == "turn 2"
     assert guess.closed == 1
+
+
+async def test_the_last_step_is_kept_as_the_environment_told_it() -> None:
+    class Told(Guess):
+        async def reset(self, task: Task) -> tuple[list[int], str | None]:
+            return [], ""
+
+        async def step(self, turn: Attempt[Task, list[int]]) -> Step:
+            return Step(reward=0.1, terminated=True, truncated=True, info={"result": "win"})
+
+    _, calls = game(["x"], environment=Told)
+    body = (await calls.call("agent", "/run", ROW)).body
+    assert (body["terminated"], body["truncated"], body["info"]) == (True, True, {"result": "win"})
+    assert [item["content"] for item in body["responses_create_params"]["input"]] == ["go"]
 
 
 async def test_a_failing_policy_closes_the_episode() -> None:

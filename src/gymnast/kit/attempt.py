@@ -85,6 +85,11 @@ class Attempt(Generic[TaskT, SessionT]):
         return next((message_text(item) for item in reversed(self.output) if _is_assistant_message(item)), "")
 
     @property
+    def unattributed_text(self) -> str:
+        """The text of every message, whatever its role: what NeMo Gym's step environments read."""
+        return "".join(_output_text(item) for item in self.output if item.get("type", "message") == "message")
+
+    @property
     def tool_calls(self) -> list[ToolCall]:
         """All tool calls of the model, in order."""
         return [
@@ -110,3 +115,10 @@ def parse_arguments(text: str) -> dict[str, Any] | None:
 
 def _is_assistant_message(item: JsonObject) -> bool:
     return item.get("type", "message") == "message" and item.get("role") == "assistant"
+
+
+def _output_text(item: JsonObject) -> str:
+    content = item.get("content")
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content or () if part.get("type") == "output_text")

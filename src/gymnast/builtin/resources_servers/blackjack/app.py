@@ -50,8 +50,10 @@ class Blackjack(StepEnvironment[BlackjackTask, Hand]):
         return hand, _shown(hand)
 
     async def step(self, turn: Attempt[BlackjackTask, Hand]) -> Step:
-        hand, actions = turn.session, [action.lower() for action in _ACTION.findall(turn.text)]
-        if self.settings.scoring == "strict" and len(set(actions)) != 1:
+        is_strict = self.settings.scoring == "strict"
+        text = turn.text if is_strict else turn.unattributed_text
+        hand, actions = turn.session, [action.lower() for action in _ACTION.findall(text)]
+        if is_strict and len(set(actions)) != 1:
             return Step(reward=-1.0, terminated=True, info={"result": "invalid_action"})
         if actions and actions[0] == "hit":
             return _hit(hand)

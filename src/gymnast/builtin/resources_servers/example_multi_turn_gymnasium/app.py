@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BeforeValidator
 
 from gymnast.kit import Attempt, EnvironmentSettings, JsonObject, ScoringSettings, Step, StepEnvironment, Task
 
@@ -14,7 +17,8 @@ class MultiTurnSettings(ScoringSettings, EnvironmentSettings):
 
 class FollowUpTask(Task):
     follow_ups: list[str] = []
-    expected_answer: str = ""
+    expected_answer: Annotated[str, BeforeValidator(lambda answer: answer or "")] = ""
+    """Null, 0, false, and empty values are no answer, as in NeMo Gym: every rollout gets 0."""
 
     def unscorable_reason(self, params: JsonObject) -> str | None:
         return None if self.expected_answer else "no expected_answer: every rollout gets 0"
@@ -39,7 +43,7 @@ class ExampleMultiTurn(StepEnvironment[FollowUpTask, Conversation]):
             conversation.asked += 1
             return Step(observation=task.follow_ups[conversation.asked - 1])
         is_strict = self.settings.scoring == "strict"
-        is_right = _contains_word(turn.last_text, task) if is_strict else _contains(turn.text, task)
+        is_right = _contains_word(turn.last_text, task) if is_strict else _contains(turn.unattributed_text, task)
         return Step(reward=float(is_right), terminated=True)
 
 

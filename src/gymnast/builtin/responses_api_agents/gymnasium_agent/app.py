@@ -50,28 +50,29 @@ class GymnasiumAgent(EnvironmentAgent):
     async def _episode(
         self, row: JsonObject, params: CreateParams, scope: Scope, observation: str | None, info: JsonObject
     ) -> JsonObject:
-        history = input_items(params)
-        produced = _observation_items(observation)
-        usage, rewards = None, list[float]()
-        while True:
+        params = {**params, "input": input_items(params) + _observation_items(observation)}
+        produced: list[JsonObject] = []
+        usage, reward, steps, is_over = None, 0.0, 0, False
+        while not is_over and steps < self.settings.max_steps:
             turn = await self.call_model(
-                self.settings.model_server.name, {**params, "input": history + produced}, scope
+                self.settings.model_server.name, {**params, "input": params["input"] + produced}, scope
             )
             produced += turn["output"]
             usage = sum_usage(usage, turn.get("usage"))
             step = await self._step(row, turn, scope, idempotent=bool(info.get("supports_step_idempotency")))
-            rewards.append(step["reward"])
-            over = step.get("terminated") or step.get("truncated")
-            if over or turn.get("incomplete_details") or len(rewards) == self.settings.max_steps:
-                break
-            produced += _tool_outputs(step) + _observation_items(step.get("observation"))
+            reward += step["reward"]
+            steps += 1
+            is_over = bool(step.get("terminated") or step.get("truncated"))
+            if not is_over:
+                produced += _tool_outputs(step) + _observation_items(step.get("observation"))
         return {
-            PARAMS: with_defaults(row[PARAMS]),
+            PARAMS: {**with_defaults(row[PARAMS]), "input": params["input"]},
             "response": {**turn, "output": produced, "usage": usage},
-            "reward": math.fsum(rewards),
+            "reward": reward,
             "terminated": bool(step.get("terminated")),
-            "truncated": not step.get("terminated"),
-            "num_steps": len(rewards),
+            "truncated": bool(step.get("truncated")) or not is_over,
+            "info": _info(step),
+            "num_steps": steps,
         }
 
     async def _step(self, row: JsonObject, turn: JsonObject, scope: Scope, *, idempotent: bool) -> JsonObject:
@@ -104,7 +105,7 @@ def _info(reply: Any) -> JsonObject:
 
 
 def _observation_items(observation: str | None) -> list[JsonObject]:
-    return [] if observation is None else [{"type": "message", "role": "user", "content": observation}]
+    return [{"type": "message", "role": "user", "content": observation}] if observation else []
 
 
 def _tool_outputs(step: JsonObject) -> list[JsonObject]:
