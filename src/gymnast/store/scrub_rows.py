@@ -2,14 +2,14 @@
 
 Those are keys of services, private keys, and passwords in URLs.
 
-Texts of models are training data, so nothing is masked that may be ordinary text. One lookup per pair of bytes finds
-the few places that need a closer look, which is ten times as fast as a regular expression.
+Texts of models are training data, so nothing is masked that may be ordinary text. Two table lookups per byte find the
+few places that need a closer look, which is ten times as fast as a regular expression.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -35,6 +35,9 @@ _SECRET: Final = re.compile(
     rb"|(?<=Bearer )[A-Za-z0-9._~+/-]{20,}=*"
 )
 _MASK: Final = MASK.encode()
+_GROUPS: Final = ((b"kti", b"-"), (b"fbpousr", b"_"), (b"KV", b"IA"), (b"I", b"z"), (b"y", b"J"), (b"x", b"o"))
+_PAIRS: Final = (*_GROUPS, (b":", b"/"), (b"B", b"e"))
+"""The rare pairs in at most eight groups: any of these bytes, followed by any of those."""
 
 
 class RowScrubber:
@@ -43,12 +46,10 @@ class RowScrubber:
     def __init__(self, scrubber: Scrubber) -> None:
         self.masked = 0
         self._scrubber = scrubber
-        self._starts: dict[int, list[tuple[bytes, int, int]]] = {}
-        self._is_rare = np.zeros(1 << 16, dtype=bool)
+        self._first, self._second = (_group_table(side) for side in (0, 1))
+        self._starts: dict[bytes, list[tuple[bytes, int, int]]] = {}
         for start, at, stays in _PLACES:
-            pair = int.from_bytes(start[at : at + 2], "little")
-            self._is_rare[pair] = True
-            self._starts.setdefault(pair, []).append((start, at, stays))
+            self._starts.setdefault(start[at : at + 2], []).append((start, at, stays))
 
     def scrub(self, block: bytes) -> bytes:
         """Rows without secrets. Rows stay rows of JSON: what is masked has no quotes in it."""
@@ -60,17 +61,13 @@ class RowScrubber:
 
     def _places(self, block: bytes) -> list[int]:
         """Where secrets of known forms may start, ascending."""
+        first = np.frombuffer(block.translate(self._first), dtype=np.uint8)[:-1]
+        second = np.frombuffer(block.translate(self._second), dtype=np.uint8)[1:]
         found: set[int] = set()
-        for shift in (0, 1):
-            count = (len(block) - shift) // 2
-            if count <= 0:
-                continue
-            pairs: Any = np.frombuffer(block, dtype="<u2", count=count, offset=shift)
-            for position in np.flatnonzero(self._is_rare[pairs]).tolist():
-                at = position * 2 + shift
-                for start, offset, stays in self._starts[int(pairs[position])]:
-                    if at >= offset and block.startswith(start, at - offset):
-                        found.add(at - offset + stays)
+        for at in np.flatnonzero(first & second).tolist():
+            for start, offset, stays in self._starts.get(block[at : at + 2], ()):
+                if at >= offset and block.startswith(start, at - offset):
+                    found.add(at - offset + stays)
         return sorted(found)
 
     def _mask_tokens(self, block: bytes, places: list[int]) -> bytes:
@@ -87,3 +84,12 @@ class RowScrubber:
             return block
         parts.append(block[end:])
         return b"".join(parts)
+
+
+def _group_table(side: int) -> bytes:
+    """For each byte the groups of pairs, as bits, in which it is on this side."""
+    table = bytearray(256)
+    for number, group in enumerate(_PAIRS):
+        for byte in group[side]:
+            table[byte] |= 1 << number
+    return bytes(table)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -18,6 +17,9 @@ Reasoning = Literal["field", "inline", "drop"]
 
 _CACHED: Final = 2048
 _EMPTY: Final = b'""'
+_QUOTE: Final = ord('"')
+_MODEL_ITEMS: Final = frozenset({"function_call", "reasoning"})
+_MESSAGE: Final = frozenset({"message", None})
 
 
 class _Part(msgspec.Struct, gc=False):
@@ -31,12 +33,12 @@ class _Part(msgspec.Struct, gc=False):
 class _Item(msgspec.Struct, gc=False):
     type: str | None = "message"
     role: str | None = None
-    content: msgspec.Raw = msgspec.Raw()
+    content: list[_Part] | str | None = None
     name: msgspec.Raw = msgspec.Raw()
     arguments: msgspec.Raw = msgspec.Raw()
     call_id: msgspec.Raw = msgspec.Raw()
     output: msgspec.Raw = msgspec.Raw()
-    summary: msgspec.Raw = msgspec.Raw()
+    summary: list[_Part] | None = None
 
 
 class _Params(msgspec.Struct, gc=False):
@@ -46,9 +48,13 @@ class _Params(msgspec.Struct, gc=False):
 
 
 class _Response(msgspec.Struct, gc=False):
-    output: msgspec.Raw = msgspec.Raw()
+    output: list[_Item] | None = None
     instructions: msgspec.Raw = msgspec.Raw()
     tools: msgspec.Raw = msgspec.Raw()
+
+
+class _Row(msgspec.Struct, gc=False):
+    params: _Params | None = msgspec.field(name="responses_create_params", default=None)
 
 
 class _Record(msgspec.Struct, gc=False):
@@ -58,6 +64,7 @@ class _Record(msgspec.Struct, gc=False):
 
 _PARTS: Final = msgspec.json.Decoder(list[_Part]).decode
 _ITEMS: Final = msgspec.json.Decoder(list[_Item]).decode
+_ROW: Final = msgspec.json.Decoder(_Row).decode
 _RECORD: Final = msgspec.json.Decoder(_Record).decode
 _TEXT: Final = msgspec.json.Decoder(str).decode
 
@@ -90,8 +97,8 @@ class Chat(NamedTuple):
     """A JSON list."""
     prompt_digest: bytes
     """Of its content, without ids."""
-    completion_parts: list[bytes]
-    """What the model wrote and saw, without ids."""
+    completion_digest: bytes
+    """Of what the model wrote and saw, without ids; empty unless asked for."""
     prompt_messages: int
     completion_messages: int
     dropped_reasoning: bool
@@ -100,29 +107,39 @@ class Chat(NamedTuple):
     def size_bytes(self) -> int:
         return len(self.prompt) + len(self.completion)
 
-    @property
-    def completion_digest(self) -> bytes:
-        return _digest(self.completion_parts)
-
-
-class _Turns(NamedTuple):
-    messages: list[bytes]
-    roles: list[str]
-    parts: list[bytes]
-    dropped_reasoning: bool
-
 
 class _Prompt(NamedTuple):
-    messages: list[bytes]
+    messages: bytes
+    count: int
     digest: bytes
     dropped_reasoning: bool
 
 
-class ChatReader:
-    """Converts records. Prompts and tools repeat within a run, so their conversions are cached."""
+class _Turns:
+    """Messages under construction: pieces of JSON that are joined once."""
 
-    def __init__(self, style: ChatStyle) -> None:
+    __slots__ = ("count", "dropped_reasoning", "last_assistant", "names", "pieces", "seen", "through_assistant")
+
+    def __init__(self, *, compares: bool) -> None:
+        self.pieces: list[Any] = []
+        self.seen: list[Any] | None = [] if compares else None
+        self.names: dict[bytes, bytes] = {}
+        self.count = self.last_assistant = self.through_assistant = 0
+        self.dropped_reasoning = False
+
+    def digest(self) -> bytes:
+        return _digest(self.seen) if self.seen is not None else b""
+
+
+class ChatReader:
+    """Converts records. Prompts and tools repeat within a run, so their conversions are cached.
+
+    With `compares`, chats have digests of their completions.
+    """
+
+    def __init__(self, style: ChatStyle, *, compares: bool = False) -> None:
         self.style = style
+        self._compares = compares
         self._prompts: dict[tuple[bytes, bytes], _Prompt] = {}
         self._tools: dict[bytes, bytes] = {}
 
@@ -131,36 +148,33 @@ class ChatReader:
         try:
             record = _RECORD(line)
             params, response = record.params or _Params(), record.response
-            if response is None or not _starts(response.output, b"["):
+            if response is None or response.output is None:
                 raise NotChatError("no_transcript")
             prompt = self._prompt(bytes(params.input), _first(params.instructions, response.instructions))
-            turns = self._turns(_ITEMS(response.output))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            turns = self._turns(response.output, compares=self._compares)
+        except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError) as error:
             raise NotChatError("unusual_transcript") from error
-        roles = turns.roles
-        count = len(roles)
-        while count and roles[count - 1] != "assistant":  # what follows the last turn of the model is not trained on
-            count -= 1
-        if not count:
+        if not turns.last_assistant:
             raise NotChatError("no_assistant_turn")
+        del turns.pieces[turns.through_assistant :]  # what follows the last turn of the model is not trained on
         return Chat(
-            b",".join(prompt.messages),
-            b",".join(turns.messages[:count]),
+            prompt.messages,
+            b"".join(turns.pieces)[1:],
             self._convert_tools(_first(params.tools, response.tools)),
             prompt.digest,
-            turns.parts,
-            len(prompt.messages),
-            count,
+            turns.digest(),
+            prompt.count,
+            turns.last_assistant,
             prompt.dropped_reasoning or turns.dropped_reasoning,
         )
 
     def prompt_of(self, line: bytes) -> tuple[bytes, bytes]:
         """The prompt's messages of a row, and its tools."""
         try:
-            params = _RECORD(line).params or _Params()
+            params = _ROW(line).params or _Params()
             prompt = self._prompt(bytes(params.input), _first(params.instructions))
-            return b",".join(prompt.messages), self._convert_tools(_first(params.tools))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return prompt.messages, self._convert_tools(_first(params.tools))
+        except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError) as error:
             raise NotChatError("unusual_transcript") from error
 
     def _prompt(self, items: bytes, instructions: bytes) -> _Prompt:
@@ -172,116 +186,138 @@ class ChatReader:
         return known
 
     def _convert_prompt(self, items: bytes, instructions: bytes) -> _Prompt:
-        if items[:1] == b'"':
-            turns = self._turns([_Item("message", "user", msgspec.Raw(items))])
-        elif items[:1] == b"[":
-            turns = self._turns(_ITEMS(items))
-        else:
+        if items[:1] not in (b'"', b"["):
             raise NotChatError("no_prompt")
-        messages = turns.messages
+        given = _ITEMS(items) if items[:1] == b"[" else [_Item("message", "user", _TEXT(items))]
+        turns = self._turns(given, compares=True)
+        messages, count = b"".join(turns.pieces)[1:], turns.count
         if instructions[:1] == b'"' and instructions != _EMPTY:
-            messages = [b'{"role":"system","content":' + self._escape(instructions) + b"}", *messages]
+            system = b'{"role":"system","content":' + self._escape(instructions) + b"}"
+            messages, count = b",".join([system, messages] if messages else [system]), count + 1
         if not messages:
             raise NotChatError("no_prompt")
-        return _Prompt(messages, _digest([instructions, *turns.parts]), turns.dropped_reasoning)
+        return _Prompt(messages, count, _digest([instructions, *(turns.seen or ())]), turns.dropped_reasoning)
 
-    def _turns(self, items: list[_Item]) -> _Turns:
-        messages: list[bytes] = []
-        roles: list[str] = []
-        seen: list[bytes] = []
-        names: dict[bytes, bytes] = {}
-        dropped = False
-        for is_model, group in groupby(items, _is_model_turn):
-            if is_model:
-                message, was_dropped = self._assistant(group, seen, names)
-                dropped |= was_dropped
-                messages.append(message)
-                roles.append("assistant")
+    def _turns(self, items: list[_Item], *, compares: bool) -> _Turns:
+        turns = _Turns(compares=compares)
+        turn: list[_Item] = []
+        for item in items:
+            kind = item.type
+            if kind in _MODEL_ITEMS or (item.role == "assistant" and kind in _MESSAGE):
+                turn.append(item)
                 continue
-            for item in group:
-                role, message = self._other(item, seen, names)
-                messages.append(message)
-                roles.append(role)
-        return _Turns(messages, roles, seen, dropped)
+            if turn:
+                self._add_assistant(turns, turn)
+                turn = []
+            if kind == "function_call_output":
+                self._add_tool(turns, item)
+            else:
+                self._add_other(turns, item)
+        if turn:
+            self._add_assistant(turns, turn)
+        return turns
 
-    def _assistant(self, items: Any, seen: list[bytes], names: dict[bytes, bytes]) -> tuple[bytes, bool]:
-        texts: list[bytes] = []
-        reasons: list[bytes] = []
-        calls: list[bytes] = []
+    def _add_assistant(self, turns: _Turns, items: list[_Item]) -> None:
+        texts: list[Any] = []
+        reasons: list[Any] = []
+        calls: list[Any] = []
         for item in items:
             if item.type == "function_call":
-                call_id, name, arguments = bytes(item.call_id), bytes(item.name), bytes(item.arguments)
-                if name[:1] != b'"':
-                    raise NotChatError("unusual_transcript")
-                call_id = call_id if call_id[:1] == b'"' else b'"call_%d"' % len(names)
-                names[call_id] = name
-                arguments = self._arguments(arguments)
-                seen += (b"call", name, arguments)
-                head = b'{"id":' + call_id + b',"type":"function","function":{"name":' + name
-                calls.append(head + b',"arguments":' + arguments + b"}}")
+                self._add_call(turns, calls, item)
             elif item.type == "reasoning":
                 reasons += _texts(item.summary) or _texts(item.content)
             else:
-                texts += _texts(item.content) or _texts(item.content, refusal=True)
-        text, reasoning = _join(texts), _join(reasons)
-        seen += (b"assistant", text, reasoning)
-        has_reasoning = reasoning != _EMPTY
-        if has_reasoning and self.style.reasoning == "inline":
-            text = b'"<think>' + reasoning[1:-1] + b"</think>" + text[1:]
-        message = b'{"role":"assistant","content":' + self._escape(text)
-        if has_reasoning and self.style.reasoning == "field":
-            message += b',"reasoning_content":' + reasoning
+                texts += _texts(item.content) or _refusals(item.content)
+        text = texts[0] if len(texts) == 1 else _join(texts)
+        style, pieces = self.style, turns.pieces
+        reasoning = None
+        if reasons:
+            reasoning = reasons[0] if len(reasons) == 1 else _join(reasons)
+            if style.reasoning == "inline":
+                text = b'"<think>' + bytes(reasoning)[1:-1] + b"</think>" + bytes(text)[1:]
+        pieces += (b',{"role":"assistant","content":', self._escape(text) if style.escaped_content else text)
+        if reasoning is not None and style.reasoning == "field":
+            pieces += (b',"reasoning_content":', reasoning)
+        turns.dropped_reasoning |= reasoning is not None and style.reasoning == "drop"
         if calls:
-            message += b',"tool_calls":[' + b",".join(calls) + b"]"
-        return message + b"}", has_reasoning and self.style.reasoning == "drop"
+            calls[0] = b',"tool_calls":[{"id":'
+            pieces += calls
+            pieces.append(b"]}")
+        else:
+            pieces.append(b"}")
+        if turns.seen is not None:
+            turns.seen += (b"assistant", text, reasoning or b"", *calls[2::2])
+        turns.count += 1
+        turns.last_assistant, turns.through_assistant = turns.count, len(pieces)
 
-    def _arguments(self, raw: bytes) -> bytes:
+    def _add_call(self, turns: _Turns, calls: list[Any], item: _Item) -> None:
+        call_id, name = bytes(item.call_id), bytes(item.name)
+        if name[:1] != b'"':
+            raise NotChatError("unusual_transcript")
+        if call_id[:1] != b'"':
+            call_id = b'"call_%d"' % len(turns.names)
+        turns.names[call_id] = name
+        head = b',"type":"function","function":{"name":' + name + b',"arguments":'
+        calls += (b',{"id":', call_id, head, self._arguments(item.arguments), b"}}")
+
+    def _add_tool(self, turns: _Turns, item: _Item) -> None:
+        call_id, content = bytes(item.call_id), item.output
+        if call_id[:1] != b'"':
+            call_id = _EMPTY
+        if self.style.escaped_content or memoryview(content or b" ")[0] != _QUOTE:
+            content = self._escape(self._content(bytes(content)))
+        head = b',{"role":"tool","tool_call_id":' + call_id
+        name = turns.names.get(call_id)
+        if name is not None and self.style.tool_names:
+            head += b',"name":' + name
+        turns.pieces += (head, b',"content":', content, b"}")
+        if turns.seen is not None:
+            turns.seen += (b"tool", content)
+        turns.count += 1
+
+    def _add_other(self, turns: _Turns, item: _Item) -> None:
+        if item.type not in _MESSAGE:
+            raise NotChatError(f"item_{item.type}")
+        role = "system" if item.role == "developer" else item.role or "user"
+        if role not in {"system", "user"}:
+            raise NotChatError("unusual_role")
+        content = self._parts(item.content) if isinstance(item.content, list) else orjson.dumps(item.content or "")
+        turns.pieces += (b',{"role":"' + role.encode() + b'","content":', self._escape(content), b"}")
+        if turns.seen is not None:
+            turns.seen += (role.encode(), content)
+        turns.count += 1
+
+    def _arguments(self, raw: msgspec.Raw) -> Any:
         """The arguments of a call; those that are not a JSON object stay the text that the model wrote."""
-        if raw[:1] != b'"':  # not the contract's text: keep the value
-            return raw if self.style.arguments == "object" or not raw else orjson.dumps(raw.decode())
+        if not raw:
+            return b'"{}"' if self.style.arguments == "text" else b"{}"
+        if memoryview(raw)[0] != _QUOTE:  # not the contract's text: keep the value
+            return raw if self.style.arguments == "object" else orjson.dumps(bytes(raw).decode())
         if self.style.arguments == "text":
             return raw
         text = _TEXT(raw).strip() or "{}"
-        if not text.startswith("{"):
+        if text[0] != "{":
             return raw
         try:
             return msgspec.json.format(text.encode(), indent=-1)  # numbers of any size stay as written
         except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
             return raw
 
-    def _other(self, item: _Item, seen: list[bytes], names: dict[bytes, bytes]) -> tuple[str, bytes]:
-        if item.type == "function_call_output":
-            content, call_id = self._content(item.output), bytes(item.call_id)
-            seen += (b"tool", content)
-            call_id = call_id if call_id[:1] == b'"' else _EMPTY
-            name = names.get(call_id)
-            named = b',"name":' + name if name is not None and self.style.tool_names else b""
-            return "tool", b'{"role":"tool","tool_call_id":' + call_id + named + b',"content":' + self._escape(
-                content
-            ) + b"}"
-        if item.type not in (None, "message"):
-            raise NotChatError(f"item_{item.type}")
-        role = "system" if item.role == "developer" else item.role or "user"
-        if role not in {"system", "user", "assistant", "tool"}:
-            raise NotChatError("unusual_role")
-        content = self._content(item.content)
-        seen += (role.encode(), content)
-        return role, b'{"role":"' + role.encode() + b'","content":' + self._escape(content) + b"}"
-
-    def _content(self, raw: msgspec.Raw) -> bytes:
+    def _content(self, data: bytes) -> bytes:
         """Text as a JSON string, also if it comes in parts; with images, the list of parts."""
-        data = bytes(raw)
         if data[:1] == b'"':
             return data
-        if data[:1] != b"[":
-            return _EMPTY if data in (b"", b"null") else orjson.dumps(data.decode())
-        parts = _PARTS(data)
+        if data[:1] == b"[":
+            return self._parts(_PARTS(data))
+        return _EMPTY if data in (b"", b"null") else orjson.dumps(data.decode())
+
+    def _parts(self, parts: list[_Part]) -> bytes:
         if all(part.text for part in parts):
-            return _join([bytes(part.text) for part in parts])
+            return _join([part.text for part in parts])
         return b"[" + b",".join(map(self._part, parts)) + b"]"
 
-    def _escape(self, content: bytes) -> bytes:
-        return orjson.dumps(content.decode()) if self.style.escaped_content else content
+    def _escape(self, content: Any) -> Any:
+        return orjson.dumps(bytes(content).decode()) if self.style.escaped_content else content
 
     def _part(self, part: _Part) -> bytes:
         if part.text:
@@ -319,25 +355,20 @@ class ChatReader:
         return b"[" + b",".join(converted) + b"]"
 
 
-def _is_model_turn(item: _Item) -> bool:
-    return item.type in ("function_call", "reasoning") or (item.role == "assistant" and item.type in (None, "message"))
+def _texts(content: list[_Part] | str | None) -> list[Any]:
+    """The texts of content, as JSON strings."""
+    if isinstance(content, str):
+        return [orjson.dumps(content)]
+    return [part.text for part in content if part.text and memoryview(part.text)[0] == _QUOTE] if content else []
 
 
-def _texts(raw: msgspec.Raw, *, refusal: bool = False) -> list[bytes]:
-    """The texts of content as JSON strings."""
-    data = bytes(raw)
-    if data[:1] == b'"':
-        return [data] if not refusal else []
-    if data[:1] != b"[":
-        return []
-    values = (part.refusal if refusal else part.text for part in _PARTS(data))
-    return [text for text in map(bytes, values) if text[:1] == b'"']
+def _refusals(content: list[_Part] | str | None) -> list[Any]:
+    parts = content if isinstance(content, list) else ()
+    return [part.refusal for part in parts if part.refusal and memoryview(part.refusal)[0] == _QUOTE]
 
 
-def _join(texts: list[bytes]) -> bytes:
-    if len(texts) == 1:
-        return texts[0]
-    return b'"' + b"".join([text[1:-1] for text in texts]) + b'"'
+def _join(texts: list[Any]) -> bytes:
+    return b'"' + b"".join([bytes(text)[1:-1] for text in texts]) + b'"'
 
 
 def _first(*values: msgspec.Raw) -> bytes:
@@ -349,9 +380,5 @@ def _first(*values: msgspec.Raw) -> bytes:
     return b""
 
 
-def _starts(raw: msgspec.Raw, start: bytes) -> bool:
-    return bytes(memoryview(raw)[:1]) == start
-
-
-def _digest(parts: list[bytes]) -> bytes:
+def _digest(parts: list[Any]) -> bytes:
     return hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()

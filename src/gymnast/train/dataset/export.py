@@ -133,7 +133,7 @@ class _Export:
         self._style = layout.style(request.reasoning)
         with_prompts = bool(request.splits) or request.needs_pairs
         converts = with_prompts or filters.dedup or filters.max_bytes is not None
-        reader = ChatReader(self._style) if converts else None
+        reader = ChatReader(self._style, compares=filters.dedup or request.needs_pairs) if converts else None
         self.index = build_index(
             self._runs, filters, reader, with_prompts=with_prompts, with_digests=request.needs_pairs
         )
