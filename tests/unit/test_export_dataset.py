@@ -209,7 +209,7 @@ def test_the_card_says_where_the_rows_came_from(tmp_path: Path) -> None:
     card = yaml.safe_load(head)
     paths = [entry["path"] for entry in card["configs"][0]["data_files"]]
     assert set(paths) <= {"train.jsonl", "test.jsonl"}
-    assert result.manifest["runs"][0]["sha256"] in body
+    assert result.manifest["runs"][0]["crc32"] in body
     assert str(tmp_path) not in body
     assert json.loads((tmp_path / "o" / "export.json").read_bytes()) == result.manifest
 

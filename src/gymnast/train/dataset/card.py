@@ -73,12 +73,12 @@ def _body(manifest: JsonObject, files: Sequence[DataFile]) -> str:
         "",
         "## Origin",
         "",
-        "| run | id | collected | models | agents | input digest | rollouts file (SHA-256) |",
-        "|---|---|---|---|---|---|---|",
+        "| run | id | collected | models | agents | input digest | bytes of rollouts | CRC-32 |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for run in manifest["runs"]:
-        cells = [run["name"], run["id"], run["collected"], _listed(run["models"]), _listed(run["agents"])]
-        cells += [run["input_digest"], run["sha256"]]
+        cells = [run["name"], run["id"], run["collected"], ", ".join(run["models"]), ", ".join(run["agents"])]
+        cells += [run["input_digest"], run["size_bytes"], run["crc32"]]
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     lines += ["", "## Selection", ""]
     lines += [f"- {name}: `{value}`" for name, value in manifest["options"].items()]
@@ -93,10 +93,6 @@ def _body(manifest: JsonObject, files: Sequence[DataFile]) -> str:
 
 def _cell(value: Any) -> str:
     return str(value if value is not None else "").replace("|", "\\|").replace("\n", " ")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(name for name in names if name)
 
 
 def _size(rows: int) -> str:

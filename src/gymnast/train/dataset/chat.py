@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 import orjson
+
+from gymnast.train.dataset.records import Item, Params, Part
+from gymnast.types.task import PARAMS
+
+if TYPE_CHECKING:
+    from gymnast.train.dataset.records import Record
 
 Reasoning = Literal["field", "inline", "drop"]
 
@@ -22,50 +28,13 @@ _MODEL_ITEMS: Final = frozenset({"function_call", "reasoning"})
 _MESSAGE: Final = frozenset({"message", None})
 
 
-class _Part(msgspec.Struct, gc=False):
-    type: str = ""
-    text: msgspec.Raw = msgspec.Raw()
-    refusal: msgspec.Raw = msgspec.Raw()
-    image_url: msgspec.Raw = msgspec.Raw()
-    detail: msgspec.Raw = msgspec.Raw()
-
-
-class _Item(msgspec.Struct, gc=False):
-    type: str | None = "message"
-    role: str | None = None
-    content: list[_Part] | str | None = None
-    name: msgspec.Raw = msgspec.Raw()
-    arguments: msgspec.Raw = msgspec.Raw()
-    call_id: msgspec.Raw = msgspec.Raw()
-    output: msgspec.Raw = msgspec.Raw()
-    summary: list[_Part] | None = None
-
-
-class _Params(msgspec.Struct, gc=False):
-    input: msgspec.Raw = msgspec.Raw()
-    instructions: msgspec.Raw = msgspec.Raw()
-    tools: msgspec.Raw = msgspec.Raw()
-
-
-class _Response(msgspec.Struct, gc=False):
-    output: list[_Item] | None = None
-    instructions: msgspec.Raw = msgspec.Raw()
-    tools: msgspec.Raw = msgspec.Raw()
-
-
 class _Row(msgspec.Struct, gc=False):
-    params: _Params | None = msgspec.field(name="responses_create_params", default=None)
+    params: Params | None = msgspec.field(name=PARAMS, default=None)
 
 
-class _Record(msgspec.Struct, gc=False):
-    params: _Params | None = msgspec.field(name="responses_create_params", default=None)
-    response: _Response | None = None
-
-
-_PARTS: Final = msgspec.json.Decoder(list[_Part]).decode
-_ITEMS: Final = msgspec.json.Decoder(list[_Item]).decode
+_PARTS: Final = msgspec.json.Decoder(list[Part]).decode
+_ITEMS: Final = msgspec.json.Decoder(list[Item]).decode
 _ROW: Final = msgspec.json.Decoder(_Row).decode
-_RECORD: Final = msgspec.json.Decoder(_Record).decode
 _TEXT: Final = msgspec.json.Decoder(str).decode
 
 
@@ -143,13 +112,12 @@ class ChatReader:
         self._prompts: dict[tuple[bytes, bytes], _Prompt] = {}
         self._tools: dict[bytes, bytes] = {}
 
-    def read(self, line: bytes) -> Chat:
+    def read(self, record: Record) -> Chat:
         """The chat of a record. Raises NotChatError with the reason."""
+        params, response = record.params or Params(), record.response
+        if response is None or response.output is None:
+            raise NotChatError("unusual_transcript" if record.is_unusual else "no_transcript")
         try:
-            record = _RECORD(line)
-            params, response = record.params or _Params(), record.response
-            if response is None or response.output is None:
-                raise NotChatError("no_transcript")
             prompt = self._prompt(bytes(params.input), _first(params.instructions, response.instructions))
             turns = self._turns(response.output, compares=self._compares)
         except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError) as error:
@@ -171,7 +139,7 @@ class ChatReader:
     def prompt_of(self, line: bytes) -> tuple[bytes, bytes]:
         """The prompt's messages of a row, and its tools."""
         try:
-            params = _ROW(line).params or _Params()
+            params = _ROW(line).params or Params()
             prompt = self._prompt(bytes(params.input), _first(params.instructions))
             return prompt.messages, self._convert_tools(_first(params.tools))
         except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError) as error:
@@ -188,7 +156,7 @@ class ChatReader:
     def _convert_prompt(self, items: bytes, instructions: bytes) -> _Prompt:
         if items[:1] not in (b'"', b"["):
             raise NotChatError("no_prompt")
-        given = _ITEMS(items) if items[:1] == b"[" else [_Item("message", "user", _TEXT(items))]
+        given = _ITEMS(items) if items[:1] == b"[" else [Item("message", "user", _TEXT(items))]
         turns = self._turns(given, compares=True)
         messages, count = b"".join(turns.pieces)[1:], turns.count
         if instructions[:1] == b'"' and instructions != _EMPTY:
@@ -198,9 +166,9 @@ class ChatReader:
             raise NotChatError("no_prompt")
         return _Prompt(messages, count, _digest([instructions, *(turns.seen or ())]), turns.dropped_reasoning)
 
-    def _turns(self, items: list[_Item], *, compares: bool) -> _Turns:
+    def _turns(self, items: list[Item], *, compares: bool) -> _Turns:
         turns = _Turns(compares=compares)
-        turn: list[_Item] = []
+        turn: list[Item] = []
         for item in items:
             kind = item.type
             if kind in _MODEL_ITEMS or (item.role == "assistant" and kind in _MESSAGE):
@@ -217,7 +185,7 @@ class ChatReader:
             self._add_assistant(turns, turn)
         return turns
 
-    def _add_assistant(self, turns: _Turns, items: list[_Item]) -> None:
+    def _add_assistant(self, turns: _Turns, items: list[Item]) -> None:
         texts: list[Any] = []
         reasons: list[Any] = []
         calls: list[Any] = []
@@ -250,7 +218,7 @@ class ChatReader:
         turns.count += 1
         turns.last_assistant, turns.through_assistant = turns.count, len(pieces)
 
-    def _add_call(self, turns: _Turns, calls: list[Any], item: _Item) -> None:
+    def _add_call(self, turns: _Turns, calls: list[Any], item: Item) -> None:
         call_id, name = bytes(item.call_id), bytes(item.name)
         if name[:1] != b'"':
             raise NotChatError("unusual_transcript")
@@ -260,7 +228,7 @@ class ChatReader:
         head = b',"type":"function","function":{"name":' + name + b',"arguments":'
         calls += (b',{"id":', call_id, head, self._arguments(item.arguments), b"}}")
 
-    def _add_tool(self, turns: _Turns, item: _Item) -> None:
+    def _add_tool(self, turns: _Turns, item: Item) -> None:
         call_id, content = bytes(item.call_id), item.output
         if call_id[:1] != b'"':
             call_id = _EMPTY
@@ -275,7 +243,7 @@ class ChatReader:
             turns.seen += (b"tool", content)
         turns.count += 1
 
-    def _add_other(self, turns: _Turns, item: _Item) -> None:
+    def _add_other(self, turns: _Turns, item: Item) -> None:
         if item.type not in _MESSAGE:
             raise NotChatError(f"item_{item.type}")
         role = "system" if item.role == "developer" else item.role or "user"
@@ -311,7 +279,7 @@ class ChatReader:
             return self._parts(_PARTS(data))
         return _EMPTY if data in (b"", b"null") else orjson.dumps(data.decode())
 
-    def _parts(self, parts: list[_Part]) -> bytes:
+    def _parts(self, parts: list[Part]) -> bytes:
         if all(part.text for part in parts):
             return _join([part.text for part in parts])
         return b"[" + b",".join(map(self._part, parts)) + b"]"
@@ -319,7 +287,7 @@ class ChatReader:
     def _escape(self, content: Any) -> Any:
         return orjson.dumps(bytes(content).decode()) if self.style.escaped_content else content
 
-    def _part(self, part: _Part) -> bytes:
+    def _part(self, part: Part) -> bytes:
         if part.text:
             return b'{"type":"text","text":' + bytes(part.text) + b"}"
         url = bytes(part.image_url)
@@ -355,14 +323,14 @@ class ChatReader:
         return b"[" + b",".join(converted) + b"]"
 
 
-def _texts(content: list[_Part] | str | None) -> list[Any]:
+def _texts(content: list[Part] | str | None) -> list[Any]:
     """The texts of content, as JSON strings."""
     if isinstance(content, str):
         return [orjson.dumps(content)]
     return [part.text for part in content if part.text and memoryview(part.text)[0] == _QUOTE] if content else []
 
 
-def _refusals(content: list[_Part] | str | None) -> list[Any]:
+def _refusals(content: list[Part] | str | None) -> list[Any]:
     parts = content if isinstance(content, list) else ()
     return [part.refusal for part in parts if part.refusal and memoryview(part.refusal)[0] == _QUOTE]
 

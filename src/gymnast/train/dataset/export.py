@@ -23,7 +23,8 @@ from gymnast.store.scrub_rows import RowScrubber
 from gymnast.train.dataset.card import render_card
 from gymnast.train.dataset.chat import ChatReader, NotChatError
 from gymnast.train.dataset.files import CARD, MANIFEST, SHARD_BYTES, DataFile, DatasetFolder
-from gymnast.train.dataset.index import Filters, Index, RolloutFacts, build_index, open_runs, read_facts, read_lines
+from gymnast.train.dataset.index import Entry, Filters, Index, Indexer, RolloutFacts, facts_of, open_runs, read_lines
+from gymnast.train.dataset.records import decode_record
 from gymnast.train.dataset.rows import Layout, RowMaker, task_row
 from gymnast.train.dataset.schema import columns_of
 from gymnast.train.dataset.select import PairRules, assign_splits, select_best, select_pairs
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from gymnast.config.secrets import Scrubber
     from gymnast.train.dataset.chat import Chat, Reasoning
     from gymnast.train.dataset.index import RunSource
+    from gymnast.train.dataset.records import Record
     from gymnast.train.dataset.rows import Target
     from gymnast.types.json import JsonObject
 
@@ -134,9 +136,9 @@ class _Export:
         with_prompts = bool(request.splits) or request.needs_pairs
         converts = with_prompts or filters.dedup or filters.max_bytes is not None
         reader = ChatReader(self._style, compares=filters.dedup or request.needs_pairs) if converts else None
-        self.index = build_index(
-            self._runs, filters, reader, with_prompts=with_prompts, with_digests=request.needs_pairs
-        )
+        indexer = Indexer(self._runs, filters, reader, with_prompts=with_prompts, with_digests=request.needs_pairs)
+        self._indexer = indexer if self._is_one_pass(indexer) else None
+        self.index = indexer.index if self._indexer is not None else indexer.build()
         self.columns = columns_of(request.format, has_parts=self.index.has_parts)
         if layout.is_typed and self.index.has_parts:
             self._style = replace(self._style, escaped_content=True)
@@ -147,6 +149,13 @@ class _Export:
         self._reasoning_dropped = 0
         self._rows: Counter[str] = Counter()
         self._tasks: set[tuple[int, int]] = set()
+
+    def _is_one_pass(self, indexer: Indexer) -> bool:
+        """Whether a rollout can be written when it is read, because no choice depends on other rollouts."""
+        request = self.request
+        is_rollout = request.format not in {"dpo", "rl"} and not request.needs_pairs
+        depends = request.splits or request.best_of is not None or request.filters.dedup or indexer.needs_tasks
+        return is_rollout and not depends and not request.layout.is_typed
 
     def rows(self) -> Iterator[tuple[str, bytes]]:
         """Every row with its split."""
@@ -169,8 +178,8 @@ class _Export:
 
     def _rollout_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         is_sft = self.request.format == "sft"
-        for position, line in self._lines(self._chosen()):
-            chat = self._read(line)
+        for position, record, line, known in self._entries():
+            chat = known or self._read(record)
             if chat is None:
                 continue
             if is_sft:
@@ -178,20 +187,18 @@ class _Export:
                 yield (facts.run, facts.task), self._maker.sft(chat, facts)
             else:
                 number = self.index.run[position]
-                facts = read_facts(line, number, self._runs[number])
+                facts = facts_of(record, number, self._runs[number])
                 yield (facts.run, facts.task), self._maker.flat(chat, facts, line)
 
     def _kto_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         threshold = self.request.threshold
-        if threshold is not None:
-            labels = {position: self.index.reward[position] >= threshold for position in self._chosen()}
-        else:
-            labels = self._pair_labels()
-        for position, line in self._lines(sorted(labels)):
-            chat = self._read(line)
+        labels = self._pair_labels() if threshold is None else None
+        for position, record, _, known in self._entries(sorted(labels) if labels is not None else None):
+            chat = known or self._read(record)
             if chat is not None:
                 facts = self._facts(position)
-                yield (facts.run, facts.task), self._maker.kto(chat, facts, label=labels[position])
+                label = labels[position] if labels is not None else facts.reward >= (threshold or 0.0)
+                yield (facts.run, facts.task), self._maker.kto(chat, facts, label=label)
 
     def _pair_labels(self) -> dict[int, bool]:
         """Rollouts of pairs; one that is better in one pair and worse in another has no label."""
@@ -204,8 +211,7 @@ class _Export:
         with _LinesAt(self._runs) as lines:
             for chosen, rejected in select_pairs(self.index, self.request.pairs):
                 better, worse = self._facts(chosen), self._facts(rejected)
-                first = self._read(lines.read(self.index, chosen))
-                second = self._read(lines.read(self.index, rejected))
+                first, second = (self._read(lines.read(self.index, position)) for position in (chosen, rejected))
                 if first is None or second is None:
                     continue
                 try:
@@ -242,9 +248,12 @@ class _Export:
             return range(len(self.index))
         return select_best(self.index, self.request.best_of, self.request.pairs.ties)
 
-    def _lines(self, positions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """The lines at these positions, which ascend; the files are read once from start to end."""
-        wanted = iter(positions)
+    def _entries(self, positions: Sequence[int] | None = None) -> Iterator[Entry]:
+        """The rollouts at these positions, which ascend; by default all chosen ones."""
+        if self._indexer is not None:
+            yield from self._indexer.stream()
+            return
+        wanted = iter(self._chosen() if positions is None else positions)
         position = next(wanted, None)
         for number, run in enumerate(self._runs):
             if position is None:
@@ -253,7 +262,7 @@ class _Export:
                 if position is None or self.index.run[position] != number:
                     break
                 if offset == self.index.offset[position]:
-                    yield position, line
+                    yield Entry(position, decode_record(line, run.records.path, 0), line, None)
                     position = next(wanted, None)
 
     def _facts(self, position: int) -> RolloutFacts:
@@ -261,9 +270,9 @@ class _Export:
         run, task, rollout = index.run[position], index.task[position], index.rollout[position]
         return RolloutFacts(run, task, rollout, index.reward[position])
 
-    def _read(self, line: bytes) -> Chat | None:
+    def _read(self, record: Record) -> Chat | None:
         try:
-            chat = self._reader.read(line)
+            chat = self._reader.read(record)
         except NotChatError as error:
             self.index.left_out[str(error)] += 1
             return None
@@ -292,7 +301,7 @@ class _Export:
             "gymnast": __version__,
             "format": self.request.format,
             "options": _options(self.request),
-            "runs": [_origin(run, index) for run in self._runs],
+            "runs": [_origin(run) for run in self._runs],
             "counts": counts,
             "files": [
                 {name: getattr(file, name) for name in ("path", "split", "rows", "size_bytes", "sha256")}
@@ -330,7 +339,8 @@ class _LinesAt:
         for stream in self._streams:
             stream.close()
 
-    def read(self, index: Index, position: int) -> bytes:
+    def read(self, index: Index, position: int) -> Record:
+        """The record at a position of the index."""
         raw = self._streams[index.run[position]].raw
         raw.seek(index.offset[position])
         data, missing = b"", index.length[position]
@@ -339,10 +349,10 @@ class _LinesAt:
             if not part:
                 break
             data, missing = data + part, missing - len(part)
-        return data
+        return decode_record(data, self._runs[index.run[position]].records.path, 0)
 
 
-def _origin(run: RunSource, index: Index) -> JsonObject:
+def _origin(run: RunSource) -> JsonObject:
     manifest = read_manifest(RunPaths(run.output).manifest)
     collected = datetime.fromtimestamp(manifest.created_at, UTC).date().isoformat() if manifest is not None else None
     return {
@@ -352,9 +362,10 @@ def _origin(run: RunSource, index: Index) -> JsonObject:
         "collected": collected,
         "gymnast": manifest.versions.get("gymnast") if manifest is not None else None,
         "input_digest": manifest.source.get("digest") if manifest is not None else None,
-        "models": sorted(index.models),
-        "agents": sorted(index.agents),
-        "sha256": run.sha256,
+        "models": sorted({model for _, model in run.origins if model}),
+        "agents": sorted({agent for agent, _ in run.origins if agent}),
+        "size_bytes": run.size_bytes,
+        "crc32": run.crc32,
     }
 
 

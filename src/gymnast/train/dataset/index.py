@@ -5,8 +5,8 @@ Only the fields that a decision needs are decoded. The index takes some 60 bytes
 
 from __future__ import annotations
 
-import hashlib
 import math
+import zlib
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,7 +21,6 @@ from gymnast.store.paths import RunPaths
 from gymnast.train.dataset.chat import NotChatError
 from gymnast.train.dataset.labels import Labels, read_labels
 from gymnast.train.dataset.records import (
-    Response,
     agent_of,
     decode_failed,
     decode_fields,
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymnast.store.records import RecordFile
-    from gymnast.train.dataset.chat import ChatReader
+    from gymnast.train.dataset.chat import Chat, ChatReader
+    from gymnast.train.dataset.records import Record
     from gymnast.train.dataset.where import Where
 
 TRUNCATED: Final = "truncated"
@@ -84,8 +84,24 @@ class RunSource:
     name: str
     records: RecordFile
     labels: Labels
-    sha256: str = ""
-    """Of its records, once they were read."""
+    crc32: str = ""
+    """This and the size: of its records, once they were read."""
+    size_bytes: int = 0
+    origins: set[tuple[str, str]] = field(default_factory=set)
+    """Agents and models of the rollouts."""
+
+    def add_origin(self, agent: str, model: str) -> None:
+        self.origins.add((agent, model))
+
+
+class Entry(NamedTuple):
+    """A rollout that was added to the index."""
+
+    position: int
+    record: Record
+    line: bytes
+    chat: Chat | None
+    """If the filters needed it."""
 
 
 @dataclass(slots=True)
@@ -100,8 +116,6 @@ class Index:
     offset: array[int] = field(default_factory=partial(array, "q"))
     length: array[int] = field(default_factory=partial(array, "q"))
     """Bytes of the line."""
-    size: array[int] = field(default_factory=partial(array, "q"))
-    """Bytes of the trajectory, to compare lengths."""
     digests: dict[int, bytes] = field(default_factory=dict)
     """Of completions, by position, if duplicates are looked for."""
     prompts: list[bytes] = field(default_factory=list)
@@ -110,8 +124,6 @@ class Index:
     read: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     """Rollouts that never got a score, by kind."""
-    agents: Counter[str] = field(default_factory=Counter)
-    models: Counter[str] = field(default_factory=Counter)
     all_tasks: int = 0
     has_parts: bool = False
     """Whether a message may have content that is not text."""
@@ -147,18 +159,6 @@ def open_runs(outputs: Sequence[Path]) -> list[RunSource]:
     return runs
 
 
-def build_index(
-    runs: list[RunSource],
-    filters: Filters,
-    reader: ChatReader | None,
-    *,
-    with_prompts: bool = False,
-    with_digests: bool = False,
-) -> Index:
-    """Read all runs once. `reader` converts where the length, duplicates or prompts matter."""
-    return _Indexer(runs, filters, reader, with_prompts=with_prompts, with_digests=with_digests).build()
-
-
 def read_lines(records: RecordFile) -> Iterator[tuple[int, bytes]]:
     """The lines of a file of records with their offsets."""
     offset = 0
@@ -171,15 +171,17 @@ def read_lines(records: RecordFile) -> Iterator[tuple[int, bytes]]:
         raise DataError(f"cannot read the rollouts: {error.strerror or error}", where=str(records.path)) from error
 
 
-class _Indexer:
+class Indexer:
+    """Reads runs into an index. `reader` converts where the length, duplicates or prompts matter."""
+
     def __init__(
         self,
         runs: list[RunSource],
         filters: Filters,
         reader: ChatReader | None,
         *,
-        with_prompts: bool,
-        with_digests: bool,
+        with_prompts: bool = False,
+        with_digests: bool = False,
     ) -> None:
         self.index = Index(runs)
         self._filters = filters
@@ -190,16 +192,18 @@ class _Indexer:
         self._foreign = [name for name in self._columns if name not in _OWN_COLUMNS and name not in TASK_COLUMNS]
         self._met: set[str] = set()
         self._keys: list[str] = []
-        self._needs_tasks = any(name in TASK_COLUMNS for name in self._columns)
+        self.needs_tasks = any(name in TASK_COLUMNS for name in self._columns)
         self._values: list[dict[str, Any]] = []
         self._last_values: dict[str, Any] = {}
         self._scores: dict[tuple[int, int], tuple[int, float, float, float]] = {}
         self._wanted = _wanted_decoder({name.split(".")[0] for name in self._foreign}) if self._foreign else None
 
-    def build(self) -> Index:
+    def stream(self) -> Iterator[Entry]:
+        """Read all runs; yields each rollout that passes the filters of single rollouts."""
         self._check_labels()
         for number, run in enumerate(self.index.runs):
-            scored = self._read_run(number, run)
+            scored: set[int] = set()
+            yield from self._read_run(number, run, scored)
             self._read_failures(run, scored)
         index = self.index
         index.all_tasks = len(self._scores)
@@ -208,17 +212,22 @@ class _Indexer:
             for name in self._foreign:
                 if name not in self._met:
                     raise where.unknown_column(name, [*_OWN_COLUMNS, *TASK_COLUMNS, *self._keys])
-        if self._needs_tasks:
+
+    def build(self) -> Index:
+        """The complete index."""
+        for _ in self.stream():
+            pass
+        if self.needs_tasks:
             self._keep(self._passing_tasks())
         if self._filters.dedup:
             self._keep(self._first_copies())
-        return index
+        return self.index
 
-    def _read_run(self, number: int, run: RunSource) -> set[int]:
-        index, add, digest = self.index, self._add, hashlib.sha256()
-        seen: set[int] = set()
+    def _read_run(self, number: int, run: RunSource, seen: set[int]) -> Iterator[Entry]:
+        """Add the records of a run; yields what is in the index, as it is read."""
+        index, add, crc, size = self.index, self._add, 0, 0
         for line_number, (offset, line) in enumerate(read_lines(run.records), 1):
-            digest.update(line)
+            crc, size = zlib.crc32(line, crc), size + len(line)
             if line.isspace():
                 continue
             record = decode_record(line, run.records.path, line_number)
@@ -233,36 +242,39 @@ class _Indexer:
                     f"rollout {record.task}:{record.rollout} has more than one record", where=where, next=hint
                 )
             seen.add(packed)
-            reason = add(number, run, record, offset, line)
-            if reason is not None:
-                index.left_out[reason] += 1
-        run.sha256 = digest.hexdigest()
-        return seen
+            entry = add(number, run, record, offset, line)
+            if isinstance(entry, str):
+                index.left_out[entry] += 1
+            else:
+                yield entry
+        run.crc32, run.size_bytes = f"{crc:08x}", size
 
-    def _add(self, number: int, run: RunSource, record: Any, offset: int, line: bytes) -> str | None:
+    def _add(self, number: int, run: RunSource, record: Record, offset: int, line: bytes) -> Entry | str:
         """Add a record to the index; else the reason why not."""
         index, reward = self.index, record.reward
         if record.failure or not isinstance(reward, (int, float)) or not math.isfinite(reward):
             return "no_reward"
         self._add_score((number, record.task), reward)
-        reason = self._filter(run, record, line) or (self._read_chat(line) if self._reader is not None else None)
-        if reason is not None:
-            return reason
-        if self._needs_tasks:
+        chat = None
+        try:
+            self._filter(run, record, line)
+            if self._reader is not None:
+                chat = self._read_chat(record)
+        except NotChatError as reason:
+            return str(reason)
+        if self.needs_tasks:
             self._values.append(self._last_values)
-        response = record.response
+        position = len(index.run)
         index.run.append(number)
         index.task.append(record.task)
         index.rollout.append(record.rollout)
         index.reward.append(reward)
         index.offset.append(offset)
         index.length.append(len(line))
-        index.size.append(memoryview(response.output).nbytes if isinstance(response, Response) else len(line))
-        index.agents[agent_of(record)] += 1
-        index.models[model_of(record)] += 1
+        run.add_origin(agent_of(record), model_of(record))
         if not index.has_parts and b'"input_image"' in line:
             index.has_parts = True
-        return None
+        return Entry(position, record, line, chat)
 
     def _add_score(self, task: tuple[int, int], reward: float) -> None:
         before = self._scores.get(task)
@@ -272,35 +284,31 @@ class _Indexer:
             count, total, highest, lowest = before
             self._scores[task] = (count + 1, total + reward, max(highest, reward), min(lowest, reward))
 
-    def _filter(self, run: RunSource, record: Any, line: bytes) -> str | None:
-        """Why a record is not wanted."""
-        filters, is_truncated = self._filters, is_truncated_record(record, line)
+    def _filter(self, run: RunSource, record: Record, line: bytes) -> None:
+        """Raise NotChatError with the reason if a record is not wanted."""
+        filters, is_truncated = self._filters, is_truncated_record(record)
         if record.masked is True and not filters.include_masked:
-            return MASKED
+            raise NotChatError(MASKED)
         if is_truncated and not filters.include_truncated:
-            return TRUNCATED
+            raise NotChatError(TRUNCATED)
         label = run.labels.of(record.task, record.rollout)[0] if run.labels else None
         if (filters.labels and label not in filters.labels) or label in filters.excluded_labels:
-            return "label"
+            raise NotChatError("label")
         if self._columns and not self._matches(run, record, line, is_truncated=is_truncated):
-            return "where"
-        return None
+            raise NotChatError("where")
 
-    def _read_chat(self, line: bytes) -> str | None:
+    def _read_chat(self, record: Record) -> Chat:
         assert self._reader is not None
-        try:
-            chat = self._reader.read(line)
-        except NotChatError as error:
-            return str(error)
+        chat = self._reader.read(record)
         if self._filters.max_bytes is not None and chat.size_bytes > self._filters.max_bytes:
-            return "too_long"
+            raise NotChatError("too_long")
         if self._with_digests:
             self.index.digests[len(self.index)] = chat.prompt_digest + chat.completion_digest
         if self._with_prompts:
             self.index.prompts.append(chat.prompt_digest)
-        return None
+        return chat
 
-    def _matches(self, run: RunSource, record: Any, line: bytes, *, is_truncated: bool) -> bool:
+    def _matches(self, run: RunSource, record: Record, line: bytes, *, is_truncated: bool) -> bool:
         where = self._filters.where
         assert where is not None
         values = _own_values(run, record, line, is_truncated=is_truncated)
@@ -311,7 +319,7 @@ class _Indexer:
                 if value is not msgspec.UNSET:
                     self._met.add(name)
                     values[name] = value
-        if self._needs_tasks:
+        if self.needs_tasks:
             self._last_values = {name: values.get(name) for name in self._columns}
             return True
         return where.matches(values)
@@ -350,7 +358,7 @@ class _Indexer:
                 kept.append(position)
             else:
                 index.left_out[reason] += 1
-        for name in ("run", "task", "rollout", "reward", "offset", "length", "size"):
+        for name in ("run", "task", "rollout", "reward", "offset", "length"):
             column = getattr(index, name)
             setattr(index, name, array(column.typecode, [column[position] for position in kept]))
         index.prompts = [index.prompts[position] for position in kept] if index.prompts else []
@@ -380,20 +388,21 @@ class _Indexer:
                 raise UserError(f"no rollout or task has the label '{name}'", next=hint)
 
 
-def read_facts(line: bytes, number: int, run: RunSource) -> RolloutFacts:
-    """The facts of a line that is in the index."""
-    record = decode_record(line, run.records.path, 0)
+def facts_of(record: Record, number: int, run: RunSource) -> RolloutFacts:
+    """All facts about a rollout."""
     label, note = run.labels.of(record.task, record.rollout)
-    truncated = is_truncated_record(record, line)
+    truncated = is_truncated_record(record)
     return RolloutFacts(
         number, record.task, record.rollout, record.reward, agent_of(record), model_of(record), truncated, label, note
     )
 
 
-def _own_values(run: RunSource, record: Any, line: bytes, *, is_truncated: bool) -> dict[str, Any]:
+def _own_values(run: RunSource, record: Record, line: bytes, *, is_truncated: bool) -> dict[str, Any]:
     """The columns that every rollout has."""
-    usage = record.response.usage if isinstance(record.response, Response) else None
-    tokens = usage if isinstance(usage, dict) else {}
+    usage = record.response.usage if record.response is not None else None
+    decoded = msgspec.json.decode(usage) if usage else None
+    tokens = decoded if isinstance(decoded, dict) else {}
+    output = (record.response.output or ()) if record.response is not None else ()
     label, note = run.labels.of(record.task, record.rollout) if run.labels else (None, None)
     return {
         "run": run.name,
@@ -409,7 +418,7 @@ def _own_values(run: RunSource, record: Any, line: bytes, *, is_truncated: bool)
         "input_tokens": tokens.get("input_tokens"),
         "output_tokens": tokens.get("output_tokens"),
         "total_tokens": tokens.get("total_tokens"),
-        "tool_calls": line.count(b'"function_call"'),
+        "tool_calls": sum(item.type == "function_call" for item in output),
         "size": len(line),
     }
 

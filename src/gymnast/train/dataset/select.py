@@ -84,7 +84,7 @@ def _pairs_of(index: Index, members: Sequence[int], rules: PairRules) -> list[tu
 
 
 def _tie_key(index: Index, position: int, ties: Ties) -> tuple[int, int]:
-    size = {"first": 0, "shortest": index.size[position], "longest": -index.size[position]}[ties]
+    size = {"first": 0, "shortest": index.length[position], "longest": -index.length[position]}[ties]
     return size, index.rollout[position]
 
 
