@@ -113,16 +113,15 @@ def _versions() -> dict[str, Any]:
 
 def _redactor(configs: dict[str, Any]) -> Redactor:
     """A redactor for the secrets of the environment, of ./env.yaml, of the keys file and of the config files."""
-    from gymnast.config.environ import read_environ, secret_environ
-    from gymnast.config.keyring import stored_keys
+    from gymnast.config.known_secrets import known_secrets
     from gymnast.config.secrets import Scrubber
     from gymnast.store.redact import Redactor, header_values
 
     private = Path("env.yaml")
-    known: dict[str, Any] = {"environment": secret_environ(), "configs": configs}
     if private.is_file():
-        known["private"] = _read_yaml(private)
-    known["secret"] = [*header_values(known), *stored_keys(read_environ().keys_file)]
+        configs = {**configs, "env.yaml": _read_yaml(private)}
+    known = known_secrets(configs)
+    known["secret"] += header_values(known)
     home = str(Path.home())
     return Redactor(Scrubber(known), replacements={home: "~"} if len(home) > 1 else {})
 

@@ -61,6 +61,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "logs": Command(CLUSTER, "Show the logs of a run's workers, failed ones first.", "logs"),
     "cancel": Command(CLUSTER, "Cancel the workers of a run.", "cancel"),
     "merge": Command(CLUSTER, "Merge the chunks of a submitted run into one.", "merge", old_names=_PARTIAL),
+    "export": Command(TRAIN, "Export rollouts as a dataset for other trainers.", "export"),
     "train": Command(TRAIN, "Export training samples from a run.", "train", None),
     "tokens": Command(TRAIN, "Audit or export the tokens of a run.", "tokens", None),
     "curriculum": Command(

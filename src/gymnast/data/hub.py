@@ -6,6 +6,7 @@ errors into UserErrors.
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gymnast.errors import NotFoundError, UserError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from gymnast.types.json import JsonObject
 
@@ -94,6 +95,34 @@ class Hub:
                 api.add_collection_item(collection, repo_id, "dataset", exists_ok=True)
         return str(commit.pr_url or commit.commit_url)
 
+    def publish_folder(
+        self, repo_id: str, folder: Path, names: Sequence[str], *, private: bool = True, say: Callable[[str], None]
+    ) -> str:
+        """Upload files to a dataset (created if missing), each in its own commit and in this order; returns its URL.
+
+        Files that the dataset already has are skipped, so a second call continues an interrupted one.
+        """
+        library = _library()
+        with self._translate_errors(library, repo_id, None, None, "upload"):
+            api = library.HfApi(endpoint=self.endpoint, token=self.token)
+            url = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True)
+            present = {
+                entry.path: entry.lfs.sha256 if entry.lfs is not None else entry.blob_id
+                for entry in api.list_repo_tree(repo_id, recursive=True, repo_type="dataset")
+                if isinstance(entry, library.hf_api.RepoFile)
+            }
+            for number, name in enumerate(names, 1):
+                digests = _digests(folder / name)
+                if present.get(name) in digests:
+                    say(f"push      {name} is already there ({number} of {len(names)})")
+                    continue
+                api.upload_file(
+                    path_or_fileobj=folder / name, path_in_repo=name, repo_id=repo_id, repo_type="dataset",
+                    commit_message=f"Upload {name}",
+                )  # fmt: skip
+                say(f"push      {name} ({number} of {len(names)})")
+        return str(url)
+
     @contextmanager
     def _translate_errors(
         self, library: Any, repo_id: str, name: str | None, revision: str | None, action: str = "download"
@@ -125,6 +154,16 @@ class Hub:
             raise UserError(
                 f"the server did not answer like a Hub: {error}", where=where, next="check HF_ENDPOINT"
             ) from error
+
+
+def _digests(path: Path) -> tuple[str, str]:
+    """What the Hub calls a file: its SHA-256 if it is large, else git's SHA-1 of it."""
+    large, small = hashlib.sha256(), hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            large.update(block)
+            small.update(block)
+    return large.hexdigest(), small.hexdigest()
 
 
 def _first_line(error: BaseException) -> str:

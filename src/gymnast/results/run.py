@@ -23,12 +23,12 @@ from gymnast.results.columns import EMPTY, read_columns
 from gymnast.results.frames import ArrowTable, to_pandas, to_polars
 from gymnast.results.records import (
     Lines,
-    complete_records,
     decode_failed_attempt,
     decode_rollout,
     decode_row,
 )
 from gymnast.results.summary_html import summary_html
+from gymnast.store.complete_records import complete_records
 from gymnast.store.paths import RunPaths
 from gymnast.types.task import TASK_INDEX
 

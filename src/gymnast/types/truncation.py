@@ -89,7 +89,8 @@ def truncation_of_types(types: Sequence[Any]) -> Truncation | None:
 def truncation_of_output(output: bytes | memoryview | msgspec.Raw) -> Truncation | None:
     """The same for a trajectory as JSON. Only those with tool outputs are parsed."""
     data = bytes(output)
-    if _OUTPUT.encode() not in data:
+    # Within texts the quotes are escaped, so this finds types only. A trajectory that ends with a call has that last.
+    if _OUTPUT.encode() not in data or data.rfind(b'"function_call"') < data.rfind(b'"function_call_output"'):
         return None
     try:
         return truncation_of_types([item.type for item in _ITEMS.decode(data)])

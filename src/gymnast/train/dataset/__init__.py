@@ -1,0 +1,1 @@
+"""Datasets for other trainers: rollouts of runs selected, converted to chat rows, and written with a card."""

@@ -1,0 +1,352 @@
+"""Rollouts as chat messages, copied from the record as JSON: texts are neither decoded nor encoded again.
+
+One class of choices (`ChatStyle`) covers what readers expect: arguments of tool calls as objects or as texts, reasoning
+as a field, inline or left out, images as the Chat Completions API or transformers write them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import msgspec
+import orjson
+
+from gymnast.train.dataset.records import Item, Params, Part
+from gymnast.types.task import PARAMS
+
+if TYPE_CHECKING:
+    from gymnast.train.dataset.records import Record
+
+Reasoning = Literal["field", "inline", "drop"]
+
+_CACHED: Final = 2048
+_EMPTY: Final = b'""'
+_QUOTE: Final = ord('"')
+_MODEL_ITEMS: Final = frozenset({"function_call", "reasoning"})
+_MESSAGE: Final = frozenset({"message", None})
+
+
+class _Row(msgspec.Struct, gc=False):
+    params: Params | None = msgspec.field(name=PARAMS, default=None)
+
+
+_PARTS: Final = msgspec.json.Decoder(list[Part]).decode
+_ITEMS: Final = msgspec.json.Decoder(list[Item]).decode
+_ROW: Final = msgspec.json.Decoder(_Row).decode
+_TEXT: Final = msgspec.json.Decoder(str).decode
+
+
+class NotChatError(Exception):
+    """A rollout that chat messages cannot express; the argument is the reason, as a short name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatStyle:
+    """What the reader of the messages expects."""
+
+    arguments: Literal["object", "text"] = "object"
+    reasoning: Reasoning = "field"
+    tool_names: bool = True
+    """Whether tool messages have the name of the tool."""
+    images: Literal["chat", "transformers"] = "chat"
+    escaped_tools: bool = False
+    """Each tool as a text with JSON, for typed columns."""
+    escaped_content: bool = False
+    """The content of each message as a text with JSON: some have a list of parts."""
+
+
+class Chat(NamedTuple):
+    """A rollout as chat. Messages are JSON objects joined by commas."""
+
+    prompt: bytes
+    completion: bytes
+    tools: bytes
+    """A JSON list."""
+    prompt_digest: bytes
+    """Of its content, without ids."""
+    completion_digest: bytes
+    """Of what the model wrote and saw, without ids; empty unless asked for."""
+    prompt_messages: int
+    completion_messages: int
+    dropped_reasoning: bool
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.prompt) + len(self.completion)
+
+
+class _Prompt(NamedTuple):
+    messages: bytes
+    count: int
+    digest: bytes
+    dropped_reasoning: bool
+
+
+class _Turns:
+    """Messages under construction: pieces of JSON that are joined once."""
+
+    __slots__ = ("count", "dropped_reasoning", "last_assistant", "names", "pieces", "seen", "through_assistant")
+
+    def __init__(self, *, compares: bool) -> None:
+        self.pieces: list[Any] = []
+        self.seen: list[Any] | None = [] if compares else None
+        self.names: dict[bytes, bytes] = {}
+        self.count = self.last_assistant = self.through_assistant = 0
+        self.dropped_reasoning = False
+
+    def digest(self) -> bytes:
+        return _digest(self.seen) if self.seen is not None else b""
+
+
+class ChatReader:
+    """Converts records. Prompts and tools repeat within a run, so their conversions are cached.
+
+    With `compares`, chats have digests of their completions.
+    """
+
+    def __init__(self, style: ChatStyle, *, compares: bool = False) -> None:
+        self.style = style
+        self._compares = compares
+        self._prompts: dict[tuple[bytes, bytes], _Prompt] = {}
+        self._tools: dict[bytes, bytes] = {}
+
+    def read(self, record: Record) -> Chat:
+        """The chat of a record. Raises NotChatError with the reason."""
+        params, response = record.params or Params(), record.response
+        if response is None or response.output is None:
+            raise NotChatError("unusual_transcript" if record.is_unusual else "no_transcript")
+        try:
+            prompt = self._prompt(bytes(params.input), _first(params.instructions, response.instructions))
+            turns = self._turns(response.output, compares=self._compares)
+        except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError) as error:
+            raise NotChatError("unusual_transcript") from error
+        if not turns.last_assistant:
+            raise NotChatError("no_assistant_turn")
+        del turns.pieces[turns.through_assistant :]  # what follows the last turn of the model is not trained on
+        return Chat(
+            prompt.messages,
+            b"".join(turns.pieces)[1:],
+            self._convert_tools(_first(params.tools, response.tools)),
+            prompt.digest,
+            turns.digest(),
+            prompt.count,
+            turns.last_assistant,
+            prompt.dropped_reasoning or turns.dropped_reasoning,
+        )
+
+    def prompt_of(self, line: bytes) -> tuple[bytes, bytes]:
+        """The prompt's messages of a row, and its tools."""
+        try:
+            params = _ROW(line).params or Params()
+            prompt = self._prompt(bytes(params.input), _first(params.instructions))
+            return prompt.messages, self._convert_tools(_first(params.tools))
+        except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError) as error:
+            raise NotChatError("unusual_transcript") from error
+
+    def _prompt(self, items: bytes, instructions: bytes) -> _Prompt:
+        known = self._prompts.get((items, instructions))
+        if known is None:
+            if len(self._prompts) >= _CACHED:
+                self._prompts.clear()
+            known = self._prompts[items, instructions] = self._convert_prompt(items, instructions)
+        return known
+
+    def _convert_prompt(self, items: bytes, instructions: bytes) -> _Prompt:
+        if items[:1] not in (b'"', b"["):
+            raise NotChatError("no_prompt")
+        given = _ITEMS(items) if items[:1] == b"[" else [Item("message", "user", _TEXT(items))]
+        turns = self._turns(given, compares=True)
+        messages, count = b"".join(turns.pieces)[1:], turns.count
+        if instructions[:1] == b'"' and instructions != _EMPTY:
+            system = b'{"role":"system","content":' + self._escape(instructions) + b"}"
+            messages, count = b",".join([system, messages] if messages else [system]), count + 1
+        if not messages:
+            raise NotChatError("no_prompt")
+        return _Prompt(messages, count, _digest([instructions, *(turns.seen or ())]), turns.dropped_reasoning)
+
+    def _turns(self, items: list[Item], *, compares: bool) -> _Turns:
+        turns = _Turns(compares=compares)
+        turn: list[Item] = []
+        for item in items:
+            kind = item.type
+            if kind in _MODEL_ITEMS or (item.role == "assistant" and kind in _MESSAGE):
+                turn.append(item)
+                continue
+            if turn:
+                self._add_assistant(turns, turn)
+                turn = []
+            if kind == "function_call_output":
+                self._add_tool(turns, item)
+            else:
+                self._add_other(turns, item)
+        if turn:
+            self._add_assistant(turns, turn)
+        return turns
+
+    def _add_assistant(self, turns: _Turns, items: list[Item]) -> None:
+        texts: list[Any] = []
+        reasons: list[Any] = []
+        calls: list[Any] = []
+        for item in items:
+            if item.type == "function_call":
+                self._add_call(turns, calls, item)
+            elif item.type == "reasoning":
+                reasons += _texts(item.summary) or _texts(item.content)
+            else:
+                texts += _texts(item.content) or _refusals(item.content)
+        text = texts[0] if len(texts) == 1 else _join(texts)
+        style, pieces = self.style, turns.pieces
+        reasoning = None
+        if reasons:
+            reasoning = reasons[0] if len(reasons) == 1 else _join(reasons)
+            if style.reasoning == "inline":
+                text = b'"<think>' + bytes(reasoning)[1:-1] + b"</think>" + bytes(text)[1:]
+        pieces += (b',{"role":"assistant","content":', self._escape(text) if style.escaped_content else text)
+        if reasoning is not None and style.reasoning == "field":
+            pieces += (b',"reasoning_content":', reasoning)
+        turns.dropped_reasoning |= reasoning is not None and style.reasoning == "drop"
+        if calls:
+            calls[0] = b',"tool_calls":[{"id":'
+            pieces += calls
+            pieces.append(b"]}")
+        else:
+            pieces.append(b"}")
+        if turns.seen is not None:
+            turns.seen += (b"assistant", text, reasoning or b"", *calls[2::2])
+        turns.count += 1
+        turns.last_assistant, turns.through_assistant = turns.count, len(pieces)
+
+    def _add_call(self, turns: _Turns, calls: list[Any], item: Item) -> None:
+        call_id, name = bytes(item.call_id), bytes(item.name)
+        if name[:1] != b'"':
+            raise NotChatError("unusual_transcript")
+        if call_id[:1] != b'"':
+            call_id = b'"call_%d"' % len(turns.names)
+        turns.names[call_id] = name
+        head = b',"type":"function","function":{"name":' + name + b',"arguments":'
+        calls += (b',{"id":', call_id, head, self._arguments(item.arguments), b"}}")
+
+    def _add_tool(self, turns: _Turns, item: Item) -> None:
+        call_id, content = bytes(item.call_id), item.output
+        if call_id[:1] != b'"':
+            call_id = _EMPTY
+        if self.style.escaped_content or memoryview(content or b" ")[0] != _QUOTE:
+            content = self._escape(self._content(bytes(content)))
+        head = b',{"role":"tool","tool_call_id":' + call_id
+        name = turns.names.get(call_id)
+        if name is not None and self.style.tool_names:
+            head += b',"name":' + name
+        turns.pieces += (head, b',"content":', content, b"}")
+        if turns.seen is not None:
+            turns.seen += (b"tool", content)
+        turns.count += 1
+
+    def _add_other(self, turns: _Turns, item: Item) -> None:
+        if item.type not in _MESSAGE:
+            raise NotChatError(f"item_{item.type}")
+        role = "system" if item.role == "developer" else item.role or "user"
+        if role not in {"system", "user"}:
+            raise NotChatError("unusual_role")
+        content = self._parts(item.content) if isinstance(item.content, list) else orjson.dumps(item.content or "")
+        turns.pieces += (b',{"role":"' + role.encode() + b'","content":', self._escape(content), b"}")
+        if turns.seen is not None:
+            turns.seen += (role.encode(), content)
+        turns.count += 1
+
+    def _arguments(self, raw: msgspec.Raw) -> Any:
+        """The arguments of a call; those that are not a JSON object stay the text that the model wrote."""
+        if not raw:
+            return b'"{}"' if self.style.arguments == "text" else b"{}"
+        if memoryview(raw)[0] != _QUOTE:  # not the contract's text: keep the value
+            return raw if self.style.arguments == "object" else orjson.dumps(bytes(raw).decode())
+        if self.style.arguments == "text":
+            return raw
+        text = _TEXT(raw).strip() or "{}"
+        if text[0] != "{":
+            return raw
+        try:
+            return msgspec.json.format(text.encode(), indent=-1)  # numbers of any size stay as written
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+            return raw
+
+    def _content(self, data: bytes) -> bytes:
+        """Text as a JSON string, also if it comes in parts; with images, the list of parts."""
+        if data[:1] == b'"':
+            return data
+        if data[:1] == b"[":
+            return self._parts(_PARTS(data))
+        return _EMPTY if data in (b"", b"null") else orjson.dumps(data.decode())
+
+    def _parts(self, parts: list[Part]) -> bytes:
+        if all(part.text for part in parts):
+            return _join([part.text for part in parts])
+        return b"[" + b",".join(map(self._part, parts)) + b"]"
+
+    def _escape(self, content: Any) -> Any:
+        return orjson.dumps(bytes(content).decode()) if self.style.escaped_content else content
+
+    def _part(self, part: Part) -> bytes:
+        if part.text:
+            return b'{"type":"text","text":' + bytes(part.text) + b"}"
+        url = bytes(part.image_url)
+        if part.type != "input_image" or url[:1] != b'"':
+            raise NotChatError(f"part_{part.type or 'unknown'}")
+        if self.style.images == "transformers":
+            return b'{"type":"image","image":' + url + b"}"
+        detail = bytes(part.detail)
+        more = b',"detail":' + detail if detail[:1] == b'"' else b""
+        return b'{"type":"image_url","image_url":{"url":' + url + more + b"}}"
+
+    def _convert_tools(self, raw: bytes) -> bytes:
+        known = self._tools.get(raw)
+        if known is None:
+            if len(self._tools) >= _CACHED:
+                self._tools.clear()
+            known = self._tools[raw] = self._list_tools(raw)
+        return known
+
+    def _list_tools(self, raw: bytes) -> bytes:
+        tools = msgspec.json.decode(raw, type=list[dict[str, msgspec.Raw]]) if raw[:1] == b"[" else []
+        converted = []
+        for tool in tools:
+            if bytes(tool.get("type", b'"function"')) != b'"function"':
+                raise NotChatError("hosted_tool")
+            nested = tool.get("function")  # as in Chat Completions
+            own = msgspec.json.decode(nested, type=dict[str, msgspec.Raw]) if nested is not None else tool
+            wanted = {name: own[name] for name in ("name", "description", "parameters") if name in own}
+            function = {name: value for name, value in wanted.items() if bytes(value) != b"null"}
+            converted.append(msgspec.json.encode({"type": "function", "function": function}))
+        if self.style.escaped_tools:
+            converted = [orjson.dumps(tool.decode()) for tool in converted]
+        return b"[" + b",".join(converted) + b"]"
+
+
+def _texts(content: list[Part] | str | None) -> list[Any]:
+    """The texts of content, as JSON strings."""
+    if isinstance(content, str):
+        return [orjson.dumps(content)]
+    return [part.text for part in content if part.text and memoryview(part.text)[0] == _QUOTE] if content else []
+
+
+def _refusals(content: list[Part] | str | None) -> list[Any]:
+    parts = content if isinstance(content, list) else ()
+    return [part.refusal for part in parts if part.refusal and memoryview(part.refusal)[0] == _QUOTE]
+
+
+def _join(texts: list[Any]) -> bytes:
+    return b'"' + b"".join([bytes(text)[1:-1] for text in texts]) + b'"'
+
+
+def _first(*values: msgspec.Raw) -> bytes:
+    """The first value that is not missing, null or an empty list."""
+    for value in values:
+        data = bytes(value)
+        if data not in (b"", b"null", b"[]"):
+            return data
+    return b""
+
+
+def _digest(parts: list[Any]) -> bytes:
+    return hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()

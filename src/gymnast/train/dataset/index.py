@@ -1,0 +1,446 @@
+"""The first pass over the runs: keys, rewards and places of the rollouts that may be exported, and why others are not.
+
+Only the fields that a decision needs are decoded. The index takes some 60 bytes per rollout.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from gymnast.errors import DataError, UserError, suggest
+from gymnast.store.complete_records import complete_records
+from gymnast.store.paths import RunPaths
+from gymnast.train.dataset.chat import NotChatError
+from gymnast.train.dataset.labels import Labels, read_labels
+from gymnast.train.dataset.records import (
+    agent_of,
+    decode_failed,
+    decode_fields,
+    decode_record,
+    is_truncated_record,
+    model_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from gymnast.store.records import RecordFile
+    from gymnast.train.dataset.chat import Chat, ChatReader
+    from gymnast.train.dataset.records import Record
+    from gymnast.train.dataset.where import Where
+
+TRUNCATED: Final = "truncated"
+MASKED: Final = "masked"
+TASK_COLUMNS: Final = ("task_mean", "task_max", "task_min", "task_rollouts")
+"""Over the scored rollouts of the task, before any filter."""
+_OWN_COLUMNS: Final = (
+    *("run", "task", "rollout", "reward", "agent", "model", "truncated", "masked", "label", "note"),
+    *("input_tokens", "output_tokens", "total_tokens", "tool_calls", "size"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which rollouts are wanted."""
+
+    where: Where | None = None
+    labels: tuple[str, ...] = ()
+    """Only rollouts with one of these labels."""
+    excluded_labels: tuple[str, ...] = ()
+    include_truncated: bool = False
+    include_masked: bool = False
+    max_bytes: int | None = None
+    dedup: bool = False
+
+
+class RolloutFacts(NamedTuple):
+    """What is written next to a rollout's messages."""
+
+    run: int
+    task: int
+    rollout: int
+    reward: float
+    agent: str = ""
+    model: str = ""
+    is_truncated: bool = False
+    label: str | None = None
+    note: str | None = None
+
+
+@dataclass(slots=True)
+class RunSource:
+    """A run that is exported from."""
+
+    output: Path
+    name: str
+    records: RecordFile
+    labels: Labels
+    crc32: str = ""
+    """This and the size: of its records, once they were read."""
+    size_bytes: int = 0
+    origins: set[tuple[str, str]] = field(default_factory=set)
+    """Agents and models of the rollouts."""
+
+    def add_origin(self, agent: str, model: str) -> None:
+        self.origins.add((agent, model))
+
+
+class Entry(NamedTuple):
+    """A rollout that was added to the index."""
+
+    position: int
+    record: Record
+    line: bytes
+    chat: Chat | None
+    """If the filters needed it."""
+
+
+@dataclass(slots=True)
+class Index:
+    """The rollouts that passed the filters, in the order of the runs and of their files."""
+
+    runs: list[RunSource]
+    run: array[int] = field(default_factory=partial(array, "i"))
+    task: array[int] = field(default_factory=partial(array, "q"))
+    rollout: array[int] = field(default_factory=partial(array, "q"))
+    reward: array[float] = field(default_factory=partial(array, "d"))
+    offset: array[int] = field(default_factory=partial(array, "q"))
+    length: array[int] = field(default_factory=partial(array, "q"))
+    """Bytes of the line."""
+    digests: dict[int, bytes] = field(default_factory=dict)
+    """Of completions, by position, if duplicates are looked for."""
+    prompts: list[bytes] = field(default_factory=list)
+    """The digest of each prompt, if splits or pairs need it."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    read: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    """Rollouts that never got a score, by kind."""
+    all_tasks: int = 0
+    has_parts: bool = False
+    """Whether a message may have content that is not text."""
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    def tasks(self) -> dict[tuple[int, int], list[int]]:
+        """The positions of each task's rollouts, by run and task, in their order; positions by rollout index."""
+        groups: dict[tuple[int, int], list[int]] = {}
+        for position, key in enumerate(zip(self.run, self.task, strict=True)):
+            groups.setdefault(key, []).append(position)
+        for members in groups.values():
+            members.sort(key=self.rollout.__getitem__)
+        return groups
+
+
+def open_runs(outputs: Sequence[Path]) -> list[RunSource]:
+    """The runs, each with a name that is unique among them."""
+    if len({path.resolve() for path in outputs}) < len(outputs):
+        raise UserError("a run is given twice", next="name every run once")
+    names: Counter[str] = Counter()
+    runs = []
+    for output in outputs:
+        names[output.stem] += 1
+        number = names[output.stem]
+        name = output.stem if number == 1 else f"{output.stem}-{number}"
+        records = complete_records(output)
+        if not records.exists():
+            hint = "collect the run first, or merge its chunks"
+            raise DataError("the run has no scored rollouts", where=str(output), next=hint)
+        runs.append(RunSource(output, name, records, read_labels(output)))
+    return runs
+
+
+def read_lines(records: RecordFile) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file of records with their offsets."""
+    offset = 0
+    try:
+        with records.open() as stream:
+            for line in stream:
+                yield offset, line
+                offset += len(line)
+    except OSError as error:
+        raise DataError(f"cannot read the rollouts: {error.strerror or error}", where=str(records.path)) from error
+
+
+class Indexer:
+    """Reads runs into an index. `reader` converts where the length, duplicates or prompts matter."""
+
+    def __init__(
+        self,
+        runs: list[RunSource],
+        filters: Filters,
+        reader: ChatReader | None,
+        *,
+        with_prompts: bool = False,
+        with_digests: bool = False,
+    ) -> None:
+        self.index = Index(runs)
+        self._filters = filters
+        self._reader = reader
+        self._with_prompts = with_prompts
+        self._with_digests = with_digests or filters.dedup
+        self._columns = filters.where.columns if filters.where is not None else ()
+        self._foreign = [name for name in self._columns if name not in _OWN_COLUMNS and name not in TASK_COLUMNS]
+        self._met: set[str] = set()
+        self._keys: list[str] = []
+        self.needs_tasks = any(name in TASK_COLUMNS for name in self._columns)
+        self._values: list[dict[str, Any]] = []
+        self._last_values: dict[str, Any] = {}
+        self._scores: dict[tuple[int, int], tuple[int, float, float, float]] = {}
+        self._wanted = _wanted_decoder({name.split(".")[0] for name in self._foreign}) if self._foreign else None
+
+    def stream(self) -> Iterator[Entry]:
+        """Read all runs; yields each rollout that passes the filters of single rollouts."""
+        self._check_labels()
+        for number, run in enumerate(self.index.runs):
+            scored: set[int] = set()
+            yield from self._read_run(number, run, scored)
+            self._read_failures(run, scored)
+        index = self.index
+        index.all_tasks = len(self._scores)
+        where = self._filters.where
+        if where is not None and index.read:
+            for name in self._foreign:
+                if name not in self._met:
+                    raise where.unknown_column(name, [*_OWN_COLUMNS, *TASK_COLUMNS, *self._keys])
+
+    def build(self) -> Index:
+        """The complete index."""
+        for _ in self.stream():
+            pass
+        if self.needs_tasks:
+            self._keep(self._passing_tasks())
+        if self._filters.dedup:
+            self._keep(self._first_copies())
+        return self.index
+
+    def _read_run(self, number: int, run: RunSource, seen: set[int]) -> Iterator[Entry]:
+        """Add the records of a run; yields what is in the index, as it is read."""
+        index, add, crc, size = self.index, self._add, 0, 0
+        for line_number, (offset, line) in enumerate(read_lines(run.records), 1):
+            crc, size = zlib.crc32(line, crc), size + len(line)
+            if line.isspace():
+                continue
+            record = decode_record(line, run.records.path, line_number)
+            index.read += 1
+            if not self._keys:
+                self._keys = [name for name in decode_fields(line) if not name.startswith("_ng_")]
+            packed = (record.task << 32) | (record.rollout & 0xFFFFFFFF)
+            if packed in seen:
+                hint = "remove the duplicate with `gymnast collect --resume`: it would count twice"
+                where = f"{run.records.path} line {line_number}"
+                raise DataError(
+                    f"rollout {record.task}:{record.rollout} has more than one record", where=where, next=hint
+                )
+            seen.add(packed)
+            entry = add(number, run, record, offset, line)
+            if isinstance(entry, str):
+                index.left_out[entry] += 1
+            else:
+                yield entry
+        run.crc32, run.size_bytes = f"{crc:08x}", size
+
+    def _add(self, number: int, run: RunSource, record: Record, offset: int, line: bytes) -> Entry | str:
+        """Add a record to the index; else the reason why not."""
+        index, reward = self.index, record.reward
+        if record.failure or not isinstance(reward, (int, float)) or not math.isfinite(reward):
+            return "no_reward"
+        self._add_score((number, record.task), reward)
+        chat = None
+        try:
+            self._filter(run, record, line)
+            if self._reader is not None:
+                chat = self._read_chat(record)
+        except NotChatError as reason:
+            return str(reason)
+        if self.needs_tasks:
+            self._values.append(self._last_values)
+        position = len(index.run)
+        index.run.append(number)
+        index.task.append(record.task)
+        index.rollout.append(record.rollout)
+        index.reward.append(reward)
+        index.offset.append(offset)
+        index.length.append(len(line))
+        run.add_origin(agent_of(record), model_of(record))
+        if not index.has_parts and b'"input_image"' in line:
+            index.has_parts = True
+        return Entry(position, record, line, chat)
+
+    def _add_score(self, task: tuple[int, int], reward: float) -> None:
+        before = self._scores.get(task)
+        if before is None:
+            self._scores[task] = (1, reward, reward, reward)
+        else:
+            count, total, highest, lowest = before
+            self._scores[task] = (count + 1, total + reward, max(highest, reward), min(lowest, reward))
+
+    def _filter(self, run: RunSource, record: Record, line: bytes) -> None:
+        """Raise NotChatError with the reason if a record is not wanted."""
+        filters, is_truncated = self._filters, is_truncated_record(record)
+        if record.masked is True and not filters.include_masked:
+            raise NotChatError(MASKED)
+        if is_truncated and not filters.include_truncated:
+            raise NotChatError(TRUNCATED)
+        label = run.labels.of(record.task, record.rollout)[0] if run.labels else None
+        if (filters.labels and label not in filters.labels) or label in filters.excluded_labels:
+            raise NotChatError("label")
+        if self._columns and not self._matches(run, record, line, is_truncated=is_truncated):
+            raise NotChatError("where")
+
+    def _read_chat(self, record: Record) -> Chat:
+        assert self._reader is not None
+        chat = self._reader.read(record)
+        if self._filters.max_bytes is not None and chat.size_bytes > self._filters.max_bytes:
+            raise NotChatError("too_long")
+        if self._with_digests:
+            self.index.digests[len(self.index)] = chat.prompt_digest + chat.completion_digest
+        if self._with_prompts:
+            self.index.prompts.append(chat.prompt_digest)
+        return chat
+
+    def _matches(self, run: RunSource, record: Record, line: bytes, *, is_truncated: bool) -> bool:
+        where = self._filters.where
+        assert where is not None
+        values = _own_values(run, record, line, is_truncated=is_truncated)
+        if self._wanted is not None:
+            wanted = self._wanted(line)
+            for name in self._foreign:
+                value = _follow(wanted, name)
+                if value is not msgspec.UNSET:
+                    self._met.add(name)
+                    values[name] = value
+        if self.needs_tasks:
+            self._last_values = {name: values.get(name) for name in self._columns}
+            return True
+        return where.matches(values)
+
+    def _passing_tasks(self) -> Callable[[int], str | None]:
+        where, index = self._filters.where, self.index
+        assert where is not None
+
+        def reason(position: int) -> str | None:
+            count, total, highest, lowest = self._scores[index.run[position], index.task[position]]
+            own = dict(zip(TASK_COLUMNS, (total / count, highest, lowest, count), strict=True))
+            return None if where.matches(self._values[position] | own) else "where"
+
+        return reason
+
+    def _first_copies(self) -> Callable[[int], str | None]:
+        seen: set[bytes] = set()
+        digests = self.index.digests
+
+        def reason(position: int) -> str | None:
+            digest = digests[position]
+            if digest in seen:
+                return "duplicate"
+            seen.add(digest)
+            return None
+
+        return reason
+
+    def _keep(self, reason_of: Callable[[int], str | None]) -> None:
+        """Remove the rollouts that have a reason to be left out."""
+        index = self.index
+        kept = []
+        for position in range(len(index)):
+            reason = reason_of(position)
+            if reason is None:
+                kept.append(position)
+            else:
+                index.left_out[reason] += 1
+        for name in ("run", "task", "rollout", "reward", "offset", "length"):
+            column = getattr(index, name)
+            setattr(index, name, array(column.typecode, [column[position] for position in kept]))
+        index.prompts = [index.prompts[position] for position in kept] if index.prompts else []
+        index.digests = {new: index.digests[old] for new, old in enumerate(kept)} if index.digests else {}
+
+    def _read_failures(self, run: RunSource, scored: set[int]) -> None:
+        """Count the rollouts that failed and have no score; the last attempt decides."""
+        failures = complete_records(RunPaths(run.output).failures)
+        last: dict[int, str] = {}
+        for number, (_, line) in enumerate(read_lines(failures) if failures.exists() else (), 1):
+            if line.isspace():
+                continue
+            try:
+                attempt = decode_failed(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"cannot read a failure: {error}", where=f"{failures.path} line {number}") from error
+            packed = (attempt.task << 32) | (attempt.rollout & 0xFFFFFFFF)
+            if packed not in scored:
+                last[packed] = attempt.kind or "unknown"
+        self.index.failed.update(last.values())
+
+    def _check_labels(self) -> None:
+        known = {name for run in self.index.runs for name in run.labels.names()}
+        for name in (*self._filters.labels, *self._filters.excluded_labels):
+            if name not in known:
+                hint = suggest(name, known) or "label rollouts in the studio first"
+                raise UserError(f"no rollout or task has the label '{name}'", next=hint)
+
+
+def facts_of(record: Record, number: int, run: RunSource) -> RolloutFacts:
+    """All facts about a rollout."""
+    label, note = run.labels.of(record.task, record.rollout)
+    truncated = is_truncated_record(record)
+    return RolloutFacts(
+        number, record.task, record.rollout, record.reward, agent_of(record), model_of(record), truncated, label, note
+    )
+
+
+def _own_values(run: RunSource, record: Record, line: bytes, *, is_truncated: bool) -> dict[str, Any]:
+    """The columns that every rollout has."""
+    usage = record.response.usage if record.response is not None else None
+    decoded = msgspec.json.decode(usage) if usage else None
+    tokens = decoded if isinstance(decoded, dict) else {}
+    output = (record.response.output or ()) if record.response is not None else ()
+    label, note = run.labels.of(record.task, record.rollout) if run.labels else (None, None)
+    return {
+        "run": run.name,
+        "task": record.task,
+        "rollout": record.rollout,
+        "reward": record.reward,
+        "agent": agent_of(record),
+        "model": model_of(record),
+        "truncated": is_truncated,
+        "masked": record.masked is True,
+        "label": label,
+        "note": note,
+        "input_tokens": tokens.get("input_tokens"),
+        "output_tokens": tokens.get("output_tokens"),
+        "total_tokens": tokens.get("total_tokens"),
+        "tool_calls": sum(item.type == "function_call" for item in output),
+        "size": len(line),
+    }
+
+
+def _wanted_decoder(roots: set[str]) -> Callable[[bytes], Any]:
+    names = sorted(roots)
+    struct = msgspec.defstruct(
+        "Wanted",
+        [(f"f{number}", Any, msgspec.UNSET) for number in range(len(names))],
+        rename={f"f{number}": name for number, name in enumerate(names)},
+        gc=False,
+    )
+    decode = msgspec.json.Decoder(struct).decode
+    return lambda line: dict(zip(names, msgspec.structs.astuple(decode(line)), strict=True))
+
+
+def _follow(wanted: dict[str, Any], name: str) -> Any:
+    """The value at a dotted path; UNSET if there is none."""
+    root, *path = name.split(".")
+    value = wanted[root]
+    for key in path:
+        if not isinstance(value, dict) or key not in value:
+            return msgspec.UNSET
+        value = value[key]
+    return value

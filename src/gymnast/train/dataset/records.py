@@ -1,0 +1,145 @@
+"""Decodes the fields of records that a selection needs, and skips the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from gymnast.errors import DataError
+from gymnast.types.task import AGENT_REF, FAILURE_CLASS, FAILURE_TERMINAL, MASK, PARAMS, ROLLOUT_INDEX, TASK_INDEX
+from gymnast.types.truncation import truncation_of_episode, truncation_of_reason, truncation_of_types
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Part(msgspec.Struct, gc=False):
+    type: str = ""
+    text: msgspec.Raw = msgspec.Raw()
+    refusal: msgspec.Raw = msgspec.Raw()
+    image_url: msgspec.Raw = msgspec.Raw()
+    detail: msgspec.Raw = msgspec.Raw()
+
+
+class Item(msgspec.Struct, gc=False):
+    type: str | None = "message"
+    role: str | None = None
+    content: list[Part] | str | None = None
+    name: msgspec.Raw = msgspec.Raw()
+    arguments: msgspec.Raw = msgspec.Raw()
+    call_id: msgspec.Raw = msgspec.Raw()
+    output: msgspec.Raw = msgspec.Raw()
+    summary: list[Part] | None = None
+
+
+class Params(msgspec.Struct, gc=False):
+    input: msgspec.Raw = msgspec.Raw()
+    instructions: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = msgspec.Raw()
+
+
+class Agent(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class Response(msgspec.Struct, gc=False):
+    output: list[Item] | None = None
+    incomplete_details: Any = None
+    model: str | None = None
+    usage: msgspec.Raw = msgspec.Raw()
+    instructions: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = msgspec.Raw()
+
+
+class Record(msgspec.Struct, gc=False):
+    """A scored record, as far as exports read it."""
+
+    task: int = msgspec.field(name=TASK_INDEX)
+    rollout: int = msgspec.field(name=ROLLOUT_INDEX)
+    reward: Any = None
+    agent: Agent | None = msgspec.field(name=AGENT_REF, default=None)
+    params: Params | None = msgspec.field(name=PARAMS, default=None)
+    response: Response | None = None
+    failure: Any = msgspec.field(name=FAILURE_CLASS, default=None)
+    masked: Any = msgspec.field(name=MASK, default=None)
+    terminated: Any = None
+    truncated: Any = None
+    is_unusual: bool = msgspec.field(name="gymnast export: unusual", default=False)
+    """Its transcript has a form that cannot be read."""
+
+
+class _Loose(msgspec.Struct, gc=False):
+    """The fields that every record must have, and the rest in any form."""
+
+    task: int = msgspec.field(name=TASK_INDEX)
+    rollout: int = msgspec.field(name=ROLLOUT_INDEX)
+    reward: Any = None
+    agent: msgspec.Raw = msgspec.field(name=AGENT_REF, default=msgspec.Raw())
+    failure: Any = msgspec.field(name=FAILURE_CLASS, default=None)
+    masked: Any = msgspec.field(name=MASK, default=None)
+    terminated: Any = None
+    truncated: Any = None
+
+
+class FailedAttempt(msgspec.Struct, gc=False):
+    task: int = msgspec.field(name=TASK_INDEX)
+    rollout: int = msgspec.field(name=ROLLOUT_INDEX)
+    kind: str | None = msgspec.field(name=FAILURE_CLASS, default=None)
+    is_final: Any = msgspec.field(name=FAILURE_TERMINAL, default=None)
+
+
+_RECORD: Final = msgspec.json.Decoder(Record).decode
+_LOOSE: Final = msgspec.json.Decoder(_Loose).decode
+decode_failed: Final = msgspec.json.Decoder(FailedAttempt).decode
+decode_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def decode_record(line: bytes, path: Path, number: int) -> Record:
+    """The record in a line. Raises DataError if it is not one."""
+    try:
+        if not line.isascii():
+            line.decode()  # the decoder does not validate text that it skips
+        return _RECORD(line)
+    except msgspec.ValidationError:
+        pass
+    except (ValueError, RecursionError) as error:
+        raise _bad_record(str(error), path, number) from error
+    try:
+        loose = _LOOSE(line)
+    except (ValueError, RecursionError) as error:
+        raise _bad_record(str(error), path, number) from error
+    return Record(
+        loose.task, loose.rollout, loose.reward, failure=loose.failure, masked=loose.masked,
+        terminated=loose.terminated, truncated=loose.truncated, is_unusual=True,
+    )  # fmt: skip
+
+
+def is_truncated_record(record: Record) -> bool:
+    """Whether the record is of a truncated rollout."""
+    if truncation_of_episode(record.terminated, record.truncated) is not None:
+        return True
+    response = record.response
+    if response is None:
+        return False
+    if response.incomplete_details and truncation_of_reason(response.incomplete_details) is not None:
+        return True
+    output = response.output
+    if not output or output[-1].type != "function_call":
+        return False
+    return truncation_of_types([item.type for item in output]) is not None
+
+
+def agent_of(record: Record) -> str:
+    """The name of the agent."""
+    return record.agent.name if record.agent is not None else ""
+
+
+def model_of(record: Record) -> str:
+    """The model that the response names."""
+    return (record.response.model or "") if record.response is not None else ""
+
+
+def _bad_record(reason: str, path: Path, number: int) -> DataError:
+    hint = "if the run was killed while writing this line, repair the file with `gymnast collect --resume`"
+    return DataError(f"not a rollout record: {reason}", where=f"{path} line {number}", next=hint)

@@ -1,0 +1,132 @@
+"""Rows of each format, assembled from JSON that is copied from the records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+import orjson
+
+from gymnast.errors import UserError
+from gymnast.train.dataset.chat import ChatStyle, NotChatError
+from gymnast.types.task import AGENT_REF, MASK, PARAMS
+from gymnast.types.tokens import LEDGER
+
+if TYPE_CHECKING:
+    from gymnast.train.dataset.chat import Chat, Reasoning
+    from gymnast.train.dataset.index import RolloutFacts
+
+Target = Literal["trl", "axolotl", "nemo-rl", "openai"]
+TARGETS: Final = ("trl", "axolotl", "nemo-rl", "openai")
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_OWN: Final = frozenset({PARAMS, "response", LEDGER, AGENT_REF, "reward", MASK})
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How rows look: for which reader, and in which container."""
+
+    format: str
+    target: Target
+    is_typed: bool
+    """In typed columns, JSON values are texts."""
+
+    def check(self) -> None:
+        """Raise UserError for a combination that the reader does not have."""
+        if self.format == "kto" and self.target in {"openai", "nemo-rl"}:
+            raise UserError(f"--for {self.target}: it has no KTO training", next="use --for trl or axolotl")
+        if self.is_typed and self.target in {"openai", "nemo-rl"} and self.format != "sft":
+            raise UserError(f"--for {self.target} reads JSONL", next="leave out --files parquet")
+        if self.is_typed and self.target == "openai":
+            raise UserError("OpenAI's fine-tuning reads JSONL", next="leave out --files parquet")
+        if self.is_typed and self.format == "rl":
+            raise UserError("tasks have fields of any form: --format rl writes JSONL", next="leave out --files parquet")
+
+    def style(self, reasoning: Reasoning | None) -> ChatStyle:
+        """How messages are written. `reasoning` overrides the reader's default."""
+        is_openai = self.target == "openai"
+        return ChatStyle(
+            arguments="text" if is_openai or self.target == "axolotl" or self.is_typed else "object",
+            reasoning=reasoning or ("drop" if is_openai else "field"),
+            tool_names=not is_openai,
+            images="transformers" if self.target == "trl" else "chat",
+            escaped_tools=self.is_typed,
+        )
+
+
+class RowMaker:
+    """Makes rows."""
+
+    def __init__(self, layout: Layout, runs: list[str]) -> None:
+        self._layout = layout
+        self._runs = [orjson.dumps(name) for name in runs]
+
+    def sft(self, chat: Chat, facts: RolloutFacts) -> bytes:
+        """The whole conversation."""
+        row = b'{"messages":[' + chat.prompt + b"," + chat.completion + b"]"
+        if self._layout.target == "openai":
+            return row + (b"}" if chat.tools == b"[]" else b',"tools":' + chat.tools + b"}")
+        return row + b',"tools":' + chat.tools + self._reward(facts) + self._source(facts) + b"}"
+
+    def kto(self, chat: Chat, facts: RolloutFacts, *, label: bool) -> bytes:
+        """A completion that is desired or not."""
+        row = b'{"prompt":[' + chat.prompt + b'],"completion":[' + chat.completion + b'],"label":'
+        row += (b"true" if label else b"false") + b',"tools":' + chat.tools
+        return row + self._reward(facts) + self._source(facts) + b"}"
+
+    def dpo(self, chosen: Chat, rejected: Chat, better: RolloutFacts, worse: RolloutFacts) -> bytes:
+        """A better and a worse completion of one prompt. Raises NotChatError with the reason."""
+        if self._layout.target == "openai":
+            if chosen.completion_messages > 1 or rejected.completion_messages > 1:
+                raise NotChatError("pair_with_several_turns")
+            tools = b"" if chosen.tools == b"[]" else b',"tools":' + chosen.tools
+            row = b'{"input":{"messages":[' + chosen.prompt + b"]" + tools + b'},"preferred_output":['
+            return row + chosen.completion + b'],"non_preferred_output":[' + rejected.completion + b"]}"
+        if self._layout.target == "nemo-rl":
+            row = b'{"context":[' + chosen.prompt + b'],"completions":[{"rank":0,"completion":[' + chosen.completion
+            row += b']},{"rank":1,"completion":[' + rejected.completion + b']}],"tools":' + chosen.tools
+        else:
+            row = b'{"prompt":[' + chosen.prompt + b'],"chosen":[' + chosen.completion
+            row += b'],"rejected":[' + rejected.completion + b'],"tools":' + chosen.tools
+        row += b',"chosen_reward":%b,"rejected_reward":%b' % (_number(better.reward), _number(worse.reward))
+        row += b',"run":' + self._runs[better.run] + b',"task":%d' % better.task
+        return row + b',"chosen_rollout":%d,"rejected_rollout":%d}' % (better.rollout, worse.rollout)
+
+    def flat(self, chat: Chat, facts: RolloutFacts, line: bytes) -> bytes:
+        """Everything about a rollout."""
+        fields = _other_fields(line)
+        if self._layout.is_typed:
+            fields = orjson.dumps(fields.decode())
+        known = (facts.agent, facts.model, float(facts.reward), facts.is_truncated, facts.label, facts.note)
+        agent, model, reward, truncated, label, note = map(orjson.dumps, known)
+        row = b'{"run":' + self._runs[facts.run] + b',"task":%d,"rollout":%d' % (facts.task, facts.rollout)
+        row += b',"agent":' + agent + b',"model":' + model + b',"reward":' + reward + b',"truncated":' + truncated
+        row += b',"label":' + label + b',"note":' + note + b',"prompt_messages":%d' % chat.prompt_messages
+        row += b',"messages":[' + chat.prompt + b"," + chat.completion + b'],"tools":' + chat.tools
+        return row + b',"fields":' + fields + b"}"
+
+    def _reward(self, facts: RolloutFacts) -> bytes:
+        return b',"reward":' + _number(facts.reward)
+
+    def _source(self, facts: RolloutFacts) -> bytes:
+        return b',"run":' + self._runs[facts.run] + b',"task":%d,"rollout":%d' % (facts.task, facts.rollout)
+
+
+def task_row(line: bytes, prompt: bytes | None, tools: bytes | None) -> bytes:
+    """A materialized input as a task again: without the identity of its rollout."""
+    fields = {name: value for name, value in _FIELDS(line).items() if not name.startswith("_ng_")}
+    if prompt is not None and tools is not None:
+        fields = {"prompt": msgspec.Raw(b"[" + prompt + b"]"), "tools": msgspec.Raw(tools), **fields}
+    return msgspec.json.encode(fields)
+
+
+def _other_fields(line: bytes) -> bytes:
+    fields = _FIELDS(line)
+    return msgspec.json.encode(
+        {name: value for name, value in fields.items() if name not in _OWN and not name.startswith("_ng_")}
+    )
+
+
+def _number(value: float) -> bytes:
+    return orjson.dumps(float(value))
