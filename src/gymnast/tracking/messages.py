@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+from gymnast.types.encoding import make_encodable
+
 
 class Start(msgspec.Struct, frozen=True, tag="start", kw_only=True):
     """Start the tracker's run, or continue one."""
@@ -67,4 +69,8 @@ run_decoder: Final = msgspec.json.Decoder(FromTracker)
 
 
 def encode_line(message: ToTracker | FromTracker) -> bytes:
-    return _encoder.encode(message) + b"\n"
+    try:
+        return _encoder.encode(message) + b"\n"
+    except (UnicodeEncodeError, TypeError, RecursionError):  # what JSON cannot hold becomes text
+        plain = make_encodable(msgspec.to_builtins(message, enc_hook=str, str_keys=True), show_objects=True)[0]
+        return _encoder.encode(plain) + b"\n"

@@ -8,6 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import signal
@@ -35,6 +36,7 @@ from gymnast.tracking.messages import (
     run_decoder,
 )
 from gymnast.tracking.tracker_process import STATUS_FD_FLAG
+from gymnast.types.encoding import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -114,8 +116,9 @@ class Publisher:
         self._thread.start()
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """Add a point. Never blocks."""
-        self._points.append(Point(step, time.time(), dict(figures)))
+        """Add a point. Never blocks. Figures that are not finite numbers are left out."""
+        finite = {printable(str(name)): float(value) for name, value in figures.items() if _is_finite(value)}
+        self._points.append(Point(int(step), time.time(), finite))
         self._wake()
 
     def finish(self, end: Finish) -> None:
@@ -264,6 +267,14 @@ class Publisher:
                 )
                 feed.close()
             feed.kill()
+
+
+def _is_finite(value: Any) -> bool:
+    """Also for the numbers of numpy and torch, which are not Python's."""
+    try:
+        return math.isfinite(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 class _Feed:

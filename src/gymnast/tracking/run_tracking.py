@@ -45,13 +45,13 @@ class RunTracking:
         say: Callable[[str], None],
         *,
         worker: str | None = None,
-        wait_s: float = DEFAULT_WAIT_S,
+        wait_s: float | None = None,
     ) -> None:
         """`worker` names one of several workers of a run; each has a tracker run of its own, in one group."""
         self._choices = choices
         self._say = say
         self._worker = worker
-        self._wait_s = wait_s
+        self._wait_s = DEFAULT_WAIT_S if wait_s is None else wait_s
         self._publisher: Publisher | None = None
         self._before: tuple[float, int] | None = None
 
@@ -80,7 +80,8 @@ class RunTracking:
             self._publisher.finish(Finish(_INTERRUPTED))
             return
         paths = RunPaths(Path(finished.output))
-        files = [] if self._worker is not None else [*self._report(paths, finished)]
+        has_report = self._worker is None and finished.state != _INTERRUPTED  # who interrupts does not want to wait
+        files = [*self._report(paths, finished)] if has_report else []
         files += [str(path) for path in (paths.manifest, paths.aggregate_metrics) if path.is_file()]
         self._publisher.finish(Finish(finished.state, summarize(finished), files))
 
