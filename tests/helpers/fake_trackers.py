@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-_MODULE = '''
+_MODULE = """
 import json, os, sys, time, threading, atexit, signal
 
 def record(what, **fields):
@@ -45,7 +45,7 @@ def init(**options):
     record("init", **options)
     {in_init}
     return Run(options["id"] or "fresh")
-'''
+"""
 
 
 class FakeWandb:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +26,10 @@ from tests.helpers.local_serve import LocalServe
 from tests.helpers.otlp_collector import Collector
 
 Run = Callable[..., Outcome]
+Script = Callable[..., str]
 ENVIRONMENT = "example_session_state_mgmt"
-CALL = '{"type":"function_call","call_id":"c1","name":"increment_counter","arguments":"{\\\\"count\\\\": 3}"}'
-POLICY = "++policy_model.responses_api_models.scripted_model"
+CALL = {"tool_calls": [{"name": "increment_counter", "arguments": {"count": 3}}]}
+SCRIPT = "++policy_model.responses_api_models.scripted_model.script"
 TOOLS = ("-e", ENVIRONMENT, "-c", SCRIPTED)
 BASE = ("-i", "tasks.jsonl", "-o", "x.jsonl", "--disable-aggregation")
 
@@ -33,6 +38,18 @@ BASE = ("-i", "tasks.jsonl", "-o", "x.jsonl", "--disable-aggregation")
 def collector() -> Iterator[Collector]:
     with otlp_collector.collecting() as collector:
         yield collector
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """The override with which the policy gives these replies, one a turn."""
+
+    def write(*replies: Any) -> str:
+        path = tmp_path / "script.json"
+        path.write_text(json.dumps(replies))
+        return f"{SCRIPT}={path}"
+
+    return write
 
 
 @pytest.fixture
@@ -57,9 +74,9 @@ def check_tree(spans: list[otlp_collector.Span], rollouts: int) -> None:
 
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_rollout_is_a_trace_of_seed_model_tools_and_verify(
-    tmp_path: Path, tasks: Path, collector: Collector, invoke: Run, workers: str
+    tmp_path: Path, tasks: Path, collector: Collector, script: Script, invoke: Run, workers: str
 ) -> None:
-    replies = f'{POLICY}.replies=[{{"output":[{CALL}]}},"done"]'
+    replies = script(CALL, "done")
     tracing = ("--trace", collector.url, "--trace-sample", "1", "--workers", workers)
     outcome = invoke("gymnast", "collect", *TOOLS, replies, *BASE, *tracing)
     assert outcome.code == 0, outcome.err
@@ -93,9 +110,14 @@ def test_a_rollout_is_a_trace_of_seed_model_tools_and_verify(
 
 
 def test_servers_over_http_return_their_spans(
-    tmp_path: Path, tasks: Path, collector: Collector, invoke: Run, serve_here: Callable[..., LocalServe]
+    tmp_path: Path,
+    tasks: Path,
+    collector: Collector,
+    script: Script,
+    invoke: Run,
+    serve_here: Callable[..., LocalServe],
 ) -> None:
-    served = serve_here(*TOOLS, f'{POLICY}.replies=[{{"output":[{CALL}]}},"done"]')
+    served = serve_here(script(CALL, "done"), environments=[ENVIRONMENT], config_paths=[SCRIPTED])
     tracing = ("--trace", collector.url, "--trace-sample", "1")
     agent = ("--agent", f"{ENVIRONMENT}_simple_agent")
     outcome = invoke("gymnast", "collect", *BASE, *agent, *tracing, "--head", served.head)
@@ -106,22 +128,25 @@ def test_servers_over_http_return_their_spans(
 
 
 def test_a_failed_call_is_an_error_of_its_span_and_of_the_rollout(
-    tmp_path: Path, tasks: Path, collector: Collector, invoke: Run
+    tmp_path: Path, tasks: Path, collector: Collector, script: Script, invoke: Run
 ) -> None:
-    replies = f'{POLICY}.replies=[{{"status":400,"body":"no such thing"}}]'
+    replies = script({"status": 400, "body": "no such thing"})
     tracing = ("--trace", collector.url, "--trace-sample", "1", "--max-attempts", "1")
     invoke("gymnast", "collect", *TOOLS, replies, *BASE, *tracing)
     spans = collector.spans()
     model = next(span for span in spans if span.attributes.get("gymnast.stage") == "model" and span.parent_id)
     assert model.status == 2
-    assert model.attributes["error.type"].startswith("model_")
+    assert model.attributes["error.type"] == "400"
     root = next(span for span in spans if not span.parent_id)
     assert root.status == 2
+    assert root.attributes["error.type"].startswith("model_")
     assert root.message
 
 
-def test_retries_belong_to_the_same_trace(tmp_path: Path, tasks: Path, collector: Collector, invoke: Run) -> None:
-    replies = f'{POLICY}.replies=[{{"status":500,"body":"busy"}},"done"]'
+def test_retries_belong_to_the_same_trace(
+    tmp_path: Path, tasks: Path, collector: Collector, script: Script, invoke: Run
+) -> None:
+    replies = script({"status": 500, "body": "busy"})
     tracing = ("--trace", collector.url, "--trace-sample", "1", "--limit", "1", "--no-preflight")
     invoke("gymnast", "collect", *TOOLS, replies, *BASE, *tracing)
     roots = [span for span in collector.spans() if not span.parent_id]
@@ -130,18 +155,18 @@ def test_retries_belong_to_the_same_trace(tmp_path: Path, tasks: Path, collector
     assert [root.attributes["gymnast.attempt"] for root in roots] == [*range(len(roots))]
 
 
-def test_without_the_option_nothing_is_imported(tmp_path: Path, tasks: Path, invoke: Run) -> None:
+def test_without_the_option_nothing_is_imported(tmp_path: Path, tasks: Path, script: Script, invoke: Run) -> None:
     for name in [name for name in sys.modules if name.startswith("gymnast.tracking")]:
         del sys.modules[name]
-    outcome = invoke("gymnast", "collect", *TOOLS, f'{POLICY}.replies=["done"]', *BASE)
+    outcome = invoke("gymnast", "collect", *TOOLS, script("done"), *BASE)
     assert outcome.code == 0, outcome.err
     assert not [name for name in sys.modules if name.startswith("gymnast.tracking")]
 
 
 def test_no_prompt_answer_or_argument_leaves_the_run(
-    tmp_path: Path, tasks: Path, collector: Collector, invoke: Run
+    tmp_path: Path, tasks: Path, collector: Collector, script: Script, invoke: Run
 ) -> None:
-    replies = f'{POLICY}.replies=[{{"output":[{CALL}]}},"a secret answer"]'
+    replies = script(CALL, "a secret answer")
     invoke("gymnast", "collect", *TOOLS, replies, *BASE, "--trace", collector.url, "--trace-sample", "1")
     data = b"".join(body for _, _, body in collector.requests)
     assert b"secret answer" not in data
@@ -151,11 +176,11 @@ def test_no_prompt_answer_or_argument_leaves_the_run(
 
 
 def test_a_collector_that_is_down_is_said_once_and_the_run_succeeds(
-    tmp_path: Path, tasks: Path, invoke: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tasks: Path, script: Script, invoke: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gymnast.tracking.span_exporter.FLUSH_S", 0.5)
     tracing = ("--trace", "http://127.0.0.1:9", "--trace-sample", "1")
-    outcome = invoke("gymnast", "collect", *TOOLS, f'{POLICY}.replies=["done"]', *BASE, *tracing)
+    outcome = invoke("gymnast", "collect", *TOOLS, script("done"), *BASE, *tracing)
     assert outcome.code == 0
     assert outcome.err.count("the collector cannot be reached") == 1
     assert "spans were not delivered" in outcome.err
@@ -262,7 +287,9 @@ def test_the_url_gets_the_standard_path(given: str, url: str) -> None:
     assert traces_url(given) == url
 
 
-@pytest.mark.parametrize("text", ["", "localhost:4318", "grpc://host:4317", "http://", "http://h:0", "http://h:x", "a b"])
+@pytest.mark.parametrize(
+    "text", ["", "localhost:4318", "grpc://host:4317", "http://", "http://h:0", "http://h:x", "a b"]
+)
 def test_what_is_not_a_url_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UserError, match="expected the URL of an OTLP/HTTP collector") as error:
         traces_url(text)
@@ -301,7 +328,9 @@ def test_a_smaller_share_is_part_of_a_larger_one() -> None:
     assert few <= {value for value in ids if is_sampled(value, sample_threshold(0.1))}
 
 
-@pytest.mark.parametrize("value", ["", "00-x-y-01", "00-" + "0" * 32 + "-" + "1" * 16, "00-" + "g" * 32 + "-" + "1" * 16 + "-01"])
+@pytest.mark.parametrize(
+    "value", ["", "00-x-y-01", "00-" + "0" * 32 + "-" + "1" * 16, "00-" + "g" * 32 + "-" + "1" * 16 + "-01"]
+)
 def test_an_invalid_trace_header_is_ignored(value: str) -> None:
     assert SpanRecorder.from_header(value) is None
 
@@ -319,8 +348,5 @@ def test_the_spans_header_stays_small(tmp_path: Path) -> None:
 
 
 def test_a_compressed_bomb_in_a_header_is_cut_off() -> None:
-    import base64
-    import zlib
-
     bomb = base64.b64encode(zlib.compress(b"[" + b" " * 50_000_000 + b"]")).decode()
     assert _decode_spans(bomb) == []

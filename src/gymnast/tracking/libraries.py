@@ -171,6 +171,8 @@ class Trackio:
             resume="allow" if start.resume_id else "never",
             config={name.lstrip("_"): value for name, value in flatten(start.config)},
             embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
         )
         self._step = 0
         return Started(str(self._run.name), f"trackio show --project {project}")
@@ -183,8 +185,11 @@ class Trackio:
         summary = {f"summary/{name}": value for name, value in flatten(finish.summary) if _is_number(value)}
         if summary:
             self._trackio.log(summary, step=self._step)
-        for path in finish.files:
-            self._trackio.save(path)
+        if finish.files:
+            artifact = self._trackio.Artifact(f"run-{self._run.name}".replace("/", "-"), type="run")
+            for path in finish.files:
+                artifact.add_file(path)
+            self._trackio.log_artifact(artifact)
         self._trackio.finish()
 
 
