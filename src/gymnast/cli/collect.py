@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gymnast.cli.progress import Progress
     from gymnast.cli.signals import Interrupts
+    from gymnast.cli.telemetry import Telemetry
     from gymnast.config import Config
     from gymnast.rollouts.engine import Engine
     from gymnast.rollouts.exit_status import Allowance
@@ -152,6 +153,9 @@ def command(
     no_aggregate: shared.NoAggregate = False,
     no_preflight: shared.NoPreflight = False,
     metrics_port: MetricsPort = None,
+    track: shared.Track = None,
+    trace: shared.Trace = None,
+    trace_sample: shared.TraceSample = 0.01,
     search_dirs: shared.SearchDirs = None,
     unsafe_no_sandbox: shared.UnsafeNoSandbox = False,
     as_json: shared.JsonOutput = False,
@@ -164,14 +168,22 @@ def command(
     that hits its budget (--max-cost, --max-tokens) exits with 4; --resume with a larger budget continues it.
     """
     arguments = dict(locals())
+    from gymnast.cli.telemetry import open_telemetry
     from gymnast.rollouts.exit_status import parse_allowance
 
     options, config = load_run(arguments)
     allowance = parse_allowance(max_failed)
-    through_serve = via_serve or head is not None
-    return collect(
-        options, config, allowance, through_serve=through_serve, head=head, as_json=as_json, metrics_port=metrics_port
-    )
+    with open_telemetry(track, trace, trace_sample) as telemetry:
+        return collect(
+            options,
+            config,
+            allowance,
+            through_serve=via_serve or head is not None,
+            head=head,
+            as_json=as_json,
+            metrics_port=metrics_port,
+            telemetry=telemetry,
+        )
 
 
 def load_run(given: Mapping[str, Any]) -> tuple[RunOptions, Config]:
@@ -235,6 +247,7 @@ def collect(
     head: str | None = None,
     as_json: bool = False,
     metrics_port: int | None = None,
+    telemetry: Telemetry | None = None,
 ) -> int:
     """Collect, show progress, print the result. Returns the exit code."""
     from gymnast.config import read_environ
@@ -248,7 +261,7 @@ def collect(
             return collect_through_serve(options, *find_head(head, config, environ), observer)
         return collect_run(options, config, environ, observer)
 
-    return run_and_report(work, allowance, as_json=as_json, metrics_port=metrics_port)
+    return run_and_report(work, allowance, as_json=as_json, metrics_port=metrics_port, telemetry=telemetry)
 
 
 def run_and_report(
@@ -257,6 +270,7 @@ def run_and_report(
     *,
     as_json: bool,
     metrics_port: int | None = None,
+    telemetry: Telemetry | None = None,
 ) -> int:
     """Run an engine with the live view and signal handling, and print the summary. Returns the exit code."""
     from gymnast.cli.main import INTERRUPTED
@@ -264,7 +278,9 @@ def run_and_report(
     from gymnast.rollouts.exit_status import exit_code
 
     interrupts = Interrupts()
-    finished = run_with_live_view(work, interrupts, as_json=as_json, metrics_port=metrics_port)
+    finished = run_with_live_view(work, interrupts, as_json=as_json, metrics_port=metrics_port, telemetry=telemetry)
+    if telemetry is not None:
+        telemetry.finished = finished
     if not as_json:
         show(finished)
     return INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
@@ -276,6 +292,7 @@ def run_with_live_view(
     *,
     as_json: bool,
     metrics_port: int | None = None,
+    telemetry: Telemetry | None = None,
 ) -> Result:
     """Run an engine with the live view and signal handling."""
     import asyncio
@@ -288,10 +305,14 @@ def run_with_live_view(
     listen = _json_listener(progress) if as_json else progress
 
     def watch(engine: Engine, take_snapshot: Callable[[], Snapshot]) -> ExitStack:
-        return _watch(engine, take_snapshot, interrupts, metrics_port)
+        stack = _watch(engine, take_snapshot, interrupts, metrics_port)
+        if telemetry is not None:
+            stack.enter_context(telemetry.watch(engine))
+        return stack
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        result = runner.run(work(RunObserver(listen, shared.say, watch)))
+        tracer = telemetry.tracer if telemetry is not None else None
+        result = runner.run(work(RunObserver(listen, shared.say, watch, tracer=tracer)))
     interrupts.ignore_further()
     return result
 

@@ -79,6 +79,20 @@ NoPreflight = Annotated[
     typer.Option("--no-preflight", help="Start at full concurrency, without trying the first rollouts one at a time."),
 ]
 NoAggregate = Annotated[bool, typer.Option("--disable-aggregation", help="Do not write x_aggregate_metrics.json.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="TRACKER[:PLACE]",
+        help="Report to wandb, mlflow, tensorboard or trackio; PLACE is a project or folder. Commas or repeatable.",
+    ),
+]
+Trace = Annotated[
+    str | None, typer.Option("--trace", metavar="URL", help="Send traces of rollouts to this OTLP/HTTP collector.")
+]
+TraceSample = Annotated[
+    float, typer.Option("--trace-sample", min=0, max=1, help="Share of the rollouts to trace, with --trace.")
+]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Head = Annotated[str | None, typer.Option("--head", help="URL of a head server, e.g. http://127.0.0.1:11000.")]
 

@@ -7,6 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from gymnast.config.secrets import is_secret_key
 
@@ -102,6 +103,35 @@ def read_network(source: Mapping[str, str] | None = None) -> Network:
         cert_file=Path(env["SSL_CERT_FILE"]) if env.get("SSL_CERT_FILE") else None,
         cert_dir=Path(env["SSL_CERT_DIR"].split(os.pathsep)[0]) if env.get("SSL_CERT_DIR") else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryEnviron:
+    """What OpenTelemetry's own variables say about exported traces."""
+
+    service_name: str = "gymnast"
+    """OTEL_SERVICE_NAME."""
+    resource: tuple[tuple[str, str], ...] = ()
+    """OTEL_RESOURCE_ATTRIBUTES."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_TRACES_HEADERS: e.g. the key of a hosted collector."""
+
+
+def read_telemetry(source: Mapping[str, str] | None = None) -> TelemetryEnviron:
+    """The variables of OpenTelemetry in the process environment."""
+    env = os.environ if source is None else source
+    headers = (*_pairs(env.get("OTEL_EXPORTER_OTLP_HEADERS")), *_pairs(env.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS")))
+    return TelemetryEnviron(
+        service_name=env.get("OTEL_SERVICE_NAME") or "gymnast",
+        resource=_pairs(env.get("OTEL_RESOURCE_ATTRIBUTES")),
+        headers=headers,
+    )
+
+
+def _pairs(text: str | None) -> tuple[tuple[str, str], ...]:
+    """`a=1,b=2`, percent-encoded."""
+    parts = (part.partition("=") for part in (text or "").split(","))
+    return tuple((unquote(name.strip()), unquote(value.strip())) for name, _, value in parts if name.strip())
 
 
 def job_id() -> str | None:

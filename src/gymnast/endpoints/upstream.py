@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
     from gymnast.wire.http_connection import HttpReply
     from gymnast.wire.server import ServerContext
+    from gymnast.wire.spans import SpanRecorder
 
 _BUSY: Final = frozenset({FailureKind.MODEL_RATE_LIMITED, FailureKind.MODEL_OVERLOADED})
 _ERROR_FIELD: Final = re.compile(rb'"error"\s*+:\s*+(?!null)')
@@ -177,15 +178,17 @@ class Upstream:
         part."""
         self.health.start()
         tries = 0
+        spans: SpanRecorder | None = None
         while True:
             tries += 1
             replica = self.replicas.choose(caller)
             replica.in_flight += 1
             if caller.progress is not None:
                 caller.progress.endpoint = replica.base_url
+                spans = caller.progress.spans
             try:
                 send = partial(
-                    self._request_once, replica, path, data, caller.rollout_id, record_arrivals=record_arrivals
+                    self._request_once, replica, path, data, caller.rollout_id, spans, record_arrivals=record_arrivals
                 )
                 if self._slots is None and replica.slots is None:
                     return replica, await send()
@@ -196,12 +199,21 @@ class Upstream:
                 if delay is None:
                     raise
                 self._context.signals.record_retry(error.detail.kind.value)
+                if spans is not None:
+                    spans.record_retry(error.detail.kind.value, tries)
             finally:
                 replica.in_flight -= 1
             await asyncio.sleep(delay)
 
     async def _request_once(
-        self, replica: Replica, path: str, data: bytes, rollout_id: str | None, *, record_arrivals: bool
+        self,
+        replica: Replica,
+        path: str,
+        data: bytes,
+        rollout_id: str | None,
+        spans: SpanRecorder | None,
+        *,
+        record_arrivals: bool,
     ) -> HttpReply:
         started = time.perf_counter()
         signals = self._context.signals
@@ -209,7 +221,13 @@ class Upstream:
         try:
             with self._clock.deadline(self._timeout_s):
                 reply = await self._context.http.request(
-                    "POST", replica.target(path), self._headers, data, idempotent=True, record_arrivals=record_arrivals
+                    "POST",
+                    replica.target(path),
+                    self._headers,
+                    data,
+                    extra_headers=() if spans is None else (("traceparent", spans.traceparent()),),
+                    idempotent=True,
+                    record_arrivals=record_arrivals,
                 )
         except (TimeoutError, TransportError) as error:
             if isinstance(error, ReplyTooLargeError):

@@ -125,6 +125,7 @@ class JudgeModel:
         progress = scope.progress
         own = AttemptProgress(captures=progress is not None and progress.captures)
         inner = Scope(f"{scope.rollout_id}-judge" if scope.rollout_id else None, own)
+        own.spans = progress.spans if progress is not None else None
         before = progress.enter(Stage.VERIFY, self.name) if progress is not None else None
         try:
             response: JsonObject = await call_model(self._calls, self.name, params, inner, self._limits.timeout_s)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gymnast.rollouts.engine import Engine, Listen
     from gymnast.rollouts.run_store import Take
     from gymnast.rollouts.snapshot import Snapshot
+    from gymnast.rollouts.traced_runner import Tracer
 
 Say = Callable[[str], None]
 TakeSnapshot = Callable[[], "Snapshot"]
@@ -35,6 +36,8 @@ class RunObserver:
     """Called with the engine when it starts; the context it returns is open while the engine runs."""
     take: Take | None = None
     """Every final record: scored, or permanently failed."""
+    tracer: Tracer | None = None
+    """Records some rollouts as traces."""
 
     def warn(self, warnings: Iterable[str]) -> None:
         for warning in warnings:

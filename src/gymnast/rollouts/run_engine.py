@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gymnast.errors import UserError
@@ -51,6 +52,8 @@ async def run_engine(
     """
     started = time.monotonic()
     observer.warn(host_cap().warn(options.engine.concurrency))
+    if observer.tracer is not None:
+        servers = replace(servers, runner=observer.tracer.wrap(servers.runner, store.run_id))
     engine = Engine(store, servers.runner, servers.engine_options(options.engine), observer.listen, agents)
     counts = store.counts()
     observer.listen(RunStarted(counts.requested, tasks, store.name, time.time(), counts.requested - counts.owed))

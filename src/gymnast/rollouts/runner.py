@@ -61,8 +61,11 @@ class AttemptRunner(Protocol):
     """Runs attempts. The engine does not know where."""
 
     signals: Signals
-    longest_lag_s: float
-    """The longest time that the event loop of a worker process was blocked; 0 without workers."""
+
+    @property
+    def longest_lag_s(self) -> float:
+        """The longest time that the event loop of a worker process was blocked; 0 without workers."""
+        ...
 
     async def attempt(self, item: WorkItem, timeout_s: float) -> Outcome:
         """Run one attempt. Never raises for a failed one."""

@@ -37,6 +37,7 @@ from gymnast.runtime.listener import loop_factory
 from gymnast.runtime.spawn import die_with_parent
 from gymnast.types.task import RolloutKey
 from gymnast.wire.in_flight import coroutine_frames
+from gymnast.wire.spans import SpanRecorder
 
 _log = logging.getLogger(__name__)
 _HEARTBEAT_S: Final = 0.25
@@ -117,6 +118,8 @@ class _Worker:
             message = worker_decoder.decode(data)
             if isinstance(message, MakeAttempt):
                 item = WorkItem(RolloutKey(0, message.number), message.line, "", message.attempts)
+                if message.trace is not None:
+                    item.progress.spans = SpanRecorder.from_header(message.trace)
                 self._tasks[message.number] = (asyncio.create_task(self._run_attempt(message, item)), item)
             elif isinstance(message, CancelAttempt):
                 entry = self._tasks.get(message.number)
@@ -132,7 +135,9 @@ class _Worker:
     async def _run_attempt(self, work: MakeAttempt, item: WorkItem) -> None:
         started = time.monotonic()
         try:
-            self._send(AttemptDone(work.number, await self._runner.attempt(item, work.timeout_s)))
+            outcome = await self._runner.attempt(item, work.timeout_s)
+            recorder = item.progress.spans
+            self._send(AttemptDone(work.number, outcome, recorder.spans if recorder is not None else []))
         except Exception as error:  # noqa: BLE001 - the engine must hear of every attempt, also if it cannot be encoded
             _log.exception("an attempt raised")
             self._send(AttemptDone(work.number, fail_unexpected(error, started, item.progress)))

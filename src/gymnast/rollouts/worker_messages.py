@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from gymnast.rollouts.attempt import Outcome
+from gymnast.types.span import Span
 from gymnast.types.tokens import TokenForm
 
 _LENGTH: Final = struct.Struct("!I")
@@ -36,6 +37,8 @@ class MakeAttempt(msgspec.Struct, frozen=True, tag="work"):
     line: bytes
     attempts: int
     timeout_s: float
+    trace: str | None = None
+    """The trace and span that it belongs to, if it is traced."""
 
 
 class CancelAttempt(msgspec.Struct, frozen=True, tag="abandon"):
@@ -65,6 +68,8 @@ class AttemptDone(msgspec.Struct, frozen=True, tag="done"):
 
     number: int
     outcome: Outcome
+    spans: list[Span] = []
+    """Its calls, if it is traced."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="beat"):

@@ -156,7 +156,9 @@ class _Worker:
         number = next(self._numbers)
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.pending[number] = _PendingAttempt(item, future, time.time())
-        self._send(MakeAttempt(number, item.line, item.index, timeout_s))
+        recorder = item.progress.spans
+        trace = recorder.traceparent() if recorder is not None else None
+        self._send(MakeAttempt(number, item.line, item.index, timeout_s, trace))
         try:
             return await future
         except asyncio.CancelledError:
@@ -188,6 +190,8 @@ class _Worker:
                 break
             if isinstance(message, AttemptDone):
                 pending = self.pending.get(message.number)
+                if pending is not None and message.spans and pending.item.progress.spans is not None:
+                    pending.item.progress.spans.add(message.spans)
                 if pending is not None and not pending.future.done():
                     pending.future.set_result(message.outcome)
             elif isinstance(message, Heartbeat):

@@ -52,6 +52,16 @@ class RunPaths:
         return self._sibling("_logs")
 
     @property
+    def tracking(self) -> Path:
+        """The ids of this run in experiment trackers."""
+        return self._sibling("_tracking.json")
+
+    @property
+    def events(self) -> Path:
+        """The folder of TensorBoard's event files."""
+        return self._sibling("_tensorboard")
+
+    @property
     def chunks(self) -> Path:
         """The folder of a chunked run (see `chunk_layout`)."""
         return self._sibling("_chunks")

@@ -15,6 +15,7 @@ from gymnast.wire.cookies import parse_cookie_header, set_cookie_header
 from gymnast.wire.failure_header import FAILURE_HEADER, encode_failure
 from gymnast.wire.message import PlainText, Reply, Request, encode_body
 from gymnast.wire.progress import PROGRESS_KEY, AttemptProgress
+from gymnast.wire.spans import SPANS_HEADER, TRACE_HEADER, SpanRecorder
 
 if TYPE_CHECKING:
     from gymnast.wire.server import Server
@@ -71,7 +72,12 @@ class ServerApp:
             headers.get(ROLLOUT_HEADER),
         )
         progress = request.progress = scope.get(PROGRESS_KEY) or AttemptProgress()
+        trace = headers.get(TRACE_HEADER)
+        if trace is not None:
+            progress.spans = SpanRecorder.from_header(trace)
         reply = await self._server.handle(request)
+        if progress.spans is not None:
+            reply.headers = {**reply.headers, SPANS_HEADER: progress.spans.header()}
         if progress.usage_counter is not None:
             reply.headers = {**reply.headers, USAGE_HEADER: encode_usage(progress.usage_counter.usage())}
         if self._server.has_sessions and reply.status < 500:

@@ -108,7 +108,10 @@ class Calls:
         )
         progress = scope.progress
         before = progress.enter(stage, instance) if progress is not None else None
+        spans = progress.spans if progress is not None else None
+        span = spans.open(stage, instance, request) if spans is not None else None
         started = time.perf_counter()
+        reply: Reply | None = None
         try:
             with self.clock.deadline(timeout_s):
                 reply = await transport.send(request)
@@ -118,10 +121,14 @@ class Calls:
                 self._boundary.log_failure(instance, transport.address, request, detail, time.perf_counter() - started)
             raise CallError(detail) from error
         finally:
+            if span is not None and progress is not None:
+                span.close(reply, progress.endpoint)
             if progress is not None and before is not None:
                 progress.leave(before)
         if reply.raw is not None and progress is not None:
             _record_usage(reply, progress, stage, started)
+            if spans is not None:
+                spans.merge_reply(reply.headers)
         if reply.cookies:
             jar = scope.jars.get(instance)
             scope.jars[instance] = {**jar, **reply.cookies} if jar else reply.cookies

@@ -13,6 +13,8 @@ from gymnast.types.usage import UsageCounter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gymnast.wire.spans import SpanRecorder
+
 
 PROGRESS_KEY: Final = "gymnast.progress"
 """The key of an ASGI scope that holds its request's progress."""
@@ -21,7 +23,7 @@ PROGRESS_KEY: Final = "gymnast.progress"
 class AttemptProgress:
     """The current stage, instance and usage of one attempt."""
 
-    __slots__ = ("captures", "end_wait", "endpoint", "instance", "since", "stage", "usage_counter")
+    __slots__ = ("captures", "end_wait", "endpoint", "instance", "since", "spans", "stage", "usage_counter")
 
     def __init__(self, *, captures: bool = False) -> None:
         """With `captures`, model calls are also listed one by one."""
@@ -35,6 +37,8 @@ class AttemptProgress:
         self.captures = captures
         self.end_wait: Callable[[], None] | None = None
         """Set while the attempt only waits for other rollouts of the run: to be called once none can come."""
+        self.spans: SpanRecorder | None = None
+        """Records its calls, if the rollout is traced."""
 
     def enter(self, stage: Stage, instance: str) -> tuple[Stage, str]:
         """Enter a stage. Pass the return value to `leave`."""

@@ -1,0 +1,1 @@
+"""Sends what a run does to experiment trackers and, as traces, to an OpenTelemetry collector."""
