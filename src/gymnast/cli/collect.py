@@ -191,6 +191,7 @@ def load_run(given: Mapping[str, Any]) -> tuple[RunOptions, Config]:
         stub_policy=given["via_serve"] or given["head"] is not None,
         unsafe_no_sandbox=given["unsafe_no_sandbox"],
         command_keys=RUN_KEYS,
+        agent=None if given["via_serve"] or given["head"] is not None else given["agent"],
     ).require_valid()
     options = run_options(
         config,

@@ -42,9 +42,18 @@ class RolloutFolder:
     def answer_file(self) -> Path:
         return self.root / "answer.txt"
 
-    def write(self, prompt: str, task: JsonObject) -> None:
-        """Write the command's input files."""
+    @property
+    def home_dir(self) -> Path:
+        return self.root / "home"
+
+    def write(self, prompt: str, task: JsonObject, files: Mapping[str, str], known: Mapping[str, str]) -> None:
+        """Write the command's input files. `files` are further ones, with placeholders."""
         self.working_dir.mkdir(parents=True, exist_ok=True)
+        self.home_dir.mkdir(exist_ok=True)
+        for name, content in files.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(fill(content, known), encoding="utf-8", errors="replace")
         self.prompt_file.write_text(prompt, encoding="utf-8", errors="replace")
         self.task_file.write_bytes(orjson.dumps(task))
 
@@ -87,7 +96,13 @@ def make_prompt(params: Any) -> str:
 
 
 def make_placeholders(
-    folder: RolloutFolder, address: RolloutAddress, *, prompt: str, model: str, rollout_id: str
+    folder: RolloutFolder,
+    address: RolloutAddress,
+    *,
+    prompt: str,
+    model: str,
+    rollout_id: str,
+    python: str | None = None,
 ) -> dict[str, str]:
     """The values of placeholders `{name}` in commands and variables."""
     return {
@@ -95,6 +110,8 @@ def make_placeholders(
         "prompt_file": str(folder.prompt_file),
         "task_file": str(folder.task_file),
         "answer_file": str(folder.answer_file),
+        "folder": str(folder.root),
+        "home_dir": str(folder.home_dir),
         "working_dir": str(folder.working_dir),
         "rollout_id": rollout_id,
         "openai_base_url": address.openai_url,
@@ -103,7 +120,17 @@ def make_placeholders(
         "mcp_url": address.mcp_url,
         "api_key": address.key,
         "model": model,
-        "python": sys.executable,
+        **fixed_placeholders(python),
+    }
+
+
+def fixed_placeholders(python: str | None) -> dict[str, str]:
+    """The placeholders that are the same for every rollout."""
+    return {
+        "python": python or sys.executable,
+        "gymnast_python": sys.executable,
+        "mcp_stdio": str(Path(__file__).with_name("mcp_stdio.py")),
+        "agents_dir": str(Path(__file__).parents[2] / "agents"),
         "start_dir": str(Path.cwd()),
     }
 
