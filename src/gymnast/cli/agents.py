@@ -81,7 +81,8 @@ def _find_problem(recipe: AgentRecipe) -> str | None:
         return None
     program = str(recipe.settings.get("python") or "{python}") if command[0] == "{python}" else str(command[0])
     if program == "{python}":
-        is_missing = any(find_spec(package) is None for package in recipe.settings.get("python_packages") or ())
+        packages = [str(name).partition(".")[0] for name in recipe.settings.get("python_packages") or ()]
+        is_missing = any(find_spec(package) is None for package in packages)
     else:
         is_missing = "{" not in program and shutil.which(program) is None
     return str(install or f"'{program}' was not found") if is_missing else None

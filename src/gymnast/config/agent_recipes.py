@@ -99,7 +99,7 @@ def read_recipe(path: Path) -> AgentRecipe:
         path,
         str(content["description"]),
         content["implementation"],
-        _fill_folder(content.get("settings") or {}, str(path.parent.absolute())),
+        _fill_folder(content.get("settings", {}), str(path.parent.absolute())),
     )
 
 
@@ -171,7 +171,7 @@ def _find_problem(content: Any) -> str | None:
     missing = [key for key in ("description", "implementation") if not isinstance(content.get(key), str)]
     if missing:
         return f"a recipe needs '{missing[0]}'"
-    settings = content.get("settings") or {}
+    settings = content.get("settings", {})
     if not isinstance(settings, dict):
         return "'settings' of a recipe must be a mapping"
     fixed = sorted(_FIXED & set(settings))

@@ -7,6 +7,7 @@ the rollout's record has the trace. The command's process group always ends with
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
@@ -40,6 +41,7 @@ from .outcome import failure_of, make_observations, make_scored_response
 from .program import check_program, resolve_paths
 from .rollout_folder import (
     RolloutFolder,
+    describe_tools,
     make_arguments,
     make_placeholders,
     make_prompt,
@@ -77,6 +79,8 @@ class CommandAgentSettings(GatewayAgentSettings):
     offers_tools: bool = False
     """The program offers the environment's tools to the policy as functions. If a task has tools and no model call
     offered them, the attempt fails (`agent_no_tools`) instead of being scored."""
+    tools_in_prompt: bool = False
+    """For programs that work in a shell: append to the prompt how its command `tool` calls the task's tools."""
     prompt_via: Literal["stdin", "file", "argument"] = "stdin"
     answer_from: Literal["last_message", "stdout", "file"] = "last_message"
     task_fields: list[str] = []
@@ -159,17 +163,24 @@ class CommandAgent(GatewayAgent):
     def _spec(
         self, row: JsonObject, params: CreateParams, rollout_id: str, folder: RolloutFolder, address: RolloutAddress
     ) -> CommandSpec:
-        settings, prompt = self.settings, make_prompt(params)
+        settings, tools = self.settings, params.get("tools") or ()
+        prompt = make_prompt(params)
+        if settings.tools_in_prompt and tools:
+            prompt += describe_tools(tools)
         values = make_placeholders(
             folder, address, prompt=prompt, model=settings.model_name, rollout_id=rollout_id, python=settings.python
         )
         folder.write(prompt, make_task(row, rollout_id, settings.task_fields), settings.files, values)
         extra = {**({"HOME": str(folder.home_dir)} if settings.own_home else {}), **settings.environment}
-        variables = make_variables(values, extra, has_tools=bool(params.get("tools")), host=self.listener.host)
+        variables = inherited_environ(settings.inherit_environment)
+        variables |= make_variables(values, extra, has_tools=bool(tools), host=self.listener.host)
+        if settings.tools_in_prompt:
+            folder.write_tool_command(values["gymnast_python"])
+            variables["PATH"] = f"{folder.bin_dir}{os.pathsep}{variables.get('PATH', os.defpath)}"
         by_stdin = {"stdin": folder.prompt_file} if settings.prompt_via == "stdin" else {}
         return CommandSpec(
             make_arguments(resolve_paths(settings), values, with_prompt=settings.prompt_via == "argument"),
-            inherited_environ(settings.inherit_environment) | variables,
+            variables,
             folder.working_dir,
             mark=address.key,
             folders=(folder.root,),

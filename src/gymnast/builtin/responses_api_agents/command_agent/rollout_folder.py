@@ -46,6 +46,10 @@ class RolloutFolder:
     def home_dir(self) -> Path:
         return self.root / "home"
 
+    @property
+    def bin_dir(self) -> Path:
+        return self.root / "bin"
+
     def write(self, prompt: str, task: JsonObject, files: Mapping[str, str], known: Mapping[str, str]) -> None:
         """Write the command's input files. `files` are further ones, with placeholders."""
         self.working_dir.mkdir(parents=True, exist_ok=True)
@@ -57,12 +61,19 @@ class RolloutFolder:
         self.prompt_file.write_text(prompt, encoding="utf-8", errors="replace")
         self.task_file.write_bytes(orjson.dumps(task))
 
-    def answer(self) -> str:
-        """The answer that the command wrote; empty if there is none."""
+    def write_tool_command(self, python: str) -> None:
+        """Write the shell command `tool`."""
+        self.bin_dir.mkdir(exist_ok=True)
+        path, script = self.bin_dir / "tool", Path(__file__).with_name("shell_tool.py")
+        path.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} -I {shlex.quote(str(script))} "$@"\n')
+        path.chmod(0o755)
+
+    def answer(self) -> str | None:
+        """The answer that the command wrote; None if it wrote none."""
         try:
             return self.answer_file.read_text(encoding="utf-8", errors="replace")
         except OSError:
-            return ""
+            return None
 
     def remove(self) -> None:
         """Delete the folder, but not a working directory elsewhere."""
@@ -93,6 +104,18 @@ def make_prompt(params: Any) -> str:
     has_roles = any(item.get("role") == "assistant" for item in messages)
     texts = [f"{item['role']}: {message_text(item)}" if has_roles else message_text(item) for item in messages]
     return "\n\n".join(text for text in (params.get("instructions") or "", *texts) if text)
+
+
+def describe_tools(tools: Sequence[Any]) -> str:
+    """How a shell calls the task's tools, for the end of a prompt."""
+    shown = [
+        f"- {tool['name']}: {tool.get('description') or ''}\n"
+        f"  arguments: {orjson.dumps(tool.get('parameters') or {}).decode()}"
+        for tool in tools
+        if tool.get("type") == "function"
+    ]
+    call = 'tool NAME \'{"argument": "value"}\''
+    return f"\n\nBesides the usual commands, the shell has these tools, each called as `{call}`:\n" + "\n".join(shown)
 
 
 def make_placeholders(
