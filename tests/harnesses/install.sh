@@ -14,7 +14,7 @@ environment() {
   "$python" -m venv "$target/$name" && "$target/uv/bin/uv" pip install --quiet --python "$target/$name/bin/python" "$@" ||
     echo "$name is not tested: its packages cannot be installed here"
 }
-environment mini_swe_agent mini-swe-agent
+environment mini_swe_agent mini-swe-agent mcp
 environment pydantic_ai 'pydantic-ai-slim[openai,mcp]'
 environment langgraph langgraph langchain-openai langchain-mcp-adapters
 environment smolagents 'smolagents[openai,mcp]' 'mcp<2'

@@ -66,7 +66,6 @@ def test_a_real_program_solves_the_task_with_exact_tokens(agent: str, tmp_path: 
     usage, capture = record["response"]["usage"], record["ng_model_call_capture"]
     assert (usage["input_tokens"], usage["output_tokens"]) == (CALLS * INPUT_TOKENS, CALLS * OUTPUT_TOKENS)
     assert (capture["metrics"]["num_calls"], capture["metrics"]["failed_calls"]) == (CALLS, 0)
-    assert [segment["main"] for segment in capture["segments"]].count(True) == 1
     invocation = record["ng_agent_observations"]["records"][0]
     assert (invocation["exit_code"], invocation["tool_calls"]) == (0, CALLS - 1)
     names = [item["name"] for item in record["response"]["output"] if item["type"] == "function_call"]

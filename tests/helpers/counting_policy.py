@@ -13,7 +13,6 @@ from gymnast.builtin.responses_api_models.scripted_model.script import ScriptedC
 
 INPUT_TOKENS, OUTPUT_TOKENS = 100, 7
 _TASK = re.compile(r"Increase the counter by [\d, thenby]+")
-_OBSERVATION = re.compile(r"^Observation:", re.MULTILINE)
 
 
 def answer(call: ScriptedCall) -> ScriptedReply:
@@ -21,11 +20,16 @@ def answer(call: ScriptedCall) -> ScriptedReply:
     text = "\n".join(_text(item) for item in call.items)
     steps = [int(number) for number in re.findall(r"by (\d+)", (_TASK.search(text) or [""])[0])]
     outputs = sum(item.get("type") == "function_call_output" for item in call.items)
-    done = outputs or len(_OBSERVATION.findall(text))
+    done = outputs or sum(item.get("role") == "user" and _is_observation(_text(item)) for item in call.items)
     offered = [str(tool.get("name")) for tool in call.params.get("tools") or ()]
     usage = {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS}
     reply = _next_step(steps[done] if done < len(steps) else None, offered)
     return ScriptedReply(text=reply.text, tool_calls=reply.tool_calls, usage=usage)
+
+
+def _is_observation(text: str) -> bool:
+    """Whether a message has the output of code, as smolagents writes it."""
+    return text.lstrip().startswith("Observation:")
 
 
 def _next_step(count: int | None, offered: list[str]) -> ScriptedReply:
