@@ -8,6 +8,7 @@ TRAIN_VENV ?= .venv-train
 VERL_VENV ?= .venv-verl
 DOCS_VENV ?= .venv-docs
 AUDIT_VENV ?= .venv-audit
+HARNESSES ?= .venv-harnesses
 SCHEDULES ?= 10
 # Tests wait as much as they compute: one more at a time than there are cores, eight at most.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$n -lt 8 ] && echo $$((n + 1)) || echo 8)
@@ -18,7 +19,7 @@ export RAY_worker_niceness := 0
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-more test-redteam fuzz test-fresh tokenizers test-crash test-cluster test-vllm test-train test-train-loops check audit bench bench-learning docs docs-site lock lock-vllm lock-ray lock-train lock-verl clean
+.PHONY: demo test test-more test-redteam fuzz test-fresh tokenizers test-crash test-cluster test-vllm test-harnesses test-train test-train-loops check audit bench bench-learning docs docs-site lock lock-vllm lock-ray lock-train lock-verl clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
@@ -53,6 +54,9 @@ test-cluster: $(VENV)/.dev $(RAY_VENV)/.ready  ## real Slurm (as root; Debian's 
 
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.ready  ## real vLLM on CPU; installs 3 GB once, then takes some 10 minutes on two cores
 	GYMNAST_VLLM_VENV=$(VLLM_VENV) $(PYTEST) tests/vllm
+
+test-harnesses: $(VENV)/.dev $(HARNESSES)/.ready  ## real programs as agents: Claude Code, Codex, mini-swe-agent, Pydantic AI, LangGraph, smolagents; installs 2 GB once
+	GYMNAST_HARNESSES=$(HARNESSES) $(PYTEST) tests/harnesses
 
 test-train: $(TRAIN_VENV)/.ready $(VERL_VENV)/.ready  ## real torch, TRL, verl, TransferQueue and Ray on CPU, then a policy that learns; installs 4 GB once
 	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train tests/e2e/test_train_kills.py -m "not learning" --ignore-glob="*/test_verl_*"
@@ -157,6 +161,9 @@ $(VENV)/.more: $(VENV)/.dev requirements/more.txt
 
 $(VLLM_VENV)/.ready: requirements/vllm.txt tests/vllm/install.sh tests/vllm/build_models.py
 	PYTHON=$(PYTHON) tests/vllm/install.sh $(VLLM_VENV)
+
+$(HARNESSES)/.ready: tests/harnesses/install.sh
+	PYTHON=$(PYTHON) tests/harnesses/install.sh $(HARNESSES)
 
 $(TRAIN_VENV)/.ready: requirements/train.txt tests/train/install.sh
 	PYTHON=$(PYTHON) tests/train/install.sh $(TRAIN_VENV) requirements/train.txt

@@ -13,8 +13,9 @@ from gymnast.cli import options as shared
 from gymnast.store.paths import RunPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
+    from gymnast.cli.matrix import Cell
     from gymnast.cli.progress import Progress
     from gymnast.cli.signals import Interrupts
     from gymnast.cli.telemetry import Telemetry
@@ -36,7 +37,12 @@ Split = Annotated[
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="JSONL file for the scored rollouts. Required.")]
 Agent = Annotated[
     str | None,
-    typer.Option("--agent", "-a", help="Agent for rows that name none; optional if only one is configured."),
+    typer.Option(
+        "--agent",
+        "-a",
+        help="Configured agent for rows that name none, or a recipe that replaces all agents (gymnast agents). "
+        "With commas: a run for each.",
+    ),
 ]
 Repeats = Annotated[
     int | None,
@@ -166,24 +172,90 @@ def command(
     (settings of the agent), whole rollout 7200. Failed attempts are retried where that can help, up to three attempts
     in all. Ctrl-C finishes the rollouts in flight; a second one stops immediately; --resume finishes the rest. A run
     that hits its budget (--max-cost, --max-tokens) exits with 4; --resume with a larger budget continues it.
+    Several agents or models (--agent a,b --model x,y) make one run for each pair, in the folder OUTPUT without its
+    suffix, and one table.
     """
     arguments = dict(locals())
+    from gymnast.cli.matrix import make_cells
     from gymnast.cli.telemetry import open_telemetry
     from gymnast.rollouts.exit_status import parse_allowance
 
-    options, config = load_run(arguments)
     allowance = parse_allowance(max_failed)
+    through_serve = via_serve or head is not None
+    cells = make_cells(agent, model)
+    if len(cells) > 1:
+        if through_serve:
+            raise typer.BadParameter("several agents or models need servers of their own: leave out --no-serve, --head")
+        return collect_matrix(cells, arguments, allowance)
+    options, config = load_run(arguments)
     with open_telemetry(track, trace, trace_sample) as telemetry:
         return collect(
             options,
             config,
             allowance,
-            through_serve=via_serve or head is not None,
+            through_serve=through_serve,
             head=head,
             as_json=as_json,
             metrics_port=metrics_port,
             telemetry=telemetry,
         )
+
+
+def collect_matrix(cells: Sequence[Cell], arguments: Mapping[str, Any], allowance: Allowance) -> int:
+    """Collect one run per cell and print their table. Returns the exit code."""
+    from gymnast.cli.matrix import ROLLOUTS, CellResult, make_result, run_matrix
+    from gymnast.cli.signals import Interrupts
+    from gymnast.cli.telemetry import open_telemetry
+    from gymnast.config import read_environ
+    from gymnast.errors import UserError
+    from gymnast.rollouts.exit_status import explain_missing
+    from gymnast.rollouts.run import collect_run
+
+    if arguments["output"] is None:
+        raise UserError("a run needs an output file", next="pass --output FILE")
+    folder = Path(arguments["output"]).with_suffix("")
+
+    def load(cell: Cell) -> tuple[RunOptions, Config] | UserError:
+        own = {"agent": cell.agent, "model": cell.model, "output": folder / cell.folder / ROLLOUTS}
+        try:
+            return load_run({**arguments, **own})
+        except UserError as error:
+            if error.where == "--agent":  # a misspelt name, before anything is spent
+                raise
+            return error
+
+    loaded = {cell: load(cell) for cell in cells}
+
+    def run_cell(cell: Cell) -> tuple[int, list[CellResult]]:
+        run = loaded[cell]
+        if isinstance(run, UserError):
+            raise run
+        options, config = run
+        interrupts, environ = Interrupts(), read_environ()
+        with open_telemetry(arguments["track"], arguments["trace"], arguments["trace_sample"]) as telemetry:
+            finished = run_with_live_view(
+                lambda observer: collect_run(options, config, environ, observer),
+                interrupts,
+                as_json=False,
+                metrics_port=arguments["metrics_port"],
+                telemetry=telemetry,
+            )
+            if telemetry is not None:
+                telemetry.finished = finished
+        for line in explain_missing(finished):
+            shared.say(line)
+        code = code_of(finished, interrupts, allowance)
+        return code, [make_result(cell, finished, code)]
+
+    return run_matrix(cells, folder, run_cell, as_json=arguments["as_json"])
+
+
+def code_of(finished: RunFinished, interrupts: Interrupts, allowance: Allowance) -> int:
+    """The exit code of a run that ended."""
+    from gymnast.cli.main import INTERRUPTED
+    from gymnast.rollouts.exit_status import exit_code
+
+    return INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
 
 
 def load_run(given: Mapping[str, Any]) -> tuple[RunOptions, Config]:
@@ -203,6 +275,7 @@ def load_run(given: Mapping[str, Any]) -> tuple[RunOptions, Config]:
         stub_policy=given["via_serve"] or given["head"] is not None,
         unsafe_no_sandbox=given["unsafe_no_sandbox"],
         command_keys=RUN_KEYS,
+        agent=None if given["via_serve"] or given["head"] is not None else given["agent"],
     ).require_valid()
     options = run_options(
         config,
@@ -273,9 +346,7 @@ def run_and_report(
     telemetry: Telemetry | None = None,
 ) -> int:
     """Run an engine with the live view and signal handling, and print the summary. Returns the exit code."""
-    from gymnast.cli.main import INTERRUPTED
     from gymnast.cli.signals import Interrupts
-    from gymnast.rollouts.exit_status import exit_code
 
     interrupts = Interrupts()
     finished = run_with_live_view(work, interrupts, as_json=as_json, metrics_port=metrics_port, telemetry=telemetry)
@@ -283,7 +354,7 @@ def run_and_report(
         telemetry.finished = finished
     if not as_json:
         show(finished)
-    return INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
+    return code_of(finished, interrupts, allowance)
 
 
 def run_with_live_view(

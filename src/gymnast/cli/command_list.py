@@ -48,6 +48,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "profile": Command(LOOK, "Summarize rewards per task and agent, with pass@k.", "profile", old_names=_PARTIAL),
     "compare": Command(LOOK, "Compare two runs, paired by task.", "compare"),
     "env": Command(PREPARE, "List environments, or create a new one.", "env", None),
+    "agents": Command(PREPARE, "List the agents that --agent can name.", "agents"),
     "config": Command(PREPARE, "Show, explain or validate a configuration.", "config", None),
     "data": Command(PREPARE, "Convert, prepare, render, validate or download datasets.", "data", None),
     "check": Command(PREPARE, "Check an environment, rows, tools, an endpoint or a run.", "check", None),

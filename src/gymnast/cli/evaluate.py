@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -43,11 +43,13 @@ if TYPE_CHECKING:
     from gymnast.benchmarks.definition import Benchmark
     from gymnast.benchmarks.evaluation import DataOrigin, Evaluation, Plan
     from gymnast.benchmarks.scores import BenchmarkScores, Metric, ScoreTable
+    from gymnast.cli.matrix import Cell
     from gymnast.config import Config
     from gymnast.config.roots import Roots
     from gymnast.profile.intervals import Estimate
     from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.options import RunOptions
+    from gymnast.types.events import RunFinished
 
 Names = Annotated[
     list[str] | None,
@@ -83,6 +85,18 @@ SubsetKey = Annotated[
 Baseline = Annotated[Path | None, typer.Option("--baseline", help="Output file of an earlier run to compare with.")]
 List = Annotated[bool, typer.Option("--list", help="List the benchmarks.")]
 Show = Annotated[bool, typer.Option("--show", help="Show what the benchmarks are, without running them.")]
+
+
+_CONFIG_OPTIONS: Final = (
+    *("overrides", "config_files", "environments", "model_type", "model", "model_url", "model_key_name"),
+    *("search_dirs", "unsafe_no_sandbox", "agent"),
+)
+_DATA_OPTIONS: Final = ("local_copy", "revision", "limit", "resume", "overwrite")
+_RUN_OPTIONS: Final = (
+    *("num_repeats", "limit", "prompt_config", "prompt", "map", "add_seed", "skip_bad_rows", "agent", "concurrency"),
+    *("rollout_timeout_s", "max_attempts", "give_up_after_s", "max_cost", "max_tokens", "workers", "resume"),
+    *("retry_failed", "overwrite"),
+)
 
 
 class _Sampling(NamedTuple):
@@ -152,7 +166,9 @@ def command(
     from --from. Rollouts without a score are reported and never count as 0. Ctrl-C finishes the rollouts in flight;
     --resume finishes the rest.
     """
-    from gymnast.benchmarks.evaluation import evaluate, resolve, unique_names
+    given = dict(locals())
+    from gymnast.benchmarks.evaluation import resolve, unique_names
+    from gymnast.cli.matrix import CellResult, make_cells, make_result, run_matrix
     from gymnast.config import read_environ
     from gymnast.config.roots import Roots
     from gymnast.rollouts.exit_status import parse_allowance
@@ -166,82 +182,82 @@ def command(
     plans = unique_names([resolve(name, roots) for name in names])
     if show:
         return _show([plan.benchmark for plan in plans if plan.benchmark is not None], as_json=as_json)
-    allowance = parse_allowance(max_failed)
-    sampling = _Sampling(temperature, top_p, max_output_tokens)
+    check_truncated_policy(truncated)
+    parse_allowance(max_failed)
     _check_baseline(baseline, plans)
     _check_revision(revision, plans)
-    truncated_policy = check_truncated_policy(truncated)
     if prompt is not None or prompt_config is not None:
         plans = [_without_prompt(plan) for plan in plans]
-    worst, results = 0, []
+    cells = make_cells(agent, model)
+
+    def run_cell(cell: Cell) -> tuple[int, list[CellResult]]:
+        own = {"agent": cell.agent, "model": cell.model, "output_dir": output_dir / cell.folder}
+        code, results = _run_plans(plans, {**given, **own}, is_quiet=True)
+        return code, [
+            make_result(cell, finished, code, benchmark=evaluation.benchmark, metrics=_values(evaluation))
+            for evaluation, finished in results
+        ]
+
+    if len(cells) > 1:
+        return run_matrix(cells, output_dir, run_cell, as_json=as_json)
+    worst, results = _run_plans(plans, given, is_quiet=as_json)
+    if as_json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode([evaluation for evaluation, _ in results])).decode())
+    return worst
+
+
+def _run_plans(
+    plans: Sequence[Plan], given: dict[str, Any], *, is_quiet: bool
+) -> tuple[int, list[tuple[Evaluation, RunFinished]]]:
+    """Run each plan with the parameters of `command`. Returns the worst exit code and the results."""
+    from gymnast.benchmarks.evaluation import evaluate
+    from gymnast.rollouts.exit_status import parse_allowance
+    from gymnast.rollouts.options import check_truncated_policy
+
+    sampling = _Sampling(given["temperature"], given["top_p"], given["max_output_tokens"])
+    worst, results = 0, list[tuple["Evaluation", "RunFinished"]]()
+    changes = on_change(resume=given["resume"], fork=given["fork"], extend=given["extend"], force=given["force"])
     for plan in plans:
-        config = _load(
-            plan,
-            overrides=overrides,
-            config_files=config_files,
-            environments=environments,
-            model_type=model_type,
-            model=model,
-            model_url=model_url,
-            model_key_name=model_key_name,
-            search_dirs=search_dirs,
-            unsafe_no_sandbox=unsafe_no_sandbox,
-        )
-        tasks, data = _prepare(
-            plan,
-            output_dir,
-            config,
-            local_copy=local_copy,
-            revision=revision,
-            limit=limit,
-            resume=resume,
-            overwrite=overwrite,
-        )
+        config = _load(plan, **{name: given[name] for name in _CONFIG_OPTIONS})
+        tasks, data = _prepare(plan, given["output_dir"], config, **{name: given[name] for name in _DATA_OPTIONS})
         options = _run_options(
             plan,
             config,
             tasks,
-            output_dir,
+            given["output_dir"],
             sampling,
             data,
-            num_repeats=num_repeats,
-            limit=limit,
-            prompt_config=prompt_config,
-            prompt=prompt,
-            map=map,
-            add_seed=add_seed,
-            skip_bad_rows=skip_bad_rows,
-            agent=agent,
-            concurrency=concurrency,
-            rollout_timeout_s=rollout_timeout_s,
-            max_attempts=max_attempts,
-            give_up_after_s=give_up_after_s,
-            max_cost=max_cost,
-            max_tokens=max_tokens,
-            truncated=truncated_policy,
-            workers=workers,
-            resume=resume,
-            on_change=on_change(resume=resume, fork=fork, extend=extend, force=force),
-            retry_failed=retry_failed,
-            overwrite=overwrite,
-            aggregate=not no_aggregate,
-            preflight=not no_preflight,
+            truncated=check_truncated_policy(given["truncated"]),
+            on_change=changes,
+            aggregate=not given["no_aggregate"],
+            preflight=not given["no_preflight"],
+            **{name: given[name] for name in _RUN_OPTIONS},
         )
-        output, code = _collect(options, config, allowance, metrics_port)
-        evaluation = evaluate(plan, output, data, baseline, ks=ks, answer_key=answer_key, subset_key=subset_key)
-        results.append(evaluation)
+        finished, code = _collect(options, config, parse_allowance(given["max_failed"]), given["metrics_port"])
+        evaluation = evaluate(
+            plan,
+            Path(finished.output),
+            data,
+            given["baseline"],
+            **{name: given[name] for name in ("ks", "answer_key", "subset_key")},
+        )
+        results.append((evaluation, finished))
         _warn_of_other_data(evaluation)
-        if not as_json:
+        if not is_quiet:
             _print(evaluation)
         is_unmatched = evaluation.baseline is not None and evaluation.comparison is None
         worst = max(worst, code, int(not evaluation.scores.scored or is_unmatched))
         if code not in (0, 1):
             break  # interrupted, or out of budget
-    if as_json:
-        import msgspec
+    return worst, results
 
-        print(msgspec.json.format(msgspec.json.encode(results)).decode())
-    return worst
+
+def _values(evaluation: Evaluation) -> dict[str, float]:
+    """The figures over all tasks, by name."""
+    whole = next((table for table in evaluation.scores.tables if table.subset is None), None)
+    return {metric.name: metric.estimate.value for metric in whole.metrics if metric.estimate.n} if whole else {}
 
 
 # --- listing ---------------------------------------------------------------------------------------------------------
@@ -379,13 +395,14 @@ def _run_options(
     return replace(options, source_origin=msgspec.to_builtins(data) if data is not None else None)
 
 
-def _collect(options: RunOptions, config: Config, allowance: Allowance, metrics_port: int | None) -> tuple[Path, int]:
-    """Collect with the live view; messages go to standard error. Returns the run's output file and the exit code."""
-    from gymnast.cli.collect import run_with_live_view
-    from gymnast.cli.main import INTERRUPTED
+def _collect(
+    options: RunOptions, config: Config, allowance: Allowance, metrics_port: int | None
+) -> tuple[RunFinished, int]:
+    """Collect with the live view; messages go to standard error. Returns how it ended and the exit code."""
+    from gymnast.cli.collect import code_of, run_with_live_view
     from gymnast.cli.signals import Interrupts
     from gymnast.config import read_environ
-    from gymnast.rollouts.exit_status import exit_code, explain_missing
+    from gymnast.rollouts.exit_status import explain_missing
     from gymnast.rollouts.run import collect_run
 
     interrupts = Interrupts()
@@ -398,8 +415,7 @@ def _collect(options: RunOptions, config: Config, allowance: Allowance, metrics_
     )
     for line in explain_missing(finished):
         shared.say(line)
-    code = INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
-    return Path(finished.output), code
+    return finished, code_of(finished, interrupts, allowance)
 
 
 # --- printing --------------------------------------------------------------------------------------------------------

@@ -66,13 +66,13 @@ def run_guarded(run: Callable[[], object], *, user_error_code: int | None = None
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:  # noqa: BLE001 - the outermost boundary
-        return _explain(error, user_error_code)
+        return explain(error, user_error_code)
     if result == INTERRUPTED:  # typer turns Ctrl-C into this
         print("interrupted", file=sys.stderr)
     return result if isinstance(result, int) else 0
 
 
-def _explain(error: Exception, user_error_code: int | None) -> int:
+def explain(error: Exception, user_error_code: int | None = None) -> int:
     """Print what went wrong; the exit code."""
     from gymnast.errors import UserError
 

@@ -110,6 +110,7 @@ def load(
     stub_policy: bool = False,
     unsafe_no_sandbox: bool = False,
     command_keys: KnownKeys | None = None,
+    agent: str | None = None,
 ) -> Config:
     """Compose the configuration that a command line describes; warnings and notes go to standard error."""
     from gymnast.config import compose, read_environ
@@ -126,6 +127,7 @@ def load(
         search_dirs=search_dirs or (),
         stub_policy=stub_policy,
         command_keys=command_keys,
+        agent=agent,
     )
     warn_of_missing(search_dirs)
     for warning in config.warnings:

@@ -39,12 +39,13 @@ def compose(
     stub_policy: bool = False,
     command_keys: KnownKeys | None = None,
     unread: Unread = "refuse",
+    agent: str | None = None,
 ) -> Config:
     """Resolve names to config files and load them. An endpoint without a model server gets `vllm_model`, and that of
     Anthropic `anthropic_model`.
 
     `values` are settings that are not texts. They override files and env.yaml, and are overridden by overrides.
-    `command_keys` and `unread`: see `load_config`.
+    `command_keys`, `unread` and `agent`: see `load_config`.
     """
     roots = Roots((*search_dirs, *environ.extra_roots), Path.cwd())
     paths = [*config_paths, *(config_path("resources_servers", name) for name in environments)]
@@ -74,6 +75,7 @@ def compose(
         command_keys=command_keys,
         unread=unread,
         model_options={"policy_base_url": "--model-url"} if model_url is not None else None,
+        agent=agent,
     )
     if model_url != written_url:
         return replace(config, notes=(*config.notes, f"--model-url {written_url} is read as {model_url}"))

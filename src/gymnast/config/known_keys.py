@@ -42,6 +42,7 @@ GLOBAL_KEYS: Final[KnownKeys] = {
     "reproducible_records": None,
     "model_call_capture_dir": None,
     "hf_token": None,
+    "agent_settings": None,
     **dict.fromkeys(POLICY_KEYS),
 }
 """Keys that every command understands."""

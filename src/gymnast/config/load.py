@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gymnast.config import interpolate, overrides, tree
+from gymnast.config.agent_recipes import find_recipe, swap_agents
 from gymnast.config.directives import apply_directives
 from gymnast.config.instances import (
     Instance,
@@ -68,6 +69,8 @@ class Config:
     scrubber: Scrubber = field(default_factory=Scrubber)
     notes: tuple[str, ...] = ()
     """How something was read, where nothing is wrong."""
+    agent_renames: Mapping[str, str] = field(default_factory=dict)
+    """The names of agents that replaced others (`--agent RECIPE`), by the names that rows use."""
 
     def require_valid(self) -> Config:
         """Itself, or one ConfigError with all problems."""
@@ -123,12 +126,14 @@ def load_config(
     command_keys: KnownKeys | None = None,
     unread: Unread = "ignore",
     model_options: Mapping[str, str] | None = None,
+    agent: str | None = None,
 ) -> Config:
     """Read, merge, expand, resolve and check. Problems are collected in the result, not raised, so that `config show`
     can show the rest; only text that cannot be parsed raises.
 
     `command_keys` are top-level keys that the command reads besides those that all read. `unread` says what becomes of
-    overrides that nothing reads; `model_options` are the options that set the policy's keys, by key.
+    overrides that nothing reads; `model_options` are the options that set the policy's keys, by key. An `agent` that is
+    not configured is a recipe, which replaces the configured agents.
     """
     problems: list[Problem] = []
     roots = Roots((*search_dirs, *environ.extra_roots), cwd or Path.cwd())
@@ -153,13 +158,20 @@ def load_config(
     written = root
     root, directive_problems = apply_directives(root)
     problems += directive_problems
+    renames: dict[str, str] = {}
+    if agent is not None and agent not in root.value:
+        root, renames = swap_agents(root, find_recipe(agent, roots, _agent_names(root)))
     root = overrides.apply_deletes(root, parsed, problems)
     keyring = Keyring(root, environ.keys_file)
     problems += keyring.problems
-    config = _build_config(root, roots, files, problems, warnings, keyring)
+    config = replace(_build_config(root, roots, files, problems, warnings, keyring), agent_renames=renames)
     if unread == "ignore":
         return config
     return _report_unread(config, parsed, written, keys, unread, {} if stub_policy else model_options or {})
+
+
+def _agent_names(root: Node) -> list[str]:
+    return [name for name, node in root.value.items() if node.get("responses_api_agents") is not None]
 
 
 def _report_unread(

@@ -20,6 +20,7 @@ from gymnast.endpoints.rollout_endpoint_rules import (
     RolloutLimits,
     add_signatures,
     build_policy_request,
+    complete_usage,
     make_model_entry,
     refusal_reply,
     select_sampling,
@@ -73,6 +74,8 @@ class RolloutEndpoint(Model):
         """Why the latest model call failed; None once one was answered."""
         self.refused: list[JsonObject] = []
         """Requests that were refused before they became model calls."""
+        self.offered: set[str] = set()
+        """The functions that model calls offered, those of the environment under their own names."""
         self._targets, self._limits, self._scope = targets, limits, scope
         self._sampling = select_sampling(params)
         self._in_flight: set[asyncio.Future[Any]] = set()
@@ -131,6 +134,7 @@ class RolloutEndpoint(Model):
         dialect = _DIALECTS.get(call.request.path, call.request.path)
         traced = self.trace.begin(request, dialect=dialect, model_call_id=secrets.token_hex(16), at=time.time())
         traced.ignored = call.ignored
+        self._note_offered(request)
         self._model_requests.add(id(call.request))
         self._calls_used += 1
         started = time.perf_counter()
@@ -145,7 +149,11 @@ class RolloutEndpoint(Model):
         latency_ms = (time.perf_counter() - started) * 1000
         self.trace.finish(traced, response, at=time.time(), latency_ms=latency_ms)
         self.last_failure = None
-        return add_signatures(response) if dialect == "messages" else response
+        return complete_usage(add_signatures(response) if dialect == "messages" else response)
+
+    def _note_offered(self, request: JsonObject) -> None:
+        names = {str(tool.get("name")) for tool in request.get("tools") or () if tool.get("type") == "function"}
+        self.offered |= {self.tools.own_name(name) for name in names}
 
     def note_ignored(self, call: ModelCall, names: Sequence[str]) -> None:
         """Listed in the trace only: the log would repeat them for every rollout."""
@@ -282,4 +290,6 @@ class RolloutEndpoint(Model):
         return {"tools": self.tools.declared}
 
     async def _mcp(self, request: Request) -> Reply:
+        if isinstance(request.body, dict) and request.body.get("method") == "tools/list":
+            self.tools.listed = True
         return await answer_mcp(request.body, self.tools.declared, self.tools.call, server_name=self.name)

@@ -77,6 +77,19 @@ def _with_signature(item: Any, old: str | None, new: str | None) -> Any:
     return {**item, "encrypted_content": new}
 
 
+def complete_usage(response: Response) -> Response:
+    """The response with numbers for the counts that the policy did not report: clients parse them as integers."""
+    usage: Any = response.get("usage")
+    if usage is None:
+        return response
+    details = {
+        key: {name: 0 if count is None else count for name, count in (usage.get(key) or {default: 0}).items()}
+        for key, default in (("input_tokens_details", "cached_tokens"), ("output_tokens_details", "reasoning_tokens"))
+    }
+    completed: Any = {**response, "usage": {**usage, **details}}
+    return completed  # type: ignore[no-any-return]
+
+
 def refusal_reply(status: int, code: str, text: str) -> Reply:
     """An error that clients of all dialects display, and none retries."""
     kind = "authentication_error" if status == 401 else "invalid_request_error"

@@ -42,6 +42,8 @@ class RolloutEndpointTools:
         self.declared = list(declared)
         self.records: list[JsonObject] = []
         self.count = 0
+        self.listed = False
+        """Whether the program asked for the tools over MCP."""
         self.failure: FailureDetail | None = None
         """A failure of the environment, as opposed to an error for the program to read."""
         self._environment = environment
@@ -69,6 +71,11 @@ class RolloutEndpointTools:
             record = {"name": name, "started_at": started_at, "latency_ms": latency_ms, "status_code": reply.status}
             self.records.append({"kind": "tool_call", **record})
         return Reply(reply.status, PlainText(reply.text()) if isinstance(reply.body, str) else reply.body)
+
+    def own_name(self, name: str) -> str:
+        """A declared tool's own name for the name that a program offers it under (`mcp__gymnast__add`); else itself."""
+        matches = [tool["name"] for tool in self.declared if name.endswith((f"__{tool['name']}", f".{tool['name']}"))]
+        return name if any(tool["name"] == name for tool in self.declared) else max(matches, key=len, default=name)
 
     def unknown_tool(self, name: str) -> Reply:
         """The reply to a call of a tool that is not declared."""

@@ -116,6 +116,7 @@ async def collect(
             search_dirs=search_dirs,
             stub_policy=head is not None,
             command_keys=RUN_KEYS,
+            agent=agent if head is None else None,
         )
     config.require_valid()
     if unsafe_no_sandbox:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +27,7 @@ from gymnast.store.paths import RunPaths
 from gymnast.types.truncation import TRUNCATED_POLICIES
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from gymnast.config import Config
     from gymnast.rollouts.prompt import PromptTemplate
@@ -133,6 +134,11 @@ def run_options(
         aggregate = not fields.flag("disable_aggregation", "--disable-aggregation", given=not aggregate)
         preflight = not fields.flag("no_preflight", "--no-preflight", given=not preflight)
         skills = skills or fields.skills()
+    renames = config.agent_renames if config is not None else {}
+    if config is not None and agent is not None and renames and agent not in config.instances:
+        agent = renames.get(agent)  # a recipe runs the rows of every agent that it replaced
+    if isinstance(num_repeats, Mapping):
+        num_repeats = {renames.get(name, name): count for name, count in num_repeats.items()}
     if output is None:
         raise UserError("a run needs an output file", next="pass --output FILE")
     if Path(output).is_dir():
@@ -157,6 +163,7 @@ def run_options(
         output=Path(output),
         plan=PlanOptions(
             agent=agent or (only_agent(config.agents) if config is not None else None),
+            agent_renames=renames,
             repeats=num_repeats or 1,
             limit=limit,
             add_seed=add_seed,

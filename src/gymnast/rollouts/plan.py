@@ -46,6 +46,8 @@ class PlanOptions:
 
     agent: str | None = None
     """Runs the rows that name no agent."""
+    agent_renames: Mapping[str, str] = field(default_factory=dict)
+    """The agents that run the rows of others, by the names in rows."""
     repeats: int | Mapping[str, int] = 1
     """Rollouts per row, or per row of each agent with an optional `_default`."""
     limit: int | None = None
@@ -248,6 +250,9 @@ class Planner:
         if AGENT_REF not in row and self._options.agent is not None:
             row[AGENT_REF] = {"name": self._options.agent}
         name = agent_name_of(row)
+        if name in self._options.agent_renames:
+            name = self._options.agent_renames[name]
+            row[AGENT_REF] = {**row[AGENT_REF], "name": name}
         if name is None:
             raise _BadRow(f"the row names no agent ('{AGENT_REF}'), and --agent was not set")
         if self._known is not None and name not in self._known:

@@ -91,6 +91,7 @@ class FailureKind(StrEnum):
     AGENT_EXITED = "agent_exited"
     AGENT_TIMEOUT = "agent_timeout"
     AGENT_NO_MODEL_CALL = "agent_no_model_call"
+    AGENT_NO_TOOLS = "agent_no_tools"
     OUT_OF_MEMORY = "out_of_memory"
     WORKER_DIED = "worker_died"
     INSTANCE_DIED = "instance_died"
@@ -194,6 +195,10 @@ KINDS: Final = _table(
     (
         *(_K.AGENT_NO_MODEL_CALL, _L.CONFIG, _R.FIX),
         "the command never called the policy: it must use OPENAI_BASE_URL or ANTHROPIC_BASE_URL with the matching key",
+    ),
+    (
+        *(_K.AGENT_NO_TOOLS, _L.AGENT, _R.RETRY),
+        "the program never offered the environment's tools to the policy: check how it connects to GYMNAST_MCP_URL",
     ),
     (_K.OUT_OF_MEMORY, _L.INFRA, _R.TIME, "the host ran out of memory: lower concurrency (num_samples_in_parallel)"),
     (_K.WORKER_DIED, _L.INFRA, _R.TIME, "a worker process died: read its log"),

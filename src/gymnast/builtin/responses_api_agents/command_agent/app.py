@@ -7,6 +7,7 @@ the rollout's record has the trace. The command's process group always ends with
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
@@ -37,8 +38,10 @@ from gymnast.kit import (
 )
 
 from .outcome import failure_of, make_observations, make_scored_response
+from .program import check_program, resolve_paths
 from .rollout_folder import (
     RolloutFolder,
+    describe_tools,
     make_arguments,
     make_placeholders,
     make_prompt,
@@ -56,6 +59,12 @@ _INHERITED: Final = [
 class CommandAgentSettings(GatewayAgentSettings):
     command: str | list[str] = Field(min_length=1)
     """A list of arguments, or a shell command. The README lists the placeholders `{name}`."""
+    install: str | None = None
+    """How to install the program, for the message if it is missing."""
+    python: str | None = None
+    """The interpreter that `{python}` stands for; null is the one that runs Gymnast."""
+    python_packages: list[str] = []
+    """Packages that this interpreter must be able to import."""
     environment: dict[str, str] = {}
     inherit_environment: list[str] = _INHERITED
     working_dir: str | None = None
@@ -63,6 +72,15 @@ class CommandAgentSettings(GatewayAgentSettings):
     scratch_dir: str | None = None
     """The parent of those folders; null uses the system's temporary folder."""
     keep_working_dir: Literal["never", "on_failure", "always"] = "never"
+    files: dict[str, str] = {}
+    """Files to write into `{folder}` for each rollout: contents with placeholders, by relative path."""
+    own_home: bool = False
+    """Give each rollout an empty home folder, `{home_dir}`, so that nothing of your user's settings matters."""
+    offers_tools: bool = False
+    """The program offers the environment's tools to the policy as functions. If a task has tools and no model call
+    offered them, the attempt fails (`agent_no_tools`) instead of being scored."""
+    tools_in_prompt: bool = False
+    """For programs that work in a shell: append to the prompt how its command `tool` calls the task's tools."""
     prompt_via: Literal["stdin", "file", "argument"] = "stdin"
     answer_from: Literal["last_message", "stdout", "file"] = "last_message"
     task_fields: list[str] = []
@@ -90,6 +108,7 @@ class CommandAgent(GatewayAgent):
         self._runner: CommandRunner = run_locally
 
     async def start(self) -> None:
+        await asyncio.to_thread(check_program, self.settings, self.name)
         if self.settings.sandbox is not None:
             self._runner = sandboxed(await open_command_jail(self.settings.sandbox))
         await super().start()
@@ -125,6 +144,7 @@ class CommandAgent(GatewayAgent):
                 self.name,
                 accepted=self.settings.accept_exit_codes,
                 timeout_fails=self.settings.on_timeout == "fail",
+                offers_tools=self.settings.offers_tools,
             )
             if failure is not None:
                 self._keep_evidence(folder, result, attachments)
@@ -143,16 +163,24 @@ class CommandAgent(GatewayAgent):
     def _spec(
         self, row: JsonObject, params: CreateParams, rollout_id: str, folder: RolloutFolder, address: RolloutAddress
     ) -> CommandSpec:
-        settings, prompt = self.settings, make_prompt(params)
-        folder.write(prompt, make_task(row, rollout_id, settings.task_fields))
-        values = make_placeholders(folder, address, prompt=prompt, model=settings.model_name, rollout_id=rollout_id)
-        variables = make_variables(
-            values, settings.environment, has_tools=bool(params.get("tools")), host=self.listener.host
+        settings, tools = self.settings, params.get("tools") or ()
+        prompt = make_prompt(params)
+        if settings.tools_in_prompt and tools:
+            prompt += describe_tools(tools)
+        values = make_placeholders(
+            folder, address, prompt=prompt, model=settings.model_name, rollout_id=rollout_id, python=settings.python
         )
+        folder.write(prompt, make_task(row, rollout_id, settings.task_fields), settings.files, values)
+        extra = {**({"HOME": str(folder.home_dir)} if settings.own_home else {}), **settings.environment}
+        variables = inherited_environ(settings.inherit_environment)
+        variables |= make_variables(values, extra, has_tools=bool(tools), host=self.listener.host)
+        if settings.tools_in_prompt:
+            folder.write_tool_command(values["gymnast_python"])
+            variables["PATH"] = f"{folder.bin_dir}{os.pathsep}{variables.get('PATH', os.defpath)}"
         by_stdin = {"stdin": folder.prompt_file} if settings.prompt_via == "stdin" else {}
         return CommandSpec(
-            make_arguments(settings.command, values, with_prompt=settings.prompt_via == "argument"),
-            inherited_environ(settings.inherit_environment) | variables,
+            make_arguments(resolve_paths(settings), values, with_prompt=settings.prompt_via == "argument"),
+            variables,
             folder.working_dir,
             mark=address.key,
             folders=(folder.root,),

@@ -35,13 +35,22 @@ _TAIL: Final = 1800
 
 
 def failure_of(
-    result: CommandResult, endpoint: RolloutEndpoint, agent: str, *, accepted: Collection[int], timeout_fails: bool
+    result: CommandResult,
+    endpoint: RolloutEndpoint,
+    agent: str,
+    *,
+    accepted: Collection[int],
+    timeout_fails: bool,
+    offers_tools: bool = False,
 ) -> FailureDetail | None:
-    """Why the attempt has no reward, or None if it should be scored."""
+    """Why the attempt has no reward, or None if it should be scored. With `offers_tools`, the program must have offered
+    the task's tools to the policy."""
     failure = endpoint.tools.failure or (endpoint.last_failure if endpoint.ended_by is None else None)
     if failure is not None:
         return msgspec.structs.replace(failure, chain=(*failure.chain, f"{agent} command"))
     kind = _kind(result, endpoint, accepted, timeout_fails=timeout_fails)
+    if kind is None and offers_tools:
+        return find_missing_tools(endpoint, agent, result)
     if kind is None:
         return None
     answered = sum(call.has_response for call in endpoint.trace.calls)
@@ -52,6 +61,20 @@ def failure_of(
     return FailureDetail(
         kind, Stage.AGENT, f"{text}: {last}" if last else text, instance=agent, body=bounded(evidence(result))
     )
+
+
+def find_missing_tools(endpoint: RolloutEndpoint, agent: str, result: CommandResult) -> FailureDetail | None:
+    """The failure of a program whose model calls offered none of the task's tools."""
+    declared = {tool["name"] for tool in endpoint.tools.declared}
+    if not declared or endpoint.tools.count or endpoint.offered & declared:
+        return None
+    offered = ", ".join(sorted(endpoint.offered)[:8]) or "none"
+    text = (
+        f"the command of {agent} offered the policy none of the task's tools ({', '.join(sorted(declared)[:8])}); "
+        f"it offered: {offered}"
+    )
+    text += "" if endpoint.tools.listed else "; it never asked for them over MCP"
+    return FailureDetail(FailureKind.AGENT_NO_TOOLS, Stage.AGENT, text, instance=agent, body=bounded(evidence(result)))
 
 
 def _kind(
@@ -76,12 +99,20 @@ def make_scored_response(
     params: CreateParams, endpoint: RolloutEndpoint, result: CommandResult, answer: str | None
 ) -> Response:
     """The rollout as one response: the main conversation, the usage of all calls, and why it was truncated."""
-    output: list[Any] = endpoint.trace.main_output()
+    output: list[Any] = [_under_own_name(item, endpoint) for item in endpoint.trace.main_output()]
     if answer is not None and answer.strip() != _last_text(output).strip():
         output.append(_message(answer))
     return make_traced_response(
         params, endpoint, output, endpoint.ended_by or ("timeout" if result.timed_out else None)
     )
+
+
+def _under_own_name(item: Any, endpoint: RolloutEndpoint) -> Any:
+    """A call of `mcp__gymnast__add` as a call of `add`, which is what verifiers know; the trace keeps the original."""
+    if item.get("type") != "function_call":
+        return item
+    name = endpoint.tools.own_name(item["name"])
+    return item if name == item["name"] else {**item, "name": name}
 
 
 def make_traced_response(

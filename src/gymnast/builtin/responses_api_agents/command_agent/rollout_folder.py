@@ -42,18 +42,38 @@ class RolloutFolder:
     def answer_file(self) -> Path:
         return self.root / "answer.txt"
 
-    def write(self, prompt: str, task: JsonObject) -> None:
-        """Write the command's input files."""
+    @property
+    def home_dir(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def bin_dir(self) -> Path:
+        return self.root / "bin"
+
+    def write(self, prompt: str, task: JsonObject, files: Mapping[str, str], known: Mapping[str, str]) -> None:
+        """Write the command's input files. `files` are further ones, with placeholders."""
         self.working_dir.mkdir(parents=True, exist_ok=True)
+        self.home_dir.mkdir(exist_ok=True)
+        for name, content in files.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(fill(content, known), encoding="utf-8", errors="replace")
         self.prompt_file.write_text(prompt, encoding="utf-8", errors="replace")
         self.task_file.write_bytes(orjson.dumps(task))
 
-    def answer(self) -> str:
-        """The answer that the command wrote; empty if there is none."""
+    def write_tool_command(self, python: str) -> None:
+        """Write the shell command `tool`."""
+        self.bin_dir.mkdir(exist_ok=True)
+        path, script = self.bin_dir / "tool", Path(__file__).with_name("shell_tool.py")
+        path.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} -I {shlex.quote(str(script))} "$@"\n')
+        path.chmod(0o755)
+
+    def answer(self) -> str | None:
+        """The answer that the command wrote; None if it wrote none."""
         try:
             return self.answer_file.read_text(encoding="utf-8", errors="replace")
         except OSError:
-            return ""
+            return None
 
     def remove(self) -> None:
         """Delete the folder, but not a working directory elsewhere."""
@@ -86,8 +106,26 @@ def make_prompt(params: Any) -> str:
     return "\n\n".join(text for text in (params.get("instructions") or "", *texts) if text)
 
 
+def describe_tools(tools: Sequence[Any]) -> str:
+    """How a shell calls the task's tools, for the end of a prompt."""
+    shown = [
+        f"- {tool['name']}: {tool.get('description') or ''}\n"
+        f"  arguments: {orjson.dumps(tool.get('parameters') or {}).decode()}"
+        for tool in tools
+        if tool.get("type") == "function"
+    ]
+    call = 'tool NAME \'{"argument": "value"}\''
+    return f"\n\nBesides the usual commands, the shell has these tools, each called as `{call}`:\n" + "\n".join(shown)
+
+
 def make_placeholders(
-    folder: RolloutFolder, address: RolloutAddress, *, prompt: str, model: str, rollout_id: str
+    folder: RolloutFolder,
+    address: RolloutAddress,
+    *,
+    prompt: str,
+    model: str,
+    rollout_id: str,
+    python: str | None = None,
 ) -> dict[str, str]:
     """The values of placeholders `{name}` in commands and variables."""
     return {
@@ -95,6 +133,8 @@ def make_placeholders(
         "prompt_file": str(folder.prompt_file),
         "task_file": str(folder.task_file),
         "answer_file": str(folder.answer_file),
+        "folder": str(folder.root),
+        "home_dir": str(folder.home_dir),
         "working_dir": str(folder.working_dir),
         "rollout_id": rollout_id,
         "openai_base_url": address.openai_url,
@@ -103,7 +143,17 @@ def make_placeholders(
         "mcp_url": address.mcp_url,
         "api_key": address.key,
         "model": model,
-        "python": sys.executable,
+        **fixed_placeholders(python),
+    }
+
+
+def fixed_placeholders(python: str | None) -> dict[str, str]:
+    """The placeholders that are the same for every rollout."""
+    return {
+        "python": python or sys.executable,
+        "gymnast_python": sys.executable,
+        "mcp_stdio": str(Path(__file__).with_name("mcp_stdio.py")),
+        "agents_dir": str(Path(__file__).parents[2] / "agents"),
         "start_dir": str(Path.cwd()),
     }
 
