@@ -19,8 +19,11 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
 class DataSource(_Part):
-    """Where the rows are: a file of a Hub dataset, or a local file."""
+    """Where the rows are: files of a Hub dataset, or a local file."""
 
     repo: str | None = None
     """The Hub dataset, as org/name."""
@@ -28,10 +31,12 @@ class DataSource(_Part):
     """A branch, tag or commit."""
     file: str | None = None
     """The file's path in the repository."""
+    files: Annotated[list[str], Field(min_length=1)] | None = None
+    """Several files of the repository, instead of `file`: paths, or patterns such as database/*/*.sqlite."""
     path: str | None = None
     """A local file, relative to the folder of the benchmark's file."""
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """The checksum that the file must have."""
+    sha256: Sha256 | dict[str, Sha256] | None = None
+    """The checksum that the file must have; for several files, by name."""
     rows: Annotated[int, Field(ge=1)] | None = None
     """The number of rows that it must have."""
 
@@ -39,9 +44,22 @@ class DataSource(_Part):
     def _names_one_place(self) -> DataSource:
         if (self.repo is None) == (self.path is None):
             raise ValueError("needs either `repo` and `file`, or `path`")
-        if (self.repo is None) != (self.file is None):
-            raise ValueError("`repo` and `file` belong together")
+        if (self.repo is None) != (self.file is None and self.files is None):
+            raise ValueError("`repo` and `file` (or `files`) belong together")
+        if self.file is not None and self.files is not None:
+            raise ValueError("needs either `file` or `files`")
+        if isinstance(self.sha256, str) and self.files is not None:
+            raise ValueError("`sha256` of several files is a mapping from names to checksums")
         return self
+
+    @property
+    def patterns(self) -> list[str]:
+        """What to get: names and patterns of files."""
+        return self.files or [self.file or self.path or ""]
+
+    def checksum_of(self, name: str) -> str | None:
+        """The checksum that a file must have, if one is given."""
+        return self.sha256.get(name) if isinstance(self.sha256, dict) else self.sha256
 
 
 class FieldRule(_Part):
@@ -75,6 +93,8 @@ class Metrics(_Part):
     """The field of a record with the extracted answer, for maj@k."""
     subset: str | None = None
     """The field of a task that names its subset; each subset gets a table."""
+    pass_hat: bool = False
+    """Whether to add pass^k, the probability that all of k rollouts succeed."""
 
 
 class Protocol(_Part):
@@ -94,6 +114,9 @@ class Definition(_Part):
 
     description: str
     data: DataSource
+    adapter: str | None = None
+    """How rows are made from the files, where a file is not simply one row after another: the name of a built-in
+    adapter, or a Python file with a function `read_rows(files)`, relative to the folder of the benchmark's file."""
     environment: str | None = None
     """NAME[/FLAVOR], as for --environment."""
     config: list[str] = []

@@ -13,7 +13,7 @@ import orjson
 from gymnast.benchmarks.catalog import find_benchmark
 from gymnast.benchmarks.data_history import DataHistory
 from gymnast.benchmarks.definition import Protocol
-from gymnast.benchmarks.rows import read_rows
+from gymnast.benchmarks.adapt import read_data
 from gymnast.benchmarks.scores import BenchmarkScores, score_run
 from gymnast.benchmarks.source import get_data
 from gymnast.benchmarks.tasks import write_tasks
@@ -145,7 +145,7 @@ def prepare_tasks(
     file = get_data(plan.benchmark, hub, local_copy, revision)
     for line in (history or DataHistory()).update(plan.name, file):
         say(line)
-    rows = write_tasks(plan.benchmark, read_rows(file.path, file.name), path, limit=limit)
+    rows = write_tasks(plan.benchmark, read_data(plan.benchmark, file), path, limit=limit)
     origin = DataOrigin(
         file=file.name,
         origin=file.origin,

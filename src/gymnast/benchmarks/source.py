@@ -1,4 +1,4 @@
-"""Gets the data file of a benchmark: from a local copy, next to the benchmark's file, or from the Hub.
+"""Gets the data files of a benchmark: from a local copy, next to the benchmark's file, or from the Hub.
 
 The Hub's library caches, resumes broken downloads and reads HF_ENDPOINT, HF_HOME and HF_TOKEN.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NoReturn
 
-from gymnast.errors import DataError, NotFoundError, UserError
+from gymnast.errors import DataError, NotFoundError, UserError, suggest
 
 if TYPE_CHECKING:
     from gymnast.benchmarks.definition import Benchmark, DataSource
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A benchmark's data file on this machine."""
+    """The data of a benchmark on this machine: one file, or several."""
 
-    path: Path
+    files: dict[str, Path]
+    """By name in the repository."""
     name: str
-    """Its name in the repository."""
+    """The name of the file, or the number of files."""
     sha256: str
+    """Of the file; of several, of the list of their checksums and names, as sha256sum prints it."""
     origin: str
     """Where it came from, for people."""
     commit: str | None = None
@@ -34,7 +36,7 @@ class DataFile:
 
 
 def get_data(benchmark: Benchmark, hub: Hub, folder: Path | None = None, revision: str | None = None) -> DataFile:
-    """The data file, with the right checksum.
+    """The data, with the right checksums.
 
     `folder` is a local copy of the repository or of the file; `revision` replaces that of the benchmark's file.
     """
@@ -45,37 +47,60 @@ def get_data(benchmark: Benchmark, hub: Hub, folder: Path | None = None, revisio
             next="leave --revision out" if data.repo is None else "use either --from or --revision",
         )
     if folder is not None:
-        file = _local(_find_in(folder, data.file or data.path or ""), f"{folder}")
+        files, origin, commit = _find_all(folder, data), str(folder), None
     elif data.path is not None:
-        file = _local(_require(benchmark.path.parent / data.path, benchmark), str(benchmark.path.parent))
+        path = _require(benchmark.path.parent / data.path, benchmark)
+        files, origin, commit = {path.name: path}, str(benchmark.path.parent), None
     else:
-        file = _download(data, hub, revision or data.revision)
-    if data.sha256 is not None and file.sha256 != data.sha256:
-        _reject(benchmark, file, data.sha256)
-    return file
+        files, commit = _download(data, hub, revision or data.revision)
+        origin = f"{data.repo} at {commit}"
+    checksums = {name: _sha256(path) for name, path in files.items()}
+    for name, checksum in checksums.items():
+        expected = data.checksum_of(name)
+        if expected is not None and expected != checksum:
+            _reject(benchmark, files[name], checksum, expected, is_download=commit is not None)
+    name, sha256 = _identify(checksums)
+    is_hub = commit is not None
+    return DataFile(
+        files,
+        name,
+        sha256,
+        origin,
+        commit,
+        data.repo if is_hub else None,
+        (revision or data.revision) if is_hub else None,
+    )
 
 
-def _reject(benchmark: Benchmark, file: DataFile, expected: str) -> NoReturn:
+def _identify(checksums: dict[str, str]) -> tuple[str, str]:
+    """The name and checksum of one file, or of several together."""
+    if len(checksums) == 1:
+        return next(iter(checksums.items()))
+    listing = "".join(f"{checksum}  {name}\n" for name, checksum in checksums.items())
+    return f"{len(checksums)} files", hashlib.sha256(listing.encode()).hexdigest()
+
+
+def _reject(benchmark: Benchmark, path: Path, actual: str, expected: str, *, is_download: bool) -> NoReturn:
     """A file with the wrong checksum. A downloaded one is removed from the cache, to be downloaded again."""
     removed = ""
-    if file.commit is not None:
-        for path in (file.path.resolve(), file.path):
-            path.unlink(missing_ok=True)
+    if is_download:
+        for copy in (path.resolve(), path):
+            copy.unlink(missing_ok=True)
         removed = "it was removed from the cache; try again, or "
     raise DataError(
-        f"the data of benchmark '{benchmark.name}' has the wrong checksum: SHA-256 {file.sha256}, expected {expected}",
-        where=str(file.path),
+        f"the data of benchmark '{benchmark.name}' has the wrong checksum: SHA-256 {actual}, expected {expected}",
+        where=str(path),
         next=f"{removed}correct `data` in the benchmark's file",
     )
 
 
-def _download(data: DataSource, hub: Hub, revision: str) -> DataFile:
-    """One file at one commit, so that the commit can be recorded even if `revision` is a branch."""
+def _download(data: DataSource, hub: Hub, revision: str) -> tuple[dict[str, Path], str]:
+    """The files at one commit, so that the commit can be recorded even if `revision` is a branch."""
     assert data.repo is not None
-    assert data.file is not None
     try:
-        commit = hub.list_files(data.repo, revision).commit
-        path = hub.download_file(data.repo, data.file, commit)
+        listing = hub.list_files(data.repo, revision)
+        names = [name for pattern in data.patterns for name in _match(pattern, listing.files)]
+        files = {name: hub.download_file(data.repo, name, listing.commit) for name in dict.fromkeys(names)}
     except NotFoundError:
         raise
     except UserError as error:
@@ -83,15 +108,45 @@ def _download(data: DataSource, hub: Hub, revision: str) -> DataFile:
         raise UserError(
             error.what, where=error.where, next=f"{error.next}; or {hint}" if error.next else hint
         ) from error
-    return DataFile(path, data.file, _sha256(path), f"{data.repo} at {commit}", commit, data.repo, revision)
+    return files, listing.commit
 
 
-def _find_in(folder: Path, name: str) -> Path:
+def _match(pattern: str, names: tuple[str, ...]) -> list[str]:
+    """The files of a pattern. A name without wildcards is asked for even if it is not listed: the Hub explains."""
+    if not _is_pattern(pattern):
+        return [pattern]
+    matches = sorted(name for name in names if PurePosixPath(name).match(pattern))
+    if not matches:
+        raise NotFoundError(f"the repository has no file '{pattern}'", next=suggest(pattern, names))
+    return matches
+
+
+def _is_pattern(name: str) -> bool:
+    return any(character in name for character in "*?[")
+
+
+def _find_all(folder: Path, data: DataSource) -> dict[str, Path]:
+    """The files of a local copy, by their names in the repository."""
+    patterns = data.patterns
     if folder.is_file():
-        return folder
+        if len(patterns) > 1:
+            raise UserError(f"the benchmark has {len(patterns)} files: --from needs a folder", where=str(folder))
+        return {(folder.name if _is_pattern(patterns[0]) else patterns[0]): folder}
+    files: dict[str, Path] = {}
+    for pattern in patterns:
+        files |= _find_in(folder, pattern)
+    return files
+
+
+def _find_in(folder: Path, name: str) -> dict[str, Path]:
+    if _is_pattern(name):
+        matches = sorted(path for path in folder.glob(name) if path.is_file())
+        matches = matches or sorted(path for path in folder.glob(PurePosixPath(name).name) if path.is_file())
+        if matches:
+            return {path.relative_to(folder).as_posix(): path for path in matches}
     for candidate in (folder / name, folder / PurePosixPath(name).name):
         if candidate.is_file():
-            return candidate
+            return {name: candidate}
     raise NotFoundError(
         f"the folder has neither '{name}' nor '{PurePosixPath(name).name}'",
         where=str(folder),
@@ -105,13 +160,9 @@ def _require(path: Path, benchmark: Benchmark) -> Path:
     return path
 
 
-def _local(path: Path, origin: str) -> DataFile:
+def _sha256(path: Path) -> str:
     try:
-        return DataFile(path, path.name, _sha256(path), origin)
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"cannot read the data: {error.strerror or error}", where=str(path)) from error
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,75 @@
+"""Functions with a test script, as in HumanEval+ and MBPP+: the script must run to its end after the program."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import replace
+from typing import Final
+
+from pydantic import PositiveFloat
+
+from gymnast.kit import Attempt, SandboxedEnvironment, SandboxedSettings, SandboxSettings, Task, Verdict, bounded
+
+_BLOCK: Final = re.compile(r"```[ \t]*(\w*)[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_MAX_SHOWN: Final = 2000
+
+
+class EvalPlusSettings(SandboxedSettings):
+    sandbox: SandboxSettings = SandboxSettings(packages=("numpy",))
+    program_timeout_s: PositiveFloat = 10.0
+    """For the program itself, which only defines functions."""
+    test_timeout_s: PositiveFloat = 60.0
+    """For all tests of a task together."""
+
+
+class EvalPlusTask(Task):
+    entry_point: str
+    """The function that the tests call."""
+    test: str
+    """A script that raises an exception if the function is wrong. If it defines `check`, that is called."""
+    prefix: str = ""
+    """Code that an answer may leave out, such as imports."""
+
+
+class EvalPlusVerdict(Verdict):
+    extracted_program: str | None
+    error: str | None
+    """The end of the error output, or how the program ended."""
+
+
+class EvalPlus(SandboxedEnvironment[EvalPlusTask, None]):
+    """Scores one program; no session, no tools."""
+
+    settings: EvalPlusSettings
+
+    async def verify(self, attempt: Attempt[EvalPlusTask, None]) -> EvalPlusVerdict:
+        task = attempt.task
+        program = extract_program(attempt.text, task.entry_point)
+        if program is None:
+            return EvalPlusVerdict(reward=0.0, extracted_program=None, error="no program in the answer")
+        error = await self._run(f"{task.prefix}\n{program}" if task.prefix else program, task)
+        return EvalPlusVerdict(reward=float(error is None), extracted_program=program, error=error)
+
+    async def _run(self, program: str, task: EvalPlusTask) -> str | None:
+        """What went wrong, or None. The test's last value is a secret that the program does not know."""
+        secret = secrets.token_hex(16)
+        test = f"{task.test}\nif 'check' in globals(): check({task.entry_point})\n{secret!r}"
+        settings = self.settings
+        async with self.sandbox.python_session() as session:
+            for code, seconds in ((program, settings.program_timeout_s), (test, settings.test_timeout_s)):
+                limits = replace(self.limits, wall_s=seconds, cpu_s=seconds)
+                execution = await session.execute(code, limits)
+                if not execution.ok:
+                    text = execution.stderr[-_MAX_SHOWN:] if execution.ending == "exited" else execution.ending
+                    return text or f"exit code {execution.exit_code}"
+        return None if execution.result == repr(secret) else bounded("the tests did not run to their end", _MAX_SHOWN)
+
+
+def extract_program(text: str, entry_point: str) -> str | None:
+    """The last fenced block that defines the function, else the last one, else a text that is a program itself."""
+    blocks = [body for language, body in _BLOCK.findall(text) if language.lower() in {"", "py", "python", "python3"}]
+    defining = [body for body in blocks if re.search(rf"\bdef\s+{re.escape(entry_point)}\b", body)]
+    if defining or blocks:
+        return str((defining or blocks)[-1])
+    return text if re.search(rf"^\s*def\s+{re.escape(entry_point)}\b", text, re.MULTILINE) else None
