@@ -3,6 +3,7 @@
 from gymnast.train.batch import collect_batch, collect_group, require_something_to_train
 from gymnast.train.batch_progress import BatchOptions
 from gymnast.train.batch_request import Outcome, Rollouts
+from gymnast.train.engine_weights import EngineWeights, WeightUpdateError
 from gymnast.train.episode_agents import split_agents
 from gymnast.train.errors import FewerRolloutsError, NoSignalError, NothingLeftError, NothingToTrainError
 from gymnast.train.estimators import Estimator, advantages, group_advantages
@@ -22,16 +23,18 @@ from gymnast.train.samples import (
     Termination,
     VersionSpan,
 )
+from gymnast.train.sglang_weights import SglangWeights
 from gymnast.train.stream_options import StreamOptions, WhenStale
 from gymnast.train.task_sources import Curriculum, TaskMixture, TaskSource
 from gymnast.train.versions import PolicyVersions
-from gymnast.train.vllm_weights import VllmWeights, WeightUpdateError
+from gymnast.train.vllm_weights import VllmWeights
 
 __all__ = [
     "AgentPart",
     "Batch",
     "BatchOptions",
     "Curriculum",
+    "EngineWeights",
     "Estimator",
     "FewerRolloutsError",
     "Group",
@@ -49,6 +52,7 @@ __all__ = [
     "SampleOptions",
     "Segment",
     "Select",
+    "SglangWeights",
     "Share",
     "StreamOptions",
     "TaskMixture",
