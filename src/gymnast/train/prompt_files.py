@@ -32,7 +32,7 @@ def write_prompts(path: Path, rows: Iterable[Mapping[str, Any]], trainer: Prompt
     with atomic_output(path) as out:
         for index, row in enumerate(rows):
             packed = {ROW: orjson.dumps({TASK_INDEX: index, **row}).decode()}
-            line: JsonObject = {"prompt": _messages(row[PARAMS]["input"])}
+            line: JsonObject = {"prompt": prompt_messages(row[PARAMS]["input"])}
             line |= {"env_class": "gymnast", **packed} if trainer == "skyrl" else {"metadata": packed}
             out.write(orjson.dumps(line) + b"\n")
             number += 1
@@ -60,13 +60,14 @@ def with_sampling(row: JsonObject, sampling: Mapping[str, Any] | None) -> JsonOb
     return {**row, PARAMS: {**own, **params}}
 
 
-def _messages(prompt: Any) -> list[JsonObject]:
+def prompt_messages(prompt: Any) -> list[JsonObject]:
     """Messages for a trainer's length filter and logs. Rollouts use the row, not these."""
     items = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return [{"role": str(item.get("role") or "user"), "content": _text(item.get("content", ""))} for item in items]
+    return [{"role": str(item.get("role") or "user"), "content": text_of(item.get("content", ""))} for item in items]
 
 
-def _text(content: Any) -> str:
+def text_of(content: Any) -> str:
+    """The text of a message's content."""
     if isinstance(content, str):
         return content
     return "".join(str(part.get("text", "")) for part in content or () if isinstance(part, dict))
