@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gymnast.types.events import Event
     from gymnast.types.json import JsonObject
     from gymnast.types.truncation import TruncatedPolicy
+    from gymnast.wire.calls import Calls
 
 _MAX_LISTED = 20
 
@@ -93,6 +94,11 @@ class Collector:
     def agents(self) -> list[str]:
         """The agents that rows may name."""
         return self._servers.agents
+
+    @property
+    def calls(self) -> Calls:
+        """The instances, for calls outside of rollouts, e.g. of an environment that another program steps through."""
+        return self._servers.calls
 
     @property
     def _servers(self) -> Servers:

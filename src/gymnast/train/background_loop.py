@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from concurrent.futures import Future
     from contextlib import AbstractAsyncContextManager
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class BackgroundLoop:
@@ -53,3 +54,33 @@ class BackgroundLoop:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+
+class BackgroundResource(Generic[R]):
+    """A resource that opens in a background loop with the first call, for trainers that make many calls at once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._background: BackgroundLoop | None = None
+        self._resource: R | None = None
+
+    async def run(
+        self, make: Callable[[], AbstractAsyncContextManager[R]], work: Callable[[R], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Do work with the resource, from any event loop."""
+        background, resource = await asyncio.to_thread(self._open, make)
+        return await asyncio.wrap_future(background.start(work(resource)))
+
+    def close(self) -> None:
+        """Close the resource. Idempotent."""
+        with self._lock:
+            if self._background is not None:
+                self._background.close()
+
+    def _open(self, make: Callable[[], AbstractAsyncContextManager[R]]) -> tuple[BackgroundLoop, R]:
+        with self._lock:
+            self._background = self._background or BackgroundLoop(self._name)
+            if self._resource is None:
+                self._resource = self._background.enter(make())
+            return self._background, self._resource

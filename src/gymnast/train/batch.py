@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Any, Final
 from gymnast.errors import MissingRolloutsError
 from gymnast.train.batch_progress import BatchOptions, BatchProgress, require_complete
 from gymnast.train.batch_request import BatchRequest, ReportsOutages, make_request
-from gymnast.train.causes import BATCH_DEADLINE, NEVER_CAME, STOPPED
+from gymnast.train.causes import BATCH_DEADLINE, NEVER_CAME, STOPPED, SURPLUS
 from gymnast.train.errors import NothingToTrainError
+from gymnast.train.group_selection import RETRYABLE, Select, is_usable, select_rollouts
 from gymnast.train.samples import Batch, Group, MaskReason
 from gymnast.types.failure import FailureKind
 from gymnast.types.task import ROLLOUT_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gymnast.train.batch_request import Rollouts
     from gymnast.train.samples import Sample
 
-_RETRYABLE: Final = frozenset({MaskReason.BAD_LOGPROBS, MaskReason.BAD_LEDGER})
-"""What a retry may fix. A record without tokens is a configuration error."""
 _TICK_S: Final = 0.5
 """How late a group's deadline may be noticed."""
 
@@ -58,7 +57,7 @@ async def collect_batch(
     require_complete(samples, request, options, note)
     retried = 0
     for attempt in range(options.logprob_retries):
-        bad = [index for index, sample in enumerate(samples) if sample.mask_reason in _RETRYABLE]
+        bad = [index for index, sample in enumerate(samples) if sample.mask_reason in RETRYABLE]
         if not bad:
             break
         retried += len(bad)
@@ -73,6 +72,38 @@ async def collect_batch(
     if not allow_untrainable:
         require_something_to_train(batch)
     return batch
+
+
+async def collect_group(
+    rollouts: Rollouts,
+    task: Mapping[str, Any],
+    *,
+    generations: int,
+    extra: int,
+    select: Select = Select.FIRST,
+    options: BatchOptions | None = None,
+    name: str | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Group:
+    """Run a task `generations + extra` times and return the `generations` rollouts that `select` chooses.
+
+    The extra ones also replace rollouts that fail or have unusable logprobs. Raises FewerRolloutsError if even with
+    them more than `max_failed` are missing.
+    """
+    options = options or BatchOptions()
+    request = make_request([task], generations + extra, name or secrets.token_hex(4))
+    is_enough = _has_usable(generations) if select is Select.FIRST else None
+    lenient = replace(options, max_failed=options.max_failed + extra)
+    deadline = clock() + options.batch_timeout_s
+    samples, note = await _run_request(rollouts, request, lenient, clock, deadline, is_enough)
+    chosen = select_rollouts(samples, generations, select)
+    if sum(not sample.is_scored for sample in chosen) > options.max_failed:
+        require_complete(samples, request, options, note)
+    return Group(request.keys[0].task, tuple(chosen))
+
+
+def _has_usable(count: int) -> Callable[[Sequence[Sample]], bool]:
+    return lambda samples: sum(map(is_usable, samples)) >= count
 
 
 def require_something_to_train(batch: Batch) -> None:
@@ -103,10 +134,15 @@ def _make_groups(request: BatchRequest, samples: list[Sample]) -> tuple[Group, .
 
 
 async def _run_request(
-    rollouts: Rollouts, request: BatchRequest, options: BatchOptions, clock: Callable[[], float], deadline: float
+    rollouts: Rollouts,
+    request: BatchRequest,
+    options: BatchOptions,
+    clock: Callable[[], float],
+    deadline: float,
+    is_enough: Callable[[Sequence[Sample]], bool] | None = None,
 ) -> tuple[list[Sample], str]:
     """A sample for each row in order, missing ones included, and why the run ended early, if it did."""
-    progress = BatchProgress(request, options, clock)
+    progress = BatchProgress(request, options, clock, is_enough=is_enough)
     run = asyncio.create_task(_take_outcomes(rollouts, request, progress, options))
     try:
         while not (run.done() or progress.is_done):
@@ -123,6 +159,8 @@ async def _run_request(
     finally:
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
+    if progress.is_done:
+        progress.write_off_rest(SURPLUS, "not needed: enough others were scored")
     if progress.is_doomed:
         progress.write_off_rest(STOPPED, "stopped, because the batch could no longer be complete")
     progress.write_off_rest(NEVER_CAME, "")

@@ -48,7 +48,17 @@ class BatchProgress:
     more than `max_failed` rows have failed and `stop_early` is set.
     """
 
-    def __init__(self, request: BatchRequest, options: BatchOptions, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        request: BatchRequest,
+        options: BatchOptions,
+        clock: Callable[[], float],
+        *,
+        is_enough: Callable[[Sequence[Sample]], bool] | None = None,
+    ) -> None:
+        """`is_enough`: ends the batch early, given what has arrived."""
+        self._is_enough = is_enough
+        self._has_enough = False
         self._request = request
         self._options = options
         self._clock = clock
@@ -62,7 +72,7 @@ class BatchProgress:
 
     @property
     def is_done(self) -> bool:
-        return self._remaining == 0
+        return self._remaining == 0 or self._has_enough
 
     @property
     def is_doomed(self) -> bool:
@@ -75,6 +85,8 @@ class BatchProgress:
         if self._samples[index] is None:
             failed = outcome.failure_kind is not None
             self._add(index, sample_of(outcome.line, self._options.sample, key=outcome.key, failed=failed))
+            if self._is_enough is not None:
+                self._has_enough = self._is_enough([sample for sample in self._samples if sample is not None])
 
     def write_off_late_groups(self) -> None:
         """Fail the missing rollouts of groups whose first rollout ended too long ago."""

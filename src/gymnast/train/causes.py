@@ -19,6 +19,7 @@ GROUP_DEADLINE: Final = "group_deadline"
 BATCH_DEADLINE: Final = "batch_deadline"
 NEVER_CAME: Final = "never_came_back"
 STOPPED: Final = "stopped"
+SURPLUS: Final = "surplus"
 _MAX_LISTED: Final = 20
 
 

@@ -51,5 +51,9 @@ class NothingToTrainError(GymnastError):
         return (type(self), (str(self), self.masked))
 
 
+class NoSignalError(GymnastError):
+    """A stream dropped so many groups in a row that it would sample for ever without a trainable difference."""
+
+
 class StepFailedError(GymnastError):
     """The rollouts of a training step failed. The message is that of the error that ended them."""

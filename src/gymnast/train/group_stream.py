@@ -1,26 +1,28 @@
 """Streams groups to a trainer as they complete: bounded in number, fresh enough, each delivered once across restarts.
 
 A task moves from waiting to running to ready to delivered. New groups start only while there is room, so a slow trainer
-stops the stream instead of filling memory. A group that is stale when delivered is resampled or masked. The state file
-lists the tasks taken from the source and those not delivered: a restart delivers exactly the latter.
+stops the stream instead of filling memory. A group that is stale when delivered is resampled or masked; one that failed
+or that the filter drops is replaced by the next task, within a budget. The state file lists the tasks taken from the
+source and those not delivered: a restart delivers exactly the latter.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import deque
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections import Counter, defaultdict, deque
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
-from gymnast.train.batch import collect_batch, require_something_to_train
-from gymnast.train.batch_progress import BatchOptions
-from gymnast.train.errors import FewerRolloutsError
+from gymnast.train.batch import collect_batch, collect_group, require_something_to_train
+from gymnast.train.episode_agents import split_agents
+from gymnast.train.errors import FewerRolloutsError, NoSignalError
 from gymnast.train.metrics import Metrics
 from gymnast.train.samples import Batch, Group, MaskReason
-from gymnast.train.stream_state import StreamState, TaskSource, empty_stream, read_state, write_state
+from gymnast.train.stream_options import StreamCounts, StreamOptions, WhenStale
+from gymnast.train.stream_state import SCHEMA_VERSION, OwedTask, StreamState, empty_stream, read_state, write_state
+from gymnast.train.task_sources import as_source, other_tasks
 from gymnast.train.versions import PolicyVersions
 from gymnast.types.task import TASK_INDEX
 
@@ -30,47 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gymnast.train.batch_request import Rollouts
-
-
-class WhenStale(StrEnum):
-    """What to do with a group that is stale when it is delivered."""
-
-    ASK_AGAIN = "ask_again"
-    """Drop it and sample its task again; after `max_asked_again` times deliver it masked."""
-    MASK = "mask"
-    """Deliver it with its stale samples masked."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """How far a stream may run ahead of its trainer."""
-
-    batch: BatchOptions = field(default_factory=BatchOptions)
-    """Options of each group: attempts, deadlines, how samples are read."""
-    groups_in_flight: int = 8
-    groups_ready: int = 8
-    """Maximum finished groups that wait for the trainer."""
-    max_age: int | None = None
-    """Maximum age of a group's oldest token in weight updates; None accepts any."""
-    when_stale: WhenStale = WhenStale.ASK_AGAIN
-    max_asked_again: int = 2
-    max_empty_groups: int = 32
-    """Consecutive groups without a trainable token after which the stream raises NothingToTrainError."""
-    autosave: bool = True
-    """Write the state file after each group. Otherwise the trainer calls `save(done=True)` with its checkpoints."""
-
-
-@dataclass(slots=True)
-class StreamCounts:
-    """Counts of groups by what happened to them."""
-
-    requested: int = 0
-    delivered: int = 0
-    stale_dropped: int = 0
-    stale_masked: int = 0
-    empty: int = 0
-    """Delivered without a trainable token."""
-    logprob_retries: int = 0
+    from gymnast.train.task_sources import Drawn, TaskSource
 
 
 @dataclass(slots=True)
@@ -78,22 +40,37 @@ class _PendingTask:
     """A task whose group has not been delivered."""
 
     index: int
-    task: Mapping[str, Any]
+    drawn: Drawn
     resamples: int = 0
+    failures: int = 0
+
+    def owed(self) -> OwedTask:
+        return OwedTask(self.index, self.drawn.environment, self.drawn.row, self.resamples, self.failures)
+
+
+@dataclass(slots=True)
+class _InHand:
+    """The group that the trainer works on."""
+
+    pending: _PendingTask
+    group: Group
+    is_last: bool
+    """False if the other agents' groups of the same episodes are still to be delivered."""
 
 
 class GroupStream:
     """Streams groups of `generations` rollouts per task as they complete. `state`: a file to resume from.
 
-    Use as `async with stream(…) as groups: async for group in groups: …`. Every task taken from the source is in
-    exactly one of `_waiting`, `_running`, `_ready` and `_in_hand`, or delivered; `state` reads only these, so it may be
-    saved at any time.
+    Use as `async with stream(…) as groups: async for group in groups: …`. `tasks` is an iterable, a `Curriculum` or a
+    `TaskMixture`. Every task taken from it is in exactly one of `_waiting`, `_running`, `_ready` and `_in_hand`, or
+    settled (delivered or dropped); `state` reads only these, so it may be saved at any time. Episodes of several agents
+    are delivered as one group for each agent.
     """
 
     def __init__(
         self,
         rollouts: Rollouts,
-        tasks: Iterable[Mapping[str, Any]],
+        tasks: Iterable[Mapping[str, Any]] | TaskSource,
         *,
         generations: int,
         options: StreamOptions | None = None,
@@ -101,29 +78,43 @@ class GroupStream:
         state: Path | None = None,
     ) -> None:
         self.options = options or StreamOptions()
+        self.options.check(generations)
         self.versions = versions or PolicyVersions()
         self.counts = StreamCounts()
         self._metrics = Metrics()
+        self._by_environment: dict[str, Metrics] = defaultdict(Metrics)
+        self._environment_counts: dict[str, Counter[str]] = defaultdict(Counter)
         self._rollouts = rollouts
         self._generations = generations
         self._state_path = state
-        self._source = TaskSource(iter(tasks))
+        self._source = as_source(tasks)
+        self._taken = 0
         self._waiting: deque[_PendingTask] = deque()
         self._running: dict[asyncio.Task[Group], _PendingTask] = {}
         self._ready: deque[tuple[_PendingTask, Group]] = deque()
-        self._in_hand: _PendingTask | None = None
+        self._in_hand: _InHand | None = None
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
         self._names = (f"{run}-{number}" for run in [secrets.token_hex(4)] for number in count())
-        self._is_exhausted = False
-        self._consecutive_empty = 0
+        self._consecutive: Counter[str] = Counter()
+        """Groups in a row that were `empty`, `filtered` or `failed`."""
+        self._without_signal: Counter[str] = Counter()
         self._delivered_before = 0
 
     async def __aenter__(self) -> Self:
         before = read_state(self._state_path) if self._state_path is not None else None
         if before is not None:
-            self._waiting.extend(_PendingTask(*item) for item in self._source.resume(before))
-            self._delivered_before = before.delivered
+            owed = [item for item in before.owed if isinstance(item, OwedTask)]
+            try:
+                tasks = self._source.resume(before.source, [(item.environment, item.row) for item in owed])
+            except (KeyError, TypeError) as error:
+                raise other_tasks(before.taken) from error
+            self._waiting.extend(
+                _PendingTask(item.index, drawn, item.resamples, item.failures)
+                for item, drawn in zip(owed, tasks, strict=True)
+            )
+            self._taken = before.taken
+            self._restore_counts(before)
             if not self.versions.labels:
                 for label in before.labels:
                     self.versions.advance(label)
@@ -149,43 +140,54 @@ class GroupStream:
                 await self._changed.wait()
                 continue
             pending, group = self._ready.popleft()
-            deliverable = self._apply_max_age(pending, group)
-            if deliverable is not None:
-                self._in_hand = pending
-                self._count(deliverable)
-                yield deliverable
-                self._in_hand = None
-                self.counts.delivered += 1
-                if self.options.autosave:
-                    self.save()
+            parts = self._deliverable(pending, group)
+            for number, part in enumerate(parts, start=1):
+                self._in_hand = _InHand(pending, group, number == len(parts))
+                self._count(part)
+                yield part
+            self._settle_in_hand()
+            if parts and self.options.autosave:
+                self.save()
             self._fill()
-        if not self.counts.delivered:
-            raise empty_stream(self._state_path, self._delivered_before)
+        if self.counts.delivered == self._delivered_before:
+            raise empty_stream(self._state_path, self._delivered_before, self._describe_dropped())
 
     def state(self, *, done: bool = False) -> StreamState:
-        """The stream's state. The group in the trainer's hands counts as delivered only if `done`."""
+        """The stream's state. The group in the trainer's hands counts as delivered only if `done`, from then on.
+
+        Of episodes with several agents, the last agent's group is the one that counts.
+        """
+        if done and self._in_hand is not None and self._in_hand.is_last:
+            self._settle_in_hand()
         pending = [*self._waiting, *self._running.values(), *(task for task, _ in self._ready)]
-        is_done = done and self._in_hand is not None
-        if self._in_hand is not None and not done:
-            pending.append(self._in_hand)
+        if self._in_hand is not None:
+            pending.append(self._in_hand.pending)
         return StreamState(
-            self._source.taken,
-            sorted(task.index for task in pending),
-            self._source.digest,
-            self.versions.labels,
-            self._delivered_before + self.counts.delivered + is_done,
+            taken=self._taken,
+            schema_version=SCHEMA_VERSION,
+            owed=[task.owed() for task in sorted(pending, key=lambda task: task.index)],
+            source=self._source.state(),
+            labels=self.versions.labels,
+            delivered=self.counts.delivered,
+            counts={
+                **asdict(self.counts),
+                "environments": {name: dict(counts) for name, counts in self._environment_counts.items()},
+            },
+            consecutive={name: self._consecutive[name] for name in ("empty", "filtered")},
         )
 
     def save(self, *, done: bool = False) -> None:
         """Write the state file, if there is one. `done`: a checkpoint includes the group in the trainer's hands."""
         if self._state_path is not None:
             write_state(self._state_path, self.state(done=done))
+        elif done and self._in_hand is not None and self._in_hand.is_last:
+            self._settle_in_hand()
 
     def figures(self) -> dict[str, float]:
         """Metrics of the groups delivered since the last call, and counts since the start."""
-        counts, metrics = self.counts, self._metrics
-        self._metrics = Metrics()
-        return {
+        counts, metrics, by_environment = self.counts, self._metrics, self._by_environment
+        self._metrics, self._by_environment = Metrics(), defaultdict(Metrics)
+        figures = {
             **metrics.figures(),
             "stream/asked": counts.requested,
             "stream/delivered": counts.delivered,
@@ -194,9 +196,20 @@ class GroupStream:
             "stream/stale_dropped": counts.stale_dropped,
             "stream/stale_masked": counts.stale_masked,
             "stream/empty": counts.empty,
+            "stream/filtered": counts.filtered,
+            "stream/failed_groups": counts.failed,
+            "stream/dropped": counts.dropped,
+            "stream/surplus": counts.surplus,
             "stream/logprob_retries": counts.logprob_retries,
             "stream/weight_updates": self.versions.updates,
+            **{f"stream/failed/{kind}": number for kind, number in counts.failed_kinds.items()},
+            **self._source.figures(),
         }
+        for name, environment in self._environment_counts.items():
+            values = {**by_environment[name].figures(), **environment}
+            values["share"] = environment["delivered"] / counts.delivered if counts.delivered else 0.0
+            figures |= {f"environment/{name}/{key}": value for key, value in values.items()}
+        return figures
 
     # --- requesting --------------------------------------------------------------------------------------------------
 
@@ -217,33 +230,45 @@ class GroupStream:
     def _next(self) -> _PendingTask | None:
         if self._waiting:
             return self._waiting.popleft()
-        item = None if self._is_exhausted else self._source.next()
-        if item is None:
-            self._is_exhausted = True
+        drawn = self._source.next()
+        if drawn is None:
             return None
-        return _PendingTask(*item)
+        self._taken += 1
+        return _PendingTask(self._taken - 1, drawn)
 
     async def _collect(self, pending: _PendingTask) -> Group:
         requested_at = self.versions.updates
-        ahead, options = self.options.groups_in_flight, self.options.batch
-        options = replace(options, concurrency=options.concurrency or self._generations)
-        task = {TASK_INDEX: pending.index, **pending.task}
+        options, extra = self.options, self.options.oversample
+        batch_options = replace(options.batch, concurrency=options.batch.concurrency or self._generations + extra)
+        task = {TASK_INDEX: pending.index, **pending.drawn.task}
         try:
-            batch = await collect_batch(
-                self._rollouts,
-                [task],
-                generations=self._generations,
-                options=options,
-                name=next(self._names),
-                allow_untrainable=True,
-            )
+            if extra:
+                group = await collect_group(
+                    self._rollouts,
+                    task,
+                    generations=self._generations,
+                    extra=extra,
+                    select=options.select,
+                    options=batch_options,
+                    name=next(self._names),
+                )
+                self.counts.surplus += extra
+            else:
+                batch = await collect_batch(
+                    self._rollouts,
+                    [task],
+                    generations=self._generations,
+                    options=batch_options,
+                    name=next(self._names),
+                    allow_untrainable=True,
+                )
+                self.counts.logprob_retries += batch.logprob_retries
+                group = batch.groups[0]
         except FewerRolloutsError as error:
-            text = (
-                f"{error}\n  in a stream of up to {ahead} concurrent groups of {self._generations} (groups_in_flight)"
-            )
+            ahead = f"up to {options.groups_in_flight} concurrent groups of {self._generations + extra}"
+            text = f"{error}\n  in a stream of {ahead} (groups_in_flight)"
             raise type(error)(text, error.requested, error.scored, error.failed, error.missing) from error
-        self.counts.logprob_retries += batch.logprob_retries
-        return replace(batch.groups[0], requested_at=requested_at)
+        return replace(group, requested_at=requested_at, environment=pending.drawn.environment)
 
     def _finish(self, task: asyncio.Task[Group]) -> None:
         pending = self._running.pop(task)
@@ -253,13 +278,71 @@ class GroupStream:
             return
         error = task.exception()
         if error is not None:
+            self._take_failure(pending, error)
+        else:
+            self._consecutive["failed"] = 0
+            self._take_group(pending, task.result())
+        self._fill()
+
+    def _take_group(self, pending: _PendingTask, group: Group) -> None:
+        keep = self.options.keep
+        if keep is None or any(map(keep, split_agents(group))):
+            self._consecutive["filtered"] = 0
+            self._without_signal.clear()
+            self._ready.append((pending, group))
+            return
+        self._filter(pending, group)
+        self._consecutive["filtered"] += 1
+        self._without_signal[_describe_rewards(group)] += 1
+        if self._consecutive["filtered"] >= self.options.max_filtered_groups:
+            self._error = self._error or self._no_signal()
+
+    def _take_failure(self, pending: _PendingTask, error: BaseException) -> None:
+        """Retry or drop the task of a failed group, or end the stream."""
+        if not isinstance(error, FewerRolloutsError):
             self._waiting.appendleft(pending)
             self._error = self._error or error
             return
-        self._ready.append((pending, task.result()))
-        self._fill()
+        self.counts.failed += 1
+        self.counts.failed_kinds.update(error.failed)
+        self._environment_counts_of(pending)["failed_groups"] += 1
+        self._consecutive["failed"] += 1
+        if self._consecutive["failed"] > self.options.max_failed_groups:
+            self._waiting.appendleft(pending)
+            self._error = self._error or error
+        elif pending.failures < self.options.failed_group_retries:
+            self._waiting.append(replace(pending, failures=pending.failures + 1))
+        else:
+            self.counts.dropped += 1
+            self._environment_counts_of(pending)["dropped"] += 1
+            self._source.settle(pending.drawn, None, is_delivered=False)
 
     # --- delivering --------------------------------------------------------------------------------------------------
+
+    def _deliverable(self, pending: _PendingTask, group: Group) -> list[Group]:
+        """The groups to deliver: one, or one for each agent; none if the task is sampled again or filtered."""
+        fresh = self._apply_max_age(pending, group)
+        if fresh is None:
+            return []
+        keep = self.options.keep
+        parts = [part for part in split_agents(fresh) if keep is None or keep(part)]
+        if not parts:  # what was masked as stale made the difference
+            self._filter(pending, group)
+        return parts
+
+    def _filter(self, pending: _PendingTask, group: Group) -> None:
+        self.counts.filtered += 1
+        self._environment_counts_of(pending)["filtered"] += 1
+        self._source.settle(pending.drawn, group, is_delivered=False)
+
+    def _settle_in_hand(self) -> None:
+        if self._in_hand is None:
+            return
+        pending, group = self._in_hand.pending, self._in_hand.group
+        self._in_hand = None
+        self.counts.delivered += 1
+        self._environment_counts_of(pending)["delivered"] += 1
+        self._source.settle(pending.drawn, group, is_delivered=True)
 
     def _apply_max_age(self, pending: _PendingTask, group: Group) -> Group | None:
         """The group to deliver, masked if stale, or None if its task is sampled again."""
@@ -281,15 +364,51 @@ class GroupStream:
         ]
         return replace(group, samples=tuple(samples))
 
+    # --- counting ----------------------------------------------------------------------------------------------------
+
     def _count(self, group: Group) -> None:
         self._metrics.add(group.samples)
+        if group.environment:
+            self._by_environment[group.environment].add(group.samples)
         if any(group.trainable):
-            self._consecutive_empty = 0
+            self._consecutive["empty"] = 0
             return
         self.counts.empty += 1
-        self._consecutive_empty += 1
-        if self._consecutive_empty >= self.options.max_empty_groups:
+        self._consecutive["empty"] += 1
+        if self._consecutive["empty"] >= self.options.max_empty_groups:
             require_something_to_train(Batch((group,)))
+
+    def _environment_counts_of(self, pending: _PendingTask) -> Counter[str]:
+        name = pending.drawn.environment
+        return self._environment_counts[name] if name else Counter()
+
+    def _restore_counts(self, before: StreamState) -> None:
+        counts = dict(before.counts)
+        for name, values in counts.pop("environments", {}).items():
+            self._environment_counts[name] = Counter(values)
+        self.counts = StreamCounts(**{**counts, "failed_kinds": Counter(counts.get("failed_kinds", {}))})
+        self._consecutive = Counter(before.consecutive)
+        self._delivered_before = before.delivered
+
+    def _no_signal(self) -> NoSignalError:
+        rewards = ", ".join(f"{number} × {text}" for text, number in self._without_signal.most_common(5))
+        return NoSignalError(
+            f"the last {self._consecutive['filtered']} groups were dropped by the filter (max_filtered_groups)\n"
+            f"  rewards: {rewards}\n"
+            "  next: use easier or harder tasks (gymnast curriculum), more generations or a higher temperature, or "
+            "raise max_filtered_groups"
+        )
+
+    def _describe_dropped(self) -> str:
+        counts = {"without signal (keep)": self.counts.filtered, "failed": self.counts.dropped}
+        return ", ".join(f"{number} {text}" for text, number in counts.items() if number)
+
+
+def _describe_rewards(group: Group) -> str:
+    rewards = {sample.reward for sample in group.samples if sample.is_trainable}
+    if not rewards:
+        return "no trainable rollout"
+    return f"all {rewards.pop():g}" if len(rewards) == 1 else "different rewards"
 
 
 stream = GroupStream

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gymnast.tokens.export import BadLedger
+from gymnast.train.episode_agents import EPISODE_AGENTS, parse_parts
 from gymnast.train.ledger import Share, ledger_of, segments_of
 from gymnast.train.samples import (
     MaskReason,
@@ -90,7 +91,14 @@ def sample_of(
     if reward is None:
         failure = RolloutFailure(FailureKind.VERIFIER_BAD_REPLY.value, "no finite reward")
         return replace(failed_sample(key, failure, agent), line=record)
-    sample = Sample(key, agent, reward, components=_components(fields), numbers=_numbers(fields), line=record)
+    try:
+        agents = parse_parts(fields[EPISODE_AGENTS]) if EPISODE_AGENTS in fields else ()
+    except ValueError as error:
+        failure = RolloutFailure(FailureKind.VERIFIER_BAD_REPLY.value, f"{EPISODE_AGENTS}: {error}")
+        return replace(failed_sample(key, failure, agent), line=record)
+    sample = Sample(
+        key, agent, reward, components=_components(fields), numbers=_numbers(fields), line=record, agents=agents
+    )
     return _apply_masks(_with_tokens(sample, fields, options), fields, options)
 
 
@@ -176,9 +184,10 @@ def _with_tokens(sample: Sample, fields: _Fields, options: SampleOptions) -> Sam
         return sample.masked(MaskReason.BAD_LOGPROBS, f"calls {', '.join(map(str, bad))}")
     if LEDGER not in fields and any(item.get(_SAMPLED) and not item.get(_LOGPROBS) for item in response.output):
         return sample.masked(MaskReason.BAD_LOGPROBS, "an item has sampled ids and no logprobs")
-    if not any(segment.trained for segment in segments):
-        return sample.masked(MaskReason.NOTHING_SAMPLED)
-    return sample
+    unknown = {call for part in sample.agents for call in part.calls} - set(range(len(ledger.calls)))
+    if unknown:
+        sample = sample.masked(MaskReason.BAD_LEDGER, f"{EPISODE_AGENTS} names call {min(unknown)}, which is unknown")
+    return sample if any(segment.trained for segment in segments) else sample.masked(MaskReason.NOTHING_SAMPLED)
 
 
 def _reason_without_ledger(response: _Response) -> MaskReason:

@@ -131,9 +131,19 @@ class RolloutFailure:
     message: str = ""
 
 
+class AgentPart(NamedTuple):
+    """One trained agent of an episode with several."""
+
+    name: str
+    reward: float
+    calls: tuple[int, ...]
+    """The numbers of its model calls."""
+    mask: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One rollout."""
+    """One rollout, or one agent's part of it."""
 
     key: RolloutKey
     agent: str
@@ -153,6 +163,8 @@ class Sample:
     model: str = ""
     line: bytes | None = field(default=None, repr=False)
     """The record, if `keep_line` is set."""
+    agents: tuple[AgentPart, ...] = ()
+    """The trained agents of an episode with several; `split_agents` makes a sample of each."""
 
     @property
     def is_trainable(self) -> bool:
@@ -209,6 +221,10 @@ class Group:
     samples: tuple[Sample, ...]
     requested_at: int = 0
     """The number of weight updates when it was requested."""
+    environment: str = ""
+    """The name of its tasks in a `TaskMixture`."""
+    agent: str = ""
+    """The agent, if episodes of several were split by agent."""
 
     def __len__(self) -> int:
         return len(self.samples)

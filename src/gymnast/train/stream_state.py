@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import orjson
 
-from gymnast.errors import UserError
+from gymnast.errors import GymnastError, UserError
 from gymnast.store.atomic import atomic_output
-from gymnast.train.errors import NothingLeftError
+from gymnast.train.errors import NoSignalError, NothingLeftError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 
-class StreamState(msgspec.Struct, frozen=True):
+class OwedTask(msgspec.Struct, frozen=True, array_like=True):
+    """A task whose group was neither delivered nor dropped."""
+
+    index: int
+    """Its number among the tasks taken."""
+    environment: str
+    row: int
+    resamples: int = 0
+    failures: int = 0
+
+
+class StreamState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of the state file."""
 
     taken: int = 0
     """Number of tasks taken from the source."""
-    owed: list[int] = []
-    """Indexes of the taken tasks whose groups were not delivered."""
-    digest: str = ""
-    """Digest of all tasks taken: resuming with other tasks is an error."""
+    owed: list[OwedTask | int] = []
+    """The taken tasks whose groups were not delivered. In version 1: their indexes."""
+    source: dict[str, Any] = {}
+    """The state of the source of tasks: resuming with other tasks is an error."""
     labels: list[str] = []
     """Labels of the policy's weights, oldest first."""
     delivered: int = 0
-    schema_version: int = SCHEMA_VERSION
+    counts: dict[str, Any] = {}
+    consecutive: dict[str, int] = {}
+    """Groups in a row that were empty or filtered; failures count anew after a restart."""
+    digest: str = ""
+    """In version 1: the digest of all tasks taken."""
+    schema_version: int = 1
 
 
 def read_state(path: Path) -> StreamState | None:
@@ -51,7 +64,13 @@ def read_state(path: Path) -> StreamState | None:
             f"the stream's state has schema version {state.schema_version}; supported: {SCHEMA_VERSION}",
             where=str(path),
         )
-    return state
+    return _from_version_1(state) if state.schema_version == 1 else state
+
+
+def _from_version_1(state: StreamState) -> StreamState:
+    owed: list[OwedTask | int] = [OwedTask(item, "", item) for item in state.owed if isinstance(item, int)]
+    source = {"taken": state.taken, "digest": state.digest}
+    return msgspec.structs.replace(state, owed=owed, source=source, counts={"delivered": state.delivered})
 
 
 def write_state(path: Path, state: StreamState) -> None:
@@ -60,8 +79,10 @@ def write_state(path: Path, state: StreamState) -> None:
         out.write(msgspec.json.encode(state) + b"\n")
 
 
-def empty_stream(path: Path | None, delivered: int) -> UserError:
+def empty_stream(path: Path | None, delivered: int, dropped: str = "") -> GymnastError:
     """The error of a stream that delivered nothing: an empty epoch must not pass silently."""
+    if dropped:
+        return NoSignalError(f"no group of this stream was delivered: {dropped}")
     if not delivered:
         return UserError("the stream had no tasks", next="check the dataset: an empty epoch trains nothing")
     return NothingLeftError(
@@ -69,42 +90,3 @@ def empty_stream(path: Path | None, delivered: int) -> UserError:
         where=str(path),
         next="use a new state file for each epoch; if a restart may come this late, catch NothingLeftError",
     )
-
-
-class TaskSource:
-    """Tasks one by one with their indexes; keeps a digest of those taken."""
-
-    def __init__(self, tasks: Iterator[Mapping[str, Any]]) -> None:
-        self._tasks = tasks
-        self._digest = hashlib.blake2b(digest_size=16)
-        self.taken = 0
-
-    @property
-    def digest(self) -> str:
-        return self._digest.hexdigest()
-
-    def next(self) -> tuple[int, Mapping[str, Any]] | None:
-        """The next task, or None after the last."""
-        task = next(self._tasks, None)
-        if task is None:
-            return None
-        self._digest.update(orjson.dumps(task))
-        self.taken += 1
-        return self.taken - 1, task
-
-    def resume(self, state: StreamState) -> list[tuple[int, Mapping[str, Any]]]:
-        """Skip the tasks of an earlier stream and return those it owed. Raises UserError if the tasks differ."""
-        owed = set(state.owed)
-        tasks: list[tuple[int, Mapping[str, Any]]] = []
-        while self.taken < state.taken:
-            item = self.next()
-            if item is None:
-                break
-            if item[0] in owed:
-                tasks.append(item)
-        if self.taken < state.taken or self.digest != state.digest:
-            raise UserError(
-                f"the first {state.taken} tasks differ from those of the earlier stream",
-                next="use the same tasks in the same order, or a new state file to start over",
-            )
-        return tasks

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import torch
@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 
 from gymnast.errors import DataError
 from gymnast.train.offsets import JsonlRows
+from gymnast.train.prompt_files import ROW
 from gymnast.types.task import PARAMS, TASK_INDEX, agent_name_of
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
     from gymnast.types.json import JsonObject
 
-ROW: Final = "gymnast_row"
-"""The column with the complete row as JSON text."""
+__all__ = ["ROW", "GymnastDataset"]
 
 
 class GymnastDataset(Dataset):  # type: ignore[misc] # torch ships with the extra

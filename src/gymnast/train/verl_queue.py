@@ -3,9 +3,9 @@
     actor_rollout_ref.rollout.agent.agent_loop_manager_class: gymnast.train.verl_queue.GymnastQueueManager
 
 Every segment of a rollout is a separate entry, so none is lost. A call returns immediately. With `trainer_mode: sync`
-the sampler waits for the batch and raises its error (`verl_sampler`; with another sampler the call itself waits); in
-the asynchronous modes an error is raised by the next call, which verl's replay buffer makes to replace the failed one.
-Validation always waits.
+the sampler waits for the batch and raises its error (`verl_sampler`; with another sampler the call itself waits). In
+the asynchronous modes verl's replay buffer drops a prompt whose rollouts failed and requests another; once more than
+`max_failed_groups` fail in a row, that call raises the error. Validation always waits.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from verl.utils.ray_utils import auto_await
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from gymnast.errors import UserError
+from gymnast.train.errors import FewerRolloutsError
+from gymnast.train.failure_budget import FailureBudget
 from gymnast.train.sequences import TokenRow, group_indexes, reason_of, token_rows
 from gymnast.train.verl_batch import REASON
 from gymnast.train.verl_collector import VerlCollector, pad_id_of
@@ -54,6 +56,7 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         self._step = int(config.data.train_batch_size)
         self._collector = VerlCollector(config, llm_client)
         self._in_flight: set[Future[None]] = set()
+        self._budget = FailureBudget(self._collector.settings.max_failed_groups)
 
     @classmethod
     @auto_await  # type: ignore[untyped-decorator]
@@ -66,18 +69,32 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         for future in [future for future in self._in_flight if future.done()]:
             self._in_flight.discard(future)
             future.result()
+        if self._budget.error is not None:
+            raise self._budget.error
         columns = columns_of(prompts)
         validate = bool(columns.get("validate", [False])[0])
         tasks = self._collector.tasks(columns, validate=validate)
-        work = self._collector.background.start(self._deliver(tasks, columns, validate=validate))
         if self._waits or validate:  # verl's validation treats failed groups as finished
-            work.result()
+            self._collector.background.start(self._deliver(tasks, columns, validate=validate)).result()
+        elif self._collector.settings.max_failed_groups:
+            for index, task in enumerate(tasks):  # a prompt that fails does not take the others with it
+                own = {name: [values[index]] for name, values in columns.items()}
+                self._in_flight.add(self._collector.background.start(self._deliver_or_drop([task], own)))
         else:
-            self._in_flight.add(work)
+            self._in_flight.add(self._collector.background.start(self._deliver(tasks, columns, validate=False)))
 
     def close(self) -> None:
         """Stop Gymnast's servers."""
         self._collector.close()
+
+    async def _deliver_or_drop(self, tasks: list[JsonObject], columns: dict[str, list[Any]]) -> None:
+        """Deliver, or leave it to verl to replace what failed, within the budget."""
+        try:
+            await self._deliver(tasks, columns, validate=False)
+        except FewerRolloutsError as error:
+            self._budget.take_failure(error)
+        else:
+            self._budget.take_success()
 
     async def _deliver(self, tasks: list[JsonObject], columns: dict[str, list[Any]], *, validate: bool) -> None:
         uids: list[str] = columns["uid"]

@@ -36,6 +36,8 @@ class VerlSettings:
     masked_vote: bool = False
     """Rewards of masked rollouts count in their group's baseline."""
     mask_truncated: bool = False
+    max_failed_groups: int = 0
+    """In verl's asynchronous modes: prompts in a row whose rollouts may fail; verl replaces them by others."""
     tokenizer: str | None = None
     """The tokenizer's folder; the model's own by default."""
     batch: BatchOptions = field(default_factory=BatchOptions)

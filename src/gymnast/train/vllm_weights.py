@@ -1,4 +1,4 @@
-"""Updates the weights of running vLLM servers: pause, let the trainer load new weights, label them, resume.
+"""Updates the weights of running vLLM servers, from a folder or with vLLM's own weight transfer.
 
 Needs servers started with VLLM_SERVER_DEV_MODE=1. In the mode `keep`, generations pause and continue with the new
 weights; with `abort` they end and are continued by a new request; with `wait` they finish first. Each token is labelled
@@ -7,95 +7,55 @@ with its weights. vLLM 0.32 drops its caches on every pause, so new weights neve
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from gymnast.errors import GymnastError
-from gymnast.wire.http_client import parse_target
-from gymnast.wire.http_connection import TransportError
+from gymnast.train.engine_weights import EngineWeights, PauseMode, WeightUpdateError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from gymnast.train.versions import PolicyVersions
-    from gymnast.wire.http_client import HttpClient
-
-PauseMode = Literal["keep", "abort", "wait"]
-_HEADERS: Final = (("content-type", "application/json"),)
+__all__ = ["PauseMode", "VllmWeights", "WeightUpdateError"]
 
 
-class WeightUpdateError(GymnastError):
-    """A server failed to take part in a weight update."""
+class VllmWeights(EngineWeights):
+    """The vLLM servers of one policy."""
 
+    hint_404 = "; start the server with VLLM_SERVER_DEV_MODE=1"
 
-class VllmWeights:
-    """The servers of one policy."""
+    async def init_transfer(self, init_info: Mapping[str, Any]) -> None:
+        """Open vLLM's weight transfer (`--weight-transfer-config`), once. `init_info`: the backend's own settings."""
+        await self._on_all(
+            lambda root: self._post(
+                root, "/init_weight_transfer_engine", {"init_info": init_info}, timeout_s=self._load_timeout_s
+            )
+        )
 
-    def __init__(
-        self,
-        http: HttpClient,
-        base_urls: Sequence[str],
-        *,
-        versions: PolicyVersions | None = None,
-        mode: PauseMode = "keep",
-        timeout_s: float = 60.0,
-    ) -> None:
-        """`base_urls` may end in /v1, as a policy's do. `versions` is advanced on every update.
+    async def transfer(self, label: str, updates: Iterable[Mapping[str, Any]]) -> None:
+        """Receive weights through vLLM's weight transfer and label them, while generation pauses.
 
-        `timeout_s` applies to each request; pausing with `wait` takes as long as the longest running generation.
+        `updates`: the backend's update infos, one for each chunk. The trainer sends meanwhile, e.g. from a thread.
         """
-        self._http = http
-        self._roots = [url.rstrip("/").removesuffix("/v1") for url in base_urls]
-        self._versions = versions
-        self._mode = mode
-        self._timeout_s = timeout_s
+        chunks = list(updates)
+        async with self._paused():
+            await self._on_all(lambda root: self._receive(root, chunks, label))
+            self._advance(label)
 
-    @asynccontextmanager
-    async def updating(self, label: str) -> AsyncIterator[None]:
-        """Load the new weights inside the block. If it succeeds, they get the label before generation continues.
+    async def _pause(self, root: str) -> None:
+        await self._post(root, f"/pause?mode={self._mode}")
 
-        All servers are resumed in any case.
-        """
-        try:
-            await self.pause()
-            yield
-            await self.label(label)
-            if self._versions is not None:
-                self._versions.advance(label)
-        finally:
-            await self.resume()
+    async def _load_and_label(self, root: str, folder: str, label: str) -> None:
+        request = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
+        await self._post(root, "/collective_rpc", request, timeout_s=self._load_timeout_s)
+        await self._label(root, label)
 
-    async def pause(self) -> None:
-        """Pause sampling."""
-        await self._post_all(f"/pause?mode={self._mode}")
+    async def _receive(self, root: str, chunks: Iterable[Mapping[str, Any]], label: str) -> None:
+        await self._post(root, "/start_weight_update")
+        for chunk in chunks:
+            await self._post(root, "/update_weights", {"update_info": chunk}, timeout_s=self._load_timeout_s)
+        await self._post(root, "/finish_weight_update", {"weight_version": label}, timeout_s=self._load_timeout_s)
 
-    async def label(self, label: str) -> None:
-        """Label the loaded weights."""
-        await self._post_all("/update_weight_version", {"new_version": label})
+    async def _label(self, root: str, label: str) -> None:
+        await self._post(root, "/update_weight_version", {"new_version": label})
 
-    async def resume(self) -> None:
-        """Resume sampling."""
-        await self._post_all("/resume")
-
-    async def _post_all(self, path: str, body: Any = None) -> None:
-        """Send the request to every server, even if another one fails."""
-        results = await asyncio.gather(*(self._post(root, path, body) for root in self._roots), return_exceptions=True)
-        errors = [str(result) for result in results if isinstance(result, BaseException)]
-        if errors:
-            raise WeightUpdateError(f"{len(errors)} of {len(results)} servers failed: {'; '.join(errors)}")
-
-    async def _post(self, root: str, path: str, body: Any) -> None:
-        data = orjson.dumps(body) if body is not None else None
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                reply = await self._http.request("POST", parse_target(root + path), _HEADERS, data)
-        except TimeoutError as error:
-            raise WeightUpdateError(f"{root}{path} did not answer within {self._timeout_s:g} s") from error
-        except TransportError as error:
-            raise WeightUpdateError(f"{root}{path}: {error}") from error
-        if not 200 <= reply.status < 300:
-            hint = "; start the server with VLLM_SERVER_DEV_MODE=1" if reply.status == 404 else ""
-            raise WeightUpdateError(f"{root}{path} answered {reply.status}: {reply.body[:200]!r}{hint}")
+    async def _resume(self, root: str) -> None:
+        await self._post(root, "/resume")

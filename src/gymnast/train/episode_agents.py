@@ -1,0 +1,108 @@
+"""Episodes of several trained agents: one sample for each agent, with its own reward and its own sampled tokens. Pure.
+
+A record names them: `"episode_agents": {"white": {"reward": 1.0, "calls": [0, 2]}, …}`, where calls are the numbers of
+the agent's model calls (`token_call` on the last output item of each). Tokens of the other agents are context.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+
+from gymnast.train.samples import AgentPart, MaskReason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gymnast.train.samples import Group, Sample, Segment
+
+EPISODE_AGENTS: Final = "episode_agents"
+
+
+class _Part(msgspec.Struct):
+    reward: float
+    calls: list[int] = []
+    mask: bool = False
+
+
+_PARTS: Final = msgspec.json.Decoder(dict[str, _Part])
+
+
+def parse_parts(raw: msgspec.Raw) -> tuple[AgentPart, ...]:
+    """The agents of an episode. Raises ValueError if the field has another form or names a call twice."""
+    try:
+        parts = _PARTS.decode(raw)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+    calls = [call for part in parts.values() for call in part.calls]
+    if len(calls) != len(set(calls)):
+        raise ValueError("two agents have the same model call")
+    if not all(math.isfinite(part.reward) for part in parts.values()):
+        raise ValueError("a reward is not finite")
+    return tuple(AgentPart(name, part.reward, tuple(part.calls), part.mask) for name, part in parts.items())
+
+
+def split_agents(group: Group) -> list[Group]:
+    """A group for each agent of the group's episodes, or the group itself if no episode names any.
+
+    Agents are compared with themselves in the other episodes. An agent that made no call in an episode is a masked
+    sample there, so that all groups have the same size.
+    """
+    names = dict.fromkeys(part.name for sample in group.samples for part in sample.agents)
+    if not names:
+        return [group]
+    return [
+        replace(group, agent=name, samples=tuple(_sample_of(sample, name) for sample in group.samples))
+        for name in names
+    ]
+
+
+def _sample_of(sample: Sample, name: str) -> Sample:
+    part = next((part for part in sample.agents if part.name == name), None)
+    if part is None:
+        if not sample.is_scored:
+            return replace(sample, agent=name)
+        own = replace(sample, agent=name, segments=(), agents=(), reward=None)
+        return own.masked(MaskReason.NOTHING_SAMPLED, f"{name} is not in this episode")
+    segments = _with_shares([own for segment in sample.segments if (own := _own_part(segment, part.calls)) is not None])
+    own = replace(sample, agent=name, reward=part.reward, segments=segments, agents=())
+    if part.mask:
+        return own.masked(MaskReason.ENVIRONMENT, f"episode_agents.{name}.mask is true")
+    return own if segments else own.masked(MaskReason.NOTHING_SAMPLED)
+
+
+def _own_part(segment: Segment, calls: Iterable[int]) -> Segment | None:
+    """The segment with only these calls trained on, or None if it has none of them."""
+    numbers = set(calls)
+    kept = [index for index, call in enumerate(segment.calls) if call in numbers]
+    if not kept:
+        return None
+    own = np.zeros_like(segment.mask)
+    for index in kept:
+        start, end = segment.turns[index]
+        own[start:end] = segment.mask[start:end]
+    turns = tuple(segment.turns[index] for index in kept)
+    end = turns[-1][1]  # what other agents said afterwards is no context of these tokens
+    versions = tuple(span for span in segment.versions if any(a <= span.start and span.end <= b for a, b in turns))
+    return replace(
+        segment,
+        ids=segment.ids[:end],
+        mask=own[:end],
+        logprobs=(segment.logprobs * own)[:end],
+        turns=turns,
+        versions=versions,
+        calls=tuple(segment.calls[index] for index in kept),
+        parent=None,
+        shared=0,
+    )
+
+
+def _with_shares(segments: list[Segment]) -> tuple[Segment, ...]:
+    total = sum(segment.trained for segment in segments)
+    return tuple(
+        replace(segment, share=segment.trained / total if total else 1 / len(segments)) for segment in segments
+    )

@@ -1,0 +1,73 @@
+"""Datasets for trainers that read prompts: each prompt carries its complete row, so that nothing of a task is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import orjson
+
+from gymnast.errors import UserError
+from gymnast.store.atomic import atomic_output
+from gymnast.types.task import PARAMS, TASK_INDEX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from gymnast.types.json import JsonObject
+
+ROW: Final = "gymnast_row"
+"""The column with the complete row as JSON text."""
+PromptReader = Literal["skyrl", "slime"]
+_LIMITS: Final = ("max_generate_length", "max_new_tokens", "max_tokens")
+"""Names of the output limit in trainers' sampling parameters."""
+
+
+def write_prompts(path: Path, rows: Iterable[Mapping[str, Any]], trainer: PromptReader) -> int:
+    """Write a JSONL file of prompts in the form that the trainer reads; returns their number.
+
+    slime reads it with `--input-key prompt --metadata-key metadata --apply-chat-template`.
+    """
+    number = 0
+    with atomic_output(path) as out:
+        for index, row in enumerate(rows):
+            packed = {ROW: orjson.dumps({TASK_INDEX: index, **row}).decode()}
+            line: JsonObject = {"prompt": prompt_messages(row[PARAMS]["input"])}
+            line |= {"env_class": "gymnast", **packed} if trainer == "skyrl" else {"metadata": packed}
+            out.write(orjson.dumps(line) + b"\n")
+            number += 1
+    return number
+
+
+def row_of(columns: Mapping[str, Any] | None, where: str) -> JsonObject:
+    """The row that a prompt carries. Raises UserError if it carries none."""
+    text = (columns or {}).get(ROW)
+    if not isinstance(text, str):
+        raise UserError(f"a prompt has no '{ROW}'", where=where, next="write the dataset with write_prompts")
+    row: JsonObject = orjson.loads(text)
+    return row
+
+
+def with_sampling(row: JsonObject, sampling: Mapping[str, Any] | None) -> JsonObject:
+    """A row with a trainer's temperature and top_p, and at most its number of output tokens."""
+    given = sampling or {}
+    own: JsonObject = row[PARAMS]
+    params = {name: given[name] for name in ("temperature", "top_p") if given.get(name) is not None}
+    limits = [given[name] for name in _LIMITS if given.get(name)]
+    if limits:
+        own_limit = own.get("max_output_tokens")
+        params["max_output_tokens"] = min([*limits, own_limit] if own_limit else limits)
+    return {**row, PARAMS: {**own, **params}}
+
+
+def prompt_messages(prompt: Any) -> list[JsonObject]:
+    """Messages for a trainer's length filter and logs. Rollouts use the row, not these."""
+    items = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    return [{"role": str(item.get("role") or "user"), "content": text_of(item.get("content", ""))} for item in items]
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content."""
+    if isinstance(content, str):
+        return content
+    return "".join(str(part.get("text", "")) for part in content or () if isinstance(part, dict))

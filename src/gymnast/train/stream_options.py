@@ -1,0 +1,91 @@
+"""How a stream of groups behaves, and what it counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from gymnast.errors import UserError
+from gymnast.train.batch_progress import BatchOptions
+from gymnast.train.group_selection import Select
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gymnast.train.samples import Group
+
+
+class WhenStale(StrEnum):
+    """What to do with a group that is stale when it is delivered."""
+
+    ASK_AGAIN = "ask_again"
+    """Drop it and sample its task again; after `max_asked_again` times deliver it masked."""
+    MASK = "mask"
+    """Deliver it with its stale samples masked."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How far a stream may run ahead of its trainer, and which groups it replaces."""
+
+    batch: BatchOptions = field(default_factory=BatchOptions)
+    """Options of each group: attempts, deadlines, how samples are read."""
+    groups_in_flight: int = 8
+    groups_ready: int = 8
+    """Maximum finished groups that wait for the trainer."""
+    max_age: int | None = None
+    """Maximum age of a group's oldest token in weight updates; None accepts any."""
+    when_stale: WhenStale = WhenStale.ASK_AGAIN
+    max_asked_again: int = 2
+    max_empty_groups: int = 32
+    """Consecutive groups without a trainable token after which the stream raises NothingToTrainError."""
+    autosave: bool = True
+    """Write the state file after each group. Otherwise the trainer calls `save(done=True)` with its checkpoints."""
+    keep: Callable[[Group], bool] | None = None
+    """Dynamic sampling: groups for which this is false are dropped and replaced, e.g. `has_signal`."""
+    max_filtered_groups: int = 64
+    """Consecutive groups dropped by `keep` after which the stream raises NoSignalError."""
+    oversample: int = 0
+    """Further rollouts started per group; the group has `generations` of them."""
+    select: Select = Select.FIRST
+    """Which rollouts of an oversampled group to use."""
+    max_failed_groups: int = 0
+    """Consecutive groups that may fail; they are replaced by other tasks. With 0, the first one ends the stream."""
+    failed_group_retries: int = 1
+    """How often the task of a failed group is sampled again, after the waiting ones, before it is dropped."""
+
+    def check(self, generations: int) -> None:
+        """Raise UserError for options that contradict each other."""
+        for name in ("oversample", "max_failed_groups", "failed_group_retries"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must not be negative, got {getattr(self, name)}")
+        if generations < 2 and self.keep is not None and getattr(self.keep, "needs_pairs", False):
+            raise UserError(
+                f"has_signal compares the rewards of a group, and a group has {generations} rollout",
+                next="use generations of at least 2, or no keep",
+            )
+
+
+@dataclass(slots=True)
+class StreamCounts:
+    """Counts of groups by what happened to them, over all restarts of a stream."""
+
+    requested: int = 0
+    delivered: int = 0
+    stale_dropped: int = 0
+    stale_masked: int = 0
+    empty: int = 0
+    """Delivered without a trainable token."""
+    logprob_retries: int = 0
+    filtered: int = 0
+    """Dropped by `keep`."""
+    failed: int = 0
+    """Groups that failed, whether retried or dropped."""
+    dropped: int = 0
+    """Tasks given up because their groups failed."""
+    surplus: int = 0
+    """Rollouts of oversampled groups that were not used."""
+    failed_kinds: Counter[str] = field(default_factory=Counter)
+    """Rollouts without a reward in failed groups, by failure kind."""
