@@ -133,8 +133,11 @@ def subject_of(text: str) -> Layer | None:
     return next((layer for layer, words in _SUBJECTS if words.search(own)), None)
 
 
-def layer_of(failure_class: str, text: str) -> Layer:
-    """The layer of a failure: of its class, or of its subject if the class may concern any program."""
+def layer_of(failure_class: str, text: str, of_log: Layer = Layer.INFRA) -> Layer:
+    """The layer of a failure: of its class, or of its subject if the class may concern any program.
+
+    `of_log`: the layer of the program that wrote the line.
+    """
     known = class_of(failure_class)
     assert known is not None
     if failure_class == "command_missing" and _SYSTEM_PATH.search(text):
@@ -144,4 +147,6 @@ def layer_of(failure_class: str, text: str) -> Layer:
     subject = subject_of(text)
     if failure_class == "code_exception":
         return subject if subject in {Layer.VERIFIER, Layer.DATA_SCHEMA, Layer.AGENT} else Layer.AGENT
+    if subject is None and of_log is not Layer.INFRA:
+        return of_log
     return subject or (Layer.INFRA if known.layer is Layer.MODEL_SERVING else known.layer)
