@@ -79,12 +79,14 @@ ZERO_COUNT: Final = re.compile(
 )
 """A count that says that there were none."""
 HEDGED: Final = re.compile(
-    rb"(?i:\b(?:perhaps|maybe|possibly|could it be|did you)\b[^.!?;\n]{0,80}\?|\[?--[a-z][\w-]*(?:oom|kill|fail|error)[\w-]*"
+    rb"(?i:\b(?:perhaps|maybe|possibly|could it be|did you)\b[^.!?;\n]{0,80}\?"
+    rb"|\[?--[a-z][\w-]*(?:oom|kill|fail|error)[\w-]*"
     rb"|\b(?:if|in case|unless) (?:you|it|this|there|the|an?|any)\b[^.;\n]{0,160})"
 )
 """A question or a condition is not an observation; the name of an option is none either."""
 SETTINGS: Final = re.compile(
-    rb"(?i:^\W*(?:usage|tip|hint|example|help|see also|note|options?|config(?:uration)?|settings?|args|arguments)\b\s*[:=]"
+    rb"(?i:^\W*(?:usage|tip|hint|example|help|see also|note|options?|config(?:uration)?|settings?|args|arguments)\b"
+    rb"\s*[:=]|^\s+-{1,2}\w[\w-]*(?:[ =]\S+)?\s{2,}\w|\bmeans (?:that|the|it|a)\b"
     rb"|\b(?:server_args|non-default args|engine_args|parsed args|namespace|config)\b\s*[=:(]\s*[\w{(\[])"
 )
 """Advice, usage and settings: they name failures that did not happen."""

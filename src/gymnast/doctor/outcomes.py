@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.facts import Hit, LogEvent, LoggedException, Outcome
@@ -16,7 +16,7 @@ from gymnast.doctor.log_lines import Level, level_of, reports_failure, speaks_of
 from gymnast.doctor.log_markers import ACCESS, SOURCE, STARTED
 from gymnast.doctor.provenance import own_words
 from gymnast.doctor.signatures import SIGNATURES
-from gymnast.doctor.system_errors import HARD
+from gymnast.doctor.system_errors import ENDS, HARD
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import LogEnd, LogFacts
@@ -58,7 +58,7 @@ _SUCCESS: Final = re.compile(
     r"|0 failed|0 errors)\b|\b0:0\b|build finished"
 )
 _TOTALS: Final = re.compile(r"(?i)\b[1-9]\d* (?:\w+ )?(?:fail\w*|errors?|lost|missing|dropped)\b")
-_CERTAIN: Final = frozenset({"job_cancelled", "node_lost", "time_limit", "preempted", "process_killed"})
+_CERTAIN: Final = frozenset({"job_cancelled", "node_lost", "time_limit", "preempted"})
 """Faults that end the work by their nature: lines after them are of others."""
 
 
@@ -154,21 +154,13 @@ def ends_well(end: LogEnd | None, after_line: int) -> bool:
     return any(_SUCCESS.search(line) for line in end.tail) and not any(_TOTALS.search(line) for line in end.tail)
 
 
-@dataclass(frozen=True, slots=True)
-class _Weight:
-    """How much a program has to do after an error of this kind to have got over it."""
-
-    work: int
-    needs_good_end: bool
-
-
 def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -> bool:
     file, _, text = first_line(traced)
     outcome, end = traced.outcome, ends.get(file)
     if outcome is None or signature in _CERTAIN or _is_by_rate(signature) or _is_storm(traced, end):
         return False
     is_good = ends_well(end, _last_line(traced))
-    if signature in HARD:
+    if signature in HARD or signature in ENDS:
         return is_good and outcome.work >= _SUSTAINED
     if outcome.work >= _SUSTAINED:
         return True
@@ -181,7 +173,7 @@ def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -
 def _is_by_rate(signature: str) -> bool:
     """True for what is only a fault if there is much of it: it happens while the work goes on."""
     known = SIGNATURES.get(signature)
-    return known is not None and (known.min_lines > 1 or known.at_any_level)
+    return known is not None and known.min_lines > 1
 
 
 def _last_line(traced: Traced) -> int:

@@ -134,8 +134,22 @@ def _prefer_class(failures: list[FailureLine]) -> list[FailureLine]:
     ]
     if hard and first.failure_class in BROAD:
         return [hard[0], *(line for line in failures if line is not hard[0])]
+    crash = next((line for line in failures if _is_crash_after(line, first)), None)
+    if crash is not None:
+        return [crash, *(line for line in failures if line is not crash)]
     best = max(same, key=lambda line: (line.failure_class is not None, line.is_known and _is_same_message(first, line)))
     return [best, *(line for line in failures if line is not best)]
+
+
+def _is_crash_after(line: FailureLine, first: FailureLine) -> bool:
+    """True for a crash in native code after an error that the program went on from."""
+    return (
+        first.failure_class in _BROADEST
+        and first.exception is None
+        and line.quote.file == first.quote.file
+        and 0 < line.quote.line - first.quote.line <= _NEAR
+        and _SEGFAULT.search(line.quote.text) is not None
+    )
 
 
 def _is_same_message(first: FailureLine, line: FailureLine) -> bool:
@@ -209,6 +223,10 @@ def _with_exception(line: FailureLine, error: LoggedException) -> FailureLine:
     return replace(line, exception=error, what=what, failure_class=failure_class, role=role)
 
 
+_TABLE_FRAME: Final = re.compile(r"/(?:pandas|datasets|pyarrow|polars)/")
+"""Code of libraries for tables: what is missing there is missing in the data."""
+_SEGFAULT: Final = re.compile(r"(?i)signal 11\b|SIGSEGV|SEGV_|segfault|segmentation fault|SIGBUS|bus error|SIGILL")
+"""A crash that no missing file and no setting explains, unlike an abort."""
 _LOADING: Final = re.compile(r"(?i)state_?dict|checkpoint|load|weights|vocab|tokenizer|embed|param")
 
 
@@ -239,7 +257,7 @@ def class_of_bug(error: LoggedException) -> str | None:
         return "variable_unset"
     if error.type == "TypeError" and "__init__() got an unexpected keyword" in error.message:
         return "bad_setting"
-    if error.type == "KeyError" and reads_row(error):
+    if error.type == "KeyError" and (reads_row(error) or _TABLE_FRAME.search(error.frame)):
         return "data_unreadable"
     if error.type not in BUGS:
         return None

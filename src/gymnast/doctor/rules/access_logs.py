@@ -43,6 +43,14 @@ _NO_CAPACITY: Final = _Reason(
 )
 _REASONS: Final = {
     **dict.fromkeys((401, 403, 407), _DENIED),
+    **dict.fromkeys(
+        (404, 405),
+        _Reason(
+            Layer.CONFIG,
+            "the server has no such path or model, or not for this method: the URL or the model's name is wrong",
+            "compare the path with the server's own (curl URL/v1/models); a base URL usually ends with /v1",
+        ),
+    ),
     413: _Reason(
         Layer.CONFIG,
         "requests are larger than the server or proxy allows",
@@ -75,7 +83,13 @@ def requests_rejected(facts: Facts) -> Finding | None:
     if facts.run is not None or facts.is_complete:
         return None
     worst = max(
-        ((log, status, log.statuses[status]) for log in facts.logs.access if not _is_over(log) for status in _REASONS),
+        (
+            (log, status, log.statuses[status])
+            for log in facts.logs.access
+            if not _is_over(log)
+            for status in _REASONS
+            if not _is_lookup(log, status)
+        ),
         key=lambda entry: entry[2],
         default=None,
     )
@@ -87,6 +101,11 @@ def requests_rejected(facts: Facts) -> Finding | None:
 def _is_over(log: AccessLog) -> bool:
     """True if so many requests succeeded since the last error that it is over."""
     return log.ok_at_end >= max(_MIN_OK, _OK_SHARE * log.requests)
+
+
+def _is_lookup(log: AccessLog, status: int) -> bool:
+    """True for a client that looks whether something exists: a GET that is answered with 404 is an answer."""
+    return status in {404, 405} and status in log.first and "POST" not in log.first[status].text
 
 
 def _since_first(log: AccessLog, status: int) -> int:
