@@ -63,32 +63,40 @@ _CERTAIN: Final = frozenset({"job_cancelled", "node_lost", "time_limit", "preemp
 
 
 class OutcomeTracker:
-    """Counts the work after the last occurrence of each error, block by block."""
+    """Keeps the lines after the last occurrence of each error, and judges them when the file is read."""
 
     def __init__(self) -> None:
         self._marks: dict[int, tuple[Traced, int]] = {}
-        self._open: list[tuple[Traced, bytes, list[bytes]]] = []
+        self._windows: dict[int, tuple[Traced, bytes, list[bytes]]] = {}
+        self._open: set[int] = set()
         """Errors so close to the end of the last block that the next one continues what followed."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if the next block continues what followed an error."""
+        return bool(self._open)
 
     def mark(self, traced: Traced, index: int) -> None:
         """Note that an error occurred in this line of the block."""
         self._marks[id(traced)] = (traced, index)
 
     def finish_block(self, lines: list[bytes]) -> None:
-        """Look at what followed the errors of this block. The last line is an empty one after the last newline."""
-        for traced, error, before in self._open:
-            if id(traced) not in self._marks:
-                traced.outcome = _outcome(error, [*before, *lines[: _WINDOW - len(before)]])
-        self._open = []
-        for traced, index in self._marks.values():
-            following = lines[index + 1 : index + 1 + _WINDOW]
-            traced.outcome = _outcome(lines[index], following)
+        """Keep what followed the errors of this block. The last line is an empty one after the last newline."""
+        for key in self._open - self._marks.keys():
+            following = self._windows[key][2]
+            following += lines[: _WINDOW - len(following)]
+        self._open = set()
+        for key, (traced, index) in self._marks.items():
+            following = lines[index + 1 : min(index + 1 + _WINDOW, len(lines) - 1)]
+            self._windows[key] = (traced, lines[index], following)
             if len(following) < _WINDOW:
-                self._open.append((traced, lines[index], following[:-1]))
+                self._open.add(key)
         self._marks = {}
 
     def finish_file(self) -> None:
-        self._open = []
+        for traced, error, following in self._windows.values():
+            traced.outcome = _outcome(error, following)
+        self._windows, self._open = {}, set()
 
 
 def count_work(lines: list[bytes], process: bytes = b"") -> int:

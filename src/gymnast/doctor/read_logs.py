@@ -154,6 +154,8 @@ class _Reader:
                         is_asked = _SHUTDOWN_ID in ids and reading.level is not Level.ERROR
                         is_shutting_down = (is_shutting_down or is_asked) and _STARTED_ID not in ids
                 self._outcomes.finish_block(lines)
+            elif self._outcomes.is_open:
+                self._outcomes.finish_block(block.split(b"\n"))
             before += len(shapes) - 1
         self._outcomes.finish_file()
         self._facts.lines += before
@@ -201,7 +203,9 @@ class _Reader:
         short = shape[:_MAX_LINE]
         has_counts = self._has_counts.get(short)
         if has_counts is None:
-            has_counts = self._has_counts[short] = COUNT.search(short) is not None
+            has_counts = COUNT.search(short) is not None
+            if len(self._has_counts) < _MAX_CACHED:
+                self._has_counts[short] = has_counts
         is_zero = has_counts and ZERO_COUNT.search(line[:_MAX_LINE]) is not None
         cache_key = (short, (is_zero, *(number in line for number in _RELEVANT_NUMBERS)))
         known = self._readings.get(cache_key)
