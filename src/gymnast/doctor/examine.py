@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.doctor.facts import Facts
 from gymnast.doctor.findings import Diagnosis
+from gymnast.doctor.outcomes import first_line, without_incidental
 from gymnast.doctor.ranking import rank
 from gymnast.doctor.read_failures import read_failures
 from gymnast.doctor.read_logs import LOG_NAME, find_logs, read_logs
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from gymnast.doctor.facts import EndpointActivity, JobFacts, ProbeFacts, ProcessFacts, RunFacts
+    from gymnast.doctor.facts import EndpointActivity, JobFacts, LogFacts, ProbeFacts, ProcessFacts, RunFacts
     from gymnast.doctor.findings import Finding
 
 _MERGE_LOG: Final = re.compile(r"-\d+-finish\.log$")
 """The log of the job that merges the workers' output."""
+_LOG_TIME: Final = re.compile(rb'"(?:ts|time|timestamp|@timestamp|asctime|date)"\s*:')
+_LOG_FIELD: Final = re.compile(rb'"(?:level|levelname|severity|lvl|msg|status|status_code)"\s*:')
 _RESUME_COMMAND: Final = re.compile(
     r"(?:run )?the same (?:collect )?command (?:again )?with --resume|run again with --resume"
 )
@@ -70,7 +73,8 @@ def find_target(path: Path | None, logs: Iterable[Path] = (), **options: Any) ->
     if paths is not None:
         return Target(paths, tuple(dict.fromkeys((*_logs_of(paths), *log_files))), name=str(paths.output), **options)
     if path.is_file():
-        _reject_dataset(path)
+        if not _is_log(path):
+            _reject_dataset(path)
         return Target(logs=(path, *log_files), name=str(path), **options)
     siblings = _logs_of(RunPaths(path))  # a command that failed to start leaves no run, but perhaps its output
     if siblings or log_files:
@@ -109,11 +113,12 @@ def read(target: Target) -> Facts:
     if target.job is not None and job is None:
         problem = f"job {target.job} is unknown to scontrol, sacct and squeue on this host"
     run = read_run(target.run, target.data) if target.run is not None else None
+    logs = read_logs(path for path in _logs_to_read(target, job) if not _is_merge_log(path))
     return Facts(
         target.name or (f"job {target.job}" if target.job else "what is running"),
         time.time(),
         run,
-        read_logs(path for path in _logs_to_read(target, job) if not _is_merge_log(path)),
+        _forget_incidental(logs) if run is None and job is None else logs,
         job,
         problem,
         find_kernel_kill(run) if run is not None else None,
@@ -127,6 +132,15 @@ def read(target: Target) -> Facts:
         target.activity,
         target.unresponsive,
     )
+
+
+def _forget_incidental(logs: LogFacts) -> LogFacts:
+    """Logs without the errors that their programs got over. Of a run and of a job, its records and state say more."""
+    if logs.user_errors or logs.deaths:
+        return logs
+    kept, overcome = without_incidental(logs)
+    lines = sorted({first_line(traced) for traced in overcome})
+    return replace(kept, overcome=tuple(f"{file}:{line} {text}" for file, line, text in lines))
 
 
 def _logs_to_read(target: Target, job: JobFacts | None) -> tuple[Path, ...]:
@@ -177,6 +191,13 @@ def _has_records(output: Path) -> bool:
     with output.open("rb") as stream:
         first = stream.readline(1 << 24)
     return not first.strip() or b'"reward"' in first
+
+
+def _is_log(path: Path) -> bool:
+    """True for a log in JSON lines: records with a time, and a level, a message or a status."""
+    with path.open("rb") as stream:
+        first = stream.readline(1 << 16)
+    return _LOG_TIME.search(first) is not None and _LOG_FIELD.search(first) is not None
 
 
 def _reject_dataset(path: Path) -> None:

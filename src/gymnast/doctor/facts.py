@@ -253,6 +253,16 @@ class RunFacts:
 # --- logs, job, live -------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What followed the last occurrence of an error in its log."""
+
+    work: int
+    """Lines that report progress."""
+    is_recovered: bool
+    """A line says so, or the program started (again)."""
+
+
 @dataclass(slots=True)
 class Hit:
     """Lines with one signature."""
@@ -269,6 +279,7 @@ class Hit:
     """The time in the first line, in seconds since the start of the year."""
     before: str = ""
     """The lines before the first one."""
+    outcome: Outcome | None = None
 
 
 @dataclass(slots=True)
@@ -286,6 +297,7 @@ class LogEvent:
     is_announcement: bool = False
     """A traceback follows."""
     before: str = ""
+    outcome: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +310,8 @@ class LogEnd:
     is_warning: bool = False
     tail: tuple[str, ...] = ()
     """The last lines."""
+    is_cut: bool = False
+    """It breaks off in the middle of a line."""
 
 
 @dataclass(slots=True)
@@ -319,6 +333,8 @@ class LoggedException:
     """When it was logged."""
     source: str = ""
     """The line of code that raised it."""
+    last_line: int = 0
+    outcome: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +363,10 @@ class AccessLog:
     statuses: Counter[int] = field(default_factory=Counter)
     first: dict[int, Quote] = field(default_factory=dict)
     """The first line with each status of an error."""
+    before: dict[int, int] = field(default_factory=dict)
+    """The requests before it."""
+    ok_at_end: int = 0
+    """The requests since the last error."""
 
     @property
     def requests(self) -> int:
@@ -370,6 +390,10 @@ class LogFacts:
     access: list[AccessLog] = field(default_factory=list)
     failure_lines: int = 0
     """Lines that report a failure and are not shutdown noise."""
+    model_servers: set[str] = field(default_factory=set)
+    """The files that are logs of a model server, by their content."""
+    overcome: tuple[str, ...] = ()
+    """Errors that their programs got over, as `file:line message`."""
 
     @property
     def real_exceptions(self) -> list[LoggedException]:

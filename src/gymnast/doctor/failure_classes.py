@@ -117,6 +117,10 @@ _SYSTEM_PATH: Final = re.compile(r"(?<![\w/])/(?:run|var|dev|proc|sys|etc)/")
 _BY_SUBJECT: Final = frozenset(
     {*(BETWEEN_PROCESSES - {"container", "collective_failed", "data_unreadable"}), "code_exception"}
 )
+_STARTING: Final = re.compile(
+    r"(?i)\b(?:register\w*|join\w*|rendezvous|mount\w*|boot\w*|attach\w*|ranks?|nodes?|process(?:es)?|pods?|volumes?)\b"
+)
+"""Processes and hosts that did not come up in time: nothing that less load would help."""
 _INSTALLED: Final = re.compile(r"\S*/(?:site|dist)-packages/|\S*/lib/python3[^/]*/")
 
 
@@ -133,15 +137,22 @@ def subject_of(text: str) -> Layer | None:
     return next((layer for layer, words in _SUBJECTS if words.search(own)), None)
 
 
-def layer_of(failure_class: str, text: str) -> Layer:
-    """The layer of a failure: of its class, or of its subject if the class may concern any program."""
+def layer_of(failure_class: str, text: str, of_log: Layer = Layer.INFRA) -> Layer:
+    """The layer of a failure: of its class, or of its subject if the class may concern any program.
+
+    `of_log`: the layer of the program that wrote the line.
+    """
     known = class_of(failure_class)
     assert known is not None
     if failure_class == "command_missing" and _SYSTEM_PATH.search(text):
         return Layer.INFRA
     if failure_class not in _BY_SUBJECT:
         return known.layer
+    if failure_class == "timed_out" and _STARTING.search(text):
+        return Layer.INFRA
     subject = subject_of(text)
     if failure_class == "code_exception":
         return subject if subject in {Layer.VERIFIER, Layer.DATA_SCHEMA, Layer.AGENT} else Layer.AGENT
+    if subject is None and of_log is not Layer.INFRA:
+        return of_log
     return subject or (Layer.INFRA if known.layer is Layer.MODEL_SERVING else known.layer)

@@ -60,6 +60,36 @@ SOURCE: Final = re.compile(
 """A line of source code or a frame inside a traceback."""
 ACCESS: Final = re.compile(rb"(?:HTTP/[\d.]+\"\s+|TCP_[A-Z_]+/)(\d{3})\b")
 """A line of an access log: its status says how a request ended, its other words are the client's."""
+JSON_ACCESS: Final = re.compile(
+    rb"(?:\"(?:method|path|uri|request_uri|url)\"[^\n]{0,400}?\"status(?:_code)?\"\s*:\s*\"?"
+    rb"|\b(?:method|path|uri)=[^\n]{0,300}?\bstatus=)(\d{3})\b"
+)
+_COUNTED: Final = (
+    rb"oom(?:[-_ ]?kills?)?|(?:errors?|fail(?:ed|ures?)|exceptions?|kill(?:ed|s)?|time-?outs?|crash(?:es|ed)?"
+    rb"|evict(?:ed|ions)|retries|dropped|lost|missing|rejected|aborted|restarts?)(?:_(?:count|total))?"
+)
+COUNT: Final = re.compile(rb"(?i:\b(?:" + _COUNTED + rb")[\"']?\s*[=:]?\s*0|0 (?:\w+ )?(?:" + _COUNTED + rb")\b)")
+"""A count of failures, in a line whose digits are all 0."""
+ZERO_COUNT: Final = re.compile(
+    rb"(?i:(?<![\w-])(?:"
+    + _COUNTED
+    + rb")[\"']?\s*[=:]?\s*0\b(?![.:x]\d)|(?<![\w.:-])0 (?:\w+ )?(?:"
+    + _COUNTED
+    + rb")\b)"
+)
+"""A count that says that there were none."""
+HEDGED: Final = re.compile(
+    rb"(?i:\b(?:perhaps|maybe|possibly|could it be|did you)\b[^.!?;\n]{0,80}\?"
+    rb"|\[?--[a-z][\w-]*(?:oom|kill|fail|error)[\w-]*"
+    rb"|\b(?:if|in case|unless) (?:you|it|this|there|the|an?|any)\b[^.;\n]{0,160})"
+)
+"""A question or a condition is not an observation; the name of an option is none either."""
+SETTINGS: Final = re.compile(
+    rb"(?i:^\W*(?:usage|tip|hint|example|help|see also|note|options?|config(?:uration)?|settings?|args|arguments)\b"
+    rb"\s*[:=]|^\s+-{1,2}\w[\w-]*(?:[ =]\S+)?\s{2,}\w|\bmeans (?:that|the|it|a)\b"
+    rb"|\b(?:server_args|non-default args|engine_args|parsed args|namespace|config)\b\s*[=:(]\s*[\w{(\[])"
+)
+"""Advice, usage and settings: they name failures that did not happen."""
 KEYWORDS: Final = (
     *(b"error", b"traceback", b"kill", b"cancelled", b"memory", b"fail", b"space left", b"quota", b"read-only"),
     *(b"too many open", b"already", b"refuse", b"not found", b"not_found", b"no such", b"inner server", b"missing"),

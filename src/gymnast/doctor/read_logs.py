@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,16 +22,22 @@ from gymnast.doctor.log_markers import (
     ACCESS,
     ADVICE,
     BOUNDARY,
+    COUNT,
+    HEDGED,
     JOB_CANCELLED,
+    JSON_ACCESS,
     KEYWORDS,
     REQUEUED,
     SATURATED,
+    SETTINGS,
     SHUTDOWN,
     SOURCE,
     STARTED,
     VERIFY_500,
+    ZERO_COUNT,
     death_at,
 )
+from gymnast.doctor.outcomes import OutcomeTracker, count_work
 from gymnast.doctor.provenance import own_words
 from gymnast.doctor.signatures import SIGNATURES
 from gymnast.doctor.tracebacks import Tracebacks
@@ -40,6 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
+    from gymnast.doctor.facts import LoggedException
+
 BLOCK_BYTES: Final = 1 << 22
 _MAX_LINE: Final = 2000
 _MAX_CACHED: Final = 20_000
@@ -47,14 +55,23 @@ _MAX_USER_ERRORS: Final = 20
 _MAX_DEATHS: Final = 50
 _MAX_MESSAGE_LINES: Final = 60
 _RELEVANT_NUMBERS: Final = (b"137", b"code 75", b"422", b"401", b"-9", b"status=4", b"status=5")
+_NUMBER: Final = re.compile(rb"\d+")
+_MIN_CUT: Final = 12
 _DIGITS: Final = bytes.maketrans(b"0123456789", b"0000000000")
 _MAX_EVENTS: Final = 200
 _MAX_TAIL: Final = 8000
 _TAIL_LINES: Final = 3
+_WORK_LINES: Final = 40
+_MIN_WORK: Final = 10
 _MAX_JOINED: Final = 4
 _CONTEXT: Final = 2
 _CONTEXT_CHARS: Final = 140
 _FIRST_ERROR: Final = 400
+_MODEL_SERVERS: Final = (
+    *(b"vLLM API server", b"(EngineCore", b"ServerArgs(", b"Decode batch", b"[TensorRT-LLM]", b"[TRT-LLM]"),
+    *(b"llama_model_load", b"text_generation_router", b"vllm.entrypoints", b"sglang.launch_server"),
+)
+"""What only the logs of model servers contain."""
 SATURATED_ID: Final = "saturated"
 BOUNDARY_ID: Final = "boundary"
 REQUEUED_ID: Final = "requeued"
@@ -107,21 +124,27 @@ class _Reader:
         self._relevant: set[bytes] = set()
         self._readings: dict[tuple[bytes, tuple[bool, ...]], _Reading] = {}
         self._events: dict[bytes, LogEvent] = {}
+        self._has_counts: dict[bytes, bool] = {}
+        self._outcomes = OutcomeTracker()
 
     def read(self, name: str, stream: BinaryIO) -> None:
         self.tracebacks.start_file(name, self._facts.lines)
         is_shutting_down = False
         before = 0
         end: LogEnd | None = None
+        earlier = b""
         for block in _blocks(stream):
+            if not before and any(words in block for words in _MODEL_SERVERS):
+                self._facts.model_servers.add(name)
             self._facts.size_bytes += len(block)
             self._count_requests(name, block, before)
             shapes = block.translate(_DIGITS).split(b"\n")
             relevant = self._select_relevant(set(shapes))
-            end = _end_of(name, block, before + len(shapes) - 1) or end
+            end = _end_of(name, earlier, block, before + len(shapes) - 1) or end
+            earlier = block[-_MAX_TAIL:]
             if relevant or self.tracebacks.is_open:
                 lines = block.split(b"\n")
-                self.tracebacks.continue_in(lines, before, is_noise=is_shutting_down)
+                self._mark(self.tracebacks.continue_in(lines, before, is_noise=is_shutting_down), before)
                 for index, shape in enumerate(shapes):
                     if shape in relevant:
                         reading = self._read_line(shape, lines[index])
@@ -130,26 +153,39 @@ class _Reader:
                         ids = reading.ids
                         is_asked = _SHUTDOWN_ID in ids and reading.level is not Level.ERROR
                         is_shutting_down = (is_shutting_down or is_asked) and _STARTED_ID not in ids
+                self._outcomes.finish_block(lines)
+            elif self._outcomes.is_open:
+                self._outcomes.finish_block(block.split(b"\n"))
             before += len(shapes) - 1
+        self._outcomes.finish_file()
         self._facts.lines += before
         end = end or LogEnd(None, is_normal=False)
-        self._facts.ends.append(LogEnd(end.last, end.is_normal or is_shutting_down, end.is_warning, end.tail))
+        end = replace(end, is_normal=end.is_normal or is_shutting_down, is_cut=end.is_cut and not _has_newline(stream))
+        self._facts.ends.append(end)
+
+    def _mark(self, exception: LoggedException | None, before: int) -> None:
+        if exception is not None:
+            self._outcomes.mark(exception, exception.last_line - before - 1)
 
     def _count_requests(self, name: str, block: bytes, before: int) -> None:
         """Count the statuses in an access log, and keep the first line of each error."""
-        statuses = Counter(ACCESS.findall(block)) if b"HTTP/" in block or b"TCP_" in block else None
-        if not statuses:
+        pattern = ACCESS if b"HTTP/" in block or b"TCP_" in block else JSON_ACCESS if b"status" in block else None
+        replies = pattern.findall(block) if pattern is not None else []
+        if pattern is None or not replies:
             return
+        statuses = Counter(replies)
         if not self._facts.access or self._facts.access[-1].file != name:
             self._facts.access.append(AccessLog(name))
         log = self._facts.access[-1]
-        for status, count in statuses.items():
-            log.statuses[int(status)] += count
+        log.ok_at_end = _count_ok_at_end(replies, log.ok_at_end)
+        for status in statuses:
             if int(status) >= _FIRST_ERROR and int(status) not in log.first:
-                match = next(match for match in ACCESS.finditer(block) if match[1] == status)
+                match = next(match for match in pattern.finditer(block) if match[1] == status)
+                log.before[int(status)] = log.requests + replies.index(status)
                 start, end = block.rfind(b"\n", 0, match.start()) + 1, block.find(b"\n", match.end())
                 text = quote_line(block[start:end][:_MAX_LINE].decode(errors="replace"))
                 log.first[int(status)] = Quote(name, before + block.count(b"\n", 0, start) + 1, text)
+        log.statuses.update({int(status): count for status, count in statuses.items()})
 
     def _select_relevant(self, shapes: set[bytes]) -> set[bytes]:
         """The shapes that contain a keyword. Lines that differ only in numbers have the same shape."""
@@ -164,7 +200,14 @@ class _Reader:
 
     def _read_line(self, shape: bytes, line: bytes) -> _Reading:
         """What a line says: the same for all lines with its shape and its relevant numbers."""
-        cache_key = (shape[:_MAX_LINE], tuple(number in line for number in _RELEVANT_NUMBERS))
+        short = shape[:_MAX_LINE]
+        has_counts = self._has_counts.get(short)
+        if has_counts is None:
+            has_counts = COUNT.search(short) is not None
+            if len(self._has_counts) < _MAX_CACHED:
+                self._has_counts[short] = has_counts
+        is_zero = has_counts and ZERO_COUNT.search(line[:_MAX_LINE]) is not None
+        cache_key = (short, (is_zero, *(number in line for number in _RELEVANT_NUMBERS)))
         known = self._readings.get(cache_key)
         if known is None:
             known = _classify(line[:_MAX_LINE])
@@ -175,7 +218,7 @@ class _Reader:
     def _inspect(self, at: Quote, lines: list[bytes], index: int, reading: _Reading, *, noise: bool) -> None:
         line, ids = lines[index], reading.ids
         if b"raceback (most recent" in line or b"RayTaskError(" in line:
-            self.tracebacks.open_at(lines, index, at.line, is_noise=noise)
+            self._mark(self.tracebacks.open_at(lines, index, at.line, is_noise=noise), at.line - index - 1)
         elif line.startswith(b"  next:") or (line.startswith(b"  where:") and not _is_followed_by_next(lines, index)):
             self._add_user_error(at, lines, index)
         elif not noise and len(self._facts.deaths) < _MAX_DEATHS and (death := death_at(at, lines, index)):
@@ -217,6 +260,8 @@ class _Reader:
             )
             self._events[shape] = event
             self._facts.events.append(event)
+        if event is not None:
+            self._outcomes.mark(event, index)
 
     def _count_hits(
         self, reading: _Reading, at: Quote, line: bytes, lines: list[bytes], index: int, *, after_shutdown: bool
@@ -234,6 +279,7 @@ class _Reader:
                 count = 0
             if hit is not None:
                 hit.count += 1
+                self._outcomes.mark(hit, index)
                 if hit.count > 3:
                     hit.last = Quote(at.file, at.line, hit.last.text)
                     continue
@@ -250,6 +296,7 @@ class _Reader:
                     time_at(lines, index),
                     _lines_before(lines, index),
                 )
+                self._outcomes.mark(self._facts.hits[name], index)
             else:
                 hit.last = quote
 
@@ -283,7 +330,9 @@ def _classify(line: bytes) -> _Reading:
     markers = tuple(name for marker, name in _MARKERS if marker.search(line))
     if ADVICE.search(line) or SOURCE.search(line) or (ACCESS.search(line) and level is Level.NONE):
         return _Reading(markers, level, is_failure=False, is_hint=False)
-    own = own_words(line.decode(errors="replace")).encode()
+    own = HEDGED.sub(b"", ZERO_COUNT.sub(b"", own_words(line.decode(errors="replace")).encode()))
+    if level is not Level.ERROR and SETTINGS.search(own):
+        return _Reading(markers, level, is_failure=False, is_hint=False)
     ids = [name for name, known in SIGNATURES.items() if known.pattern.search(own)]
     if level is Level.INFO:
         ids = [name for name in ids if SIGNATURES[name].at_any_level]
@@ -324,19 +373,45 @@ def _same_message(lines: list[bytes]) -> Iterator[bytes]:
             return
 
 
-def _end_of(name: str, block: bytes, lines: int) -> LogEnd | None:
-    """The last line of a block that is not blank, if there is one."""
+def _end_of(name: str, earlier: bytes, block: bytes, lines: int) -> LogEnd | None:
+    """The last line of a block that is not blank, if there is one. `earlier`: the end of the block before."""
     text = block.rstrip()
     if not text:
         return None
-    tail = text[-_MAX_TAIL:].split(b"\n")[-_TAIL_LINES:]
+    ending = (earlier + text[-_MAX_TAIL:])[-_MAX_TAIL:].split(b"\n")[-_WORK_LINES:]
+    tail = ending[-_TAIL_LINES:]
     last = tail[-1][:_MAX_LINE]
     is_warning = level_of(last) is Level.WARNING
+    is_working = is_normal(last) or (level_of(last) is Level.NONE and count_work(ending) >= _MIN_WORK)
     shown = tuple(quote_line(line.decode(errors="replace"), 200) for line in tail if line.strip())
     number = lines - block[len(text) :].count(b"\n") + 1
-    return LogEnd(
-        Quote(name, max(1, number), quote_line(last.decode(errors="replace"))), is_normal(last), is_warning, shown
-    )
+    quote = Quote(name, max(1, number), quote_line(last.decode(errors="replace")))
+    return LogEnd(quote, is_working, is_warning, shown, is_cut=_breaks_off(ending))
+
+
+def _breaks_off(lines: list[bytes]) -> bool:
+    """True if the last line is only the beginning of one: of a JSON object, or of a line like others before it."""
+    *others, last = (_NUMBER.sub(b"0", line) for line in lines)
+    if last.endswith(b"\0"):
+        return True
+    if last.startswith(b"{"):
+        return not last.endswith(b"}") and sum(line.startswith(b"{") and line.endswith(b"}") for line in others) >= 3
+    longer = [line for line in others if len(line) > len(last) and line.startswith(last.rstrip(b"0"))]
+    return len(last) >= _MIN_CUT and len(longer) >= 3
+
+
+def _has_newline(stream: BinaryIO) -> bool:
+    """True if a file ends with a complete line."""
+    if not stream.seekable() or stream.seek(0, os.SEEK_END) == 0:
+        return True
+    stream.seek(-1, os.SEEK_END)
+    return stream.read(1) == b"\n"
+
+
+def _count_ok_at_end(replies: list[bytes], before: int) -> int:
+    """The requests since the last one that was answered with an error."""
+    since = next((count for count, status in enumerate(reversed(replies)) if int(status) >= _FIRST_ERROR), None)
+    return before + len(replies) if since is None else since
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:

@@ -134,8 +134,22 @@ def _prefer_class(failures: list[FailureLine]) -> list[FailureLine]:
     ]
     if hard and first.failure_class in BROAD:
         return [hard[0], *(line for line in failures if line is not hard[0])]
+    crash = next((line for line in failures if _is_crash_after(line, first)), None)
+    if crash is not None:
+        return [crash, *(line for line in failures if line is not crash)]
     best = max(same, key=lambda line: (line.failure_class is not None, line.is_known and _is_same_message(first, line)))
     return [best, *(line for line in failures if line is not best)]
+
+
+def _is_crash_after(line: FailureLine, first: FailureLine) -> bool:
+    """True for a crash in native code after an error that the program went on from."""
+    return (
+        first.failure_class in _BROADEST
+        and first.exception is None
+        and line.quote.file == first.quote.file
+        and 0 < line.quote.line - first.quote.line <= _NEAR
+        and _SEGFAULT.search(line.quote.text) is not None
+    )
 
 
 def _is_same_message(first: FailureLine, line: FailureLine) -> bool:
@@ -201,12 +215,30 @@ def _with_exception(line: FailureLine, error: LoggedException) -> FailureLine:
     where = error.own_frame or error.frame
     what = f"an exception, raised at {where}" if where else "an exception"
     failure_class, role = line.failure_class, line.role
+    if failure_class == "weights_mismatch" and error.own_frame == error.frame and not _loads_weights(error):
+        failure_class = "code_exception"
     is_open = failure_class is None or (failure_class in _OVERRIDDEN and failure_class != "install_mismatch")
     if is_open and not line.is_known and (own := class_of_bug(error)):
         failure_class, role = own, Role.CAUSE if role is not Role.END else role
     return replace(line, exception=error, what=what, failure_class=failure_class, role=role)
 
 
+_TABLE_FRAME: Final = re.compile(r"/(?:pandas|datasets|pyarrow|polars)/")
+"""Code of libraries for tables: what is missing there is missing in the data."""
+_SEGFAULT: Final = re.compile(r"(?i)signal 11\b|SIGSEGV|SEGV_|segfault|segmentation fault|SIGBUS|bus error|SIGILL")
+"""A crash that no missing file and no setting explains, unlike an abort."""
+_LOADING: Final = re.compile(r"(?i)state_?dict|checkpoint|load|weights|vocab|tokenizer|embed|param")
+
+
+def _loads_weights(error: LoggedException) -> bool:
+    return _LOADING.search(f"{error.message} {error.frame} {error.source}") is not None
+
+
+_ROW_ACCESS: Final = (
+    r"\b(?:rows?|examples?|samples?|records?|items?|entry|entries|docs?|datum|data|instances?|problems?|questions?|tasks?"
+    r"|features?|conversations?|ex|line)(?:_?\d+)?(?:\[[^\[\]]{{1,20}}\])?\[\s*f?['\"]{key}['\"]\s*\]"
+)
+"""Code that reads a field of a row."""
 _LIBRARY_FRAME: Final = re.compile(r"/(?:site-packages|dist-packages|lib/python3[^/]*|lib64/python3[^/]*)/")
 _VERSION_BUG: Final = re.compile(r"has no attribute|unexpected keyword argument|positional argument|cannot import name")
 BUGS: Final = frozenset(
@@ -225,11 +257,19 @@ def class_of_bug(error: LoggedException) -> str | None:
         return "variable_unset"
     if error.type == "TypeError" and "__init__() got an unexpected keyword" in error.message:
         return "bad_setting"
+    if error.type == "KeyError" and (reads_row(error) or _TABLE_FRAME.search(error.frame)):
+        return "data_unreadable"
     if error.type not in BUGS:
         return None
     if not error.own_frame or _LIBRARY_FRAME.search(error.frame):
         return "install_mismatch" if _VERSION_BUG.search(error.message) else None
     return None if error.type in {"JSONDecodeError", "UnicodeDecodeError"} else "code_exception"
+
+
+def reads_row(error: LoggedException) -> bool:
+    """True if the code that raised a KeyError reads this field of a row."""
+    key = re.escape(error.message.strip("'\""))
+    return bool(key) and re.search(_ROW_ACCESS.format(key=key), error.source, re.IGNORECASE) is not None
 
 
 def _hints(logs: LogFacts, failures: list[FailureLine]) -> Iterator[FailureLine]:

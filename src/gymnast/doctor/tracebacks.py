@@ -61,24 +61,25 @@ class Tracebacks:
     def is_open(self) -> bool:
         return self._open is not None
 
-    def open_at(self, lines: list[bytes], index: int, line_number: int, *, is_noise: bool) -> None:
-        """Parse the traceback that starts in the line with this index."""
-        self._parse(lines, index + 1, line_number + 1, _Frames(), _MAX_LINES, is_noise=is_noise)
+    def open_at(self, lines: list[bytes], index: int, line_number: int, *, is_noise: bool) -> LoggedException | None:
+        """Parse the traceback that starts in the line with this index. Returns its exception if it ends here."""
+        return self._parse(lines, index + 1, line_number + 1, _Frames(), _MAX_LINES, is_noise=is_noise)
 
-    def continue_in(self, lines: list[bytes], before: int, *, is_noise: bool) -> None:
+    def continue_in(self, lines: list[bytes], before: int, *, is_noise: bool) -> LoggedException | None:
         """Continue a traceback of the last block. `before`: the number of lines before this block."""
-        if self._open is not None:
-            frames, remaining = self._open
-            self._parse(lines, 0, before + 1, frames, remaining, is_noise=is_noise)
+        if self._open is None:
+            return None
+        frames, remaining = self._open
+        return self._parse(lines, 0, before + 1, frames, remaining, is_noise=is_noise)
 
     def _parse(
         self, lines: list[bytes], start: int, line_number: int, frames: _Frames, remaining: int, *, is_noise: bool
-    ) -> None:
+    ) -> LoggedException | None:
         self._open = None
         for offset in range(remaining):
             if start + offset >= len(lines) - 1:  # the text after the last newline is not a line
                 self._open = (frames, remaining - offset)
-                return
+                return None
             line = _without_prefix(lines[start + offset])
             at = _FRAME.match(line)
             if at is not None:
@@ -87,25 +88,28 @@ class Tracebacks:
                 at_index = start + offset
                 if announces(line.encode()):
                     line = " ".join((line, *(_without_prefix(more) for more in lines[at_index + 1 : at_index + 3])))
-                self._add(line, frames, line_number + offset, time_at(lines, at_index), is_noise=is_noise)
-                return
+                return self._add(line, frames, line_number + offset, time_at(lines, at_index), is_noise=is_noise)
             elif frames.last and not frames.source and line.strip(" ^~"):
                 frames = replace(frames, source=line.strip())
+        return None
 
-    def _add(self, line: str, frames: _Frames, line_number: int, at: float | None, *, is_noise: bool) -> None:
+    def _add(
+        self, line: str, frames: _Frames, line_number: int, at: float | None, *, is_noise: bool
+    ) -> LoggedException | None:
         match = _END.match(line)
         if match is None:
-            return
+            return None
         name, message = match[1].rpartition(".")[2], match[2] or ""
         group = f"{self._file}/{name}/{re.sub(r'[0-9]+', '0', message)[:80]}"
         known = self._kinds.get(group)
         if known is not None:
             known.count += 1
             known.is_noise = known.is_noise and is_noise
+            known.last_line = line_number
         elif len(self._kinds) < _MAX_KINDS:
             quote = Quote(self._file, line_number, quote_line(line))
             noise = is_noise or name in _NOISE
-            self._kinds[group] = LoggedException(
+            known = self._kinds[group] = LoggedException(
                 name,
                 message,
                 quote,
@@ -115,7 +119,9 @@ class Tracebacks:
                 position=self._lines_before + line_number,
                 at=at,
                 source=frames.source,
+                last_line=line_number,
             )
+        return known
 
 
 def _without_prefix(line: bytes) -> str:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 ID: Final = "requests_rejected"
 _MIN_COUNT: Final = 10
 _MIN_SHARE: Final = 0.2
+_MIN_OK: Final = 50
+_OK_SHARE: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,14 @@ _NO_CAPACITY: Final = _Reason(
 )
 _REASONS: Final = {
     **dict.fromkeys((401, 403, 407), _DENIED),
+    **dict.fromkeys(
+        (404, 405),
+        _Reason(
+            Layer.CONFIG,
+            "the server has no such path or model, or not for this method: the URL or the model's name is wrong",
+            "compare the path with the server's own (curl URL/v1/models); a base URL usually ends with /v1",
+        ),
+    ),
     413: _Reason(
         Layer.CONFIG,
         "requests are larger than the server or proxy allows",
@@ -73,13 +83,42 @@ def requests_rejected(facts: Facts) -> Finding | None:
     if facts.run is not None or facts.is_complete:
         return None
     worst = max(
-        ((log, status, log.statuses[status]) for log in facts.logs.access for status in _REASONS),
+        (
+            (log, status, log.statuses[status])
+            for log in facts.logs.access
+            if not _is_over(log)
+            for status in _REASONS
+            if not _is_lookup(log, status)
+        ),
         key=lambda entry: entry[2],
         default=None,
     )
-    if worst is None or worst[2] < max(_MIN_COUNT, _MIN_SHARE * worst[0].requests):
+    if worst is None or worst[2] < max(_MIN_COUNT, _MIN_SHARE * _since_first(*worst[:2])):
         return None
     return _finding(*worst)
+
+
+def _is_over(log: AccessLog) -> bool:
+    """True if so many requests succeeded since the last error that it is over."""
+    return log.ok_at_end >= max(_MIN_OK, _OK_SHARE * log.requests)
+
+
+def _is_lookup(log: AccessLog, status: int) -> bool:
+    """True for a client that looks whether something exists: a GET that is answered with 404 is an answer."""
+    return status in {404, 405} and status in log.first and "POST" not in log.first[status].text
+
+
+def _since_first(log: AccessLog, status: int) -> int:
+    """The requests since the first one with this status."""
+    return log.requests - log.before.get(status, 0)
+
+
+def _course(log: AccessLog, status: int, count: int) -> str:
+    """When it began and how much of the traffic it has been since."""
+    before, since = log.before.get(status, 0), _since_first(log, status)
+    began = f"after {before} requests without it" if before else "from the first request on"
+    end = f"; the last {log.ok_at_end} succeeded" if log.ok_at_end else "; it lasts until the end of the log"
+    return f"it began {began}, and is {count / since:.0%} of the {since} since{end}"
 
 
 def _finding(log: AccessLog, status: int, count: int) -> Finding:
@@ -90,7 +129,10 @@ def _finding(log: AccessLog, status: int, count: int) -> Finding:
         f"{count} of {log.requests} requests were answered with status {status}: {headline_of(first.text)}",
         reason.cause,
         reason.action,
-        (Evidence("the first of them", first.file, first.line, count=count, quote=first.text),),
+        (
+            Evidence("the first of them", first.file, first.line, count=count, quote=first.text),
+            Evidence(_course(log, status, count)),
+        ),
         Confidence.MEDIUM,
         weight=50,
     )

@@ -85,8 +85,8 @@ def explain_failure(facts: Facts, failures: Sequence[FailureLine]) -> Finding:
     known = class_of(failure_class)
     headline = _headline(first)
     if failure_class is None or known is None:
-        return _unknown(facts, failures, subject_of(text) or Layer.INFRA, headline)
-    layer = layer_of(failure_class, text)
+        return _unknown(facts, failures, subject_of(text) or _layer_of_log(first, facts), headline)
+    layer = layer_of(failure_class, text, _layer_of_log(first, facts))
     symptom = f"probably {known.symptom}: {headline}" if is_guess else f"{known.symptom}: {headline}"
     return Finding(
         failure_class,
@@ -100,6 +100,11 @@ def explain_failure(facts: Facts, failures: Sequence[FailureLine]) -> Finding:
         weight=ROOT_WEIGHT if first.role is Role.CAUSE else _OTHER_WEIGHT,
         order=_FIRST,
     )
+
+
+def _layer_of_log(line: FailureLine, facts: Facts) -> Layer:
+    """The layer of the program that wrote a log, by its content."""
+    return Layer.MODEL_SERVING if line.quote.file in facts.logs.model_servers else Layer.INFRA
 
 
 def _class_of_line(line: FailureLine, facts: Facts) -> tuple[str | None, bool]:

@@ -53,7 +53,7 @@ _WORDS: Final = {
     "{task}": "TASK",
     "{show}": "gymnast report RUN --show KEY",
 }
-NOTES: Final[tuple[NoteRule, ...]] = (*infra.NOTES, *quality.NOTES, *resume.NOTES, *live.NOTES)
+NOTES: Final[tuple[NoteRule, ...]] = (*infra.NOTES, *quality.NOTES, *resume.NOTES, *live.NOTES, *unknown.NOTES)
 
 
 def apply_rules(facts: Facts) -> list[Finding]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gymnast.doctor.findings import Confidence, Evidence, Finding
+from gymnast.doctor.findings import Confidence, Evidence, Finding, Note, quote_line
 from gymnast.doctor.rules.incident import explain_failure, failures_in, is_settled
 from gymnast.doctor.rules.rule import rule
 from gymnast.types.failure import Layer
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gymnast.doctor.facts import Facts
+    from gymnast.doctor.rules.rule import NoteRule
 
 
 @rule(Layer.INFRA, 1, "Read the lines around the first error.")
@@ -58,12 +59,43 @@ def log_not_understood(facts: Facts) -> Finding | None:
     )
 
 
+@rule(Layer.INFRA, 1, "Find out why its program stopped writing.")
+def log_breaks_off(facts: Facts) -> Finding | None:
+    """A log breaks off in the middle of a line, and says nothing about a failure."""
+    if facts.run is not None or facts.servers or facts.job is not None or facts.live is not None:
+        return None
+    cut = next((end.last for end in facts.logs.ends if end.is_cut and end.last is not None), None)
+    if cut is None:
+        return None
+    return Finding(
+        "log_breaks_off",
+        Layer.INFRA,
+        "the log breaks off in the middle of a line; nothing before it failed",
+        "unknown: its program was killed, its host stopped or lost the disk, the copy is incomplete, or it is still "
+        "being written",
+        f"check that the copy is complete (ls -l {cut.file}); then ask what ended the program at that time: "
+        "sacct -j JOB --format=State,ExitCode, or dmesg -T on its host",
+        (Evidence("its last line", cut.file, cut.line, quote=cut.text),),
+        Confidence.LOW,
+    )
+
+
 def explain_unknown(facts: Facts, symptoms: Sequence[Finding]) -> list[Finding]:
     """What to say if there are only symptoms, or nothing at all."""
     finding = unknown_failure.apply(facts)
     if finding is None and not symptoms:
-        finding = log_not_understood.apply(facts)
+        finding = log_breaks_off.apply(facts) or log_not_understood.apply(facts)
     return [finding] if finding is not None else []
 
 
-RULES: Final = (unknown_failure, log_not_understood)
+def errors_overcome(facts: Facts) -> Note | None:
+    """Errors that did not matter: work went on after them, or the log ends well."""
+    lines = facts.logs.overcome
+    if not lines:
+        return None
+    more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+    return Note("errors_overcome", f"work went on after this error, so it is not blamed: {quote_line(lines[0])}{more}")
+
+
+NOTES: Final[tuple[NoteRule, ...]] = (errors_overcome,)
+RULES: Final = (unknown_failure, log_breaks_off, log_not_understood)
