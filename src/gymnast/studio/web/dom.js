@@ -71,6 +71,12 @@ export function plainText(value) {
   return String(value ?? "").replace(UNSAFE, "�");
 }
 
+// Replaces a node's children; texts and lists as in make().
+export function setChildren(node, ...children) {
+  node.replaceChildren();
+  return fill(node, {}, children);
+}
+
 // Replaces a node's children only if the new ones differ, so that live updates keep focus, selection and scroll.
 export function refill(node, ...children) {
   const next = fill(document.createElement(node.localName), {}, children);

@@ -24,6 +24,7 @@ export function findingNode(run, finding, { isShort = false } = {}) {
 
 function evidenceNode(finding) {
   const items = (finding.evidence ?? []).map((own) => make("div", {}, make("dt", {}, own.what, own.count ? ` (${formatCount(own.count)})` : ""), own.file ? make("dd", { class: "meta" }, own.line ? `${own.file}:${own.line}` : own.file) : null, own.quote ? make("dd", {}, make("pre", { class: "raw" }, own.quote)) : null));
+  if (!items.length && !finding.ruled_out?.length) return null;
   const ruled = (finding.ruled_out ?? []).map((text) => make("li", {}, typeof text === "string" ? text : Object.values(text).join(": ")));
   return make("details", { class: "fold" }, make("summary", {}, `Evidence (${items.length})`), make("dl", { class: "evidence" }, items), ruled.length ? [make("p", { class: "label" }, "Ruled out"), make("ul", { class: "plain-list" }, ruled)] : null);
 }

@@ -48,13 +48,15 @@ export function formatPercent(value, digits = 1) {
 
 export function formatSeconds(seconds) {
   if (!isNumber(seconds)) return NONE;
+  if (seconds === 0) return "0 s";
   if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
   if (seconds < 1) return `${Number((seconds * 1000).toPrecision(3))} ms`;
   if (seconds < 10) return `${Number(seconds.toFixed(2))} s`;
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 5400) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
-  return `${Math.floor(seconds / 86400)} d ${Math.round((seconds % 86400) / 3600)} h`;
+  const whole = Math.round(seconds);
+  if (whole < 120) return `${whole} s`;
+  if (whole < 5400) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (whole < 172800) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
 export function formatCost(value) {

@@ -129,7 +129,7 @@ class Parser {
   command(name, depth) {
     if (LETTER.has(name)) return element("mi", {}, LETTER.get(name));
     if (SIGN.has(name)) return element("mo", {}, SIGN.get(name));
-    if (LARGE.has(name)) return Object.assign(element("mo", {}, LARGE.get(name)), { isLarge: true });
+    if (LARGE.has(name)) return Object.assign(element("mo", {}, LARGE.get(name)), { isLarge: !name.endsWith("int") });
     if (NAMES.has(name)) return Object.assign(element("mi", { mathvariant: "normal" }, name), { isLarge: LIMITS.has(name) });
     if (name in SPACES) return element("mspace", { width: SPACES[name] });
     if (/^[dt]?frac$/.test(name) || name === "cfrac") return element("mfrac", {}, this.argument(depth), this.argument(depth));

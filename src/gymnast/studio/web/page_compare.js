@@ -11,7 +11,7 @@ import { createRunPlots } from "./run_plots.js";
 import { errorState, loading, notice } from "./states.js";
 import { createTable, pager } from "./table.js";
 
-const SIZE = 100;
+const SIZE = 25;
 
 export function comparePage(context) {
   const { node, params, signal, setTrail } = context;

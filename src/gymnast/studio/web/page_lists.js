@@ -21,7 +21,7 @@ const ROLLOUT_CELLS = {
   state: (row) => (row.state === "scored" ? null : make("span", { class: `badge tone-${STATE_TONES[row.state] ?? 5}` }, row.state)),
   truncated: (row) => (row.truncated ? make("span", { class: "badge tone-4" }, row.truncated) : null),
   failure: (row) => (row.failure ? make("span", { class: "bad" }, row.failure) : null),
-  reward: (row) => (isNumber(row.reward) ? formatReward(row.reward) : null),
+  reward: (row) => (isNumber(row.reward) ? formatReward(row.reward) : row.state === "scored" ? null : make("span", { class: "bad" }, row.failure ?? row.state)),
   seconds: (row) => (isNumber(row.seconds) ? formatSeconds(row.seconds) : null),
   cost: (row) => (isNumber(row.cost) ? formatCost(row.cost) : null),
   bytes: (row) => formatBytes(row.bytes),
@@ -39,7 +39,7 @@ const TASK_CELLS = {
   label: (row) => labelBadge(row.label),
 };
 const PROMPT = { key: "prompt", text: "Prompt", className: "wide", sort: false, cell: (row) => promptCell(row), hint: (row) => plainText(row.prompt).slice(0, 400) };
-const ANSWER = { key: "answer", text: "Answer", className: "wide", sort: false, cell: (row) => row.answer || null, hint: (row) => plainText(row.answer).slice(0, 400) };
+const ANSWER = { key: "answer", text: "Answer", className: "wide", sort: false, cell: (row) => (row.answer ? make("span", {}, row.answer) : null), hint: (row) => plainText(row.answer).slice(0, 400) };
 const REWARDS = { key: "rewards", text: "Rewards", sort: false, className: "bare-label", cell: (row) => rewardStrip(row.rewards) };
 
 function promptCell(row) {
@@ -76,13 +76,20 @@ function tableColumns(columns, cells, extra) {
       key: column.name,
       text: column.title ?? column.name,
       number: column.type === "number" && column.name !== "task",
-      isShown: column.shown,
+      isShown: column.shown && !HIDDEN.has(column.name) && !isEmpty(column),
       className: column.type === "number" ? null : column.name === "state" || column.name === "label" ? "bare-label" : "text-cell",
       cell: cells[column.name] ?? ((row) => plainCell(valueOf(row, column.name))),
       hint: (row) => (typeof valueOf(row, column.name) === "string" ? plainText(valueOf(row, column.name)) : null),
     })),
     ...extra.map((column) => ({ isShown: true, ...column })),
   ];
+}
+
+// Told by the reward's cell, or without a value in this run.
+const HIDDEN = new Set(["state", "failure", "low", "high"]);
+
+function isEmpty(column) {
+  return column.type === "number" ? column.min === null && column.max === null && column.name !== "task" && column.name !== "rollout" : column.values?.length === 0;
 }
 
 function plainCell(value) {

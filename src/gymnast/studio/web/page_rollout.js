@@ -1,7 +1,7 @@
 // One rollout: its transcript, verdict, timing, tokens, raw record and annotations; the next one is a key away.
 
 import { api } from "./api.js";
-import { button, link, make, refill } from "./dom.js";
+import { button, link, make, refill, setChildren } from "./dom.js";
 import { follow, throttle } from "./events.js";
 import { createAnnotation } from "./annotation.js";
 import { formatBytes, formatCost, formatCount, formatReward, formatSeconds, formatTime, isNumber, plural } from "./format.js";
@@ -61,7 +61,7 @@ export function rolloutPage({ node, params, session, signal, setTrail, reload })
   function paint() {
     annotation = createAnnotation({ run, task, rollout, session, signal, title: "Label this rollout", current: data.annotations ?? [] });
     const aside = make("aside", { "aria-label": "About this rollout", tabindex: "0" }, verdictPanel(data), annotation.node, timingPanel(data), attemptsPanel(data), factsPanel("Fields of the record", Object.entries(data.facts ?? {})), factsPanel("Sampling", Object.entries(data.params ?? {})), aboutPanel(data));
-    node.replaceChildren(head(), views(), make("div", { class: "reader" }, main, aside));
+    setChildren(node, head(), views(), make("div", { class: "reader" }, main, aside));
     paintMain();
   }
 
@@ -196,7 +196,7 @@ function verdictPanel({ row, state }) {
 
 function timingPanel({ timing }) {
   if (!timing?.length) return null;
-  const stages = timing.map((stage) => ({ name: stage.detail ? `${stage.name}, ${stage.detail}` : stage.name, start: stage.start_s, end: stage.start_s + stage.seconds, tone: STAGE_TONES[stage.name] ?? 3 }));
+  const stages = timing.map((stage) => ({ name: stage.detail ? `${stage.detail}` : stage.name, start: stage.start_s, end: stage.start_s + stage.seconds, tone: STAGE_TONES[stage.name] ?? 3 }));
   return make("section", { class: "panel" }, make("h3", {}, "Timing"), waterfall(stages.slice(0, 40)), stages.length > 40 ? make("p", { class: "meta" }, `and ${formatCount(stages.length - 40)} more`) : null);
 }
 

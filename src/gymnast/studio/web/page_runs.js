@@ -42,7 +42,7 @@ function shortList(names) {
 
 function progressCell(row) {
   const text = isNumber(row.requested) ? `${formatCount(row.scored)} / ${formatCount(row.requested)}` : formatCount(row.scored);
-  return make("span", {}, text, progressBar(row));
+  return make("span", { class: "progress-cell" }, text, progressBar(row));
 }
 
 function rewardCell(row) {

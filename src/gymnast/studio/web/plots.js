@@ -185,11 +185,11 @@ export function histogram(bins, width, height, options = {}) {
   const most = Math.max(...bins.map((bin) => bin.count));
   const isNarrow = bins.every((bin) => bin.from === bin.to);
   const x = scale(0, bins.length, MARGIN.left, width - MARGIN.right);
-  const y = scale(0, most, height - MARGIN.bottom, MARGIN.top);
+  const y = scale(0, most * 1.04, height - MARGIN.bottom, MARGIN.top);
   const format = options.xFormat ?? formatNumber;
   const label = (bin) => (bin.from === bin.to ? format(bin.from) : `${format(bin.from)} to ${format(bin.to)}`);
   const every = Math.max(1, Math.ceil((bins.length * 46) / (width - 60)));
-  const svg = frameOf(width, height, `${options.label ?? "Histogram"}: ${bins.length} bars, the highest ${formatShort(most)}`, [], ticks(0, most, 3).filter(Number.isInteger), { x, y, yFormat: formatShort, xFormat: format });
+  const svg = frameOf(width, height, `${options.label ?? "Histogram"}: ${bins.length} bars, the highest ${formatShort(most)}`, [], ticks(0, most, 4).filter(Number.isInteger), { x, y, yFormat: formatShort, xFormat: format });
   svg.setAttribute("role", options.href ? "group" : "img");
   bins.forEach((bin, at) => {
     const gap = bins.length > 60 ? 0.5 : Math.min(8, (x(1) - x(0)) * 0.12);

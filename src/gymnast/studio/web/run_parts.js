@@ -115,7 +115,7 @@ export function runFrame(context, active, { onEvent, onReady, actions }) {
 
   function paint() {
     const { row } = frame;
-    setTrail([[row.name || row.id, runLink(id)], ...(active === "run" ? [] : [[TABS.find(([page]) => page === active)[1]]])]);
+    setTrail([[row.id, runLink(id)], ...(active === "run" ? [] : [[TABS.find(([page]) => page === active)[1]]])]);
     refill(head, make("div", { class: "page-head" }, make("div", {}, make("h1", {}, row.id), make("p", { class: "meta" }, stateBadge(row.state), " ", describe(row))), make("div", { class: "actions" }, actions?.(frame) ?? null)), tabs(row, active));
     const notes = [isGone ? "This run was removed or renamed. What is shown is the last that was read." : null, row.problem, row.note, indexNote(row.index), IS_STATIC ? session.left_out : null].filter(Boolean);
     refill(notices, notes.map((text) => notice(text)));

@@ -22,7 +22,7 @@ export function errorState(error, retry) {
 }
 
 function goneState(error) {
-  return statePage("Not there any more", error.message, error.next ? make("p", {}, error.next) : null, make("p", {}, "If it comes back, this page shows it."), make("div", { class: "actions" }, link("#/runs", { class: "button" }, "All runs")));
+  return statePage("Not found", error.message, error.next ? make("p", {}, error.next) : null, make("p", {}, "If it shows up, so does this page."), make("div", { class: "actions" }, link("#/runs", { class: "button" }, "All runs")));
 }
 
 export function toast(text) {

@@ -88,10 +88,22 @@ function reasoningTurn(item, options) {
 function callTurn(item, options) {
   const isShort = (item.text ?? "").length <= 120 && !(item.text ?? "").includes("\n") && !item.cut;
   const summary = make("summary", {}, make("span", {}, "call ", make("span", { class: "name" }, item.name)), make("code", {}, (item.text ?? "").replace(/\s+/g, " ").slice(0, 160)));
-  const parts = isShort ? [] : [make("div", { class: "part" }, "arguments"), contentBlock(item, options, { isJson: true, clip: CLIP })];
+  const blocks = options.isRaw ? null : argumentBlocks(item.text ?? "");
+  const parts = blocks ?? (isShort ? [] : [make("div", { class: "part" }, "arguments"), contentBlock(item, options, { isJson: true, clip: CLIP })]);
   if (item.result) parts.push(make("div", { class: "part" }, "result"), item.result.text || item.result.images ? contentBlock(item.result, options, { isJson: true, clip: CLIP }) : make("div", { class: "text quiet" }, "(empty)"));
   else parts.push(make("div", { class: "part none" }, "no result on record"));
   return make("details", { class: "turn call", open: true, "data-turn": true }, summary, parts);
+}
+
+// Arguments with texts of several lines (code, files), each under its name.
+function argumentBlocks(text) {
+  const pretty = text.includes("\\n") ? indented(text) : null;
+  const value = pretty === null ? null : JSON.parse(text);
+  if (!value || Array.isArray(value) || Object.keys(value).length > 12) return null;
+  return Object.entries(value).flatMap(([name, own]) => {
+    const content = typeof own === "string" ? own : JSON.stringify(own, null, 2);
+    return [make("div", { class: "part" }, name), clipped(make("div", { class: "text" }, highlight(content)), CLIP)];
+  });
 }
 
 function otherTurn(item, options) {
