@@ -79,5 +79,5 @@ class Access:
         return self.is_token(given)
 
     def set_cookie(self) -> bytes:
-        """The header that gives the token to a browser. Scripts cannot read it, other sites' requests do not have it."""
+        """The header that gives the token to a browser: hidden from scripts, and from requests of other sites."""
         return f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Lax".encode()

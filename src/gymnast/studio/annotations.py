@@ -1,7 +1,7 @@
 """Labels and notes on rollouts and tasks: `x_annotations.jsonl`, next to the run.
 
-One JSON object per line: `task`, `rollout` (null for the task itself), `label`, `note`, `by`, `at`. The last line about a
-rollout or task counts; one with neither label nor note removes it. Each line is appended with a single write, so that
+One JSON object per line: `task`, `rollout` (null for the task itself), `label`, `note`, `by`, `at`. The last line about
+a rollout or task counts; one with neither label nor note removes it. Each line is appended with a single write, so that
 several people can annotate a run at the same time. Other programs may read and append to the file.
 """
 
@@ -11,7 +11,7 @@ import fcntl
 import getpass
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import msgspec
 import orjson
@@ -115,7 +115,7 @@ def append_annotation(path: Path, annotation: Annotation) -> None:
         raise UserError(f"cannot write the annotation: {error.strerror or error}", where=str(path)) from error
 
 
-def _is_index(value: Any) -> bool:
+def _is_index(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < _MAX_INDEX
 
 

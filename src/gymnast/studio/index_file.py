@@ -76,9 +76,7 @@ class IndexFile:
             connection.execute("PRAGMA journal_mode=MEMORY")
             connection.execute("PRAGMA synchronous=OFF")
             connection.execute("PRAGMA cache_size=-4096")
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, _VERSION):
-                raise sqlite3.DatabaseError("made by another version")
+            _check_version(connection)
             connection.executescript(_SCHEMA)
             connection.execute(f"PRAGMA user_version={_VERSION}")
         except BaseException:
@@ -127,8 +125,13 @@ class IndexFile:
         with self._connection.blobopen("blocks", "signatures", number, readonly=True) as blob:
             if len(blob) != count * SIZE_BYTES:
                 raise sqlite3.DatabaseError("a block has an unexpected size")
-            columns = [blob[bit // 8 * count : (bit // 8 + 1) * count] for bit in bits]
+            columns: list[Any] = [blob[bit // 8 * count : (bit // 8 + 1) * count] for bit in bits]
         return match_bits(columns, bits, count)
+
+
+def _check_version(connection: sqlite3.Connection) -> None:
+    if connection.execute("PRAGMA user_version").fetchone()[0] not in (0, _VERSION):
+        raise sqlite3.DatabaseError("made by another version")
 
 
 def index_path(cache: Path, output: Path) -> Path:

@@ -19,7 +19,6 @@ from gymnast.profile.groups import by_task
 from gymnast.profile.headline import countable_rows
 from gymnast.profile.intervals import mean_reward
 from gymnast.report.token_text import TokenTexts
-from gymnast.rollouts.snapshot import Snapshot
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.studio.annotations import annotations_path, read_annotations
 from gymnast.studio.index_file import index_path
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from gymnast.profile.intervals import Estimate
     from gymnast.profile.plan_index import PlanIndex
     from gymnast.report.run_view import RunView
+    from gymnast.rollouts.snapshot import Snapshot
     from gymnast.studio.annotations import Annotation
     from gymnast.studio.runs import FoundRun, RunFolders
     from gymnast.types.json import JsonObject
@@ -52,6 +52,7 @@ _MAX_LINES: Final = 800_000
 _SMALL_RUN: Final = 64 << 20
 """Runs up to this size are indexed before anyone opens them, for their intervals in the table."""
 _MAX_LIVE: Final = 30
+_MAX_MODELS: Final = 20
 _VIEW_SHARE: Final = 0.2
 """Of the time, at most, for the figures of a run that keeps growing."""
 FIRST_LINES_S: Final = 1.0
@@ -67,6 +68,8 @@ class Entry:
     facts: RunFacts = field(default_factory=lambda: RunFacts({}))
     estimate: Estimate | None = None
     """Of the mean reward, once the run is indexed."""
+    models: list[str] = field(default_factory=list)
+    """Those that its records name."""
     index: RunIndex | None = None
     update: asyncio.Task[None] | None = None
     used_at: float = 0.0
@@ -112,6 +115,7 @@ class Entry:
             if self.live is not None and row["mean_reward"] is not None:
                 own = {**own, "value": row["mean_reward"]["value"]}
             row["mean_reward"] = own
+        row["models"] = row["models"] or self.models
         if row["state"] == "unknown" and self.index is not None and self.index.progress.lines:
             row["scored"] = self.index.progress.lines
         return row
@@ -165,7 +169,7 @@ class Entry:
                 return view, problem
         view, problem = make_view(table, self.found.paths, self.plan(), self.facts.manifest, self.facts.row["name"])
         self._view = (version, now, time.monotonic() - now, view, problem)
-        self.estimate = view.mean_reward
+        self.estimate, self.models = view.mean_reward, list(view.setup.models)[:_MAX_MODELS]
         return view, problem
 
     def token_texts(self) -> TokenTexts:
@@ -397,6 +401,7 @@ class Library:
             return mean_reward(by_task(records.select(countable_rows(records))))
 
         entry.estimate = await asyncio.to_thread(estimate)
+        entry.models = list(table.counts("model"))[:_MAX_MODELS]
         if entry.used_at == 0.0:
             entry.release()
 

@@ -172,7 +172,8 @@ class LineReader:
 
     def read(self, source: int, offsets: Sequence[int], lines: Sequence[bytes], *, failures: bool) -> Lines:
         """The records in these lines, at these offsets of the file with this number."""
-        names, rows, kept = list(self._fields), [], []
+        names, kept = list(self._fields), []
+        rows: list[tuple[Any, ...]] = []
         for number, line in enumerate(lines):
             values = self._decode(line)
             if values is None:
@@ -343,7 +344,7 @@ def searched(params: _Params, output: bytes) -> bytes:
     """The JSON text that a search covers: prompt and trajectory. Escaped characters are decoded where there are any."""
     text = b"\0".join((bytes(params.instructions), bytes(params.input), output))
     if b"\\u" in text:
-        values = [_ANY.decode(part) for part in (params.instructions, params.input, output) if len(bytes(part))]
+        values = [_ANY.decode(part) for part in (params.instructions, params.input, output) if bytes(part)]
         return encode_json(values)
     return text
 
@@ -441,7 +442,7 @@ def _finish(response: _Response) -> str | None:
     details = response.incomplete_details
     if details:
         return _text(details.get("reason") if isinstance(details, dict) else details) or "incomplete"
-    return "stop" if response.status in ("completed", None) and len(bytes(response.output)) else _text(response.status)
+    return "stop" if response.status in ("completed", None) and bytes(response.output) else _text(response.status)
 
 
 def _numbers(values: Sequence[Any]) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from dataclasses import asdict, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from gymnast.profile.intervals import t_quantile
 from gymnast.report.bins import make_reward_bins, needs_log_scale, reward_by_tokens, split_evenly
 from gymnast.report.payload import snippet
 from gymnast.report.run_description import describe_setup
+from gymnast.report.safe_text import to_one_line
 from gymnast.report.scales import format_short
 from gymnast.report.transcript_items import decode_record
 from gymnast.rollouts.control import send_request
@@ -24,13 +26,13 @@ from gymnast.rollouts.tally import stats_of
 from gymnast.studio.library import describe_estimate, describe_progress
 from gymnast.studio.line_columns import searched_of
 from gymnast.studio.query import escape_words, has_all, search, select_rows
-from gymnast.studio.rollout_page import describe_rows, make_rollout, read_line
-from gymnast.studio.run_table import NUMBER_COLUMNS, TEXT_COLUMNS, Texts, number_or_none
+from gymnast.studio.rollout_page import describe_rows, make_rollout, read_line, record_text
+from gymnast.studio.run_table import NUMBER_COLUMNS, STATES, TEXT_COLUMNS, Texts, number_or_none
 from gymnast.types.failure import FailureKind
 from gymnast.types.task import PARAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -49,6 +51,14 @@ _MAX_MENU: Final = 40
 _MAX_REWARDS: Final = 64
 _CONTEXT: Final = 60
 _NICE_STEPS_S: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400)
+_EXCLUDED: Final = STATES.index("excluded")
+_STRUCTURE: Final = (
+    "annotations arguments assistant call_id completed content created_at developer encrypted_content function_call "
+    "function_call_output generation_log_probs generation_token_ids id image_url input_image input_text logprobs "
+    "message name null output output_text prompt_token_ids reasoning refusal role status summary summary_text system "
+    "text token_call tool true type user false"
+)
+"""Words of the JSON around texts: records that have one of these are compared with their texts alone."""
 _MIN_TIME: Final = 1e8
 """Times before 1973 are not times: some servers write 0."""
 TASK_COLUMNS: Final = (
@@ -208,7 +218,7 @@ def _histogram(series: Sequence[NDArray[np.float64]]) -> JsonObject | None:
     edges = np.geomspace(low, high, _BINS + 1) if is_log else np.linspace(low, high, _BINS + 1)
     edges[0], edges[-1] = low, high
     return {
-        "labels": [f"{format_short(a)} to {format_short(b)}" for a, b in zip(edges[:-1], edges[1:], strict=True)],
+        "labels": [f"{format_short(a)} to {format_short(b)}" for a, b in pairwise(edges.tolist())],
         "edges": edges.tolist(),
         "is_log": is_log,
         "counts": [np.histogram(values, edges)[0].tolist() for values in known],
@@ -231,10 +241,8 @@ def _over_time(table: RunTable) -> JsonObject | None:
     scored = is_timed & ~snapshot.is_failure
 
     def total(mask: NDArray[np.bool_], values: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        sums: NDArray[np.float64] = np.bincount(
-            bins[mask], weights=values[mask] if values is not None else None, minlength=count
-        )[:count]
-        return sums
+        weights = values[mask] if values is not None else None
+        return np.bincount(bins[mask], weights, count)[:count].astype(np.float64)
 
     rewards = snapshot.numbers.get("reward", np.full(len(snapshot), np.nan))
     has_reward = scored & np.isfinite(rewards)
@@ -311,7 +319,7 @@ def rollouts_page(entry: Entry, query: Query) -> JsonObject:
     described = describe_rows(table, shown)
     if query.words:
         for row, values in zip(shown, described, strict=True):
-            values["match"] = _around(read_line(table, int(table.lines[row])), query.words[0])
+            values["match"] = _around(record_text(read_line(table, int(table.lines[row]))), query.words[0])
     return {"rows": described, **_page(entry, query, total, is_exact=is_exact, started=started)}
 
 
@@ -324,9 +332,16 @@ def find_rows(entry: Entry, table: RunTable, query: Query, needed: int) -> tuple
     may_match = entry.index.match(query.words, len(table.snapshot))
     candidates = rows[may_match[table.lines[rows]]].tolist()
     forms = escape_words(query.words)
-    matches = search(
-        candidates, needed, lambda row: has_all(searched_of(read_line(table, int(table.lines[row]))), forms)
-    )
+    structural = [word for word in query.words if word in _STRUCTURE]
+
+    def has_words(row: int) -> bool:
+        line = read_line(table, int(table.lines[row]))
+        if not has_all(searched_of(line), forms):
+            return False
+        text = record_text(line).lower() if structural else ""
+        return all(word in text for word in structural)
+
+    matches = search(candidates, needed, has_words)
     return matches.rows, matches.total, matches.is_exact
 
 
@@ -341,14 +356,13 @@ def _page(entry: Entry, query: Query, total: int, *, is_exact: bool, started: fl
     }
 
 
-def _around(line: bytes, word: str) -> str:
-    """The text around the first occurrence of a word in a record's prompt and trajectory."""
-    text = searched_of(line).decode(errors="replace").replace("\\n", " ").replace('\\"', '"').replace("\0", " ")
-    start = text.find(word.replace("\n", " "))
+def _around(text: str, word: str) -> str:
+    """The text around the first occurrence of a word."""
+    start = text.lower().find(word)
     if start < 0:
         return ""
     left, right = max(0, start - _CONTEXT), start + len(word) + _CONTEXT
-    return f"{'…' if left else ''}{text[left:right]}{'…' if right < len(text) else ''}"
+    return to_one_line(f"{'…' if left else ''}{text[left:right]}{'…' if right < len(text) else ''}", 4 * _CONTEXT)
 
 
 class TaskTable:
@@ -367,29 +381,32 @@ class TaskTable:
         return len(self.tasks)
 
     def column(self, name: str) -> Column | None:
-        tasks = self.tasks
-        if name == "task":
-            return tasks.ids.astype(np.float64)
-        if name in ("expected", "scored", "failed"):
-            counts: NDArray[np.float64] = getattr(tasks, name).astype(np.float64)
-            return counts
-        if name in ("mean", "low", "high", "spread", "seconds"):
-            values: NDArray[np.float64] = getattr(tasks, name)
-            return values
-        if name == "output_tokens":
-            return tasks.tokens
-        if name == "excluded":
-            return self._count(self.table.states == 2)
-        if name == "truncated":
-            truncated = self.table.column("truncated")
-            return self._count(
-                truncated.codes >= 0 if isinstance(truncated, Texts) else np.zeros(len(self.table), bool)
-            )
-        if name == "best":
-            return self._best()
-        if name == "agent":
-            return self._agents()
-        return self._labels() if name == "label" else None
+        """A column by name; None if there is none."""
+        tasks, table = self.tasks, self.table
+        make: dict[str, Callable[[], Column]] = {
+            "task": lambda: tasks.ids.astype(np.float64),
+            "expected": lambda: tasks.expected.astype(np.float64),
+            "scored": lambda: tasks.scored.astype(np.float64),
+            "failed": lambda: tasks.failed.astype(np.float64),
+            "mean": lambda: tasks.mean,
+            "low": lambda: tasks.low,
+            "high": lambda: tasks.high,
+            "spread": lambda: tasks.spread,
+            "seconds": lambda: tasks.seconds,
+            "output_tokens": lambda: tasks.tokens,
+            "excluded": lambda: self._count(table.states == _EXCLUDED),
+            "truncated": self._truncated,
+            "best": self._best,
+            "agent": self._agents,
+            "label": self._labels,
+        }
+        return make[name]() if name in make else None
+
+    def _truncated(self) -> NDArray[np.float64]:
+        truncated = self.table.column("truncated")
+        if not isinstance(truncated, Texts):
+            return np.zeros(len(self))
+        return self._count(truncated.codes >= 0)
 
     def _count(self, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
         sums = np.concatenate([[0], np.cumsum(mask)])
@@ -637,7 +654,7 @@ def _interval(
     share_a, share_b = variance_a / n_a, variance_b / n_b
     squares = share_a**2 / (n_a - 1) + share_b**2 / (n_b - 1)
     freedom = (share_a + share_b) ** 2 / squares if squares else n_a + n_b - 2
-    margin = t_quantile(0.975, freedom) * (share_a + share_b) ** 0.5
+    margin = t_quantile(0.975, max(1, int(freedom))) * (share_a + share_b) ** 0.5
     return {"low": change.difference - margin, "high": change.difference + margin}
 
 

@@ -139,7 +139,8 @@ def _matches(values: Column, condition: Filter) -> Mask:
         wanted = condition.value.lower()
         distinct, numbers = np.unique(values, return_inverse=True)
         found = np.array([wanted in f"{value:g}" for value in distinct.tolist()], np.bool_)
-        return known & found[numbers]
+        has_text: Mask = known & found[numbers]
+        return has_text
     try:
         number = float({"true": "1", "false": "0"}.get(condition.value.lower(), condition.value))
     except ValueError:

@@ -137,6 +137,17 @@ def answer_of(record: JsonObject) -> str:
     return to_one_line(f"{last.get('name') or ''} {content_text(content)}", _MAX_SNIPPET) if items else ""
 
 
+def record_text(line: bytes) -> str:
+    """What a reader sees of a record: prompt and trajectory, without the JSON around it."""
+    record = decode_record(line) or {}
+    texts: list[str] = []
+    for item in (*prompt_items(record, _FULL), *reply_items(record, _FULL)):
+        result = _object(item.get("result"))
+        texts += [str(part) for part in (item.get("name"), item.get("text"), item.get("rest")) if part]
+        texts += [str(part) for part in (result.get("text"), result.get("rest")) if part]
+    return "\n".join(texts)
+
+
 def make_rollout(table: RunTable, row: int, texts: TokenTexts, *, full: bool) -> JsonObject:
     """Everything about one rollout."""
     line = read_line(table, int(table.lines[row]))

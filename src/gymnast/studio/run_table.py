@@ -29,7 +29,7 @@ from gymnast.store.records import RecordFile
 from gymnast.studio.line_columns import FINAL, MASKED, NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -137,7 +137,8 @@ class RunTable:
         values = self.snapshot.numbers.get("seconds")
         return IN_MODEL_CALLS if values is not None and np.isfinite(values[scored]).any() else None
 
-    def _seconds(self) -> Floats:
+    def seconds(self) -> Floats:
+        """The duration of each rollout, NaN where unknown."""
         source = self.seconds_source
         if source in (None, IN_MODEL_CALLS):
             return self._number("seconds")
@@ -158,27 +159,30 @@ class RunTable:
 
     def column(self, name: str) -> Floats | Texts | None:
         """A column by name; None if there is none."""
-        if name == "task":
-            return (self.keys >> 32).astype(np.float64)
-        if name == "rollout":
-            return (self.keys & 0xFFFFFFFF).astype(np.float64)
-        if name == "state":
-            return Texts(self.states, STATES)
-        if name == "attempts":
-            return self._attempts
-        if name == "bytes":
-            return self.snapshot.fixed["sizes"][self.lines].astype(np.float64)
-        if name == "seconds":
-            return self._seconds()
-        if name == "label":
-            return self._label_column()
-        texts = self.snapshot.texts.get(name)
-        numbers = self.snapshot.numbers.get(name)
-        if numbers is not None and (texts is None or name in NUMBER_COLUMNS or bool(np.isfinite(numbers).any())):
-            return self._number(name)
-        if texts is not None:
-            return Texts(texts[0][self.lines], texts[1])
-        return np.full(len(self), math.nan) if name in NUMBER_COLUMNS else None
+        make: dict[str, Callable[[], Floats | Texts]] = {
+            "task": lambda: (self.keys >> 32).astype(np.float64),
+            "rollout": lambda: (self.keys & 0xFFFFFFFF).astype(np.float64),
+            "state": lambda: Texts(self.states, STATES),
+            "attempts": lambda: self._attempts,
+            "bytes": lambda: self.snapshot.fixed["sizes"][self.lines].astype(np.float64),
+            "seconds": self.seconds,
+            "label": self._label_column,
+        }
+        return make[name]() if name in make else self._own_column(name)
+
+    def _own_column(self, name: str) -> Floats | Texts | None:
+        texts, numbers = self.snapshot.texts.get(name), self.snapshot.numbers.get(name)
+        if name in NUMBER_COLUMNS or texts is None:
+            return self._number(name) if numbers is not None or name in NUMBER_COLUMNS else None
+        codes = texts[0][self.lines]
+        own = self._number(name) if numbers is not None else None
+        if own is None or not np.isfinite(own).any():
+            return Texts(codes, texts[1])
+        # Some records have a number here and others a text: all are shown as texts.
+        distinct, positions = np.unique(own[np.isfinite(own)], return_inverse=True)
+        mixed = codes.copy()
+        mixed[np.isfinite(own)] = len(texts[1]) + positions
+        return Texts(mixed, [*texts[1], *(f"{value:g}" for value in distinct.tolist())])
 
     def _label_column(self) -> Texts:
         names = list(dict.fromkeys(self.labels.values()))
@@ -196,7 +200,7 @@ class RunTable:
         shown = {*NUMBER_COLUMNS, *TEXT_COLUMNS, *_HIDDEN, "model"}
         return [name for name in dict.fromkeys(names) if name not in shown]
 
-    # --- as the report sees it -----------------------------------------------------------------------------------------
+    # --- as the report sees it -------------------------------------------------------------------------------------
 
     @cached_property
     def rollout_table(self) -> RolloutTable:
@@ -240,9 +244,9 @@ class RunTable:
 
     def setup(self, seconds: Floats) -> RunSetup:
         """How the run was made, as its records say."""
-        setup = RunSetup(models=self._counts("model"), seconds=seconds, seconds_source=self.seconds_source)
+        setup = RunSetup(models=self.counts("model"), seconds=seconds, seconds_source=self.seconds_source)
         for name in _SAMPLING:
-            if counts := self._counts(name):
+            if counts := self.counts(name):
                 setup.sampling[name] = counts
         times = self.snapshot.numbers.get("at")
         known = times[self._scored] if times is not None else np.empty(0)
@@ -251,7 +255,8 @@ class RunTable:
             setup.started_at, setup.ended_at = float(known.min()), float(known.max())
         return setup
 
-    def _counts(self, name: str) -> Counter[str]:
+    def counts(self, name: str) -> Counter[str]:
+        """The records by their value of a text column."""
         texts = self.snapshot.texts.get(name)
         if texts is None:
             return Counter()
@@ -279,7 +284,7 @@ def make_view(
     loaded = LoadedRun(plan or _EMPTY_PLAN, groups, completeness, table.failure_summary)
     headline = loaded.headline()
     key_rows = np.searchsorted(table.keys, groups.table.packed)
-    seconds = table._seconds()[key_rows]  # noqa: SLF001 - of the same module
+    seconds = table.seconds()[key_rows]
     view = RunView(
         name=name,
         number=number,

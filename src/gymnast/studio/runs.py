@@ -124,25 +124,23 @@ def _walk(root: Path) -> Iterator[FoundRun]:
                 listed = list(entries)
         except OSError:
             continue  # removed, or not ours to read
-        stems: set[str] = set()
-        for entry in listed:
-            name = entry.name
-            if name.endswith(_MANIFEST):
-                stems.add(name.removesuffix(_MANIFEST))
-            elif name.endswith(_INPUTS):
-                stems.add(name.removesuffix(_INPUTS))
-            elif _is_folder(entry):
-                if name.endswith(_CHUNKS) and (Path(entry.path) / "plan.json").exists():
-                    stems.add(name.removesuffix(_CHUNKS))
-                if not name.startswith(".") and not name.endswith(_NOT_SEARCHED) and depth < _MAX_DEPTH:
-                    folders.append((Path(entry.path), depth + 1))
-        names = {entry.name for entry in listed}
-        for stem in sorted(stems):
-            if stem:
-                is_plain = stem in names and f"{stem}.jsonl" not in names and not (folder / stem).is_dir()
-                yield FoundRun("", RunPaths(folder / (stem if is_plain else f"{stem}.jsonl")))
-        if CURVE in names and not (folder / CURVE).is_symlink():
-            yield FoundRun("", RunPaths(folder / "rollouts.jsonl"), folder / CURVE)
+        below = [entry for entry in listed if _is_folder(entry)]
+        if depth < _MAX_DEPTH:
+            searched = (own for own in below if own.name[0] != "." and not own.name.endswith(_NOT_SEARCHED))
+            folders += [(Path(own.path), depth + 1) for own in searched]
+        yield from _runs_in(folder, {entry.name for entry in listed}, {entry.name for entry in below})
+
+
+def _runs_in(folder: Path, names: set[str], below: set[str]) -> Iterator[FoundRun]:
+    """The runs whose files are directly in a folder with these names, of which those `below` are folders."""
+    stems = {name.removesuffix(mark) for mark in (_MANIFEST, _INPUTS) for name in names if name.endswith(mark)}
+    chunked = (name for name in below if name.endswith(_CHUNKS) and (folder / name / "plan.json").exists())
+    stems |= {name.removesuffix(_CHUNKS) for name in chunked}
+    for stem in sorted(stems - {""}):
+        is_plain = stem in names - below and f"{stem}.jsonl" not in names  # an output file without a suffix
+        yield FoundRun("", RunPaths(folder / (stem if is_plain else f"{stem}.jsonl")))
+    if CURVE in names and not (folder / CURVE).is_symlink():
+        yield FoundRun("", RunPaths(folder / "rollouts.jsonl"), folder / CURVE)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -222,9 +220,9 @@ def read_facts(found: FoundRun) -> RunFacts:
         _add_chunks(facts, facts.chunks)
     if facts.agents:
         stats = overall_stats(facts.agents)
-        if stats is not None and stats.mean_reward is not None:
+        if stats.mean_reward is not None:
             row["mean_reward"] = {"value": stats.mean_reward, "low": None, "high": None, "n": None}
-        row["truncated"] = stats.truncated if stats is not None else None
+        row["truncated"] = stats.truncated
     _add_usage(row, facts.spent)
     return facts
 
