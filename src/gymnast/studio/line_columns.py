@@ -214,30 +214,36 @@ class LineReader:
             fields = _RAW_FIELDS.decode(line)
         except (ValueError, RecursionError):
             fields = {}
-        new = [name for name in fields if name not in self._fields and _can_be_renamed_to(name)]
-        has_odd_names = len(new) < sum(name not in self._fields for name in fields)
+        has_odd_names = not all(map(_can_be_renamed_to, fields))
+        kinds = {name: bytes(memoryview(raw)[:1]) not in (b"{", b"[") for name, raw in fields.items()}
+        return self._add_fields(kinds) and not has_odd_names
+
+    def _add_fields(self, kinds: dict[str, bool]) -> bool:
+        """Add fields, each with whether it is a scalar. False if none is new."""
+        new = [name for name in kinds if name not in self._fields and _can_be_renamed_to(name)]
         for name in new[: _MAX_KNOWN - len(self._fields)]:
-            is_scalar = bytes(memoryview(fields[name])[:1]) not in (b"{", b"[")
-            self._fields[name] = _SCALAR if is_scalar else msgspec.Raw
-        if new or self._decoder is None:
-            names = [f"f{number}" for number in range(len(self._fields))]
-            struct = msgspec.defstruct(
-                "Line",
-                [
-                    (name, kind | msgspec.UnsetType if kind is not Any else Any, msgspec.UNSET)
-                    for name, kind in zip(names, self._fields.values(), strict=True)
-                ],
-                rename=dict(zip(names, self._fields, strict=True)),
-                forbid_unknown_fields=True,
-                gc=False,
-            )
-            self._decoder = msgspec.json.Decoder(struct)
-        return bool(new) and not has_odd_names
+            self._fields[name] = _SCALAR if kinds[name] else msgspec.Raw
+        if not new and self._decoder is not None:
+            return False
+        names = [f"f{number}" for number in range(len(self._fields))]
+        struct = msgspec.defstruct(
+            "Line",
+            [
+                (name, kind | msgspec.UnsetType if kind is not Any else Any, msgspec.UNSET)
+                for name, kind in zip(names, self._fields.values(), strict=True)
+            ],
+            rename=dict(zip(names, self._fields, strict=True)),
+            forbid_unknown_fields=len(self._fields) < _MAX_KNOWN,
+            gc=False,
+        )
+        self._decoder = msgspec.json.Decoder(struct)
+        return bool(new)
 
     def _decode_slowly(self, line: bytes) -> tuple[Any, ...] | None:
         record = decode_record(line)
         if record is None:
             return None
+        self._add_fields({name: not isinstance(value, dict | list) for name, value in record.items()})
         return tuple(_as_kind(record.get(name, msgspec.UNSET), kind) for name, kind in self._fields.items())
 
     # --- columns -----------------------------------------------------------------------------------------------------
@@ -364,7 +370,8 @@ def searched_of(line: bytes) -> bytes:
     try:
         record: Any = _SEARCHED.decode(line)
         params, output = record.params or _Params(), bytes(record.response.output) if record.response else b""
-        return searched(params, output).lower()
+        text = searched(params, output)
+        return text.lower() if text.isascii() else text.decode(errors="replace").lower().encode()
     except (ValueError, RecursionError):
         record = decode_record(line) or {}
         parts = [record.get(PARAMS), record.get("response")]

@@ -146,14 +146,15 @@ def _matches(values: Column, condition: Filter) -> Mask:
     except ValueError:
         raise UserError(f"'{condition.name}' is a number, got '{condition.value[:40]}'") from None
     compare = {"=": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal, ">": np.greater}
-    mask: Mask = compare.get(condition.operator, np.greater_equal)(values, number) & known
-    return mask
+    mask: Mask = compare.get(condition.operator, np.greater_equal)(values, number)
+    return mask if condition.operator == "!=" else mask & known
 
 
 def _matches_text(values: Texts, condition: Filter) -> Mask:
     operator, value = condition.operator, condition.value
     if operator in ("=", "!=") and value == "":
-        return (values.codes < 0) == (operator == "=")
+        is_missing: Mask = values.codes < 0
+        return is_missing if operator == "=" else ~is_missing
     folded = value.lower()
     tests: dict[str, Callable[[str], bool]] = {
         "=": lambda name: name == value,
