@@ -105,6 +105,11 @@ async def until(condition: Callable[[], bool], what: str) -> None:
         await asyncio.sleep(0.02)
 
 
+def remove_files(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
 def make_live(output: Path) -> Snapshot:
     """The files of a running collection, and what it says."""
     paths = RunPaths(output)
@@ -360,8 +365,7 @@ async def test_a_run_that_is_removed_while_it_is_read(tmp_path: Path) -> None:
         for path in ("rollouts", "tasks", "run", "columns", "doctor", "run/plots", "annotations"):
             assert await own.status(path, run="run") in (200, 400, 404), path
         assert await own.status("rollout", run="run", task=0, rollout=0) == 404
-        for path in tmp_path.iterdir():
-            path.unlink()
+        remove_files(tmp_path)
         own.library._scanned_at = -1e9
         await own.library.poll()
         assert await own.status("rollouts", run="run") == 404
