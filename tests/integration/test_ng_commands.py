@@ -206,7 +206,7 @@ def some_run() -> Path:
     return write_jsonl(Path("x.jsonl"), [{**row, "response": response, "reward": 0.5, **key} for key in keys])
 
 
-def test_the_viewer_shows_the_report_on_this_machine_until_interrupted() -> None:
+def test_the_viewer_shows_the_studio_on_this_machine_until_interrupted() -> None:
     some_run()
     words = [sys.executable, "-m", "gymnast.compat", "ng_viewer", "+jsonl_fpath=x.jsonl"]
     viewer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -214,12 +214,12 @@ def test_the_viewer_shows_the_report_on_this_machine_until_interrupted() -> None
         assert viewer.stdout is not None
         url = viewer.stdout.readline().strip()
         assert url.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(url) as answer:
-            page = answer.read().decode()
-        assert "<html" in page
-        assert "0.5" in page
-        for path, host, code in (("other", None, 404), ("", "evil.example:80", 403)):
-            request = urllib.request.Request(url + path, headers={"Host": host} if host else {})
+        base, _, token = url.partition("/?token=")
+        bearer = {"Authorization": f"Bearer {token}"}
+        with urllib.request.urlopen(urllib.request.Request(f"{base}/api/runs", headers=bearer)) as answer:
+            assert '"x"' in answer.read().decode()
+        for path, headers, code in (("/other", bearer, 404), ("/", {**bearer, "Host": "evil.example:80"}, 403)):
+            request = urllib.request.Request(base + path, headers=headers)
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(request)
             refused.value.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -404,6 +405,7 @@ def show(finished: RunFinished) -> None:
         print(f"failures  {paths.failures}")
     if finished.spent.calls:
         print(f"models    {format_usage(finished.spent)}")
+    print(f"view      gymnast view {shlex.quote(str(paths.output))}")
     for line in explain_missing(finished):
         print(line, file=sys.stderr)
     if finished.longest_lag_s > 0.5:

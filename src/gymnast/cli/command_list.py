@@ -44,6 +44,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "serve": Command(RUN, "Serve the configured instances over HTTP.", "serve"),
     "ctl": Command(RUN, "Pause, resume, drain or stop a running collection.", "run_status", "ctl"),
     "status": Command(LOOK, "Show the progress of a run, or the health of servers.", "status"),
+    "view": Command(LOOK, "Show runs in the browser, live.", "view"),
     "report": Command(LOOK, "Write an HTML report of one or more runs.", "report"),
     "profile": Command(LOOK, "Summarize rewards per task and agent, with pass@k.", "profile", old_names=_PARTIAL),
     "compare": Command(LOOK, "Compare two runs, paired by task.", "compare"),

@@ -83,6 +83,7 @@ def _require_scores(runs: Sequence[LoadedRun]) -> None:
 
 def lines(comparison: Comparison, name_a: str, name_b: str) -> Iterator[str]:
     from gymnast.cli.profile import format_estimate
+    from gymnast.profile.compare import verdict_sentence
 
     yield f"A {name_a}\nB {name_b}"
     paired = f"{comparison.tasks} tasks in both (paired by {comparison.matched_by})"
@@ -102,14 +103,4 @@ def lines(comparison: Comparison, name_a: str, name_b: str) -> Iterator[str]:
             f"  task {change.task_a:<6} {change.mean_a:.3f} ({change.rollouts_a}) → {change.mean_b:.3f} "
             f"({change.rollouts_b})   {change.difference:+.3f}"
         )
-    yield verdict(comparison)
-
-
-def verdict(comparison: Comparison) -> str:
-    if comparison.ties == comparison.tasks:
-        return f"No task differs among {comparison.tasks}."
-    if comparison.verdict == "no difference shown":
-        reach = max(abs(comparison.difference.low), abs(comparison.difference.high))
-        return f"No difference shown: {comparison.tasks} tasks cannot rule out one of up to {reach:.3f}."
-    size = abs(comparison.difference.value)
-    return f"B is {comparison.verdict} than A by {size:.3f} on these tasks; chance alone does not explain it."
+    yield verdict_sentence(comparison)

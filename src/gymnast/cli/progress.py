@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,7 @@ class Progress:
         if isinstance(event, RunStarted):
             settled = f", {event.settled} already settled" if event.settled else ""
             self._print(f"collecting {event.requested} rollouts of {event.tasks} tasks into {event.output}{settled}")
+            self._print(f"live view: gymnast view {shlex.quote(event.output)}")
         elif isinstance(event, InstanceDied):
             self._print(event.note)
         elif isinstance(event, RolloutFailed):

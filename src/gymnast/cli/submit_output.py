@@ -81,6 +81,7 @@ def _lines(request: SubmitRequest, result: SubmitResult) -> Iterator[str]:
     if (finish := _finish(result)) is not None:
         yield f"then      {' and '.join(request.finish)}, job {finish}"
     yield f"next      gymnast status {shlex.quote(str(run))}    (also: logs, cancel)"
+    yield f"view      gymnast view {shlex.quote(str(run))}"
 
 
 def _nothing_owed(request: SubmitRequest) -> str:

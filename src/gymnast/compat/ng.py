@@ -81,8 +81,8 @@ TABLE: Final[dict[str, Command]] = {
         ng_collect.reward_profile,
     ),
     "ng_viewer": Command(
-        "show the report of one or more runs in the browser: ng_viewer +jsonl_fpath=R[,R2]",
-        "gymnast report",
+        "show one or more runs in the browser: ng_viewer +jsonl_fpath=R[,R2]",
+        "gymnast view",
         ng_viewer.viewer,
     ),
     "ng_prepare_data": Command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,6 +158,11 @@ def exempt_loopback(env: Mapping[str, str]) -> dict[str, str]:
 def read_allowed_hosts() -> tuple[str, ...]:
     """Names that servers answer for besides their own, e.g. of a reverse proxy; `*` for any."""
     return tuple(name.strip() for name in os.environ.get(ALLOWED_HOSTS, "").split(",") if name.strip())
+
+
+def has_display() -> bool:
+    """Whether a browser can be opened here: DISPLAY, WAYLAND_DISPLAY or BROWSER is set, or this is macOS."""
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 
 def inherited_environ(names: Iterable[str]) -> dict[str, str]:

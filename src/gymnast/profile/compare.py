@@ -106,6 +106,17 @@ def _verdict(difference: Estimate, p_value: float) -> Verdict:
     return "better" if difference.value > 0 else "worse"
 
 
+def verdict_sentence(comparison: Comparison) -> str:
+    """The conclusion, for people."""
+    if comparison.ties == comparison.tasks:
+        return f"No task differs among {comparison.tasks}."
+    if comparison.verdict == "no difference shown":
+        reach = max(abs(comparison.difference.low), abs(comparison.difference.high))
+        return f"No difference shown: {comparison.tasks} tasks cannot rule out one of up to {reach:.3f}."
+    size = abs(comparison.difference.value)
+    return f"B is {comparison.verdict} than A by {size:.3f} on these tasks; chance alone does not explain it."
+
+
 def sign_flip_p(differences: Sequence[float], *, seed: int = 0) -> float:
     """The two-sided p-value of the mean difference if each task's sign were a coin toss. Exact for few tasks."""
     nonzero = np.array([value for value in differences if abs(value) > _EPSILON])

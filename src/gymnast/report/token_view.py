@@ -25,18 +25,21 @@ _MAX_IDS: Final = 400
 """Ids to include of each part; beyond it, only the first and last ones."""
 
 
-def view_tokens(record: JsonObject, texts: TokenTexts) -> JsonObject | None:
-    """The token view of a record; None if it has no tokens. Ids that get a text are added to `texts`."""
+def view_tokens(record: JsonObject, texts: TokenTexts, max_ids: int = _MAX_IDS) -> JsonObject | None:
+    """The token view of a record; None if it has no tokens. Ids that get a text are added to `texts`.
+
+    Of parts with more than `max_ids` ids, only the first and last ones are included.
+    """
     try:
         ledger = read_ledger(record)
     except BadLedger as error:
         return {"note": str(error), "calls": []}
     if ledger is not None:
         has_text = texts.can_decode(ledger.renderer, ledger.model)
-        calls = [_call(number, call) for number, call in enumerate(ledger.calls)]
+        calls = [_call(number, call, max_ids) for number, call in enumerate(ledger.calls)]
         view: JsonObject = {"model": ledger.model, "calls": calls, "has_text": has_text}
     else:
-        calls = list(_item_calls(record))
+        calls = list(_item_calls(record, max_ids))
         if not calls:
             return None
         view = {"calls": calls, "has_text": False}
@@ -45,12 +48,12 @@ def view_tokens(record: JsonObject, texts: TokenTexts) -> JsonObject | None:
     return view
 
 
-def _call(number: int, call: TokenCall) -> JsonObject:
+def _call(number: int, call: TokenCall, max_ids: int) -> JsonObject:
     parts, start = [], 0
     for source, count in call.sources:
-        parts.append(_part(source.value, call.delta[start : start + count]))
+        parts.append(_part(source.value, call.delta[start : start + count], max_ids=max_ids))
         start += count
-    parts.append({**_part("sampled", call.sampled, call.logprobs), "masked": call.masked})
+    parts.append({**_part("sampled", call.sampled, call.logprobs, max_ids=max_ids), "masked": call.masked})
     view: JsonObject = {"call": number, "reason": call.reason.value, "finish": call.finish, "parts": parts}
     view |= {"keep": call.keep, "parent": call.parent}
     view |= {"weights": sorted({span.version for span in call.weights})}
@@ -61,7 +64,7 @@ def _call(number: int, call: TokenCall) -> JsonObject:
     return view
 
 
-def _item_calls(record: JsonObject) -> list[JsonObject]:
+def _item_calls(record: JsonObject, max_ids: int) -> list[JsonObject]:
     """One call per output item that has ids. Each prompt repeats all tokens before it; only what it adds is a part."""
     response = record.get("response")
     output = response.get("output") if isinstance(response, dict) else None
@@ -73,9 +76,10 @@ def _item_calls(record: JsonObject) -> list[JsonObject]:
             continue
         keep = len(before) if prompt[: len(before)] == before else 0
         logprobs = item.get("generation_log_probs")
+        known = logprobs if isinstance(logprobs, list) else ()
         parts = [
-            _part("prompt", prompt[keep:]),
-            {**_part("sampled", sampled, logprobs if isinstance(logprobs, list) else ()), "masked": None},
+            _part("prompt", prompt[keep:], max_ids=max_ids),
+            {**_part("sampled", sampled, known, max_ids=max_ids), "masked": None},
         ]
         reason = "extends" if keep else "first" if not calls else "does not extend the call before"
         parent = len(calls) - 1 if keep else None
@@ -89,15 +93,15 @@ def _ids(item: Any, name: str) -> list[Any]:
     return [token if isinstance(token, int) else None for token in value] if isinstance(value, list) else []
 
 
-def _part(source: str, ids: Sequence[Any], logprobs: Sequence[Any] = ()) -> JsonObject:
+def _part(source: str, ids: Sequence[Any], logprobs: Sequence[Any] = (), *, max_ids: int) -> JsonObject:
     """A run of tokens from one source: its size, its ids (long ones without their middle), and their logprobs."""
-    part: JsonObject = {"source": source, "count": len(ids), "ids": list(ids[:_MAX_IDS])}
+    part: JsonObject = {"source": source, "count": len(ids), "ids": list(ids[:max_ids])}
     known = [value for value in logprobs if isinstance(value, int | float) and math.isfinite(value)]
     if known:
         part["logprob"] = round(sum(known) / len(known), 4)
-        part["logprobs"] = [_round(value) for value in logprobs[:_MAX_IDS]]
-    if len(ids) > _MAX_IDS:
-        half = _MAX_IDS // 2
+        part["logprobs"] = [_round(value) for value in logprobs[:max_ids]]
+    if len(ids) > max_ids:
+        half = max_ids // 2
         part["ids"], part["end"] = list(ids[:half]), list(ids[-half:])
         if known:
             part["logprobs"], part["end_logprobs"] = part["logprobs"][:half], [_round(v) for v in logprobs[-half:]]

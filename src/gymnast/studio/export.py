@@ -1,0 +1,188 @@
+"""A static site of runs: the web application with the JSON that its pages need, for any web server.
+
+The most informative transcripts are included, up to a limit; the site says what was left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from gymnast import __version__
+from gymnast.errors import GymnastError, UserError
+from gymnast.report.selection import order_rollouts
+from gymnast.studio import pages
+from gymnast.studio.annotations import LABELS
+from gymnast.studio.library import Library
+from gymnast.studio.query import Query
+from gymnast.studio.rollout_page import describe_rows
+from gymnast.studio.runs import RunFolders, read_curve
+from gymnast.studio.web_files import WebFiles
+from gymnast.types.encoding import encode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from gymnast.studio.library import Entry
+
+MAX_RUNS: Final = 50
+MAX_ROWS: Final = 20_000
+"""Rows of each table: a page holds and sorts all of them."""
+_MAX_COMPARED: Final = 8
+_WAIT_S: Final = 3600.0
+
+
+@dataclass(slots=True)
+class Site:
+    """What was written."""
+
+    folder: Path
+    runs: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    left_out: str | None = None
+    _notes: list[str] = field(default_factory=list)
+
+    def check_folder(self) -> None:
+        """Files of something else must not end up in the site, nor be overwritten."""
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise UserError("the folder is not empty", where=str(self.folder), next="name a new one")
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        self.files += 1
+        self.size_bytes += len(data)
+
+    def write_json(self, name: str, value: Any) -> None:
+        self.write(f"data/{name}", encode_json(value))
+
+    def leave_out(self, count: int, what: str) -> None:
+        if count > 0:
+            self._notes.append(f"{count:,} {what}")
+
+    def finish(self) -> None:
+        self.left_out = "; ".join(self._notes) or None
+
+
+async def export_site(targets: Sequence[Path], folder: Path, *, max_transcripts: int) -> Site:
+    """Write the runs into a new or empty folder."""
+    site = Site(folder)
+    await asyncio.to_thread(site.check_folder)
+    async with Library(RunFolders(targets), None) as library:
+        await library.poll()
+        entries = sorted(library.entries.values(), key=lambda entry: entry.id)
+        if not entries:
+            raise UserError("there is no run to export", next="name a run, or a folder with runs")
+        site.leave_out(len(entries) - MAX_RUNS + library.left_out, "runs")
+        entries = entries[:MAX_RUNS]
+        for number, entry in enumerate(entries):
+            if entry.found.curve is None:
+                await library.indexed(entry.id, wait_s=_WAIT_S)
+            await asyncio.to_thread(_write_run, site, number, entry, max_transcripts)
+        await asyncio.to_thread(_write_comparisons, site, entries)
+        await asyncio.to_thread(_write_shell, site, entries)
+    return site
+
+
+def _write_shell(site: Site, entries: Sequence[Entry]) -> None:
+    """The application itself, and what it starts with."""
+    files = WebFiles()
+    for name in files.names():
+        file = files.get(name)
+        assert file is not None
+        if name == "index.html":
+            site.write(name, file.data.replace(b'data-mode="live"', b'data-mode="static"'))
+        else:
+            site.write(f"web/{name}", file.data)
+    site.runs = len(entries)
+    site.finish()
+    rows = [{**entry.row(), "is_live": False} for entry in entries]
+    site.write_json("runs.json", {"runs": rows, "left_out": 0})
+    session = {
+        "version": __version__,
+        "folder": "",
+        "read_only": True,
+        "labels": list(LABELS),
+        "static": True,
+        "single_run": entries[0].id if len(entries) == 1 else None,
+        "files": {entry.id: str(number) for number, entry in enumerate(entries)},
+        "left_out": site.left_out,
+    }
+    site.write_json("session.json", session)
+
+
+def _write_run(site: Site, number: int, entry: Entry, max_transcripts: int) -> None:
+    page = pages.run_page(entry)
+    page["files"] = {"output": entry.found.paths.output.name, "logs": None}
+    page["commands"] = {}
+    site.write_json(f"{number}/run.json", page)
+    if entry.found.curve is not None:
+        site.write_json(f"{number}/training.json", read_curve(entry.found.curve))
+        return
+    site.write_json(f"{number}/columns.json", pages.columns_page(entry))
+    annotations = [msgspec.to_builtins(own) for own in entry.annotations().values()]
+    site.write_json(f"{number}/annotations.json", {"annotations": annotations})
+    if page["headline"] is not None:
+        site.write_json(f"{number}/plots.json", pages.plots([entry]))
+    try:
+        site.write_json(f"{number}/doctor.json", {**pages.doctor_page(entry, {}), "subject": entry.id})
+    except GymnastError as error:
+        site.leave_out(1, f"diagnosis of {entry.id} ({error})")
+    _write_tables(site, number, entry)
+    _write_transcripts(site, number, entry, max_transcripts)
+
+
+def _write_tables(site: Site, number: int, entry: Entry) -> None:
+    table, tasks = entry.table(), pages.TaskTable(entry)
+    rows = list(range(min(len(table), MAX_ROWS)))
+    described = describe_rows(table, rows)
+    site.write_json(f"{number}/rollouts.json", _one_page(described))
+    site.leave_out(len(table) - len(rows), f"rollouts of {entry.id} in its table")
+    task_rows = list(range(min(len(tasks), MAX_ROWS)))
+    site.write_json(f"{number}/tasks.json", _one_page(pages.describe_tasks(entry, tasks, task_rows)))
+    site.leave_out(len(tasks) - len(task_rows), f"tasks of {entry.id}")
+
+
+def _one_page(rows: list[Any]) -> dict[str, Any]:
+    query = Query(size=max(1, len(rows)))
+    index = {"state": "ready", "done_bytes": 0, "total_bytes": 0, "rows": len(rows), "problem": None}
+    return {"rows": rows, "total": len(rows), "total_is_exact": True, "page": 0, "size": query.size, "index": index}
+
+
+def _write_transcripts(site: Site, number: int, entry: Entry, limit: int) -> None:
+    table = entry.table()
+    rows = np.array(list(islice(_informative_rows(entry), limit)), np.int64)
+    for row in rows.tolist():
+        key = int(table.keys[row])
+        task, rollout = key >> 32, key & 0xFFFFFFFF
+        site.write_json(f"{number}/rollout/{task}-{rollout}.json", pages.rollout_page(entry, task, rollout, full=False))
+    site.leave_out(len(table) - len(rows), f"transcripts of {entry.id}")
+
+
+def _informative_rows(entry: Entry) -> Iterator[int]:
+    """Rows in the report's order: failures first, then some of every task."""
+    table, (view, _) = entry.table(), entry.view()
+    for key in order_rollouts(view):
+        row = table.row_of(key)
+        if row is not None:
+            yield row
+
+
+def _write_comparisons(site: Site, entries: Sequence[Entry]) -> None:
+    compared = [(number, entry) for number, entry in enumerate(entries) if entry.found.curve is None][:_MAX_COMPARED]
+    params = {"by_index": False, "page": 0, "size": MAX_ROWS, "sort": "abs", "desc": True}
+    for first, a in compared:
+        for second, b in compared:
+            if first != second:
+                try:
+                    site.write_json(f"{first}/compare-{second}.json", pages.compare_page([a, b], params))
+                except GymnastError:
+                    continue  # they have no task in common

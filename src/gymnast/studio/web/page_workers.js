@@ -1,0 +1,65 @@
+// A chunked run: who works on what, and how fresh each lease is.
+
+import { api } from "./api.js";
+import { make, refill } from "./dom.js";
+import { formatCount, formatSeconds, isNumber } from "./format.js";
+import { composition } from "./plots.js";
+import { failureText, runFrame } from "./run_parts.js";
+import { createTable } from "./table.js";
+
+const STATES = [["done", 2], ["held", 0], ["silent", 1], ["released", 4], ["free", 5]];
+const TONES = Object.fromEntries(STATES);
+const badge = (state) => make("span", { class: `badge tone-${TONES[state] ?? 5} ${state === "held" ? "running" : ""}` }, state);
+const failed = (row) => (Object.keys(row.failed ?? {}).length ? make("span", { class: "bad" }, failureText(row.failed)) : "0");
+
+const CHUNKS = [
+  { key: "chunk", text: "Chunk", cell: (row) => make("b", {}, row.chunk) },
+  { key: "state", text: "State", className: "bare-label", cell: (row) => badge(row.state), hint: (row) => row.why },
+  { key: "progress", text: "Scored", number: true, cell: (row) => `${formatCount(row.scored)} / ${formatCount(row.requested)}` },
+  { key: "failed", text: "Failed", number: true, cell: failed },
+  { key: "in_flight", text: "In flight", number: true, cell: (row) => formatCount(row.in_flight) },
+  { key: "owed", text: "To do", number: true, cell: (row) => formatCount(row.owed) },
+  { key: "worker", text: "Worker", cell: (row) => row.worker },
+  { key: "job", text: "Job", cell: (row) => row.job },
+  { key: "host", text: "Host", cell: (row) => row.host },
+  { key: "epoch", text: "Epoch", number: true, cell: (row) => String(row.epoch ?? "–") },
+  { key: "heard_s", text: "Last heard", number: true, cell: (row) => (isNumber(row.heard_s) ? `${formatSeconds(row.heard_s)} ago` : null) },
+];
+const WORKERS = [
+  { key: "worker", text: "Worker", cell: (row) => make("b", {}, row.worker) },
+  { key: "state", text: "State", className: "bare-label", cell: (row) => make("span", { class: `badge tone-${row.state === "running" ? 2 : 5}` }, row.state) },
+  { key: "job", text: "Job", cell: (row) => row.job },
+  { key: "host", text: "Host", cell: (row) => row.host },
+  { key: "scored", text: "Scored", number: true, cell: (row) => formatCount(row.scored) },
+  { key: "failed", text: "Failed", number: true, cell: failed },
+  { key: "in_flight", text: "In flight", number: true, cell: (row) => formatCount(row.in_flight) },
+  { key: "held", text: "Chunks held", number: true, cell: (row) => formatCount(row.chunks_held) },
+  { key: "done", text: "Chunks done", number: true, cell: (row) => formatCount(row.chunks_done) },
+];
+
+export function workersPage(context) {
+  const { signal } = context;
+  const summary = make("div", {});
+  const plain = (caption, columns, key, empty) => createTable({ caption, columns: columns.map((column) => ({ ...column, sort: false })), keyOf: (row) => String(row[key]), hrefOf: () => null, empty });
+  const workers = plain("Workers", WORKERS, "worker", "No worker has reported yet.");
+  const chunks = plain("Chunks", CHUNKS, "chunk", "No chunk is planned yet.");
+
+  function paint(live) {
+    const own = live?.chunks;
+    const parts = STATES.map(([name, tone]) => ({ name, tone, value: own?.states?.[name] ?? 0 })).filter((part) => part.value);
+    refill(summary, own ? [composition(parts, "Chunks"), make("p", { class: "legend" }, parts.map((part) => make("span", {}, make("i", { class: `swatch tone-${part.tone}` }), `${formatCount(part.value)} ${part.name}`)))] : make("p", { class: "nothing" }, "This run has no chunks."));
+    workers.show(own?.workers ?? []);
+    chunks.show(own?.chunks ?? []);
+  }
+
+  runFrame(context, "workers", {
+    async onReady(frame) {
+      frame.body.append(make("div", { class: "stack" }, summary, make("h2", {}, "Workers"), workers.node, make("h2", {}, "Chunks and leases"), chunks.node));
+      paint(await api.live(frame.id, signal));
+    },
+    onEvent(name, data, frame) {
+      if (name === "live" && data.run === frame.id) paint(data.live);
+    },
+  });
+  return {};
+}
