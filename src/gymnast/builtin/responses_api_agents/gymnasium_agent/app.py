@@ -50,12 +50,12 @@ class GymnasiumAgent(EnvironmentAgent):
     async def _episode(
         self, row: JsonObject, params: CreateParams, scope: Scope, observation: str | None, info: JsonObject
     ) -> JsonObject:
-        params = {**params, "input": input_items(params) + _observation_items(observation)}
+        history = input_items(params) + _observation_items(observation)
         produced: list[JsonObject] = []
         usage, reward, steps, is_over = None, 0.0, 0, False
         while not is_over and steps < self.settings.max_steps:
             turn = await self.call_model(
-                self.settings.model_server.name, {**params, "input": params["input"] + produced}, scope
+                self.settings.model_server.name, {**params, "input": history + produced}, scope
             )
             produced += turn["output"]
             usage = sum_usage(usage, turn.get("usage"))
@@ -66,7 +66,7 @@ class GymnasiumAgent(EnvironmentAgent):
             if not is_over:
                 produced += _tool_outputs(step) + _observation_items(step.get("observation"))
         return {
-            PARAMS: {**with_defaults(row[PARAMS]), "input": params["input"]},
+            PARAMS: {**with_defaults(row[PARAMS]), "input": history},
             "response": {**turn, "output": produced, "usage": usage},
             "reward": reward,
             "terminated": bool(step.get("terminated")),
