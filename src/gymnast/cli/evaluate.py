@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gymnast.benchmarks.definition import Benchmark
     from gymnast.benchmarks.evaluation import DataOrigin, Evaluation, Plan
     from gymnast.benchmarks.scores import BenchmarkScores, Metric, ScoreTable
+    from gymnast.cli.telemetry import Telemetry
     from gymnast.config import Config
     from gymnast.config.roots import Roots
     from gymnast.profile.intervals import Estimate
@@ -139,6 +140,9 @@ def command(
     no_aggregate: shared.NoAggregate = False,
     no_preflight: shared.NoPreflight = False,
     metrics_port: MetricsPort = None,
+    track: shared.Track = None,
+    trace: shared.Trace = None,
+    trace_sample: shared.TraceSample = 0.01,
     list_: List = False,
     show: Show = False,
     search_dirs: shared.SearchDirs = None,
@@ -153,6 +157,7 @@ def command(
     --resume finishes the rest.
     """
     from gymnast.benchmarks.evaluation import evaluate, resolve, unique_names
+    from gymnast.cli.telemetry import open_telemetry
     from gymnast.config import read_environ
     from gymnast.config.roots import Roots
     from gymnast.rollouts.exit_status import parse_allowance
@@ -227,7 +232,8 @@ def command(
             aggregate=not no_aggregate,
             preflight=not no_preflight,
         )
-        output, code = _collect(options, config, allowance, metrics_port)
+        with open_telemetry(track, trace, trace_sample) as telemetry:
+            output, code = _collect(options, config, allowance, metrics_port, telemetry)
         evaluation = evaluate(plan, output, data, baseline, ks=ks, answer_key=answer_key, subset_key=subset_key)
         results.append(evaluation)
         _warn_of_other_data(evaluation)
@@ -379,7 +385,13 @@ def _run_options(
     return replace(options, source_origin=msgspec.to_builtins(data) if data is not None else None)
 
 
-def _collect(options: RunOptions, config: Config, allowance: Allowance, metrics_port: int | None) -> tuple[Path, int]:
+def _collect(
+    options: RunOptions,
+    config: Config,
+    allowance: Allowance,
+    metrics_port: int | None,
+    telemetry: Telemetry | None,
+) -> tuple[Path, int]:
     """Collect with the live view; messages go to standard error. Returns the run's output file and the exit code."""
     from gymnast.cli.collect import run_with_live_view
     from gymnast.cli.main import INTERRUPTED
@@ -395,7 +407,10 @@ def _collect(options: RunOptions, config: Config, allowance: Allowance, metrics_
         interrupts,
         as_json=False,
         metrics_port=metrics_port,
+        telemetry=telemetry,
     )
+    if telemetry is not None:
+        telemetry.finished = finished
     for line in explain_missing(finished):
         shared.say(line)
     code = INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
