@@ -9,6 +9,7 @@ VERL_VENV ?= .venv-verl
 DOCS_VENV ?= .venv-docs
 AUDIT_VENV ?= .venv-audit
 HARNESSES ?= .venv-harnesses
+TRACKERS_VENV ?= .venv-trackers
 SCHEDULES ?= 10
 # Tests wait as much as they compute: one more at a time than there are cores, eight at most.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$n -lt 8 ] && echo $$((n + 1)) || echo 8)
@@ -19,7 +20,7 @@ export RAY_worker_niceness := 0
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-more test-redteam fuzz test-fresh tokenizers test-crash test-cluster test-vllm test-harnesses test-train test-train-loops check audit bench bench-learning docs docs-site lock lock-vllm lock-ray lock-train lock-verl clean
+.PHONY: demo test test-more test-redteam fuzz test-fresh tokenizers test-crash test-cluster test-vllm test-trackers test-harnesses test-train test-train-loops check audit bench bench-learning docs docs-site lock lock-vllm lock-ray lock-trackers lock-train lock-verl clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
@@ -54,6 +55,9 @@ test-cluster: $(VENV)/.dev $(RAY_VENV)/.ready  ## real Slurm (as root; Debian's 
 
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.ready  ## real vLLM on CPU; installs 3 GB once, then takes some 10 minutes on two cores
 	GYMNAST_VLLM_VENV=$(VLLM_VENV) $(PYTEST) tests/vllm
+
+test-trackers: $(TRACKERS_VENV)/.ready  ## real wandb (offline), MLflow on SQLite, TensorBoard, Trackio, and OpenTelemetry's reader of traces
+	$(TRACKERS_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/trackers
 
 test-harnesses: $(VENV)/.dev $(HARNESSES)/.ready  ## real programs as agents: Claude Code, Codex, mini-swe-agent, Pydantic AI, LangGraph, smolagents; installs 2 GB once
 	GYMNAST_HARNESSES=$(HARNESSES) $(PYTEST) tests/harnesses
@@ -130,6 +134,10 @@ lock-ray:  ## pin what the Ray tests install (needs uv)
 	uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock-ray" \
 	  -c requirements/dev.txt requirements/ray.in -o requirements/ray.txt
 
+lock-trackers:  ## pin what the tests of trackers install (needs uv)
+	uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock-trackers" \
+	  -c requirements/dev.txt requirements/trackers.in -o requirements/trackers.txt
+
 lock-train:  ## pin what the tests of trainers install (needs uv)
 	uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-annotate --custom-compile-command "make lock-train" \
 	  --excludes requirements/train-excluded.in pyproject.toml requirements/train.in -o requirements/train.txt
@@ -161,6 +169,12 @@ $(VENV)/.more: $(VENV)/.dev requirements/more.txt
 
 $(VLLM_VENV)/.ready: requirements/vllm.txt tests/vllm/install.sh tests/vllm/build_models.py
 	PYTHON=$(PYTHON) tests/vllm/install.sh $(VLLM_VENV)
+
+$(TRACKERS_VENV)/.ready: requirements/trackers.txt
+	[ -x $(TRACKERS_VENV)/bin/python ] || $(PYTHON) -m venv $(TRACKERS_VENV)
+	$(TRACKERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/trackers.txt
+	$(TRACKERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
 
 $(HARNESSES)/.ready: tests/harnesses/install.sh
 	PYTHON=$(PYTHON) tests/harnesses/install.sh $(HARNESSES)

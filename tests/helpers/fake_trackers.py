@@ -27,11 +27,13 @@ class Artifact:
 
 class Run:
     dir = "."
-    step = 0
     summary = {{}}
     def __init__(self, id):
         self.id, self.url, self.summary = id, "http://tracker/" + id, {{}}
-    def log(self, figures, step):
+    def define_metric(self, name, step_metric=None):
+        pass
+    def log(self, figures):
+        step = figures.pop("step")
         {in_log}
         record("log", step=step, figures=figures)
     def log_artifact(self, artifact):

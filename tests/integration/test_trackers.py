@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -250,12 +252,12 @@ def test_a_run_that_dies_ends_the_run_of_the_tracker(tmp_path: Path, wandb: Fake
     tracked.finish()
 
 
-def test_steps_never_go_back(tmp_path: Path, wandb: FakeWandb) -> None:
+def test_steps_may_go_back_as_when_failed_rollouts_are_retried(tmp_path: Path, wandb: FakeWandb) -> None:
     tracked = Tracked(tmp_path)
     for step in (5, 3, 6):
         tracked.publisher.log(step, {"a": 1.0})
     tracked.finish()
-    assert [call["step"] for call in wandb.calls("log")] == [5, 5, 6]
+    assert [call["step"] for call in wandb.calls("log")] == [5, 3, 6]
 
 
 def test_points_may_come_from_any_thread_and_after_the_end(tmp_path: Path, wandb: FakeWandb) -> None:
@@ -269,6 +271,14 @@ def test_points_may_come_from_any_thread_and_after_the_end(tmp_path: Path, wandb
     tracked.publisher.log(8, {"a": 0.0})
     tracked.finish()
     assert len(wandb.calls("log")) == 20
+
+
+@pytest.mark.parametrize("value", [True, 3, 2.5, np.float32(0.5), np.int64(4)])
+def test_figures_may_be_any_kind_of_number(tmp_path: Path, wandb: FakeWandb, value: Any) -> None:
+    tracked = Tracked(tmp_path)
+    tracked.publisher.log(np.int64(1), {"a": value, "none": None, "text": "x"})  # type: ignore[dict-item, arg-type]
+    tracked.finish()
+    assert wandb.calls("log")[0]["figures"] == {"a": float(value)}
 
 
 def test_figures_that_are_not_numbers_do_not_stop_the_rest(tmp_path: Path) -> None:

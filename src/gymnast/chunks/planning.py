@@ -196,6 +196,7 @@ def _make_spec(
             linger_s=chunking.linger_s,
             grace_s=chunking.grace_s,
             speculates=chunking.speculates,
+            telemetry=options.telemetry,
         ),
         token_form=options.token_form,
         details=chunking.details,

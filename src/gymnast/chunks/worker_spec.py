@@ -13,6 +13,7 @@ from gymnast.chunks.lease import DEFAULT_HEARTBEAT_S, DEFAULT_LEASE_S
 from gymnast.errors import DataError
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_ROLLOUT_TIMEOUT_S
 from gymnast.store.atomic import atomic_write, read_fresh
+from gymnast.types.telemetry import TelemetryOptions
 from gymnast.types.tokens import TokenForm
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long rollouts in flight may run when a worker is asked to stop."""
     speculates: bool = False
     """Whether standby workers repeat what others have in flight, in case those are lost."""
+    telemetry: TelemetryOptions = TelemetryOptions()
+    """Where each worker reports to."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gymnast.benchmarks.evaluation import DataOrigin, Evaluation, Plan
     from gymnast.benchmarks.scores import BenchmarkScores, Metric, ScoreTable
     from gymnast.cli.matrix import Cell
+    from gymnast.cli.telemetry import Telemetry
     from gymnast.config import Config
     from gymnast.config.roots import Roots
     from gymnast.profile.intervals import Estimate
@@ -153,6 +154,9 @@ def command(
     no_aggregate: shared.NoAggregate = False,
     no_preflight: shared.NoPreflight = False,
     metrics_port: MetricsPort = None,
+    track: shared.Track = None,
+    trace: shared.Trace = None,
+    trace_sample: shared.TraceSample = 0.01,
     list_: List = False,
     show: Show = False,
     search_dirs: shared.SearchDirs = None,
@@ -213,6 +217,7 @@ def _run_plans(
 ) -> tuple[int, list[tuple[Evaluation, RunFinished]]]:
     """Run each plan with the parameters of `command`. Returns the worst exit code and the results."""
     from gymnast.benchmarks.evaluation import evaluate
+    from gymnast.cli.telemetry import open_telemetry
     from gymnast.rollouts.exit_status import parse_allowance
     from gymnast.rollouts.options import check_truncated_policy
 
@@ -235,7 +240,10 @@ def _run_plans(
             preflight=not given["no_preflight"],
             **{name: given[name] for name in _RUN_OPTIONS},
         )
-        finished, code = _collect(options, config, parse_allowance(given["max_failed"]), given["metrics_port"])
+        with open_telemetry(given["track"], given["trace"], given["trace_sample"]) as telemetry:
+            finished, code = _collect(
+                options, config, parse_allowance(given["max_failed"]), given["metrics_port"], telemetry
+            )
         evaluation = evaluate(
             plan,
             Path(finished.output),
@@ -396,7 +404,11 @@ def _run_options(
 
 
 def _collect(
-    options: RunOptions, config: Config, allowance: Allowance, metrics_port: int | None
+    options: RunOptions,
+    config: Config,
+    allowance: Allowance,
+    metrics_port: int | None,
+    telemetry: Telemetry | None,
 ) -> tuple[RunFinished, int]:
     """Collect with the live view; messages go to standard error. Returns how it ended and the exit code."""
     from gymnast.cli.collect import code_of, run_with_live_view
@@ -412,7 +424,10 @@ def _collect(
         interrupts,
         as_json=False,
         metrics_port=metrics_port,
+        telemetry=telemetry,
     )
+    if telemetry is not None:
+        telemetry.finished = finished
     for line in explain_missing(finished):
         shared.say(line)
     return finished, code_of(finished, interrupts, allowance)

@@ -73,6 +73,9 @@ def command(
     resume: collect.Resume = False,
     retry_failed: collect.RetryFailed = False,
     overwrite: collect.Overwrite = False,
+    track: shared.Track = None,
+    trace: shared.Trace = None,
+    trace_sample: shared.TraceSample = 0.01,
     server_address: server.ServerAddress = None,
     server_type: server.ServerType = None,
     server_gpus: server.ServerGpus = None,
@@ -163,7 +166,10 @@ def command(
     options of `gymnast collect`. Workers may be preempted, time out or die: rollouts they did not settle are owed, and
     --resume starts as many workers as those need. `gymnast status`, `logs` and `cancel` take the run.
     """
+    from dataclasses import replace
+
     from gymnast.cli.submit_output import show_dry_run, submit
+    from gymnast.cli.telemetry import check_telemetry
     from gymnast.config import read_environ
     from gymnast.config.known_keys import RUN_KEYS
     from gymnast.executors.submit_run import SubmitRequest, override_site, parse_code_choice
@@ -184,7 +190,10 @@ def command(
     if merge is None:
         merge = wait or site.executor == "slurm"
     request = SubmitRequest(
-        run_options=run_options(config, **{key: arguments[key] for key in _RUN}),
+        run_options=replace(
+            run_options(config, **{key: arguments[key] for key in _RUN}),
+            telemetry=check_telemetry(track, trace, trace_sample),
+        ),
         config=config,
         config_arguments=_names(overrides or [], config_arguments),
         site=site,

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from gymnast.cli.options import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from gymnast.rollouts.engine import Engine
     from gymnast.rollouts.traced_runner import Tracer
     from gymnast.tracking.run_tracking import RunTracking
     from gymnast.types.events import RunFinished
+    from gymnast.types.telemetry import TelemetryOptions
 
 
 @dataclass(slots=True)
@@ -32,9 +33,24 @@ class Telemetry:
         return self.tracking.watch(engine) if self.tracking is not None else ExitStack()
 
 
+def check_telemetry(track: list[str] | None, trace: str | None, trace_sample: float) -> TelemetryOptions:
+    """The options for workers that start later. Raises UserError for invalid ones."""
+    from gymnast.types.telemetry import TelemetryOptions
+
+    if track:
+        from gymnast.tracking.choice import parse_trackers
+
+        parse_trackers(track)
+    if trace is not None:
+        from gymnast.tracking.span_exporter import traces_url
+
+        traces_url(trace)
+    return TelemetryOptions(tuple(track or ()), trace, trace_sample)
+
+
 @contextmanager
 def open_telemetry(
-    track: list[str] | None, trace: str | None = None, trace_sample: float = 1.0, *, worker: str | None = None
+    track: Sequence[str] | None, trace: str | None, trace_sample: float, *, worker: str | None = None
 ) -> Iterator[Telemetry | None]:
     """What the options ask for; None without any. At the end, trackers and collectors get a bounded time."""
     if not track and trace is None:

@@ -53,6 +53,7 @@ def command(
     from gymnast.chunks.worker_spec import read_worker_spec
     from gymnast.cli.collect import run_with_live_view
     from gymnast.cli.signals import Interrupts
+    from gymnast.cli.telemetry import open_telemetry
     from gymnast.config import read_environ
     from gymnast.config.environ import job_id
     from gymnast.store.chunk_layout import ChunkLayout
@@ -75,7 +76,17 @@ def command(
         return run_worker(context, config, environ, observer)
 
     drain_signals = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    result = run_with_live_view(start, Interrupts(drain_signals, context.options.grace_s), as_json=as_json)
+    telemetry_options = context.options.telemetry
+    with open_telemetry(
+        telemetry_options.track,
+        telemetry_options.trace,
+        telemetry_options.trace_sample,
+        worker=context.holder.worker,
+    ) as telemetry:
+        interrupts = Interrupts(drain_signals, context.options.grace_s)
+        result = run_with_live_view(start, interrupts, as_json=as_json, telemetry=telemetry)
+        if telemetry is not None:
+            telemetry.finished = result.finished
     if result.end is not WorkerExit.NOTHING_LEFT and result.finished.note:
         shared.say(f"{result.end}: {result.finished.note}")
     shared.say(f"worker {context.holder.worker}: {result.finished.scored} scored, {result.end}")

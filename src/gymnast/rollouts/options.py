@@ -24,6 +24,7 @@ from gymnast.rollouts.row_map import parse_map
 from gymnast.rollouts.run_fields import RunFields
 from gymnast.rollouts.splits import write_split
 from gymnast.store.paths import RunPaths
+from gymnast.types.telemetry import TelemetryOptions
 from gymnast.types.truncation import TRUNCATED_POLICIES
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class RunOptions:
     """How records store the tokens of model calls; None uses the configuration."""
     source_origin: JsonObject | None = None
     """Which data the source was made from, for the manifest."""
+    telemetry: TelemetryOptions = field(default_factory=TelemetryOptions)
+    """Where workers of a submitted run report to; commands that run it themselves open it on their own."""
 
     @property
     def paths(self) -> RunPaths:

@@ -29,6 +29,7 @@ _MAX_MLFLOW_NAME: Final = 250
 _MAX_MLFLOW_BATCH: Final = 1000
 _NOT_IN_MLFLOW_NAMES: Final = re.compile(r"[^\w\-. :/]")
 _COMPLETE: Final = "complete"
+_X_AXIS: Final = "step"
 
 
 class Tracker(Protocol):
@@ -65,7 +66,9 @@ class TensorBoard:
 
 
 class Wandb:
-    """Weights & Biases. Steps may only grow: W&B drops a point whose step is below the last one."""
+    """Weights & Biases. The number of settled rollouts is a metric of its own, the x-axis of all others: W&B drops
+    points whose step does not grow, and a run that retries failed rollouts goes back.
+    """
 
     def start(self, start: Start) -> Started:
         wandb = self._wandb = import_module("wandb")
@@ -79,13 +82,13 @@ class Wandb:
             config=start.config,
             settings=settings,
         )
-        self._step = int(self._run.step or 0)
+        self._run.define_metric(_X_AXIS)
+        self._run.define_metric("*", step_metric=_X_AXIS)
         self._name = start.name
         return Started(str(self._run.id), self._run.url or f"wandb sync {Path(self._run.dir).parent}")
 
     def log(self, point: Point) -> None:
-        self._step = max(self._step, point.step)
-        self._run.log({**point.figures, "at": point.at}, step=self._step)
+        self._run.log({_X_AXIS: point.step, **point.figures})
 
     def finish(self, finish: Finish) -> None:
         self._run.summary.update({"state": finish.state, **dict(flatten(finish.summary))})

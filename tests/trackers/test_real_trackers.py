@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ def test_tensorboard_reads_the_event_files(tmp_path: Path, collect: Run) -> None
     assert any("| state | complete |" in text for text in texts)
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_wandb_offline_holds_history_summary_and_artifact(tmp_path: Path, collect: Run) -> None:
     pytest.importorskip("wandb")
     home = str(tmp_path)
@@ -81,7 +82,7 @@ def test_wandb_offline_holds_history_summary_and_artifact(tmp_path: Path, collec
         for record in records
         if record.WhichOneof("record_type") == "history"
     ]
-    assert history[-1]["progress/scored"] == 6
+    assert history[-1]["progress/scored"] == history[-1]["step"] == 6
     assert history[-1][f"reward_n/{AGENT}"] == 6
     assert any(record.WhichOneof("record_type") == "exit" for record in records)
     artifacts = [
@@ -94,19 +95,24 @@ def test_wandb_offline_holds_history_summary_and_artifact(tmp_path: Path, collec
 
 
 def _wandb_records(path: Path) -> list[Any]:
-    from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal.datastore import DataStore
-
-    store = DataStore()
-    store.open_for_scan(str(path))
-    records = []
-    while (data := store.scan_data()) is not None:
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        records.append(record)
+    """The records of a `.wandb` file: a log of LevelDB, blocks of 32 kB with fragments of records."""
+    pb2 = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    data, at, record, records = path.read_bytes(), 7, b"", []
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        length, kind = struct.unpack_from("<HB", data, at + 4)
+        record += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in {1, 4}:  # whole, or the last fragment
+            records.append(pb2.Record.FromString(record))
+            record = b""
     return records
 
 
+@pytest.mark.filterwarnings("ignore")  # of its own libraries
 def test_mlflow_on_sqlite_holds_metrics_params_and_artifacts(
     tmp_path: Path, collect: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,4 +168,4 @@ def test_the_protobuf_of_opentelemetry_reads_a_trace(tmp_path: Path, collect: Ru
     assert len({span.trace_id for span in spans}) == 3
     assert {span.name.split()[0] for span in spans} >= {"invoke_agent", "chat", "verify"}
     assert all(span.end_time_unix_nano >= span.start_time_unix_nano > 1.7e18 for span in spans)
-    assert os.path.commonprefix([span.name for span in spans if not span.parent_span_id]) == f"invoke_agent {AGENT}"
+    assert {span.name for span in spans if not span.parent_span_id} == {f"invoke_agent {AGENT}"}
