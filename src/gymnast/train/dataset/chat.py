@@ -23,6 +23,7 @@ Reasoning = Literal["field", "inline", "drop"]
 
 _CACHED: Final = 2048
 _EMPTY: Final = b'""'
+_MISSING: Final = frozenset({b"", b"null", b"[]"})
 _QUOTE: Final = ord('"')
 _MODEL_ITEMS: Final = frozenset({"function_call", "reasoning"})
 _MESSAGE: Final = frozenset({"message", None})
@@ -325,9 +326,14 @@ class ChatReader:
 
 def _texts(content: list[Part] | str | None) -> list[Any]:
     """The texts of content, as JSON strings."""
+    if not content:
+        return []
     if isinstance(content, str):
         return [orjson.dumps(content)]
-    return [part.text for part in content if part.text and memoryview(part.text)[0] == _QUOTE] if content else []
+    if len(content) == 1:  # nearly always
+        text = content[0].text
+        return [text] if text and memoryview(text)[0] == _QUOTE else []
+    return [part.text for part in content if part.text and memoryview(part.text)[0] == _QUOTE]
 
 
 def _refusals(content: list[Part] | str | None) -> list[Any]:
@@ -343,7 +349,7 @@ def _first(*values: msgspec.Raw) -> bytes:
     """The first value that is not missing, null or an empty list."""
     for value in values:
         data = bytes(value)
-        if data not in (b"", b"null", b"[]"):
+        if len(data) > 4 or data not in _MISSING:
             return data
     return b""
 

@@ -90,14 +90,13 @@ class RunSource:
     origins: set[tuple[str, str]] = field(default_factory=set)
     """Agents and models of the rollouts."""
 
-    def add_origin(self, agent: str, model: str) -> None:
-        self.origins.add((agent, model))
-
 
 class Entry(NamedTuple):
     """A rollout that was added to the index."""
 
     position: int
+    """In the index; -1 if rollouts are written as they are read."""
+    run: int
     record: Record
     line: bytes
     chat: Chat | None
@@ -124,7 +123,7 @@ class Index:
     read: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     """Rollouts that never got a score, by kind."""
-    all_tasks: int = 0
+    tasks_read: set[tuple[int, int]] = field(default_factory=set)
     has_parts: bool = False
     """Whether a message may have content that is not text."""
 
@@ -184,6 +183,8 @@ class Indexer:
         with_digests: bool = False,
     ) -> None:
         self.index = Index(runs)
+        self.is_stream = False
+        """Whether rollouts are only read once and not kept."""
         self._filters = filters
         self._reader = reader
         self._with_prompts = with_prompts
@@ -206,7 +207,6 @@ class Indexer:
             yield from self._read_run(number, run, scored)
             self._read_failures(run, scored)
         index = self.index
-        index.all_tasks = len(self._scores)
         where = self._filters.where
         if where is not None and index.read:
             for name in self._foreign:
@@ -254,7 +254,9 @@ class Indexer:
         index, reward = self.index, record.reward
         if record.failure or not isinstance(reward, (int, float)) or not math.isfinite(reward):
             return "no_reward"
-        self._add_score((number, record.task), reward)
+        if self.needs_tasks:
+            self._add_score((number, record.task), reward)
+        index.tasks_read.add((number, record.task))
         chat = None
         try:
             self._filter(run, record, line)
@@ -264,6 +266,9 @@ class Indexer:
             return str(reason)
         if self.needs_tasks:
             self._values.append(self._last_values)
+        run.origins.add((agent_of(record), model_of(record)))
+        if self.is_stream:
+            return Entry(-1, number, record, line, chat)
         position = len(index.run)
         index.run.append(number)
         index.task.append(record.task)
@@ -271,10 +276,9 @@ class Indexer:
         index.reward.append(reward)
         index.offset.append(offset)
         index.length.append(len(line))
-        run.add_origin(agent_of(record), model_of(record))
         if not index.has_parts and b'"input_image"' in line:
             index.has_parts = True
-        return Entry(position, record, line, chat)
+        return Entry(position, number, record, line, chat)
 
     def _add_score(self, task: tuple[int, int], reward: float) -> None:
         before = self._scores.get(task)
