@@ -5,7 +5,6 @@ Only the fields that a decision needs are decoded. The index takes some 60 bytes
 
 from __future__ import annotations
 
-import math
 import zlib
 from array import array
 from collections import Counter
@@ -25,6 +24,7 @@ from gymnast.train.dataset.records import (
     decode_failed,
     decode_fields,
     decode_record,
+    is_number,
     is_truncated_record,
     model_of,
 )
@@ -252,7 +252,7 @@ class Indexer:
     def _add(self, number: int, run: RunSource, record: Record, offset: int, line: bytes) -> Entry | str:
         """Add a record to the index; else the reason why not."""
         index, reward = self.index, record.reward
-        if record.failure or not isinstance(reward, (int, float)) or not math.isfinite(reward):
+        if record.failure or not is_number(reward):
             return "no_reward"
         if self.needs_tasks:
             self._add_score((number, record.task), reward)

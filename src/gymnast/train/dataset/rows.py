@@ -10,6 +10,7 @@ import orjson
 
 from gymnast.errors import UserError
 from gymnast.train.dataset.chat import ChatStyle, NotChatError
+from gymnast.train.dataset.records import decode_fields
 from gymnast.types.task import AGENT_REF, MASK, PARAMS
 from gymnast.types.tokens import LEDGER
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 Target = Literal["trl", "axolotl", "nemo-rl", "openai"]
 TARGETS: Final = ("trl", "axolotl", "nemo-rl", "openai")
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _OWN: Final = frozenset({PARAMS, "response", LEDGER, AGENT_REF, "reward", MASK})
 
 
@@ -115,14 +115,14 @@ class RowMaker:
 
 def task_row(line: bytes, prompt: bytes | None, tools: bytes | None) -> bytes:
     """A materialized input as a task again: without the identity of its rollout."""
-    fields = {name: value for name, value in _FIELDS(line).items() if not name.startswith("_ng_")}
+    fields = {name: value for name, value in decode_fields(line).items() if not name.startswith("_ng_")}
     if prompt is not None and tools is not None:
         fields = {"prompt": msgspec.Raw(b"[" + prompt + b"]"), "tools": msgspec.Raw(tools), **fields}
     return msgspec.json.encode(fields)
 
 
 def _other_fields(line: bytes) -> bytes:
-    fields = _FIELDS(line)
+    fields = decode_fields(line)
     return msgspec.json.encode(
         {name: value for name, value in fields.items() if name not in _OWN and not name.startswith("_ng_")}
     )
