@@ -308,7 +308,7 @@ def test_what_is_not_an_expression_is_explained(text: str, message: str) -> None
 
 @pytest.mark.parametrize("text", ["agent > 1", "tags < 3", "agent + 1 > 2", "len(level) > 1", "'x' in level"])
 def test_mixed_types_name_the_columns(text: str) -> None:
-    with pytest.raises(UserError, match="different types|argument of type") as caught:
+    with pytest.raises(UserError, match="different types") as caught:
         parse_where(text).matches(VALUES)
     assert "in this rollout" in str(caught.value)
 

@@ -27,6 +27,7 @@ from gymnast.train.dataset.records import (
     is_number,
     is_truncated_record,
     model_of,
+    replace_half_pairs,
 )
 
 if TYPE_CHECKING:
@@ -436,7 +437,15 @@ def _wanted_decoder(roots: set[str]) -> Callable[[bytes], Any]:
         gc=False,
     )
     decode = msgspec.json.Decoder(struct).decode
-    return lambda line: dict(zip(names, msgspec.structs.astuple(decode(line)), strict=True))
+
+    def read(line: bytes) -> dict[str, Any]:
+        try:
+            wanted = decode(line)
+        except msgspec.DecodeError:
+            wanted = decode(replace_half_pairs(line) or line)
+        return dict(zip(names, msgspec.structs.astuple(wanted), strict=True))
+
+    return read
 
 
 def _follow(wanted: dict[str, Any], name: str) -> Any:
