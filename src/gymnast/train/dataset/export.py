@@ -31,7 +31,7 @@ from gymnast.train.dataset.schema import columns_of
 from gymnast.train.dataset.select import PairRules, assign_splits, select_best, select_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gymnast.config.secrets import Scrubber
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gymnast.train.dataset.index import RunSource
     from gymnast.train.dataset.records import Record
     from gymnast.train.dataset.rows import Target
+    from gymnast.train.dataset.schema import Kind
     from gymnast.types.json import JsonObject
 
 FORMATS: Final = ("sft", "dpo", "kto", "rl", "jsonl", "parquet", "datasets")
@@ -141,11 +142,17 @@ class _Export:
         with_prompts = bool(request.splits) or request.needs_pairs
         converts = with_prompts or filters.dedup or filters.max_bytes is not None
         reader = ChatReader(self._style, compares=filters.dedup or request.needs_pairs) if converts else None
-        indexer = Indexer(self._runs, filters, reader, with_prompts=with_prompts, with_digests=request.needs_pairs)
+        indexer = Indexer(
+            self._runs,
+            filters,
+            reader,
+            with_prompts=with_prompts,
+            with_digests=request.needs_pairs,
+            finds_parts=layout.is_typed,
+        )
         indexer.is_stream = self._is_one_pass(indexer)
         self._indexer = indexer if indexer.is_stream else None
         self.index = indexer.index if self._indexer is not None else indexer.build()
-        self.columns = columns_of(request.format, has_parts=self.index.has_parts)
         if layout.is_typed and self.index.has_parts:
             self._style = replace(self._style, escaped_content=True)
         self._reader = ChatReader(self._style)
@@ -155,6 +162,12 @@ class _Export:
         self._reasoning_dropped = 0
         self._rows: Counter[str] = Counter()
         self._tasks: set[tuple[int, int]] = set()
+
+    @property
+    def columns(self) -> dict[str, Kind]:
+        """The columns of the rows; final once all rows were made."""
+        has_parts = self.index.has_parts or self._reader.has_parts
+        return columns_of(self.request.format, has_parts=has_parts)
 
     def _is_one_pass(self, indexer: Indexer) -> bool:
         """Whether a rollout can be written when it is read, because no choice depends on other rollouts."""
@@ -174,11 +187,10 @@ class _Export:
                 rows = self._kto_rows()
             case _:
                 rows = self._rollout_rows()
-        split_of, counts, add_task, split = self._split_of, self._rows, self._tasks.add, self.splits[0]
+        split_of, add_task, split = self._split_of, self._tasks.add, self.splits[0]
         for key, row in rows:
             if split_of:
                 split = split_of[key]
-            counts[split] += 1
             add_task(key)
             yield split, row
 
@@ -288,9 +300,11 @@ class _Export:
 
     # --- summary -----------------------------------------------------------------------------------------------------
 
-    def manifest(self, files: Iterable[DataFile]) -> JsonObject:
+    def manifest(self, files: Sequence[DataFile]) -> JsonObject:
         """`export.json`: origin, options, counts and digests. Paths of this machine are not in it."""
         index = self.index
+        for file in files:
+            self._rows[file.split] += file.rows
         counts = {
             "rollouts": index.read,
             "tasks": len(index.tasks_read),

@@ -182,6 +182,7 @@ class Indexer:
         *,
         with_prompts: bool = False,
         with_digests: bool = False,
+        finds_parts: bool = False,
     ) -> None:
         self.index = Index(runs)
         self.is_stream = False
@@ -189,6 +190,7 @@ class Indexer:
         self._filters = filters
         self._reader = reader
         self._with_prompts = with_prompts
+        self._finds_parts = finds_parts
         self._with_digests = with_digests or filters.dedup
         self._columns = filters.where.columns if filters.where is not None else ()
         self._foreign = [name for name in self._columns if name not in _OWN_COLUMNS and name not in TASK_COLUMNS]
@@ -267,6 +269,8 @@ class Indexer:
             return str(reason)
         if self.needs_tasks:
             self._values.append(self._last_values)
+        if not index.has_parts and self._finds_parts and b'"input_image"' in line:
+            index.has_parts = True
         run.origins.add((agent_of(record), model_of(record)))
         if self.is_stream:
             return Entry(-1, number, record, line, chat)
@@ -277,8 +281,6 @@ class Indexer:
         index.reward.append(reward)
         index.offset.append(offset)
         index.length.append(len(line))
-        if not index.has_parts and b'"input_image"' in line:
-            index.has_parts = True
         return Entry(position, number, record, line, chat)
 
     def _add_score(self, task: tuple[int, int], reward: float) -> None:
@@ -296,9 +298,10 @@ class Indexer:
             raise NotChatError(MASKED)
         if is_truncated and not filters.include_truncated:
             raise NotChatError(TRUNCATED)
-        label = run.labels.of(record.task, record.rollout)[0] if run.labels else None
-        if (filters.labels and label not in filters.labels) or label in filters.excluded_labels:
-            raise NotChatError("label")
+        if filters.labels or filters.excluded_labels:
+            label = run.labels.of(record.task, record.rollout)[0]
+            if (filters.labels and label not in filters.labels) or label in filters.excluded_labels:
+                raise NotChatError("label")
         if self._columns and not self._matches(run, record, line, is_truncated=is_truncated):
             raise NotChatError("where")
 

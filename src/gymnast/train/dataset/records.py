@@ -61,7 +61,7 @@ class Record(msgspec.Struct, gc=False):
     rollout: int = msgspec.field(name=ROLLOUT_INDEX)
     reward: Any = None
     agent: Agent | None = msgspec.field(name=AGENT_REF, default=None)
-    params: Params | None = msgspec.field(name=PARAMS, default=None)
+    params: msgspec.Raw = msgspec.field(name=PARAMS, default=msgspec.Raw())
     response: Response | None = None
     failure: Any = msgspec.field(name=FAILURE_CLASS, default=None)
     masked: Any = msgspec.field(name=MASK, default=None)
@@ -150,7 +150,7 @@ def is_number(value: Any) -> bool:
 
 def is_truncated_record(record: Record) -> bool:
     """Whether the record is of a truncated rollout."""
-    if truncation_of_episode(record.terminated, record.truncated) is not None:
+    if record.truncated is True and truncation_of_episode(record.terminated, record.truncated) is not None:
         return True
     response = record.response
     if response is None:
