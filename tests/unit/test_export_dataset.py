@@ -1,4 +1,4 @@
-"""Exports of rollouts: what each format looks like, what is left out and why, splits, labels, secrets, repeated exports."""
+"""Exports of rollouts: how each format looks, what is left out and why, splits, labels, secrets, repeated exports."""
 
 from __future__ import annotations
 
@@ -195,9 +195,8 @@ def test_secrets_are_masked_and_counted(tmp_path: Path) -> None:
     run = write_run(tmp_path / "r", [rollout(output=[says(text), says(pem)])])
     result = export(run, tmp_path / "o", secrets=["known-secret-123"])
     content = rows(tmp_path / "o")[0]["messages"][-1]["content"]
-    assert content.startswith(
-        "key\n**** url https://****@host/x and **** but task-list, sk-learn and hf_x stay-----BEGIN RSA PRIVATE KEY-----"
-    )
+    text = "key\n**** url https://****@host/x and **** but task-list, sk-learn and hf_x stay"
+    assert content.startswith(f"{text}-----BEGIN RSA PRIVATE KEY-----")
     assert "MIIabc" not in content
     assert result.manifest["counts"]["secrets_masked"] == 4
 

@@ -150,6 +150,9 @@ class Hub:
         except errors.HfHubHTTPError.__bases__ as error:  # OSError and its HTTP library's error class
             hint = "try again" if getattr(error, "response", None) is not None else _NETWORK_HINT
             raise UserError(f"the {action} failed: {_first_line(error)}", where=where, next=hint) from error
+        except RuntimeError as error:  # how the library wraps what fails while it uploads
+            what = f"the {action} failed: {_first_line(error.__cause__ or error)}"
+            raise UserError(what, where=where, next="try again: what was uploaded is kept") from error
         except ValueError as error:
             raise UserError(
                 f"the server did not answer like a Hub: {error}", where=where, next="check HF_ENDPOINT"

@@ -2,8 +2,8 @@
 
 Those are keys of services, private keys, and passwords in URLs.
 
-Texts of models are training data, so nothing is masked that may be ordinary text. Two table lookups per byte find the
-few places that need a closer look, which is ten times as fast as a regular expression.
+Texts of models are training data, so nothing is masked that may be ordinary text. Bytes that are rare in text lead to
+the few places that need a closer look, which is twenty times as fast as a regular expression.
 """
 
 from __future__ import annotations
@@ -16,28 +16,31 @@ import numpy as np
 from gymnast.config.secrets import MASK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gymnast.config.secrets import Scrubber
 
-_PLACES: Final[tuple[tuple[bytes, int, int], ...]] = (
-    *((b"sk-", 1, 0), (b"hf_", 1, 0), (b"nvapi-", 4, 0), (b"glpat-", 4, 0), (b"AKIA", 1, 0), (b"AIza", 1, 0)),
-    *((b"eyJ", 1, 0), (b"wandb_v1_", 4, 0), (b"PRIVATE KEY-----", 3, 16), (b"://", 0, 3), (b"Bearer ", 0, 7)),
-    *((b"gh" + kind + b"_", 2, 0) for kind in (b"p", b"o", b"u", b"s", b"r")),
-    *((b"xox" + kind + b"-", 0, 0) for kind in (b"a", b"b", b"p", b"r", b"s")),
+_STARTS: Final[tuple[tuple[bytes, int], ...]] = (
+    *((b"sk-", 2), (b"nvapi-", 5), (b"glpat-", 5), (b"hf_", 2), (b"wandb_v1_", 5), (b"eyJ", 2), (b"AKIA", 2)),
+    *((b"gh" + kind + b"_", 3) for kind in (b"p", b"o", b"u", b"s", b"r")),
+    *((b"xox" + kind + b"-", 4) for kind in (b"a", b"b", b"p", b"r", b"s")),
+    *((b"AIza", 1), (b"KEY-----", 3), (b"Bearer ", 0)),
 )
-"""How a secret starts, which pair of its bytes is rare in text, and how many bytes stay."""
+"""How secrets start, and where in it a byte is that is rare in text."""
+_RARE: Final = b"-JI@B"
+_STAYS: Final = {b"KEY-----": 8, b"Bearer ": 7}
+"""How much of the start is not secret."""
+_MAX_USER: Final = 300
 _SECRET: Final = re.compile(
     rb"(?:(?<![\w-])|(?<=\\[nrtbf]))"
     rb"(?:sk-(?=[\w-]*\d)[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{16,}|nvapi-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}"
     rb"|glpat-[\w-]{12,}|xox[abprs]-[\w-]{8,}|AKIA[0-9A-Z]{12,}|AIza[\w-]{20,}"
     rb"|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?|wandb_v1_\w{8,})"
-    rb"|(?<=PRIVATE KEY-----)(?:[^\"-]|-(?!----END))+"
+    rb"|(?<=KEY-----)(?:[^\"-]|-(?!----END))+"
     rb"|(?<=://)[^/@\s\"'<>\\{}$*]+:[^/@\s\"'<>\\{}$*]+(?=@[\w\[])"
     rb"|(?<=Bearer )[A-Za-z0-9._~+/-]{20,}=*"
 )
 _MASK: Final = MASK.encode()
-_GROUPS: Final = ((b"kti", b"-"), (b"fbpousr", b"_"), (b"KV", b"IA"), (b"I", b"z"), (b"y", b"J"), (b"x", b"o"))
-_PAIRS: Final = (*_GROUPS, (b":", b"/"), (b"B", b"e"))
-"""The rare pairs in at most eight groups: any of these bytes, followed by any of those."""
 
 
 class RowScrubber:
@@ -46,10 +49,12 @@ class RowScrubber:
     def __init__(self, scrubber: Scrubber) -> None:
         self.masked = 0
         self._scrubber = scrubber
-        self._first, self._second = (_group_table(side) for side in (0, 1))
-        self._starts: dict[bytes, list[tuple[bytes, int, int]]] = {}
-        for start, at, stays in _PLACES:
-            self._starts.setdefault(start[at : at + 2], []).append((start, at, stays))
+        self._starts: dict[int, list[tuple[bytes, int]]] = {}
+        self._is_pair = np.zeros((256, 256), dtype=bool)
+        for start, at in _STARTS:
+            self._starts.setdefault(start[at], []).append((start, at))
+            self._is_pair[start[at - 1] if at else slice(None), start[at]] = True
+        self._is_pair[:, ord("@")] = True
 
     def scrub(self, block: bytes) -> bytes:
         """Rows without secrets. Rows stay rows of JSON: what is masked has no quotes in it."""
@@ -61,14 +66,35 @@ class RowScrubber:
 
     def _places(self, block: bytes) -> list[int]:
         """Where secrets of known forms may start, ascending."""
-        first = np.frombuffer(block.translate(self._first), dtype=np.uint8)[:-1]
-        second = np.frombuffer(block.translate(self._second), dtype=np.uint8)[1:]
+        data = np.frombuffer(block, dtype=np.uint8)
+        mask = np.zeros(-(-len(block) // 8) * 8, dtype=bool)
+        is_rare, own = mask[: len(block)], np.empty(len(block), dtype=bool)
+        np.equal(data, _RARE[0], out=is_rare)
+        for byte in _RARE[1:]:
+            np.equal(data, byte, out=own)
+            is_rare |= own
+        # Underscores are in every row: only those after `hf` or `gh` and a letter, or before `v`, are looked at.
+        is_underscore, is_h = data == ord("_"), data == ord("h")
+        is_rare[2:] |= is_underscore[2:] & (data[1:-1] == ord("f")) & is_h[:-2]
+        is_rare[3:] |= is_underscore[3:] & is_h[1:-2] & (data[:-3] == ord("g"))
+        is_rare[:-1] |= is_underscore[:-1] & (data[1:] == ord("v"))
+        words = np.flatnonzero(mask.view(np.uint64))  # eight bytes at a time: most have none
+        near = (words[:, None] * 8 + np.arange(8)).ravel()
+        rare = near[mask[near]]
         found: set[int] = set()
-        for at in np.flatnonzero(first & second).tolist():
-            for start, offset, stays in self._starts.get(block[at : at + 2], ()):
-                if at >= offset and block.startswith(start, at - offset):
-                    found.add(at - offset + stays)
+        for at in rare[self._is_pair[data[rare - 1], data[rare]]].tolist():
+            found.update(self._starts_at(block, at))
         return sorted(found)
+
+    def _starts_at(self, block: bytes, at: int) -> Iterator[int]:
+        if block[at] == ord("@"):
+            start = block.rfind(b"://", max(0, at - _MAX_USER), at)
+            if start >= 0:
+                yield start + 3
+            return
+        for start, offset in self._starts[block[at]]:
+            if at >= offset and block.startswith(start, at - offset):
+                yield at - offset + _STAYS.get(start, 0)
 
     def _mask_tokens(self, block: bytes, places: list[int]) -> bytes:
         parts: list[bytes] = []
@@ -84,12 +110,3 @@ class RowScrubber:
             return block
         parts.append(block[end:])
         return b"".join(parts)
-
-
-def _group_table(side: int) -> bytes:
-    """For each byte the groups of pairs, as bits, in which it is on this side."""
-    table = bytearray(256)
-    for number, group in enumerate(_PAIRS):
-        for byte in group[side]:
-            table[byte] |= 1 << number
-    return bytes(table)

@@ -23,17 +23,18 @@ Reasoning = Literal["field", "inline", "drop"]
 
 _CACHED: Final = 2048
 _EMPTY: Final = b'""'
+_MISSING: Final = frozenset({b"", b"null", b"[]"})
 _QUOTE: Final = ord('"')
-_MODEL_ITEMS: Final = frozenset({"function_call", "reasoning"})
 _MESSAGE: Final = frozenset({"message", None})
 
 
 class _Row(msgspec.Struct, gc=False):
-    params: Params | None = msgspec.field(name=PARAMS, default=None)
+    params: msgspec.Raw = msgspec.field(name=PARAMS, default=msgspec.Raw())
 
 
 _PARTS: Final = msgspec.json.Decoder(list[Part]).decode
 _ITEMS: Final = msgspec.json.Decoder(list[Item]).decode
+_PARAMS: Final = msgspec.json.Decoder(Params).decode
 _ROW: Final = msgspec.json.Decoder(_Row).decode
 _TEXT: Final = msgspec.json.Decoder(str).decode
 
@@ -81,6 +82,7 @@ class _Prompt(NamedTuple):
     messages: bytes
     count: int
     digest: bytes
+    tools: bytes
     dropped_reasoning: bool
 
 
@@ -96,9 +98,6 @@ class _Turns:
         self.count = self.last_assistant = self.through_assistant = 0
         self.dropped_reasoning = False
 
-    def digest(self) -> bytes:
-        return _digest(self.seen) if self.seen is not None else b""
-
 
 class ChatReader:
     """Converts records. Prompts and tools repeat within a run, so their conversions are cached.
@@ -108,17 +107,18 @@ class ChatReader:
 
     def __init__(self, style: ChatStyle, *, compares: bool = False) -> None:
         self.style = style
+        self.has_parts = False
+        """Whether a message had content that is not text."""
         self._compares = compares
-        self._prompts: dict[tuple[bytes, bytes], _Prompt] = {}
-        self._tools: dict[bytes, bytes] = {}
+        self._prompts: dict[tuple[bytes, bytes, bytes], _Prompt] = {}
 
     def read(self, record: Record) -> Chat:
         """The chat of a record. Raises NotChatError with the reason."""
-        params, response = record.params or Params(), record.response
+        response = record.response
         if response is None or response.output is None:
             raise NotChatError("unusual_transcript" if record.is_unusual else "no_transcript")
         try:
-            prompt = self._prompt(bytes(params.input), _first(params.instructions, response.instructions))
+            prompt = self._prompt(bytes(record.params), bytes(response.instructions), bytes(response.tools))
             turns = self._turns(response.output, compares=self._compares)
         except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError) as error:
             raise NotChatError("unusual_transcript") from error
@@ -128,9 +128,9 @@ class ChatReader:
         return Chat(
             prompt.messages,
             b"".join(turns.pieces)[1:],
-            self._convert_tools(_first(params.tools, response.tools)),
+            prompt.tools,
             prompt.digest,
-            turns.digest(),
+            _digest(turns.seen) if turns.seen is not None else b"",
             prompt.count,
             turns.last_assistant,
             prompt.dropped_reasoning or turns.dropped_reasoning,
@@ -139,74 +139,77 @@ class ChatReader:
     def prompt_of(self, line: bytes) -> tuple[bytes, bytes]:
         """The prompt's messages of a row, and its tools."""
         try:
-            params = _ROW(line).params or Params()
-            prompt = self._prompt(bytes(params.input), _first(params.instructions))
-            return prompt.messages, self._convert_tools(_first(params.tools))
+            prompt = self._prompt(bytes(_ROW(line).params), b"", b"")
         except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError) as error:
             raise NotChatError("unusual_transcript") from error
+        return prompt.messages, prompt.tools
 
-    def _prompt(self, items: bytes, instructions: bytes) -> _Prompt:
-        known = self._prompts.get((items, instructions))
+    def _prompt(self, params: bytes, instructions: bytes, tools: bytes) -> _Prompt:
+        """What create params mean; the response repeats the instructions and tools if the params have none."""
+        known = self._prompts.get((params, instructions, tools))
         if known is None:
             if len(self._prompts) >= _CACHED:
                 self._prompts.clear()
-            known = self._prompts[items, instructions] = self._convert_prompt(items, instructions)
+            known = self._convert_prompt(_PARAMS(params or b"{}"), instructions, tools)
+            self._prompts[params, instructions, tools] = known
         return known
 
-    def _convert_prompt(self, items: bytes, instructions: bytes) -> _Prompt:
+    def _convert_prompt(self, params: Params, instructions: bytes, tools: bytes) -> _Prompt:
+        items, system = bytes(params.input), _first(bytes(params.instructions), instructions)
         if items[:1] not in (b'"', b"["):
             raise NotChatError("no_prompt")
         given = _ITEMS(items) if items[:1] == b"[" else [Item("message", "user", _TEXT(items))]
         turns = self._turns(given, compares=True)
         messages, count = b"".join(turns.pieces)[1:], turns.count
-        if instructions[:1] == b'"' and instructions != _EMPTY:
-            system = b'{"role":"system","content":' + self._escape(instructions) + b"}"
-            messages, count = b",".join([system, messages] if messages else [system]), count + 1
+        if system[:1] == b'"' and system != _EMPTY:
+            first = b'{"role":"system","content":' + self._escape(system) + b"}"
+            messages, count = b",".join([first, messages] if messages else [first]), count + 1
         if not messages:
             raise NotChatError("no_prompt")
-        return _Prompt(messages, count, _digest([instructions, *(turns.seen or ())]), turns.dropped_reasoning)
+        digest = _digest([system, *(turns.seen or ())])
+        converted = self._list_tools(_first(bytes(params.tools), tools))
+        return _Prompt(messages, count, digest, converted, turns.dropped_reasoning)
 
     def _turns(self, items: list[Item], *, compares: bool) -> _Turns:
         turns = _Turns(compares=compares)
-        turn: list[Item] = []
-        for item in items:
-            kind = item.type
-            if kind in _MODEL_ITEMS or (item.role == "assistant" and kind in _MESSAGE):
-                turn.append(item)
-                continue
-            if turn:
-                self._add_assistant(turns, turn)
-                turn = []
-            if kind == "function_call_output":
-                self._add_tool(turns, item)
-            else:
-                self._add_other(turns, item)
-        if turn:
-            self._add_assistant(turns, turn)
-        return turns
-
-    def _add_assistant(self, turns: _Turns, items: list[Item]) -> None:
         texts: list[Any] = []
         reasons: list[Any] = []
         calls: list[Any] = []
         for item in items:
-            if item.type == "function_call":
+            kind = item.type
+            if kind == "function_call":
                 self._add_call(turns, calls, item)
-            elif item.type == "reasoning":
-                reasons += _texts(item.summary) or _texts(item.content)
+            elif kind == "reasoning":
+                reasons += _texts(item.summary) or _texts(item.content) or (_EMPTY,)
+            elif item.role == "assistant" and kind in _MESSAGE:
+                texts += _texts(item.content) or _refusals(item.content) or (_EMPTY,)
             else:
-                texts += _texts(item.content) or _refusals(item.content)
-        text = texts[0] if len(texts) == 1 else _join(texts)
+                if texts or reasons or calls:
+                    self._add_assistant(turns, texts, reasons, calls)
+                    texts, reasons, calls = [], [], []
+                if kind == "function_call_output":
+                    self._add_tool(turns, item)
+                else:
+                    self._add_other(turns, item)
+        if texts or reasons or calls:
+            self._add_assistant(turns, texts, reasons, calls)
+        return turns
+
+    def _add_assistant(self, turns: _Turns, texts: list[Any], reasons: list[Any], calls: list[Any]) -> None:
         style, pieces = self.style, turns.pieces
+        text = texts[0] if len(texts) == 1 else _join(texts)
         reasoning = None
         if reasons:
             reasoning = reasons[0] if len(reasons) == 1 else _join(reasons)
-            if style.reasoning == "inline":
+            if reasoning is _EMPTY:
+                reasoning = None
+            elif style.reasoning == "inline":
                 text = b'"<think>' + bytes(reasoning)[1:-1] + b"</think>" + bytes(text)[1:]
+            elif style.reasoning == "drop":
+                turns.dropped_reasoning = True
         pieces += (b',{"role":"assistant","content":', self._escape(text) if style.escaped_content else text)
         if reasoning is not None and style.reasoning == "field":
             pieces += (b',"reasoning_content":', reasoning)
-        turns.dropped_reasoning |= reasoning is not None and style.reasoning == "drop"
         if calls:
             calls[0] = b',"tool_calls":[{"id":'
             pieces += calls
@@ -214,9 +217,9 @@ class ChatReader:
         else:
             pieces.append(b"}")
         if turns.seen is not None:
-            turns.seen += (b"assistant", text, reasoning or b"", *calls[2::2])
-        turns.count += 1
-        turns.last_assistant, turns.through_assistant = turns.count, len(pieces)
+            turns.seen += (b"assistant", text, reasoning or b"", *_without_ids(calls))
+        turns.last_assistant = turns.count = turns.count + 1
+        turns.through_assistant = len(pieces)
 
     def _add_call(self, turns: _Turns, calls: list[Any], item: Item) -> None:
         call_id, name = bytes(item.call_id), bytes(item.name)
@@ -282,6 +285,7 @@ class ChatReader:
     def _parts(self, parts: list[Part]) -> bytes:
         if all(part.text for part in parts):
             return _join([part.text for part in parts])
+        self.has_parts = True
         return b"[" + b",".join(map(self._part, parts)) + b"]"
 
     def _escape(self, content: Any) -> Any:
@@ -298,14 +302,6 @@ class ChatReader:
         detail = bytes(part.detail)
         more = b',"detail":' + detail if detail[:1] == b'"' else b""
         return b'{"type":"image_url","image_url":{"url":' + url + more + b"}}"
-
-    def _convert_tools(self, raw: bytes) -> bytes:
-        known = self._tools.get(raw)
-        if known is None:
-            if len(self._tools) >= _CACHED:
-                self._tools.clear()
-            known = self._tools[raw] = self._list_tools(raw)
-        return known
 
     def _list_tools(self, raw: bytes) -> bytes:
         tools = msgspec.json.decode(raw, type=list[dict[str, msgspec.Raw]]) if raw[:1] == b"[" else []
@@ -325,9 +321,14 @@ class ChatReader:
 
 def _texts(content: list[Part] | str | None) -> list[Any]:
     """The texts of content, as JSON strings."""
+    if not content:
+        return []
     if isinstance(content, str):
         return [orjson.dumps(content)]
-    return [part.text for part in content if part.text and memoryview(part.text)[0] == _QUOTE] if content else []
+    if len(content) == 1:  # nearly always
+        text = content[0].text
+        return [text] if text and memoryview(text)[0] == _QUOTE else []
+    return [part.text for part in content if part.text and memoryview(part.text)[0] == _QUOTE]
 
 
 def _refusals(content: list[Part] | str | None) -> list[Any]:
@@ -339,13 +340,14 @@ def _join(texts: list[Any]) -> bytes:
     return b'"' + b"".join([bytes(text)[1:-1] for text in texts]) + b'"'
 
 
-def _first(*values: msgspec.Raw) -> bytes:
+def _first(*values: bytes) -> bytes:
     """The first value that is not missing, null or an empty list."""
-    for value in values:
-        data = bytes(value)
-        if data not in (b"", b"null", b"[]"):
-            return data
-    return b""
+    return next((value for value in values if value not in _MISSING), b"")
+
+
+def _without_ids(calls: list[Any]) -> list[Any]:
+    """The names and arguments of calls: each is five pieces, the second of them its id."""
+    return [piece for number, piece in enumerate(calls) if number % 5 in (2, 3)]
 
 
 def _digest(parts: list[Any]) -> bytes:

@@ -15,6 +15,7 @@ import orjson
 
 from gymnast import __version__
 from gymnast.errors import DataError, UserError
+from gymnast.runtime.garbage import rare_garbage_collection
 from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import read_manifest
@@ -30,7 +31,7 @@ from gymnast.train.dataset.schema import columns_of
 from gymnast.train.dataset.select import PairRules, assign_splits, select_best, select_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gymnast.config.secrets import Scrubber
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from gymnast.train.dataset.index import RunSource
     from gymnast.train.dataset.records import Record
     from gymnast.train.dataset.rows import Target
+    from gymnast.train.dataset.schema import Kind
     from gymnast.types.json import JsonObject
 
 FORMATS: Final = ("sft", "dpo", "kto", "rl", "jsonl", "parquet", "datasets")
@@ -99,7 +101,11 @@ class ExportResult:
 def export_dataset(request: ExportRequest, scrubber: Scrubber) -> ExportResult:
     """Export; nothing is written unless all of it is. Raises UserError if no row is left."""
     request.layout.check()
-    earlier = _read_earlier(request)
+    with rare_garbage_collection():
+        return _export(request, scrubber, _read_earlier(request))
+
+
+def _export(request: ExportRequest, scrubber: Scrubber, earlier: JsonObject | None) -> ExportResult:
     export = _Export(request, scrubber)
     with DatasetFolder(
         request.output, request.container, export.scrubber, export.columns, request.shard_bytes
@@ -136,10 +142,17 @@ class _Export:
         with_prompts = bool(request.splits) or request.needs_pairs
         converts = with_prompts or filters.dedup or filters.max_bytes is not None
         reader = ChatReader(self._style, compares=filters.dedup or request.needs_pairs) if converts else None
-        indexer = Indexer(self._runs, filters, reader, with_prompts=with_prompts, with_digests=request.needs_pairs)
-        self._indexer = indexer if self._is_one_pass(indexer) else None
+        indexer = Indexer(
+            self._runs,
+            filters,
+            reader,
+            with_prompts=with_prompts,
+            with_digests=request.needs_pairs,
+            finds_parts=layout.is_typed,
+        )
+        indexer.is_stream = self._is_one_pass(indexer)
+        self._indexer = indexer if indexer.is_stream else None
         self.index = indexer.index if self._indexer is not None else indexer.build()
-        self.columns = columns_of(request.format, has_parts=self.index.has_parts)
         if layout.is_typed and self.index.has_parts:
             self._style = replace(self._style, escaped_content=True)
         self._reader = ChatReader(self._style)
@@ -149,6 +162,12 @@ class _Export:
         self._reasoning_dropped = 0
         self._rows: Counter[str] = Counter()
         self._tasks: set[tuple[int, int]] = set()
+
+    @property
+    def columns(self) -> dict[str, Kind]:
+        """The columns of the rows; final once all rows were made."""
+        has_parts = self.index.has_parts or self._reader.has_parts
+        return columns_of(self.request.format, has_parts=has_parts)
 
     def _is_one_pass(self, indexer: Indexer) -> bool:
         """Whether a rollout can be written when it is read, because no choice depends on other rollouts."""
@@ -168,35 +187,35 @@ class _Export:
                 rows = self._kto_rows()
             case _:
                 rows = self._rollout_rows()
+        split_of, add_task, split = self._split_of, self._tasks.add, self.splits[0]
         for key, row in rows:
-            split = self._split_of.get(key, "train") if self._split_of else self.splits[0]
-            self._rows[split] += 1
-            self._tasks.add(key)
+            if split_of:
+                split = split_of[key]
+            add_task(key)
             yield split, row
 
     # --- rows by format ---------------------------------------------------------------------------------------------
 
     def _rollout_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         is_sft = self.request.format == "sft"
-        for position, record, line, known in self._entries():
+        for _, number, record, line, known in self._entries():
             chat = known or self._read(record)
             if chat is None:
                 continue
             if is_sft:
-                facts = self._facts(position)
-                yield (facts.run, facts.task), self._maker.sft(chat, facts)
+                facts = RolloutFacts(number, record.task, record.rollout, record.reward)
+                yield (number, record.task), self._maker.sft(chat, facts)
             else:
-                number = self.index.run[position]
                 facts = facts_of(record, number, self._runs[number])
-                yield (facts.run, facts.task), self._maker.flat(chat, facts, line)
+                yield (number, record.task), self._maker.flat(chat, facts, line)
 
     def _kto_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         threshold = self.request.threshold
         labels = self._pair_labels() if threshold is None else None
-        for position, record, _, known in self._entries(sorted(labels) if labels is not None else None):
+        for position, number, record, _, known in self._entries(sorted(labels) if labels is not None else None):
             chat = known or self._read(record)
             if chat is not None:
-                facts = self._facts(position)
+                facts = RolloutFacts(number, record.task, record.rollout, record.reward)
                 label = labels[position] if labels is not None else facts.reward >= (threshold or 0.0)
                 yield (facts.run, facts.task), self._maker.kto(chat, facts, label=label)
 
@@ -262,7 +281,7 @@ class _Export:
                 if position is None or self.index.run[position] != number:
                     break
                 if offset == self.index.offset[position]:
-                    yield Entry(position, decode_record(line, run.records.path, 0), line, None)
+                    yield Entry(position, number, decode_record(line, run.records.path, 0), line, None)
                     position = next(wanted, None)
 
     def _facts(self, position: int) -> RolloutFacts:
@@ -281,12 +300,14 @@ class _Export:
 
     # --- summary -----------------------------------------------------------------------------------------------------
 
-    def manifest(self, files: Iterable[DataFile]) -> JsonObject:
+    def manifest(self, files: Sequence[DataFile]) -> JsonObject:
         """`export.json`: origin, options, counts and digests. Paths of this machine are not in it."""
         index = self.index
+        for file in files:
+            self._rows[file.split] += file.rows
         counts = {
             "rollouts": index.read,
-            "tasks": index.all_tasks,
+            "tasks": len(index.tasks_read),
             "rows": sum(self._rows.values()),
             "rows_by_split": {split: self._rows[split] for split in self.splits},
             "tasks_in_rows": len(self._tasks),

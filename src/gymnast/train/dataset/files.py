@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gymnast.store.scrub_rows import RowScrubber
     from gymnast.train.dataset.schema import Kind
 
-_BLOCK_BYTES: Final = 1 << 20
+_BLOCK_BYTES: Final = 256 << 10
 _PARQUET_BLOCK_BYTES: Final = 4 << 20
 SHARD_BYTES: Final = 400 << 20
 """Of JSON: about 100 MB of Parquet."""

@@ -5,7 +5,6 @@ Only the fields that a decision needs are decoded. The index takes some 60 bytes
 
 from __future__ import annotations
 
-import math
 import zlib
 from array import array
 from collections import Counter
@@ -25,8 +24,10 @@ from gymnast.train.dataset.records import (
     decode_failed,
     decode_fields,
     decode_record,
+    is_number,
     is_truncated_record,
     model_of,
+    replace_half_pairs,
 )
 
 if TYPE_CHECKING:
@@ -90,14 +91,13 @@ class RunSource:
     origins: set[tuple[str, str]] = field(default_factory=set)
     """Agents and models of the rollouts."""
 
-    def add_origin(self, agent: str, model: str) -> None:
-        self.origins.add((agent, model))
-
 
 class Entry(NamedTuple):
     """A rollout that was added to the index."""
 
     position: int
+    """In the index; -1 if rollouts are written as they are read."""
+    run: int
     record: Record
     line: bytes
     chat: Chat | None
@@ -124,7 +124,7 @@ class Index:
     read: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     """Rollouts that never got a score, by kind."""
-    all_tasks: int = 0
+    tasks_read: set[tuple[int, int]] = field(default_factory=set)
     has_parts: bool = False
     """Whether a message may have content that is not text."""
 
@@ -182,11 +182,15 @@ class Indexer:
         *,
         with_prompts: bool = False,
         with_digests: bool = False,
+        finds_parts: bool = False,
     ) -> None:
         self.index = Index(runs)
+        self.is_stream = False
+        """Whether rollouts are only read once and not kept."""
         self._filters = filters
         self._reader = reader
         self._with_prompts = with_prompts
+        self._finds_parts = finds_parts
         self._with_digests = with_digests or filters.dedup
         self._columns = filters.where.columns if filters.where is not None else ()
         self._foreign = [name for name in self._columns if name not in _OWN_COLUMNS and name not in TASK_COLUMNS]
@@ -206,7 +210,6 @@ class Indexer:
             yield from self._read_run(number, run, scored)
             self._read_failures(run, scored)
         index = self.index
-        index.all_tasks = len(self._scores)
         where = self._filters.where
         if where is not None and index.read:
             for name in self._foreign:
@@ -252,9 +255,11 @@ class Indexer:
     def _add(self, number: int, run: RunSource, record: Record, offset: int, line: bytes) -> Entry | str:
         """Add a record to the index; else the reason why not."""
         index, reward = self.index, record.reward
-        if record.failure or not isinstance(reward, (int, float)) or not math.isfinite(reward):
+        if record.failure or not is_number(reward):
             return "no_reward"
-        self._add_score((number, record.task), reward)
+        if self.needs_tasks:
+            self._add_score((number, record.task), reward)
+        index.tasks_read.add((number, record.task))
         chat = None
         try:
             self._filter(run, record, line)
@@ -264,6 +269,11 @@ class Indexer:
             return str(reason)
         if self.needs_tasks:
             self._values.append(self._last_values)
+        if not index.has_parts and self._finds_parts and b'"input_image"' in line:
+            index.has_parts = True
+        run.origins.add((agent_of(record), model_of(record)))
+        if self.is_stream:
+            return Entry(-1, number, record, line, chat)
         position = len(index.run)
         index.run.append(number)
         index.task.append(record.task)
@@ -271,10 +281,7 @@ class Indexer:
         index.reward.append(reward)
         index.offset.append(offset)
         index.length.append(len(line))
-        run.add_origin(agent_of(record), model_of(record))
-        if not index.has_parts and b'"input_image"' in line:
-            index.has_parts = True
-        return Entry(position, record, line, chat)
+        return Entry(position, number, record, line, chat)
 
     def _add_score(self, task: tuple[int, int], reward: float) -> None:
         before = self._scores.get(task)
@@ -291,9 +298,10 @@ class Indexer:
             raise NotChatError(MASKED)
         if is_truncated and not filters.include_truncated:
             raise NotChatError(TRUNCATED)
-        label = run.labels.of(record.task, record.rollout)[0] if run.labels else None
-        if (filters.labels and label not in filters.labels) or label in filters.excluded_labels:
-            raise NotChatError("label")
+        if filters.labels or filters.excluded_labels:
+            label = run.labels.of(record.task, record.rollout)[0]
+            if (filters.labels and label not in filters.labels) or label in filters.excluded_labels:
+                raise NotChatError("label")
         if self._columns and not self._matches(run, record, line, is_truncated=is_truncated):
             raise NotChatError("where")
 
@@ -432,7 +440,15 @@ def _wanted_decoder(roots: set[str]) -> Callable[[bytes], Any]:
         gc=False,
     )
     decode = msgspec.json.Decoder(struct).decode
-    return lambda line: dict(zip(names, msgspec.structs.astuple(decode(line)), strict=True))
+
+    def read(line: bytes) -> dict[str, Any]:
+        try:
+            wanted = decode(line)
+        except msgspec.DecodeError:
+            wanted = decode(replace_half_pairs(line) or line)
+        return dict(zip(names, msgspec.structs.astuple(wanted), strict=True))
+
+    return read
 
 
 def _follow(wanted: dict[str, Any], name: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -59,7 +61,7 @@ class Record(msgspec.Struct, gc=False):
     rollout: int = msgspec.field(name=ROLLOUT_INDEX)
     reward: Any = None
     agent: Agent | None = msgspec.field(name=AGENT_REF, default=None)
-    params: Params | None = msgspec.field(name=PARAMS, default=None)
+    params: msgspec.Raw = msgspec.field(name=PARAMS, default=msgspec.Raw())
     response: Response | None = None
     failure: Any = msgspec.field(name=FAILURE_CLASS, default=None)
     masked: Any = msgspec.field(name=MASK, default=None)
@@ -92,7 +94,7 @@ class FailedAttempt(msgspec.Struct, gc=False):
 _RECORD: Final = msgspec.json.Decoder(Record).decode
 _LOOSE: Final = msgspec.json.Decoder(_Loose).decode
 decode_failed: Final = msgspec.json.Decoder(FailedAttempt).decode
-decode_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def decode_record(line: bytes, path: Path, number: int) -> Record:
@@ -104,7 +106,10 @@ def decode_record(line: bytes, path: Path, number: int) -> Record:
     except msgspec.ValidationError:
         pass
     except (ValueError, RecursionError) as error:
-        raise _bad_record(str(error), path, number) from error
+        repaired = replace_half_pairs(line)
+        if repaired is None:
+            raise _bad_record(str(error), path, number) from error
+        return decode_record(repaired, path, number)
     try:
         loose = _LOOSE(line)
     except (ValueError, RecursionError) as error:
@@ -115,9 +120,37 @@ def decode_record(line: bytes, path: Path, number: int) -> Record:
     )  # fmt: skip
 
 
+def decode_fields(line: bytes) -> dict[str, msgspec.Raw]:
+    """The fields of a record or a row."""
+    try:
+        return _FIELDS(line)
+    except msgspec.DecodeError:
+        return _FIELDS(replace_half_pairs(line) or line)
+
+
+def replace_half_pairs(line: bytes) -> bytes | None:
+    """A line without halves of surrogate pairs, which Python's own JSON module writes; None if it has none."""
+    if b"\\ud" not in line.lower():
+        return None
+    try:
+        text = json.dumps(json.loads(line), ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return None
+    repaired = text.encode("utf-8", "replace")
+    return repaired if repaired != text.encode("utf-8", "surrogatepass") else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    try:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    except OverflowError:  # an integer with hundreds of digits
+        return False
+
+
 def is_truncated_record(record: Record) -> bool:
     """Whether the record is of a truncated rollout."""
-    if truncation_of_episode(record.terminated, record.truncated) is not None:
+    if record.truncated is True and truncation_of_episode(record.terminated, record.truncated) is not None:
         return True
     response = record.response
     if response is None:

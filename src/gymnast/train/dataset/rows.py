@@ -10,6 +10,7 @@ import orjson
 
 from gymnast.errors import UserError
 from gymnast.train.dataset.chat import ChatStyle, NotChatError
+from gymnast.train.dataset.records import decode_fields
 from gymnast.types.task import AGENT_REF, MASK, PARAMS
 from gymnast.types.tokens import LEDGER
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 Target = Literal["trl", "axolotl", "nemo-rl", "openai"]
 TARGETS: Final = ("trl", "axolotl", "nemo-rl", "openai")
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _OWN: Final = frozenset({PARAMS, "response", LEDGER, AGENT_REF, "reward", MASK})
 
 
@@ -61,19 +61,20 @@ class RowMaker:
     def __init__(self, layout: Layout, runs: list[str]) -> None:
         self._layout = layout
         self._runs = [orjson.dumps(name) for name in runs]
+        self._names = [name.decode() for name in self._runs]
 
     def sft(self, chat: Chat, facts: RolloutFacts) -> bytes:
         """The whole conversation."""
-        row = b'{"messages":[' + chat.prompt + b"," + chat.completion + b"]"
-        if self._layout.target == "openai":
-            return row + (b"}" if chat.tools == b"[]" else b',"tools":' + chat.tools + b"}")
-        return row + b',"tools":' + chat.tools + self._reward(facts) + self._source(facts) + b"}"
+        if self._layout.target != "openai":
+            return b'{"messages":[%b,%b],"tools":%b%b}' % (chat.prompt, chat.completion, chat.tools, self._end(facts))
+        tools = b"" if chat.tools == b"[]" else b',"tools":' + chat.tools
+        return b'{"messages":[%b,%b]%b}' % (chat.prompt, chat.completion, tools)
 
     def kto(self, chat: Chat, facts: RolloutFacts, *, label: bool) -> bytes:
         """A completion that is desired or not."""
         row = b'{"prompt":[' + chat.prompt + b'],"completion":[' + chat.completion + b'],"label":'
         row += (b"true" if label else b"false") + b',"tools":' + chat.tools
-        return row + self._reward(facts) + self._source(facts) + b"}"
+        return row + self._end(facts) + b"}"
 
     def dpo(self, chosen: Chat, rejected: Chat, better: RolloutFacts, worse: RolloutFacts) -> bytes:
         """A better and a worse completion of one prompt. Raises NotChatError with the reason."""
@@ -106,23 +107,21 @@ class RowMaker:
         row += b',"messages":[' + chat.prompt + b"," + chat.completion + b'],"tools":' + chat.tools
         return row + b',"fields":' + fields + b"}"
 
-    def _reward(self, facts: RolloutFacts) -> bytes:
-        return b',"reward":' + _number(facts.reward)
-
-    def _source(self, facts: RolloutFacts) -> bytes:
-        return b',"run":' + self._runs[facts.run] + b',"task":%d,"rollout":%d' % (facts.task, facts.rollout)
+    def _end(self, facts: RolloutFacts) -> bytes:
+        run, task, rollout, reward = facts[:4]
+        return f',"reward":{float(reward)!r},"run":{self._names[run]},"task":{task},"rollout":{rollout}'.encode()
 
 
 def task_row(line: bytes, prompt: bytes | None, tools: bytes | None) -> bytes:
     """A materialized input as a task again: without the identity of its rollout."""
-    fields = {name: value for name, value in _FIELDS(line).items() if not name.startswith("_ng_")}
+    fields = {name: value for name, value in decode_fields(line).items() if not name.startswith("_ng_")}
     if prompt is not None and tools is not None:
         fields = {"prompt": msgspec.Raw(b"[" + prompt + b"]"), "tools": msgspec.Raw(tools), **fields}
     return msgspec.json.encode(fields)
 
 
 def _other_fields(line: bytes) -> bytes:
-    fields = _FIELDS(line)
+    fields = decode_fields(line)
     return msgspec.json.encode(
         {name: value for name, value in fields.items() if name not in _OWN and not name.startswith("_ng_")}
     )

@@ -71,7 +71,7 @@ def parse_where(text: str) -> Where:
     except SyntaxError as error:
         raise _syntax_error(source, error) from error
     except (ValueError, MemoryError, RecursionError) as error:
-        raise UserError(f"--where cannot be parsed: {error or 'too deeply nested'}", next=_HINT) from error
+        raise UserError(f"--where cannot be parsed: {str(error) or 'too deeply nested'}", next=_HINT) from error
     compiler = _Compiler(source)
     try:
         evaluate = compiler.compile(tree.body)
