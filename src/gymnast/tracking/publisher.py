@@ -115,11 +115,12 @@ class Publisher:
     def start(self) -> None:
         self._thread.start()
 
-    def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """Add a point. Never blocks. Figures that are not finite numbers are left out."""
+    def log(self, step: int, figures: Mapping[str, float]) -> dict[str, float]:
+        """Add a point. Never blocks. Returns what was added: figures that are not finite numbers are left out."""
         finite = {printable(str(name)): float(value) for name, value in figures.items() if _is_finite(value)}
         self._points.append(Point(int(step), time.time(), finite))
         self._wake()
+        return finite
 
     def finish(self, end: Finish) -> None:
         """Deliver what is left and end the trackers' runs. Ctrl-C ends the wait."""
@@ -232,7 +233,12 @@ class Publisher:
             feed.is_registered = False
         code = feed.close()
         if not feed.is_finished:
-            self._report(feed, f"its process ended with code {code}", f"see {feed.log}")
+            how = (
+                f"its process was killed by signal {-code}"
+                if code and code < 0
+                else f"its process ended with code {code}"
+            )
+            self._report(feed, how, f"see {feed.log}")
 
     def _remember(self, choice: TrackerChoice, started: Started) -> None:
         known = self._state.trackers.get(str(choice))

@@ -135,7 +135,7 @@ def describe_run(paths: RunPaths, run_id: str, worker: str | None = None) -> Tra
         run_id=run_id,
         log_dir=log_dir,
         state=paths.tracking if worker is None else log_dir / "tracking.json",
-        event_dir=paths.events if worker is None else paths.events / worker,
+        event_dir=paths.events / run_id / (worker or ""),
         config={"run_id": run_id, **(describe_manifest(manifest) if manifest is not None else {})},
         group=None if worker is None else run_id,
     )
