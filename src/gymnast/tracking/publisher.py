@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gymnast.config.environ import child_environ
+from gymnast.errors import UserError
 from gymnast.store.atomic import atomic_write
 from gymnast.tracking.messages import (
     Finish,
@@ -247,7 +248,7 @@ class Publisher:
         self._state = msgspec.structs.replace(self._state, trackers={**self._state.trackers, str(choice): started})
         try:
             atomic_write(self._tracked.state, msgspec.json.format(msgspec.json.encode(self._state), indent=2) + b"\n")
-        except OSError as error:
+        except (OSError, UserError) as error:
             self._say(f"warning: cannot write {self._tracked.state}: {error}; a resume starts new tracker runs")
 
     def _report(self, feed: _Feed, what: str, hint: str | None) -> None:
