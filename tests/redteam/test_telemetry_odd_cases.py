@@ -144,6 +144,18 @@ def test_a_full_disk_for_the_state_file_does_not_end_tracking(
     assert wandb.calls("finish")
 
 
+def test_ctrl_c_ends_the_wait_for_a_tracker(tmp_path: Path, wandb: FakeWandb) -> None:
+    wandb.write(in_finish="record('hangs'); time.sleep(600)")
+
+    def interrupt() -> None:
+        wait_for(lambda: wandb.calls("hangs"))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    said = publish(tmp_path, wait_s=300.0)
+    assert "stopped by Ctrl-C" in said[-1]
+
+
 ORPHAN = """
 import sys, time, os
 from pathlib import Path

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 DEFAULT_WAIT_S: Final = 30.0
 _MAX_WAITING: Final = 64
-_JOIN_SLACK_S: Final = 1.0
+_SLACK_S: Final = 1.0
 _IDLE_S: Final = 5.0
 _POLL_S: Final = 0.25
 _SCHEMA_VERSION: Final = 1
@@ -105,6 +105,8 @@ class Publisher:
         self._end: Finish | None = None
         self._deadline: float | None = None
         self._is_cut_short = False
+        self._ended = threading.Event()
+        """Set by the thread. An interrupted `join` would take a running thread for a finished one."""
         self._feeds: list[_Feed] = []
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
@@ -125,18 +127,18 @@ class Publisher:
 
     def finish(self, end: Finish) -> None:
         """Deliver what is left and end the trackers' runs. Ctrl-C ends the wait."""
-        if not self._thread.is_alive() and not self._feeds:
+        if self._ended.is_set() or not self._thread.is_alive():
             return
         self._deadline = time.monotonic() + self._wait_s
         self._end = end
         self._wake()
         try:
-            self._thread.join(self._wait_s + _JOIN_SLACK_S)
+            self._ended.wait(self._wait_s + _SLACK_S)
         except KeyboardInterrupt:
             self._is_cut_short = True
             self._deadline = time.monotonic()
             self._wake()
-            self._thread.join(_JOIN_SLACK_S)
+            self._ended.wait(_SLACK_S)
 
     def _wake(self) -> None:
         with suppress(OSError):  # a full pipe wakes the thread as well
@@ -154,6 +156,8 @@ class Publisher:
             self._say(f"warning: tracking ended: {type(error).__name__}: {error}; the run continues without it")
             for feed in self._feeds:
                 feed.kill()
+        finally:
+            self._ended.set()
 
     def _launch(self, run: TrackedRun) -> None:
         self._tracked = run

@@ -62,7 +62,7 @@ def traces_url(text: str) -> str:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """A redirected POST becomes a GET whose answer means nothing: the redirect is an error instead."""
 
-    def redirect_request(self, *_: object) -> None:  # type: ignore[override]
+    def redirect_request(self, *_: object) -> None:
         return None
 
 
@@ -86,6 +86,7 @@ class SpanExporter:
         self._changed = threading.Condition()
         self._deadline: float | None = None
         self._is_reported = False
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
@@ -97,7 +98,7 @@ class SpanExporter:
             self._changed.notify()
         if self._thread is not None:
             with suppress(KeyboardInterrupt):  # the user does not want to wait
-                self._thread.join(self._flush_s + 0.5)
+                self._ended.wait(self._flush_s + 0.5)
         self._lost += self._queued + self._sending
         if self._lost:
             self._say(f"warning: --trace: {self._lost:,} spans were not delivered to {_masked(self._url)}")
@@ -130,6 +131,7 @@ class SpanExporter:
                 if self._deadline is None:
                     self._changed.wait(_INTERVAL_S)
                 elif not self._queue:
+                    self._ended.set()
                     return
                 batch = self._take()
             if batch:
