@@ -16,7 +16,7 @@ import pytest
 from gymnast.config.environ import TelemetryEnviron, read_telemetry
 from gymnast.errors import UserError
 from gymnast.tracking.span_exporter import SpanExporter, traces_url
-from gymnast.types.span import AttemptSpans, Span, is_sampled, sample_threshold, trace_id_of
+from gymnast.types.span import AttemptSpans, Span, TraceIds
 from gymnast.types.task import RolloutKey
 from gymnast.wire.spans import MAX_SPANS, SpanRecorder, _decode_spans
 from tests.helpers import otlp_collector
@@ -190,7 +190,7 @@ def test_a_collector_that_is_down_is_said_once_and_the_run_succeeds(
 
 
 def attempt(number: int, spans: int = 1) -> AttemptSpans:
-    trace_id = trace_id_of("run", RolloutKey(number, 0))
+    trace_id = TraceIds("run", 1.0).id_of(RolloutKey(number, 0))
     return AttemptSpans(trace_id, [Span(f"{index + 1:016x}", "", "rollout", 1, 2) for index in range(spans)])
 
 
@@ -308,24 +308,26 @@ def test_a_password_in_the_url_is_not_printed() -> None:
 
 
 def test_trace_ids_depend_on_run_and_rollout_alone() -> None:
-    ids = {trace_id_of(run, RolloutKey(task, n)) for run in "ab" for task in range(20) for n in range(20)}
+    ids = {TraceIds(run, 1.0).id_of(RolloutKey(task, n)) for run in "ab" for task in range(20) for n in range(20)}
     assert len(ids) == 800
-    assert trace_id_of("a", RolloutKey(1, 2)) == trace_id_of("a", RolloutKey(1, 2))
+    assert TraceIds("a", 0.5).id_of(RolloutKey(1, 2)) in ids
     assert all(len(value) == 32 and int(value, 16) for value in ids)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
 def test_the_share_of_sampled_rollouts_is_the_requested_one(share: float) -> None:
-    ids = [trace_id_of("run", RolloutKey(task, 0)) for task in range(20_000)]
-    sampled = sum(is_sampled(value, sample_threshold(share)) for value in ids)
+    ids = TraceIds("run", share)
+    sampled = sum(ids.sampled_id(RolloutKey(task, 0)) is not None for task in range(20_000))
     assert abs(sampled / 20_000 - share) < 0.005
     assert (sampled == 0) == (share == 0)
+    assert (sampled == 20_000) == (share == 1)
 
 
 def test_a_smaller_share_is_part_of_a_larger_one() -> None:
-    ids = [trace_id_of("run", RolloutKey(task, 0)) for task in range(5_000)]
-    few = {value for value in ids if is_sampled(value, sample_threshold(0.01))}
-    assert few <= {value for value in ids if is_sampled(value, sample_threshold(0.1))}
+    def sampled(share: float) -> set[str | None]:
+        return {TraceIds("run", share).sampled_id(RolloutKey(task, 0)) for task in range(5_000)}
+
+    assert sampled(0.01) <= sampled(0.1)
 
 
 @pytest.mark.parametrize(

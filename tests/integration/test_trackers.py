@@ -18,6 +18,7 @@ from gymnast.store.paths import RunPaths
 from gymnast.tracking.choice import TrackerChoice, parse_trackers
 from gymnast.tracking.messages import Finish
 from gymnast.tracking.publisher import Publisher, TrackedRun, read_state
+from gymnast.tracking.training import TrainingTracker
 from tests.helpers.commands import SCRIPTED, Outcome
 from tests.helpers.fake_trackers import FakeWandb
 from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
@@ -176,12 +177,12 @@ def test_a_library_that_hangs_is_stopped_after_the_wait(tmp_path: Path, wandb: F
 def test_one_that_hangs_does_not_hold_up_the_others(tmp_path: Path, wandb: FakeWandb) -> None:
     wandb.write(in_init=HANG)
     tracked = Tracked(tmp_path, "wandb", "tensorboard", wait_s=2.0)
-    tracked.wait_until(lambda: list(tracked.paths.events.glob("events.*")))
+    tracked.wait_until(lambda: list(tracked.paths.events.glob("**/events.*")))
     tracked.publisher.log(1, {"a": 1.0})
     tracked.finish()
     assert "note: tensorboard" in "".join(tracked.said)
     assert len(tracked.warnings) == 1
-    assert b"summary" in next(tracked.paths.events.glob("events.*")).read_bytes()
+    assert b"summary" in next(tracked.paths.events.glob("**/events.*")).read_bytes()
 
 
 def test_a_slow_library_gets_the_last_point_and_drops_old_ones(tmp_path: Path, wandb: FakeWandb) -> None:
@@ -315,6 +316,29 @@ def test_options_name_trackers_with_commas_or_repeated() -> None:
     with pytest.raises(UserError, match="got 'wandbb'") as error:
         parse_trackers(["wandbb"])
     assert "wandb" in (error.value.next or "")
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+def test_a_trainer_reports_its_steps_and_a_restart_continues(tmp_path: Path, wandb: FakeWandb) -> None:
+    said: list[str] = []
+    for number in range(2):
+        tracker = TrainingTracker("wandb:p", name="grpo", folder=tmp_path / "t", config={"lr": 0.1}, say=said.append)
+        with tracker:
+            tracker.log(number, {"loss": 0.5, "reward": np.float64(1)})
+            tracker.attach([tmp_path / "missing", wandb.folder / "wandb.py"])
+    assert [call["id"] for call in wandb.calls("init")] == [None, "fresh"]
+    assert [call["step"] for call in wandb.calls("log")] == [0, 1]
+    assert wandb.calls("finish")[0]["summary"] == {"state": "complete", "last.loss": 0.5, "last.reward": 1.0}
+    assert wandb.calls("artifact")[0]["files"] == ["wandb.py"]
+    assert said == ["note: wandb: http://tracker/fresh", "note: wandb: continues http://tracker/fresh"]
+
+
+def test_a_trainer_that_raises_ends_its_tracker_run_as_interrupted(tmp_path: Path, wandb: FakeWandb) -> None:
+    with pytest.raises(ZeroDivisionError), TrainingTracker("wandb", name="a", folder=tmp_path / "t") as tracker:
+        tracker.log(1, {"loss": 1 / 0})
+    assert wandb.calls("finish")[0]["summary"]["state"] == "interrupted"
 
 
 # --- whole runs ------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 from tests.helpers.command_functions import invoke_command
 from tests.helpers.commands import SCRIPTED, Outcome
 from tests.helpers.jsonl import example_rows, write_jsonl
+from tests.helpers.otlp_collector import collecting
 
 Run = Callable[..., Outcome]
 MODEL = "++policy_model.responses_api_models.scripted_model"
@@ -44,7 +45,8 @@ def test_tensorboard_reads_the_event_files(tmp_path: Path, collect: Run) -> None
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     collect("--track", "tensorboard")
     collect("--track", "tensorboard", "--resume", "--extend", "-n", "2")
-    events = accumulator.EventAccumulator(str(tmp_path / "x_tensorboard"), size_guidance={"scalars": 0, "tensors": 0})
+    folder = json.loads((tmp_path / "x_tracking.json").read_text())["trackers"]["tensorboard"]["id"]
+    events = accumulator.EventAccumulator(folder, size_guidance={"scalars": 0, "tensors": 0})
     events.Reload()
     scored = events.Scalars("progress/scored")
     assert (scored[-1].step, scored[-1].value) == (6, 6.0)
@@ -155,8 +157,6 @@ def test_trackio_stores_the_run(tmp_path: Path, collect: Run) -> None:
 
 def test_the_protobuf_of_opentelemetry_reads_a_trace(tmp_path: Path, collect: Run) -> None:
     service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
-    from tests.helpers.otlp_collector import collecting
-
     with collecting() as collector:
         collect("--trace", collector.url, "--trace-sample", "1")
     spans = []
@@ -169,3 +169,30 @@ def test_the_protobuf_of_opentelemetry_reads_a_trace(tmp_path: Path, collect: Ru
     assert {span.name.split()[0] for span in spans} >= {"invoke_agent", "chat", "verify"}
     assert all(span.end_time_unix_nano >= span.start_time_unix_nano > 1.7e18 for span in spans)
     assert {span.name for span in spans if not span.parent_span_id} == {f"invoke_agent {AGENT}"}
+
+
+def test_each_worker_of_a_submitted_run_reports(tmp_path: Path, run: Run) -> None:
+    write_jsonl(tmp_path / "tasks.jsonl", example_rows("mcqa")[:3])
+    policy = f"{MODEL}.replies=[{{text: b}}]"
+    with collecting() as collector:
+        options = (
+            "-e",
+            "mcqa",
+            "-c",
+            SCRIPTED,
+            policy,
+            "-i",
+            "tasks.jsonl",
+            "-o",
+            "x.jsonl",
+            "--workers",
+            "1",
+            "--wait",
+        )
+        telemetry = ("--track", "tensorboard", "--trace", collector.url, "--trace-sample", "1")
+        outcome = run("gymnast", "submit", *options, *telemetry)
+        assert outcome.code == 0, outcome.err
+    files = [*(tmp_path / "x_tensorboard").glob("*/*/events.*")]
+    assert len(files) == 1
+    assert b"progress/scored" in files[0].read_bytes()
+    assert len({span.trace_id for span in collector.spans()}) == 3

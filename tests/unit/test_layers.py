@@ -31,6 +31,7 @@ RANK = {
     "profile": 8,
     "chunks": 8,
     "sidecars": 8,
+    "tracking": 8,
     "checks": 9,
     "train": 9,
     "report": 9,

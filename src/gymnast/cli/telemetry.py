@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from gymnast.rollouts.engine import Engine
     from gymnast.rollouts.traced_runner import Tracer
+    from gymnast.tracking.choice import TrackerChoice
     from gymnast.tracking.run_tracking import RunTracking
     from gymnast.types.events import RunFinished
     from gymnast.types.telemetry import TelemetryOptions
@@ -53,7 +54,12 @@ def open_telemetry(
     track: Sequence[str] | None, trace: str | None, trace_sample: float, *, worker: str | None = None
 ) -> Iterator[Telemetry | None]:
     """What the options ask for; None without any. At the end, trackers and collectors get a bounded time."""
-    if not track and trace is None:
+    choices: tuple[TrackerChoice, ...] = ()
+    if track:
+        from gymnast.tracking.choice import parse_trackers
+
+        choices = parse_trackers(track)
+    if not choices and trace is None:
         yield None
         return
     telemetry = Telemetry()
@@ -65,10 +71,9 @@ def open_telemetry(
 
             exporter = stack.enter_context(SpanExporter(trace, read_telemetry(), say))
             telemetry.tracer = Tracer(trace_sample, exporter.put)
-        if track:
-            from gymnast.tracking.choice import parse_trackers
+        if choices:
             from gymnast.tracking.run_tracking import RunTracking
 
-            tracking = telemetry.tracking = RunTracking(parse_trackers(track), say, worker=worker)
+            tracking = telemetry.tracking = RunTracking(choices, say, worker=worker)
             stack.callback(lambda: tracking.finish(telemetry.finished))
         yield telemetry

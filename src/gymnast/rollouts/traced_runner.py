@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnast.rollouts.attempt import Outcome, Scored
 from gymnast.types.failure import bounded
-from gymnast.types.span import AttemptSpans, Span, is_sampled, sample_threshold, trace_id_of
+from gymnast.types.span import AttemptSpans, Span, TraceIds
 from gymnast.wire.spans import SpanRecorder
 
 if TYPE_CHECKING:
@@ -26,22 +26,22 @@ class Tracer:
 
     def __init__(self, share: float, export: Export) -> None:
         """`share`: of the rollouts; which ones depends on their ids alone, so that all attempts at one are traced."""
-        self._threshold = sample_threshold(share)
+        self._share = share
         self._export = export
 
     def wrap(self, runner: AttemptRunner, run_id: str) -> TracedRunner:
         """A runner for the rollouts of this run."""
-        return TracedRunner(runner, run_id, self._threshold, self._export)
+        return TracedRunner(runner, run_id, self._share, self._export)
 
 
 class TracedRunner:
     """An attempt runner that records the attempts of sampled rollouts."""
 
-    def __init__(self, runner: AttemptRunner, run_id: str, threshold: int, export: Export) -> None:
+    def __init__(self, runner: AttemptRunner, run_id: str, share: float, export: Export) -> None:
         self.signals: Signals = runner.signals
         self._runner = runner
         self._run_id = run_id
-        self._threshold = threshold
+        self._ids = TraceIds(run_id, share)
         self._export = export
 
     @property
@@ -49,8 +49,8 @@ class TracedRunner:
         return self._runner.longest_lag_s
 
     def attempt(self, item: WorkItem, timeout_s: float) -> Coroutine[Any, Any, Outcome]:
-        trace_id = trace_id_of(self._run_id, item.key)
-        if not is_sampled(trace_id, self._threshold):
+        trace_id = self._ids.sampled_id(item.key)
+        if trace_id is None:
             return self._runner.attempt(item, timeout_s)
         return self._trace(trace_id, item, timeout_s)
 

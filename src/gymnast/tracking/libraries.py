@@ -7,13 +7,13 @@ variables, unless the run names a place.
 from __future__ import annotations
 
 import math
-import os
 import re
 import time
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from gymnast.config.environ import inherited_environ
 from gymnast.tracking.messages import Started
 from gymnast.tracking.tensorboard import EventFile, as_markdown
 
@@ -74,7 +74,7 @@ class Wandb:
         wandb = self._wandb = import_module("wandb")
         settings = wandb.Settings(console="off", disable_git=True, save_code=False, x_disable_stats=True)
         self._run: Any = wandb.init(
-            project=start.place or os.environ.get("WANDB_PROJECT") or _PROJECT,
+            project=_place(start, "WANDB_PROJECT"),
             name=start.name,
             group=start.group,
             id=start.resume_id,
@@ -109,7 +109,7 @@ class Mlflow:
         self._client: Any = mlflow.MlflowClient()
         run = self._resume(start.resume_id) if start.resume_id is not None else None
         if run is None:
-            experiment_id = self._experiment(start.place or os.environ.get("MLFLOW_EXPERIMENT_NAME") or _PROJECT)
+            experiment_id = self._experiment(_place(start, "MLFLOW_EXPERIMENT_NAME"))
             tags = {"gymnast.group": start.group} if start.group else {}
             run = self._client.create_run(experiment_id, run_name=start.name, tags=tags)
             params = [
@@ -166,7 +166,7 @@ class Trackio:
 
     def start(self, start: Start) -> Started:
         trackio = self._trackio = import_module("trackio")
-        project = start.place or os.environ.get("TRACKIO_PROJECT") or _PROJECT
+        project = _place(start, "TRACKIO_PROJECT")
         self._run: Any = trackio.init(
             project=project,
             name=start.resume_id or f"{start.name}-{time.strftime('%Y%m%d-%H%M%S')}",
@@ -211,6 +211,11 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+def _place(start: Start, variable: str) -> str:
+    """The project or experiment: as the run names it, else as the library's variable does."""
+    return start.place or inherited_environ([variable]).get(variable) or _PROJECT
 
 
 def _is_number(value: Any) -> bool:

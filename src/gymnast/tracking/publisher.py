@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gymnast.config.environ import child_environ
+from gymnast.errors import UserError
 from gymnast.store.atomic import atomic_write
 from gymnast.tracking.messages import (
     Finish,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 DEFAULT_WAIT_S: Final = 30.0
 _MAX_WAITING: Final = 64
-_JOIN_SLACK_S: Final = 1.0
+_SLACK_S: Final = 1.0
 _IDLE_S: Final = 5.0
 _POLL_S: Final = 0.25
 _SCHEMA_VERSION: Final = 1
@@ -104,6 +105,8 @@ class Publisher:
         self._end: Finish | None = None
         self._deadline: float | None = None
         self._is_cut_short = False
+        self._ended = threading.Event()
+        """Set by the thread. An interrupted `join` would take a running thread for a finished one."""
         self._feeds: list[_Feed] = []
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
@@ -115,26 +118,27 @@ class Publisher:
     def start(self) -> None:
         self._thread.start()
 
-    def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """Add a point. Never blocks. Figures that are not finite numbers are left out."""
+    def log(self, step: int, figures: Mapping[str, float]) -> dict[str, float]:
+        """Add a point. Never blocks. Returns what was added: figures that are not finite numbers are left out."""
         finite = {printable(str(name)): float(value) for name, value in figures.items() if _is_finite(value)}
         self._points.append(Point(int(step), time.time(), finite))
         self._wake()
+        return finite
 
     def finish(self, end: Finish) -> None:
         """Deliver what is left and end the trackers' runs. Ctrl-C ends the wait."""
-        if not self._thread.is_alive() and not self._feeds:
+        if self._ended.is_set() or not self._thread.is_alive():
             return
         self._deadline = time.monotonic() + self._wait_s
         self._end = end
         self._wake()
         try:
-            self._thread.join(self._wait_s + _JOIN_SLACK_S)
+            self._ended.wait(self._wait_s + _SLACK_S)
         except KeyboardInterrupt:
             self._is_cut_short = True
             self._deadline = time.monotonic()
             self._wake()
-            self._thread.join(_JOIN_SLACK_S)
+            self._ended.wait(_SLACK_S)
 
     def _wake(self) -> None:
         with suppress(OSError):  # a full pipe wakes the thread as well
@@ -152,6 +156,8 @@ class Publisher:
             self._say(f"warning: tracking ended: {type(error).__name__}: {error}; the run continues without it")
             for feed in self._feeds:
                 feed.kill()
+        finally:
+            self._ended.set()
 
     def _launch(self, run: TrackedRun) -> None:
         self._tracked = run
@@ -232,7 +238,12 @@ class Publisher:
             feed.is_registered = False
         code = feed.close()
         if not feed.is_finished:
-            self._report(feed, f"its process ended with code {code}", f"see {feed.log}")
+            how = (
+                f"its process was killed by signal {-code}"
+                if code and code < 0
+                else f"its process ended with code {code}"
+            )
+            self._report(feed, how, f"see {feed.log}")
 
     def _remember(self, choice: TrackerChoice, started: Started) -> None:
         known = self._state.trackers.get(str(choice))
@@ -241,7 +252,7 @@ class Publisher:
         self._state = msgspec.structs.replace(self._state, trackers={**self._state.trackers, str(choice): started})
         try:
             atomic_write(self._tracked.state, msgspec.json.format(msgspec.json.encode(self._state), indent=2) + b"\n")
-        except OSError as error:
+        except (OSError, UserError) as error:
             self._say(f"warning: cannot write {self._tracked.state}: {error}; a resume starts new tracker runs")
 
     def _report(self, feed: _Feed, what: str, hint: str | None) -> None:

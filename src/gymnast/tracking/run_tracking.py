@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,8 @@ _MAX_INTERVAL_S: Final = 15.0
 _POINTS_PER_AGE: Final = 200
 """A run of so many intervals' length is sampled at that interval."""
 REPORT_TIMEOUT_S: Final = 60.0
+_MAX_AGENTS: Final = 100
+"""Agents with figures of their own; trackers cannot show thousands of series."""
 _INTERRUPTED: Final = "interrupted"
 
 
@@ -58,19 +61,31 @@ class RunTracking:
     @contextmanager
     def watch(self, engine: Engine) -> Iterator[None]:
         """Sample the engine while the block is open, once more when it ends."""
-        publisher = self._publisher = Publisher(
-            self._choices,
-            lambda: describe_run(RunPaths(Path(engine.store.name)), engine.store.run_id, self._worker),
-            self._say,
-            wait_s=self._wait_s,
-        )
-        publisher.start()
+        publisher = self._start(engine)
+        if publisher is None:
+            yield
+            return
         task = asyncio.create_task(self._sample(engine, publisher))
         try:
             yield
         finally:
             task.cancel()
             publisher.log(*self._point(engine))
+
+    def _start(self, engine: Engine) -> Publisher | None:
+        try:
+            publisher = Publisher(
+                self._choices,
+                lambda: describe_run(RunPaths(Path(engine.store.name)), engine.store.run_id, self._worker),
+                self._say,
+                wait_s=self._wait_s,
+            )
+            publisher.start()
+        except (OSError, RuntimeError) as error:  # no file or thread is free
+            self._say(f"warning: --track: {error}; the run continues without trackers")
+            return None
+        self._publisher = publisher
+        return publisher
 
     def finish(self, finished: RunFinished | None) -> None:
         """End the trackers' runs, with the report and the manifest. None if an error ended the run."""
@@ -82,7 +97,7 @@ class RunTracking:
         paths = RunPaths(Path(finished.output))
         has_report = self._worker is None and finished.state != _INTERRUPTED  # who interrupts does not want to wait
         files = [*self._report(paths, finished)] if has_report else []
-        files += [str(path) for path in (paths.manifest, paths.aggregate_metrics) if path.is_file()]
+        files += [str(path.absolute()) for path in (paths.manifest, paths.aggregate_metrics) if path.is_file()]
         self._publisher.finish(Finish(finished.state, summarize(finished), files))
 
     async def _sample(self, engine: Engine, publisher: Publisher) -> None:
@@ -116,7 +131,7 @@ class RunTracking:
             self._say(f"warning: the report {why} and is not sent to the trackers (gymnast report {paths.output})")
             return
         if process.returncode == 0 and report.is_file():
-            yield str(report)
+            yield str(report.absolute())
         else:
             last = process.stderr.decode(errors="replace").strip().splitlines()[-1:]
             self._say(f"warning: no report for the trackers: {' '.join(last)} (gymnast report {paths.output})")
@@ -135,7 +150,7 @@ def describe_run(paths: RunPaths, run_id: str, worker: str | None = None) -> Tra
         run_id=run_id,
         log_dir=log_dir,
         state=paths.tracking if worker is None else log_dir / "tracking.json",
-        event_dir=paths.events if worker is None else paths.events / worker,
+        event_dir=paths.events / run_id / (worker or ""),
         config={"run_id": run_id, **(describe_manifest(manifest) if manifest is not None else {})},
         group=None if worker is None else run_id,
     )
@@ -169,7 +184,7 @@ def make_figures(engine: Engine, now: float) -> dict[str, float]:
         "throughput/rollouts_per_second": engine.pace.per_second(now),
     }
     retried: dict[str, int] = {}
-    for agent, total in totals.items():
+    for agent, total in islice(totals.items(), _MAX_AGENTS):
         stats, name = total.stats(), agent or "no_agent"
         if stats.mean_reward is not None:
             figures[f"reward/{name}"] = stats.mean_reward

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
+from contextlib import suppress
 from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final, Self
@@ -37,6 +38,8 @@ _MAX_PAUSE_S: Final = 30.0
 _MAX_TRIES: Final = 5
 _PARTIAL_SUCCESS: Final = re.compile(rb"\x0a[\x80-\xff]*[\x00-\x7f]\x08([\x80-\xff]{0,8}[\x00-\x7f])", re.DOTALL)
 """The encoded message: field 1, its length, and in it field 1, a number."""
+_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+"""Not reached through a proxy."""
 _RETRYABLE: Final = frozenset({408, 429, 502, 503, 504})
 
 
@@ -56,6 +59,13 @@ def traces_url(text: str) -> str:
     return parts._replace(path=path, fragment="").geturl()
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirected POST becomes a GET whose answer means nothing: the redirect is an error instead."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
 class SpanExporter:
     """A queue of spans and the thread that sends them. Open as a context."""
 
@@ -65,30 +75,31 @@ class SpanExporter:
         self._url = traces_url(url)
         self._headers = {"content-type": "application/x-protobuf", "user-agent": "gymnast", **dict(environ.headers)}
         self._resource: dict[str, Attribute] = {**dict(environ.resource), "service.name": environ.service_name}
+        is_local = urlsplit(self._url).hostname in _LOCAL
+        self._opener = urllib.request.build_opener(
+            _NoRedirects, *([urllib.request.ProxyHandler({})] if is_local else [])
+        )
         self._say = say
         self._flush_s = flush_s
         self._queue: deque[AttemptSpans] = deque()
-        self._queued = self._lost = 0
+        self._queued = self._sending = self._lost = 0
         self._changed = threading.Condition()
         self._deadline: float | None = None
         self._is_reported = False
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._thread is None:
-            return
         with self._changed:
             self._deadline = time.monotonic() + self._flush_s
             self._changed.notify()
-        try:
-            self._thread.join(self._flush_s + 0.5)
-        except KeyboardInterrupt:  # the user does not want to wait
-            self._lost += self._queued
-        if self._thread.is_alive():
-            self._lost += self._queued
+        if self._thread is not None:
+            with suppress(KeyboardInterrupt):  # the user does not want to wait
+                self._ended.wait(self._flush_s + 0.5)
+        self._lost += self._queued + self._sending
         if self._lost:
             self._say(f"warning: --trace: {self._lost:,} spans were not delivered to {_masked(self._url)}")
 
@@ -102,8 +113,15 @@ class SpanExporter:
                 self._queued -= dropped
                 self._lost += dropped
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="span-exporter", daemon=True)
-                self._thread.start()
+                self._start()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="span-exporter", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no thread is free: tried again with the next spans
+            return
+        self._thread = thread
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
@@ -113,6 +131,7 @@ class SpanExporter:
                 if self._deadline is None:
                     self._changed.wait(_INTERVAL_S)
                 elif not self._queue:
+                    self._ended.set()
                     return
                 batch = self._take()
             if batch:
@@ -129,12 +148,13 @@ class SpanExporter:
 
     def _deliver(self, batch: list[AttemptSpans]) -> None:
         """Send a batch, with retries for what may pass. What cannot be delivered is counted as lost."""
-        number = sum(len(attempt.spans) for attempt in batch)
+        number = self._sending = sum(len(attempt.spans) for attempt in batch)
         try:
             body = encode_traces(batch, self._resource, _version())
             for tries in range(1, _MAX_TRIES + 1):
                 problem, pause_s = self._post(body, tries)
                 if problem is None:
+                    self._sending = 0
                     return
                 self._report(problem)
                 if pause_s is None or not self._pause(pause_s):
@@ -143,6 +163,7 @@ class SpanExporter:
             self._report(f"{type(error).__name__}: {error}")
         with self._changed:
             self._lost += number
+            self._sending = 0
 
     def _post(self, body: bytes, tries: int) -> tuple[str | None, float | None]:
         """What went wrong, if anything, and after how many seconds to try again, if that may help."""
@@ -150,7 +171,7 @@ class SpanExporter:
         pause_s = min(2.0**tries, _MAX_PAUSE_S) * (0.5 + random.random() / 2)  # noqa: S311 - jitter
         left_s = _TIMEOUT_S if self._deadline is None else max(0.1, self._deadline - time.monotonic())
         try:
-            with urllib.request.urlopen(request, timeout=min(_TIMEOUT_S, left_s)) as reply:  # noqa: S310 - http(s) only
+            with self._opener.open(request, timeout=min(_TIMEOUT_S, left_s)) as reply:
                 rejected = _rejected_spans(reply.read(65536))
         except urllib.error.HTTPError as error:
             with error:

@@ -12,9 +12,10 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections import deque
-from typing import Final
+from typing import IO, Final
 
 from gymnast.tracking.libraries import TRACKERS, Tracker
 from gymnast.tracking.messages import (
@@ -32,6 +33,7 @@ from gymnast.tracking.messages import (
 STATUS_FD_FLAG: Final = "--status-fd"
 ORPHAN_TIMEOUT_S: Final = 60.0
 """How long a tracker may take to end its run after the run's process has died."""
+_PARENT_POLL_S: Final = 0.5
 _MAX_WAITING: Final = 256
 _MAX_TEXT: Final = 500
 _ACCOUNT_HINTS: Final = {
@@ -96,7 +98,7 @@ def main() -> None:
     parser.add_argument(STATUS_FD_FLAG, type=int, required=True)
     reporter = Reporter(parser.parse_args().status_fd)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # schedulers signal every process; the run decides when this one ends
-    lines = sys.stdin.buffer
+    lines = _take_input()
     first = lines.readline()
     start = tracker_decoder.decode(first) if first else None
     if not isinstance(start, Start):
@@ -109,17 +111,28 @@ def main() -> None:
     os._exit(0)  # exit handlers and threads of the library must not keep this process
 
 
-def _read(lines: object, inbox: Inbox) -> None:
-    for line in lines:  # type: ignore[attr-defined]
+def _take_input() -> IO[bytes]:
+    """Our lines, out of the library's reach: one that prompts for a key gets an end of file."""
+    lines = os.fdopen(os.dup(0), "rb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return lines
+
+
+def _read(lines: IO[bytes], inbox: Inbox) -> None:
+    parent = os.getppid()
+    for line in lines:
         message: ToTracker = tracker_decoder.decode(line)
         if not isinstance(message, Start):
             inbox.put(message)
         if isinstance(message, Finish):
-            return
-    inbox.put(Finish("interrupted"))
-    timer = threading.Timer(ORPHAN_TIMEOUT_S, os._exit, (1,))
-    timer.daemon = True
-    timer.start()
+            break
+    inbox.put(Finish("interrupted"))  # unless it has ended
+    while os.getppid() == parent:
+        time.sleep(_PARENT_POLL_S)
+    time.sleep(ORPHAN_TIMEOUT_S)
+    os.killpg(os.getpgid(0), signal.SIGKILL)  # the run is gone, and the library hangs
 
 
 def _drive(tracker: Tracker, start: Start, inbox: Inbox, reporter: Reporter) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 Attribute = str | bool | int | float | list[str]
 _TRACE_ID_BYTES: Final = 16
-_SAMPLED_BITS: Final = 56
-"""The part of a trace id that decides whether it is sampled, as W3C's Trace Context has it."""
+_RANDOM_BYTES: Final = 7
+"""The last part of a trace id decides whether it is sampled, as in W3C's Trace Context."""
 INTERNAL: Final = 1
 CLIENT: Final = 3
 
@@ -53,15 +53,25 @@ class AttemptSpans(msgspec.Struct, frozen=True):
     spans: list[Span]
 
 
-def trace_id_of(run_id: str, key: RolloutKey) -> str:
-    """The trace of a rollout. All its attempts belong to it."""
-    return blake2b(f"{run_id}/{key}".encode(), digest_size=_TRACE_ID_BYTES).hexdigest()
+class TraceIds:
+    """The traces of a run's rollouts, and which of them are sampled: the same in every process and after a resume."""
 
+    def __init__(self, run_id: str, share: float) -> None:
+        self._hash = blake2b(run_id.encode("utf-8", errors="replace"), digest_size=_TRACE_ID_BYTES)
+        threshold = round(share * (1 << 8 * _RANDOM_BYTES))
+        self._below = threshold.to_bytes(_RANDOM_BYTES + 1)
+        """Traces whose random part is below this are sampled."""
 
-def sample_threshold(share: float) -> int:
-    """Traces whose random part is below this are sampled."""
-    return round(share * (1 << _SAMPLED_BITS))
+    def id_of(self, key: RolloutKey) -> str:
+        """The trace of a rollout. All its attempts belong to it."""
+        return self._digest(key).hex()
 
+    def sampled_id(self, key: RolloutKey) -> str | None:
+        """The trace of a rollout if it is sampled."""
+        digest = self._digest(key)
+        return digest.hex() if b"\0" + digest[-_RANDOM_BYTES:] < self._below else None
 
-def is_sampled(trace_id: str, threshold: int) -> bool:
-    return int(trace_id[-_SAMPLED_BITS // 4 :], 16) < threshold
+    def _digest(self, key: RolloutKey) -> bytes:
+        rollout = self._hash.copy()
+        rollout.update(b"/%d:%d" % key)
+        return rollout.digest()

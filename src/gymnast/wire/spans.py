@@ -14,11 +14,13 @@ import sys
 import time
 import zlib
 from contextvars import ContextVar
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from gymnast.errors import CallError
+from gymnast.types.encoding import printable
 from gymnast.types.failure import Stage, bounded
 from gymnast.types.span import CLIENT, INTERNAL, Attribute, Span, SpanEvent
 from gymnast.types.usage import parse_tokens
@@ -36,6 +38,9 @@ _MAX_HEADER: Final = 3000
 """Characters of the reply header: proxies refuse replies whose headers exceed 4 kB."""
 _MAX_INFLATED: Final = 1 << 20
 _MAX_TEXT: Final = 300
+_MAX_ITEMS: Final = 20
+_MAX_TIME_NS: Final = (1 << 63) - 1
+_SPAN_ID: Final = re.compile(r"[0-9a-f]{16}")
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-01")
 _decoder: Final = msgspec.json.Decoder(list[Span])
 
@@ -140,7 +145,7 @@ class OpenSpan:
         name, kind, attributes = _describe(self._stage, self._instance, self._request)
         error: str | None = None
         raised = sys.exc_info()[1] if reply is None else None
-        end_ns = self._recorder.now_ns()
+        end_ns = max(self._start_ns, self._recorder.now_ns())
         if raised is not None:
             attributes["error.type"], error = _describe_error(raised)
         elif reply is not None and not reply.ok:
@@ -155,6 +160,9 @@ class OpenSpan:
                 self.events += _evaluation(self._instance, reply.body, end_ns)
         if endpoint:
             attributes["server.address"] = endpoint
+        attributes = {key: _bounded(value) for key, value in attributes.items()}
+        error = _text(error) if error is not None else None
+        name = _text(name)
         span = Span(self.span_id, self._parent, name, self._start_ns, end_ns, kind, attributes, error, self.events)
         self._recorder.add([span])
 
@@ -246,10 +254,46 @@ def _describe_error(error: BaseException) -> tuple[str, str]:
     return name, name
 
 
+def _text(value: str) -> str:
+    return printable(value[:_MAX_TEXT])
+
+
+def _bounded(value: Attribute) -> Attribute:
+    """The value as every encoding can hold it: what comes from rows, models and servers may be of any size."""
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, list):
+        return [_text(item) for item in value[:_MAX_ITEMS]]
+    if isinstance(value, float) or -_MAX_TIME_NS <= value <= _MAX_TIME_NS:
+        return value
+    return str(value)[:_MAX_TEXT]
+
+
 def _decode_spans(value: str) -> list[Span]:
-    """The spans in a header; none if it is invalid."""
+    """The valid spans in a header."""
     try:
         inflater = zlib.decompressobj()
-        return _decoder.decode(inflater.decompress(base64.b64decode(value), _MAX_INFLATED))
+        spans = _decoder.decode(inflater.decompress(base64.b64decode(value), _MAX_INFLATED))
     except (ValueError, zlib.error, msgspec.MsgspecError):
         return []
+    return [
+        msgspec.structs.replace(
+            span,
+            name=_text(span.name),
+            attributes={_text(key): _bounded(each) for key, each in span.attributes.items()},
+        )
+        for span in spans
+        if _is_valid(span)
+    ]
+
+
+def _is_valid(span: Span) -> bool:
+    """Whether a span that another process sent can be exported."""
+    times = (0, span.start_ns, span.end_ns, _MAX_TIME_NS)
+    return (
+        _SPAN_ID.fullmatch(span.span_id) is not None
+        and _SPAN_ID.fullmatch(span.parent_id) is not None
+        and all(earlier <= later for earlier, later in pairwise(times))
+        and span.kind in {INTERNAL, CLIENT}
+        and all(0 <= event.at_ns <= _MAX_TIME_NS for event in span.events)
+    )
