@@ -260,12 +260,12 @@ async def test_accepted_exit_codes_are_none(world: Worlds) -> None:
 async def test_a_killed_program_says_so(world: Worlds, tmp_path: Path) -> None:
     up = tmp_path / "up"
     found = world(f"chat([user('x')]); import time; open({str(up)!r}, 'w'); time.sleep(99)", ["a"])
-    running = asyncio.create_task(found.failure())
+    rollout = asyncio.create_task(found.failure())
     program = str(next(iter(found.agent.settings.command[1:])))
     await eventually(up.exists, within_s=60)
     for process in running(program):
         process.send_signal(signal.SIGKILL)
-    assert "was killed by SIGKILL" in (await running).message
+    assert "was killed by SIGKILL" in (await rollout).message
 
 
 async def test_a_program_that_does_not_exist(world: Worlds) -> None:
