@@ -15,7 +15,7 @@ from gymnast.config.agent_recipes import list_recipes
 from gymnast.config.roots import Roots
 from gymnast.errors import ConfigError, UserError
 from tests.helpers.commands import DEMO_POLICY, Outcome
-from tests.helpers.jsonl import read_jsonl
+from tests.helpers.jsonl import example_rows, read_jsonl
 
 COUNTER = "example_session_state_mgmt"
 ROWS = f"resources_servers/{COUNTER}/data/example.jsonl"
@@ -94,8 +94,6 @@ def test_rows_that_name_the_replaced_agent_run_with_the_recipe(invoke: Invoke, t
 
 
 def example_row() -> dict[str, Any]:
-    from tests.helpers.environments import example_rows
-
     row: dict[str, Any] = example_rows(COUNTER)[1]
     return row
 

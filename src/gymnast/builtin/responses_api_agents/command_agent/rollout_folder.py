@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 EVERY_FIELD: Final = "*"
+_AGENTS_DIR: Final = Path(__file__).parents[2] / "agents"
+"""The shipped recipes and their programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class RolloutFolder:
     def write_tool_command(self, python: str) -> None:
         """Write the shell command `tool`."""
         self.bin_dir.mkdir(exist_ok=True)
-        path, script = self.bin_dir / "tool", Path(__file__).with_name("shell_tool.py")
+        path, script = self.bin_dir / "tool", _AGENTS_DIR / "programs" / "shell_tool.py"
         path.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} -I {shlex.quote(str(script))} "$@"\n')
         path.chmod(0o755)
 
@@ -168,8 +170,8 @@ def fixed_placeholders(python: str | None) -> dict[str, str]:
     return {
         "python": python or sys.executable,
         "gymnast_python": sys.executable,
-        "mcp_stdio": str(Path(__file__).with_name("mcp_stdio.py")),
-        "agents_dir": str(Path(__file__).parents[2] / "agents"),
+        "mcp_stdio": str(_AGENTS_DIR / "programs" / "mcp_stdio.py"),
+        "agents_dir": str(_AGENTS_DIR),
         "start_dir": str(Path.cwd()),
     }
 
