@@ -30,10 +30,12 @@ def main(stdin: str, argv: list[str]) -> None:
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until there is a command to pass it on to
     child = os.fork()
     if child == 0:
         _become(stdin, argv)
     signal.signal(signal.SIGTERM, lambda *_: _signal_group(child, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     for stream in (1, 2):  # the output ends when the command's processes have closed it
         os.close(stream)
     status = _wait(child, woken)
@@ -47,6 +49,7 @@ def _become(stdin: str, argv: list[str]) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         os.dup2(os.open(stdin, os.O_RDONLY), 0)
         os.execvp(argv[0], argv)  # noqa: S606 - what this program is for
     except OSError as error:
