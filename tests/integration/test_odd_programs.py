@@ -60,7 +60,7 @@ async def test_a_program_that_stops_itself(world: Worlds) -> None:
     assert (await world(program, ["a"], timeout_s=1.0).failure()).kind == "agent_timeout"
 
 
-@pytest.mark.parametrize("ending", ["", "import time; time.sleep(99)", "os._exit(3)"])
+@pytest.mark.parametrize("ending", ["", "import time; time.sleep(99)", "os._exit(3)"], ids=["exit", "hang", "fail"])
 async def test_a_daemon_without_our_variables(world: Worlds, nap: str, ending: str) -> None:
     program = f"""
     chat([user("x")])
@@ -226,6 +226,7 @@ async def test_tools_in_a_shell(world: Worlds) -> None:
         "os.mkdir(answer)",
         "os.chmod(os.path.dirname(answer), 0)",
     ],
+    ids=["pipe", "device", "loop", "folder", "locked"],
 )
 async def test_an_answer_that_is_not_a_file(world: Worlds, statement: str) -> None:
     program = f"chat([user('x')]); answer = os.environ['GYMNAST_ANSWER_FILE']; {statement}"
@@ -278,7 +279,7 @@ async def test_a_program_that_removes_its_own_folder(world: Worlds) -> None:
     assert not list(found.scratch.iterdir())
 
 
-@pytest.mark.parametrize(("text", "reason"), [("x" * 300_000, "too long"), ("a\0b", "NUL")])
+@pytest.mark.parametrize(("text", "reason"), [("x" * 300_000, "too long"), ("a\0b", "NUL")], ids=["long", "nul"])
 async def test_a_prompt_that_cannot_be_an_argument(world: Worlds, text: str, reason: str) -> None:
     failure = await world("chat([user('x')])", ["a"], prompt_via="argument").failure(text=text)
     assert reason in failure.message
@@ -296,6 +297,7 @@ async def test_a_home_that_cannot_be_written(world: Worlds, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("contents", "mode", "reason"),
     [(None, 0, "was not found"), ("#!/bin/sh\n", 0o644, "not executable"), ("#!/no/such/sh\n", 0o755, "/no/such/sh")],
+    ids=["missing", "not_executable", "no_interpreter"],
 )
 async def test_a_program_that_cannot_start(tmp_path: Path, contents: str | None, mode: int, reason: str) -> None:
     path = tmp_path / "agent"
