@@ -55,7 +55,7 @@ test-cluster: $(VENV)/.dev $(RAY_VENV)/.ready  ## real Slurm (as root; Debian's 
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.ready  ## real vLLM on CPU; installs 3 GB once, then takes some 10 minutes on two cores
 	GYMNAST_VLLM_VENV=$(VLLM_VENV) $(PYTEST) tests/vllm
 
-test-harnesses: $(VENV)/.dev $(HARNESSES)/.ready  ## real programs as agents: Claude Code, Codex, mini-swe-agent, Pydantic AI, LangGraph, smolagents; installs 2 GB once
+test-harnesses: $(VENV)/.dev $(HARNESSES)/.ready  ## real programs as agents: Claude Code, Codex, OpenHands, mini-swe-agent, Pydantic AI, LangGraph, smolagents; installs 3 GB once
 	GYMNAST_HARNESSES=$(HARNESSES) $(PYTEST) tests/harnesses
 
 test-train: $(TRAIN_VENV)/.ready $(VERL_VENV)/.ready  ## real torch, TRL, verl, TransferQueue and Ray on CPU, then a policy that learns; installs 4 GB once
