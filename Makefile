@@ -59,7 +59,7 @@ test-vllm: $(VENV)/.dev $(VLLM_VENV)/.ready  ## real vLLM on CPU; installs 3 GB 
 test-trackers: $(TRACKERS_VENV)/.ready  ## real wandb (offline), MLflow on SQLite, TensorBoard, Trackio, and OpenTelemetry's reader of traces
 	$(TRACKERS_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/trackers
 
-test-harnesses: $(VENV)/.dev $(HARNESSES)/.ready  ## real programs as agents: Claude Code, Codex, mini-swe-agent, Pydantic AI, LangGraph, smolagents; installs 2 GB once
+test-harnesses: $(VENV)/.dev $(HARNESSES)/.ready  ## real programs as agents: Claude Code, Codex, OpenHands, mini-swe-agent, Pydantic AI, LangGraph, smolagents; installs 3 GB once
 	GYMNAST_HARNESSES=$(HARNESSES) $(PYTEST) tests/harnesses
 
 test-train: $(TRAIN_VENV)/.ready $(VERL_VENV)/.ready  ## real torch, TRL, verl, TransferQueue and Ray on CPU, then a policy that learns; installs 4 GB once

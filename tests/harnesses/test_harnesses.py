@@ -23,7 +23,11 @@ policy_model:
   responses_api_models:
     scripted_model: {entrypoint: app.py, script: "tests.helpers.counting_policy:answer"}
 """
-NPM = {"claude_code": "claude", "codex": "codex"}
+PROGRAMS = {
+    "claude_code": "npm/node_modules/.bin/claude",
+    "codex": "npm/node_modules/.bin/codex",
+    "openhands": "openhands/bin/openhands",
+}
 PYTHON = {
     "pydantic_ai": "pydantic_ai",
     "langgraph": "langgraph",
@@ -36,9 +40,9 @@ CALLS = 3
 
 
 def settings_of(agent: str) -> list[str]:
-    if agent in NPM:
-        if not (INSTALLED / "npm/node_modules/.bin" / NPM[agent]).exists():
-            pytest.skip(f"{NPM[agent]} is not installed in {INSTALLED}")
+    if agent in PROGRAMS:
+        if not (INSTALLED / PROGRAMS[agent]).exists():
+            pytest.skip(f"{agent} is not installed in {INSTALLED}")
         return []
     python = INSTALLED / PYTHON[agent] / "bin/python"
     if not python.exists():
@@ -48,7 +52,8 @@ def settings_of(agent: str) -> list[str]:
 
 def collect(folder: Path, agent: str, *more: str) -> list[dict[str, Any]]:
     (folder / "policy.yaml").write_text(POLICY)
-    path = f"{INSTALLED}/npm/node_modules/.bin{os.pathsep}{os.environ['PATH']}"
+    folders = [str((INSTALLED / program).parent) for program in PROGRAMS.values()]
+    path = os.pathsep.join([*folders, os.environ["PATH"]])
     told = invoke_command(
         *(folder, "gymnast", "collect", "-e", COUNTER, "-c", "policy.yaml", "-i", ROWS, "-o", "run.jsonl"),
         *("--agent", agent, "--max-attempts", "1", "++agent_settings.timeout_s=400", *settings_of(agent), *more),
@@ -58,7 +63,7 @@ def collect(folder: Path, agent: str, *more: str) -> list[dict[str, Any]]:
     return read_jsonl(folder / "run.jsonl")
 
 
-@pytest.mark.parametrize("agent", [*NPM, *PYTHON])
+@pytest.mark.parametrize("agent", [*PROGRAMS, *PYTHON])
 def test_a_real_program_solves_the_task_with_exact_tokens(agent: str, tmp_path: Path) -> None:
     (record,) = collect(tmp_path, agent, "--limit", "1")
     assert record["reward"] == 1.0

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from gymnast.cli.matrix import Cell, CellResult, make_cells, run_matrix
 from gymnast.config import compose, read_environ
 from gymnast.config.agent_recipes import list_recipes
 from gymnast.config.roots import Roots
 from gymnast.errors import ConfigError, UserError
 from tests.helpers.commands import DEMO_POLICY, Outcome
-from tests.helpers.jsonl import read_jsonl
+from tests.helpers.jsonl import example_rows, read_jsonl
 
 COUNTER = "example_session_state_mgmt"
 ROWS = f"resources_servers/{COUNTER}/data/example.jsonl"
@@ -94,8 +95,6 @@ def test_rows_that_name_the_replaced_agent_run_with_the_recipe(invoke: Invoke, t
 
 
 def example_row() -> dict[str, Any]:
-    from tests.helpers.environments import example_rows
-
     row: dict[str, Any] = example_rows(COUNTER)[1]
     return row
 
@@ -255,6 +254,27 @@ def test_a_misspelt_agent_in_a_matrix_ends_it_before_anything_runs(invoke: Invok
 @pytest.mark.parametrize("agents", ["a,,b", "simple_agent,simple_agent", ","])
 def test_a_matrix_with_odd_names_is_refused(invoke: Invoke, agents: str) -> None:
     assert collect(invoke, "--agent", agents).code == 2
+
+
+def test_an_interrupted_matrix_lists_what_did_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run_cell(cell: Cell) -> tuple[int, list[CellResult]]:
+        if cell.agent == "b":
+            raise KeyboardInterrupt
+        if cell.agent == "a":
+            raise RuntimeError("a bug")
+        return 0, [CellResult(agent=cell.agent, model=cell.model, state="complete", exit_code=0)]
+
+    code = run_matrix(make_cells("a,ok,b,c", None), tmp_path, run_cell, as_json=True)
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert code == 130
+    assert [cell["state"] for cell in cells] == ["failed", "complete", "not_run", "not_run"]
+    assert json.loads((tmp_path / "matrix.json").read_text())["cells"] == cells
+
+
+def test_cells_with_similar_names_have_their_own_folders() -> None:
+    cells = make_cells("x/a.yaml,y/a.yaml,A", "m/1,m:1,../..")
+    assert len({cell.folder.lower() for cell in cells}) == 9
+    assert not any("/" in cell.folder or cell.folder.startswith(".") for cell in cells)
 
 
 def test_eval_takes_a_matrix_too(invoke: Invoke, tmp_path: Path) -> None:

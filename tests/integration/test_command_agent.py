@@ -8,116 +8,25 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from gymnast.builtin.responses_api_agents.command_agent.app import CommandAgent, CommandAgentSettings
-from gymnast.builtin.responses_api_models.scripted_model.app import ScriptedModel, ScriptedModelSettings
-from gymnast.kit import Attempt, Environment, EnvironmentSettings, ModelRef, ResourcesRef, Task, tool
 from gymnast.types.failure import Stage
-from gymnast.wire.calls import Calls, Scope, Transport
-from gymnast.wire.http_client import HttpClient
-from gymnast.wire.message import Reply
-from gymnast.wire.server import ServerContext
-from gymnast.wire.transports import InProcessTransport
+from tests.helpers.command_worlds import CLIENT, Worlds, make_worlds, running
 from tests.helpers.commands import BIN
 from tests.helpers.jsonl import read_jsonl
 from tests.helpers.waiting import eventually
 
-CLIENT = """
-import json, os, sys, urllib.request
-
-def send(url, body):
-    request = urllib.request.Request(url, json.dumps(body).encode(), {
-        "content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
-    with urllib.request.urlopen(request, timeout=30) as reply:
-        return reply.read().decode()
-
-def chat(messages, **more):
-    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
-    found = json.loads(send(url, {"model": "m", "messages": messages, **more}))
-    return found["choices"][0]["message"]
-
-def user(text):
-    return {"role": "user", "content": text}
-"""
 ASKS_ONCE = "print(chat([user(sys.stdin.read())])['content'])"
-TOOLS: list[Any] = [{"type": "function", "name": "add", "parameters": {}, "strict": None}]
-
-
-class Sums(Environment[Task, list[int]]):
-    """Scores the number of additions; writes down what it saw."""
-
-    async def open(self, task: Task) -> list[int]:
-        return []
-
-    async def close(self, session: list[int]) -> None:
-        self.closed = getattr(self, "closed", 0) + 1
-
-    @tool
-    async def add(self, session: list[int], number: int) -> str:
-        """Add a number."""
-        session.append(number)
-        return f"sum {sum(session)}"
-
-    async def verify(self, attempt: Attempt[Task, list[int]]) -> float:
-        self.last_text = attempt.last_text
-        return float(sum(attempt.session))
-
-
-class World:
-    """An environment, a scripted policy and an agent that runs a program."""
-
-    def __init__(self, folder: Path, program: str, replies: list[Any], **settings: Any) -> None:
-        transports: dict[str, Transport] = {}
-        self.calls = Calls(transports)
-        context = ServerContext(self.calls, HttpClient())
-        (folder / "program.py").write_text(CLIENT + textwrap.dedent(program))
-        given = {"command": ["{python}", str(folder / "program.py")], "timeout_s": 20, "scratch_dir": str(folder / "s")}
-        self.sums = Sums("sums", EnvironmentSettings(), context)
-        self.model = ScriptedModel("policy", ScriptedModelSettings(replies=replies), context)
-        refs: Any = {"resources_server": ResourcesRef(name="sums"), "model_server": ModelRef(name="policy")}
-        self.agent = CommandAgent("agent", CommandAgentSettings(**refs, **{**given, **settings}), context)
-        for server in (self.sums, self.model, self.agent):
-            transports[server.name] = InProcessTransport(server)
-        self.scratch = folder / "s"
-
-    async def run(self, text: str = "go", rollout: int = 0, **params: Any) -> Reply:
-        params = {"input": text, "tools": TOOLS, **params}
-        row = {"responses_create_params": params, "secret": "42", "_ng_task_index": 1, "_ng_rollout_index": rollout}
-        return await self.calls.call("agent", "/run", row, Scope(f"1-{rollout}"))
-
-    async def failure(self, **params: Any) -> Any:
-        reply = await self.run(**params)
-        assert not reply.ok, reply.body
-        assert reply.failure is not None
-        return reply.failure
-
-    async def record(self, **params: Any) -> Any:
-        reply = await self.run(**params)
-        assert reply.ok, reply.failure
-        return reply.body
-
-
-Worlds = Callable[..., World]
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[Worlds]:
-    async with AsyncExitStack() as stack:
-
-        def make(program: str, replies: list[Any], **settings: Any) -> World:
-            found = World(tmp_path, program, replies, **settings)
-            stack.push_async_callback(found.agent.stop)
-            return found
-
-        yield make
+    async with make_worlds(tmp_path) as worlds:
+        yield worlds
 
 
 def outputs(record: Any) -> list[str]:
@@ -286,10 +195,10 @@ async def test_a_program_that_hangs_is_killed_with_all_it_started(world: Worlds)
     children = [subprocess.Popen(["sleep", "98.7"]), subprocess.Popen(["sleep", "98.7"], start_new_session=True)]
     time.sleep(99)
     """
-    failure = await world(program, ["a"], timeout_s=1.0).failure()
+    failure = await world(program, ["a"], timeout_s=5.0).failure()
     assert (failure.kind, failure.stage) == ("agent_timeout", Stage.AGENT)
     assert "after 1 answered model calls" in failure.message
-    assert not _running("98.7")
+    assert not running("98.7")
 
 
 async def test_a_timeout_can_be_scored(world: Worlds) -> None:
@@ -307,17 +216,17 @@ async def test_what_a_program_leaves_running_is_ended(world: Worlds) -> None:
     subprocess.Popen(["sleep", "97.6"])
     """
     await world(program, ["a"]).record()
-    assert not _running("97.6")
+    assert not running("97.6")
 
 
 async def test_a_cancelled_rollout_leaves_nothing(world: Worlds) -> None:
     found = world("import subprocess; subprocess.run(['sleep', '96.5'])", ["a"])
-    running = asyncio.create_task(found.run())
-    await eventually(lambda: bool(_running("96.5")), within_s=60)
-    running.cancel()
+    rollout = asyncio.create_task(found.run())
+    await eventually(lambda: bool(running("96.5")), within_s=60)
+    rollout.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await running
-    assert not _running("96.5")
+        await rollout
+    assert not running("96.5")
     assert not list(found.scratch.iterdir())
     assert found.sums.closed == 1
 
@@ -329,14 +238,6 @@ async def test_output_is_bounded(world: Worlds) -> None:
     assert len(found.sums.last_text) == 1000
     assert found.sums.last_text.endswith("the end\n")
     assert record["ng_agent_observations"]["records"][0]["dropped_output_bytes"] > 2_000_000
-
-
-def _running(argument: str) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter(["cmdline", "status"])
-        if argument in (process.info["cmdline"] or ()) and process.info["status"] != psutil.STATUS_ZOMBIE
-    ]
 
 
 # --- failures --------------------------------------------------------------------------------------------------------
@@ -359,12 +260,12 @@ async def test_accepted_exit_codes_are_none(world: Worlds) -> None:
 async def test_a_killed_program_says_so(world: Worlds, tmp_path: Path) -> None:
     up = tmp_path / "up"
     found = world(f"chat([user('x')]); import time; open({str(up)!r}, 'w'); time.sleep(99)", ["a"])
-    running = asyncio.create_task(found.failure())
+    rollout = asyncio.create_task(found.failure())
     program = str(next(iter(found.agent.settings.command[1:])))
     await eventually(up.exists, within_s=60)
-    for process in _running(program):
+    for process in running(program):
         process.send_signal(signal.SIGKILL)
-    assert "was killed by SIGKILL" in (await running).message
+    assert "was killed by SIGKILL" in (await rollout).message
 
 
 async def test_a_program_that_does_not_exist(world: Worlds) -> None:
@@ -429,10 +330,10 @@ command, variables = ("sh", "-c", "sleep 95.4 & sleep 95.4"), {{"PATH": {os.envi
 asyncio.run(run_locally(CommandSpec(command, variables, Path({str(tmp_path)!r}), "mark")))
 """
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
-    await eventually(lambda: len(_running("95.4")) >= 2, within_s=60)
+    await eventually(lambda: len(running("95.4")) >= 2, within_s=60)
     process.kill()
     await process.wait()
-    await eventually(lambda: not _running("95.4"), within_s=60)
+    await eventually(lambda: not running("95.4"), within_s=60)
 
 
 # --- programs of others ----------------------------------------------------------------------------------------------

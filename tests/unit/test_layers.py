@@ -204,14 +204,24 @@ def test_every_module_says_what_it_owns() -> None:
     assert not [module.path for module in silent if module.text or not module.path.endswith("__init__.py")]
 
 
+_PROGRAMS = "builtin/agents/programs/"
+"""Programs that agents run: they are not part of Gymnast's process."""
+
+
 def test_only_the_command_line_prints() -> None:
     offenders = [
-        module.path for module in modules() if module.prints and not module.path.startswith(("cli/", "compat/"))
+        module.path
+        for module in modules()
+        if module.prints and not module.path.startswith(("cli/", "compat/", _PROGRAMS))
     ]
     assert offenders in ([], ["runtime/cell.py"])  # request-boundary lines, asked for by a flag
 
 
 def test_environment_variables_are_read_in_one_file() -> None:
-    offenders = [module.path for module in modules() if "os.environ" in module.text or "os.getenv" in module.text]
+    offenders = [
+        module.path
+        for module in modules()
+        if ("os.environ" in module.text or "os.getenv" in module.text) and not module.path.startswith(_PROGRAMS)
+    ]
     # A job's sidecar runs in containers without Gymnast, so it has a file of its own for them.
     assert offenders == ["config/environ.py", "sidecars/sidecar/host_environment.py"]

@@ -204,6 +204,7 @@ def command(
 
 def collect_matrix(cells: Sequence[Cell], arguments: Mapping[str, Any], allowance: Allowance) -> int:
     """Collect one run per cell and print their table. Returns the exit code."""
+    from gymnast.cli.main import INTERRUPTED
     from gymnast.cli.matrix import ROLLOUTS, CellResult, make_result, run_matrix
     from gymnast.cli.signals import Interrupts
     from gymnast.cli.telemetry import open_telemetry
@@ -246,7 +247,7 @@ def collect_matrix(cells: Sequence[Cell], arguments: Mapping[str, Any], allowanc
         for line in explain_missing(finished):
             shared.say(line)
         code = code_of(finished, interrupts, allowance)
-        return code, [make_result(cell, finished, code)]
+        return INTERRUPTED if interrupts.count else code, [make_result(cell, finished, code)]
 
     return run_matrix(cells, folder, run_cell, as_json=arguments["as_json"])
 

@@ -90,6 +90,7 @@ from gymnast.kit.tools import tool as tool
 from gymnast.runtime.command import CommandResult as CommandResult
 from gymnast.runtime.command import CommandRunner as CommandRunner
 from gymnast.runtime.command import CommandSpec as CommandSpec
+from gymnast.runtime.command import hide_secrets as hide_secrets
 from gymnast.runtime.command import run_locally as run_locally
 from gymnast.runtime.listener import Listener as Listener
 from gymnast.runtime.managed_servers import ManagedServer as ManagedServer

@@ -250,7 +250,7 @@ class Planner:
         if AGENT_REF not in row and self._options.agent is not None:
             row[AGENT_REF] = {"name": self._options.agent}
         name = agent_name_of(row)
-        if name in self._options.agent_renames:
+        if name is not None and name in self._options.agent_renames:
             name = self._options.agent_renames[name]
             row[AGENT_REF] = {**row[AGENT_REF], "name": name}
         if name is None:

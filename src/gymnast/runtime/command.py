@@ -1,8 +1,8 @@
 """Runs a command with limits on time and output, and kills it with everything it started.
 
-The command leads its own process group. A watcher in that group, a shell that reads from a pipe that we hold, kills the
-group if we die. Processes that left the group are found by a marker in their environment. This is not a sandbox: a
-command can access whatever this user can.
+A supervisor (`supervise_command.py`) starts the command, adopts whatever it starts, and kills all of it at the end, or
+when the pipe that we hold closes because we died. Should a command kill its supervisor, its processes are found by a
+marker in their environment. This is not a sandbox: a command can access whatever this user can.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gymnast.config.secrets import Scrubber, is_secret_key
 from gymnast.runtime.spawn import oom_kills
 
 if TYPE_CHECKING:
@@ -26,9 +28,11 @@ MARK: Final = "GYMNAST_ROLLOUT_MARK"
 _GRACE_S: Final = 2.0
 _DRAIN_S: Final = 1.0
 _CHUNK: Final = 1 << 16
-# $0 is the command's standard input; our standard input is the pipe that ends when we die. The watcher is started from
-# a subshell, so that the command has no unexpected child.
-_WATCHED: Final = '(exec 3<&0; { read -r _ <&3; kill -9 0; } >/dev/null 2>&1 &) ; exec "$@" <"$0"'
+_MIN_SECRET: Final = 6
+"""Shorter values are masked nowhere: they occur in ordinary text."""
+_CLEANUP_S: Final = 15.0
+"""How long the supervisor may take to kill what is left."""
+_SUPERVISOR: Final = str(Path(__file__).with_name("supervise_command.py"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,13 @@ class CommandResult:
         return f"exited with code {self.exit_code}"
 
 
+def hide_secrets(result: CommandResult, spec: CommandSpec) -> CommandResult:
+    """The result as records may show it: without the values of variables whose names suggest secrets."""
+    values = {value for name, value in spec.environment.items() if is_secret_key(name) and len(value) >= _MIN_SECRET}
+    scrubber = Scrubber(secrets={*values, spec.mark})
+    return replace(result, stdout=scrubber.scrub(result.stdout), stderr=scrubber.scrub(result.stderr))
+
+
 class CommandRunner(Protocol):
     """Runs commands: locally, or in a sandbox."""
 
@@ -85,10 +96,7 @@ async def run_locally(spec: CommandSpec) -> CommandResult:
     """Run a command on this machine as this user."""
     started, kills_before = time.perf_counter(), oom_kills()
     process = await asyncio.create_subprocess_exec(
-        "/bin/sh",
-        "-c",
-        _WATCHED,
-        str(spec.stdin),
+        *(sys.executable, "-I", "-S", _SUPERVISOR, str(spec.stdin)),
         *spec.argv,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -111,7 +119,6 @@ async def run_locally(spec: CommandSpec) -> CommandResult:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _GRACE_S)
     finally:
-        _signal_group(process.pid, signal.SIGKILL)
         await _end(process, readers, spec.mark)
     exit_code = process.returncode if process.returncode is not None else -signal.SIGKILL
     return CommandResult(
@@ -127,14 +134,18 @@ async def run_locally(spec: CommandSpec) -> CommandResult:
 
 async def _end(process: asyncio.subprocess.Process, readers: Sequence[asyncio.Future[None]], mark: str) -> None:
     """Kill its remaining processes and close its pipes."""
+    if process.stdin is not None:
+        process.stdin.close()  # tells the supervisor to kill the command
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _CLEANUP_S)
+    if process.returncode is None:
+        _signal_group(process.pid, signal.SIGKILL)
     await asyncio.to_thread(kill_marked, mark)
     await process.wait()
     _, unfinished = await asyncio.wait(readers, timeout=_DRAIN_S)
     for reader in unfinished:
         reader.cancel()
     await asyncio.gather(*readers, return_exceptions=True)
-    if process.stdin is not None:
-        process.stdin.close()
 
 
 def kill_marked(mark: str) -> int:
@@ -165,7 +176,6 @@ def _environment(pid: int) -> bytes:
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
-    # The watcher keeps the group alive, so its id cannot have been reused.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 

@@ -31,6 +31,7 @@ from gymnast.kit import (
     Scope,
     ServerContext,
     Stage,
+    hide_secrets,
     inherited_environ,
     open_command_jail,
     request_verdict,
@@ -38,7 +39,7 @@ from gymnast.kit import (
 )
 
 from .outcome import failure_of, make_observations, make_scored_response
-from .program import check_program, resolve_paths
+from .program import check_program, find_unusable_text, resolve_paths
 from .rollout_folder import (
     RolloutFolder,
     describe_tools,
@@ -136,10 +137,10 @@ class CommandAgent(GatewayAgent):
         folder = await self._make_folder(scope)
         failed = True
         try:
-            endpoint, result = await self._command(row, params, scope, folder)
-            attachments = self._attachments(result, endpoint, scope.rollout_id)
+            endpoint, result, shown = await self._command(row, params, scope, folder)
+            attachments = self._attachments(shown, endpoint, scope.rollout_id)
             failure = failure_of(
-                result,
+                shown,
                 endpoint,
                 self.name,
                 accepted=self.settings.accept_exit_codes,
@@ -147,7 +148,7 @@ class CommandAgent(GatewayAgent):
                 offers_tools=self.settings.offers_tools,
             )
             if failure is not None:
-                self._keep_evidence(folder, result, attachments)
+                self._keep_evidence(folder, shown, attachments)
                 raise CallError(failure)
             failed = False
             return make_scored_response(params, endpoint, result, self._answer(folder, result)), attachments
@@ -156,9 +157,15 @@ class CommandAgent(GatewayAgent):
 
     async def _command(
         self, row: JsonObject, params: CreateParams, scope: Scope, folder: RolloutFolder
-    ) -> tuple[RolloutEndpoint, CommandResult]:
+    ) -> tuple[RolloutEndpoint, CommandResult, CommandResult]:
+        """Run the command. Returns its endpoint, its result, and the result without secrets, for the record."""
         async with self.open_endpoint(params, scope) as (endpoint, address):
-            return endpoint, await self._runner(self._spec(row, params, scope.rollout_id or "", folder, address))
+            spec = await asyncio.to_thread(self._spec, row, params, scope.rollout_id or "", folder, address)
+            failure = find_unusable_text(spec, self.name)
+            if failure is not None:
+                raise CallError(failure)
+            result = await self._runner(spec)
+            return endpoint, result, hide_secrets(result, spec)
 
     def _spec(
         self, row: JsonObject, params: CreateParams, rollout_id: str, folder: RolloutFolder, address: RolloutAddress
@@ -198,7 +205,7 @@ class CommandAgent(GatewayAgent):
     def _answer(self, folder: RolloutFolder, result: CommandResult) -> str | None:
         if self.settings.answer_from == "last_message":
             return None
-        return result.stdout if self.settings.answer_from == "stdout" else folder.answer()
+        return result.stdout if self.settings.answer_from == "stdout" else folder.answer(self.settings.max_output_bytes)
 
     async def _make_folder(self, scope: Scope) -> RolloutFolder:
         settings = self.settings

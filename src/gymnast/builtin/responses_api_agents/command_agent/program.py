@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gymnast.kit import UserError, inherited_environ
+from gymnast.kit import CommandSpec, FailureDetail, FailureKind, Stage, UserError, inherited_environ
 
 from .rollout_folder import fill, fixed_placeholders
 
@@ -19,8 +19,22 @@ if TYPE_CHECKING:
     from .app import CommandAgentSettings
 
 _SCRIPTS: Final = (".py", ".sh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl")
+_MAX_ARGUMENT_BYTES: Final = 128 << 10
+"""Of one argument, on Linux."""
 _IMPORT_TIMEOUT_S: Final = 120.0
 _MAX_IMPORT_ERROR: Final = 300
+
+
+def find_unusable_text(spec: CommandSpec, agent: str) -> FailureDetail | None:
+    """The failure of a task whose text cannot be an argument or a variable: too long, or with a NUL character."""
+    for text in (*spec.argv, *(f"{name}={value}" for name, value in spec.environment.items())):
+        size_bytes = len(text.encode("utf-8", "surrogateescape"))
+        if size_bytes < _MAX_ARGUMENT_BYTES and "\0" not in text:
+            continue
+        reason = "has a NUL character" if "\0" in text else f"is too long ({size_bytes:,} bytes)"
+        message = f"the task's text {reason} for an argument or a variable: set prompt_via to stdin or file"
+        return FailureDetail(FailureKind.AGENT_REJECTED, Stage.AGENT, message, instance=agent)
+    return None
 
 
 def resolve_paths(settings: CommandAgentSettings) -> str | list[str]:
@@ -51,8 +65,26 @@ def check_program(settings: CommandAgentSettings, agent: str) -> None:
             where=agent,
             next=settings.install or "install it, or fix `command` of the agent",
         )
+    interpreter = _find_interpreter(path)
+    if interpreter is not None and not Path(interpreter).exists():
+        raise UserError(
+            f"the program '{program}' needs the interpreter {interpreter}, which does not exist",
+            where=agent,
+            next=settings.install or f"fix the first line of {program}",
+        )
     for package in settings.python_packages:
         _check_import(program, package, environ, settings, agent)
+
+
+def _find_interpreter(path: Path) -> str | None:
+    """The interpreter of a script, from its first line."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(256)
+    except OSError:
+        return None
+    words = first[2:].split() if first.startswith(b"#!") else []
+    return os.fsdecode(words[0]) if words else None
 
 
 def _check_import(

@@ -6,8 +6,12 @@ the fields that the settings list, because rows also contain the answers.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 import shutil
+import stat
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 
 EVERY_FIELD: Final = "*"
+_AGENTS_DIR: Final = Path(__file__).parents[2] / "agents"
+"""The shipped recipes and their programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +70,32 @@ class RolloutFolder:
     def write_tool_command(self, python: str) -> None:
         """Write the shell command `tool`."""
         self.bin_dir.mkdir(exist_ok=True)
-        path, script = self.bin_dir / "tool", Path(__file__).with_name("shell_tool.py")
+        path, script = self.bin_dir / "tool", _AGENTS_DIR / "programs" / "shell_tool.py"
         path.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} -I {shlex.quote(str(script))} "$@"\n')
         path.chmod(0o755)
 
-    def answer(self) -> str | None:
-        """The answer that the command wrote; None if it wrote none."""
+    def answer(self, max_bytes: int) -> str | None:
+        """The end of the answer that the command wrote; None if it wrote no plain file."""
         try:
-            return self.answer_file.read_text(encoding="utf-8", errors="replace")
+            number = os.open(self.answer_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return None
+        try:
+            state = os.fstat(number)
+            if not stat.S_ISREG(state.st_mode):  # reading a pipe or a device might never end
+                return None
+            data = os.pread(number, max_bytes, max(0, state.st_size - max_bytes))
+            return data.decode("utf-8", errors="replace")
+        finally:
+            os.close(number)
 
     def remove(self) -> None:
         """Delete the folder, but not a working directory elsewhere."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        with contextlib.suppress(RecursionError):  # very deep folders, which `rm` can delete
+            shutil.rmtree(self.root, ignore_errors=True)
+        if self.root.exists():
+            for command in (["chmod", "-R", "u+rwx", "--"], ["rm", "-rf", "--"]):
+                subprocess.run([*command, self.root], check=False, capture_output=True)  # noqa: S603 - our own folder
 
 
 def make_rollout_folder(scratch_dir: str | None, working_dir: str | None, rollout_id: str) -> RolloutFolder:
@@ -152,8 +170,8 @@ def fixed_placeholders(python: str | None) -> dict[str, str]:
     return {
         "python": python or sys.executable,
         "gymnast_python": sys.executable,
-        "mcp_stdio": str(Path(__file__).with_name("mcp_stdio.py")),
-        "agents_dir": str(Path(__file__).parents[2] / "agents"),
+        "mcp_stdio": str(_AGENTS_DIR / "programs" / "mcp_stdio.py"),
+        "agents_dir": str(_AGENTS_DIR),
         "start_dir": str(Path.cwd()),
     }
 
