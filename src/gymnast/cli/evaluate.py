@@ -80,6 +80,9 @@ AnswerKey = Annotated[
 SubsetKey = Annotated[
     str | None, typer.Option("--subset-key", help="Field of a task that names its subset. [default: the benchmark's]")
 ]
+PassHat = Annotated[
+    bool, typer.Option("--pass-hat", help="Add pass^k, the probability that all of k rollouts succeed.")
+]
 Baseline = Annotated[Path | None, typer.Option("--baseline", help="Output file of an earlier run to compare with.")]
 List = Annotated[bool, typer.Option("--list", help="List the benchmarks.")]
 Show = Annotated[bool, typer.Option("--show", help="Show what the benchmarks are, without running them.")]
@@ -118,6 +121,7 @@ def command(
     ks: Ks = None,
     answer_key: AnswerKey = None,
     subset_key: SubsetKey = None,
+    pass_hat: PassHat = False,
     baseline: Baseline = None,
     local_copy: LocalCopy = None,
     revision: Revision = None,
@@ -228,7 +232,9 @@ def command(
             preflight=not no_preflight,
         )
         output, code = _collect(options, config, allowance, metrics_port)
-        evaluation = evaluate(plan, output, data, baseline, ks=ks, answer_key=answer_key, subset_key=subset_key)
+        evaluation = evaluate(
+            plan, output, data, baseline, ks=ks, answer_key=answer_key, subset_key=subset_key, pass_hat=pass_hat
+        )
         results.append(evaluation)
         _warn_of_other_data(evaluation)
         if not as_json:
