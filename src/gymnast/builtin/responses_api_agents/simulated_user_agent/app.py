@@ -106,7 +106,7 @@ class SimulatedUserAgent(SimpleAgent):
             if is_users_turn:
                 message = await self._user.speak(scenario, _spoken(history + produced), scope)
                 turns, end = turns + 1, message.end
-                self._check_end(end, turns, scenario)
+                self._check_end(end, scenario, is_first=not turn)
                 produced.append({"type": "message", "role": _USER, "content": message.text})
                 if end is not None:
                     break
@@ -122,10 +122,11 @@ class SimulatedUserAgent(SimpleAgent):
             response["incomplete_details"] = response.get("incomplete_details") or {"reason": end}
         return cast("Response", response), {"ended_by": end, "user_turns": turns}
 
-    def _check_end(self, end: str | None, turns: int, scenario: Scenario) -> None:
+    def _check_end(self, end: str | None, scenario: Scenario, *, is_first: bool) -> None:
+        """Raises CallError if the user ends a conversation in which the policy has not had a turn yet."""
         if end is None:
             return
-        if turns == 1:  # nothing happened yet that could be scored
+        if is_first:
             raise CallError(self._user.failure("the simulated user ended the conversation in its first message"))
         if end == OUT_OF_SCOPE and self.settings.out_of_scope == "fail":
             text = f"the simulated user cannot continue within its scenario: {scenario.goal[:200]}"
