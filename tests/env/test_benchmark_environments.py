@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,18 @@ import pytest
 from gymnast.builtin.resources_servers.bfcl.app import Bfcl
 from gymnast.builtin.resources_servers.bfcl.matching import find_mismatch
 from gymnast.builtin.resources_servers.evalplus.app import EvalPlus, EvalPlusSettings, extract_program
+from gymnast.builtin.resources_servers.ifbench.app import IFBench, IFBenchSettings
+from gymnast.builtin.resources_servers.ifbench.checking import check_all
 from gymnast.builtin.resources_servers.spider.app import Spider, SpiderSettings, extract_query
 from gymnast.builtin.resources_servers.spider.execution import compare, same_results
 from gymnast.builtin.resources_servers.tau2.airline import Airline
 from gymnast.builtin.resources_servers.tau2.retail import Retail
 from gymnast.builtin.resources_servers.tau2.service import ServiceSettings, compute
 from gymnast.config.roots import BUILTIN
+from gymnast.errors import UserError
 from gymnast.kit import EnvironmentSettings, ToolCall, ToolError
 from gymnast.wire.calls import Scope
-from tests.helpers.environments import called, started
+from tests.helpers.environments import called, response, started
 from tests.helpers.jsonl import read_jsonl
 from tests.helpers.parts import needs
 
@@ -83,7 +88,7 @@ OBJECTS = {"type": "array", "items": {"type": "dict"}}
         (OBJECTS, [[{"a": [1]}]], [5], False),
     ],
 )
-def test_values_of_arguments(details: dict[str, Any], accepted: list[Any], value: Any, is_right: bool) -> None:
+def test_values_of_arguments(details: dict[str, Any], accepted: list[Any], value: Any, *, is_right: bool) -> None:
     truth = [{"f": {"x": accepted}}]
     calls = [ToolCall("f", {"x": value}, "c")]
     assert (find_mismatch("simple", parameter(**details), calls, truth) is None) is is_right
@@ -119,9 +124,9 @@ def test_results_are_equal_in_some_order_of_the_columns() -> None:
         ("SELECT zeroblob(900000000)", False),
     ],
 )
-def test_queries_run_read_only(answer: str, match: bool) -> None:
+def test_queries_run_read_only(answer: str, *, match: bool) -> None:
     before = Path(SHOP).read_bytes()
-    assert compare(SHOP, "SELECT city FROM customer", answer, False)["match"] is match
+    assert compare(SHOP, "SELECT city FROM customer", answer, keep_distinct=False)["match"] is match
     assert Path(SHOP).read_bytes() == before
 
 
@@ -156,12 +161,14 @@ async def test_programs_that_would_rather_not_be_tested() -> None:
     row = read_jsonl(SERVERS / "evalplus" / "data" / "example.jsonl")[1]
     attacks = {
         "ends when imported": "import sys\nsys.exit(0)",
-        "replaces the comparison": "import builtins\nclass E:\n    def __eq__(self, o): return True\ndef mean(xs): return E()",
+        "equals everything": "class E:\n    def __eq__(self, o): return True\ndef mean(xs): return E()",
         "skips the tests": "import os\ndef mean(xs): os.kill(os.getpid(), 9)",
         "runs forever": "def mean(xs):\n    while True: pass",
     }
     async with started(EvalPlus, EvalPlusSettings(test_timeout_s=3.0)) as subject:
-        rewards = {name: (await subject.verify(row, f"```python\n{code}\n```"))["reward"] for name, code in attacks.items()}
+        rewards = {
+            name: (await subject.verify(row, f"```python\n{code}\n```"))["reward"] for name, code in attacks.items()
+        }
     assert rewards == dict.fromkeys(attacks, 0.0)
 
 
@@ -209,12 +216,52 @@ async def test_calls_that_fail_change_nothing_and_a_cut_conversation_is_not_righ
     async with started(Airline, ServiceSettings()) as subject:
         good = [called(add["name"], too_much), called("unknown", {}), called(add["name"], add["arguments"])]
         assert (await subject.verify(row, *good, "Done."))["reward"] == 1.0
-        body = json.loads(json.dumps({**row, "response": {**_response(good), "incomplete_details": {"reason": "max_turns"}}}))
+        body = json.loads(
+            json.dumps({**row, "response": {**response(*good), "incomplete_details": {"reason": "max_turns"}}})
+        )
         verdict = (await subject.calls.call("env", "/verify", body)).body
     assert (verdict["reward"], verdict["database_match"], verdict["truncated_conversation"]) == (0.0, True, True)
 
 
-def _response(output: list[Any]) -> dict[str, Any]:
-    from tests.helpers.environments import response
+# --- ifbench ---------------------------------------------------------------------------------------------------------
 
-    return response(*output)
+
+class OneLine:
+    """An instruction as IFBench's package has them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def build_description(self, *, word: str = "", prompt: str = "") -> None:
+        self.word, self.prompt = word, prompt
+
+    def get_instruction_args(self) -> dict[str, str] | None:
+        return {"word": self.word}
+
+    def check_following(self, text: str) -> bool:
+        return text == self.word
+
+
+def test_loose_scoring_forgives_frames_and_asterisks(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = types.ModuleType("ifbench.instructions_registry")
+    registry.INSTRUCTION_DICT = {"x:word": OneLine}  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ifbench", types.ModuleType("ifbench"))
+    monkeypatch.setitem(sys.modules, "ifbench.instructions_registry", registry)
+
+    def check(text: str) -> tuple[list[bool], list[bool]]:
+        checked = check_all(text, "p", ["x:word", "x:word"], [{"word": "yes", "other": None}, {"word": "no"}])
+        return checked["strict"], checked["loose"]
+
+    assert check("yes") == ([True, False], [True, False])
+    for framed in ("Sure:\nyes", "yes\nBye.", "Sure:\n**yes**\nBye."):
+        assert check(framed) == ([False, False], [True, False]), framed
+    assert check("  ") == ([False, False], [False, False])
+    with pytest.raises(ValueError, match="no instruction 'y'"):
+        check_all("yes", "p", ["y"], [None])
+
+
+async def test_without_its_package_ifbench_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymnast.builtin.resources_servers.ifbench.app.find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"github\.com/allenai/IFBench"):
+        async with started(IFBench, IFBenchSettings()):
+            pass

@@ -40,7 +40,9 @@ def table(rows: Rows) -> bytes:
 
 
 def aime25() -> dict[str, bytes]:
-    return {"test.jsonl": jsonl([{"problem": f"What is ${n}+1$?", "answer": str(n + 1), "id": str(n)} for n in range(30)])}
+    return {
+        "test.jsonl": jsonl([{"problem": f"What is ${n}+1$?", "answer": str(n + 1), "id": str(n)} for n in range(30)])
+    }
 
 
 def math500() -> dict[str, bytes]:
@@ -89,7 +91,12 @@ def livecodebench(count: int, name: str) -> Callable[[], dict[str, bytes]]:
     private = [{"input": "5 6\n", "output": "11\n", "testtype": "stdin"}]
     packed = base64.b64encode(zlib.compress(pickle.dumps(json.dumps(private)))).decode()
     call = [{"input": "[1, 2]", "output": "3", "testtype": "functional"}]
-    stdin = {"public_test_cases": json.dumps(public), "private_test_cases": packed, "metadata": "{}", "starter_code": ""}
+    stdin = {
+        "public_test_cases": json.dumps(public),
+        "private_test_cases": packed,
+        "metadata": "{}",
+        "starter_code": "",
+    }
     functional = {
         "public_test_cases": json.dumps(call),
         "private_test_cases": json.dumps(call),
@@ -119,11 +126,26 @@ def ifeval() -> dict[str, bytes]:
     return {"ifeval_input_data.jsonl": jsonl(rows)}
 
 
+def ifbench() -> dict[str, bytes]:
+    empty = dict.fromkeys(("N", "word"))
+    rows = [
+        {
+            "key": str(n),
+            "prompt": "Use it.",
+            "instruction_id_list": ["sentence:keyword"],
+            "kwargs": [{**empty, "N": 2.0}],
+        }
+        for n in range(3)
+    ]
+    return {"data/train-00000-of-00001.parquet": parquet(rows)}
+
+
 _ASSERTION: Final = "def assertion(out, exp, atol):\n    assert out == exp\n\n"
 
 
 def humaneval_plus() -> dict[str, bytes]:
-    test = f"{_ASSERTION}def check(candidate):\n    for inp, exp in zip([[1], [2]], [2, 3]):\n        assertion(candidate(*inp), exp, 0)\n"
+    loop = "    for inp, exp in zip([[1], [2]], [2, 3]):\n        assertion(candidate(*inp), exp, 0)\n"
+    test = f"{_ASSERTION}def check(candidate):\n{loop}"
     rows = [
         {
             "task_id": f"HumanEval/{n}",
@@ -138,7 +160,8 @@ def humaneval_plus() -> dict[str, bytes]:
 
 
 def mbpp_plus() -> dict[str, bytes]:
-    test = f"import numpy as np\n{_ASSERTION}inputs = [[1], [2]]\nresults = [2, 3]\nfor inp, exp in zip(inputs, results):\n    assertion(add_one(*inp), exp, 0)\n"
+    loop = "for inp, exp in zip(inputs, results):\n    assertion(add_one(*inp), exp, 0)\n"
+    test = f"import numpy as np\n{_ASSERTION}inputs = [[1], [2]]\nresults = [2, 3]\n{loop}"
     rows = [
         {
             "task_id": n,
@@ -181,7 +204,9 @@ def spider() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pets.sqlite"
         with closing(sqlite3.connect(path)) as connection:
-            connection.executescript("CREATE TABLE pet (id INT, kind TEXT); INSERT INTO pet VALUES (1, 'cat'), (2, 'dog');")
+            connection.executescript(
+                "CREATE TABLE pet (id INT, kind TEXT); INSERT INTO pet VALUES (1, 'cat'), (2, 'dog');"
+            )
         database = path.read_bytes()
     row = {"db_id": "pets", "query": "SELECT count(*) FROM pet", "question": "How many pets?", "query_toks": ["SELECT"]}
     return {"validation.json": json.dumps([row] * 1034).encode(), "database/pets/pets.sqlite": database}
@@ -226,6 +251,7 @@ REPOSITORIES: Final[dict[str, Callable[[], dict[str, bytes]]]] = {
     "livecodebench_v5": livecodebench(167, "test5.jsonl"),
     "livecodebench_v6": livecodebench(175, "test6.jsonl"),
     "ifeval": ifeval,
+    "ifbench": ifbench,
     "humaneval_plus": humaneval_plus,
     "mbpp_plus": mbpp_plus,
     "bfcl_v3": bfcl,

@@ -45,7 +45,9 @@ def talk(folder: Path, user: list[Any], *words: str, policy: list[Any] = POLICY,
 
 def spoken(record: dict[str, Any]) -> list[tuple[str, str]]:
     items = record["response"]["output"]
-    texts = {"message": lambda item: item["content"] if isinstance(item["content"], str) else item["content"][0]["text"]}
+    texts = {
+        "message": lambda item: item["content"] if isinstance(item["content"], str) else item["content"][0]["text"]
+    }
     return [(item["role"], texts["message"](item)) for item in items if item["type"] == "message"]
 
 
@@ -95,7 +97,11 @@ def test_a_failed_user_is_retried_and_the_rollout_is_scored(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("setting", "reason"),
-    [("max_turns=2", "max_turns"), ("max_rollout_tokens=400", "max_rollout_tokens"), ("max_rollout_cost=0.0005", "max_rollout_cost")],
+    [
+        ("max_turns=2", "max_turns"),
+        ("max_rollout_tokens=400", "max_rollout_tokens"),
+        ("max_rollout_cost=0.0005", "max_rollout_cost"),
+    ],
 )
 def test_limits_truncate_a_conversation(tmp_path: Path, setting: str, reason: str) -> None:
     done = talk(tmp_path, ["Go on."], f"{AGENT}.{setting}", policy=["What else?"])
@@ -112,7 +118,7 @@ def test_a_row_may_start_with_the_users_message(tmp_path: Path) -> None:
     done = talk(tmp_path, ["unused", "Yes.", "###STOP###"], f"{AGENT}.greeting=null", row=row)
     assert done.code == 0, done.err
     (record,) = read_jsonl(tmp_path / "out.jsonl")
-    assert [role for role, _ in spoken(record)][0] == "assistant"
+    assert spoken(record)[0][0] == "assistant"
     assert record["reward"] == 1.0
 
 

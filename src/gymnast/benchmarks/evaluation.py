@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import orjson
 
+from gymnast.benchmarks.adapt import read_data
 from gymnast.benchmarks.catalog import find_benchmark
 from gymnast.benchmarks.data_history import DataHistory
 from gymnast.benchmarks.definition import Protocol
-from gymnast.benchmarks.adapt import read_data
 from gymnast.benchmarks.scores import BenchmarkScores, score_run
 from gymnast.benchmarks.source import get_data
 from gymnast.benchmarks.tasks import write_tasks

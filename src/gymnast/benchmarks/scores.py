@@ -1,9 +1,10 @@
-"""The figures of a benchmark's run: pass@1[avg-of-k], maj@k and pass@k, each with an interval over tasks. Pure.
+"""The figures of a benchmark's run: pass@1[avg-of-k], maj@k, pass@k and pass^k, each with an interval over tasks. Pure.
 
 pass@1 is the mean over tasks of the mean reward of a task's scored rollouts. pass@k is unbiased: the expected best of k
-drawn from a task's rollouts; pass^k is the expected worst of k, i.e. that all of them succeed. maj@k is the expected score of the most frequent answer among k, ties averaged, an answer
-missing counting for none. Tasks with fewer than k scored rollouts do not count for pass@k and maj@k; the number of
-tasks behind each figure is part of it. Rollouts without a score are counted, never taken for 0.
+drawn from a task's rollouts; pass^k is the expected worst of k, for rewards of 0 and 1 that all of them succeed.
+maj@k is the expected score of the most frequent answer among k, ties averaged, an answer missing counting for none.
+Tasks with fewer than k scored rollouts do not count for pass@k, pass^k and maj@k; the number of tasks behind each
+figure is part of it. Rollouts without a score are counted, never taken for 0.
 """
 
 from __future__ import annotations

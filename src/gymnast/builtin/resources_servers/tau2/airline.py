@@ -125,12 +125,12 @@ class Airline(Service):
         for first in _search(session, date, origin, None):
             arrival = first["scheduled_arrival_time_est"]
             next_date = f"2024-05-{int(date[-2:]) + 1}" if "+1" in arrival else date
-            for second in _search(session, next_date, first["destination"], destination, after=arrival):
-                pairs.append([{**first, "date": date}, {**second, "date": next_date}])
+            onwards = _search(session, next_date, first["destination"], destination, after=arrival)
+            pairs += [[{**first, "date": date}, {**second, "date": next_date}] for second in onwards]
         return pairs
 
     @tool
-    async def book_reservation(
+    async def book_reservation(  # noqa: PLR0917 - the arguments of a tool
         self,
         session: Database,
         user_id: str,
@@ -257,7 +257,9 @@ class Airline(Service):
         """
         reservation = _reservation(session, reservation_id)
         size = len(reservation["passengers"])
-        changed = [_kept(reservation, flight, cabin) or _bookable(session, flight, cabin, size)[0] for flight in flights]
+        changed = [
+            _kept(reservation, flight, cabin) or _bookable(session, flight, cabin, size)[0] for flight in flights
+        ]
         before = sum(flight["price"] for flight in reservation["flights"])
         price = (sum(flight["price"] for flight in changed) - before) * size
         _pay_for_update(session, reservation, payment_id, price)
@@ -344,7 +346,9 @@ def _kept(reservation: Entry, wanted: FlightInfo, cabin: Cabin) -> Entry | None:
     if cabin != reservation["cabin"]:
         return None
     same = (wanted.flight_number, wanted.date)
-    return next((flight for flight in reservation["flights"] if (flight["flight_number"], flight["date"]) == same), None)
+    return next(
+        (flight for flight in reservation["flights"] if (flight["flight_number"], flight["date"]) == same), None
+    )
 
 
 def _check_payments(user: Entry, payments: Sequence[Payment], price: int) -> None:

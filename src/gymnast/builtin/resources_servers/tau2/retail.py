@@ -90,7 +90,9 @@ class Retail(Service):
     @tool
     async def list_all_product_types(self, session: Database) -> str:
         """List the names and IDs of all products."""
-        return json.dumps({entry["name"]: entry["product_id"] for entry in session["products"].values()}, sort_keys=True)
+        return json.dumps(
+            {entry["name"]: entry["product_id"] for entry in session["products"].values()}, sort_keys=True
+        )
 
     @tool
     async def cancel_pending_order(self, session: Database, order_id: str, reason: str) -> Any:

@@ -1,7 +1,7 @@
 """What the service domains share: a database per rollout, its scoring, and a few tools.
 
-A rollout succeeds if the database ends in the state in which the reference actions leave it, and the policy told the user
-what it had to. Tool errors of reference actions are ignored, as in τ²-bench.
+A rollout succeeds if the database ends in the state in which the reference actions leave it, and the policy told the
+user what it had to. Tool errors of reference actions are ignored, as in τ²-bench.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Service(Environment[ServiceTask, Database]):
 
     async def _initial(self, task: ServiceTask) -> bytes:
         """The database as JSON: parsing it takes a fifth of the time of a deep copy."""
-        path = Path(self.settings.database or task.database or self.example_database).expanduser()
+        path = Path(self.settings.database or task.database or self.example_database)
         if path not in self._databases:
             self._databases[path] = await asyncio.to_thread(_load, path)
         return self._databases[path]

@@ -1,4 +1,4 @@
-"""The simulated user: its prompt, and what it says next. Its model's failures are failures of the user, not outcomes."""
+"""The simulated user: its prompt, and what it says next. If its model fails, the user failed, never the policy."""
 
 from __future__ import annotations
 
