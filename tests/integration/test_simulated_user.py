@@ -137,3 +137,24 @@ def test_pass_hat_k_is_the_probability_that_all_succeed() -> None:
     assert values["pass^2"] == pytest.approx(0.5)
     assert values["pass^4"] == pytest.approx(1 / 3)
     assert "pass^2" not in {metric.name for metric in score_tasks(tasks, None, repeats=4, ks=[2]).metrics}
+
+
+def test_an_evaluation_prints_pass_hat_k(tmp_path: Path) -> None:
+    from tests.helpers.benchmark_rows import REPOSITORIES
+
+    for name, content in REPOSITORIES["tau2_retail"]().items():
+        (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "copy" / name).write_bytes(content)
+    scripted = {"entrypoint": "app.py", "replies": ["Anything else?"]}
+    user = {"entrypoint": "app.py", "replies": ["Hello.", "###STOP###"]}
+    models = {"policy_model": scripted, "user_model": user}
+    config = {name: {"responses_api_models": {"scripted_model": server}} for name, server in models.items()}
+    (tmp_path / "models.yaml").write_text(json.dumps(config))
+    words = ("tau2_retail", "--from", "copy", "-c", "models.yaml", "--limit", "3", "--json")
+    done = invoke_command(
+        tmp_path, "gymnast", "eval", *words, "--override", f"{AGENT}.user_model_server.name=user_model"
+    )
+    assert done.code == 0, done.err
+    (result,) = done.json()
+    values = {metric["name"]: metric["estimate"]["value"] for metric in result["scores"]["tables"][0]["metrics"]}
+    assert values == {"pass@1[avg-of-4]": 1.0, "pass@2": 1.0, "pass@4": 1.0, "pass^2": 1.0, "pass^4": 1.0}
