@@ -73,7 +73,7 @@ class ServiceTask(Task):
 class ServiceVerdict(Verdict):
     database_match: bool
     missing_info: list[str]
-    """Of `communicate_info`, what the policy never said."""
+    """Of `communicate_info`, what the policy did not tell."""
     truncated_conversation: bool
 
 
@@ -101,8 +101,8 @@ class Service(Environment[ServiceTask, Database]):
         initial = await self._initial(attempt.task)
         expected = await self._replay(initial, [ToolCall(step.name, step.arguments, "") for step in criteria.actions])
         actual = await self._replay(initial, attempt.tool_calls)
-        said = [_plain(message_text(item)) for item in attempt.output if item.get("role") == "assistant"]
-        missing = [info for info in criteria.communicate_info if not any(info.lower() in text for text in said)]
+        messages = [_plain(message_text(item)) for item in attempt.output if item.get("role") == "assistant"]
+        missing = [info for info in criteria.communicate_info if not any(info.lower() in text for text in messages)]
         is_match = await asyncio.to_thread(operator.eq, expected, actual)
         is_cut = bool(attempt.response.get("incomplete_details"))
         tells = not missing or not {"COMMUNICATE", "NL_ASSERTION"} & set(criteria.reward_basis)

@@ -115,7 +115,7 @@ def _mirror(item: JsonObject) -> JsonObject:
 
 
 def _read_text(response: JsonObject) -> str | None:
-    """The text of a complete response. A truncated one is half a message, which nobody would send."""
+    """The text of a complete response. A truncated one is only half a message."""
     if response.get("incomplete_details"):
         return None
     messages: list[Any] = [item for item in response["output"] if item.get("type") == "message"]
