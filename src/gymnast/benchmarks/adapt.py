@@ -1,7 +1,7 @@
 """Makes the rows of a benchmark from its files: one file after another, or by an adapter.
 
-An adapter is a function `read_rows(files)` from the files by name to rows: a module of `adapters`, or a Python file next
-to the benchmark's own.
+An adapter is a function `read_rows(files)` from the files by name to rows: a module of `adapters`, or a Python file
+next to the benchmark's own.
 """
 
 from __future__ import annotations

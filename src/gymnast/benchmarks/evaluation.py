@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import orjson
 
+from gymnast.benchmarks.adapt import read_data
 from gymnast.benchmarks.catalog import find_benchmark
 from gymnast.benchmarks.data_history import DataHistory
 from gymnast.benchmarks.definition import Protocol
-from gymnast.benchmarks.adapt import read_data
 from gymnast.benchmarks.scores import BenchmarkScores, score_run
 from gymnast.benchmarks.source import get_data
 from gymnast.benchmarks.tasks import write_tasks
@@ -193,13 +193,15 @@ def evaluate(
     ks: Sequence[int] | None = None,
     answer_key: str | None = None,
     subset_key: str | None = None,
+    pass_hat: bool = False,
 ) -> Evaluation:
     """Score a run, compare it with a baseline, and write the figures next to it."""
     metrics = plan.benchmark.definition.metrics if plan.benchmark is not None else None
     answer = answer_key or (metrics.answer if metrics is not None else ANSWER_KEY)
     subset = subset_key or (metrics.subset if metrics is not None else None)
+    pass_hat = pass_hat or (metrics is not None and metrics.pass_hat)
     run = _load(output, answer)
-    scores = score_run(run, answer_key=answer, subset_key=subset, ks=ks or ())
+    scores = score_run(run, answer_key=answer, subset_key=subset, ks=ks or (), pass_hat=pass_hat)
     if plan.benchmark is None and answer_key is None:  # the default field was only a guess
         scores = msgspec.structs.replace(scores, notes=[note for note in scores.notes if f"`{answer}`" not in note])
     figures = output.with_name(f"{output.stem}_eval.json")
@@ -214,7 +216,11 @@ def evaluate(
     if baseline is not None and len(run.groups):
         earlier = _load(baseline, answer)
         comparison = _compare(earlier, run)
-        same = score_run(earlier, answer_key=answer, subset_key=subset, ks=ks or ()) if comparison is not None else None
+        same = (
+            score_run(earlier, answer_key=answer, subset_key=subset, ks=ks or (), pass_hat=pass_hat)
+            if comparison is not None
+            else None
+        )
         result = msgspec.structs.replace(
             result,
             baseline=str(baseline),

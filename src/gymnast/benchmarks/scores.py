@@ -1,9 +1,10 @@
-"""The figures of a benchmark's run: pass@1[avg-of-k], maj@k and pass@k, each with an interval over tasks. Pure.
+"""The figures of a benchmark's run: pass@1[avg-of-k], maj@k, pass@k and pass^k, each with an interval over tasks. Pure.
 
 pass@1 is the mean over tasks of the mean reward of a task's scored rollouts. pass@k is unbiased: the expected best of k
-drawn from a task's rollouts. maj@k is the expected score of the most frequent answer among k, ties averaged, an answer
-missing counting for none. Tasks with fewer than k scored rollouts do not count for pass@k and maj@k; the number of
-tasks behind each figure is part of it. Rollouts without a score are counted, never taken for 0.
+drawn from a task's rollouts; pass^k is the expected worst of k, for rewards of 0 and 1 that all of them succeed.
+maj@k is the expected score of the most frequent answer among k, ties averaged, an answer missing counting for none.
+Tasks with fewer than k scored rollouts do not count for pass@k, pass^k and maj@k; the number of tasks behind each
+figure is part of it. Rollouts without a score are counted, never taken for 0.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from gymnast.profile.pass_at_k import (
     pass_majority_metrics,
     pass_values,
     task_scores,
+    worst_values,
 )
 from gymnast.types.task import agent_name_of
 
@@ -82,9 +84,17 @@ class BenchmarkScores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def score_run(
-    run: LoadedRun, *, answer_key: str | None = None, subset_key: str | None = None, ks: Sequence[int] = ()
+    run: LoadedRun,
+    *,
+    answer_key: str | None = None,
+    subset_key: str | None = None,
+    ks: Sequence[int] = (),
+    pass_hat: bool = False,
 ) -> BenchmarkScores:
-    """Compute the figures of a run. `ks`: for maj@k and pass@k; by default powers of two and the number of repeats."""
+    """Compute the figures of a run, with `pass_hat` also pass^k.
+
+    `ks`: for maj@k, pass@k and pass^k; by default powers of two and the number of repeats.
+    """
     rows = countable_rows(run.groups.table)
     groups = by_task(run.groups.table.select(rows))
     tasks = task_scores(groups)
@@ -108,6 +118,7 @@ def score_run(
                 repeats=repeats,
                 ks=usable,
                 subset=subset,
+                pass_hat=pass_hat,
             )
             for subset, members in subsets.items()
         ],
@@ -127,6 +138,7 @@ def score_tasks(
     repeats: int,
     ks: Sequence[int],
     subset: str | None = None,
+    pass_hat: bool = False,
 ) -> ScoreTable:
     """The figures of some tasks, from the rewards and answers of their rollouts in order."""
     interval = share_of_tasks if are_shares(tasks) else mean_of_tasks
@@ -142,6 +154,11 @@ def score_tasks(
         Metric(name=f"pass@{k}", k=k, estimate=interval(_known(values)))
         for k, values in pass_values(tasks, larger).items()
     ]
+    if pass_hat:
+        metrics += [
+            Metric(name=f"pass^{k}", k=k, estimate=interval(_known(values)))
+            for k, values in worst_values(tasks, larger).items()
+        ]
     flat = [answer for own in answers for answer in own] if answers is not None else []
     return ScoreTable(
         subset=subset,

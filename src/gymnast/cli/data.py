@@ -59,11 +59,23 @@ FetchOutputDir = Annotated[
 ]
 
 
+LocalCopy = Annotated[
+    Path | None, typer.Option("--from", help="For a benchmark: local copy of its dataset, instead of the Hub.")
+]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="For a benchmark: only the first tasks.")]
+
+
 @app.command("prepare")
 def prepare(
-    overrides: shared.Overrides = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[BENCHMARK | OVERRIDES]...", help="Benchmarks by name, or Hydra-style overrides."),
+    ] = None,
     *,
     output_dir: OutputDir,
+    local_copy: LocalCopy = None,
+    revision: Revision = None,
+    limit: Limit = None,
     mode: Mode = "train_preparation",
     config_files: shared.ConfigFiles = None,
     environments: shared.Environments = None,
@@ -76,10 +88,19 @@ def prepare(
     """Combine the configured datasets by type, with metrics.
 
     Writes metrics of each dataset and of all. Every row is checked: an invalid one is an error with its file and line,
-    and then nothing is written.
+    and then nothing is written. With the name of a benchmark (`gymnast eval --list`): gets its data and writes
+    NAME/tasks.jsonl and NAME/data.json, which says where they came from.
     """
     from gymnast.data.datasets import SOURCES
     from gymnast.data.prepare import MODES, PrepareRequest
+
+    names = [word for word in overrides or () if "=" not in word and not word.startswith("~")]
+    if names:
+        return _prepare_benchmarks(
+            names, output_dir, search_dirs, as_json=as_json, local_copy=local_copy, revision=revision, limit=limit
+        )
+    if local_copy is not None or revision is not None or limit is not None:
+        raise typer.BadParameter("--from, --revision and --limit need the name of a benchmark")
 
     config = _load(overrides, config_files, environments, search_dirs)
     request = PrepareRequest(
@@ -90,6 +111,31 @@ def prepare(
         overwrite_conflicts=overwrite_conflicts,
     )
     return run_prepare(config, request, as_json=as_json)
+
+
+def _prepare_benchmarks(
+    names: list[str], output_dir: Path, search_dirs: list[Path] | None, *, as_json: bool, **options: Any
+) -> int:
+    from gymnast.benchmarks.catalog import find_benchmark
+    from gymnast.benchmarks.evaluation import Plan, prepare_tasks, unique_names
+    from gymnast.config import read_environ
+    from gymnast.config.roots import Roots
+    from gymnast.data.hub import Hub
+
+    config = _load(None, None, None, search_dirs)
+    roots = Roots((*(search_dirs or ()), *read_environ().extra_roots), Path.cwd())
+    plans = unique_names([Plan(found.name, found) for found in (find_benchmark(name, roots) for name in names)])
+    hub = Hub(token=config.values.get("hf_token") or None)
+    prepared = []
+    for plan in plans:
+        tasks, data = prepare_tasks(plan, output_dir / plan.name, hub, overwrite=True, say=shared.say, **options)
+        assert data is not None
+        prepared.append({"benchmark": plan.name, "tasks": str(tasks), "rows": data.rows, "data": data.describe()})
+        if not as_json:
+            print(f"{plan.name:<20} {data.rows} tasks in {tasks}  ({data.describe()})")
+    if as_json:
+        shared.print_json(prepared)
+    return 0
 
 
 @app.command("render")

@@ -83,6 +83,9 @@ AnswerKey = Annotated[
 SubsetKey = Annotated[
     str | None, typer.Option("--subset-key", help="Field of a task that names its subset. [default: the benchmark's]")
 ]
+PassHat = Annotated[
+    bool, typer.Option("--pass-hat", help="Add pass^k, the probability that all of k rollouts succeed.")
+]
 Baseline = Annotated[Path | None, typer.Option("--baseline", help="Output file of an earlier run to compare with.")]
 List = Annotated[bool, typer.Option("--list", help="List the benchmarks.")]
 Show = Annotated[bool, typer.Option("--show", help="Show what the benchmarks are, without running them.")]
@@ -133,6 +136,7 @@ def command(
     ks: Ks = None,
     answer_key: AnswerKey = None,
     subset_key: SubsetKey = None,
+    pass_hat: PassHat = False,
     baseline: Baseline = None,
     local_copy: LocalCopy = None,
     revision: Revision = None,
@@ -249,7 +253,7 @@ def _run_plans(
             Path(finished.output),
             data,
             given["baseline"],
-            **{name: given[name] for name in ("ks", "answer_key", "subset_key")},
+            **{name: given[name] for name in ("ks", "answer_key", "subset_key", "pass_hat")},
         )
         results.append((evaluation, finished))
         _warn_of_other_data(evaluation)

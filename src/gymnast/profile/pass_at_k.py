@@ -259,6 +259,12 @@ def pass_values(tasks: Sequence[Scores], ks: Sequence[int]) -> dict[int, list[fl
     return values
 
 
+def worst_values(tasks: Sequence[Scores], ks: Sequence[int]) -> dict[int, list[float]]:
+    """For each k, each task's expected worst of k, which is pass^k for scores of 0 and 1; NaN with fewer rollouts."""
+    mirrored = [[-score for score in task] for task in tasks]
+    return {k: [0.0 - value for value in values] for k, values in pass_values(mirrored, ks).items()}
+
+
 def majority_values(
     answers: Sequence[Sequence[Answer]], tasks: Sequence[Scores], ks: Sequence[int]
 ) -> dict[int, list[float]]:

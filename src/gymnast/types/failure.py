@@ -81,6 +81,7 @@ class FailureKind(StrEnum):
     VERIFIER_TIMEOUT = "verifier_timeout"
     VERIFIER_BAD_REPLY = "verifier_bad_reply"
     JUDGE_FAILED = "judge_failed"
+    USER_FAILED = "user_failed"
     SANDBOX_FAILED = "sandbox_failed"
     AGENT_ERROR = "agent_error"
     AGENT_REJECTED = "agent_rejected"
@@ -180,6 +181,7 @@ KINDS: Final = _table(
     (_K.VERIFIER_TIMEOUT, _L.VERIFIER, _R.TIME, "verification is slow: lower concurrency or raise verify_timeout_s"),
     (_K.VERIFIER_BAD_REPLY, _L.VERIFIER, _R.FIX, "the verifier must return a finite number as `reward`"),
     (_K.JUDGE_FAILED, _L.VERIFIER, _R.TIME, "the judge gave no verdict; the rollout can be re-verified"),
+    (_K.USER_FAILED, _L.INFRA, _R.TIME, "the simulated user failed, not the policy: check the user's model"),
     (
         *(_K.SANDBOX_FAILED, _L.SANDBOX, _R.RETRY),
         "the sandbox itself failed, not the program in it: read the environment's log, or lower concurrency",

@@ -44,7 +44,9 @@ def find_mismatch(category: str, functions: Sequence[Function], calls: Sequence[
     return check_call(_describe(functions, truth[0]), calls[0], truth[0])
 
 
-def _match_in_any_order(functions: Sequence[Function], calls: Sequence[ToolCall], truth: Sequence[Answer]) -> str | None:
+def _match_in_any_order(
+    functions: Sequence[Function], calls: Sequence[ToolCall], truth: Sequence[Answer]
+) -> str | None:
     """Each answer, in order, takes the first call that fits it and was not taken."""
     left = list(calls)
     for answer in truth:
@@ -65,9 +67,7 @@ def check_call(function: Function, call: ToolCall, answer: Answer) -> str | None
     if call.arguments is None:
         return "the arguments are not a JSON object"
     missing = [name for name in function["parameters"].get("required", ()) if name not in call.arguments]
-    missing += [
-        name for name, values in accepted.items() if name not in call.arguments and _OPTIONAL not in values
-    ]
+    missing += [name for name, values in accepted.items() if name not in call.arguments and _OPTIONAL not in values]
     if missing:
         return f"the argument {missing[0]} is missing"
     for name, value in call.arguments.items():
@@ -100,6 +100,10 @@ def _is_accepted(value: Any, parameter: Mapping[str, Any], accepted: Sequence[An
     is_variable = type(value) is not wanted or (answer_type is not None and answer_type is not wanted)
     if is_variable and not (nested is not None and type(value) is wanted and answer_type is wanted):
         return value in accepted  # the answer names a variable instead of a value of the declared type
+    return _has_value(value, accepted, wanted, nested)
+
+
+def _has_value(value: Any, accepted: Sequence[Any], wanted: type, nested: type | None) -> bool:
     if wanted is dict:
         return _fits_object(value, accepted)
     if wanted is list and nested is dict:

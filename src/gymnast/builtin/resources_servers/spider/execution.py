@@ -1,7 +1,7 @@
 """Runs two queries on a SQLite file and compares their results. Called in another process, which may be killed.
 
-Results are equal if some order of the columns makes them equal as multisets of rows, or as lists if the reference has an
-ORDER BY. The file is opened read-only; statements other than queries are refused.
+Results are equal if some order of the columns makes them equal as multisets of rows, or as lists if the reference has
+an ORDER BY. The file is opened read-only; statements other than queries are refused.
 """
 
 from __future__ import annotations
