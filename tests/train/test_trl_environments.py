@@ -35,7 +35,13 @@ def test_three_steps_with_an_environment_factory(tmp_path: Path, monkeypatch: py
         trainer = GRPOTrainer(
             model=LlamaForCausalLM.from_pretrained(SHIPPED, dtype="float32"),
             reward_funcs=reward,
-            args=arguments(tmp_path, max_completion_length=128, max_tool_calling_iterations=3),
+            args=arguments(
+                tmp_path,
+                per_device_train_batch_size=4,
+                num_generations=2,
+                max_completion_length=64,
+                max_tool_calling_iterations=2,
+            ),
             train_dataset=environments.dataset(),
             processing_class=tokenizer,
             environment_factory=environments.factory,
@@ -45,7 +51,9 @@ def test_three_steps_with_an_environment_factory(tmp_path: Path, monkeypatch: py
     rewards = [value for _, found in seen for value in found]
     assert all(value in {0.0, 1.0} for value in rewards)
     assert any(value for value in rewards), "the shipped policy answers some questions"
-    tools = [message for found, _ in seen for completion in found for message in completion if message["role"] == "tool"]
+    tools = [
+        message for found, _ in seen for completion in found for message in completion if message["role"] == "tool"
+    ]
     assert tools, "it uses the tools"
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert len(losses) == 3
