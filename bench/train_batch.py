@@ -80,15 +80,22 @@ def main() -> None:
     grown_mb = large["peak_mb"] - small["peak_mb"]
     held_mb = large["samples_mb"] - small["samples_mb"]
     found = {"small": small, "large": large, "grown_mb": grown_mb, "held_mb": held_mb}
+    if given.servers:  # the yardstick: records of rollouts that cost nothing
+        given.servers = False
+        assembled = asyncio.run(in_a_process(given, max(given.tasks // 16, 1)))
+        found["ratio"] = large["cpu_ms"] / assembled["cpu_ms"]
     if given.json:
         print(json.dumps(found))
         return
     for one in (small, large):
         print(
-            f"{one['rollouts']} rollouts in {one['seconds']:.1f} s: {one['rate']:.0f}/s, {one['tokens']} tokens, "
+            f"{one['rollouts']} rollouts in {one['seconds']:.1f} s: {one['rate']:.0f}/s, {one['cpu_ms']:.2f} ms CPU "
+            f"each, {one['tokens']} tokens, "
             f"peak {one['peak_mb']:.0f} MB, samples {one['samples_mb']:.0f} MB"
         )
     print(f"  memory grew by {grown_mb:.0f} MB, samples by {held_mb:.0f} MB")
+    if "ratio" in found:
+        print(f"  a rollout costs {found['ratio']:.1f} times the CPU of its place in the batch")
 
 
 async def in_a_process(given: argparse.Namespace, tasks: int) -> dict[str, Any]:
@@ -111,9 +118,9 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, rare_garbage_collection():
         async with gymnast.Collector(config=config_in(Path(folder))) as collector:
             rollouts: Any = collector if given.servers else await replayed(collector, rows)
-            began = time.perf_counter()
+            began, cpu_began = time.perf_counter(), time.process_time()
             held = await collected(rollouts, tasks, given, metrics)
-            seconds = time.perf_counter() - began
+            seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     figures = metrics.figures()
     number = int(figures["samples"])
     assert number == figures["trained_samples"] == given.tasks * given.generations
@@ -121,6 +128,7 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
         "rollouts": number,
         "seconds": seconds,
         "rate": number / seconds,
+        "cpu_ms": cpu_s / number * 1000,
         "tokens": int(figures["total_tokens_per_sample/mean"] * number),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "samples_mb": held / 1e6,

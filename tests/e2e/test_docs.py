@@ -147,6 +147,17 @@ def test_the_program_of_the_training_page_runs(tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) >= 21
 
 
+def test_the_program_of_the_page_about_streams_runs_and_resumes(tmp_path: Path) -> None:
+    code = blocks(ROOT / "docs" / "how-to" / "training-streams.md", "python")[0]
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^stream/delivered [1-9]", done.stdout, flags=re.MULTILINE)
+    assert re.search(r"^shop \d+ \[", done.stdout, flags=re.MULTILINE)
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "groups of this stream have already been delivered" in again.stderr
+
+
 def test_generated_pages_are_fresh() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False

@@ -151,6 +151,32 @@ def test_in_an_asynchronous_mode_the_error_comes_with_the_next_call(
         manager.generate_sequences(questions(tmp_path, sum_tasks(1)))
 
 
+def test_in_an_asynchronous_mode_failed_prompts_are_left_to_verl_within_the_budget(
+    tmp_path: Path, manage: Callable[..., GymnastQueueManager], store: Store
+) -> None:
+    """verl's replay buffer drops prompts with the status `failure` and requests as many others."""
+    client = Client()
+    is_down = True
+    client.broken = lambda output, *_: (_ for _ in ()).throw(RuntimeError("gone")) if is_down else output
+    manager = manage(client, "separate_async", max_attempts=1, overrides=[ONE_TRY], max_failed_groups=3)
+
+    def run(tasks: int) -> None:
+        manager.generate_sequences(questions(tmp_path, sum_tasks(tasks)))
+        for future in list(manager._in_flight):
+            assert future.exception(timeout=300) is None
+
+    run(2)
+    assert [store.tags["train"][f"uid-{place}"]["status"] for place in range(2)] == ["failure"] * 2
+    is_down = False
+    run(1)
+    assert store.tags["train"]["uid-0"]["status"] == "finished"
+    is_down = True
+    run(2)
+    run(2)  # the fourth in a row
+    with pytest.raises(FewerRolloutsError, match="gone"):
+        run(1)
+
+
 def test_with_gymnasts_sampler_the_call_returns_and_the_prompts_say_what_failed(
     tmp_path: Path, manage: Callable[..., GymnastQueueManager], store: Store
 ) -> None:

@@ -116,7 +116,7 @@ def test_the_widest_selection_has_the_largest_variance(rewards: list[float], cou
     assert len(chosen) == count
     assert [sample.key for sample in chosen] == sorted(sample.key for sample in chosen)
     best = max(np.var(some) for some in combinations(rewards, count))
-    assert np.var([sample.reward for sample in chosen]) == pytest.approx(best)
+    assert np.var([sample.reward or 0.0 for sample in chosen]) == pytest.approx(best)
 
 
 async def test_spread_waits_for_all_and_uses_those_that_differ() -> None:

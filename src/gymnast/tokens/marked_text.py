@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from gymnast.tokens.literal_match import build_literal_pattern, compile_literals
 from gymnast.tokens.marking import MARKS_NEEDED, Marks, TextKind
 from gymnast.tokens.probing import prepare_messages, probe_template
@@ -35,13 +37,27 @@ _STRUCTURE: Final = frozenset(
 )
 _PRIVATE: Final = re.compile("[\U0010f000-\U0010fffd]")
 _FIRST_PRIVATE: Final = 0x10F000
+_FIRST_UNUSED: Final = "".join(chr(_FIRST_PRIVATE + number) for number in range(64))
+_MAX_TOOL_SETS: Final = 64
 
 
 def unused_private_chars(number: int, values: Iterable[Any]) -> str:
     """The first private-use characters that do not occur in the values."""
+    values = list(values)
+    packed = _pack(values)
+    if packed is not None and _PRIVATE.search(packed.decode()) is None:  # as good as always
+        return _FIRST_UNUSED[:number]
     used = {character for value in values for text in _texts(value) for character in _PRIVATE.findall(text)}
     unused = (character for code in count(_FIRST_PRIVATE) if (character := chr(code)) not in used)
     return "".join(islice(unused, number))
+
+
+def _pack(value: Any) -> bytes | None:
+    """The value as JSON, which tells True from 1; None if it is not JSON."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return None
 
 
 def _texts(value: Any) -> Iterable[str]:
@@ -125,6 +141,8 @@ class MarkedTextRenderer:
         self._escaper = ControlEscaper(controls)
         self._assistant_escaper = ControlEscaper(controls, family.assistant_tags)
         self._args_escaper = ControlEscaper(controls, partial=False)
+        self._escaped_tools: dict[tuple[bytes, str], Any] = {}
+        """By the tools and the separator: a run has few sets of tools, and templates cannot change them."""
 
     def now(self) -> datetime:
         """The time that the template sees."""
@@ -161,7 +179,7 @@ class MarkedTextRenderer:
         stand_ins = ready[:stand_in_count]
         escaped = [self._escape(message, marks.separator) for message in ready[stand_in_count:]]
         marked = [marks.mark_message(message, self._tags) for message in escaped]
-        safe_tools = self._escaper.escape_value(list(tools), marks.separator)
+        safe_tools = self._escape_tools(list(tools), marks.separator)
         safe_args = {name: self._args_escaper.escape_value(value, marks.separator) for name, value in args.items()}
         time = now or self.now()
 
@@ -190,6 +208,17 @@ class MarkedTextRenderer:
         """Escape and mark one message, as `render` does."""
         [ready] = prepare_messages([message], self.features, self._family)
         return marks.mark_message(self._escape(ready, marks.separator), self._tags)
+
+    def _escape_tools(self, tools: list[JsonObject], separator: str) -> Any:
+        packed = _pack(tools)
+        if packed is None:
+            return self._escaper.escape_value(tools, separator)
+        key = (packed, separator)
+        if key not in self._escaped_tools:
+            if len(self._escaped_tools) >= _MAX_TOOL_SETS:
+                self._escaped_tools.clear()
+            self._escaped_tools[key] = self._escaper.escape_value(tools, separator)
+        return self._escaped_tools[key]
 
     def _escape(self, message: JsonObject, separator: str) -> JsonObject:
         escaped: JsonObject = self._escaper.escape_value(message, separator)

@@ -10,6 +10,7 @@ from gymnast.tokens.chat_template import ChatTemplate
 from gymnast.tokens.families.family import ParseContext, TagLexer, string_parameters
 from gymnast.tokens.families.thoughts import CLOSE, OPEN
 from gymnast.tokens.marked_text import MarkedTextRenderer
+from gymnast.tokens.prompt_cache import PromptCache
 from gymnast.tokens.splitting import Splitter
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class TemplateRenderer:
         self._splitter = splitter = Splitter(tokenizer)
         self._renderer = renderer = MarkedTextRenderer(template, family, tokenizer)
         self._bridges = Bridges(renderer, splitter, self._stops, self._stops | turn_ends, thinks=self._thinks)
+        self._prompts = PromptCache()
+        self._has_clock = "strftime_now" in chat_template
         identity = "\0".join([tokenizer.digest, chat_template, family.name, repr(sorted(template.variables.items()))])
         self.digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
 
@@ -62,8 +65,13 @@ class TemplateRenderer:
     def prompt(
         self, messages: Sequence[JsonObject], tools: Sequence[JsonObject], args: Mapping[str, object]
     ) -> Rendered:
-        rendered = self._renderer.render(messages, tools, args, add_generation_prompt=True)
-        return self._splitter.tokenise(rendered.text, rendered.marks)
+        now = self._renderer.now()
+
+        def render() -> Rendered:
+            rendered = self._renderer.render(messages, tools, args, add_generation_prompt=True, now=now)
+            return self._splitter.tokenise(rendered.text, rendered.marks)
+
+        return self._prompts.get([messages, tools, args, str(now) if self._has_clock else ""], render)
 
     def bridge(
         self,

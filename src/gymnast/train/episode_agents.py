@@ -68,7 +68,8 @@ def _sample_of(sample: Sample, name: str) -> Sample:
             return replace(sample, agent=name)
         own = replace(sample, agent=name, segments=(), agents=(), reward=None)
         return own.masked(MaskReason.NOTHING_SAMPLED, f"{name} is not in this episode")
-    segments = _with_shares([own for segment in sample.segments if (own := _own_part(segment, part.calls)) is not None])
+    parts = [_own_part(segment, part.calls) for segment in sample.segments]
+    segments = _with_shares([segment for segment in parts if segment is not None])
     own = replace(sample, agent=name, reward=part.reward, segments=segments, agents=())
     if part.mask:
         return own.masked(MaskReason.ENVIRONMENT, f"episode_agents.{name}.mask is true")

@@ -81,7 +81,7 @@ def write_state(path: Path, state: StreamState) -> None:
 
 def empty_stream(path: Path | None, delivered: int, dropped: str = "") -> GymnastError:
     """The error of a stream that delivered nothing: an empty epoch must not pass silently."""
-    if dropped:
+    if dropped and not delivered:
         return NoSignalError(f"no group of this stream was delivered: {dropped}")
     if not delivered:
         return UserError("the stream had no tasks", next="check the dataset: an empty epoch trains nothing")

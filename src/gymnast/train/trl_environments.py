@@ -252,7 +252,9 @@ def _tool_method(tool: JsonObject) -> Callable[..., Awaitable[str]]:
 
 def response_of(completion: Any, params: JsonObject) -> JsonObject:
     """A completion of TRL (text, or messages with tool calls and tool results) as a response."""
-    messages = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
+    messages: list[JsonObject] = (
+        [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
+    )
     numbers = count()
     output: list[Any] = []
     waiting: list[str] = []

@@ -1,0 +1,60 @@
+"""TRL's trainer with Gymnast's environments in TRL's own tool loop: three real steps."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer, LlamaForCausalLM
+from trl import GRPOTrainer
+from trl.chat_template_utils import qwen3_schema
+
+from gymnast import Collector
+from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
+from gymnast.train.trl_environments import TrlEnvironments
+from tests.helpers.train_tasks import TOKENS, shop_tasks
+from tests.train.test_trl import arguments
+
+
+def test_three_steps_with_an_environment_factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jmespath")
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
+    tokenizer.response_schema = qwen3_schema  # of a template that TRL does not know, its calls are in the same form
+    seen: list[Any] = []
+    collector = Collector(environments=["shop_lookup"], model_type="embedded_model", overrides=[TOKENS])
+    with TrlEnvironments(collector, shop_tasks(8), environment="shop_lookup_resources_server") as environments:
+
+        def reward(completions: list[Any], **columns: Any) -> list[float | None]:
+            found = environments.reward(completions, **columns)
+            seen.append((completions, found))
+            return found
+
+        trainer = GRPOTrainer(
+            model=LlamaForCausalLM.from_pretrained(SHIPPED, dtype="float32"),
+            reward_funcs=reward,
+            args=arguments(
+                tmp_path,
+                per_device_train_batch_size=4,
+                num_generations=2,
+                max_completion_length=64,
+                max_tool_calling_iterations=2,
+            ),
+            train_dataset=environments.dataset(),
+            processing_class=tokenizer,
+            environment_factory=environments.factory,
+        )
+        trainer.train()
+    assert len(seen) == 3
+    rewards = [value for _, found in seen for value in found]
+    assert all(value in {0.0, 1.0} for value in rewards)
+    assert any(value for value in rewards), "the shipped policy answers some questions"
+    tools = [
+        message for found, _ in seen for completion in found for message in completion if message["role"] == "tool"
+    ]
+    assert tools, "it uses the tools"
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert len(losses) == 3
+    assert all(map(math.isfinite, losses))
