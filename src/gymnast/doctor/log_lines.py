@@ -65,7 +65,7 @@ _NO_FAILURE: Final = re.compile(
     rb"|\bon 0 of\b|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\bstarting again\b|\brecover(?:ed"
     rb"|ing)\b|\b(?:error"
     rb"|fail\w*)_\w+"
-    rb"|\w_(?:error|failed)\b|\.warn\(|Warning: )"
+    rb"|\b(?:errors?|fail\w*)/\w|\w_(?:error|failed)\b|\.warn\(|Warning: )"
 )
 """Words of failure in a line that reports none."""
 _NORMAL: Final = re.compile(

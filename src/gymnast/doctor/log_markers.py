@@ -56,6 +56,7 @@ VERIFY_500: Final = re.compile(rb'"POST /(?:verify|seed_session|step|reset)\b[^"
 """In an access log: an environment's server failed."""
 SOURCE: Final = re.compile(
     rb"(?:^|\] ?|\) ?)\s{2,}(?:raise |assert |return |File \"|with |self\.|sys\.exit|[\^~]+\s*$|at [\w.$]+\()"
+    rb"|called at \S+:\d+:\d+"
 )
 """A line of source code or a frame inside a traceback."""
 ACCESS: Final = re.compile(rb"(?:HTTP/[\d.]+\"\s+|TCP_[A-Z_]+/)(\d{3})\b")
@@ -68,14 +69,19 @@ _COUNTED: Final = (
     rb"oom(?:[-_ ]?kills?)?|(?:errors?|fail(?:ed|ures?)|exceptions?|kill(?:ed|s)?|time-?outs?|crash(?:es|ed)?"
     rb"|evict(?:ed|ions)|retries|dropped|lost|missing|rejected|aborted|restarts?)(?:_(?:count|total))?"
 )
-COUNT: Final = re.compile(rb"(?i:\b(?:" + _COUNTED + rb")[\"']?\s*[=:]?\s*0|0 (?:\w+ )?(?:" + _COUNTED + rb")\b)")
+_LABEL: Final = rb"^[^:=\n]{1,60}[:=]\s*"
+COUNT: Final = re.compile(
+    rb"(?i:\b(?:" + _COUNTED + rb")[\"']?\s*[=:]?\s*0|0 (?:\w+ )?(?:" + _COUNTED + rb")\b|" + _LABEL + rb"0+\s*$)"
+)
 """A count of failures, in a line whose digits are all 0."""
 ZERO_COUNT: Final = re.compile(
     rb"(?i:(?<![\w-])(?:"
     + _COUNTED
     + rb")[\"']?\s*[=:]?\s*0\b(?![.:x]\d)|(?<![\w.:-])0 (?:\w+ )?(?:"
     + _COUNTED
-    + rb")\b)"
+    + rb")\b|"
+    + _LABEL
+    + rb"(?:0+|none|no|n/a|false|off|disabled|\[\]|\{\})\s*$)"
 )
 """A count that says that there were none."""
 HEDGED: Final = re.compile(
@@ -86,7 +92,8 @@ HEDGED: Final = re.compile(
 """A question or a condition is not an observation; the name of an option is none either."""
 SETTINGS: Final = re.compile(
     rb"(?i:^\W*(?:usage|tip|hint|example|help|see also|note|options?|config(?:uration)?|settings?|args|arguments)\b"
-    rb"\s*[:=]|^\s+-{1,2}\w[\w-]*(?:[ =]\S+)?\s{2,}\w|\bmeans (?:that|the|it|a)\b"
+    rb"\s*[:=]|^\W*(?:[\w-]+ ){0,3}(?:errors|failures|warnings|exceptions):?\s*$"
+    rb"|^\s+-{1,2}\w[\w-]*(?:[ =]\S+)?\s{2,}\w|\bmeans (?:that|the|it|a)\b"
     rb"|\b(?:server_args|non-default args|engine_args|parsed args|namespace|config)\b\s*[=:(]\s*[\w{(\[])"
 )
 """Advice, usage and settings: they name failures that did not happen."""

@@ -36,7 +36,8 @@ _FIRST_ERROR: Final = 400
 _MAX_LINE: Final = 400
 _VARIABLE: Final = re.compile(rb"[\w./:+-]*\d[\w./:,+-]*")
 _RECOVERED: Final = re.compile(
-    rb"(?i:\b(?:reconnected|recovered|re-?established|connection restored|resum(?:ed|ing)|back online"
+    rb"(?i:\bserver \S+ ok\b|\b(?:is|are) (?:back|available again)\b"
+    rb"|\b(?:reconnected|recovered|re-?established|connection restored|resum(?:ed|ing)|back online"
     rb"|succeeded (?:after|on (?:attempt|retry|try))|(?:retry|attempt|try)\b.{0,40}\b(?:succeeded|ok)\b))"
 )
 _HANDLED: Final = re.compile(
@@ -169,7 +170,7 @@ def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -
         return False
     is_good = ends_well(end, _last_line(traced))
     if signature in HARD or signature in ENDS:
-        return is_good and outcome.work >= _SUSTAINED
+        return (is_good or outcome.is_recovered) and outcome.work >= _SUSTAINED
     if outcome.work >= _SUSTAINED:
         return True
     is_handled = outcome.is_recovered or _HANDLED.search(text) is not None

@@ -63,6 +63,7 @@ _MAX_TAIL: Final = 8000
 _TAIL_LINES: Final = 3
 _WORK_LINES: Final = 40
 _MIN_WORK: Final = 10
+_LAST_LINES: Final = 5
 _MAX_JOINED: Final = 4
 _CONTEXT: Final = 2
 _CONTEXT_CHARS: Final = 140
@@ -382,11 +383,17 @@ def _end_of(name: str, earlier: bytes, block: bytes, lines: int) -> LogEnd | Non
     tail = ending[-_TAIL_LINES:]
     last = tail[-1][:_MAX_LINE]
     is_warning = level_of(last) is Level.WARNING
-    is_working = is_normal(last) or (level_of(last) is Level.NONE and count_work(ending) >= _MIN_WORK)
+    is_working = is_normal(last) or (level_of(last) is Level.NONE and _ends_working(ending))
     shown = tuple(quote_line(line.decode(errors="replace"), 200) for line in tail if line.strip())
     number = lines - block[len(text) :].count(b"\n") + 1
     quote = Quote(name, max(1, number), quote_line(last.decode(errors="replace")))
     return LogEnd(quote, is_working, is_warning, shown, is_cut=_breaks_off(ending))
+
+
+def _ends_working(lines: list[bytes]) -> bool:
+    """True if the last lines report progress, or that a count is zero."""
+    is_progress = count_work(lines) >= _MIN_WORK and count_work(lines[-_LAST_LINES:]) > 0
+    return is_progress or ZERO_COUNT.search(lines[-1]) is not None
 
 
 def _breaks_off(lines: list[bytes]) -> bool:
