@@ -140,6 +140,11 @@ KEYWORDS: Final = (
 """In lower case and without digits."""
 
 
+def without_hedges(line: bytes) -> bytes:
+    """A line without what it only asks, supposes, or counts as zero."""
+    return HEDGED.sub(b"", ZERO_COUNT.sub(b"", line))
+
+
 def death_at(at: Quote, lines: list[bytes], index: int) -> ComponentDeath | None:
     """The death that a line reports, with the end of the component's own log, which follows it."""
     line = lines[index]

@@ -34,6 +34,9 @@ _STORM_SHARE: Final = 0.2
 """An error in so many of the lines of a log matters, whatever follows."""
 _FIRST_ERROR: Final = 400
 _MAX_LINE: Final = 400
+_ANSWERED: Final = b" "
+"""Stands for requests that were answered."""
+_LAST_LINES: Final = 3
 _VARIABLE: Final = re.compile(rb"[\w./:+-]*\d[\w./:,+-]*")
 _RECOVERED: Final = re.compile(
     rb"(?i:\bserver \S+ ok\b|\b(?:is|are) (?:back|available again)\b"
@@ -102,24 +105,39 @@ class OutcomeTracker:
 
 def count_work(lines: list[bytes], process: bytes = b"") -> int:
     """The lines that report progress: they repeat with other numbers, and speak of no failure and no waiting."""
-    templates: Counter[bytes] = Counter()
+    counts: Counter[bytes] = Counter()
+    examples: dict[bytes, bytes] = {}
     for line in lines:
         access = ACCESS.search(line)
-        if access is not None:
-            templates[b"" if int(access[1]) < _FIRST_ERROR and not _NO_WORK.search(line) else b"-"] += 1
-        elif line.startswith(process):
-            templates[_VARIABLE.sub(b"0", line[:_MAX_LINE])] += 1
+        if access is not None and (int(access[1]) >= _FIRST_ERROR or _NO_WORK.search(line)):
+            continue
+        if access is not None or line.startswith(process):
+            template = _ANSWERED if access is not None else _template(line)
+            counts[template] += 1
+            examples[template] = line
     return sum(
         count
-        for template, count in templates.items()
-        if count >= _REPEATED and (not template or (b"0" in template and _is_work(template)))
+        for template, count in counts.items()
+        if count >= _REPEATED and (template == _ANSWERED or (b"#" in template and _is_work(examples[template])))
     )
 
 
-def _is_work(template: bytes) -> bool:
-    if template == b"-" or SOURCE.search(template) or level_of(template) in {Level.WARNING, Level.ERROR}:
+def says_done(lines: list[bytes]) -> bool:
+    """True if one of the last lines says that the work is done, and not only one item of it."""
+    templates = Counter(_template(line) for line in lines)
+    last = [line for line in lines[-_LAST_LINES:] if templates[_template(line)] < _REPEATED]
+    texts = [line.decode(errors="replace") for line in last]
+    return any(_SUCCESS.search(text) for text in texts) and not any(_TOTALS.search(text) for text in texts)
+
+
+def _template(line: bytes) -> bytes:
+    return _VARIABLE.sub(b"#", line[:_MAX_LINE])
+
+
+def _is_work(line: bytes) -> bool:
+    if SOURCE.search(line) or level_of(line) in {Level.WARNING, Level.ERROR}:
         return False
-    own = own_words(template.decode(errors="replace")).encode()
+    own = own_words(line.decode(errors="replace")).encode()
     return not (_NO_WORK.search(own) or reports_failure(own) or speaks_of_failure(own))
 
 
@@ -158,9 +176,9 @@ def first_line(traced: Traced) -> tuple[str, int, str]:
 
 def ends_well(end: LogEnd | None, after_line: int) -> bool:
     """True if a log says in its last lines, after this one, that the work is done."""
-    if end is None or end.last is None or end.is_cut or end.last.line - len(end.tail) < after_line:
+    if end is None or end.last is None or end.is_cut:
         return False
-    return any(_SUCCESS.search(line) for line in end.tail) and not any(_TOTALS.search(line) for line in end.tail)
+    return end.is_done and end.last.line - len(end.tail) >= after_line
 
 
 def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -> bool:

@@ -23,7 +23,6 @@ from gymnast.doctor.log_markers import (
     ADVICE,
     BOUNDARY,
     COUNT,
-    HEDGED,
     JOB_CANCELLED,
     JSON_ACCESS,
     KEYWORDS,
@@ -36,8 +35,9 @@ from gymnast.doctor.log_markers import (
     VERIFY_500,
     ZERO_COUNT,
     death_at,
+    without_hedges,
 )
-from gymnast.doctor.outcomes import OutcomeTracker, count_work
+from gymnast.doctor.outcomes import OutcomeTracker, count_work, says_done
 from gymnast.doctor.provenance import own_words
 from gymnast.doctor.signatures import SIGNATURES
 from gymnast.doctor.tracebacks import Tracebacks
@@ -331,7 +331,7 @@ def _classify(line: bytes) -> _Reading:
     markers = tuple(name for marker, name in _MARKERS if marker.search(line))
     if ADVICE.search(line) or SOURCE.search(line) or (ACCESS.search(line) and level is Level.NONE):
         return _Reading(markers, level, is_failure=False, is_hint=False)
-    own = HEDGED.sub(b"", ZERO_COUNT.sub(b"", own_words(line.decode(errors="replace")).encode()))
+    own = without_hedges(own_words(line.decode(errors="replace")).encode())
     if level is not Level.ERROR and SETTINGS.search(own):
         return _Reading(markers, level, is_failure=False, is_hint=False)
     ids = [name for name, known in SIGNATURES.items() if known.pattern.search(own)]
@@ -387,7 +387,7 @@ def _end_of(name: str, earlier: bytes, block: bytes, lines: int) -> LogEnd | Non
     shown = tuple(quote_line(line.decode(errors="replace"), 200) for line in tail if line.strip())
     number = lines - block[len(text) :].count(b"\n") + 1
     quote = Quote(name, max(1, number), quote_line(last.decode(errors="replace")))
-    return LogEnd(quote, is_working, is_warning, shown, is_cut=_breaks_off(ending))
+    return LogEnd(quote, is_working, is_warning, shown, is_done=says_done(ending), is_cut=_breaks_off(ending))
 
 
 def _ends_working(lines: list[bytes]) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.line_roles import Role, message_of, role_of
 from gymnast.doctor.log_lines import speaks_of_failure
+from gymnast.doctor.log_markers import without_hedges
 from gymnast.doctor.provenance import own_words
 from gymnast.doctor.signatures import BROAD, SIGNATURES
 from gymnast.doctor.system_errors import BETWEEN_PROCESSES, ENDS, EVEN_WARNINGS, HARD, ORDER, classify, classify_plain
@@ -171,7 +172,7 @@ def _known_lines(logs: LogFacts, hits: Iterable[tuple[str, Hit]]) -> Iterator[Fa
 def _of_text(
     quote: Quote, what: str, position: float, at: float | None, *, signature: str | None = None, count: int = 1
 ) -> FailureLine:
-    message = own_words(message_of(quote.text))
+    message = without_hedges(own_words(message_of(quote.text)).encode()).decode()
     failure_class, is_known = _class_of_line(message, signature)
     return FailureLine(quote, what, position, at, failure_class, _role(message, failure_class), is_known, count=count)
 
