@@ -52,7 +52,9 @@ def read_cases() -> Iterator[Case]:
     for part in CORPUS.read_text(encoding="utf-8").split("@@ ")[1:]:
         head, _, log = part.partition("\n")
         name, layers, *rest = (field.strip() for field in head.split(" @"))
-        yield Case(name, layers.split(), *rest, "".join(expand(line) for line in log.splitlines(keepends=True)))
+        line, says, never, file = rest
+        text = "".join(expand(line) for line in log.splitlines(keepends=True))
+        yield Case(name, layers.split(), line, says, never, file, text)
 
 
 CASES = list(read_cases())

@@ -69,7 +69,7 @@ _COUNTED: Final = (
     rb"oom(?:[-_ ]?kills?)?|(?:errors?|fail(?:ed|ures?)|exceptions?|kill(?:ed|s)?|time-?outs?|crash(?:es|ed)?"
     rb"|evict(?:ed|ions)|retries|dropped|lost|missing|rejected|aborted|restarts?)(?:_(?:count|total))?"
 )
-_LABEL: Final = rb"^[^:=\n]{1,60}[:=]\s*"
+_LABEL: Final = rb"^(?![^:=\n]*(?-i:\w(?:Error|Exception)\b))[^:=\n]{1,60}[:=]\s*"
 COUNT: Final = re.compile(
     rb"(?i:\b(?:" + _COUNTED + rb")[\"']?\s*[=:]?\s*0|0 (?:\w+ )?(?:" + _COUNTED + rb")\b|" + _LABEL + rb"0+\s*$)"
 )
@@ -91,7 +91,7 @@ HEDGED: Final = re.compile(
 )
 """A question or a condition is not an observation; the name of an option is none either."""
 SETTINGS: Final = re.compile(
-    rb"(?i:^\W*(?:usage|tip|hint|example|help|see also|note|options?|config(?:uration)?|settings?|args|arguments)\b"
+    rb"(?i:^\W*(?:usage(?!: error)|tip|hint|example|help|see also|note|options?|config(?:uration)?|settings?|args|arguments)\b"
     rb"\s*[:=]|^\W*(?:[\w-]+ ){0,3}(?:errors|failures|warnings|exceptions):?\s*$"
     rb"|^\s+-{1,2}\w[\w-]*(?:[ =]\S+)?\s{2,}\w|\bmeans (?:that|the|it|a)\b"
     rb"|\b(?:server_args|non-default args|engine_args|parsed args|namespace|config)\b\s*[=:(]\s*[\w{(\[])"
