@@ -91,7 +91,8 @@ HEDGED: Final = re.compile(
 )
 """A question or a condition is not an observation; the name of an option is none either."""
 SETTINGS: Final = re.compile(
-    rb"(?i:^\W*(?:usage(?!: error)|tip|hint|example|help|see also|note|options?|config(?:uration)?|settings?|args|arguments)\b"
+    rb"(?i:^\W*(?:usage(?!: error)|tip|hint|example|help|see also|note|options?|config(?:uration)?|settings?|args"
+    rb"|arguments)\b"
     rb"\s*[:=]|^\W*(?:[\w-]+ ){0,3}(?:errors|failures|warnings|exceptions):?\s*$"
     rb"|^\s+-{1,2}\w[\w-]*(?:[ =]\S+)?\s{2,}\w|\bmeans (?:that|the|it|a)\b"
     rb"|\b(?:server_args|non-default args|engine_args|parsed args|namespace|config)\b\s*[=:(]\s*[\w{(\[])"
