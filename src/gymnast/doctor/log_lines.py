@@ -71,6 +71,7 @@ _NO_FAILURE: Final = re.compile(
 _NORMAL: Final = re.compile(
     rb"(?i:\b(?:steps?|epoch|iter\w*|loss|done|complete[d]?|finish\w*|success\w*|ok|ready|listening|running"
     rb"|starting|started"
+    rb"|processing|setting up|installed|added|created|built|updated|written|wrote|saved"
     rb"|scored|collected|collecting|passed|served|stopped|shut ?down|exiting|bye|healthy|idle|warning)\b"
     rb"|it/s|\d+%|\" [23]\d\d\b)"
 )

@@ -98,6 +98,8 @@ SETTINGS: Final = re.compile(
     rb"|\b(?:server_args|non-default args|engine_args|parsed args|namespace|config)\b\s*[=:(]\s*[\w{(\[])"
 )
 """Advice, usage and settings: they name failures that did not happen."""
+RESULT: Final = re.compile(rb"(?i:\b(?:reward|score)\b\W{1,4}-?\d)")
+"""An item that got its score: a wrong answer is a result, whatever its tests said."""
 KEYWORDS: Final = (
     *(b"error", b"traceback", b"kill", b"cancelled", b"memory", b"fail", b"space left", b"quota", b"read-only"),
     *(b"too many open", b"already", b"refuse", b"not found", b"not_found", b"no such", b"inner server", b"missing"),

@@ -43,9 +43,12 @@ _RECOVERED: Final = re.compile(
     rb"|\b(?:reconnected|recovered|re-?established|connection restored|resum(?:ed|ing)|back online"
     rb"|succeeded (?:after|on (?:attempt|retry|try))|(?:retry|attempt|try)\b.{0,40}\b(?:succeeded|ok)\b))"
 )
+_FALLBACK: Final = re.compile(rb"(?i:\bfall(?:ing|s)? ?back (?:to|on)\b)")
+_NEXT_LINES: Final = 2
 _HANDLED: Final = re.compile(
     r"(?i)\bfall(?:ing|s)? ?back\b|: ignored\b|\bignor(?:ed|ing)\b|\boptional\b|\bnot fatal\b|non-fatal|\bharmless\b"
-    r"|\bretry(?:ing)?\b|will (?:retry|continue|be skipped)|\bcontinuing\b|, using \S+ instead|\busing /\S+$"
+    r"|\bretry(?:ing)?\b|will (?:retry|continue|be skipped)|\bgoing to \S+ instead|\bcontinuing\b"
+    r"|, using \S+ instead|\busing /\S+$"
     r"|\bprobe failed\b|\battempt \d|\(errno: 97 "
 )
 """An error that says itself what is done about it."""
@@ -144,6 +147,7 @@ def _is_work(line: bytes) -> bool:
 def _outcome(error: bytes, following: list[bytes]) -> Outcome:
     process = _PROCESS.match(error)
     is_recovered = any(_RECOVERED.search(line) or STARTED.search(line) for line in following)
+    is_recovered = is_recovered or any(_FALLBACK.search(line) for line in following[:_NEXT_LINES])
     return Outcome(count_work(following, process[0] if process is not None else b""), is_recovered)
 
 
@@ -192,7 +196,8 @@ def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -
     if outcome.work >= _SUSTAINED:
         return True
     is_handled = outcome.is_recovered or _HANDLED.search(text) is not None
-    return (is_handled and (is_good or outcome.work >= _SOME or outcome.is_recovered)) or (
+    is_done = end is not None and end.is_done
+    return (is_handled and (is_done or outcome.work >= _SOME or outcome.is_recovered)) or (
         is_good and outcome.work >= _SOME
     )
 

@@ -27,6 +27,7 @@ from gymnast.doctor.log_markers import (
     JSON_ACCESS,
     KEYWORDS,
     REQUEUED,
+    RESULT,
     SATURATED,
     SETTINGS,
     SHUTDOWN,
@@ -339,6 +340,8 @@ def _classify(line: bytes) -> _Reading:
         ids = [name for name in ids if SIGNATURES[name].at_any_level]
     heaviest = max((SIGNATURES[name].weight for name in ids), default=0)
     ids = [name for name in ids if SIGNATURES[name].weight == heaviest]
+    if not ids and level is not Level.ERROR and RESULT.search(own):
+        return _Reading(markers, level, is_failure=False, is_hint=False)
     return _Reading((*ids, *markers), level, reports_failure(own), hints_at_failure(own))
 
 
