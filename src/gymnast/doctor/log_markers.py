@@ -86,7 +86,7 @@ ZERO_COUNT: Final = re.compile(
 """A count that says that there were none."""
 HEDGED: Final = re.compile(
     rb"(?i:\b(?:perhaps|maybe|possibly|could it be|did you)\b[^.!?;\n]{0,80}\?"
-    rb"|\[?--[a-z][\w-]*(?:oom|kill|fail|error)[\w-]*"
+    rb"|\[?--[a-z][\w-]*(?:oom|kill|fail|error)[\w-]*|\btest_\w+"
     rb"|\b(?:if|in case|unless) (?:you|it|this|there|the|an?|any)\b[^.;\n]{0,160})"
 )
 """A question or a condition is not an observation; the name of an option is none either."""
@@ -94,7 +94,7 @@ SETTINGS: Final = re.compile(
     rb"(?i:^\W*(?:usage(?!: error)|tip|hint|example|help|see also|note|options?|config(?:uration)?|settings?|args"
     rb"|arguments)\b"
     rb"\s*[:=]|^\W*(?:[\w-]+ ){0,3}(?:errors|failures|warnings|exceptions):?\s*$"
-    rb"|^\s+-{1,2}\w[\w-]*(?:[ =]\S+)?\s{2,}\w|\bmeans (?:that|the|it|a)\b"
+    rb"|\b(?:passed|pass|\.\.\. ok)\s*$|^\s+-{1,2}\w[\w-]*(?:[ =]\S+)?\s{2,}\w|\bmeans (?:that|the|it|a)\b"
     rb"|\b(?:server_args|non-default args|engine_args|parsed args|namespace|config)\b\s*[=:(]\s*[\w{(\[])"
 )
 """Advice, usage and settings: they name failures that did not happen."""
@@ -123,6 +123,7 @@ KEYWORDS: Final = (
         b"corrupt",
         b"disconnect",
     ),
+    *(b"nxdomain", b"servfail", b"eai_", b"enotfound", b"econn", b"enospc", b"enomem", b"etimedout"),
     *(b"deserializ", b"resource temporarily", b"[e", b"not responding", b"watchdog", b"status="),
     *(
         b"sigabrt",
