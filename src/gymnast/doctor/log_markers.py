@@ -123,7 +123,7 @@ KEYWORDS: Final = (
         b"corrupt",
         b"disconnect",
     ),
-    *(b"nxdomain", b"servfail", b"eai_", b"enotfound", b"econn", b"enospc", b"enomem", b"etimedout"),
+    *(b"ray::", b"nxdomain", b"servfail", b"eai_", b"enotfound", b"econn", b"enospc", b"enomem", b"etimedout"),
     *(b"deserializ", b"resource temporarily", b"[e", b"not responding", b"watchdog", b"status="),
     *(
         b"sigabrt",

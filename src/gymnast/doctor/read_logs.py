@@ -213,7 +213,7 @@ class _Reader:
 
     def _inspect(self, at: Quote, lines: list[bytes], index: int, reading: _Reading, *, noise: bool) -> None:
         line, ids = lines[index], reading.ids
-        if b"raceback (most recent" in line or b"RayTaskError(" in line:
+        if b"raceback (most recent" in line or b"RayTaskError(" in line or line.startswith(b"ray::"):
             self._mark(self.tracebacks.open_at(lines, index, at.line, is_noise=noise), at.line - index - 1)
         elif line.startswith(b"  next:") or (line.startswith(b"  where:") and not _is_followed_by_next(lines, index)):
             self._add_user_error(at, lines, index)
