@@ -156,6 +156,10 @@ LINES: dict[str, tuple[str, ...]] = {
         "Could not override 'a.b'.",
         "the configuration has 2 problems",
     ),
+    "scored_after_error": (
+        "WARNING verify: row 4: SympifyError: could not parse; reward = 0\n" * 3,
+        "scored task 8 reward=0.0 (the checker raised ValueError)\n" * 3,
+    ),
     "task_refused": ("srun: error: n0: task 0: Exited with exit code 1",),
     "gpu_missing": (
         "RuntimeError: Failed to infer device type, please set the environment variable",

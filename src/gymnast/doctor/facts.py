@@ -310,6 +310,8 @@ class LogEnd:
     is_warning: bool = False
     tail: tuple[str, ...] = ()
     """The last lines."""
+    is_done: bool = False
+    """One of them says that the work is done."""
     is_cut: bool = False
     """It breaks off in the middle of a line."""
 

@@ -51,13 +51,15 @@ _STRONG: Final = re.compile(
     rb"|(?i:exit(?:ed|s|ing)?(?: with)?(?: exit)? (?:code|status):? [1-9]|status=[1-9]\d*/)"
 )
 _WEAK: Final = re.compile(
-    rb"(?i:\b(?:fail(?:ed|ure|s|ing)?|cannot|can't|could not|couldn't|unable to|refused|denied|not found|no such"
+    rb"(?i:\b(?:NXDOMAIN|SERVFAIL|EAI_\w+|E(?:NOTFOUND|CONN\w+|NOSPC|MFILE|NOMEM|ACCES|PIPE|TIMEDOUT|HOSTUNREACH)"
+    rb"|fail(?:ed|ure|s|ing)?|cannot|can't|could not|couldn't|unable to|refused|denied|not found|no such"
     rb"|invalid"
     rb"|abort(?:ed|ing)?|crash(?:ed)?|exceptions?|errors?|fatal|panic|undefined|unbound|rejected|attempt to"
     rb"|no solution|unsatisfiable|not permitted|expired|reached .{0,30}limit|unreachable|incompatible"
     rb"|unhandled|killed|exceeded|insufficient|mismatch|timed out|evicted|died|missing|doesn't exist|unknown "
     rb"(?:option|argument))\b)"
 )
+_FILE_NAME: Final = re.compile(rb"(?i:-W\S*error\S*|[\w-]*(?:error|fail|exception|crash)[\w-]*\.[a-z]{1,4}(?![\w.]))")
 _NO_FAILURE: Final = re.compile(
     rb"(?i:\b0 (?:errors?|fail\w*|exceptions?)|\b(?:errors?|fail\w*|killed)\s*[=:]\s*0\b|\bno (?:errors?|failures?)\b"
     rb"|\b(?:missing|not found|lost|dropped|expired|exceeded|invalid|rejected|unreachable|aborted)\W{0,3}0\b"
@@ -65,12 +67,13 @@ _NO_FAILURE: Final = re.compile(
     rb"|\bon 0 of\b|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\bstarting again\b|\brecover(?:ed"
     rb"|ing)\b|\b(?:error"
     rb"|fail\w*)_\w+"
-    rb"|\w_(?:error|failed)\b|\.warn\(|Warning: )"
+    rb"|\b(?:errors?|fail\w*)/\w|\w_(?:error|failed)\b|\.warn\(|Warning: )"
 )
 """Words of failure in a line that reports none."""
 _NORMAL: Final = re.compile(
     rb"(?i:\b(?:steps?|epoch|iter\w*|loss|done|complete[d]?|finish\w*|success\w*|ok|ready|listening|running"
     rb"|starting|started"
+    rb"|processing|setting up|installed|added|created|built|updated|written|wrote|saved"
     rb"|scored|collected|collecting|passed|served|stopped|shut ?down|exiting|bye|healthy|idle|warning)\b"
     rb"|it/s|\d+%|\" [23]\d\d\b)"
 )
@@ -112,7 +115,7 @@ def hints_at_failure(line: bytes) -> bool:
 
 def speaks_of_failure(line: bytes) -> bool:
     """True if a line has words of failure, and none that take them back."""
-    return _WEAK.search(line) is not None and _NO_FAILURE.search(line) is None
+    return _WEAK.search(_FILE_NAME.sub(b"", line)) is not None and _NO_FAILURE.search(line) is None
 
 
 def is_normal(line: bytes) -> bool:

@@ -56,6 +56,7 @@ VERIFY_500: Final = re.compile(rb'"POST /(?:verify|seed_session|step|reset)\b[^"
 """In an access log: an environment's server failed."""
 SOURCE: Final = re.compile(
     rb"(?:^|\] ?|\) ?)\s{2,}(?:raise |assert |return |File \"|with |self\.|sys\.exit|[\^~]+\s*$|at [\w.$]+\()"
+    rb"|called at \S+:\d+:\d+"
 )
 """A line of source code or a frame inside a traceback."""
 ACCESS: Final = re.compile(rb"(?:HTTP/[\d.]+\"\s+|TCP_[A-Z_]+/)(\d{3})\b")
@@ -68,28 +69,37 @@ _COUNTED: Final = (
     rb"oom(?:[-_ ]?kills?)?|(?:errors?|fail(?:ed|ures?)|exceptions?|kill(?:ed|s)?|time-?outs?|crash(?:es|ed)?"
     rb"|evict(?:ed|ions)|retries|dropped|lost|missing|rejected|aborted|restarts?)(?:_(?:count|total))?"
 )
-COUNT: Final = re.compile(rb"(?i:\b(?:" + _COUNTED + rb")[\"']?\s*[=:]?\s*0|0 (?:\w+ )?(?:" + _COUNTED + rb")\b)")
+_LABEL: Final = rb"^(?![^:=\n]*(?-i:\w(?:Error|Exception)\b))[^:=\n]{1,60}[:=]\s*"
+COUNT: Final = re.compile(
+    rb"(?i:\b(?:" + _COUNTED + rb")[\"']?\s*[=:]?\s*0|0 (?:\w+ )?(?:" + _COUNTED + rb")\b|" + _LABEL + rb"0+\s*$)"
+)
 """A count of failures, in a line whose digits are all 0."""
 ZERO_COUNT: Final = re.compile(
     rb"(?i:(?<![\w-])(?:"
     + _COUNTED
     + rb")[\"']?\s*[=:]?\s*0\b(?![.:x]\d)|(?<![\w.:-])0 (?:\w+ )?(?:"
     + _COUNTED
-    + rb")\b)"
+    + rb")\b|"
+    + _LABEL
+    + rb"(?:0+|none|no|n/a|false|off|disabled|\[\]|\{\})\s*$)"
 )
 """A count that says that there were none."""
 HEDGED: Final = re.compile(
     rb"(?i:\b(?:perhaps|maybe|possibly|could it be|did you)\b[^.!?;\n]{0,80}\?"
-    rb"|\[?--[a-z][\w-]*(?:oom|kill|fail|error)[\w-]*"
+    rb"|\[?--[a-z][\w-]*(?:oom|kill|fail|error)[\w-]*|\btest_\w+"
     rb"|\b(?:if|in case|unless) (?:you|it|this|there|the|an?|any)\b[^.;\n]{0,160})"
 )
 """A question or a condition is not an observation; the name of an option is none either."""
 SETTINGS: Final = re.compile(
-    rb"(?i:^\W*(?:usage|tip|hint|example|help|see also|note|options?|config(?:uration)?|settings?|args|arguments)\b"
-    rb"\s*[:=]|^\s+-{1,2}\w[\w-]*(?:[ =]\S+)?\s{2,}\w|\bmeans (?:that|the|it|a)\b"
+    rb"(?i:^\W*(?:usage(?!: error)|tip|hint|example|help|see also|note|options?|config(?:uration)?|settings?|args"
+    rb"|arguments)\b"
+    rb"\s*[:=]|^\W*(?:[\w-]+ ){0,3}(?:errors|failures|warnings|exceptions):?\s*$"
+    rb"|\b(?:passed|pass|\.\.\. ok)\s*$|^\s+-{1,2}\w[\w-]*(?:[ =]\S+)?\s{2,}\w|\bmeans (?:that|the|it|a)\b"
     rb"|\b(?:server_args|non-default args|engine_args|parsed args|namespace|config)\b\s*[=:(]\s*[\w{(\[])"
 )
 """Advice, usage and settings: they name failures that did not happen."""
+RESULT: Final = re.compile(rb"(?i:\b(?:reward|score)\b\W{1,4}-?\d)")
+"""An item that got its score: a wrong answer is a result, whatever its tests said."""
 KEYWORDS: Final = (
     *(b"error", b"traceback", b"kill", b"cancelled", b"memory", b"fail", b"space left", b"quota", b"read-only"),
     *(b"too many open", b"already", b"refuse", b"not found", b"not_found", b"no such", b"inner server", b"missing"),
@@ -113,6 +123,7 @@ KEYWORDS: Final = (
         b"corrupt",
         b"disconnect",
     ),
+    *(b"ray::", b"nxdomain", b"servfail", b"eai_", b"enotfound", b"econn", b"enospc", b"enomem", b"etimedout"),
     *(b"deserializ", b"resource temporarily", b"[e", b"not responding", b"watchdog", b"status="),
     *(
         b"sigabrt",
@@ -131,6 +142,11 @@ KEYWORDS: Final = (
     *(b"doesn't exist", b"unreachable", b"unknown ", b"incompatib", b"is not ", b"what():", b"signal ", b"reached "),
 )
 """In lower case and without digits."""
+
+
+def without_hedges(line: bytes) -> bytes:
+    """A line without what it only asks, supposes, or counts as zero."""
+    return HEDGED.sub(b"", ZERO_COUNT.sub(b"", line))
 
 
 def death_at(at: Quote, lines: list[bytes], index: int) -> ComponentDeath | None:

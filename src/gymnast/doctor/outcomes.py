@@ -34,14 +34,21 @@ _STORM_SHARE: Final = 0.2
 """An error in so many of the lines of a log matters, whatever follows."""
 _FIRST_ERROR: Final = 400
 _MAX_LINE: Final = 400
+_ANSWERED: Final = b" "
+"""Stands for requests that were answered."""
+_LAST_LINES: Final = 3
 _VARIABLE: Final = re.compile(rb"[\w./:+-]*\d[\w./:,+-]*")
 _RECOVERED: Final = re.compile(
-    rb"(?i:\b(?:reconnected|recovered|re-?established|connection restored|resum(?:ed|ing)|back online"
+    rb"(?i:\bserver \S+ ok\b|\b(?:is|are) (?:back|available again)\b"
+    rb"|\b(?:reconnected|recovered|re-?established|connection restored|resum(?:ed|ing)|back online"
     rb"|succeeded (?:after|on (?:attempt|retry|try))|(?:retry|attempt|try)\b.{0,40}\b(?:succeeded|ok)\b))"
 )
+_FALLBACK: Final = re.compile(rb"(?i:\bfall(?:ing|s)? ?back (?:to|on)\b)")
+_NEXT_LINES: Final = 2
 _HANDLED: Final = re.compile(
     r"(?i)\bfall(?:ing|s)? ?back\b|: ignored\b|\bignor(?:ed|ing)\b|\boptional\b|\bnot fatal\b|non-fatal|\bharmless\b"
-    r"|\bretry(?:ing)?\b|will (?:retry|continue|be skipped)|\bcontinuing\b|, using \S+ instead|\busing /\S+$"
+    r"|\bretry(?:ing)?\b|will (?:retry|continue|be skipped)|\bgoing to \S+ instead|\bcontinuing\b"
+    r"|, using \S+ instead|\busing /\S+$"
     r"|\bprobe failed\b|\battempt \d|\(errno: 97 "
 )
 """An error that says itself what is done about it."""
@@ -101,30 +108,46 @@ class OutcomeTracker:
 
 def count_work(lines: list[bytes], process: bytes = b"") -> int:
     """The lines that report progress: they repeat with other numbers, and speak of no failure and no waiting."""
-    templates: Counter[bytes] = Counter()
+    counts: Counter[bytes] = Counter()
+    examples: dict[bytes, bytes] = {}
     for line in lines:
         access = ACCESS.search(line)
-        if access is not None:
-            templates[b"" if int(access[1]) < _FIRST_ERROR and not _NO_WORK.search(line) else b"-"] += 1
-        elif line.startswith(process):
-            templates[_VARIABLE.sub(b"0", line[:_MAX_LINE])] += 1
+        if access is not None and (int(access[1]) >= _FIRST_ERROR or _NO_WORK.search(line)):
+            continue
+        if access is not None or line.startswith(process):
+            template = _ANSWERED if access is not None else _template(line)
+            counts[template] += 1
+            examples[template] = line
     return sum(
         count
-        for template, count in templates.items()
-        if count >= _REPEATED and (not template or (b"0" in template and _is_work(template)))
+        for template, count in counts.items()
+        if count >= _REPEATED and (template == _ANSWERED or (b"#" in template and _is_work(examples[template])))
     )
 
 
-def _is_work(template: bytes) -> bool:
-    if template == b"-" or SOURCE.search(template) or level_of(template) in {Level.WARNING, Level.ERROR}:
+def says_done(lines: list[bytes]) -> bool:
+    """True if one of the last lines says that the work is done, and not only one item of it."""
+    templates = Counter(_template(line) for line in lines)
+    last = [line for line in lines[-_LAST_LINES:] if templates[_template(line)] < _REPEATED]
+    texts = [line.decode(errors="replace") for line in last]
+    return any(_SUCCESS.search(text) for text in texts) and not any(_TOTALS.search(text) for text in texts)
+
+
+def _template(line: bytes) -> bytes:
+    return _VARIABLE.sub(b"#", line[:_MAX_LINE])
+
+
+def _is_work(line: bytes) -> bool:
+    if SOURCE.search(line) or level_of(line) in {Level.WARNING, Level.ERROR}:
         return False
-    own = own_words(template.decode(errors="replace")).encode()
+    own = own_words(line.decode(errors="replace")).encode()
     return not (_NO_WORK.search(own) or reports_failure(own) or speaks_of_failure(own))
 
 
 def _outcome(error: bytes, following: list[bytes]) -> Outcome:
     process = _PROCESS.match(error)
     is_recovered = any(_RECOVERED.search(line) or STARTED.search(line) for line in following)
+    is_recovered = is_recovered or any(_FALLBACK.search(line) for line in following[:_NEXT_LINES])
     return Outcome(count_work(following, process[0] if process is not None else b""), is_recovered)
 
 
@@ -157,9 +180,9 @@ def first_line(traced: Traced) -> tuple[str, int, str]:
 
 def ends_well(end: LogEnd | None, after_line: int) -> bool:
     """True if a log says in its last lines, after this one, that the work is done."""
-    if end is None or end.last is None or end.is_cut or end.last.line - len(end.tail) < after_line:
+    if end is None or end.last is None or end.is_cut:
         return False
-    return any(_SUCCESS.search(line) for line in end.tail) and not any(_TOTALS.search(line) for line in end.tail)
+    return end.is_done and end.last.line - len(end.tail) >= after_line
 
 
 def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -> bool:
@@ -169,11 +192,12 @@ def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -
         return False
     is_good = ends_well(end, _last_line(traced))
     if signature in HARD or signature in ENDS:
-        return is_good and outcome.work >= _SUSTAINED
+        return (is_good or outcome.is_recovered) and outcome.work >= _SUSTAINED
     if outcome.work >= _SUSTAINED:
         return True
     is_handled = outcome.is_recovered or _HANDLED.search(text) is not None
-    return (is_handled and (is_good or outcome.work >= _SOME or outcome.is_recovered)) or (
+    is_done = end is not None and end.is_done
+    return (is_handled and (is_done or outcome.work >= _SOME or outcome.is_recovered)) or (
         is_good and outcome.work >= _SOME
     )
 

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Final
 from gymnast.doctor.facts import AccessLog, Hit, LogEnd, LogEvent, LogFacts, LoggedUserError, Quote
 from gymnast.doctor.findings import quote_ends, quote_line
 from gymnast.doctor.line_roles import announces
-from gymnast.doctor.log_lines import Level, hints_at_failure, is_normal, level_of, reports_failure, time_at
+from gymnast.doctor.log_ends import MAX_TAIL, end_of, has_newline
+from gymnast.doctor.log_lines import Level, hints_at_failure, level_of, reports_failure, time_at
 from gymnast.doctor.log_markers import (
     ACCESS,
     ADVICE,
     BOUNDARY,
     COUNT,
-    HEDGED,
     JOB_CANCELLED,
     JSON_ACCESS,
     KEYWORDS,
     REQUEUED,
+    RESULT,
     SATURATED,
     SETTINGS,
     SHUTDOWN,
@@ -36,8 +37,9 @@ from gymnast.doctor.log_markers import (
     VERIFY_500,
     ZERO_COUNT,
     death_at,
+    without_hedges,
 )
-from gymnast.doctor.outcomes import OutcomeTracker, count_work
+from gymnast.doctor.outcomes import OutcomeTracker
 from gymnast.doctor.provenance import own_words
 from gymnast.doctor.signatures import SIGNATURES
 from gymnast.doctor.tracebacks import Tracebacks
@@ -55,14 +57,8 @@ _MAX_USER_ERRORS: Final = 20
 _MAX_DEATHS: Final = 50
 _MAX_MESSAGE_LINES: Final = 60
 _RELEVANT_NUMBERS: Final = (b"137", b"code 75", b"422", b"401", b"-9", b"status=4", b"status=5")
-_NUMBER: Final = re.compile(rb"\d+")
-_MIN_CUT: Final = 12
 _DIGITS: Final = bytes.maketrans(b"0123456789", b"0000000000")
 _MAX_EVENTS: Final = 200
-_MAX_TAIL: Final = 8000
-_TAIL_LINES: Final = 3
-_WORK_LINES: Final = 40
-_MIN_WORK: Final = 10
 _MAX_JOINED: Final = 4
 _CONTEXT: Final = 2
 _CONTEXT_CHARS: Final = 140
@@ -140,8 +136,8 @@ class _Reader:
             self._count_requests(name, block, before)
             shapes = block.translate(_DIGITS).split(b"\n")
             relevant = self._select_relevant(set(shapes))
-            end = _end_of(name, earlier, block, before + len(shapes) - 1) or end
-            earlier = block[-_MAX_TAIL:]
+            end = end_of(name, earlier, block, before + len(shapes) - 1) or end
+            earlier = block[-MAX_TAIL:]
             if relevant or self.tracebacks.is_open:
                 lines = block.split(b"\n")
                 self._mark(self.tracebacks.continue_in(lines, before, is_noise=is_shutting_down), before)
@@ -160,7 +156,7 @@ class _Reader:
         self._outcomes.finish_file()
         self._facts.lines += before
         end = end or LogEnd(None, is_normal=False)
-        end = replace(end, is_normal=end.is_normal or is_shutting_down, is_cut=end.is_cut and not _has_newline(stream))
+        end = replace(end, is_normal=end.is_normal or is_shutting_down, is_cut=end.is_cut and not has_newline(stream))
         self._facts.ends.append(end)
 
     def _mark(self, exception: LoggedException | None, before: int) -> None:
@@ -217,7 +213,7 @@ class _Reader:
 
     def _inspect(self, at: Quote, lines: list[bytes], index: int, reading: _Reading, *, noise: bool) -> None:
         line, ids = lines[index], reading.ids
-        if b"raceback (most recent" in line or b"RayTaskError(" in line:
+        if b"raceback (most recent" in line or b"RayTaskError(" in line or line.startswith(b"ray::"):
             self._mark(self.tracebacks.open_at(lines, index, at.line, is_noise=noise), at.line - index - 1)
         elif line.startswith(b"  next:") or (line.startswith(b"  where:") and not _is_followed_by_next(lines, index)):
             self._add_user_error(at, lines, index)
@@ -330,7 +326,7 @@ def _classify(line: bytes) -> _Reading:
     markers = tuple(name for marker, name in _MARKERS if marker.search(line))
     if ADVICE.search(line) or SOURCE.search(line) or (ACCESS.search(line) and level is Level.NONE):
         return _Reading(markers, level, is_failure=False, is_hint=False)
-    own = HEDGED.sub(b"", ZERO_COUNT.sub(b"", own_words(line.decode(errors="replace")).encode()))
+    own = without_hedges(own_words(line.decode(errors="replace")).encode())
     if level is not Level.ERROR and SETTINGS.search(own):
         return _Reading(markers, level, is_failure=False, is_hint=False)
     ids = [name for name, known in SIGNATURES.items() if known.pattern.search(own)]
@@ -338,6 +334,8 @@ def _classify(line: bytes) -> _Reading:
         ids = [name for name in ids if SIGNATURES[name].at_any_level]
     heaviest = max((SIGNATURES[name].weight for name in ids), default=0)
     ids = [name for name in ids if SIGNATURES[name].weight == heaviest]
+    if not ids and level is not Level.ERROR and RESULT.search(own):
+        return _Reading(markers, level, is_failure=False, is_hint=False)
     return _Reading((*ids, *markers), level, reports_failure(own), hints_at_failure(own))
 
 
@@ -371,41 +369,6 @@ def _same_message(lines: list[bytes]) -> Iterator[bytes]:
         yield line
         if b"what():" in line:
             return
-
-
-def _end_of(name: str, earlier: bytes, block: bytes, lines: int) -> LogEnd | None:
-    """The last line of a block that is not blank, if there is one. `earlier`: the end of the block before."""
-    text = block.rstrip()
-    if not text:
-        return None
-    ending = (earlier + text[-_MAX_TAIL:])[-_MAX_TAIL:].split(b"\n")[-_WORK_LINES:]
-    tail = ending[-_TAIL_LINES:]
-    last = tail[-1][:_MAX_LINE]
-    is_warning = level_of(last) is Level.WARNING
-    is_working = is_normal(last) or (level_of(last) is Level.NONE and count_work(ending) >= _MIN_WORK)
-    shown = tuple(quote_line(line.decode(errors="replace"), 200) for line in tail if line.strip())
-    number = lines - block[len(text) :].count(b"\n") + 1
-    quote = Quote(name, max(1, number), quote_line(last.decode(errors="replace")))
-    return LogEnd(quote, is_working, is_warning, shown, is_cut=_breaks_off(ending))
-
-
-def _breaks_off(lines: list[bytes]) -> bool:
-    """True if the last line is only the beginning of one: of a JSON object, or of a line like others before it."""
-    *others, last = (_NUMBER.sub(b"0", line) for line in lines)
-    if last.endswith(b"\0"):
-        return True
-    if last.startswith(b"{"):
-        return not last.endswith(b"}") and sum(line.startswith(b"{") and line.endswith(b"}") for line in others) >= 3
-    longer = [line for line in others if len(line) > len(last) and line.startswith(last.rstrip(b"0"))]
-    return len(last) >= _MIN_CUT and len(longer) >= 3
-
-
-def _has_newline(stream: BinaryIO) -> bool:
-    """True if a file ends with a complete line."""
-    if not stream.seekable() or stream.seek(0, os.SEEK_END) == 0:
-        return True
-    stream.seek(-1, os.SEEK_END)
-    return stream.read(1) == b"\n"
 
 
 def _count_ok_at_end(replies: list[bytes], before: int) -> int:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.line_roles import Role, message_of, role_of
 from gymnast.doctor.log_lines import speaks_of_failure
+from gymnast.doctor.log_markers import without_hedges
 from gymnast.doctor.provenance import own_words
 from gymnast.doctor.signatures import BROAD, SIGNATURES
-from gymnast.doctor.system_errors import BETWEEN_PROCESSES, ENDS, EVEN_WARNINGS, HARD, ORDER, classify
+from gymnast.doctor.system_errors import BETWEEN_PROCESSES, ENDS, EVEN_WARNINGS, HARD, ORDER, classify, classify_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -171,7 +172,7 @@ def _known_lines(logs: LogFacts, hits: Iterable[tuple[str, Hit]]) -> Iterator[Fa
 def _of_text(
     quote: Quote, what: str, position: float, at: float | None, *, signature: str | None = None, count: int = 1
 ) -> FailureLine:
-    message = own_words(message_of(quote.text))
+    message = without_hedges(own_words(message_of(quote.text)).encode()).decode()
     failure_class, is_known = _class_of_line(message, signature)
     return FailureLine(quote, what, position, at, failure_class, _role(message, failure_class), is_known, count=count)
 
@@ -179,7 +180,7 @@ def _of_text(
 def _class_of_line(message: str, signature: str | None) -> tuple[str | None, bool]:
     """The class of a line, and whether a signature of one fault says so."""
     shared = classify(message)
-    if signature is None:
+    if signature is None or (signature in BROAD and classify_plain(message) is not None):
         return shared, False
     if signature == "key_refused" and not _API.search(message):
         return "access_denied", False

@@ -18,6 +18,7 @@ _TABLE: Final = [
     for name, pattern in section.items()
 ]
 _PATTERNS: Final = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _TABLE)
+_PLAIN: Final = _PATTERNS[: len(load_table("system_errors")["plain"])]
 BETWEEN_PROCESSES: Final = frozenset(
     {
         *("container", "collective_failed", "service_down", "unreachable", "endpoint_down", "peer_lost", "timed_out"),
@@ -41,6 +42,11 @@ HARD: Final = frozenset({"time_limit", "preempted", "oom_kill", "cuda_oom", "dis
 """Faults of the machine."""
 EVEN_WARNINGS: Final = HARD | {"tls", "dns", "access_denied", "throttled", "permission"}
 """Counts even if a line calls it a warning, provided that something failed soon afterwards."""
+
+
+def classify_plain(message: str) -> str | None:
+    """The class of a failure by words that leave no doubt, or None."""
+    return next((name for name, pattern in _PLAIN if pattern.search(message)), None)
 
 
 def classify(message: str) -> str | None:

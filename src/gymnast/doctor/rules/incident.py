@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,11 @@ _REFUSALS: Final = frozenset({"ValueError", "AssertionError", "ValidationError"}
 """What libraries raise if they are given something that they do not accept."""
 _COMMON: Final = frozenset({"command_missing", "permission", "not_ready", "module_missing", "key_refused"})
 """Words that occur in many failures: never certain."""
+_SETTING: Final = re.compile(
+    r"(?i)--?\w|options?\b|arg(?:ument)?s?\b|flags?\b|settings?\b|config|param|values?\b|fields?\b|keys?\b|names?\b|types?\b"
+    r"|sizes?\b|length|dtype|models?\b|support|number|version|format|urls?\b|device|mode\b|template|syntax|trust_remote|\w=\S|[`\[]|_"
+)
+"""What a message about a setting names."""
 _FROM_LOGS: Final = frozenset({*SIGNATURES, *OWN, "unknown_failure", REQUESTS_REJECTED})
 
 
@@ -109,6 +115,8 @@ def _layer_of_log(line: FailureLine, facts: Facts) -> Layer:
 
 def _class_of_line(line: FailureLine, facts: Facts) -> tuple[str | None, bool]:
     """The class of a failure, and whether it is only a guess from the nouns in its message."""
+    if line.failure_class == "bad_setting" and not line.is_known and not _SETTING.search(line.message):
+        return None, False
     if line.failure_class is not None and line.failure_class != "code_exception":
         return line.failure_class, False
     owner = owner_of(line.exception, facts) if line.exception is not None else None

@@ -1,0 +1,70 @@
+"""How a log ends: its last lines, whether they report normal operation or that the work is done, or break off."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+from gymnast.doctor.facts import LogEnd, Quote
+from gymnast.doctor.findings import quote_line
+from gymnast.doctor.log_lines import Level, is_normal, level_of
+from gymnast.doctor.log_markers import ZERO_COUNT
+from gymnast.doctor.outcomes import count_work, says_done
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+MAX_TAIL: Final = 8000
+"""Bytes at the end of a log that are examined."""
+_MAX_LINE: Final = 2000
+_TAIL_LINES: Final = 3
+_WORK_LINES: Final = 40
+_MIN_WORK: Final = 10
+_LAST_LINES: Final = 5
+_MIN_CUT: Final = 12
+_ALIKE: Final = 3
+_NUMBER: Final = re.compile(rb"\d+")
+
+
+def end_of(name: str, earlier: bytes, block: bytes, lines: int) -> LogEnd | None:
+    """The last line of a block that is not blank, if there is one. `earlier`: the end of the block before."""
+    text = block.rstrip()
+    if not text:
+        return None
+    ending = (earlier + text[-MAX_TAIL:])[-MAX_TAIL:].split(b"\n")[-_WORK_LINES:]
+    tail = ending[-_TAIL_LINES:]
+    last = tail[-1][:_MAX_LINE]
+    is_warning = level_of(last) is Level.WARNING
+    is_working = is_normal(last) or (level_of(last) is Level.NONE and _ends_working(ending))
+    shown = tuple(quote_line(line.decode(errors="replace"), 200) for line in tail if line.strip())
+    number = lines - block[len(text) :].count(b"\n") + 1
+    quote = Quote(name, max(1, number), quote_line(last.decode(errors="replace")))
+    return LogEnd(quote, is_working, is_warning, shown, is_done=says_done(ending), is_cut=_breaks_off(ending))
+
+
+def _ends_working(lines: list[bytes]) -> bool:
+    """True if the last lines report progress, or that a count is zero."""
+    is_progress = count_work(lines) >= _MIN_WORK and count_work(lines[-_LAST_LINES:]) > 0
+    return is_progress or ZERO_COUNT.search(lines[-1]) is not None
+
+
+def _breaks_off(lines: list[bytes]) -> bool:
+    """True if the last line is only the beginning of one: of a JSON object, or of a line like others before it."""
+    *others, last = (_NUMBER.sub(b"0", line) for line in lines)
+    if last.endswith(b"\0"):
+        return True
+    if last.startswith(b"{"):
+        return (
+            not last.endswith(b"}") and sum(line.startswith(b"{") and line.endswith(b"}") for line in others) >= _ALIKE
+        )
+    longer = [line for line in others if len(line) > len(last) and line.startswith(last.rstrip(b"0"))]
+    return len(last) >= _MIN_CUT and len(longer) >= _ALIKE
+
+
+def has_newline(stream: BinaryIO) -> bool:
+    """True if a file ends with a complete line."""
+    if not stream.seekable() or stream.seek(0, os.SEEK_END) == 0:
+        return True
+    stream.seek(-1, os.SEEK_END)
+    return stream.read(1) == b"\n"
