@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from gymnast.studio.line_columns import Lines
-from gymnast.studio.text_signature import BITS, SIZE_BYTES, match_bits, transpose
+from gymnast.studio.text_signature import BITS, SIZE_BYTES, match_parts, transpose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_VERSION: Final = 1
+    from gymnast.studio.text_signature import Alternatives
+
+_VERSION: Final = 2
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, lines INTEGER, columns BLOB, signatures BLOB);
@@ -120,13 +122,17 @@ class IndexFile:
                 numbers = {name: np.frombuffer(values, "<f8") for name, values in block.numbers.items()}
                 yield Lines(**fixed, numbers=numbers, texts=block.texts), block.positions
 
-    def match(self, number: int, count: int, bits: Sequence[int]) -> NDArray[np.bool_]:
+    def match(self, number: int, count: int, parts: Sequence[Alternatives]) -> NDArray[np.bool_]:
         """Which of the lines of a block may have the words with these bits."""
         with self._connection.blobopen("blocks", "signatures", number, readonly=True) as blob:
             if len(blob) != count * SIZE_BYTES:
                 raise sqlite3.DatabaseError("a block has an unexpected size")
-            columns: list[Any] = [blob[bit // 8 * count : (bit // 8 + 1) * count] for bit in bits]
-        return match_bits(columns, bits, count)
+
+            def column(bit: int) -> bytes:
+                blob.seek(bit // 8 * count)
+                return blob.read(count)
+
+            return match_parts(column, parts, count)
 
 
 def _check_version(connection: sqlite3.Connection) -> None:
