@@ -11,6 +11,11 @@ const CONTROLS =
 const SVG = "http://www.w3.org/2000/svg";
 const LINKS = /^#/;
 
+// A table's own entry: names that come from data may be those of every object (`constructor`).
+export function entry(table, key) {
+  return table && Object.hasOwn(table, key) ? table[key] : undefined;
+}
+
 function fill(node, attributes, children) {
   for (const [key, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;

@@ -15,6 +15,7 @@ export function createLivePanel({ run, session, signal }) {
   const flight = make("div", {});
   const stages = make("div", {});
   const plots = livePlots();
+  const grid = make("div", { class: "plots" });
   let live = null;
   let history = [];
 
@@ -22,12 +23,13 @@ export function createLivePanel({ run, session, signal }) {
     const now = live?.is_live ? live.now : null;
     node.hidden = !now && history.length < 2;
     if (!node.childNodes.length) {
-      node.append(make("div", { class: "panel" }, make("div", { class: "panel-head" }, make("h2", {}, "Live"), steering.node), stages, flight), make("div", { class: "plots" }, plots.map((plot) => plot.node)));
+      node.append(make("div", { class: "panel" }, make("div", { class: "panel-head" }, make("h2", {}, "Live"), steering.node), stages, flight), grid);
     }
     steering.show(now ? live : null);
     refill(stages, now ? stagesNode(now) : make("p", { class: "quiet" }, "The run has ended; these are the last minutes that this page saw."));
     refill(flight, now ? flightTable(run, now, session) : null);
-    for (const plot of plots) plot.show(history, row);
+    const shown = plots.filter((plot) => plot.show(history, row)).map((plot) => plot.node);
+    if (shown.length !== grid.children.length || shown.some((own, at) => own !== grid.children[at])) grid.replaceChildren(...shown);
   }
 
   return {
@@ -97,7 +99,7 @@ function stagesNode(now) {
 
 function flightTable(run, now, session) {
   const rows = now.oldest ?? [];
-  const head = ["Rollout", "Agent", "Stage", "In stage", "Age", "Attempt", ""];
+  const head = ["Rollout", "Agent", "Stage", "In stage", "Age", "Retries", ""];
   const cancel = (key) =>
     button("Cancel", `Cancel rollout ${key}`, async () => {
       try {
@@ -123,6 +125,7 @@ function livePlot(title, series, options = {}) {
         return isNumber(last) ? `${line.name} ${(options.yFormat ?? formatShort)(last)}` : null;
       });
       plot.update(lines, text.filter(Boolean).slice(0, 4).join(", "));
+      return lines.some((line) => line.points.some(([, value]) => isNumber(value)));
     },
   };
 }

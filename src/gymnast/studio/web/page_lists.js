@@ -1,7 +1,7 @@
 // The tables of tasks and of rollouts: searched, filtered, sorted and paged by the server, all of it in the address.
 
 import { api, IS_STATIC } from "./api.js";
-import { button, make, plainText, refill } from "./dom.js";
+import { button, entry, make, plainText, refill } from "./dom.js";
 import { throttle } from "./events.js";
 import { formatBytes, formatCost, formatCount, formatInterval, formatNumber, formatReward, formatSeconds, isNumber } from "./format.js";
 import { intervalBar } from "./plots.js";
@@ -44,14 +44,17 @@ const REWARDS = { key: "rewards", text: "Rewards", sort: false, className: "bare
 
 function promptCell(row) {
   const parts = [make("span", {}, row.prompt || "–")];
-  if (row.match) parts.push(make("span", { class: "hit" }, marked(row.match)));
+  if (row.match) parts.push(make("span", { class: "hit" }, marked(row.match, 24)));
   return make("span", {}, parts);
 }
 
-// Marks the words that are searched for.
-function marked(text) {
+// Marks the words that are searched for, beginning shortly before the first.
+function marked(whole, before) {
   const query = parseHash().params.get("q") ?? "";
   const words = [...query.matchAll(/"([^"]+)"|(\S+)/g)].map((match) => (match[1] ?? match[2]).toLowerCase());
+  const starts = words.map((word) => whole.toLowerCase().indexOf(word)).filter((at) => at >= 0);
+  const cut = starts.length ? Math.max(0, Math.min(...starts) - before) : 0;
+  const text = `${cut ? "…" : ""}${whole.slice(cut)}`;
   const lower = text.toLowerCase();
   const parts = [];
   let from = 0;
@@ -71,24 +74,31 @@ function rewardStrip(rewards) {
 }
 
 function tableColumns(columns, cells, extra) {
-  return [
-    ...columns.filter((column) => column.name !== "prompt").map((column) => ({
+  let extraShown = 0;
+  const own = columns.filter((column) => column.name !== "prompt").map((column) => ({
       key: column.name,
       text: column.title ?? column.name,
       number: column.type === "number" && column.name !== "task",
-      isShown: column.shown && !HIDDEN.has(column.name) && !isEmpty(column),
+      isShown: column.shown && !HIDDEN.has(column.name) && !isEmpty(column) && (BUILT_IN.has(column.name) || (extraShown += 1) <= MAX_EXTRA),
       className: column.type === "number" ? null : column.name === "state" || column.name === "label" ? "bare-label" : "text-cell",
-      cell: cells[column.name] ?? ((row) => plainCell(valueOf(row, column.name))),
+      cell: entry(cells, column.name) ?? ((row) => plainCell(valueOf(row, column.name))),
       hint: (row) => (typeof valueOf(row, column.name) === "string" ? plainText(valueOf(row, column.name)) : null),
-    })),
-    ...extra.map((column) => ({ isShown: true, ...column })),
-  ];
+    }));
+  const texts = extra.map((column) => ({ isShown: true, ...column }));
+  return [...own.filter((column) => BUILT_IN.has(column.key)), ...texts, ...own.filter((column) => !BUILT_IN.has(column.key))];
 }
 
+const MAX_EXTRA = 2;
+const BUILT_IN = new Set(
+  "task rollout state agent reward truncated finish failure attempts turns tool_calls input_tokens output_tokens seconds calls cost bytes label expected scored failed excluded mean low high spread best".split(" ")
+);
+
 // Told by the reward's cell, or without a value in this run.
-const HIDDEN = new Set(["state", "failure", "low", "high"]);
+const HIDDEN = new Set(["state", "failure", "low", "high", "expected"]);
+const MAY_BE_ZERO = new Set(["failed", "excluded", "truncated", "attempts", "tool_calls", "cost"]);
 
 function isEmpty(column) {
+  if (MAY_BE_ZERO.has(column.name) && column.type === "number" && !column.max) return true;
   return column.type === "number" ? column.min === null && column.max === null && column.name !== "task" && column.name !== "rollout" : column.values?.length === 0;
 }
 
@@ -171,7 +181,7 @@ function listPage(context, kind) {
       const answer = await kind.load(query(), signal);
       if (own !== asking) return;
       const sort = view.get("sort");
-      table.show(answer.rows, { sort: sort ? { key: sort.replace(/^-/, ""), descending: sort.startsWith("-") } : { key: "task", descending: false }, visible: visible() });
+      table.show(answer.rows, { sort: sort ? { key: sort.replace(/^-/, ""), descending: sort.startsWith("-") } : { key: "task", descending: false }, visible: visible(), stamp: view.get("q") ?? "" });
       refill(problem);
       const note = [answer.total_is_exact === false ? "about; the search has more candidates" : null, isNumber(answer.ms) ? `${formatNumber(answer.ms)} ms` : null].filter(Boolean).join(" · ");
       refill(pages, pager({ page: answer.page, size: answer.size, total: answer.total, note, onPage: (next) => setParams({ page: next || null }) }));

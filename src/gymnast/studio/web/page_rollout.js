@@ -1,7 +1,7 @@
 // One rollout: its transcript, verdict, timing, tokens, raw record and annotations; the next one is a key away.
 
 import { api } from "./api.js";
-import { button, link, make, refill, setChildren } from "./dom.js";
+import { button, entry, link, make, refill, setChildren } from "./dom.js";
 import { follow, throttle } from "./events.js";
 import { createAnnotation } from "./annotation.js";
 import { formatBytes, formatCost, formatCount, formatReward, formatSeconds, formatTime, isNumber, plural } from "./format.js";
@@ -196,7 +196,7 @@ function verdictPanel({ row, state }) {
 
 function timingPanel({ timing }) {
   if (!timing?.length) return null;
-  const stages = timing.map((stage) => ({ name: stage.detail ? `${stage.detail}` : stage.name, start: stage.start_s, end: stage.start_s + stage.seconds, tone: STAGE_TONES[stage.name] ?? 3 }));
+  const stages = timing.map((stage) => ({ name: stage.detail ? `${stage.detail}` : stage.name, start: stage.start_s, end: stage.start_s + stage.seconds, tone: entry(STAGE_TONES, stage.name) ?? 3 }));
   return make("section", { class: "panel" }, make("h3", {}, "Timing"), waterfall(stages.slice(0, 40)), stages.length > 40 ? make("p", { class: "meta" }, `and ${formatCount(stages.length - 40)} more`) : null);
 }
 

@@ -1,7 +1,7 @@
 // The table of all runs: live, filtered, sorted, with several selected to compare.
 
 import { api } from "./api.js";
-import { button, link, make, refill } from "./dom.js";
+import { button, entry, link, make, refill } from "./dom.js";
 import { follow, throttle } from "./events.js";
 import { formatAgo, formatCost, formatCount, formatInterval, formatReward, formatSeconds, formatTime, isNumber } from "./format.js";
 import { intervalBar } from "./plots.js";
@@ -93,7 +93,7 @@ export function runsPage({ node, params, session, signal, setTrail }) {
     const words = (view.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
     const sorting = view.get("sort") || "-started_at";
     const sort = { key: sorting.replace(/^-/, ""), descending: sorting.startsWith("-") };
-    const value = VALUES[sort.key] ?? ((row) => row[sort.key]);
+    const value = entry(VALUES, sort.key) ?? ((row) => row[sort.key]);
     const shown = [...rows.values()]
       .filter((row) => matches(row, words) && (!view.get("state") || row.state === view.get("state")))
       .sort((a, b) => order(value(a), value(b), sort.descending ? -1 : 1) || order(a.id, b.id, 1));

@@ -44,6 +44,12 @@ export function ticks(low, high, count = 4) {
   return values;
 }
 
+function logTicks(low, high) {
+  const values = [];
+  for (let power = 10 ** Math.floor(Math.log10(low)); power <= high; power *= 10) values.push(power, 2 * power, 5 * power);
+  return values.filter((value) => value >= low && value <= high);
+}
+
 const CLOCK_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
 
 function timeTicks(low, high, count) {
@@ -97,14 +103,17 @@ export function linePlot(series, width, height, options = {}) {
   const low = options.low ?? Math.min(0, ...values);
   const high = Math.max(options.high ?? -Infinity, ...values, low + (options.minSpan ?? 1e-9));
   const top = ticks(low, high).at(-1) >= high ? high : high + (high - low) * 0.06;
-  const x = scale(left, right === left ? left + 1 : right, MARGIN.left, width - MARGIN.right);
+  const isLog = options.isLog && left > 0;
+  const level = isLog ? Math.log : (value) => value;
+  const place = scale(level(left), right === left ? level(left) + 1 : level(right), MARGIN.left, width - MARGIN.right);
+  const x = (value) => place(level(value));
   const y = scale(low, top, height - MARGIN.bottom, MARGIN.top);
   const isTime = options.x === "time";
   const span = right - left;
   const xFormat = isTime ? (value) => clock(value, span) : options.xFormat ?? formatShort;
   const yFormat = options.yFormat ?? formatShort;
   const columns = Math.max(2, Math.floor(width / 90));
-  const svg = frameOf(width, height, describe(shown, options.label, yFormat), isTime ? timeTicks(left, right, columns) : ticks(left, right, columns), ticks(low, top), { x, y, xFormat, yFormat, xTitle: options.xTitle });
+  const svg = frameOf(width, height, describe(shown, options.label, yFormat), isTime ? timeTicks(left, right, columns) : isLog ? logTicks(left, right) : ticks(left, right, columns), ticks(low, top), { x, y, xFormat, yFormat, xTitle: options.xTitle });
   for (const line of shown) svg.append(...drawLine(line, x, y, y(low)));
   return [svg, shown.length > 1 ? legend(shown) : null, crosshair(svg, shown, x, { xFormat: isTime ? formatTime : options.xFormat ?? formatNumber, yFormat, width, height })].filter(Boolean);
 }

@@ -1,7 +1,7 @@
 // What several pages show of a run: its state, its header with tabs, links into it.
 
 import { api, IS_STATIC } from "./api.js";
-import { link, make, refill } from "./dom.js";
+import { entry, link, make, refill } from "./dom.js";
 import { follow } from "./events.js";
 import { formatAgo, formatCount, formatPercent, formatReward, formatTime, isNumber, plural } from "./format.js";
 import { hashOf } from "./router.js";
@@ -10,7 +10,7 @@ import { errorState, loading, notice } from "./states.js";
 const STATE_TONES = { running: 2, paused: 4, draining: 4, complete: 0, incomplete: 1, interrupted: 1 };
 
 export function stateBadge(state) {
-  const tone = STATE_TONES[state];
+  const tone = entry(STATE_TONES, state);
   return make("span", { class: `badge ${tone === undefined ? "" : `tone-${tone}`} ${state === "running" ? "running" : ""}` }, state === "unknown" ? "no manifest" : state);
 }
 
@@ -64,9 +64,11 @@ export function outcomeClass(row) {
   return row.state === "scored" ? "" : "lost";
 }
 
-export function labelBadge(label, labels) {
+const LABEL_TONES = { good: 2, bad: 1, "reward hack": 3, "bad task": 4 };
+
+export function labelBadge(label) {
   if (!label) return null;
-  const tone = { good: 2, bad: 1, "reward hack": 3, "bad task": 4 }[label] ?? 5;
+  const tone = entry(LABEL_TONES, label) ?? 5;
   return make("span", { class: `badge tone-${tone}` }, label);
 }
 

@@ -15,7 +15,7 @@ export function createRunPlots(...runs) {
     passRates(),
     passAt(),
     rewardByTokens(),
-    shares("Output tokens", "tokens", (bin) => link([`output_tokens>=${bin.from}`, `output_tokens${bin.isLast ? "<=" : "<"}${bin.to}`]), formatShort),
+    shares("Output tokens", "tokens", (bin) => link([`output_tokens>=${bin.from}`, `output_tokens${bin.isLast ? "<=" : "<"}${bin.to}`]), (value) => formatShort(Math.round(value))),
     shares("Time per rollout", "seconds", (bin) => link([`seconds>=${bin.from}`, `seconds${bin.isLast ? "<=" : "<"}${bin.to}`]), formatSeconds),
     overTime("Settled over time", (own) => [{ name: "rollouts/s", values: own.settled.map((count) => count / own.step_s), area: true }], formatShort),
     overTime("Reward over time", (own) => [{ name: "mean reward", values: own.mean_reward, tone: 2 }], (value) => formatReward(value, 3)),
@@ -108,7 +108,7 @@ function passAt() {
 function rewardByTokens() {
   const plot = figure("Reward and length", "", (data, width, height) => {
     const lines = data.reward_by_tokens.map((own, at) => ({ name: named(data.runs, at) ?? "mean reward", tone: at % 6, dots: true, points: own.map((bin) => [bin.median, bin.reward?.value]), band: data.runs.length > 1 ? null : own.map((bin) => [bin.median, bin.reward?.low, bin.reward?.high]) }));
-    return linePlot(lines, width, height, { label: "Reward by output tokens", xFormat: formatShort, yFormat: (value) => formatReward(value, 2), high: 1 });
+    return linePlot(lines, width, height, { label: "Reward by output tokens", isLog: true, xFormat: formatShort, yFormat: (value) => formatReward(value, 2), high: 1 });
   });
   return {
     node: plot.node,

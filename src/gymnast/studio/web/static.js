@@ -1,5 +1,7 @@
 // A static export: the API's answers from files, with filters, sorting and paging done here.
 
+import { entry } from "./dom.js";
+
 const cache = new Map();
 
 async function readJson(path, ApiError) {
@@ -17,7 +19,7 @@ export async function staticRequest(name, params, ApiError) {
   if (name === "session") return session;
   if (name === "runs") return read("runs.json");
   const runs = [params.run].flat();
-  const folders = runs.map((run) => session.files?.[run]);
+  const folders = runs.map((run) => entry(session.files, run));
   if (folders.includes(undefined)) throw new ApiError(404, "This run is not in the export.");
   const [folder] = folders;
   if (name === "run/live") return { state: "complete", is_live: false, now: null, history: [], chunks: null };
@@ -57,7 +59,7 @@ const COMPARE_VALUES = {
 };
 
 export function valueOf(row, field) {
-  return field in row ? row[field] : row.values?.[field];
+  return Object.hasOwn(row, field) ? row[field] : entry(row.values, field);
 }
 
 const FILTER = /^([^=!<>~]+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*)$/s;

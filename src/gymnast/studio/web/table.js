@@ -23,9 +23,9 @@ export function createTable({ caption, columns, keyOf, hrefOf, onSort, selection
     if (focus?.startsWith("sort-")) head.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
   }
 
-  function paintRow(row, list) {
+  function paintRow(row, list, stamp) {
     const key = keyOf(row);
-    const state = JSON.stringify(row) + (selection?.has(key) ? "+" : "-");
+    const state = JSON.stringify(row) + (selection?.has(key) ? "+" : "-") + stamp;
     const known = shown.get(key);
     if (known?.state === state) return known;
     const cells = list.map((column, at) => bodyCell(column, row, at === 0 ? hrefOf(row) : null));
@@ -46,10 +46,10 @@ export function createTable({ caption, columns, keyOf, hrefOf, onSort, selection
 
   return {
     node: frame,
-    // Shows these rows; rows that did not change keep their elements.
-    show(rows, { sort = null, visible = columns } = {}) {
+    // Shows these rows; rows that did not change keep their elements. The stamp says what else the cells depend on.
+    show(rows, { sort = null, visible = columns, stamp = "" } = {}) {
       paintHead(visible, sort);
-      const next = new Map(rows.map((row) => [keyOf(row), paintRow(row, visible)]));
+      const next = new Map(rows.map((row) => [keyOf(row), paintRow(row, visible, stamp)]));
       shown = next;
       const nodes = [...next.values()].map((entry) => entry.node);
       if (!nodes.length) nodes.push(make("tr", { class: "none" }, make("td", { colspan: visible.length + (selection ? 1 : 0) }, typeof empty === "function" ? empty() : empty)));

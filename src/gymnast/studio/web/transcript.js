@@ -1,6 +1,6 @@
 // A transcript as elements: messages, reasoning and tool calls in order. Long texts are clipped until asked for.
 
-import { button, make } from "./dom.js";
+import { button, entry, make } from "./dom.js";
 import { formatCount, plural } from "./format.js";
 import { highlight } from "./highlight.js";
 import { markdown } from "./markdown.js";
@@ -15,7 +15,7 @@ const ROLES = new Set(["user", "assistant", "system", "developer", "instructions
 
 // Options: isRaw shows texts as they are written; onFull asks for what was cut.
 export function transcriptNodes(items, options = {}) {
-  return items.map((item) => (TURNS[item.kind] ?? otherTurn)(item, options));
+  return items.map((item) => (entry(TURNS, item.kind) ?? otherTurn)(item, options));
 }
 
 function contentBlock(content, { isRaw, onFull }, { isJson = false, isProse = false, clip = CLIP_MESSAGE } = {}) {
