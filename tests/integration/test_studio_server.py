@@ -566,3 +566,14 @@ async def test_a_static_site_says_what_it_leaves_out(tmp_path: Path) -> None:
     assert str(tmp_path) not in "".join(path.read_text() for path in data.rglob("*.json"))
     assert site.runs == 2
     assert not any(os.fspath(path).endswith(".py") for path in (tmp_path / "site").rglob("*"))
+
+
+async def test_a_failed_rollout_has_neighbours_and_a_file_of_another_tool_has_counts(tmp_path: Path) -> None:
+    output = write_run(tmp_path, [record(1, 0, 1.0), record(2, 0, 1.0)], failures=[failed(0, 0)], inputs=False)
+    async with studio(output) as own:
+        page = await own.get("rollout", run="run", task=0, rollout=0)
+        assert page["neighbours"]["next"] == [1, 0]
+        assert page["neighbours"]["next_task"] == 1
+        await own.get("run", run="run")
+        row = (await own.get("runs"))["runs"][0]
+        assert (row["scored"], row["failed"], row["tasks"], row["models"]) == (2, 1, 3, ["mock"])

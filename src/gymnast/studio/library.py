@@ -70,6 +70,8 @@ class Entry:
     """Of the mean reward, once the run is indexed."""
     models: list[str] = field(default_factory=list)
     """Those that its records name."""
+    counts: JsonObject = field(default_factory=dict)
+    """What its records say about a run without a manifest."""
     index: RunIndex | None = None
     update: asyncio.Task[None] | None = None
     used_at: float = 0.0
@@ -116,8 +118,8 @@ class Entry:
                 own = {**own, "value": row["mean_reward"]["value"]}
             row["mean_reward"] = own
         row["models"] = row["models"] or self.models
-        if row["state"] == "unknown" and self.index is not None and self.index.progress.lines:
-            row["scored"] = self.index.progress.lines
+        if self.facts.manifest is None and self.facts.chunks is None:
+            row.update(self.counts)
         return row
 
     def annotations(self) -> dict[tuple[int, int | None], Annotation]:
@@ -170,7 +172,26 @@ class Entry:
         view, problem = make_view(table, self.found.paths, self.plan(), self.facts.manifest, self.facts.row["name"])
         self._view = (version, now, time.monotonic() - now, view, problem)
         self.estimate, self.models = view.mean_reward, list(view.setup.models)[:_MAX_MODELS]
+        self.counts = self._count(table)
         return view, problem
+
+    def estimate_from(self, table: RunTable) -> None:
+        """What the row of the run shows of its records."""
+        records = table.rollout_table
+        self.estimate = mean_reward(by_task(records.select(countable_rows(records))))
+        self.models = list(table.counts("model"))[:_MAX_MODELS]
+        self.counts = self._count(table)
+
+    def _count(self, table: RunTable) -> JsonObject:
+        failed, plan = table.failure_summary, self.plan()
+        return {
+            "scored": len(table.rollout_table),
+            "failed": len(failed.last_kind),
+            "failures": dict(failed.kinds()),
+            "tasks": len({key >> 32 for key in table.keys.tolist()}),
+            "requested": len(plan.packed) if plan is not None else None,
+            "agents": [name for name in table.rollout_table.agent_names if name][:_MAX_MODELS],
+        }
 
     def token_texts(self) -> TokenTexts:
         if self.texts is None:
@@ -396,12 +417,7 @@ class Library:
             return
         table = entry.table()
 
-        def estimate() -> Estimate:
-            records = table.rollout_table
-            return mean_reward(by_task(records.select(countable_rows(records))))
-
-        entry.estimate = await asyncio.to_thread(estimate)
-        entry.models = list(table.counts("model"))[:_MAX_MODELS]
+        await asyncio.to_thread(entry.estimate_from, table)
         if entry.used_at == 0.0:
             entry.release()
 

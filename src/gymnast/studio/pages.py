@@ -49,7 +49,9 @@ _BINS: Final = 24
 _MAX_TIMES: Final = 240
 _MAX_MENU: Final = 40
 _MAX_REWARDS: Final = 64
-_CONTEXT: Final = 60
+_BEFORE: Final = 40
+_AFTER: Final = 80
+"""Characters around a match that are shown."""
 _NICE_STEPS_S: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400)
 _EXCLUDED: Final = STATES.index("excluded")
 _STRUCTURE: Final = (
@@ -361,8 +363,8 @@ def _around(text: str, word: str) -> str:
     start = text.lower().find(word)
     if start < 0:
         return ""
-    left, right = max(0, start - _CONTEXT), start + len(word) + _CONTEXT
-    return to_one_line(f"{'…' if left else ''}{text[left:right]}{'…' if right < len(text) else ''}", 4 * _CONTEXT)
+    left, right = max(0, start - _BEFORE), start + len(word) + _AFTER
+    return to_one_line(f"{'…' if left else ''}{text[left:right]}{'…' if right < len(text) else ''}", right - left + 2)
 
 
 class TaskTable:
