@@ -18,7 +18,7 @@ from gymnast.studio import run_index
 from gymnast.studio.line_columns import LineReader, searched_of
 from gymnast.studio.query import Query, parse_filter, parse_query, parse_words, select_rows
 from gymnast.studio.run_index import RunIndex
-from gymnast.studio.run_table import RunTable, Texts, make_view, read_run_plan
+from gymnast.studio.run_table import RunTable, Texts, load_table, make_view, read_run_plan
 from gymnast.studio.text_signature import match_parts, query_bits, sign_texts, transpose
 from tests.helpers.chunked_runs import FACTS, commit, small_run
 from tests.helpers.chunked_runs import record as chunk_record
@@ -234,9 +234,11 @@ def test_the_table_has_a_row_for_every_rollout(tmp_path: Path) -> None:
 def test_figures_are_those_of_the_report(tmp_path: Path) -> None:
     output = write_run(tmp_path, grid(9, 4), failures=[failed(20, 0)], missing=[(21, 0)])
     paths = RunPaths(output)
-    view, problem = make_view(table_of(output), paths, read_run_plan(paths.materialized_inputs), None, "run")
+    table = table_of(output)
+    own = load_table(table, read_run_plan(paths.materialized_inputs))
+    view = make_view(table, own, paths, None, "run")
     expected = view_runs([output])[0]
-    assert problem is None
+    assert own.problem is None
     assert view.headline == expected.headline
     assert view.setup.models == expected.setup.models
     assert view.tasks.mean.tolist() == pytest.approx(expected.tasks.mean.tolist(), nan_ok=True)
@@ -245,9 +247,10 @@ def test_figures_are_those_of_the_report(tmp_path: Path) -> None:
 def test_inputs_of_another_run_are_a_problem_not_an_error(tmp_path: Path) -> None:
     output = write_run(tmp_path, grid(2, 2))
     shutil.copy(write_run(tmp_path, grid(1, 1), name="o").with_name("o_materialized_inputs.jsonl"), tmp_path / "i")
-    view, problem = make_view(table_of(output), RunPaths(output), read_run_plan(tmp_path / "i"), None, "run")
-    assert problem is not None
-    assert view.headline.scored == 4
+    table = table_of(output)
+    own = load_table(table, read_run_plan(tmp_path / "i"))
+    assert own.problem is not None
+    assert make_view(table, own, RunPaths(output), None, "run").headline.scored == 4
 
 
 def test_hostile_texts_are_values(tmp_path: Path) -> None:

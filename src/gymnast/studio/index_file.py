@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gymnast.studio.text_signature import Alternatives
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, lines INTEGER, columns BLOB, signatures BLOB);
@@ -106,7 +106,8 @@ class IndexFile:
         """Add a block. Another studio that added it first wins: both read the same bytes."""
         fixed = {name: getattr(lines, name).astype(_DTYPES[name]).tobytes() for name in FIXED}
         numbers = {name: values.astype("<f8").tobytes() for name, values in lines.numbers.items()}
-        block = _Block(fixed, numbers, lines.texts, list(positions))
+        texts = {name: _shorten(values) for name, values in lines.texts.items()}
+        block = _Block(fixed, numbers, texts, list(positions))
         row = (number, len(lines), msgspec.msgpack.encode(block), transpose(lines.signatures))
         self._connection.execute("INSERT OR IGNORE INTO blocks VALUES (?, ?, ?, ?)", row)
 
@@ -120,7 +121,9 @@ class IndexFile:
                 block = msgspec.msgpack.decode(data, type=_Block)
                 fixed: dict[str, Any] = {name: np.frombuffer(block.fixed[name], _DTYPES[name]) for name in FIXED}
                 numbers = {name: np.frombuffer(values, "<f8") for name, values in block.numbers.items()}
-                yield Lines(**fixed, numbers=numbers, texts=block.texts), block.positions
+                count = len(fixed["keys"])
+                texts = {name: values * count if len(values) == 1 else values for name, values in block.texts.items()}
+                yield Lines(**fixed, numbers=numbers, texts=texts), block.positions
 
     def match(self, number: int, count: int, parts: Sequence[Alternatives]) -> NDArray[np.bool_]:
         """Which of the lines of a block may have the words with these bits."""
@@ -133,6 +136,11 @@ class IndexFile:
                 return blob.read(count)
 
             return match_parts(column, parts, count)
+
+
+def _shorten(values: list[str | None]) -> list[str | None]:
+    """A single value if all are the same."""
+    return values[:1] if values and values.count(values[0]) == len(values) else values
 
 
 def _check_version(connection: sqlite3.Connection) -> None:

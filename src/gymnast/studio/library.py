@@ -25,7 +25,7 @@ from gymnast.studio.index_file import index_path
 from gymnast.studio.live import LiveHistory, describe_chunks, describe_snapshot, read_snapshot
 from gymnast.studio.live import mean_reward as live_mean
 from gymnast.studio.run_index import Progress, RunIndex
-from gymnast.studio.run_table import RunTable, make_view, number_or_none, read_run_plan
+from gymnast.studio.run_table import LoadedTable, RunTable, load_table, make_view, number_or_none, read_run_plan
 from gymnast.studio.runs import RunFacts, read_facts, stamp
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _MAX_LIVE: Final = 30
 _MAX_MODELS: Final = 20
 _VIEW_SHARE: Final = 0.2
 """Of the time, at most, for the figures of a run that keeps growing."""
-FIRST_LINES_S: Final = 1.0
+FIRST_LINES_S: Final = 0.5
 """How long a page waits for an index, or for its first lines."""
 
 
@@ -80,6 +80,7 @@ class Entry:
     _table: tuple[Any, RunTable] | None = None
     _plan: tuple[Any, PlanIndex | None] | None = None
     _view: tuple[Any, float, float, RunView, str | None] | None = None
+    _loaded: tuple[Any, LoadedTable] | None = None
     _annotations: tuple[Any, dict[tuple[int, int | None], Annotation]] | None = None
     texts: TokenTexts | None = None
     doctor: tuple[Any, JsonObject] | None = None
@@ -146,6 +147,8 @@ class Entry:
                 for (task, rollout), own in annotations.items()
                 if rollout is not None and own.label is not None
             }
+            if self._table is not None and self._table[0][0] == snapshot.version:
+                snapshot = self._table[1].snapshot  # what was made of it stays valid
             self._table = (version, RunTable(snapshot, labels))
         return self._table[1]
 
@@ -161,6 +164,12 @@ class Entry:
             self._plan = (version, read_run_plan(path))
         return self._plan[1]
 
+    def loaded(self, table: RunTable) -> LoadedTable:
+        """The tasks of a table."""
+        if self._loaded is None or self._loaded[0] is not table.snapshot:
+            self._loaded = (table.snapshot, load_table(table, self.plan()))
+        return self._loaded[1]
+
     def view(self) -> tuple[RunView, str | None]:
         """The run as the report sees it, and what is wrong with it. Of a growing run it may be seconds old."""
         table = self.table()
@@ -169,7 +178,9 @@ class Entry:
             known, made_at, took_s, view, problem = self._view
             if known == version or (known[0] == version[0] and now - made_at < took_s / _VIEW_SHARE):
                 return view, problem
-        view, problem = make_view(table, self.found.paths, self.plan(), self.facts.manifest, self.facts.row["name"])
+        own = self.loaded(table)
+        view = make_view(table, own, self.found.paths, self.facts.manifest, self.facts.row["name"])
+        problem = own.problem
         self._view = (version, now, time.monotonic() - now, view, problem)
         self.estimate, self.models = view.mean_reward, list(view.setup.models)[:_MAX_MODELS]
         self.counts = self._count(table)
@@ -202,7 +213,7 @@ class Entry:
         """Free the memory of the index; it is loaded again when needed."""
         if self.index is not None:
             self.index.close()
-        self.index = self._table = self._view = None
+        self.index = self._table = self._view = self._loaded = None
 
 
 class Library:

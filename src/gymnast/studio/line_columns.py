@@ -470,6 +470,8 @@ def _count_calls(output: bytes) -> tuple[int | None, int]:
 
 def _model_seconds(usage: _Usage, capture: Any, response: _Response) -> float | None:
     """The seconds that a rollout spent in model calls."""
+    if usage.latency_ms is None and capture in (None, msgspec.UNSET) and response.completed_at is None:
+        return None
     if isinstance(usage.latency_ms, int | float):
         return usage.latency_ms / 1000
     metrics = capture.metrics if isinstance(capture, _Capture) else None

@@ -372,8 +372,7 @@ class TaskTable:
 
     def __init__(self, entry: Entry) -> None:
         self.table = entry.table()
-        self.view, _ = entry.view()
-        self.tasks = self.view.tasks
+        self.tasks = entry.loaded(self.table).tasks
         self._annotations = entry.annotations()
         keys = self.table.keys
         self._starts = np.searchsorted(keys, self.tasks.ids << 32)

@@ -75,6 +75,11 @@ class TextColumn:
 
     def add(self, start: int, values: Sequence[str | None]) -> None:
         numbers = self.numbers
+        if values and values.count(values[0]) == len(values):  # most columns are the same in many records
+            first = values[0]
+            code = -1 if first is None else numbers.setdefault(first, len(numbers))
+            self.codes.put(start, np.full(len(values), code, np.int32))
+            return
         codes = [-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values]
         self.codes.put(start, np.array(codes, np.int32))
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gymnast.report.tasks import Tasks
     from gymnast.store.manifest import Manifest
     from gymnast.store.paths import RunPaths
     from gymnast.studio.run_index import Snapshot
@@ -265,10 +266,24 @@ class RunTable:
         return Counter({text: count for text, count in zip(texts[1], counts, strict=False) if count})
 
 
-def make_view(
-    table: RunTable, paths: RunPaths, plan: PlanIndex | None, manifest: Manifest | None, name: str, number: int = 0
-) -> tuple[RunView, str | None]:
-    """The run for the report's functions, and what is wrong with it, if anything."""
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """A run with its plan, as far as tables of tasks need it."""
+
+    loaded: LoadedRun
+    """Without excluded records."""
+    tasks: Tasks
+    seconds: Floats
+    """The duration of each rollout of `loaded`."""
+    excluded: Ints
+    """The rows of excluded records."""
+    has_plan: bool
+    problem: str | None
+    """Why the plan was not used, if it was not."""
+
+
+def load_table(table: RunTable, plan: PlanIndex | None) -> LoadedTable:
+    """Match the rollouts with the plan, and summarise the tasks."""
     records = table.rollout_table
     problem = None
     completeness = _assume_complete(records)
@@ -282,27 +297,31 @@ def make_view(
     excluded = np.setdiff1d(np.arange(len(records)), rows)
     completeness = replace(completeness, scored=completeness.scored - len(excluded))
     loaded = LoadedRun(plan or _EMPTY_PLAN, groups, completeness, table.failure_summary)
+    seconds = table.seconds()[np.searchsorted(table.keys, groups.table.packed)]
+    return LoadedTable(loaded, summarise_tasks(loaded, seconds), seconds, excluded, plan is not None, problem)
+
+
+def make_view(table: RunTable, own: LoadedTable, paths: RunPaths, manifest: Manifest | None, name: str) -> RunView:
+    """The run for the report's functions."""
+    records, loaded = table.rollout_table, own.loaded
     headline = loaded.headline()
-    key_rows = np.searchsorted(table.keys, groups.table.packed)
-    seconds = table.seconds()[key_rows]
-    view = RunView(
+    return RunView(
         name=name,
-        number=number,
+        number=0,
         paths=paths,
         loaded=loaded,
         headline=headline,
-        curve=headline.agents[0].pass_at if len(headline.agents) == 1 else pass_curve(groups),
-        tasks=summarise_tasks(loaded, seconds),
+        curve=headline.agents[0].pass_at if len(headline.agents) == 1 else pass_curve(loaded.groups),
+        tasks=own.tasks,
         manifest=manifest,
-        setup=table.setup(seconds),
-        excluded_offsets=dict.fromkeys(records.packed[excluded].tolist(), 0),
+        setup=table.setup(own.seconds),
+        excluded_offsets=dict.fromkeys(records.packed[own.excluded].tolist(), 0),
         truncated=int(records.truncated.sum()),
-        has_inputs=plan is not None,
+        has_inputs=own.has_plan,
         has_failures_file=paths.failures.exists(),
         records=RecordFile(paths.output),
         failed_records=RecordFile(paths.failures),
     )
-    return view, problem
 
 
 def _last_lines(keys: Ints, lines: Ints) -> Ints:

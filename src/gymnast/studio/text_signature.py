@@ -34,16 +34,17 @@ Alternatives = tuple[tuple[int, ...], tuple[int, ...]]
 
 def sign_texts(texts: Sequence[bytes]) -> tuple[Bytes, list[int]]:
     """The signatures of JSON texts, one row each, and which of them have escaped characters."""
-    flags = np.zeros((len(texts), BITS), np.uint8)
+    signatures = np.empty((len(texts), SIZE_BYTES), np.uint8)
     escaped: list[int] = []
     start = size = 0
     for number, text in enumerate(texts):
         size += len(text) + 2
         if size >= _BATCH_BYTES or number + 1 == len(texts):
-            rows = slice(start, number + 1)
-            escaped += [start + row for row in _set_flags(flags[rows], texts[rows])]
+            own = texts[start : number + 1]
+            flags = np.zeros((len(own), BITS), np.uint8)
+            escaped += [start + row for row in _set_flags(flags, own)]
+            signatures[start : number + 1] = np.packbits(flags, axis=1)
             start, size = number + 1, 0
-    signatures: Bytes = np.packbits(flags, axis=1)
     return signatures, escaped
 
 
