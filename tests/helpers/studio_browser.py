@@ -19,7 +19,7 @@ from playwright.sync_api import Locator, Page, expect, sync_playwright
 from tests.helpers.commands import BIN
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PATIENCE_MS = 8_000
+PATIENCE_MS = 90_000
 
 
 @contextmanager
@@ -62,7 +62,9 @@ def browsing(**options: Any) -> Iterator[Any]:
     """A browser's context."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context(**{"viewport": {"width": 1360, "height": 900}, "accept_downloads": True, **options})
+        context = browser.new_context(
+            **{"viewport": {"width": 1360, "height": 900}, "accept_downloads": True, **options}
+        )
         context.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
         yield context
@@ -110,10 +112,14 @@ class Studio:
 
     def go(self, name: str, **params: Any) -> None:
         """Open a page of the studio by its address, as a link would."""
-        pairs = [(key, item) for key, value in params.items() for item in (value if isinstance(value, list) else [value])]
+        pairs = [
+            (key, item) for key, value in params.items() for item in (value if isinstance(value, list) else [value])
+        ]
         query = "&".join(f"{key}={quote(str(value), safe='')}" for key, value in pairs)
         target = f"#/{name}" + (f"?{query}" if query else "")
-        self.page.evaluate("(hash) => { delete document.documentElement.dataset.ready; location.hash = hash; }", "#/none")
+        self.page.evaluate(
+            "(hash) => { delete document.documentElement.dataset.ready; location.hash = hash; }", "#/none"
+        )
         self.page.evaluate("(hash) => { location.hash = hash; }", target)
         self.page.wait_for_selector("html[data-ready]")
 

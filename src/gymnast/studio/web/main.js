@@ -72,15 +72,32 @@ function showUnknown(name) {
   current?.controller.abort();
   current = null;
   setTrail([["Not found"]]);
-  main.replaceChildren(statePage("No such page", `The studio has no page “${name}”.`, make("div", { class: "actions" }, link("#/runs", { class: "button" }, "All runs"))));
+  main.replaceChildren(
+    statePage(
+      "No such page",
+      `The studio has no page “${name}”.`,
+      make("div", { class: "actions" }, link("#/runs", { class: "button" }, "All runs")),
+    ),
+  );
 }
 
 // The breadcrumbs and the title: pairs of text and address.
 function setTrail(trail) {
   const items = [["Runs", hashOf(["runs"])], ...trail];
   const last = items.length - 1;
-  refill(document.getElementById("crumbs"), items.map(([text, href], at) => make("li", { title: plainText(text) }, at === last ? make("span", { "aria-current": "page" }, text) : link(href, {}, text))));
-  document.title = [...items.slice(trail.length ? 1 : 0).map(([text]) => plainText(text)).reverse(), "Gymnast Studio"].join(" · ");
+  refill(
+    document.getElementById("crumbs"),
+    items.map(([text, href], at) =>
+      make("li", { title: plainText(text) }, at === last ? make("span", { "aria-current": "page" }, text) : link(href, {}, text)),
+    ),
+  );
+  document.title = [
+    ...items
+      .slice(trail.length ? 1 : 0)
+      .map(([text]) => plainText(text))
+      .reverse(),
+    "Gymnast Studio",
+  ].join(" · ");
 }
 
 function startTheme() {
@@ -106,7 +123,9 @@ function startConnection() {
   };
   if (IS_STATIC) return say("static export", "");
   say("connecting", "");
-  addEventListener("studio-connection", ({ detail }) => say(detail ? (session?.read_only ? "live, read-only" : "live") : "reconnecting…", detail ? "live" : "lost"));
+  addEventListener("studio-connection", ({ detail }) =>
+    say(detail ? (session?.read_only ? "live, read-only" : "live") : "reconnecting…", detail ? "live" : "lost"),
+  );
 }
 
 async function start() {
