@@ -351,6 +351,8 @@ async def test_events(tmp_path: Path) -> None:
             await until(lambda: any(b'"removed":["a"]' in chunk for chunk in chunks), "a removed run")
             await own.post("annotations", {"run": "b", "task": 0, "label": "good"})
             await until(lambda: any(b"event: annotations" in chunk for chunk in chunks), "an annotation")
+            own.app.end_streams()
+            await until(stream.done, "the end of the stream")
         finally:
             gone.set()
             await stream

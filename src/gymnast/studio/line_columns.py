@@ -402,7 +402,8 @@ def _text_columns(
     agents = [value.name if value else None for value in columns.get(AGENT_REF, missing)]
     texts = {"agent": _texts(agents), "model": _texts(list(map(_MODEL, responses)))}
     terminated, truncated = (columns.get(name, missing) for name in _EPISODE)
-    texts["truncated"] = list(map(_truncation, responses, terminated, truncated, calls))
+    is_cut = any(map(_DETAILS, responses)) or True in truncated or any(count for _, count in calls)
+    texts["truncated"] = list(map(_truncation, responses, terminated, truncated, calls)) if is_cut else list(missing)
     texts["finish"] = list(map(_finish, responses))
     texts["failure"] = list(missing)
     if failures:
@@ -416,6 +417,8 @@ def _text_columns(
 
 
 _MODEL: Final = attrgetter("model")
+_DETAILS: Final = attrgetter("incomplete_details")
+_COMPLETED_AT: Final = attrgetter("completed_at")
 
 
 def _measures(
@@ -433,7 +436,9 @@ def _measures(
         seconds = [detail.seconds for detail in details]
         times = [detail.started_at for detail in details]
     else:
-        seconds = list(map(_model_seconds, usages, columns.get(CALL_CAPTURE, missing), responses))
+        captures = columns.get(CALL_CAPTURE, missing)
+        is_timed = any(columns.get(MODEL_USAGE, missing)) or any(captures) or any(map(_COMPLETED_AT, responses))
+        seconds = list(map(_model_seconds, usages, captures, responses)) if is_timed else list(missing)
         times = [response.completed_at or response.created_at for response in responses]
     asked = [own.calls for own in usages]
     turns = [turns for turns, _ in calls]
@@ -499,7 +504,7 @@ def _finish(response: _Response) -> str | None:
     status = response.status
     if status is not None and status != "completed":
         return _text(status)
-    return "stop" if memoryview(response.output).nbytes else None
+    return "stop" if response.output else None
 
 
 def _numbers(values: Sequence[Any]) -> NDArray[np.float64]:

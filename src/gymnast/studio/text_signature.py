@@ -22,7 +22,7 @@ BITS: Final = 4096
 SIZE_BYTES: Final = BITS // 8
 _SPREAD: Final = np.uint16(40503)
 """An odd number, so that neighbouring trigrams set distant bits."""
-_BATCH_BYTES: Final = 1 << 15
+_BATCH_BYTES: Final = 1 << 17
 """Texts hashed at once: their arrays stay in the processor's cache."""
 _MIN_PART: Final = 4
 """Characters of a word that has a trigram at an even position wherever it stands."""
