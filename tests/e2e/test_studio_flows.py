@@ -5,6 +5,7 @@ Needs Debian's chromium (`apt-get install chromium`) and is skipped where there 
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+import gymnast.studio as studio_package
 from tests.helpers.commands import BIN, SCRIPTED
 from tests.helpers.parts import needs
 from tests.helpers.report_runs import failed, record, write_run
@@ -109,6 +111,14 @@ def studio(shared: Studio) -> Iterator[Studio]:
     shared.page.set_viewport_size({"width": 1360, "height": 900})
     yield shared
     shared.behaves()
+
+
+def test_the_first_page_is_small_and_loads_its_modules_at_once() -> None:
+    web = Path(studio_package.__file__).parent / "web"
+    page = (web / "index.html").read_text()
+    for module in web.glob("*.js"):
+        assert f'"web/{module.name}"' in page
+    assert len(gzip.compress(b"".join(path.read_bytes() for path in web.iterdir()))) < 100_000
 
 
 # The table of runs.

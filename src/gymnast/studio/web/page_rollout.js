@@ -169,7 +169,7 @@ export function rolloutPage({ node, params, session, signal, setTrail, reload })
                 link(
                   rolloutLink(run, task, other.rollout, { view: view.get("view") }),
                   { class: `chip ${outcomeClass(other)}`, "aria-current": other.rollout === rollout ? "page" : null },
-                  String(other.rollout),
+                  `#${other.rollout}`,
                   make("small", {}, outcomeText(other)),
                 ),
               ),

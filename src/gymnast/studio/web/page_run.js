@@ -140,7 +140,7 @@ function headlineCards(info, now) {
         ),
       ),
     ),
-    best && best.k > 1 ? card(`pass@${best.k}`, formatReward(best.value), formatInterval(best.low, best.high)) : null,
+    !now && best && best.k > 1 ? card(`pass@${best.k}`, formatReward(best.value), formatInterval(best.low, best.high)) : null,
     card("Scored", formatCount(scored), [
       isNumber(run.requested) ? `of ${formatCount(run.requested)}` : null,
       progressBar({ ...run, scored, failed }),
