@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gymnast.studio.text_signature import Alternatives
 
-_VERSION: Final = 3
+_VERSION: Final = 4
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, lines INTEGER, columns BLOB, signatures BLOB);
@@ -75,6 +75,8 @@ class IndexFile:
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=10, isolation_level=None, check_same_thread=False)
         try:
+            # A part of a block is found by walking its pages: with large ones there are few.
+            connection.execute("PRAGMA page_size=65536")
             connection.execute("PRAGMA journal_mode=MEMORY")
             connection.execute("PRAGMA synchronous=OFF")
             connection.execute("PRAGMA cache_size=-4096")

@@ -84,6 +84,10 @@ class Entry:
     _annotations: tuple[Any, dict[tuple[int, int | None], Annotation]] | None = None
     texts: TokenTexts | None = None
     doctor: tuple[Any, JsonObject] | None = None
+    tasks: Any = None
+    """The table of tasks that was made last."""
+    _estimated: tuple[float, float] = (-1e9, 0.0)
+    """When the row's figures were made, and how long that took."""
 
     @property
     def id(self) -> str:
@@ -115,8 +119,8 @@ class Entry:
             row["mean_reward"] = None if mean is None else {"value": mean, "low": None, "high": None, "n": None}
         if self.estimate is not None and (self.live is None or row["mean_reward"] is not None):
             own = describe_estimate(self.estimate)
-            if self.live is not None and row["mean_reward"] is not None:
-                own = {**own, "value": row["mean_reward"]["value"]}
+            if row["mean_reward"] is not None:  # newer than the interval
+                own["value"] = row["mean_reward"]["value"]
             row["mean_reward"] = own
         row["models"] = row["models"] or self.models
         if self.facts.manifest is None and self.facts.chunks is None:
@@ -188,10 +192,18 @@ class Entry:
 
     def estimate_from(self, table: RunTable) -> None:
         """What the row of the run shows of its records."""
+        started = time.monotonic()
         records = table.rollout_table
         self.estimate = mean_reward(by_task(records.select(countable_rows(records))))
         self.models = list(table.counts("model"))[:_MAX_MODELS]
         self.counts = self._count(table)
+        self._estimated = (time.monotonic(), time.monotonic() - started)
+
+    @property
+    def may_estimate(self) -> bool:
+        """Whether the row's figures are due: those of a growing run may be some seconds old."""
+        made_at, took_s = self._estimated
+        return not self.facts.is_live or time.monotonic() - made_at > max(2.0, took_s / _VIEW_SHARE)
 
     def _count(self, table: RunTable) -> JsonObject:
         failed, plan = table.failure_summary, self.plan()
@@ -213,7 +225,7 @@ class Entry:
         """Free the memory of the index; it is loaded again when needed."""
         if self.index is not None:
             self.index.close()
-        self.index = self._table = self._view = self._loaded = None
+        self.index = self._table = self._view = self._loaded = self.tasks = None
 
 
 class Library:
@@ -382,7 +394,9 @@ class Library:
 
         async with self._index_slot:
             with suppress(sqlite3.Error):
-                await asyncio.to_thread(index.update, should_stop, report)
+                has_changed = await asyncio.to_thread(index.update, should_stop, report)
+                if has_changed and entry.index is index and entry.may_estimate:
+                    await asyncio.to_thread(entry.estimate_from, entry.table())
         self._tell_rows(entry)
         self._free_memory(entry)
 

@@ -272,7 +272,7 @@ def columns_page(entry: Entry) -> JsonObject:
     """The columns of both tables."""
     table = entry.table()
     names = [*dict.fromkeys([*_ordered(table), *table.own_columns])]
-    tasks = TaskTable(entry)
+    tasks = task_table(entry)
     return {
         "rollouts": [_describe_column(name, table.column(name)) for name in names],
         "tasks": [
@@ -367,6 +367,14 @@ def _around(text: str, word: str) -> str:
     return to_one_line(f"{'…' if left else ''}{text[left:right]}{'…' if right < len(text) else ''}", right - left + 2)
 
 
+def task_table(entry: Entry) -> TaskTable:
+    """The table of tasks, made once for what is indexed."""
+    table = entry.table()
+    if not isinstance(entry.tasks, TaskTable) or entry.tasks.table is not table:
+        entry.tasks = TaskTable(entry)
+    return entry.tasks
+
+
 class TaskTable:
     """The tasks of a run in columns."""
 
@@ -374,6 +382,7 @@ class TaskTable:
         self.table = entry.table()
         self.tasks = entry.loaded(self.table).tasks
         self._annotations = entry.annotations()
+        self._columns: dict[str, Column | None] = {}
         keys = self.table.keys
         self._starts = np.searchsorted(keys, self.tasks.ids << 32)
         self._ends = np.searchsorted(keys, (self.tasks.ids + 1) << 32)
@@ -383,6 +392,11 @@ class TaskTable:
 
     def column(self, name: str) -> Column | None:
         """A column by name; None if there is none."""
+        if name not in self._columns:
+            self._columns[name] = self._make_column(name)
+        return self._columns[name]
+
+    def _make_column(self, name: str) -> Column | None:
         tasks, table = self.tasks, self.table
         make: dict[str, Callable[[], Column]] = {
             "task": lambda: tasks.ids.astype(np.float64),
@@ -449,11 +463,10 @@ class TaskTable:
 
     def rewards(self, row: int) -> list[float | int | None]:
         """The rewards of a task's rollouts."""
-        rewards = self.table.column("reward")
-        assert rewards is not None
-        assert not isinstance(rewards, Texts)
         first, last = int(self._starts[row]), int(self._ends[row])
-        return [number_or_none(rewards[index]) for index in range(first, min(last, first + _MAX_REWARDS))]
+        rewards = self.table.select(range(first, min(last, first + _MAX_REWARDS))).column("reward")
+        assert isinstance(rewards, np.ndarray)
+        return [number_or_none(reward) for reward in rewards.tolist()]
 
     def first_row(self, row: int) -> int | None:
         """The first rollout of a task in the table of rollouts, or None."""
@@ -462,7 +475,7 @@ class TaskTable:
 
 def tasks_page(entry: Entry, query: Query) -> JsonObject:
     """A page of tasks."""
-    started, tasks = time.perf_counter(), TaskTable(entry)
+    started, tasks = time.perf_counter(), task_table(entry)
     rows = select_rows(query, len(tasks), tasks.column, TASK_COLUMNS)
     total_is_exact = True
     if query.words:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_PAGE: Final = 500
 _MAX_FILTERS: Final = 40
 _MAX_QUERY: Final = 1000
-_SEARCH_S: Final = 0.4
+_SEARCH_S: Final = 0.25
 """After this time, texts are compared only as far as the page needs; the number of matches is an estimate."""
 _MAX_SEARCH_S: Final = 5.0
 """And after this time not even that: the page shows what was found."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gymnast.store.paths import RunPaths
     from gymnast.studio.text_signature import Alternatives
 
-BLOCK_LINES: Final = 1024
+BLOCK_LINES: Final = 2048
 _BATCH_LINES: Final = 256
 """Decoded at once: about as much as the processor's cache holds."""
 _BUFFER: Final = 1 << 18
@@ -129,8 +129,11 @@ class Columns:
         for name, column in self.fixed.items():
             column.put(self.count, getattr(lines, name))
         for name, values in lines.numbers.items():
-            self.numbers.setdefault(name, _Growing(np.float64, np.nan)).put(self.count, values)
+            if name in self.numbers or not np.isnan(values).all():  # columns without any value take no memory
+                self.numbers.setdefault(name, _Growing(np.float64, np.nan)).put(self.count, values)
         for name, texts in lines.texts.items():
+            if name not in self.texts and texts.count(None) == len(texts):
+                continue
             own = self.texts.setdefault(name, TextColumn())
             if not own.is_full:
                 own.add(self.count, texts)

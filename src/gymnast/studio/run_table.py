@@ -171,6 +171,19 @@ class RunTable:
         }
         return make[name]() if name in make else self._own_column(name)
 
+    def select(self, rows: Sequence[int]) -> RunTable:
+        """A table of some rows, for which columns are cheap. It has no plan, tasks or figures of its own."""
+        some = RunTable(self.snapshot, self.labels)
+        chosen = np.array(rows, np.int64)
+        some.__dict__.update(
+            lines=self.lines[chosen],
+            keys=self.keys[chosen],
+            states=self.states[chosen],
+            _attempts=self._attempts[chosen],
+            seconds_source=self.seconds_source,
+        )
+        return some
+
     def _own_column(self, name: str) -> Floats | Texts | None:
         texts, numbers = self.snapshot.texts.get(name), self.snapshot.numbers.get(name)
         if name in NUMBER_COLUMNS or texts is None:
@@ -188,10 +201,12 @@ class RunTable:
     def _label_column(self) -> Texts:
         names = list(dict.fromkeys(self.labels.values()))
         codes = np.full(len(self), -1, np.int32)
-        for key, label in self.labels.items():
-            row = self.row_of(key)
-            if row is not None:
-                codes[row] = names.index(label)
+        if self.labels:
+            keys = np.array(sorted(self.labels), np.int64)
+            numbers = np.array([names.index(self.labels[key]) for key in keys.tolist()], np.int32)
+            positions = np.minimum(np.searchsorted(keys, self.keys), len(keys) - 1)
+            is_labelled = keys[positions] == self.keys
+            codes[is_labelled] = numbers[positions[is_labelled]]
         return Texts(codes, names)
 
     @property
