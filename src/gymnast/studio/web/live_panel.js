@@ -77,11 +77,21 @@ function createSteering(run, session) {
     },
     { disabled: isLocked },
   );
+  const stop = button(
+    "Stop",
+    "Stop at once; rollouts in flight are done again on resume",
+    async () => {
+      const detail = "Rollouts in flight are abandoned and done again when the run is resumed with --resume.";
+      if (await confirmAction("Stop this run at once?", detail, "Stop")) act("stop");
+    },
+    { disabled: isLocked }
+  );
   const form = make(
     "form",
     { class: "steer" },
     pause,
     drain,
+    stop,
     make("label", { class: "quiet" }, "Concurrency ", limit),
     make("button", { type: "submit", disabled: isLocked }, "Set"),
     result,
@@ -190,7 +200,15 @@ function flightTable(run, now, session) {
   );
 }
 
-const points = (history, value) => history.map((point) => [point.at, value(point)]);
+const MAX_GAP_S = 15;
+
+// Nothing is known of the time when no page was open: a gap, not a line.
+function points(history, value) {
+  return history.flatMap((point, at) => {
+    const isAfterGap = at > 0 && point.at - history[at - 1].at > MAX_GAP_S;
+    return [...(isAfterGap ? [[point.at - 0.001, null]] : []), [point.at, value(point)]];
+  });
+}
 
 function livePlot(title, series, options = {}) {
   const plot = figure(title, "", (lines, width, height) => linePlot(lines, width, height, { x: "time", label: title, ...options }), { height: 140 });
