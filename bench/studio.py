@@ -35,7 +35,7 @@ from gymnast.studio.run_index import RunIndex
 INDEX_BAR = 4.0
 RUNS_BAR_S, FIRST_BAR_S, PAGE_BAR_S, SEARCH_BAR_S, MEMORY_BAR_MB = 1.0, 2.0, 0.2, 0.5, 300.0
 SMALL_RUNS = 199
-ROUNDS = 3
+ROUNDS = 2
 missed: list[str] = []
 
 

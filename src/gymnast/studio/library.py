@@ -11,8 +11,10 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
 
 from gymnast.errors import NotFoundError, UserError
 from gymnast.profile.groups import by_task
@@ -51,6 +53,8 @@ _MAX_LINES: Final = 800_000
 """Of indexes in memory."""
 _SMALL_RUN: Final = 64 << 20
 """Runs up to this size are indexed before anyone opens them, for their intervals in the table."""
+_LARGE_PLAN: Final = 16 << 20
+"""Materialized inputs that take about a second to read."""
 _MAX_LIVE: Final = 30
 _MAX_MODELS: Final = 20
 _VIEW_SHARE: Final = 0.2
@@ -80,7 +84,7 @@ class Entry:
     _table: tuple[Any, RunTable] | None = None
     _plan: tuple[Any, PlanIndex | None] | None = None
     _view: tuple[Any, float, float, RunView, str | None] | None = None
-    _loaded: tuple[Any, LoadedTable] | None = None
+    _loaded: tuple[Any, PlanIndex | None, LoadedTable] | None = None
     _annotations: tuple[Any, dict[tuple[int, int | None], Annotation]] | None = None
     texts: TokenTexts | None = None
     doctor: tuple[Any, JsonObject] | None = None
@@ -164,15 +168,18 @@ class Entry:
             version = (info.st_size, info.st_mtime_ns)
         except OSError:
             return None
+        if self._plan is None and info.st_size > _LARGE_PLAN and self.progress.state == "building":
+            return None  # the first pages need not wait for it
         if self._plan is None or self._plan[0] != version:
             self._plan = (version, read_run_plan(path))
         return self._plan[1]
 
     def loaded(self, table: RunTable) -> LoadedTable:
         """The tasks of a table."""
-        if self._loaded is None or self._loaded[0] is not table.snapshot:
-            self._loaded = (table.snapshot, load_table(table, self.plan()))
-        return self._loaded[1]
+        plan = self.plan()
+        if self._loaded is None or self._loaded[0] is not table.snapshot or self._loaded[1] is not plan:
+            self._loaded = (table.snapshot, plan, load_table(table, plan))
+        return self._loaded[2]
 
     def view(self) -> tuple[RunView, str | None]:
         """The run as the report sees it, and what is wrong with it. Of a growing run it may be seconds old."""
@@ -194,7 +201,8 @@ class Entry:
         """What the row of the run shows of its records."""
         started = time.monotonic()
         records = table.rollout_table
-        self.estimate = mean_reward(by_task(records.select(countable_rows(records))))
+        rewards = replace(records, columns={"reward": records.columns["reward"]})
+        self.estimate = mean_reward(by_task(rewards.select(countable_rows(records))))
         self.models = list(table.counts("model"))[:_MAX_MODELS]
         self.counts = self._count(table)
         self._estimated = (time.monotonic(), time.monotonic() - started)
@@ -211,7 +219,7 @@ class Entry:
             "scored": len(table.rollout_table),
             "failed": len(failed.last_kind),
             "failures": dict(failed.kinds()),
-            "tasks": len({key >> 32 for key in table.keys.tolist()}),
+            "tasks": len(np.unique(table.keys >> 32)),
             "requested": len(plan.packed) if plan is not None else None,
             "agents": [name for name in table.rollout_table.agent_names if name][:_MAX_MODELS],
         }

@@ -327,7 +327,11 @@ def rollouts_page(entry: Entry, query: Query) -> JsonObject:
 
 def find_rows(entry: Entry, table: RunTable, query: Query, needed: int) -> tuple[list[int], int, bool]:
     """The rows of a query, at least the first `needed` of them; their number, and whether that is exact."""
-    rows = select_rows(query, len(table), table.column, _BUILT_IN)
+    order = (query.filters, query.sort, query.descending)
+    rows = table.orders.get(order)
+    if rows is None:
+        rows = select_rows(query, len(table), table.column, _BUILT_IN)
+        table.keep_order(order, rows)
     if not query.words:
         return (rows[:needed].tolist() if needed < len(rows) else rows.tolist()), len(rows), True
     assert entry.index is not None
@@ -370,7 +374,8 @@ def _around(text: str, word: str) -> str:
 def task_table(entry: Entry) -> TaskTable:
     """The table of tasks, made once for what is indexed."""
     table = entry.table()
-    if not isinstance(entry.tasks, TaskTable) or entry.tasks.table is not table:
+    tasks = entry.loaded(table).tasks
+    if not isinstance(entry.tasks, TaskTable) or entry.tasks.table is not table or entry.tasks.tasks is not tasks:
         entry.tasks = TaskTable(entry)
     return entry.tasks
 

@@ -6,7 +6,7 @@ Also the run as the report sees it (`RunView`), made from the same columns witho
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -50,6 +50,9 @@ NUMBER_COLUMNS: Final = (
 TEXT_COLUMNS: Final = ("state", "agent", "truncated", "finish", "failure", "label")
 _HIDDEN: Final = frozenset({"total_tokens", "at", "temperature", "top_p", "max_output_tokens", "reasoning"})
 _SAMPLING: Final = ("temperature", "top_p", "max_output_tokens", "reasoning")
+_FIGURES: Final = frozenset({"reward", "input_tokens", "output_tokens", "total_tokens"})
+"""The columns that the report's figures are made of."""
+_MAX_ORDERS: Final = 4
 _EMPTY_PLAN: Final = PlanIndex((), np.empty(0, np.int64), {})
 
 
@@ -68,6 +71,16 @@ class RunTable:
     snapshot: Snapshot
     labels: dict[int, str] = field(default_factory=dict)
     """The label of each annotated rollout, by packed key."""
+
+    @cached_property
+    def orders(self) -> OrderedDict[Any, Ints]:
+        """The rows of the last queries, so that their next pages are quick."""
+        return OrderedDict()
+
+    def keep_order(self, query: Any, rows: Ints) -> None:
+        self.orders[query] = rows
+        while len(self.orders) > _MAX_ORDERS:
+            self.orders.popitem(last=False)
 
     @cached_property
     def _scored(self) -> Ints:
@@ -225,7 +238,7 @@ class RunTable:
         columns = {}
         for name, values in snapshot.numbers.items():
             own = values[lines]
-            if name not in ("seconds", "calls", "turns", "tool_calls", "at") and np.isfinite(own).any():
+            if name in _FIGURES and np.isfinite(own).any():
                 columns[name] = Column(own, own == np.floor(own), name.endswith("_tokens"))
         if "reward" not in columns:
             columns["reward"] = Column(np.full(len(lines), math.nan), np.zeros(len(lines), np.bool_), from_usage=False)
