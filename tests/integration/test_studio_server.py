@@ -26,7 +26,7 @@ from gymnast.rollouts.snapshot import InFlight, Snapshot
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import write_manifest
 from gymnast.store.paths import RunPaths
-from gymnast.studio import server
+from gymnast.studio import pages
 from gymnast.studio.access import Access
 from gymnast.studio.annotations import annotations_path, read_annotations
 from gymnast.studio.export import export_site
@@ -351,6 +351,8 @@ async def test_events(tmp_path: Path) -> None:
             await until(lambda: any(b'"removed":["a"]' in chunk for chunk in chunks), "a removed run")
             await own.post("annotations", {"run": "b", "task": 0, "label": "good"})
             await until(lambda: any(b"event: annotations" in chunk for chunk in chunks), "an annotation")
+            own.app.end_streams()
+            await until(stream.done, "the end of the stream")
         finally:
             gone.set()
             await stream
@@ -542,7 +544,7 @@ async def test_a_bug_is_an_answer_not_the_end(tmp_path: Path, monkeypatch: pytes
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(server.pages, "tasks_page", broken)
+    monkeypatch.setattr(pages, "tasks_page", broken)
     async with studio(tmp_path) as own:
         assert await own.status("tasks", run="run") == 500
         assert await own.status("rollouts", run="run") == 200
@@ -566,3 +568,14 @@ async def test_a_static_site_says_what_it_leaves_out(tmp_path: Path) -> None:
     assert str(tmp_path) not in "".join(path.read_text() for path in data.rglob("*.json"))
     assert site.runs == 2
     assert not any(os.fspath(path).endswith(".py") for path in (tmp_path / "site").rglob("*"))
+
+
+async def test_a_failed_rollout_has_neighbours_and_a_file_of_another_tool_has_counts(tmp_path: Path) -> None:
+    output = write_run(tmp_path, [record(1, 0, 1.0), record(2, 0, 1.0)], failures=[failed(0, 0)], inputs=False)
+    async with studio(output) as own:
+        page = await own.get("rollout", run="run", task=0, rollout=0)
+        assert page["neighbours"]["next"] == [1, 0]
+        assert page["neighbours"]["next_task"] == 1
+        await own.get("run", run="run")
+        row = (await own.get("runs"))["runs"][0]
+        assert (row["scored"], row["failed"], row["tasks"], row["models"]) == (2, 1, 3, ["mock"])

@@ -41,10 +41,11 @@ RANK = {
     "executors": 9,
     "compat.nemo_gym": 10,
     "compat.nemo_skills": 10,
-    "cli": 11,
-    "compat": 12,
-    "cli.gym": 13,
-    "__main__": 13,
+    "studio": 11,
+    "cli": 12,
+    "compat": 13,
+    "cli.gym": 14,
+    "__main__": 14,
 }
 """By the longest name that fits a module. `compat` has our commands under NeMo Gym's names, so it is above `cli`, and
 so is the command that runs them, `gymnast gym`."""

@@ -18,8 +18,8 @@ from gymnast.studio import run_index
 from gymnast.studio.line_columns import LineReader, searched_of
 from gymnast.studio.query import Query, parse_filter, parse_query, parse_words, select_rows
 from gymnast.studio.run_index import RunIndex
-from gymnast.studio.run_table import RunTable, Texts, make_view, read_run_plan
-from gymnast.studio.text_signature import match_bits, query_bits, sign_texts, transpose
+from gymnast.studio.run_table import RunTable, Texts, load_table, make_view, read_run_plan
+from gymnast.studio.text_signature import match_parts, query_bits, sign_texts, transpose
 from tests.helpers.chunked_runs import FACTS, commit, small_run
 from tests.helpers.chunked_runs import record as chunk_record
 from tests.helpers.report_runs import HOSTILE, failed, grid, hostile_records, record, write_run
@@ -45,16 +45,23 @@ def rows(table: RunTable, **params: Any) -> list[tuple[int, int]]:
 
 
 def matches(texts: list[bytes], *words: str) -> list[bool]:
-    bits = query_bits(words)
-    stored = transpose(sign_texts(texts))
-    columns = [stored[bit // 8 * len(texts) : (bit // 8 + 1) * len(texts)] for bit in bits]
-    return match_bits(columns, bits, len(texts)).tolist()
+    stored = transpose(sign_texts(texts)[0])
+    count = len(texts)
+    found = match_parts(lambda bit: stored[bit // 8 * count :][:count], query_bits(words), count)
+    return [bool(own) for own in found]
 
 
-def test_a_signature_never_misses_a_word_whatever_its_case() -> None:
-    texts = [f"The Quick brown fox {number} jumps over {'x' * number}".encode() for number in range(300)]
-    assert all(matches(texts, "quick", "JUMPS"))
-    assert matches([b"", b"ab", b"abc", b"a b c", b"zabcz"], "abc")[2:] == [True, False, True]
+def test_a_signature_never_misses_a_word_whatever_its_case_and_place() -> None:
+    texts = [
+        f"{'-' * (number % 5)}The Quick brown fox {number} jumps over {'x' * number}".encode() for number in range(300)
+    ]
+    assert all(matches(texts, "quick", "JUMPS", "over xxx"[:4]))
+    assert all(matches(texts, "brown fox"))
+    for length in range(4, 9):
+        word = "abcdefgh"[:length]
+        placed = [b"z" * left + word.encode() + b"z" * right for left in range(4) for right in range(4)]
+        assert all(matches(placed, word)), word
+    assert not any(matches([b"", b"ab", b"ab cd"], "abcd"))
 
 
 def test_a_signature_lets_few_others_through() -> None:
@@ -63,7 +70,7 @@ def test_a_signature_lets_few_others_through() -> None:
 
 
 def test_short_and_foreign_words_have_no_signature() -> None:
-    assert query_bits(["ab", "日本語"]) == []
+    assert query_bits(["abc", "日本語"]) == []
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------
@@ -112,7 +119,8 @@ def test_unusual_values_do_not_lose_a_record() -> None:
 
 def test_a_field_that_appears_later_is_empty_before() -> None:
     reader = LineReader()
-    lines = [json.dumps(record(task, 0, 1.0, **({"level": task} if task > 1 else {}))).encode() for task in range(4)]
+    records = [record(task, 0, 1.0, level=task) if task > 1 else record(task, 0, 1.0) for task in range(4)]
+    lines = [json.dumps(own).encode() for own in records]
     columns = reader.read(0, [0, 1, 2, 3], lines, failures=False)
     assert columns.numbers["level"].tolist() == pytest.approx([math.nan, math.nan, 2.0, 3.0], nan_ok=True)
 
@@ -132,6 +140,7 @@ def append(output: Path, *records: dict[str, Any], end: str = "\n") -> None:
 
 def test_an_index_grows_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_index, "BLOCK_LINES", 8)
+    monkeypatch.setattr(run_index, "_BATCH_LINES", 5)
     output = write_run(tmp_path, grid(4, 5))
     index = build(output, tmp_path / "cache" / "i.sqlite")
     assert index.progress.state == "ready"
@@ -167,6 +176,7 @@ def test_an_index_starts_over_if_the_file_is_another(tmp_path: Path, change: str
 @pytest.mark.parametrize("damage", [b"", b"garbage" * 1000, None])
 def test_a_damaged_index_is_built_again(tmp_path: Path, damage: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_index, "BLOCK_LINES", 8)
+    monkeypatch.setattr(run_index, "_BATCH_LINES", 5)
     output, file = write_run(tmp_path, grid(4, 5)), tmp_path / "i.sqlite"
     build(output, file).close()
     if damage is None:
@@ -179,6 +189,7 @@ def test_a_damaged_index_is_built_again(tmp_path: Path, damage: bytes | None, mo
 
 def test_an_index_of_another_run_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_index, "BLOCK_LINES", 8)
+    monkeypatch.setattr(run_index, "_BATCH_LINES", 5)
     first, second = (write_run(tmp_path, grid(4, n), name=f"r{n}") for n in (5, 6))
     build(first, tmp_path / "i.sqlite").close()
     assert len(build(second, tmp_path / "i.sqlite").snapshot()) == 24
@@ -225,9 +236,11 @@ def test_the_table_has_a_row_for_every_rollout(tmp_path: Path) -> None:
 def test_figures_are_those_of_the_report(tmp_path: Path) -> None:
     output = write_run(tmp_path, grid(9, 4), failures=[failed(20, 0)], missing=[(21, 0)])
     paths = RunPaths(output)
-    view, problem = make_view(table_of(output), paths, read_run_plan(paths.materialized_inputs), None, "run")
+    table = table_of(output)
+    own = load_table(table, read_run_plan(paths.materialized_inputs))
+    view = make_view(table, own, paths, None, "run")
     expected = view_runs([output])[0]
-    assert problem is None
+    assert own.problem is None
     assert view.headline == expected.headline
     assert view.setup.models == expected.setup.models
     assert view.tasks.mean.tolist() == pytest.approx(expected.tasks.mean.tolist(), nan_ok=True)
@@ -236,9 +249,10 @@ def test_figures_are_those_of_the_report(tmp_path: Path) -> None:
 def test_inputs_of_another_run_are_a_problem_not_an_error(tmp_path: Path) -> None:
     output = write_run(tmp_path, grid(2, 2))
     shutil.copy(write_run(tmp_path, grid(1, 1), name="o").with_name("o_materialized_inputs.jsonl"), tmp_path / "i")
-    view, problem = make_view(table_of(output), RunPaths(output), read_run_plan(tmp_path / "i"), None, "run")
-    assert problem is not None
-    assert view.headline.scored == 4
+    table = table_of(output)
+    own = load_table(table, read_run_plan(tmp_path / "i"))
+    assert own.problem is not None
+    assert make_view(table, own, RunPaths(output), None, "run").headline.scored == 4
 
 
 def test_hostile_texts_are_values(tmp_path: Path) -> None:

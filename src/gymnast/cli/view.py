@@ -83,6 +83,7 @@ async def serve(targets: Sequence[Path], *, port: int, opens: bool, read_only: b
             if opens:
                 await asyncio.to_thread(_open_browser, url)
             await stop.wait()
+            app.end_streams()
 
 
 def _announce(url: str, port: int, *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ import orjson
 
 from gymnast.errors import UserError
 from gymnast.report.transcript_items import decode_record
-from gymnast.studio.pages import TASK_COLUMNS, TaskTable, describe_tasks, find_rows
+from gymnast.studio.pages import TASK_COLUMNS, describe_tasks, find_rows, task_table
 from gymnast.studio.query import select_rows
 from gymnast.studio.rollout_page import own_values, read_line, row_values
 
@@ -60,7 +60,7 @@ def _rollout_rows(entry: Entry, query: Query) -> list[JsonObject]:
 
 
 def _task_rows(entry: Entry, query: Query) -> list[JsonObject]:
-    tasks = TaskTable(entry)
+    tasks = task_table(entry)
     rows = select_rows(query, len(tasks), tasks.column, TASK_COLUMNS).tolist()[:MAX_ROWS]
     return [
         {name: value for name, value in row.items() if name != "rewards"} for row in describe_tasks(entry, tasks, rows)

@@ -141,7 +141,7 @@ def _write_run(site: Site, number: int, entry: Entry, max_transcripts: int) -> N
 
 
 def _write_tables(site: Site, number: int, entry: Entry) -> None:
-    table, tasks = entry.table(), pages.TaskTable(entry)
+    table, tasks = entry.table(), pages.task_table(entry)
     rows = list(range(min(len(table), MAX_ROWS)))
     described = describe_rows(table, rows)
     site.write_json(f"{number}/rollouts.json", _one_page(described))

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from gymnast.studio.line_columns import Lines
-from gymnast.studio.text_signature import BITS, SIZE_BYTES, match_bits, transpose
+from gymnast.studio.text_signature import BITS, SIZE_BYTES, match_parts, transpose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_VERSION: Final = 1
+    from gymnast.studio.text_signature import Alternatives
+
+_VERSION: Final = 4
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, lines INTEGER, columns BLOB, signatures BLOB);
@@ -73,6 +75,8 @@ class IndexFile:
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=10, isolation_level=None, check_same_thread=False)
         try:
+            # A part of a block is found by walking its pages: with large ones there are few.
+            connection.execute("PRAGMA page_size=65536")
             connection.execute("PRAGMA journal_mode=MEMORY")
             connection.execute("PRAGMA synchronous=OFF")
             connection.execute("PRAGMA cache_size=-4096")
@@ -104,7 +108,8 @@ class IndexFile:
         """Add a block. Another studio that added it first wins: both read the same bytes."""
         fixed = {name: getattr(lines, name).astype(_DTYPES[name]).tobytes() for name in FIXED}
         numbers = {name: values.astype("<f8").tobytes() for name, values in lines.numbers.items()}
-        block = _Block(fixed, numbers, lines.texts, list(positions))
+        texts = {name: _shorten(values) for name, values in lines.texts.items()}
+        block = _Block(fixed, numbers, texts, list(positions))
         row = (number, len(lines), msgspec.msgpack.encode(block), transpose(lines.signatures))
         self._connection.execute("INSERT OR IGNORE INTO blocks VALUES (?, ?, ?, ?)", row)
 
@@ -118,15 +123,26 @@ class IndexFile:
                 block = msgspec.msgpack.decode(data, type=_Block)
                 fixed: dict[str, Any] = {name: np.frombuffer(block.fixed[name], _DTYPES[name]) for name in FIXED}
                 numbers = {name: np.frombuffer(values, "<f8") for name, values in block.numbers.items()}
-                yield Lines(**fixed, numbers=numbers, texts=block.texts), block.positions
+                count = len(fixed["keys"])
+                texts = {name: values * count if len(values) == 1 else values for name, values in block.texts.items()}
+                yield Lines(**fixed, numbers=numbers, texts=texts), block.positions
 
-    def match(self, number: int, count: int, bits: Sequence[int]) -> NDArray[np.bool_]:
+    def match(self, number: int, count: int, parts: Sequence[Alternatives]) -> NDArray[np.bool_]:
         """Which of the lines of a block may have the words with these bits."""
         with self._connection.blobopen("blocks", "signatures", number, readonly=True) as blob:
             if len(blob) != count * SIZE_BYTES:
                 raise sqlite3.DatabaseError("a block has an unexpected size")
-            columns: list[Any] = [blob[bit // 8 * count : (bit // 8 + 1) * count] for bit in bits]
-        return match_bits(columns, bits, count)
+
+            def column(bit: int) -> bytes:
+                blob.seek(bit // 8 * count)
+                return blob.read(count)
+
+            return match_parts(column, parts, count)
+
+
+def _shorten(values: list[str | None]) -> list[str | None]:
+    """A single value if all are the same."""
+    return values[:1] if values and values.count(values[0]) == len(values) else values
 
 
 def _check_version(connection: sqlite3.Connection) -> None:

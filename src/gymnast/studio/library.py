@@ -11,8 +11,10 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
 
 from gymnast.errors import NotFoundError, UserError
 from gymnast.profile.groups import by_task
@@ -25,7 +27,7 @@ from gymnast.studio.index_file import index_path
 from gymnast.studio.live import LiveHistory, describe_chunks, describe_snapshot, read_snapshot
 from gymnast.studio.live import mean_reward as live_mean
 from gymnast.studio.run_index import Progress, RunIndex
-from gymnast.studio.run_table import RunTable, make_view, number_or_none, read_run_plan
+from gymnast.studio.run_table import LoadedTable, RunTable, load_table, make_view, number_or_none, read_run_plan
 from gymnast.studio.runs import RunFacts, read_facts, stamp
 
 if TYPE_CHECKING:
@@ -51,11 +53,13 @@ _MAX_LINES: Final = 800_000
 """Of indexes in memory."""
 _SMALL_RUN: Final = 64 << 20
 """Runs up to this size are indexed before anyone opens them, for their intervals in the table."""
+_LARGE_PLAN: Final = 16 << 20
+"""Materialized inputs that take about a second to read."""
 _MAX_LIVE: Final = 30
 _MAX_MODELS: Final = 20
 _VIEW_SHARE: Final = 0.2
 """Of the time, at most, for the figures of a run that keeps growing."""
-FIRST_LINES_S: Final = 1.0
+FIRST_LINES_S: Final = 0.5
 """How long a page waits for an index, or for its first lines."""
 
 
@@ -70,6 +74,8 @@ class Entry:
     """Of the mean reward, once the run is indexed."""
     models: list[str] = field(default_factory=list)
     """Those that its records name."""
+    counts: JsonObject = field(default_factory=dict)
+    """What its records say about a run without a manifest."""
     index: RunIndex | None = None
     update: asyncio.Task[None] | None = None
     used_at: float = 0.0
@@ -78,9 +84,14 @@ class Entry:
     _table: tuple[Any, RunTable] | None = None
     _plan: tuple[Any, PlanIndex | None] | None = None
     _view: tuple[Any, float, float, RunView, str | None] | None = None
+    _loaded: tuple[Any, PlanIndex | None, LoadedTable] | None = None
     _annotations: tuple[Any, dict[tuple[int, int | None], Annotation]] | None = None
     texts: TokenTexts | None = None
     doctor: tuple[Any, JsonObject] | None = None
+    tasks: Any = None
+    """The table of tasks that was made last."""
+    _estimated: tuple[float, float] = (-1e9, 0.0)
+    """When the row's figures were made, and how long that took."""
 
     @property
     def id(self) -> str:
@@ -112,12 +123,12 @@ class Entry:
             row["mean_reward"] = None if mean is None else {"value": mean, "low": None, "high": None, "n": None}
         if self.estimate is not None and (self.live is None or row["mean_reward"] is not None):
             own = describe_estimate(self.estimate)
-            if self.live is not None and row["mean_reward"] is not None:
-                own = {**own, "value": row["mean_reward"]["value"]}
+            if row["mean_reward"] is not None:  # newer than the interval
+                own["value"] = row["mean_reward"]["value"]
             row["mean_reward"] = own
         row["models"] = row["models"] or self.models
-        if row["state"] == "unknown" and self.index is not None and self.index.progress.lines:
-            row["scored"] = self.index.progress.lines
+        if self.facts.manifest is None and self.facts.chunks is None:
+            row.update(self.counts)
         return row
 
     def annotations(self) -> dict[tuple[int, int | None], Annotation]:
@@ -144,6 +155,8 @@ class Entry:
                 for (task, rollout), own in annotations.items()
                 if rollout is not None and own.label is not None
             }
+            if self._table is not None and self._table[0][0] == snapshot.version:
+                snapshot = self._table[1].snapshot  # what was made of it stays valid
             self._table = (version, RunTable(snapshot, labels))
         return self._table[1]
 
@@ -155,9 +168,18 @@ class Entry:
             version = (info.st_size, info.st_mtime_ns)
         except OSError:
             return None
+        if self._plan is None and info.st_size > _LARGE_PLAN and self.progress.state == "building":
+            return None  # the first pages need not wait for it
         if self._plan is None or self._plan[0] != version:
             self._plan = (version, read_run_plan(path))
         return self._plan[1]
+
+    def loaded(self, table: RunTable) -> LoadedTable:
+        """The tasks of a table."""
+        plan = self.plan()
+        if self._loaded is None or self._loaded[0] is not table.snapshot or self._loaded[1] is not plan:
+            self._loaded = (table.snapshot, plan, load_table(table, plan))
+        return self._loaded[2]
 
     def view(self) -> tuple[RunView, str | None]:
         """The run as the report sees it, and what is wrong with it. Of a growing run it may be seconds old."""
@@ -167,10 +189,40 @@ class Entry:
             known, made_at, took_s, view, problem = self._view
             if known == version or (known[0] == version[0] and now - made_at < took_s / _VIEW_SHARE):
                 return view, problem
-        view, problem = make_view(table, self.found.paths, self.plan(), self.facts.manifest, self.facts.row["name"])
+        own = self.loaded(table)
+        view = make_view(table, own, self.found.paths, self.facts.manifest, self.facts.row["name"])
+        problem = own.problem
         self._view = (version, now, time.monotonic() - now, view, problem)
         self.estimate, self.models = view.mean_reward, list(view.setup.models)[:_MAX_MODELS]
+        self.counts = self._count(table)
         return view, problem
+
+    def estimate_from(self, table: RunTable) -> None:
+        """What the row of the run shows of its records."""
+        started = time.monotonic()
+        records = table.rollout_table
+        rewards = replace(records, columns={"reward": records.columns["reward"]})
+        self.estimate = mean_reward(by_task(rewards.select(countable_rows(records))))
+        self.models = list(table.counts("model"))[:_MAX_MODELS]
+        self.counts = self._count(table)
+        self._estimated = (time.monotonic(), time.monotonic() - started)
+
+    @property
+    def may_estimate(self) -> bool:
+        """Whether the row's figures are due: those of a growing run may be some seconds old."""
+        made_at, took_s = self._estimated
+        return not self.facts.is_live or time.monotonic() - made_at > max(2.0, took_s / _VIEW_SHARE)
+
+    def _count(self, table: RunTable) -> JsonObject:
+        failed, plan = table.failure_summary, self.plan()
+        return {
+            "scored": len(table.rollout_table),
+            "failed": len(failed.last_kind),
+            "failures": dict(failed.kinds()),
+            "tasks": len(np.unique(table.keys >> 32)),
+            "requested": len(plan.packed) if plan is not None else None,
+            "agents": [name for name in table.rollout_table.agent_names if name][:_MAX_MODELS],
+        }
 
     def token_texts(self) -> TokenTexts:
         if self.texts is None:
@@ -181,7 +233,7 @@ class Entry:
         """Free the memory of the index; it is loaded again when needed."""
         if self.index is not None:
             self.index.close()
-        self.index = self._table = self._view = None
+        self.index = self._table = self._view = self._loaded = self.tasks = None
 
 
 class Library:
@@ -350,7 +402,9 @@ class Library:
 
         async with self._index_slot:
             with suppress(sqlite3.Error):
-                await asyncio.to_thread(index.update, should_stop, report)
+                has_changed = await asyncio.to_thread(index.update, should_stop, report)
+                if has_changed and entry.index is index and entry.may_estimate:
+                    await asyncio.to_thread(entry.estimate_from, entry.table())
         self._tell_rows(entry)
         self._free_memory(entry)
 
@@ -396,12 +450,7 @@ class Library:
             return
         table = entry.table()
 
-        def estimate() -> Estimate:
-            records = table.rollout_table
-            return mean_reward(by_task(records.select(countable_rows(records))))
-
-        entry.estimate = await asyncio.to_thread(estimate)
-        entry.models = list(table.counts("model"))[:_MAX_MODELS]
+        await asyncio.to_thread(entry.estimate_from, table)
         if entry.used_at == 0.0:
             entry.release()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -172,44 +173,60 @@ class LineReader:
 
     def read(self, source: int, offsets: Sequence[int], lines: Sequence[bytes], *, failures: bool) -> Lines:
         """The records in these lines, at these offsets of the file with this number."""
-        names, kept = list(self._fields), []
-        rows: list[tuple[Any, ...]] = []
+        rows: list[Any] = []
+        kept: list[int] = []
+        decode = self._decoder.decode if self._decoder is not None else None
+        known = self._decoder
         for number, line in enumerate(lines):
-            values = self._decode(line)
-            if values is None:
-                self.skipped += 1
-                continue
-            if len(self._fields) > len(names):  # rows before have no value in the new fields
-                new = [msgspec.UNSET] * (len(self._fields) - len(names))
-                rows = [(*row, *new) for row in rows]
-                names = list(self._fields)
-            rows.append(values)
+            try:
+                row = decode(line) if decode is not None else None
+            except (ValueError, RecursionError):
+                row = None
+            if row is None:
+                row = self._decode(line)
+                if row is None:
+                    continue
+                if self._decoder is not known:  # a new field: rows before have no value in it
+                    known = self._decoder
+                    decode = known.decode if known is not None else None
+            rows.append(row)
             kept.append(number)
-        columns: dict[str, Sequence[Any]] = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
-        return self._build(
-            columns, source, [offsets[n] for n in kept], [len(lines[n]) for n in kept], failures=failures
-        )
+        columns = self._as_columns(rows)
+        if columns and not (_are_indexes(columns[TASK_INDEX]) and _are_indexes(columns[ROLLOUT_INDEX])):
+            pairs = zip(columns[TASK_INDEX], columns[ROLLOUT_INDEX], strict=True)
+            valid = [number for number, pair in enumerate(pairs) if _are_indexes(pair)]
+            columns = {name: [values[number] for number in valid] for name, values in columns.items()}
+            kept = [kept[number] for number in valid]
+        self.skipped += len(lines) - len(kept)
+        places = [offsets[number] for number in kept], [len(lines[number]) for number in kept]
+        return self._build(columns, source, *places, failures=failures)
+
+    def _as_columns(self, rows: Sequence[Any]) -> dict[str, Sequence[Any]]:
+        """Decoded rows, some of which may be from before the last fields were added, as columns."""
+        if not rows:
+            return {}
+        width = len(self._fields)
+        values = [row if type(row) is tuple else msgspec.structs.astuple(row) for row in rows]
+        if len(values[0]) < width:
+            values = [(*row, *(msgspec.UNSET,) * (width - len(row))) for row in values]
+        return dict(zip(self._fields, zip(*values, strict=True), strict=True))
 
     # --- decoding ----------------------------------------------------------------------------------------------------
 
-    def _decode(self, line: bytes) -> tuple[Any, ...] | None:
-        if self._decoder is None:
-            self._extend(line)
-        values = None
-        try:
-            if self._decoder is not None:
-                values = msgspec.structs.astuple(self._decoder.decode(line))
-        except msgspec.ValidationError:
-            if self._extend(line):
-                return self._decode(line)
-        except (ValueError, RecursionError):
-            pass
-        if values is None:
-            values = self._decode_slowly(line)
-        return values if values is not None and _is_index(values[0]) and _is_index(values[1]) else None
+    def _decode(self, line: bytes) -> Any:
+        """Decode a line that the struct of lines does not fit, or whose fields are not known yet."""
+        while self._extend(line):
+            assert self._decoder is not None
+            try:
+                return self._decoder.decode(line)
+            except msgspec.ValidationError:
+                continue
+            except (ValueError, RecursionError):
+                break
+        return self._decode_slowly(line)
 
     def _extend(self, line: bytes) -> bool:
-        """Add the fields of this line. False if it has no new ones, so that something else is unusual."""
+        """Make a struct with the fields of this line. False if there was one, so that something else is unusual."""
         try:
             fields = _RAW_FIELDS.decode(line)
         except (ValueError, RecursionError):
@@ -219,7 +236,7 @@ class LineReader:
         return self._add_fields(kinds) and not has_odd_names
 
     def _add_fields(self, kinds: dict[str, bool]) -> bool:
-        """Add fields, each with whether it is a scalar. False if none is new."""
+        """Make a struct with these fields as well, each with whether it is a scalar. False if none is new."""
         new = [name for name in kinds if name not in self._fields and _can_be_renamed_to(name)]
         for name in new[: _MAX_KNOWN - len(self._fields)]:
             self._fields[name] = _SCALAR if kinds[name] else msgspec.Raw
@@ -237,7 +254,7 @@ class LineReader:
             gc=False,
         )
         self._decoder = msgspec.json.Decoder(struct)
-        return bool(new)
+        return True
 
     def _decode_slowly(self, line: bytes) -> tuple[Any, ...] | None:
         record = decode_record(line)
@@ -261,69 +278,30 @@ class LineReader:
         missing = (None,) * count
         responses = [value or _Response() for value in columns.get("response", missing)]
         params = [value or _Params() for value in columns.get(PARAMS, missing)]
-        outputs = [bytes(response.output) for response in responses]
         details = [value or _Failure() for value in columns.get("failure", missing)]
+        texts = SearchedTexts(params, responses)
         tasks = np.array(columns.get(TASK_INDEX, ()), np.int64)
         rollouts = np.array(columns.get(ROLLOUT_INDEX, ()), np.int64)
-        rewards = columns.get("reward", missing)
         if failures:
-            rewards = missing
             flags = [FAILED | FINAL * (value is True) for value in columns.get(FAILURE_TERMINAL, missing)]
         else:
             flags = [MASKED * (value is True) for value in columns.get(MASK, missing)]
-        numbers = {"reward": _numbers(rewards)}
-        numbers |= _measures(columns, responses, details, outputs, failures=failures)
-        texts = self._text_columns(columns, params, responses, outputs, details, failures=failures)
-        self._add_own_fields(columns, numbers, texts)
+        numbers = {"reward": _numbers(missing if failures else columns.get("reward", missing))}
+        calls = texts.call_counts()
+        numbers |= _measures(columns, responses, details, calls, failures=failures)
+        names = _text_columns(columns, params, responses, details, calls, failures=failures)
+        self._add_own_fields(columns, numbers, names)
         return Lines(
             keys=(tasks << 32) | rollouts,
             sources=np.full(count, source, np.int32),
             offsets=np.array(offsets, np.int64),
             sizes=np.array(sizes, np.int64),
-            output_bytes=np.array([len(output) for output in outputs], np.int64),
+            output_bytes=np.array(texts.output_sizes, np.int64),
             flags=np.array(flags, np.uint8),
             numbers=numbers,
-            texts=texts,
-            signatures=sign_texts([searched(own, output) for own, output in zip(params, outputs, strict=True)]),
+            texts=names,
+            signatures=texts.sign(),
         )
-
-    def _text_columns(
-        self,
-        columns: dict[str, Sequence[Any]],
-        params: list[_Params],
-        responses: list[_Response],
-        outputs: list[bytes],
-        details: list[_Failure],
-        *,
-        failures: bool,
-    ) -> dict[str, list[str | None]]:
-        count = len(params)
-        missing = (None,) * count
-        texts: dict[str, list[str | None]] = {
-            "agent": [_text(value.name) if value else None for value in columns.get(AGENT_REF, missing)],
-            "model": [_text(response.model) for response in responses],
-        }
-        episodes = zip(*(columns.get(name, missing) for name in _EPISODE), strict=True)
-        texts["truncated"] = [
-            _truncation(response, output, *episode)
-            for response, output, episode in zip(responses, outputs, episodes, strict=True)
-        ]
-        texts["finish"] = [_finish(response) for response in responses]
-        classes = columns.get(FAILURE_CLASS, missing)
-        texts["failure"] = (
-            [
-                _text(detail.kind or (kind if kind is not msgspec.UNSET else None)) or FailureKind.UNKNOWN.value
-                for detail, kind in zip(details, classes, strict=True)
-            ]
-            if failures
-            else [None] * count
-        )
-        for name in _SAMPLING:
-            texts[name] = [
-                _text(own if (own := getattr(asked, name)) is not None else getattr(response, name))
-                for asked, response in zip(params, responses, strict=True)
-            ]
-        return texts
 
     def _add_own_fields(
         self,
@@ -346,13 +324,43 @@ class LineReader:
                 ]
 
 
-def searched(params: _Params, output: bytes) -> bytes:
-    """The JSON text that a search covers: prompt and trajectory. Escaped characters are decoded where there are any."""
-    text = b"\0".join((bytes(params.instructions), bytes(params.input), output))
-    if b"\\u" in text:
-        values = [_ANY.decode(part) for part in (params.instructions, params.input, output) if bytes(part)]
-        return encode_json(values)
-    return text
+class SearchedTexts:
+    """The JSON text of records that a search covers, one copy of some records at a time."""
+
+    def __init__(self, params: Sequence[_Params], responses: Sequence[_Response]) -> None:
+        self._parts: list[tuple[Any, Any, Any]] = [
+            (own.instructions, own.input, response.output) for own, response in zip(params, responses, strict=True)
+        ]
+        self.output_sizes = [memoryview(parts[2]).nbytes for parts in self._parts]
+        self._texts = list(map(_GAP.join, self._parts))
+
+    def call_counts(self) -> list[tuple[int | None, int]]:
+        """Turns and tool calls of each trajectory."""
+        return [
+            (1, 0) if size > _EMPTY_LIST and _CALL_START not in text else _count_calls(bytes(parts[2]))
+            for text, size, parts in zip(self._texts, self.output_sizes, self._parts, strict=True)
+        ]
+
+    def sign(self) -> NDArray[np.uint8]:
+        """The signatures, also with the characters that escapes stand for."""
+        signatures, escaped = sign_texts(self._texts)
+        if escaped:
+            decoded, _ = sign_texts([searched(*self._parts[number]) for number in escaped])
+            signatures[escaped] |= decoded
+        return signatures
+
+
+_GAP: Final = b"\0"
+_ESCAPE: Final = b"\\u"
+_CALL_START: Final = b'"function_call'
+_EMPTY_LIST: Final = 2
+"""The length of a trajectory without items."""
+
+
+def searched(*parts: Any) -> bytes:
+    """The JSON text that a search covers: instructions, input and trajectory, with escaped characters decoded."""
+    text = _GAP.join(parts)
+    return text if _ESCAPE not in text else encode_json([_ANY.decode(part) for part in parts if bytes(part)])
 
 
 _SEARCHED: Final = msgspec.json.Decoder(
@@ -369,8 +377,8 @@ def searched_of(line: bytes) -> bytes:
     """The JSON text of a line that a search covers, in lower case."""
     try:
         record: Any = _SEARCHED.decode(line)
-        params, output = record.params or _Params(), bytes(record.response.output) if record.response else b""
-        text = searched(params, output)
+        params, response = record.params or _Params(), record.response or _Response()
+        text = searched(params.instructions, params.input, response.output)
         return text.lower() if text.isascii() else text.decode(errors="replace").lower().encode()
     except (ValueError, RecursionError):
         record = decode_record(line) or {}
@@ -381,50 +389,94 @@ def searched_of(line: bytes) -> bytes:
         return as_text(inputs).lower().encode(errors="replace")
 
 
+def _text_columns(
+    columns: dict[str, Sequence[Any]],
+    params: list[_Params],
+    responses: list[_Response],
+    details: list[_Failure],
+    calls: list[tuple[int | None, int]],
+    *,
+    failures: bool,
+) -> dict[str, list[str | None]]:
+    missing = (None,) * len(params)
+    agents = [value.name if value else None for value in columns.get(AGENT_REF, missing)]
+    texts = {"agent": _texts(agents), "model": _texts(list(map(_MODEL, responses)))}
+    terminated, truncated = (columns.get(name, missing) for name in _EPISODE)
+    is_cut = any(map(_DETAILS, responses)) or True in truncated or any(count for _, count in calls)
+    texts["truncated"] = list(map(_truncation, responses, terminated, truncated, calls)) if is_cut else list(missing)
+    texts["finish"] = list(map(_finish, responses))
+    texts["failure"] = list(missing)
+    if failures:
+        kinds = map(_first, (detail.kind for detail in details), columns.get(FAILURE_CLASS, missing))
+        texts["failure"] = _texts([kind or FailureKind.UNKNOWN.value for kind in kinds])
+    for name in _SAMPLING:
+        get = attrgetter(name)
+        asked, given = list(map(get, params)), list(map(get, responses))
+        texts[name] = _texts(given if asked.count(None) == len(asked) else list(map(_first, asked, given)))
+    return texts
+
+
+_MODEL: Final = attrgetter("model")
+_DETAILS: Final = attrgetter("incomplete_details")
+_COMPLETED_AT: Final = attrgetter("completed_at")
+
+
 def _measures(
     columns: dict[str, Sequence[Any]],
     responses: list[_Response],
     details: list[_Failure],
-    outputs: list[bytes],
+    calls: list[tuple[int | None, int]],
     *,
     failures: bool,
 ) -> dict[str, NDArray[np.float64]]:
     missing = (None,) * len(responses)
-    usages = [value or _Usage() for value in columns.get(MODEL_USAGE, missing)]
-    captures = columns.get(CALL_CAPTURE, missing)
-    tokens = [response.usage or _Tokens() for response in responses]
-    calls = [_call_counts(output) for output in outputs]
+    usages = [value or _NO_USAGE for value in columns.get(MODEL_USAGE, missing)]
+    tokens = [response.usage or _NO_TOKENS for response in responses]
     if failures:
         seconds = [detail.seconds for detail in details]
         times = [detail.started_at for detail in details]
     else:
-        triples = zip(usages, captures, responses, strict=True)
-        seconds = [_model_seconds(usage, capture or None, response) for usage, capture, response in triples]
+        captures = columns.get(CALL_CAPTURE, missing)
+        is_timed = any(columns.get(MODEL_USAGE, missing)) or any(captures) or any(map(_COMPLETED_AT, responses))
+        seconds = list(map(_model_seconds, usages, captures, responses)) if is_timed else list(missing)
         times = [response.completed_at or response.created_at for response in responses]
+    asked = [own.calls for own in usages]
+    turns = [turns for turns, _ in calls]
     return {
-        "input_tokens": _numbers([_first(own.input_tokens, own.prompt_tokens) for own in tokens]),
-        "output_tokens": _numbers([_first(own.output_tokens, own.completion_tokens) for own in tokens]),
+        "input_tokens": _either(tokens, "input_tokens", "prompt_tokens"),
+        "output_tokens": _either(tokens, "output_tokens", "completion_tokens"),
         "total_tokens": _numbers([own.total_tokens for own in tokens]),
         "seconds": _numbers(seconds),
-        "calls": _numbers([usage.calls for usage in usages]),
-        "turns": _numbers([_first(usage.calls, turns) for usage, (turns, _) in zip(usages, calls, strict=True)]),
+        "calls": _numbers(asked),
+        "turns": _numbers(turns if asked.count(None) == len(asked) else list(map(_first, asked, turns))),
         "tool_calls": _numbers([count for _, count in calls]),
-        "cost": _numbers([usage.cost for usage in usages]),
+        "cost": _numbers([own.cost for own in usages]),
         "at": _numbers(times),
     }
 
 
-def _call_counts(output: bytes) -> tuple[int | None, int]:
+_NO_USAGE: Final = _Usage()
+_NO_TOKENS: Final = _Tokens()
+
+
+def _either(structs: Sequence[Any], name: str, other: str) -> NDArray[np.float64]:
+    values = list(map(attrgetter(name), structs))
+    if None in values:
+        values = list(map(_first, values, map(attrgetter(other), structs)))
+    return _numbers(values)
+
+
+def _count_calls(output: bytes) -> tuple[int | None, int]:
     """Turns and tool calls of a trajectory. Quotes inside of texts are escaped, so they are not counted."""
-    if len(output) <= 2:
+    if len(output) <= _EMPTY_LIST:
         return None, 0
-    if b'"function_call' not in output:
-        return 1, 0
     return 1 + output.count(_CALL_OUTPUT), output.count(_CALL)
 
 
-def _model_seconds(usage: _Usage, capture: _Capture | None, response: _Response) -> float | None:
+def _model_seconds(usage: _Usage, capture: Any, response: _Response) -> float | None:
     """The seconds that a rollout spent in model calls."""
+    if usage.latency_ms is None and capture in (None, msgspec.UNSET) and response.completed_at is None:
+        return None
     if isinstance(usage.latency_ms, int | float):
         return usage.latency_ms / 1000
     metrics = capture.metrics if isinstance(capture, _Capture) else None
@@ -436,12 +488,12 @@ def _model_seconds(usage: _Usage, capture: _Capture | None, response: _Response)
     return None
 
 
-def _truncation(response: _Response, output: bytes, terminated: Any, truncated: Any) -> str | None:
-    if response.incomplete_details or truncated is True:
-        reason = truncation_of_reason(response.incomplete_details) or truncation_of_episode(terminated, truncated)
-        if reason is not None:
-            return reason.value
-    reason = truncation_of_output(output) if _CALL_OUTPUT in output else None
+def _truncation(response: _Response, terminated: Any, truncated: Any, calls: tuple[int | None, int]) -> str | None:
+    reason = truncation_of_reason(response.incomplete_details) if response.incomplete_details else None
+    if reason is None and truncated is True:
+        reason = truncation_of_episode(terminated, truncated)
+    if reason is None and calls[1]:
+        reason = truncation_of_output(response.output)
     return reason.value if reason is not None else None
 
 
@@ -449,7 +501,10 @@ def _finish(response: _Response) -> str | None:
     details = response.incomplete_details
     if details:
         return _text(details.get("reason") if isinstance(details, dict) else details) or "incomplete"
-    return "stop" if response.status in ("completed", None) and bytes(response.output) else _text(response.status)
+    status = response.status
+    if status is not None and status != "completed":
+        return _text(status)
+    return "stop" if response.output else None
 
 
 def _numbers(values: Sequence[Any]) -> NDArray[np.float64]:
@@ -472,16 +527,26 @@ def _float(value: Any) -> float:
         return math.nan
 
 
+def _texts(values: Sequence[Any]) -> list[str | None]:
+    """Values as short texts. Most columns have few distinct ones, and each is converted once."""
+    try:
+        distinct = {value: _text(value) for value in set(values)}
+    except TypeError:  # a list or an object
+        return list(map(_text, values))
+    return [distinct[value] for value in values]
+
+
 def _text(value: Any) -> str | None:
-    if value is None:
+    if value is None or value is msgspec.UNSET:
         return None
     if isinstance(value, str):
         return printable(value[:MAX_TEXT])
     return printable(as_text(value)[:MAX_TEXT])
 
 
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
+def _first(value: Any, other: Any) -> Any:
+    """A value, or another one if there is none."""
+    return value if value is not None and value is not msgspec.UNSET else other
 
 
 def _scalar(value: Any) -> Any:
@@ -526,8 +591,9 @@ def _encode(value: Any) -> bytes:
         return b'"(cannot be shown)"'
 
 
-def _is_index(value: Any) -> bool:
-    return type(value) is int and 0 <= value < _MAX_INDEX
+def _are_indexes(values: Sequence[Any]) -> bool:
+    """Whether all values are indexes of tasks or rollouts."""
+    return set(map(type, values)) == {int} and min(values) >= 0 and max(values) < _MAX_INDEX
 
 
 def _can_be_renamed_to(name: str) -> bool:

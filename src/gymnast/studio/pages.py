@@ -49,7 +49,9 @@ _BINS: Final = 24
 _MAX_TIMES: Final = 240
 _MAX_MENU: Final = 40
 _MAX_REWARDS: Final = 64
-_CONTEXT: Final = 60
+_BEFORE: Final = 40
+_AFTER: Final = 80
+"""Characters around a match that are shown."""
 _NICE_STEPS_S: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400)
 _EXCLUDED: Final = STATES.index("excluded")
 _STRUCTURE: Final = (
@@ -270,7 +272,7 @@ def columns_page(entry: Entry) -> JsonObject:
     """The columns of both tables."""
     table = entry.table()
     names = [*dict.fromkeys([*_ordered(table), *table.own_columns])]
-    tasks = TaskTable(entry)
+    tasks = task_table(entry)
     return {
         "rollouts": [_describe_column(name, table.column(name)) for name in names],
         "tasks": [
@@ -325,7 +327,11 @@ def rollouts_page(entry: Entry, query: Query) -> JsonObject:
 
 def find_rows(entry: Entry, table: RunTable, query: Query, needed: int) -> tuple[list[int], int, bool]:
     """The rows of a query, at least the first `needed` of them; their number, and whether that is exact."""
-    rows = select_rows(query, len(table), table.column, _BUILT_IN)
+    order = (query.filters, query.sort, query.descending)
+    rows = table.orders.get(order)
+    if rows is None:
+        rows = select_rows(query, len(table), table.column, _BUILT_IN)
+        table.keep_order(order, rows)
     if not query.words:
         return (rows[:needed].tolist() if needed < len(rows) else rows.tolist()), len(rows), True
     assert entry.index is not None
@@ -361,8 +367,17 @@ def _around(text: str, word: str) -> str:
     start = text.lower().find(word)
     if start < 0:
         return ""
-    left, right = max(0, start - _CONTEXT), start + len(word) + _CONTEXT
-    return to_one_line(f"{'…' if left else ''}{text[left:right]}{'…' if right < len(text) else ''}", 4 * _CONTEXT)
+    left, right = max(0, start - _BEFORE), start + len(word) + _AFTER
+    return to_one_line(f"{'…' if left else ''}{text[left:right]}{'…' if right < len(text) else ''}", right - left + 2)
+
+
+def task_table(entry: Entry) -> TaskTable:
+    """The table of tasks, made once for what is indexed."""
+    table = entry.table()
+    tasks = entry.loaded(table).tasks
+    if not isinstance(entry.tasks, TaskTable) or entry.tasks.table is not table or entry.tasks.tasks is not tasks:
+        entry.tasks = TaskTable(entry)
+    return entry.tasks
 
 
 class TaskTable:
@@ -370,9 +385,9 @@ class TaskTable:
 
     def __init__(self, entry: Entry) -> None:
         self.table = entry.table()
-        self.view, _ = entry.view()
-        self.tasks = self.view.tasks
+        self.tasks = entry.loaded(self.table).tasks
         self._annotations = entry.annotations()
+        self._columns: dict[str, Column | None] = {}
         keys = self.table.keys
         self._starts = np.searchsorted(keys, self.tasks.ids << 32)
         self._ends = np.searchsorted(keys, (self.tasks.ids + 1) << 32)
@@ -382,6 +397,11 @@ class TaskTable:
 
     def column(self, name: str) -> Column | None:
         """A column by name; None if there is none."""
+        if name not in self._columns:
+            self._columns[name] = self._make_column(name)
+        return self._columns[name]
+
+    def _make_column(self, name: str) -> Column | None:
         tasks, table = self.tasks, self.table
         make: dict[str, Callable[[], Column]] = {
             "task": lambda: tasks.ids.astype(np.float64),
@@ -448,11 +468,10 @@ class TaskTable:
 
     def rewards(self, row: int) -> list[float | int | None]:
         """The rewards of a task's rollouts."""
-        rewards = self.table.column("reward")
-        assert rewards is not None
-        assert not isinstance(rewards, Texts)
         first, last = int(self._starts[row]), int(self._ends[row])
-        return [number_or_none(rewards[index]) for index in range(first, min(last, first + _MAX_REWARDS))]
+        rewards = self.table.select(range(first, min(last, first + _MAX_REWARDS))).column("reward")
+        assert isinstance(rewards, np.ndarray)
+        return [number_or_none(reward) for reward in rewards.tolist()]
 
     def first_row(self, row: int) -> int | None:
         """The first rollout of a task in the table of rollouts, or None."""
@@ -461,7 +480,7 @@ class TaskTable:
 
 def tasks_page(entry: Entry, query: Query) -> JsonObject:
     """A page of tasks."""
-    started, tasks = time.perf_counter(), TaskTable(entry)
+    started, tasks = time.perf_counter(), task_table(entry)
     rows = select_rows(query, len(tasks), tasks.column, TASK_COLUMNS)
     total_is_exact = True
     if query.words:

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 MAX_PAGE: Final = 500
 _MAX_FILTERS: Final = 40
 _MAX_QUERY: Final = 1000
-_SEARCH_S: Final = 0.4
+_SEARCH_S: Final = 0.25
 """After this time, texts are compared only as far as the page needs; the number of matches is an estimate."""
+_MAX_SEARCH_S: Final = 5.0
+"""And after this time not even that: the page shows what was found."""
 _FILTER: Final = re.compile(r"\s*(.+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
 _QUOTED: Final = re.compile(r'"([^"]+)"|(\S+)')
 
@@ -203,13 +205,14 @@ class Matches:
 def search(
     candidates: Sequence[int], needed: int, has_words: Callable[[int], bool], *, seconds: float = _SEARCH_S
 ) -> Matches:
-    """Compare candidates in order. Once the time is over, only until the page is full; the rest is estimated."""
+    """Compare candidates in order. Once the time is over, at most until the page is full; the rest is estimated."""
     deadline = time.monotonic() + seconds
     rows: list[int] = []
     for number, row in enumerate(candidates):
         if has_words(row):
             rows.append(row)
-        if len(rows) >= needed and time.monotonic() > deadline:
+        is_late = number % 64 == 0 and time.monotonic() > deadline
+        if is_late and (len(rows) >= needed or time.monotonic() > deadline + _MAX_SEARCH_S):
             seen = number + 1
             return Matches(rows, round(len(rows) * len(candidates) / seen), is_exact=seen == len(candidates))
     return Matches(rows, len(rows), is_exact=True)

@@ -42,6 +42,7 @@ _FULL_IDS: Final = 20_000
 _IDS: Final = 400
 _MAX_SNIPPET: Final = 200
 _MAX_ATTEMPTS: Final = 50
+_MAX_LISTED: Final = 1000
 _NOT_PARAMETERS: Final = frozenset({"input", "tools", "instructions", "metadata"})
 _NUMBERS: Final = (
     *("reward", "attempts", "turns", "tool_calls", "input_tokens", "output_tokens", "seconds", "calls", "cost"),
@@ -68,28 +69,27 @@ def read_line(table: RunTable, line: int) -> bytes:
 
 def row_values(table: RunTable, rows: Sequence[int]) -> list[JsonObject]:
     """The built-in columns of some rows."""
+    some = table.select(rows)
     columns: dict[str, list[Any]] = {}
     for name in _NUMBERS:
-        values = table.column(name)
+        values = some.column(name)
         assert values is not None
         assert not isinstance(values, Texts)
-        columns[name] = [number_or_none(values[row]) for row in rows]
+        columns[name] = [number_or_none(value) for value in values.tolist()]
     for name in _TEXTS:
-        texts = table.column(name)
-        columns[name] = (
-            [texts.names[code] if (code := int(texts.codes[row])) >= 0 else None for row in rows]
-            if isinstance(texts, Texts)
-            else [None] * len(rows)
-        )
-    keys = [int(table.keys[row]) for row in rows]
+        texts = some.column(name)
+        columns[name] = [None] * len(rows)
+        if isinstance(texts, Texts):
+            columns[name] = [texts.names[code] if code >= 0 else None for code in texts.codes.tolist()]
+    states = some.states.tolist()
     return [
         {
             "task": key >> 32,
             "rollout": key & 0xFFFFFFFF,
-            "state": STATES[int(table.states[row])],
+            "state": STATES[states[number]],
             **{name: values[number] for name, values in columns.items()},
         }
-        for number, (key, row) in enumerate(zip(keys, rows, strict=True))
+        for number, key in enumerate(some.keys.tolist())
     ]
 
 
@@ -209,22 +209,13 @@ def _neighbours(table: RunTable, row: int) -> JsonObject:
     task = int(table.keys[row]) >> 32
     rows = table.rows_of_task(task)
     before, after = key_at(rows.start - 1), key_at(rows.stop)
-    rewards = table.column("reward")
-    assert rewards is not None
-    assert not isinstance(rewards, Texts)
+    own = row_values(table, rows[:_MAX_LISTED])
     return {
         "previous": key_at(row - 1),
         "next": key_at(row + 1),
         "previous_task": before[0] if before else None,
         "next_task": after[0] if after else None,
-        "rollouts": [
-            {
-                "rollout": int(table.keys[index]) & 0xFFFFFFFF,
-                "state": STATES[int(table.states[index])],
-                "reward": number_or_none(rewards[index]),
-            }
-            for index in rows[:1000]
-        ],
+        "rollouts": [{name: values[name] for name in ("rollout", "state", "reward")} for values in own],
     }
 
 

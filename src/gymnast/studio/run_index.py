@@ -20,7 +20,7 @@ from gymnast.errors import DataError, UserError
 from gymnast.store.records import record_file
 from gymnast.studio.index_file import FIXED, IndexFile, Position
 from gymnast.studio.line_columns import FAILED, LineReader, Lines
-from gymnast.studio.text_signature import match_bits, query_bits, transpose
+from gymnast.studio.text_signature import match_parts, query_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gymnast.store.paths import RunPaths
+    from gymnast.studio.text_signature import Alternatives
 
-BLOCK_LINES: Final = 1024
-_READ_BYTES: Final = 1 << 22
+BLOCK_LINES: Final = 2048
+_BATCH_LINES: Final = 256
+"""Decoded at once: about as much as the processor's cache holds."""
+_BUFFER: Final = 1 << 18
 _MAX_LINE: Final = 1 << 28
 _TAIL: Final = 256
 _MAX_DISTINCT: Final = 50_000
@@ -72,6 +75,11 @@ class TextColumn:
 
     def add(self, start: int, values: Sequence[str | None]) -> None:
         numbers = self.numbers
+        if values and values.count(values[0]) == len(values):  # most columns are the same in many records
+            first = values[0]
+            code = -1 if first is None else numbers.setdefault(first, len(numbers))
+            self.codes.put(start, np.full(len(values), code, np.int32))
+            return
         codes = [-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values]
         self.codes.put(start, np.array(codes, np.int32))
 
@@ -121,8 +129,11 @@ class Columns:
         for name, column in self.fixed.items():
             column.put(self.count, getattr(lines, name))
         for name, values in lines.numbers.items():
-            self.numbers.setdefault(name, _Growing(np.float64, np.nan)).put(self.count, values)
+            if name in self.numbers or not np.isnan(values).all():  # columns without any value take no memory
+                self.numbers.setdefault(name, _Growing(np.float64, np.nan)).put(self.count, values)
         for name, texts in lines.texts.items():
+            if name not in self.texts and texts.count(None) == len(texts):
+                continue
             own = self.texts.setdefault(name, TextColumn())
             if not own.is_full:
                 own.add(self.count, texts)
@@ -239,10 +250,7 @@ class RunIndex:
         for offsets, lines, end in _read_lines(source, start):
             if should_stop():
                 return
-            for first in range(0, len(lines), BLOCK_LINES):
-                part = slice(first, first + BLOCK_LINES)
-                last = offsets[part][-1] + len(lines[part][-1])
-                self._add(number, offsets[part], lines[part], source, last if part.stop < len(lines) else end)
+            self._add(number, offsets, lines, source, end)
             self._set_progress("building", total)
             report()
 
@@ -292,9 +300,9 @@ class RunIndex:
 
     def match(self, words: Sequence[str], count: int) -> NDArray[np.bool_]:
         """Which of the first `count` lines may have these words; all of them if the words are too short to tell."""
-        bits = query_bits(words)
+        parts = query_bits(words)
         matches = np.ones(count, np.bool_)
-        if not bits:
+        if not parts:
             return matches
         with self._lock:
             file, starts, tail = self._file, list(self._starts), list(self._tail)
@@ -302,13 +310,11 @@ class RunIndex:
         for number, (first, last) in enumerate(zip(starts, [*starts, end][1:], strict=True)):
             if file is not None and first < count:
                 with suppress(sqlite3.Error):  # the file was deleted: then every line is compared
-                    matches[first:last] = file.match(number, last - first, bits)[: max(0, count - first)]
+                    matches[first:last] = file.match(number, last - first, parts)[: max(0, count - first)]
         for lines in tail:
             size = min(len(lines), count - end)
             if size > 0:
-                stored = transpose(lines.signatures)
-                columns = [stored[bit // 8 * len(lines) : (bit // 8 + 1) * len(lines)] for bit in bits]
-                matches[end : end + size] = match_bits(columns, bits, len(lines))[:size]
+                matches[end : end + size] = match_lines(lines, parts)[:size]
             end += len(lines)
         return matches
 
@@ -332,6 +338,11 @@ class Snapshot:
     def is_failure(self) -> NDArray[np.bool_]:
         is_failure: NDArray[np.bool_] = (self.fixed["flags"] & FAILED) != 0
         return is_failure
+
+
+def match_lines(lines: Lines, parts: Sequence[Alternatives]) -> NDArray[np.bool_]:
+    """Which lines may have the words with these bits."""
+    return match_parts(lambda bit: lines.signatures[:, bit // 8].tobytes(), parts, len(lines))
 
 
 def join_lines(parts: Sequence[Lines]) -> Lines:
@@ -373,33 +384,26 @@ def read_sources(paths: RunPaths) -> list[Source]:
 
 
 def _read_lines(source: Source, start: int) -> Iterator[tuple[list[int], list[bytes], int]]:
-    """Whole lines from an offset on, some megabytes at a time: their offsets, and where they end."""
-    with source.path.open("rb", buffering=0) as stream:
+    """Whole lines from an offset on, some at a time: their offsets, and where they end."""
+    offsets: list[int] = []
+    lines: list[bytes] = []
+    with source.path.open("rb", buffering=_BUFFER) as stream:
         stream.seek(start)
-        rest = b""
-        while start + len(rest) < source.size_bytes:
-            data = stream.read(min(_READ_BYTES, source.size_bytes - start - len(rest)))
-            if not data:
-                return
-            data = rest + data
-            end = data.rfind(b"\n") + 1
-            if not end:
-                if len(data) > _MAX_LINE:
+        for line in iter(lambda: stream.readline(_MAX_LINE), b""):
+            if not line.endswith(b"\n"):
+                if len(line) >= _MAX_LINE:
                     raise DataError(f"a line is longer than {_MAX_LINE >> 20} MiB", where=str(source.path))
-                rest = data
-                continue
-            lines = data[:end].splitlines(keepends=True) if b"\r" not in data else _split(data[:end])
-            offsets, offset = [], start
-            for line in lines:
-                offsets.append(offset)
-                offset += len(line)
-            yield offsets, lines, start + end
-            start, rest = start + end, data[end:]
-
-
-def _split(data: bytes) -> list[bytes]:
-    """Lines that end with a line feed; a carriage return is part of a line."""
-    return [line + b"\n" for line in data[:-1].split(b"\n")]
+                break  # still being written
+            if start + len(line) > source.size_bytes:
+                break  # beyond what belongs to the run
+            offsets.append(start)
+            lines.append(line)
+            start += len(line)
+            if len(lines) == _BATCH_LINES:
+                yield offsets, lines, start
+                offsets, lines = [], []
+    if lines:
+        yield offsets, lines, start
 
 
 def _tail_digest(path: Path, end: int) -> bytes:

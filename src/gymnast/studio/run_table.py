@@ -6,7 +6,7 @@ Also the run as the report sees it (`RunView`), made from the same columns witho
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gymnast.report.tasks import Tasks
     from gymnast.store.manifest import Manifest
     from gymnast.store.paths import RunPaths
     from gymnast.studio.run_index import Snapshot
@@ -49,6 +50,9 @@ NUMBER_COLUMNS: Final = (
 TEXT_COLUMNS: Final = ("state", "agent", "truncated", "finish", "failure", "label")
 _HIDDEN: Final = frozenset({"total_tokens", "at", "temperature", "top_p", "max_output_tokens", "reasoning"})
 _SAMPLING: Final = ("temperature", "top_p", "max_output_tokens", "reasoning")
+_FIGURES: Final = frozenset({"reward", "input_tokens", "output_tokens", "total_tokens"})
+"""The columns that the report's figures are made of."""
+_MAX_ORDERS: Final = 4
 _EMPTY_PLAN: Final = PlanIndex((), np.empty(0, np.int64), {})
 
 
@@ -67,6 +71,16 @@ class RunTable:
     snapshot: Snapshot
     labels: dict[int, str] = field(default_factory=dict)
     """The label of each annotated rollout, by packed key."""
+
+    @cached_property
+    def orders(self) -> OrderedDict[Any, Ints]:
+        """The rows of the last queries, so that their next pages are quick."""
+        return OrderedDict()
+
+    def keep_order(self, query: Any, rows: Ints) -> None:
+        self.orders[query] = rows
+        while len(self.orders) > _MAX_ORDERS:
+            self.orders.popitem(last=False)
 
     @cached_property
     def _scored(self) -> Ints:
@@ -170,6 +184,19 @@ class RunTable:
         }
         return make[name]() if name in make else self._own_column(name)
 
+    def select(self, rows: Sequence[int]) -> RunTable:
+        """A table of some rows, for which columns are cheap. It has no plan, tasks or figures of its own."""
+        some = RunTable(self.snapshot, self.labels)
+        chosen = np.array(rows, np.int64)
+        some.__dict__.update(
+            lines=self.lines[chosen],
+            keys=self.keys[chosen],
+            states=self.states[chosen],
+            _attempts=self._attempts[chosen],
+            seconds_source=self.seconds_source,
+        )
+        return some
+
     def _own_column(self, name: str) -> Floats | Texts | None:
         texts, numbers = self.snapshot.texts.get(name), self.snapshot.numbers.get(name)
         if name in NUMBER_COLUMNS or texts is None:
@@ -187,10 +214,12 @@ class RunTable:
     def _label_column(self) -> Texts:
         names = list(dict.fromkeys(self.labels.values()))
         codes = np.full(len(self), -1, np.int32)
-        for key, label in self.labels.items():
-            row = self.row_of(key)
-            if row is not None:
-                codes[row] = names.index(label)
+        if self.labels:
+            keys = np.array(sorted(self.labels), np.int64)
+            numbers = np.array([names.index(self.labels[key]) for key in keys.tolist()], np.int32)
+            positions = np.minimum(np.searchsorted(keys, self.keys), len(keys) - 1)
+            is_labelled = keys[positions] == self.keys
+            codes[is_labelled] = numbers[positions[is_labelled]]
         return Texts(codes, names)
 
     @property
@@ -209,7 +238,7 @@ class RunTable:
         columns = {}
         for name, values in snapshot.numbers.items():
             own = values[lines]
-            if name not in ("seconds", "calls", "turns", "tool_calls", "at") and np.isfinite(own).any():
+            if name in _FIGURES and np.isfinite(own).any():
                 columns[name] = Column(own, own == np.floor(own), name.endswith("_tokens"))
         if "reward" not in columns:
             columns["reward"] = Column(np.full(len(lines), math.nan), np.zeros(len(lines), np.bool_), from_usage=False)
@@ -265,10 +294,24 @@ class RunTable:
         return Counter({text: count for text, count in zip(texts[1], counts, strict=False) if count})
 
 
-def make_view(
-    table: RunTable, paths: RunPaths, plan: PlanIndex | None, manifest: Manifest | None, name: str, number: int = 0
-) -> tuple[RunView, str | None]:
-    """The run for the report's functions, and what is wrong with it, if anything."""
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """A run with its plan, as far as tables of tasks need it."""
+
+    loaded: LoadedRun
+    """Without excluded records."""
+    tasks: Tasks
+    seconds: Floats
+    """The duration of each rollout of `loaded`."""
+    excluded: Ints
+    """The rows of excluded records."""
+    has_plan: bool
+    problem: str | None
+    """Why the plan was not used, if it was not."""
+
+
+def load_table(table: RunTable, plan: PlanIndex | None) -> LoadedTable:
+    """Match the rollouts with the plan, and summarise the tasks."""
     records = table.rollout_table
     problem = None
     completeness = _assume_complete(records)
@@ -282,27 +325,31 @@ def make_view(
     excluded = np.setdiff1d(np.arange(len(records)), rows)
     completeness = replace(completeness, scored=completeness.scored - len(excluded))
     loaded = LoadedRun(plan or _EMPTY_PLAN, groups, completeness, table.failure_summary)
+    seconds = table.seconds()[np.searchsorted(table.keys, groups.table.packed)]
+    return LoadedTable(loaded, summarise_tasks(loaded, seconds), seconds, excluded, plan is not None, problem)
+
+
+def make_view(table: RunTable, own: LoadedTable, paths: RunPaths, manifest: Manifest | None, name: str) -> RunView:
+    """The run for the report's functions."""
+    records, loaded = table.rollout_table, own.loaded
     headline = loaded.headline()
-    key_rows = np.searchsorted(table.keys, groups.table.packed)
-    seconds = table.seconds()[key_rows]
-    view = RunView(
+    return RunView(
         name=name,
-        number=number,
+        number=0,
         paths=paths,
         loaded=loaded,
         headline=headline,
-        curve=headline.agents[0].pass_at if len(headline.agents) == 1 else pass_curve(groups),
-        tasks=summarise_tasks(loaded, seconds),
+        curve=headline.agents[0].pass_at if len(headline.agents) == 1 else pass_curve(loaded.groups),
+        tasks=own.tasks,
         manifest=manifest,
-        setup=table.setup(seconds),
-        excluded_offsets=dict.fromkeys(records.packed[excluded].tolist(), 0),
+        setup=table.setup(own.seconds),
+        excluded_offsets=dict.fromkeys(records.packed[own.excluded].tolist(), 0),
         truncated=int(records.truncated.sum()),
-        has_inputs=plan is not None,
+        has_inputs=own.has_plan,
         has_failures_file=paths.failures.exists(),
         records=RecordFile(paths.output),
         failed_records=RecordFile(paths.failures),
     )
-    return view, problem
 
 
 def _last_lines(keys: Ints, lines: Ints) -> Ints:

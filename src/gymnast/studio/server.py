@@ -43,6 +43,7 @@ _KEEP_ALIVE_S: Final = 15.0
 _MAX_WAITING: Final = 1000
 """Events that a slow page may be behind; then it starts over."""
 _MAX_STREAMS: Final = 64
+_END: Final = b""
 _COMMANDS: Final = frozenset({"pause", "resume", "drain", "stop", "cancel", "set"})
 
 
@@ -100,7 +101,8 @@ class StudioApp:
         self._read_only = read_only
         self._single_run = single_run
         self._files = WebFiles()
-        self._streams = 0
+        self._queues: set[asyncio.Queue[bytes]] = set()
+        """The events that each open page has yet to get."""
         self._routes: dict[tuple[str, str], Handler] = {
             ("GET", "/api/session"): self._session,
             ("GET", "/api/runs"): self._runs,
@@ -120,6 +122,13 @@ class StudioApp:
             ("POST", "/api/annotations"): self._annotate,
             ("POST", "/api/control"): self._control,
         }
+
+    def end_streams(self) -> None:
+        """End the streams of events, before the server stops: it would wait for them."""
+        for queue in self._queues:
+            while queue.full():
+                queue.get_nowait()
+            queue.put_nowait(_END)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -339,17 +348,15 @@ class StudioApp:
 
     async def _send_events(self, request: Request, receive: Receive, send: Send) -> None:
         """Send events until the page goes away."""
-        if self._streams >= _MAX_STREAMS:
+        if len(self._queues) >= _MAX_STREAMS:
             raise Refusal(429, "too many pages are open")
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": [*headers, *SECURITY_HEADERS]})
-        self._streams += 1
         events = asyncio.create_task(self._stream(tuple(request.params.get("run", ())[:_MAX_RUNS]), send))
         gone = asyncio.create_task(_wait_until_gone(receive))
         try:
             await asyncio.wait([events, gone], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._streams -= 1
             for task in (events, gone):
                 task.cancel()
             await asyncio.gather(events, gone, return_exceptions=True)
@@ -362,6 +369,7 @@ class StudioApp:
     async def _events(self, runs: tuple[str, ...]) -> AsyncIterator[bytes]:
         """Events as text; ends if the page is too slow, so that it connects again and starts over."""
         queue: asyncio.Queue[bytes] = asyncio.Queue(_MAX_WAITING)
+        self._queues.add(queue)
 
         def listen(event: str, data: Any) -> None:
             if event != "live" or data["run"] in runs:
@@ -379,8 +387,11 @@ class StudioApp:
                         chunk = await queue.get()
                 except TimeoutError:
                     chunk = b": still here\n\n"
+                if chunk == _END:
+                    return
                 yield chunk
         finally:
+            self._queues.discard(queue)
             self._library.listeners.pop(listen, None)
 
 

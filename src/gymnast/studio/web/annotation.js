@@ -10,10 +10,23 @@ export function createAnnotation({ run, task, rollout, session, signal, title, c
   const isLocked = session.read_only || session.static;
   const state = { label: null, note: "", by: null, at: null };
   const labels = make("div", { class: "labels", role: "group", "aria-label": "Label" });
-  const note = make("textarea", { "aria-label": "Note", placeholder: isLocked ? "No note" : "A note for your colleagues", maxlength: 10000, readonly: isLocked });
+  const note = make("textarea", {
+    "aria-label": "Note",
+    placeholder: isLocked ? "No note" : "A note for your colleagues",
+    maxlength: 10000,
+    readonly: isLocked,
+  });
   const saved = make("p", { class: "saved", role: "status" });
   const save = button("Save note", "Save note", () => store({ note: note.value }), { disabled: true });
-  const node = make("section", { class: "panel annotation" }, make("h3", {}, title), labels, note, isLocked ? null : make("div", { class: "actions" }, save), saved);
+  const node = make(
+    "section",
+    { class: "panel annotation" },
+    make("h3", {}, title),
+    labels,
+    note,
+    isLocked ? null : make("div", { class: "actions" }, save),
+    saved,
+  );
   note.addEventListener("input", () => (save.disabled = isLocked || note.value === state.note));
   note.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !save.disabled) save.click();
@@ -28,7 +41,16 @@ export function createAnnotation({ run, task, rollout, session, signal, title, c
 
   function paint() {
     const all = [...new Set([...(session.labels ?? LABELS), ...(state.label ? [state.label] : [])])];
-    refill(labels, all.map((label) => button(label, label, () => store({ label: state.label === label ? null : label, note: note.value }), { "aria-pressed": state.label === label ? "true" : "false", disabled: isLocked, "data-focus": `label-${label}` })));
+    refill(
+      labels,
+      all.map((label) =>
+        button(label, label, () => store({ label: state.label === label ? null : label, note: note.value }), {
+          "aria-pressed": state.label === label ? "true" : "false",
+          disabled: isLocked,
+          "data-focus": `label-${label}`,
+        }),
+      ),
+    );
     save.disabled = isLocked || note.value === (state.note ?? "");
     refill(saved, state.at ? `Saved ${formatAgo(state.at)}${state.by ? ` by ${state.by}` : ""}` : isLocked ? "Labels cannot be changed here." : "");
   }

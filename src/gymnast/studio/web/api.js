@@ -19,7 +19,8 @@ export class ApiError extends Error {
 export function queryOf(params) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(params)) {
-    for (const item of Array.isArray(value) ? value : [value]) if (item !== null && item !== undefined && item !== "" && item !== false) query.append(key, item === true ? "1" : item);
+    for (const item of Array.isArray(value) ? value : [value])
+      if (item !== null && item !== undefined && item !== "" && item !== false) query.append(key, item === true ? "1" : item);
   }
   return query.toString();
 }
@@ -35,7 +36,12 @@ async function request(path, options) {
   if (answer.ok) return answer;
   const body = await answer.json().catch(() => ({}));
   if (answer.status === 403 && !body.error) throw new ApiError(403, "This browser has no access.", "Open the URL that `gymnast view` printed.");
-  throw new ApiError(answer.status, body.error?.what ?? `The server answered ${answer.status}.`, body.error?.next, body.retry_s ?? body.error?.retry_s);
+  throw new ApiError(
+    answer.status,
+    body.error?.what ?? `The server answered ${answer.status}.`,
+    body.error?.next,
+    body.retry_s ?? body.error?.retry_s,
+  );
 }
 
 async function get(name, params = {}, signal) {
@@ -73,7 +79,10 @@ export const api = {
   rollouts: (params, signal) => get("rollouts", params, signal),
   tasks: (params, signal) => get("tasks", params, signal),
   rollout: (run, task, rollout, full, signal) => get("rollout", { run, task, rollout, full }, signal),
-  raw: async (run, task, rollout) => (IS_STATIC ? JSON.stringify(await get("rollout", { run, task, rollout }), null, 2) : (await request(`api/rollout/raw?${queryOf({ run, task, rollout })}`)).text()),
+  raw: async (run, task, rollout) =>
+    IS_STATIC
+      ? JSON.stringify(await get("rollout", { run, task, rollout }), null, 2)
+      : (await request(`api/rollout/raw?${queryOf({ run, task, rollout })}`)).text(),
   compare: (params, signal) => patiently(() => get("compare", params, signal), signal),
   doctor: (run, signal) => patiently(() => get("doctor", { run }, signal), signal),
   annotations: (run, signal) => get("annotations", { run }, signal),

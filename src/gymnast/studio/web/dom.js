@@ -4,12 +4,16 @@
 const UNSAFE = new RegExp(
   "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u2069\\ufeff\\ufff9-\\ufffb]" +
     "|[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]",
-  "g"
+  "g",
 );
-const CONTROLS =
-  "NUL SOH STX ETX EOT ENQ ACK BEL BS TAB LF VT FF CR SO SI DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US".split(" ");
+const CONTROLS = "NUL SOH STX ETX EOT ENQ ACK BEL BS TAB LF VT FF CR SO SI DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US".split(" ");
 const SVG = "http://www.w3.org/2000/svg";
 const LINKS = /^#/;
+
+// A table's own entry: names that come from data may be those of every object (`constructor`).
+export function entry(table, key) {
+  return table && Object.hasOwn(table, key) ? table[key] : undefined;
+}
 
 function fill(node, attributes, children) {
   for (const [key, value] of Object.entries(attributes ?? {})) {
@@ -35,8 +39,14 @@ export function draw(name, attributes, ...children) {
   return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
+// The label is the button's name where its text is a sign or a part of it; otherwise it explains the text.
 export function button(text, label, act, attributes) {
-  return make("button", { type: "button", title: label === text ? null : label, "aria-label": label, onclick: act, ...attributes }, text);
+  const isName = !/[a-z]/i.test(text) || label.includes(text);
+  return make(
+    "button",
+    { type: "button", title: label === text ? null : label, "aria-label": isName ? label : null, onclick: act, ...attributes },
+    text,
+  );
 }
 
 export function link(href, attributes, ...children) {

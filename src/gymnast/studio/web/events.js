@@ -47,10 +47,13 @@ export function throttle(act, intervalMs, signal) {
   signal?.addEventListener("abort", () => clearTimeout(timer));
   return () => {
     if (timer || signal?.aborted) return;
-    timer = setTimeout(() => {
-      timer = 0;
-      last = Date.now();
-      act();
-    }, Math.max(0, last + intervalMs - Date.now()));
+    timer = setTimeout(
+      () => {
+        timer = 0;
+        last = Date.now();
+        act();
+      },
+      Math.max(0, last + intervalMs - Date.now()),
+    );
   };
 }

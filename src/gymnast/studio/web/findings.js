@@ -8,7 +8,11 @@ import { toast } from "./states.js";
 const MAX_LINKS = 12;
 
 export function findingNode(run, finding, { isShort = false } = {}) {
-  const lost = [finding.rollouts_lost ? `${plural(finding.rollouts_lost, "rollout")} lost` : null, finding.rollouts_affected ? `${plural(finding.rollouts_affected, "rollout")} affected` : null, finding.confidence ? `confidence ${finding.confidence}` : null];
+  const lost = [
+    finding.rollouts_lost ? `${plural(finding.rollouts_lost, "rollout")} lost` : null,
+    finding.rollouts_affected ? `${plural(finding.rollouts_affected, "rollout")} affected` : null,
+    finding.confidence ? `confidence ${finding.confidence}` : null,
+  ];
   return make(
     "article",
     { class: "finding" },
@@ -18,20 +22,53 @@ export function findingNode(run, finding, { isShort = false } = {}) {
     isShort ? null : make("p", { class: "meta" }, lost.filter(Boolean).join(" · ")),
     isShort ? null : evidenceNode(finding),
     linksNode(run, finding),
-    isShort ? null : make("p", {}, button("Explain", "Copy the command that explains this finding", async () => toast((await copyText(finding.docs ?? "")) ? `Copied: ${finding.docs}` : finding.docs), { class: "plain" }))
+    isShort
+      ? null
+      : make(
+          "p",
+          {},
+          button(
+            "Explain",
+            "Copy the command that explains this finding",
+            async () => toast((await copyText(finding.docs ?? "")) ? `Copied: ${finding.docs}` : finding.docs),
+            { class: "plain" },
+          ),
+        ),
   );
 }
 
 function evidenceNode(finding) {
-  const items = (finding.evidence ?? []).map((own) => make("div", {}, make("dt", {}, own.what, own.count ? ` (${formatCount(own.count)})` : ""), own.file ? make("dd", { class: "meta" }, own.line ? `${own.file}:${own.line}` : own.file) : null, own.quote ? make("dd", {}, make("pre", { class: "raw" }, own.quote)) : null));
+  const items = (finding.evidence ?? []).map((own) =>
+    make(
+      "div",
+      {},
+      make("dt", {}, own.what, own.count ? ` (${formatCount(own.count)})` : ""),
+      own.file ? make("dd", { class: "meta" }, own.line ? `${own.file}:${own.line}` : own.file) : null,
+      own.quote ? make("dd", {}, make("pre", { class: "raw" }, own.quote)) : null,
+    ),
+  );
   if (!items.length && !finding.ruled_out?.length) return null;
   const ruled = (finding.ruled_out ?? []).map((text) => make("li", {}, typeof text === "string" ? text : Object.values(text).join(": ")));
-  return make("details", { class: "fold" }, make("summary", {}, `Evidence (${items.length})`), make("dl", { class: "evidence" }, items), ruled.length ? [make("p", { class: "label" }, "Ruled out"), make("ul", { class: "plain-list" }, ruled)] : null);
+  return make(
+    "details",
+    { class: "fold" },
+    make("summary", {}, `Evidence (${items.length})`),
+    make("dl", { class: "evidence" }, items),
+    ruled.length ? [make("p", { class: "label" }, "Ruled out"), make("ul", { class: "plain-list" }, ruled)] : null,
+  );
 }
 
 function linksNode(run, finding) {
   const rollouts = finding.rollouts ?? [];
-  const all = finding.filter ? link(`#/rollouts?${new URLSearchParams([["run", run], ...new URLSearchParams(finding.filter)])}`, { class: "chip" }, "All of them") : null;
+  const all = finding.filter
+    ? link(`#/rollouts?${new URLSearchParams([["run", run], ...new URLSearchParams(finding.filter)])}`, { class: "chip" }, "All of them")
+    : null;
   if (!rollouts.length && !all) return null;
-  return make("div", { class: "chips" }, rollouts.slice(0, MAX_LINKS).map(({ task, rollout }) => link(rolloutLink(run, task, rollout), { class: "chip" }, `${task}:${rollout}`)), rollouts.length > MAX_LINKS ? make("span", { class: "quiet" }, `and ${formatCount(rollouts.length - MAX_LINKS)} more`) : null, all);
+  return make(
+    "div",
+    { class: "chips" },
+    rollouts.slice(0, MAX_LINKS).map(({ task, rollout }) => link(rolloutLink(run, task, rollout), { class: "chip" }, `${task}:${rollout}`)),
+    rollouts.length > MAX_LINKS ? make("span", { class: "quiet" }, `and ${formatCount(rollouts.length - MAX_LINKS)} more`) : null,
+    all,
+  );
 }

@@ -26,7 +26,11 @@ export function formatNumber(value) {
 export function formatShort(value) {
   if (!isNumber(value)) return NONE;
   const size = Math.abs(value);
-  for (const [unit, sign] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
+  for (const [unit, sign] of [
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e4, "k"],
+  ]) {
     if (size >= unit) return `${Number((value / (unit === 1e4 ? 1e3 : unit)).toPrecision(3))}${sign}`;
   }
   return formatNumber(value);
@@ -61,12 +65,21 @@ export function formatSeconds(seconds) {
 
 export function formatCost(value) {
   if (!isNumber(value)) return NONE;
-  return value === 0 ? "$0" : value < 0.01 ? `$${Number(value.toPrecision(2))}` : `$${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
+  return value === 0
+    ? "$0"
+    : value < 0.01
+      ? `$${Number(value.toPrecision(2))}`
+      : `$${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 }
 
 export function formatBytes(value) {
   if (!isNumber(value)) return NONE;
-  for (const [unit, sign] of [[2 ** 30, "GB"], [2 ** 20, "MB"], [2 ** 10, "KB"]]) if (value >= unit) return `${Number((value / unit).toPrecision(3))} ${sign}`;
+  for (const [unit, sign] of [
+    [2 ** 30, "GB"],
+    [2 ** 20, "MB"],
+    [2 ** 10, "KB"],
+  ])
+    if (value >= unit) return `${Number((value / unit).toPrecision(3))} ${sign}`;
   return `${value} B`;
 }
 

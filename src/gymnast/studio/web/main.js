@@ -1,7 +1,7 @@
 // Starts the studio: shows the page that the address names, and keeps the frame around it.
 
 import { api, IS_STATIC } from "./api.js";
-import { link, make, plainText, refill } from "./dom.js";
+import { entry, link, make, plainText, refill } from "./dom.js";
 import { hashOf, parseHash } from "./router.js";
 import { startShortcuts } from "./shortcuts.js";
 import { errorState, statePage } from "./states.js";
@@ -39,22 +39,22 @@ function show() {
   const { parts, params } = parseHash();
   const name = parts[0] ?? (session.single_run ? "run" : "runs");
   if (!parts.length && session.single_run) params.set("run", session.single_run);
-  const page = PAGES[name];
+  const page = entry(PAGES, name);
   if (!page) return showUnknown(name);
   const key = JSON.stringify([name, ...page[1].map((own) => params.getAll(own))]);
   if (current?.key === key) return current.update?.(params);
   current?.controller.abort();
   const controller = new AbortController();
-  const entry = { key, controller, update: null };
+  const shown = { key, controller, update: null };
   const isFirst = current === null;
-  current = entry;
+  current = shown;
   const node = make("div", { class: `page page-${name}` });
   main.replaceChildren(node);
   delete document.documentElement.dataset.ready;
   scrollTo(0, 0);
-  const context = { node, params, session, signal: controller.signal, setTrail, isCurrent: () => current === entry, reload: () => reload() };
+  const context = { node, params, session, signal: controller.signal, setTrail, isCurrent: () => current === shown, reload: () => reload() };
   try {
-    entry.update = page[0](context)?.update ?? null;
+    shown.update = page[0](context)?.update ?? null;
   } catch (error) {
     node.replaceChildren(errorState(error, reload));
     throw error;
@@ -72,15 +72,32 @@ function showUnknown(name) {
   current?.controller.abort();
   current = null;
   setTrail([["Not found"]]);
-  main.replaceChildren(statePage("No such page", `The studio has no page “${name}”.`, make("div", { class: "actions" }, link("#/runs", { class: "button" }, "All runs"))));
+  main.replaceChildren(
+    statePage(
+      "No such page",
+      `The studio has no page “${name}”.`,
+      make("div", { class: "actions" }, link("#/runs", { class: "button" }, "All runs")),
+    ),
+  );
 }
 
 // The breadcrumbs and the title: pairs of text and address.
 function setTrail(trail) {
   const items = [["Runs", hashOf(["runs"])], ...trail];
   const last = items.length - 1;
-  refill(document.getElementById("crumbs"), items.map(([text, href], at) => make("li", { title: plainText(text) }, at === last ? make("span", { "aria-current": "page" }, text) : link(href, {}, text))));
-  document.title = [...items.slice(trail.length ? 1 : 0).map(([text]) => plainText(text)).reverse(), "Gymnast Studio"].join(" · ");
+  refill(
+    document.getElementById("crumbs"),
+    items.map(([text, href], at) =>
+      make("li", { title: plainText(text) }, at === last ? make("span", { "aria-current": "page" }, text) : link(href, {}, text)),
+    ),
+  );
+  document.title = [
+    ...items
+      .slice(trail.length ? 1 : 0)
+      .map(([text]) => plainText(text))
+      .reverse(),
+    "Gymnast Studio",
+  ].join(" · ");
 }
 
 function startTheme() {
@@ -106,7 +123,9 @@ function startConnection() {
   };
   if (IS_STATIC) return say("static export", "");
   say("connecting", "");
-  addEventListener("studio-connection", ({ detail }) => say(detail ? (session?.read_only ? "live, read-only" : "live") : "reconnecting…", detail ? "live" : "lost"));
+  addEventListener("studio-connection", ({ detail }) =>
+    say(detail ? (session?.read_only ? "live, read-only" : "live") : "reconnecting…", detail ? "live" : "lost"),
+  );
 }
 
 async function start() {

@@ -25,7 +25,11 @@ function blocks(lines, depth) {
     const line = lines[at];
     if (!line.trim()) at += 1;
     else {
-      const read = [readFence, readFormula, readHeading, readRule, readQuote, readTable, readList].reduce((done, reader) => done ?? reader(lines, at, depth), null) ?? readParagraph(lines, at);
+      const read =
+        [readFence, readFormula, readHeading, readRule, readQuote, readTable, readList].reduce(
+          (done, reader) => done ?? reader(lines, at, depth),
+          null,
+        ) ?? readParagraph(lines, at);
       nodes.push(read.node);
       at = read.next;
     }
@@ -37,9 +41,13 @@ function readFence(lines, at) {
   const open = FENCE.exec(lines[at]);
   if (!open) return null;
   let end = at + 1;
-  while (end < lines.length && !(lines[end].trim().startsWith(open[1]) && !lines[end].trim().slice(open[1].length).replaceAll(open[1][0], "").trim())) end += 1;
+  while (end < lines.length && !(lines[end].trim().startsWith(open[1]) && !lines[end].trim().slice(open[1].length).replaceAll(open[1][0], "").trim()))
+    end += 1;
   const code = lines.slice(at + 1, end).join("\n");
-  return { node: make("pre", {}, open[2] ? make("span", { class: "language" }, open[2]) : null, make("code", {}, highlight(code, open[2]))), next: end + 1 };
+  return {
+    node: make("pre", {}, open[2] ? make("span", { class: "language" }, open[2]) : null, make("code", {}, highlight(code, open[2]))),
+    next: end + 1,
+  };
 }
 
 function readFormula(lines, at) {
@@ -68,19 +76,46 @@ function readQuote(lines, at, depth) {
   if (!/^ {0,3}>/.test(lines[at]) || depth >= MAX_DEPTH) return null;
   let end = at;
   while (end < lines.length && /^ {0,3}>/.test(lines[end])) end += 1;
-  return { node: make("blockquote", {}, blocks(lines.slice(at, end).map((line) => line.replace(/^ {0,3}> ?/, "")), depth + 1)), next: end };
+  return {
+    node: make(
+      "blockquote",
+      {},
+      blocks(
+        lines.slice(at, end).map((line) => line.replace(/^ {0,3}> ?/, "")),
+        depth + 1,
+      ),
+    ),
+    next: end,
+  };
 }
 
 function cellsOf(line) {
-  return line.trim().replace(/^\|/, "").replace(/\|$/, "").split("|").map((cell) => cell.trim());
+  return line
+    .trim()
+    .replace(/^\|/, "")
+    .replace(/\|$/, "")
+    .split("|")
+    .map((cell) => cell.trim());
 }
 
 function readTable(lines, at) {
   if (!lines[at].includes("|") || !lines[at + 1]?.includes("-") || lines[at + 1].length > 2000 || !TABLE_RULE.test(lines[at + 1])) return null;
   let end = at + 2;
   while (end < lines.length && lines[end].includes("|")) end += 1;
-  const row = (name) => (line) => make("tr", {}, cellsOf(line).map((cell) => make(name, {}, inline(cell))));
-  return { node: make("div", { class: "overflow" }, make("table", {}, make("thead", {}, row("th")(lines[at])), make("tbody", {}, lines.slice(at + 2, end).map(row("td"))))), next: end };
+  const row = (name) => (line) =>
+    make(
+      "tr",
+      {},
+      cellsOf(line).map((cell) => make(name, {}, inline(cell))),
+    );
+  return {
+    node: make(
+      "div",
+      { class: "overflow" },
+      make("table", {}, make("thead", {}, row("th")(lines[at])), make("tbody", {}, lines.slice(at + 2, end).map(row("td")))),
+    ),
+    next: end,
+  };
 }
 
 function readList(lines, at, depth) {
@@ -92,7 +127,12 @@ function readList(lines, at, depth) {
   while (end < lines.length) {
     const match = ITEM.exec(lines[end]);
     const isOwn = match && match[1].length >= indent && match[1].length < indent + 2 && Boolean(match[3]) === Boolean(first[3]);
-    const isMore = items.length && (/^\s*$/.test(lines[end]) ? ITEM.test(lines[end + 1] ?? "") || /^\s{2,}\S/.test(lines[end + 1] ?? "") : lines[end].length - lines[end].trimStart().length > indent || (!match && lines[end - 1]?.trim() && !FENCE.test(lines[end]) && !HEADING.test(lines[end])));
+    const isMore =
+      items.length &&
+      (/^\s*$/.test(lines[end])
+        ? ITEM.test(lines[end + 1] ?? "") || /^\s{2,}\S/.test(lines[end + 1] ?? "")
+        : lines[end].length - lines[end].trimStart().length > indent ||
+          (!match && lines[end - 1]?.trim() && !FENCE.test(lines[end]) && !HEADING.test(lines[end])));
     if (isOwn) items.push([match[4]]);
     else if (isMore) items.at(-1).push(lines[end].slice(Math.min(lines[end].length - lines[end].trimStart().length, indent + 2)));
     else break;
@@ -105,7 +145,15 @@ function readList(lines, at, depth) {
 
 function readParagraph(lines, at) {
   let end = at + 1;
-  while (end < lines.length && lines[end].trim() && !FENCE.test(lines[end]) && !HEADING.test(lines[end]) && !ITEM.test(lines[end]) && !/^ {0,3}(>|\$\$|\\\[)/.test(lines[end])) end += 1;
+  while (
+    end < lines.length &&
+    lines[end].trim() &&
+    !FENCE.test(lines[end]) &&
+    !HEADING.test(lines[end]) &&
+    !ITEM.test(lines[end]) &&
+    !/^ {0,3}(>|\$\$|\\\[)/.test(lines[end])
+  )
+    end += 1;
   return { node: make("p", {}, inline(lines.slice(at, end).join("\n"))), next: end };
 }
 
@@ -114,12 +162,34 @@ const SPANS = [
   { open: "`", close: "`", node: (text) => make("code", {}, text) },
   { open: "\\(", close: "\\)", node: (text) => formula(text, false) },
   { open: "$$", close: "$$", node: (text) => formula(text, true) },
-  { open: "$", close: "$", accepts: (text, after) => /^\S/.test(text) && /\S$/.test(text) && !/^\d/.test(after) && !text.includes("\n\n"), node: (text) => formula(text, false) },
-  { open: "**", close: "**", accepts: (text) => /^\S/.test(text) && /\S$/.test(text), node: (text, depth) => make("strong", {}, inline(text, depth + 1)) },
-  { open: "__", close: "__", accepts: (text) => /^\S/.test(text) && /\S$/.test(text), isWord: true, node: (text, depth) => make("strong", {}, inline(text, depth + 1)) },
+  {
+    open: "$",
+    close: "$",
+    accepts: (text, after) => /^\S/.test(text) && /\S$/.test(text) && !/^\d/.test(after) && !text.includes("\n\n"),
+    node: (text) => formula(text, false),
+  },
+  {
+    open: "**",
+    close: "**",
+    accepts: (text) => /^\S/.test(text) && /\S$/.test(text),
+    node: (text, depth) => make("strong", {}, inline(text, depth + 1)),
+  },
+  {
+    open: "__",
+    close: "__",
+    accepts: (text) => /^\S/.test(text) && /\S$/.test(text),
+    isWord: true,
+    node: (text, depth) => make("strong", {}, inline(text, depth + 1)),
+  },
   { open: "~~", close: "~~", node: (text, depth) => make("s", {}, inline(text, depth + 1)) },
   { open: "*", close: "*", accepts: (text) => /^\S/.test(text) && /\S$/.test(text), node: (text, depth) => make("em", {}, inline(text, depth + 1)) },
-  { open: "_", close: "_", accepts: (text) => /^\S/.test(text) && /\S$/.test(text), isWord: true, node: (text, depth) => make("em", {}, inline(text, depth + 1)) },
+  {
+    open: "_",
+    close: "_",
+    accepts: (text) => /^\S/.test(text) && /\S$/.test(text),
+    isWord: true,
+    node: (text, depth) => make("em", {}, inline(text, depth + 1)),
+  },
 ];
 const STARTS = /[`$\\*_~[]/g;
 
@@ -149,7 +219,11 @@ function readSpan(text, at, depth, missing) {
     const start = at + span.open.length;
     const end = text.indexOf(span.close, start);
     if (end < 0) missing.add(span.close);
-    else if (end > start && end - start < 4000 && (span.accepts?.(text.slice(start, end), text.slice(end + span.close.length, end + span.close.length + 1)) ?? true)) {
+    else if (
+      end > start &&
+      end - start < 4000 &&
+      (span.accepts?.(text.slice(start, end), text.slice(end + span.close.length, end + span.close.length + 1)) ?? true)
+    ) {
       if (span.isWord && /\w/.test(text[end + span.close.length] ?? "")) continue;
       return { node: span.node(text.slice(start, end), depth), next: end + span.close.length };
     }
@@ -164,9 +238,20 @@ function readLink(text, at, depth, missing) {
   const end = middle < 0 || middle - at > 400 ? -1 : text.indexOf(")", middle);
   if (end < 0 || end - middle > 1000) return null;
   const isImage = text[at - 1] === "!";
-  return { node: make("span", {}, inline(text.slice(at + 1, middle), depth + 1), " ", make("span", { class: "url" }, `${isImage ? "image: " : ""}${text.slice(middle + 2, end)}`)), next: end + 1 };
+  return {
+    node: make(
+      "span",
+      {},
+      inline(text.slice(at + 1, middle), depth + 1),
+      " ",
+      make("span", { class: "url" }, `${isImage ? "image: " : ""}${text.slice(middle + 2, end)}`),
+    ),
+    next: end + 1,
+  };
 }
 
 function readEscape(text, at) {
-  return text[at] === "\\" && /[\\`*_{}[\]()#+\-.!$~|>]/.test(text[at + 1] ?? "") && text[at + 1] !== "(" && text[at + 1] !== "[" ? { node: text[at + 1], next: at + 2 } : null;
+  return text[at] === "\\" && /[\\`*_{}[\]()#+\-.!$~|>]/.test(text[at + 1] ?? "") && text[at + 1] !== "(" && text[at + 1] !== "["
+    ? { node: text[at + 1], next: at + 2 }
+    : null;
 }

@@ -5,10 +5,16 @@ import { make } from "./dom.js";
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 const MAX_LENGTH = 3000;
 const MAX_DEPTH = 24;
-const LETTERS = "alpha α beta β gamma γ delta δ epsilon ϵ varepsilon ε zeta ζ eta η theta θ vartheta ϑ iota ι kappa κ lambda λ mu μ nu ν xi ξ pi π rho ρ sigma σ tau τ upsilon υ phi ϕ varphi φ chi χ psi ψ omega ω Gamma Γ Delta Δ Theta Θ Lambda Λ Xi Ξ Pi Π Sigma Σ Upsilon Υ Phi Φ Psi Ψ Omega Ω infty ∞ ell ℓ hbar ℏ partial ∂ nabla ∇ emptyset ∅ varnothing ∅ aleph ℵ Re ℜ Im ℑ dots … ldots … cdots ⋯ vdots ⋮ ddots ⋱ degree ° circ ∘ prime ′ angle ∠ triangle △ square □ blacksquare ■ checkmark ✓";
-const SIGNS = "times × cdot ⋅ div ÷ pm ± mp ∓ le ≤ leq ≤ ge ≥ geq ≥ ne ≠ neq ≠ approx ≈ equiv ≡ sim ∼ simeq ≃ cong ≅ propto ∝ to → rightarrow → leftarrow ← Rightarrow ⇒ Leftarrow ⇐ implies ⟹ iff ⟺ leftrightarrow ↔ Leftrightarrow ⇔ mapsto ↦ longrightarrow ⟶ in ∈ notin ∉ ni ∋ subset ⊂ subseteq ⊆ supset ⊃ supseteq ⊇ cup ∪ cap ∩ setminus ∖ forall ∀ exists ∃ neg ¬ lnot ¬ land ∧ wedge ∧ lor ∨ vee ∨ oplus ⊕ otimes ⊗ perp ⊥ parallel ∥ mid ∣ nmid ∤ ll ≪ gg ≫ star ⋆ ast ∗ bullet ∙ langle ⟨ rangle ⟩ lfloor ⌊ rfloor ⌋ lceil ⌈ rceil ⌉ lbrace { rbrace } vert | Vert ‖ backslash \\ colon : therefore ∴ because ∵";
+const LETTERS =
+  "alpha α beta β gamma γ delta δ epsilon ϵ varepsilon ε zeta ζ eta η theta θ vartheta ϑ iota ι kappa κ lambda λ mu μ nu ν xi ξ pi π rho ρ sigma σ tau τ upsilon υ phi ϕ varphi φ chi χ psi ψ omega ω Gamma Γ Delta Δ Theta Θ Lambda Λ Xi Ξ Pi Π Sigma Σ Upsilon Υ Phi Φ Psi Ψ Omega Ω infty ∞ ell ℓ hbar ℏ partial ∂ nabla ∇ emptyset ∅ varnothing ∅ aleph ℵ Re ℜ Im ℑ dots … ldots … cdots ⋯ vdots ⋮ ddots ⋱ degree ° circ ∘ prime ′ angle ∠ triangle △ square □ blacksquare ■ checkmark ✓";
+const SIGNS =
+  "times × cdot ⋅ div ÷ pm ± mp ∓ le ≤ leq ≤ ge ≥ geq ≥ ne ≠ neq ≠ approx ≈ equiv ≡ sim ∼ simeq ≃ cong ≅ propto ∝ to → rightarrow → leftarrow ← Rightarrow ⇒ Leftarrow ⇐ implies ⟹ iff ⟺ leftrightarrow ↔ Leftrightarrow ⇔ mapsto ↦ longrightarrow ⟶ in ∈ notin ∉ ni ∋ subset ⊂ subseteq ⊆ supset ⊃ supseteq ⊇ cup ∪ cap ∩ setminus ∖ forall ∀ exists ∃ neg ¬ lnot ¬ land ∧ wedge ∧ lor ∨ vee ∨ oplus ⊕ otimes ⊗ perp ⊥ parallel ∥ mid ∣ nmid ∤ ll ≪ gg ≫ star ⋆ ast ∗ bullet ∙ langle ⟨ rangle ⟩ lfloor ⌊ rfloor ⌋ lceil ⌈ rceil ⌉ lbrace { rbrace } vert | Vert ‖ backslash \\ colon : therefore ∴ because ∵";
 const BIG = "sum ∑ prod ∏ int ∫ iint ∬ oint ∮ bigcup ⋃ bigcap ⋂ coprod ∐";
-const NAMES = new Set("sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan log ln lg exp lim max min sup inf det dim ker gcd lcm deg arg mod Pr hom bmod".split(" "));
+const NAMES = new Set(
+  "sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan log ln lg exp lim max min sup inf det dim ker gcd lcm deg arg mod Pr hom bmod".split(
+    " ",
+  ),
+);
 const LIMITS = new Set("lim max min sup inf gcd Pr".split(" "));
 const SPACES = { ",": "0.17em", ":": "0.22em", ";": "0.28em", " ": "0.25em", quad: "1em", qquad: "2em", "!": "0" };
 const ACCENTS = { hat: "^", widehat: "^", bar: "¯", overline: "¯", vec: "→", tilde: "~", widetilde: "~", dot: "˙", ddot: "¨" };
@@ -133,7 +139,14 @@ class Parser {
     if (NAMES.has(name)) return Object.assign(element("mi", { mathvariant: "normal" }, name), { isLarge: LIMITS.has(name) });
     if (name in SPACES) return element("mspace", { width: SPACES[name] });
     if (/^[dt]?frac$/.test(name) || name === "cfrac") return element("mfrac", {}, this.argument(depth), this.argument(depth));
-    if (/^[dt]?binom$/.test(name)) return element("mrow", {}, element("mo", {}, "("), element("mfrac", { linethickness: "0" }, this.argument(depth), this.argument(depth)), element("mo", {}, ")"));
+    if (/^[dt]?binom$/.test(name))
+      return element(
+        "mrow",
+        {},
+        element("mo", {}, "("),
+        element("mfrac", { linethickness: "0" }, this.argument(depth), this.argument(depth)),
+        element("mo", {}, ")"),
+      );
     if (name === "sqrt") return this.root(depth);
     if (name === "boxed" || name === "fbox") return this.boxed(depth);
     if (/^(text|textbf|textit|textrm|mbox|operatorname|mathrm|mathsf|texttt)\*?$/.test(name)) return element("mtext", {}, this.words());
@@ -171,13 +184,24 @@ class Parser {
   fence() {
     const token = this.next() ?? "";
     if (token === ".") return element("mrow", {});
-    const sign = token.startsWith("\\") ? SIGN.get(token.slice(1)) ?? token[1] : token;
+    const sign = token.startsWith("\\") ? (SIGN.get(token.slice(1)) ?? token[1]) : token;
     return element("mo", { stretchy: "true" }, sign);
   }
 
   environment(depth) {
     const name = this.words();
-    const braces = { pmatrix: ["(", ")"], bmatrix: ["[", "]"], vmatrix: ["|", "|"], cases: ["{", ""], matrix: ["", ""], aligned: ["", ""], align: ["", ""], "align*": ["", ""], array: ["", ""], smallmatrix: ["", ""] }[name];
+    const braces = {
+      pmatrix: ["(", ")"],
+      bmatrix: ["[", "]"],
+      vmatrix: ["|", "|"],
+      cases: ["{", ""],
+      matrix: ["", ""],
+      aligned: ["", ""],
+      align: ["", ""],
+      "align*": ["", ""],
+      array: ["", ""],
+      smallmatrix: ["", ""],
+    }[name];
     if (!braces) throw new Error("unknown environment");
     if (name === "array") this.words();
     const rows = [[]];

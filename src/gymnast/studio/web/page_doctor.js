@@ -40,15 +40,81 @@ function sections(run, doctor) {
   const findings = doctor.findings ?? [];
   const stuck = doctor.stuck ?? [];
   return [
-    make("section", { class: "panel" }, make("h2", {}, findings.length ? `${formatCount(findings.length)} ${findings.length === 1 ? "finding" : "findings"}` : "No problem was detected"), findings.length ? make("div", { class: "findings" }, findings.map((finding) => findingNode(run, finding))) : make("p", { class: "quiet" }, doctor.healthy === false ? "The run is not healthy, but no cause was recognised." : "Every check below passed.")),
-    stuck.length ? make("section", { class: "panel" }, make("h2", {}, "Stuck"), make("ul", { class: "plain-list" }, stuck.map((own) => make("li", {}, stuckText(run, own))))) : null,
-    doctor.notes?.length ? make("section", { class: "panel" }, make("h2", {}, "Notes"), make("ul", { class: "plain-list" }, doctor.notes.map((note) => make("li", {}, note.text)))) : null,
-    doctor.steps?.length ? make("section", { class: "panel" }, make("h2", {}, "Checks"), make("ul", { class: "plain-list" }, doctor.steps.map((step) => make("li", {}, make("span", { class: `badge tone-${STEP_TONES[step.state] ?? 5}` }, step.state), " ", step.name, step.saw?.length ? make("span", { class: "quiet" }, `: ${step.saw.join("; ")}`) : null)))) : null,
+    make(
+      "section",
+      { class: "panel" },
+      make(
+        "h2",
+        {},
+        findings.length ? `${formatCount(findings.length)} ${findings.length === 1 ? "finding" : "findings"}` : "No problem was detected",
+      ),
+      findings.length
+        ? make(
+            "div",
+            { class: "findings" },
+            findings.map((finding) => findingNode(run, finding)),
+          )
+        : make(
+            "p",
+            { class: "quiet" },
+            doctor.healthy === false ? "The run is not healthy, but no cause was recognised." : "Every check below passed.",
+          ),
+    ),
+    stuck.length
+      ? make(
+          "section",
+          { class: "panel" },
+          make("h2", {}, "Stuck"),
+          make(
+            "ul",
+            { class: "plain-list" },
+            stuck.map((own) => make("li", {}, stuckText(run, own))),
+          ),
+        )
+      : null,
+    doctor.notes?.length
+      ? make(
+          "section",
+          { class: "panel" },
+          make("h2", {}, "Notes"),
+          make(
+            "ul",
+            { class: "plain-list" },
+            doctor.notes.map((note) => make("li", {}, note.text)),
+          ),
+        )
+      : null,
+    doctor.steps?.length
+      ? make(
+          "section",
+          { class: "panel" },
+          make("h2", {}, "Checks"),
+          make(
+            "ul",
+            { class: "plain-list" },
+            doctor.steps.map((step) =>
+              make(
+                "li",
+                {},
+                make("span", { class: `badge tone-${STEP_TONES[step.state] ?? 5}` }, step.state),
+                " ",
+                step.name,
+                step.saw?.length ? make("span", { class: "quiet" }, `: ${step.saw.join("; ")}`) : null,
+              ),
+            ),
+          ),
+        )
+      : null,
   ];
 }
 
 function stuckText(run, own) {
   if (typeof own !== "object" || own === null) return String(own);
-  const name = own.task === undefined ? null : link(rolloutLink(run, own.task, own.rollout ?? 0), {}, `task ${own.task}, rollout ${own.rollout ?? 0}`);
-  return [name, " ", [own.stage, own.instance, own.seconds === undefined ? null : `for ${formatSeconds(own.seconds)}`, own.text].filter(Boolean).join(" · ")];
+  const name =
+    own.task === undefined ? null : link(rolloutLink(run, own.task, own.rollout ?? 0), {}, `task ${own.task}, rollout ${own.rollout ?? 0}`);
+  return [
+    name,
+    " ",
+    [own.stage, own.instance, own.seconds === undefined ? null : `for ${formatSeconds(own.seconds)}`, own.text].filter(Boolean).join(" · "),
+  ];
 }

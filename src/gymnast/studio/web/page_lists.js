@@ -1,7 +1,7 @@
 // The tables of tasks and of rollouts: searched, filtered, sorted and paged by the server, all of it in the address.
 
 import { api, IS_STATIC } from "./api.js";
-import { button, make, plainText, refill } from "./dom.js";
+import { button, entry, make, plainText, refill } from "./dom.js";
 import { throttle } from "./events.js";
 import { formatBytes, formatCost, formatCount, formatInterval, formatNumber, formatReward, formatSeconds, isNumber } from "./format.js";
 import { intervalBar } from "./plots.js";
@@ -21,7 +21,8 @@ const ROLLOUT_CELLS = {
   state: (row) => (row.state === "scored" ? null : make("span", { class: `badge tone-${STATE_TONES[row.state] ?? 5}` }, row.state)),
   truncated: (row) => (row.truncated ? make("span", { class: "badge tone-4" }, row.truncated) : null),
   failure: (row) => (row.failure ? make("span", { class: "bad" }, row.failure) : null),
-  reward: (row) => (isNumber(row.reward) ? formatReward(row.reward) : row.state === "scored" ? null : make("span", { class: "bad" }, row.failure ?? row.state)),
+  reward: (row) =>
+    isNumber(row.reward) ? formatReward(row.reward) : row.state === "scored" ? null : make("span", { class: "bad" }, row.failure ?? row.state),
   seconds: (row) => (isNumber(row.seconds) ? formatSeconds(row.seconds) : null),
   cost: (row) => (isNumber(row.cost) ? formatCost(row.cost) : null),
   bytes: (row) => formatBytes(row.bytes),
@@ -29,7 +30,10 @@ const ROLLOUT_CELLS = {
 };
 const TASK_CELLS = {
   task: (row) => String(row.task),
-  mean: (row) => (isNumber(row.mean) ? make("span", { title: formatInterval(row.low, row.high) }, formatReward(row.mean, 3), intervalBar(row.mean, row.low, row.high)) : null),
+  mean: (row) =>
+    isNumber(row.mean)
+      ? make("span", { title: formatInterval(row.low, row.high) }, formatReward(row.mean, 3), intervalBar(row.mean, row.low, row.high))
+      : null,
   low: (row) => formatReward(row.low, 3),
   high: (row) => formatReward(row.high, 3),
   spread: (row) => (isNumber(row.spread) ? formatReward(row.spread, 3) : null),
@@ -38,25 +42,45 @@ const TASK_CELLS = {
   seconds: (row) => (isNumber(row.seconds) ? formatSeconds(row.seconds) : null),
   label: (row) => labelBadge(row.label),
 };
-const PROMPT = { key: "prompt", text: "Prompt", className: "wide", sort: false, cell: (row) => promptCell(row), hint: (row) => plainText(row.prompt).slice(0, 400) };
-const ANSWER = { key: "answer", text: "Answer", className: "wide", sort: false, cell: (row) => (row.answer ? make("span", {}, row.answer) : null), hint: (row) => plainText(row.answer).slice(0, 400) };
+const PROMPT = {
+  key: "prompt",
+  text: "Prompt",
+  className: "wide",
+  sort: false,
+  cell: (row) => promptCell(row),
+  hint: (row) => plainText(row.prompt).slice(0, 400),
+};
+const ANSWER = {
+  key: "answer",
+  text: "Answer",
+  className: "wide",
+  sort: false,
+  cell: (row) => (row.answer ? make("span", {}, row.answer) : null),
+  hint: (row) => plainText(row.answer).slice(0, 400),
+};
 const REWARDS = { key: "rewards", text: "Rewards", sort: false, className: "bare-label", cell: (row) => rewardStrip(row.rewards) };
 
 function promptCell(row) {
   const parts = [make("span", {}, row.prompt || "–")];
-  if (row.match) parts.push(make("span", { class: "hit" }, marked(row.match)));
+  if (row.match) parts.push(make("span", { class: "hit" }, marked(row.match, 24)));
   return make("span", {}, parts);
 }
 
-// Marks the words that are searched for.
-function marked(text) {
+// Marks the words that are searched for, beginning shortly before the first.
+function marked(whole, before) {
   const query = parseHash().params.get("q") ?? "";
   const words = [...query.matchAll(/"([^"]+)"|(\S+)/g)].map((match) => (match[1] ?? match[2]).toLowerCase());
+  const starts = words.map((word) => whole.toLowerCase().indexOf(word)).filter((at) => at >= 0);
+  const cut = starts.length ? Math.max(0, Math.min(...starts) - before) : 0;
+  const text = `${cut ? "…" : ""}${whole.slice(cut)}`;
   const lower = text.toLowerCase();
   const parts = [];
   let from = 0;
   while (from < text.length) {
-    const next = words.map((word) => [lower.indexOf(word, from), word.length]).filter(([at]) => at >= 0).sort((a, b) => a[0] - b[0])[0];
+    const next = words
+      .map((word) => [lower.indexOf(word, from), word.length])
+      .filter(([at]) => at >= 0)
+      .sort((a, b) => a[0] - b[0])[0];
     if (!next) break;
     parts.push(text.slice(from, next[0]), make("mark", {}, text.slice(next[0], next[0] + next[1])));
     from = next[0] + next[1];
@@ -67,29 +91,48 @@ function marked(text) {
 function rewardStrip(rewards) {
   if (!rewards?.length) return null;
   const text = rewards.map((reward) => formatReward(reward, 2)).join(", ");
-  return make("span", { class: "strip", role: "img", "aria-label": `rewards ${text}`, title: text }, rewards.slice(0, 32).map((reward) => make("i", { class: reward === null ? "none" : null, style: { "--share": String(Math.max(0, Math.min(1, reward ?? 0))) } })));
+  return make(
+    "span",
+    { class: "strip", role: "img", "aria-label": `rewards ${text}`, title: text },
+    rewards
+      .slice(0, 32)
+      .map((reward) => make("i", { class: reward === null ? "none" : null, style: { "--share": String(Math.max(0, Math.min(1, reward ?? 0))) } })),
+  );
 }
 
 function tableColumns(columns, cells, extra) {
-  return [
-    ...columns.filter((column) => column.name !== "prompt").map((column) => ({
+  let extraShown = 0;
+  const own = columns
+    .filter((column) => column.name !== "prompt")
+    .map((column) => ({
       key: column.name,
       text: column.title ?? column.name,
       number: column.type === "number" && column.name !== "task",
-      isShown: column.shown && !HIDDEN.has(column.name) && !isEmpty(column),
+      isShown: column.shown && !HIDDEN.has(column.name) && !isEmpty(column) && (BUILT_IN.has(column.name) || (extraShown += 1) <= MAX_EXTRA),
       className: column.type === "number" ? null : column.name === "state" || column.name === "label" ? "bare-label" : "text-cell",
-      cell: cells[column.name] ?? ((row) => plainCell(valueOf(row, column.name))),
+      cell: entry(cells, column.name) ?? ((row) => plainCell(valueOf(row, column.name))),
       hint: (row) => (typeof valueOf(row, column.name) === "string" ? plainText(valueOf(row, column.name)) : null),
-    })),
-    ...extra.map((column) => ({ isShown: true, ...column })),
-  ];
+    }));
+  const texts = extra.map((column) => ({ isShown: true, ...column }));
+  return [...own.filter((column) => BUILT_IN.has(column.key)), ...texts, ...own.filter((column) => !BUILT_IN.has(column.key))];
 }
 
+const MAX_EXTRA = 2;
+const BUILT_IN = new Set(
+  "task rollout state agent reward truncated finish failure attempts turns tool_calls input_tokens output_tokens seconds calls cost bytes label expected scored failed excluded mean low high spread best".split(
+    " ",
+  ),
+);
+
 // Told by the reward's cell, or without a value in this run.
-const HIDDEN = new Set(["state", "failure", "low", "high"]);
+const HIDDEN = new Set(["state", "failure", "low", "high", "expected"]);
+const MAY_BE_ZERO = new Set(["failed", "excluded", "truncated", "attempts", "tool_calls", "cost"]);
 
 function isEmpty(column) {
-  return column.type === "number" ? column.min === null && column.max === null && column.name !== "task" && column.name !== "rollout" : column.values?.length === 0;
+  if (MAY_BE_ZERO.has(column.name) && column.type === "number" && !column.max) return true;
+  return column.type === "number"
+    ? column.min === null && column.max === null && column.name !== "task" && column.name !== "rollout"
+    : column.values?.length === 0;
 }
 
 function plainCell(value) {
@@ -144,7 +187,12 @@ function listPage(context, kind) {
   let fields = [];
   let table = null;
   let asking = 0;
-  const search = make("input", { type: "search", class: "search", placeholder: "Search prompts, answers, tool calls…", "aria-label": `Search ${kind.noun}` });
+  const search = make("input", {
+    type: "search",
+    class: "search",
+    placeholder: "Search prompts, answers, tool calls…",
+    "aria-label": `Search ${kind.noun}`,
+  });
   search.value = view.get("q") ?? "";
   const typed = throttle(() => setParams({ q: search.value, page: null }, { replace: true }), 180, signal);
   search.addEventListener("input", typed);
@@ -156,7 +204,16 @@ function listPage(context, kind) {
 
   function query(more = {}) {
     const sort = view.get("sort") ?? "";
-    return { run, q: view.get("q"), f: view.getAll("f"), sort: sort.replace(/^-/, ""), desc: sort.startsWith("-"), page: view.get("page"), size: view.get("size") ?? SIZES[0], ...more };
+    return {
+      run,
+      q: view.get("q"),
+      f: view.getAll("f"),
+      sort: sort.replace(/^-/, ""),
+      desc: sort.startsWith("-"),
+      page: view.get("page"),
+      size: view.get("size") ?? SIZES[0],
+      ...more,
+    };
   }
 
   function visible() {
@@ -171,9 +228,18 @@ function listPage(context, kind) {
       const answer = await kind.load(query(), signal);
       if (own !== asking) return;
       const sort = view.get("sort");
-      table.show(answer.rows, { sort: sort ? { key: sort.replace(/^-/, ""), descending: sort.startsWith("-") } : { key: "task", descending: false }, visible: visible() });
+      table.show(answer.rows, {
+        sort: sort ? { key: sort.replace(/^-/, ""), descending: sort.startsWith("-") } : { key: "task", descending: false },
+        visible: visible(),
+        stamp: view.get("q") ?? "",
+      });
       refill(problem);
-      const note = [answer.total_is_exact === false ? "about; the search has more candidates" : null, isNumber(answer.ms) ? `${formatNumber(answer.ms)} ms` : null].filter(Boolean).join(" · ");
+      const note = [
+        answer.total_is_exact === false ? "about; the search has more candidates" : null,
+        isNumber(answer.ms) ? `${formatNumber(answer.ms)} ms` : null,
+      ]
+        .filter(Boolean)
+        .join(" · ");
       refill(pages, pager({ page: answer.page, size: answer.size, total: answer.total, note, onPage: (next) => setParams({ page: next || null }) }));
       if (kind.page === "rollouts") rememberList(run, answer.rows);
     } catch (error) {
@@ -189,11 +255,37 @@ function listPage(context, kind) {
 
   function paintTools() {
     const active = view.getAll("f");
-    refill(quick, kind.quick.map(([text, filters]) => button(text, text, () => setParams({ f: filters, page: null }), { "aria-pressed": JSON.stringify(filters) === JSON.stringify(active) ? "true" : "false", "data-focus": `quick-${text}` })));
-    refill(chips, active.map((filter, at) => make("span", { class: "chip" }, filterText(filter), button("✕", `Remove the filter ${plainText(filter)}`, () => setParams({ f: active.filter((_, other) => other !== at), page: null })))), active.length || view.get("q") ? button("Clear all", "Clear all filters and the search", () => {
-      search.value = "";
-      setParams({ f: [], q: null, page: null });
-    }, { class: "plain" }) : null);
+    refill(
+      quick,
+      kind.quick.map(([text, filters]) =>
+        button(text, text, () => setParams({ f: filters, page: null }), {
+          "aria-pressed": JSON.stringify(filters) === JSON.stringify(active) ? "true" : "false",
+          "data-focus": `quick-${text}`,
+        }),
+      ),
+    );
+    refill(
+      chips,
+      active.map((filter, at) =>
+        make(
+          "span",
+          { class: "chip" },
+          filterText(filter),
+          button("✕", `Remove the filter ${plainText(filter)}`, () => setParams({ f: active.filter((_, other) => other !== at), page: null })),
+        ),
+      ),
+      active.length || view.get("q")
+        ? button(
+            "Clear all",
+            "Clear all filters and the search",
+            () => {
+              search.value = "";
+              setParams({ f: [], q: null, page: null });
+            },
+            { class: "plain" },
+          )
+        : null,
+    );
     refill(tools, filterMenu(fields, view), columnMenu(columns, visible()), IS_STATIC ? null : downloadMenu(kind, query));
   }
 
@@ -202,9 +294,25 @@ function listPage(context, kind) {
       const answer = await api.columns(run, signal);
       fields = answer[kind.page];
       columns = tableColumns(fields, kind.cells, kind.extra);
-      table = createTable({ caption: `${kind.noun} of ${run}`, columns, keyOf: kind.keyOf, hrefOf: kind.hrefOf(run), onSort: (key, descending) => setParams({ sort: `${descending ? "-" : ""}${key}`, page: null }), empty: () => (view.get("q") || view.getAll("f").length ? `No ${kind.noun} match. Remove a filter to see more.` : `No ${kind.noun} yet. They show up here as they are recorded.`) });
+      table = createTable({
+        caption: `${kind.noun} of ${run}`,
+        columns,
+        keyOf: kind.keyOf,
+        hrefOf: kind.hrefOf(run),
+        onSort: (key, descending) => setParams({ sort: `${descending ? "-" : ""}${key}`, page: null }),
+        empty: () =>
+          view.get("q") || view.getAll("f").length
+            ? `No ${kind.noun} match. Remove a filter to see more.`
+            : `No ${kind.noun} yet. They show up here as they are recorded.`,
+      });
       paintTools();
-      own.body.append(make("div", { class: "filters" }, search, quick, make("span", { class: "grow" }), tools), make("div", { class: "filters chips-row" }, chips), problem, table.node, pages);
+      own.body.append(
+        make("div", { class: "filters" }, search, quick, make("span", { class: "grow" }), tools),
+        make("div", { class: "filters chips-row" }, chips),
+        problem,
+        table.node,
+        pages,
+      );
       await load();
     },
     onEvent(name, data, own) {
@@ -241,15 +349,44 @@ function filterText(filter) {
 }
 
 function filterMenu(fields, view) {
-  const field = make("select", { "aria-label": "Field" }, fields.filter((one) => one.name !== "prompt").map((one) => make("option", { value: one.name }, one.title ?? one.name)));
+  const field = make(
+    "select",
+    { "aria-label": "Field" },
+    fields.filter((one) => one.name !== "prompt").map((one) => make("option", { value: one.name }, one.title ?? one.name)),
+  );
   const operator = make("select", { "aria-label": "Condition" });
   const value = make("div", {});
   let input = null;
   const pick = () => {
     const own = fields.find((one) => one.name === field.value);
-    const signs = own?.type === "number" ? [["=", "is"], [">=", "at least"], ["<=", "at most"], [">", "more than"], ["<", "less than"], ["!=", "is not"]] : [["=", "is"], ["!=", "is not"], ["~", "contains"]];
+    const signs =
+      own?.type === "number"
+        ? [
+            ["=", "is"],
+            [">=", "at least"],
+            ["<=", "at most"],
+            [">", "more than"],
+            ["<", "less than"],
+            ["!=", "is not"],
+          ]
+        : [
+            ["=", "is"],
+            ["!=", "is not"],
+            ["~", "contains"],
+          ];
     refill(operator, ...signs.map(([sign, text]) => make("option", { value: sign }, text)));
-    input = own?.values?.length ? make("select", { "aria-label": "Value" }, own.values.map((text) => make("option", { value: String(text) }, text))) : make("input", { "aria-label": "Value", type: own?.type === "number" ? "number" : "text", step: "any", placeholder: isNumber(own?.min) ? `${formatNumber(own.min)} to ${formatNumber(own.max)}` : "empty: no value" });
+    input = own?.values?.length
+      ? make(
+          "select",
+          { "aria-label": "Value" },
+          own.values.map((text) => make("option", { value: String(text) }, text)),
+        )
+      : make("input", {
+          "aria-label": "Value",
+          type: own?.type === "number" ? "number" : "text",
+          step: "any",
+          placeholder: isNumber(own?.min) ? `${formatNumber(own.min)} to ${formatNumber(own.max)}` : "empty: no value",
+        });
     value.replaceChildren(input);
   };
   field.addEventListener("change", pick);
@@ -265,19 +402,45 @@ function filterMenu(fields, view) {
 function columnMenu(columns, visible) {
   const chosen = new Set(visible.map((column) => column.key));
   const boxes = columns.map((column) => {
-    const box = make("input", { type: "checkbox", onchange: () => {
-      if (box.checked) chosen.add(column.key);
-      else chosen.delete(column.key);
-      const keys = columns.filter((own) => chosen.has(own.key)).map((own) => own.key);
-      setParams({ columns: (keys.length ? keys : ["task"]).join(",") }, { replace: true });
-    } });
+    const box = make("input", {
+      type: "checkbox",
+      onchange: () => {
+        if (box.checked) chosen.add(column.key);
+        else chosen.delete(column.key);
+        const keys = columns.filter((own) => chosen.has(own.key)).map((own) => own.key);
+        setParams({ columns: (keys.length ? keys : ["task"]).join(",") }, { replace: true });
+      },
+    });
     box.checked = chosen.has(column.key);
     return make("label", {}, box, column.text);
   });
-  return make("details", { class: "menu" }, make("summary", {}, "Columns"), make("div", {}, boxes, button("Reset", "Show the usual columns", () => setParams({ columns: null }))));
+  return make(
+    "details",
+    { class: "menu" },
+    make("summary", {}, "Columns"),
+    make(
+      "div",
+      {},
+      boxes,
+      button("Reset", "Show the usual columns", () => setParams({ columns: null })),
+    ),
+  );
 }
 
 function downloadMenu(kind, query) {
   const href = (format) => api.downloadUrl({ ...query({ page: null, size: null }), table: kind.page, format });
-  return make("details", { class: "menu" }, make("summary", {}, "Download"), make("div", {}, [["csv", "CSV"], ["jsonl", "JSON lines"], ["parquet", "Parquet"]].map(([format, text]) => make("a", { href: href(format), download: true }, text))));
+  return make(
+    "details",
+    { class: "menu" },
+    make("summary", {}, "Download"),
+    make(
+      "div",
+      {},
+      [
+        ["csv", "CSV"],
+        ["jsonl", "JSON lines"],
+        ["parquet", "Parquet"],
+      ].map(([format, text]) => make("a", { href: href(format), download: true }, text)),
+    ),
+  );
 }

@@ -1,7 +1,7 @@
 // The table of all runs: live, filtered, sorted, with several selected to compare.
 
 import { api } from "./api.js";
-import { button, link, make, refill } from "./dom.js";
+import { button, entry, link, make, refill } from "./dom.js";
 import { follow, throttle } from "./events.js";
 import { formatAgo, formatCost, formatCount, formatInterval, formatReward, formatSeconds, formatTime, isNumber } from "./format.js";
 import { intervalBar } from "./plots.js";
@@ -17,12 +17,30 @@ const COLUMNS = [
   { key: "id", text: "Run", cell: (row) => row.id, className: "run-name", hint: (row) => row.problem ?? row.note ?? row.id },
   { key: "state", text: "State", cell: (row) => stateBadge(row.state), className: "bare-label" },
   { key: "models", text: "Model", cell: (row) => row.models?.join(", ") || null, className: "text-cell", hint: (row) => row.models?.join(", ") },
-  { key: "environments", text: "Environments", cell: (row) => shortList(row.environments), className: "text-cell", hint: (row) => row.environments?.join(", ") },
+  {
+    key: "environments",
+    text: "Environments",
+    cell: (row) => shortList(row.environments),
+    className: "text-cell",
+    hint: (row) => row.environments?.join(", "),
+  },
   { key: "progress", text: "Progress", number: true, cell: progressCell },
   { key: "reward", text: "Mean reward", number: true, cell: rewardCell },
-  { key: "failed", text: "Failed", number: true, cell: (row) => (row.failed ? make("span", { class: "bad" }, formatCount(row.failed)) : "0"), hint: (row) => failureText(row.failures) || null },
+  {
+    key: "failed",
+    text: "Failed",
+    number: true,
+    cell: (row) => (row.failed ? make("span", { class: "bad" }, formatCount(row.failed)) : "0"),
+    hint: (row) => failureText(row.failures) || null,
+  },
   { key: "cost", text: "Cost", number: true, cell: (row) => (isNumber(row.cost) ? formatCost(row.cost) : null) },
-  { key: "started_at", text: "Started", number: true, cell: (row) => formatAgo(row.started_at ?? row.updated_at), hint: (row) => formatTime(row.started_at ?? row.updated_at) },
+  {
+    key: "started_at",
+    text: "Started",
+    number: true,
+    cell: (row) => formatAgo(row.started_at ?? row.updated_at),
+    hint: (row) => formatTime(row.started_at ?? row.updated_at),
+  },
   { key: "seconds", text: "Duration", number: true, cell: (row) => (isNumber(row.seconds) ? formatSeconds(row.seconds) : null) },
 ];
 const VALUES = {
@@ -48,11 +66,19 @@ function progressCell(row) {
 function rewardCell(row) {
   const estimate = row.mean_reward;
   if (!isNumber(estimate?.value)) return null;
-  return make("span", { title: formatInterval(estimate.low, estimate.high) }, formatReward(estimate.value, 3), isNumber(estimate.low) ? make("span", { class: "sub" }, ` ${formatInterval(estimate.low, estimate.high, 2)}`) : null, intervalBar(estimate.value, estimate.low, estimate.high));
+  return make(
+    "span",
+    { title: formatInterval(estimate.low, estimate.high) },
+    formatReward(estimate.value, 3),
+    isNumber(estimate.low) ? make("span", { class: "sub" }, ` ${formatInterval(estimate.low, estimate.high, 2)}`) : null,
+    intervalBar(estimate.value, estimate.low, estimate.high),
+  );
 }
 
 function matches(row, words) {
-  const text = [row.id, row.state, ...(row.models ?? []), ...(row.environments ?? []), ...(row.agents ?? []), row.note ?? ""].join("\n").toLowerCase();
+  const text = [row.id, row.state, ...(row.models ?? []), ...(row.environments ?? []), ...(row.agents ?? []), row.note ?? ""]
+    .join("\n")
+    .toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -66,7 +92,12 @@ export function runsPage({ node, params, session, signal, setTrail }) {
   const search = make("input", { type: "search", class: "search", placeholder: "Filter by name, model, environment…", "aria-label": "Filter runs" });
   search.value = params.get("q") ?? "";
   search.addEventListener("input", () => setParams({ q: search.value, page: null }, { replace: true }));
-  const state = make("select", { "aria-label": "State" }, make("option", { value: "" }, "Any state"), STATES.map((name) => make("option", { value: name }, name === "unknown" ? "no manifest" : name)));
+  const state = make(
+    "select",
+    { "aria-label": "State" },
+    make("option", { value: "" }, "Any state"),
+    STATES.map((name) => make("option", { value: name }, name === "unknown" ? "no manifest" : name)),
+  );
   state.value = params.get("state") ?? "";
   state.addEventListener("change", () => setParams({ state: state.value, page: null }));
   const count = make("span", { class: "quiet", role: "status" });
@@ -93,14 +124,17 @@ export function runsPage({ node, params, session, signal, setTrail }) {
     const words = (view.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
     const sorting = view.get("sort") || "-started_at";
     const sort = { key: sorting.replace(/^-/, ""), descending: sorting.startsWith("-") };
-    const value = VALUES[sort.key] ?? ((row) => row[sort.key]);
+    const value = entry(VALUES, sort.key) ?? ((row) => row[sort.key]);
     const shown = [...rows.values()]
       .filter((row) => matches(row, words) && (!view.get("state") || row.state === view.get("state")))
       .sort((a, b) => order(value(a), value(b), sort.descending ? -1 : 1) || order(a.id, b.id, 1));
     const page = Math.min(Number(view.get("page") ?? 0), Math.max(0, Math.ceil(shown.length / SIZE) - 1));
     table.show(shown.slice(page * SIZE, (page + 1) * SIZE), { sort });
     const live = shown.filter((row) => row.is_live).length;
-    refill(count, `${formatCount(shown.length)}${shown.length === rows.size ? "" : ` of ${formatCount(rows.size)}`} runs${live ? `, ${live} live` : ""}${leftOut ? `; ${formatCount(leftOut)} more are not listed` : ""}`);
+    refill(
+      count,
+      `${formatCount(shown.length)}${shown.length === rows.size ? "" : ` of ${formatCount(rows.size)}`} runs${live ? `, ${live} live` : ""}${leftOut ? `; ${formatCount(leftOut)} more are not listed` : ""}`,
+    );
     refill(pages, shown.length > SIZE ? pager({ page, size: SIZE, total: shown.length, onPage: (next) => setParams({ page: next || null }) }) : null);
     paintSelection();
   }
@@ -109,10 +143,25 @@ export function runsPage({ node, params, session, signal, setTrail }) {
     const picked = [...selection].filter((id) => rows.has(id));
     const ready = picked.length >= 2;
     const query = new URLSearchParams(picked.map((id) => ["run", id]));
-    refill(bar, picked.length ? make("div", { class: "selection-bar", role: "region", "aria-label": "Selected runs" }, make("span", { class: "grow" }, ready ? `${picked.length} runs selected. The first one is the baseline: ${picked[0]}` : "Select one more run to compare."), ready ? link(hashOf(["compare"], query), { class: "button" }, "Compare") : null, button("Clear", "Clear the selection", () => {
-      selection.clear();
-      paint();
-    })) : null);
+    refill(
+      bar,
+      picked.length
+        ? make(
+            "div",
+            { class: "selection-bar", role: "region", "aria-label": "Selected runs" },
+            make(
+              "span",
+              { class: "grow" },
+              ready ? `${picked.length} runs selected. The first one is the baseline: ${picked[0]}` : "Select one more run to compare.",
+            ),
+            ready ? link(hashOf(["compare"], query), { class: "button" }, "Compare") : null,
+            button("Clear", "Clear the selection", () => {
+              selection.clear();
+              paint();
+            }),
+          )
+        : null,
+    );
   }
 
   async function load() {
@@ -131,21 +180,33 @@ export function runsPage({ node, params, session, signal, setTrail }) {
 
   function settle() {
     if (rows.size) {
-      if (!table.node.isConnected) body.replaceChildren(make("div", { class: "filters" }, search, state, make("span", { class: "grow" }), count), table.node, pages, bar);
+      if (!table.node.isConnected)
+        body.replaceChildren(make("div", { class: "filters" }, search, state, make("span", { class: "grow" }), count), table.node, pages, bar);
       paint();
     } else {
-      body.replaceChildren(statePage("No runs yet", "Runs below this folder show up here as soon as they start. Try one:", make("code", {}, "gymnast demo"), make("p", {}, session.folder ?? "")));
+      body.replaceChildren(
+        statePage(
+          "No runs yet",
+          "Runs below this folder show up here as soon as they start. Try one:",
+          make("code", {}, "gymnast demo"),
+          make("p", {}, session.folder ?? ""),
+        ),
+      );
     }
   }
 
   const reload = throttle(load, 500, signal);
-  follow([], (name, data) => {
-    if (name === "hello") reload();
-    if (name !== "runs") return;
-    for (const row of data.changed ?? []) rows.set(row.id, row);
-    for (const id of data.removed ?? []) rows.delete(id);
-    settle();
-  }, signal);
+  follow(
+    [],
+    (name, data) => {
+      if (name === "hello") reload();
+      if (name !== "runs") return;
+      for (const row of data.changed ?? []) rows.set(row.id, row);
+      for (const id of data.removed ?? []) rows.delete(id);
+      settle();
+    },
+    signal,
+  );
   load();
   return {
     update(next) {

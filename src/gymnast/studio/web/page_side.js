@@ -14,13 +14,29 @@ export function sidePage({ node, params, signal, setTrail, reload }) {
   load();
 
   async function load() {
-    const answers = await Promise.all(sides.map((side) => ready(side).then((own) => api.rollout(own.run, own.task, own.rollout, false, signal)).then((data) => ({ data }), (error) => ({ error }))));
+    const answers = await Promise.all(
+      sides.map((side) =>
+        ready(side)
+          .then((own) => api.rollout(own.run, own.task, own.rollout, false, signal))
+          .then(
+            (data) => ({ data }),
+            (error) => ({ error }),
+          ),
+      ),
+    );
     if (signal.aborted) return;
     document.documentElement.dataset.ready = "true";
     if (answers.every((answer) => answer.error)) return node.replaceChildren(errorState(answers[0].error, reload));
     const [a, b] = answers.map((answer) => answer.data);
     const marks = differences(a?.items ?? [], b?.items ?? []);
-    node.replaceChildren(make("div", { class: "page-head" }, make("div", {}, make("h1", {}, "Side by side"), make("p", { class: "meta" }, summaryOf(a, b, marks)))), make("div", { class: "side-by-side" }, answers.map((answer, at) => column(sides[at], answer, marks[at]))));
+    node.replaceChildren(
+      make("div", { class: "page-head" }, make("div", {}, make("h1", {}, "Side by side"), make("p", { class: "meta" }, summaryOf(a, b, marks)))),
+      make(
+        "div",
+        { class: "side-by-side" },
+        answers.map((answer, at) => column(sides[at], answer, marks[at])),
+      ),
+    );
   }
 
   // From a comparison, the first recorded rollout of the task stands for it.
@@ -51,9 +67,11 @@ function differences(a, b) {
   const [left, right] = [a.map(textOf), b.map(textOf)];
   if (left.length * right.length > 250000) return [left.map((text) => !right.includes(text)), right.map((text) => !left.includes(text))];
   const sizes = Array.from({ length: left.length + 1 }, () => new Uint16Array(right.length + 1));
-  for (let i = left.length - 1; i >= 0; i -= 1) for (let j = right.length - 1; j >= 0; j -= 1) sizes[i][j] = left[i] === right[j] ? sizes[i + 1][j + 1] + 1 : Math.max(sizes[i + 1][j], sizes[i][j + 1]);
+  for (let i = left.length - 1; i >= 0; i -= 1)
+    for (let j = right.length - 1; j >= 0; j -= 1)
+      sizes[i][j] = left[i] === right[j] ? sizes[i + 1][j + 1] + 1 : Math.max(sizes[i + 1][j], sizes[i][j + 1]);
   const marks = [left.map(() => true), right.map(() => true)];
-  for (let i = 0, j = 0; i < left.length && j < right.length; ) {
+  for (let i = 0, j = 0; i < left.length && j < right.length;) {
     if (left[i] === right[j]) marks[0][i++] = marks[1][j++] = false;
     else if (sizes[i + 1][j] >= sizes[i][j + 1]) i += 1;
     else j += 1;
@@ -69,11 +87,29 @@ function summaryOf(a, b, [left, right]) {
 
 function column(side, { data, error }, marks) {
   const title = `Task ${side.task}, rollout ${side.rollout ?? 0}`;
-  const name = make("div", { class: "panel-head" }, make("h2", {}, link(rolloutLink(side.run, side.task, side.rollout ?? 0), {}, title)), make("span", { class: "meta" }, side.run));
+  const name = make(
+    "div",
+    { class: "panel-head" },
+    make("h2", {}, link(rolloutLink(side.run, side.task, side.rollout ?? 0), {}, title)),
+    make("span", { class: "meta" }, side.run),
+  );
   if (error) return make("section", {}, name, statePage("Not on record", error.message));
   const nodes = transcriptNodes(data.items);
   nodes.forEach((turn, at) => turn.classList.toggle("differs", Boolean(marks[at])));
-  const outcome = make("p", { class: "meta" }, data.state === "scored" ? `reward ${outcomeText(data.row)}` : outcomeText(data.row), data.row?.truncated ? ` · truncated: ${data.row.truncated}` : "", data.model ? ` · ${data.model}` : "");
+  const outcome = make(
+    "p",
+    { class: "meta" },
+    data.state === "scored" ? `reward ${outcomeText(data.row)}` : outcomeText(data.row),
+    data.row?.truncated ? ` · truncated: ${data.row.truncated}` : "",
+    data.model ? ` · ${data.model}` : "",
+  );
   const others = (data.neighbours?.rollouts ?? []).length;
-  return make("section", { "aria-label": title }, name, outcome, make("div", { class: "section" }, nodes), others > 1 ? link(hashOf(["task"], { run: side.run, task: side.task }), {}, `All ${others} rollouts of this task`) : null);
+  return make(
+    "section",
+    { "aria-label": title },
+    name,
+    outcome,
+    make("div", { class: "section" }, nodes),
+    others > 1 ? link(hashOf(["task"], { run: side.run, task: side.task }), {}, `All ${others} rollouts of this task`) : null,
+  );
 }

@@ -18,11 +18,21 @@ export function trainingPage(context) {
   const plots = make("div", { class: "plots" });
   const pages = make("div", {});
   const figures = new Map();
-  const table = createTable({ caption: "Steps", columns: columnsOf([]), keyOf: (row) => String(row.step), hrefOf: () => null, empty: "No step is recorded yet." });
+  const table = createTable({
+    caption: "Steps",
+    columns: columnsOf([]),
+    keyOf: (row) => String(row.step),
+    hrefOf: () => null,
+    empty: "No step is recorded yet.",
+  });
 
   function plot(title, lines, format) {
     if (!lines.some((line) => line.points.some(([, value]) => isNumber(value)))) return null;
-    if (!figures.has(title)) figures.set(title, figure(title, "", (own, width, height) => linePlot(own, width, height, { label: title, yFormat: format, xFormat: formatCount })));
+    if (!figures.has(title))
+      figures.set(
+        title,
+        figure(title, "", (own, width, height) => linePlot(own, width, height, { label: title, yFormat: format, xFormat: formatCount })),
+      );
     figures.get(title).update(lines, "by step");
     return figures.get(title).node;
   }
@@ -30,10 +40,15 @@ export function trainingPage(context) {
   function paint() {
     const over = (value) => data.steps.map((step) => [step.step, value(step)]);
     const names = [...new Set(data.steps.flatMap((step) => Object.keys(step.values ?? {})))].slice(0, 24);
-    const reward = [{ name: "reward", points: over((step) => step.reward) }, { name: "held out", tone: 1, dots: true, points: (data.held_out ?? []).map((own) => [own.step, own.reward]) }];
+    const reward = [
+      { name: "reward", points: over((step) => step.reward) },
+      { name: "held out", tone: 1, dots: true, points: (data.held_out ?? []).map((own) => [own.step, own.reward]) },
+    ];
     const nodes = [
       plot("Reward", reward, (value) => formatReward(value, 3)),
-      plot("Mixed groups", [{ name: "share", tone: 2, points: over((step) => (step.groups ? step.mixed_groups / step.groups : null)) }], (value) => formatPercent(value, 0)),
+      plot("Mixed groups", [{ name: "share", tone: 2, points: over((step) => (step.groups ? step.mixed_groups / step.groups : null)) }], (value) =>
+        formatPercent(value, 0),
+      ),
       plot("Seconds per step", [{ name: "seconds", tone: 3, points: over((step) => step.seconds) }], formatSeconds),
       ...names.map((name) => plot(name, [{ name, tone: 4, points: over((step) => step.values?.[name]) }], formatNumber)),
     ].filter(Boolean);

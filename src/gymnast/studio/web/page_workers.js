@@ -7,7 +7,13 @@ import { composition } from "./plots.js";
 import { failureText, runFrame } from "./run_parts.js";
 import { createTable } from "./table.js";
 
-const STATES = [["done", 2], ["held", 0], ["silent", 1], ["released", 4], ["free", 5]];
+const STATES = [
+  ["done", 2],
+  ["held", 0],
+  ["silent", 1],
+  ["released", 4],
+  ["free", 5],
+];
 const TONES = Object.fromEntries(STATES);
 const badge = (state) => make("span", { class: `badge tone-${TONES[state] ?? 5} ${state === "held" ? "running" : ""}` }, state);
 const failed = (row) => (Object.keys(row.failed ?? {}).length ? make("span", { class: "bad" }, failureText(row.failed)) : "0");
@@ -27,7 +33,12 @@ const CHUNKS = [
 ];
 const WORKERS = [
   { key: "worker", text: "Worker", cell: (row) => make("b", {}, row.worker) },
-  { key: "state", text: "State", className: "bare-label", cell: (row) => make("span", { class: `badge tone-${row.state === "running" ? 2 : 5}` }, row.state) },
+  {
+    key: "state",
+    text: "State",
+    className: "bare-label",
+    cell: (row) => make("span", { class: `badge tone-${row.state === "running" ? 2 : 5}` }, row.state),
+  },
   { key: "job", text: "Job", cell: (row) => row.job },
   { key: "host", text: "Host", cell: (row) => row.host },
   { key: "scored", text: "Scored", number: true, cell: (row) => formatCount(row.scored) },
@@ -40,21 +51,42 @@ const WORKERS = [
 export function workersPage(context) {
   const { signal } = context;
   const summary = make("div", {});
-  const plain = (caption, columns, key, empty) => createTable({ caption, columns: columns.map((column) => ({ ...column, sort: false })), keyOf: (row) => String(row[key]), hrefOf: () => null, empty });
+  const plain = (caption, columns, key, empty) =>
+    createTable({
+      caption,
+      columns: columns.map((column) => ({ ...column, sort: false })),
+      keyOf: (row) => String(row[key]),
+      hrefOf: () => null,
+      empty,
+    });
   const workers = plain("Workers", WORKERS, "worker", "No worker has reported yet.");
   const chunks = plain("Chunks", CHUNKS, "chunk", "No chunk is planned yet.");
 
   function paint(live) {
     const own = live?.chunks;
     const parts = STATES.map(([name, tone]) => ({ name, tone, value: own?.states?.[name] ?? 0 })).filter((part) => part.value);
-    refill(summary, own ? [composition(parts, "Chunks"), make("p", { class: "legend" }, parts.map((part) => make("span", {}, make("i", { class: `swatch tone-${part.tone}` }), `${formatCount(part.value)} ${part.name}`)))] : make("p", { class: "nothing" }, "This run has no chunks."));
+    refill(
+      summary,
+      own
+        ? [
+            composition(parts, "Chunks"),
+            make(
+              "p",
+              { class: "legend" },
+              parts.map((part) => make("span", {}, make("i", { class: `swatch tone-${part.tone}` }), `${formatCount(part.value)} ${part.name}`)),
+            ),
+          ]
+        : make("p", { class: "nothing" }, "This run has no chunks."),
+    );
     workers.show(own?.workers ?? []);
     chunks.show(own?.chunks ?? []);
   }
 
   runFrame(context, "workers", {
     async onReady(frame) {
-      frame.body.append(make("div", { class: "stack" }, summary, make("h2", {}, "Workers"), workers.node, make("h2", {}, "Chunks and leases"), chunks.node));
+      frame.body.append(
+        make("div", { class: "stack" }, summary, make("h2", {}, "Workers"), workers.node, make("h2", {}, "Chunks and leases"), chunks.node),
+      );
       paint(await api.live(frame.id, signal));
     },
     onEvent(name, data, frame) {

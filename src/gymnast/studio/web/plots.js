@@ -44,6 +44,12 @@ export function ticks(low, high, count = 4) {
   return values;
 }
 
+function logTicks(low, high) {
+  const values = [];
+  for (let power = 10 ** Math.floor(Math.log10(low)); power <= high; power *= 10) values.push(power, 2 * power, 5 * power);
+  return values.filter((value) => value >= low && value <= high);
+}
+
 const CLOCK_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
 
 function timeTicks(low, high, count) {
@@ -97,16 +103,30 @@ export function linePlot(series, width, height, options = {}) {
   const low = options.low ?? Math.min(0, ...values);
   const high = Math.max(options.high ?? -Infinity, ...values, low + (options.minSpan ?? 1e-9));
   const top = ticks(low, high).at(-1) >= high ? high : high + (high - low) * 0.06;
-  const x = scale(left, right === left ? left + 1 : right, MARGIN.left, width - MARGIN.right);
+  const isLog = options.isLog && left > 0;
+  const level = isLog ? Math.log : (value) => value;
+  const place = scale(level(left), right === left ? level(left) + 1 : level(right), MARGIN.left, width - MARGIN.right);
+  const x = (value) => place(level(value));
   const y = scale(low, top, height - MARGIN.bottom, MARGIN.top);
   const isTime = options.x === "time";
   const span = right - left;
-  const xFormat = isTime ? (value) => clock(value, span) : options.xFormat ?? formatShort;
+  const xFormat = isTime ? (value) => clock(value, span) : (options.xFormat ?? formatShort);
   const yFormat = options.yFormat ?? formatShort;
   const columns = Math.max(2, Math.floor(width / 90));
-  const svg = frameOf(width, height, describe(shown, options.label, yFormat), isTime ? timeTicks(left, right, columns) : ticks(left, right, columns), ticks(low, top), { x, y, xFormat, yFormat, xTitle: options.xTitle });
+  const svg = frameOf(
+    width,
+    height,
+    describe(shown, options.label, yFormat),
+    isTime ? timeTicks(left, right, columns) : isLog ? logTicks(left, right) : ticks(left, right, columns),
+    ticks(low, top),
+    { x, y, xFormat, yFormat, xTitle: options.xTitle },
+  );
   for (const line of shown) svg.append(...drawLine(line, x, y, y(low)));
-  return [svg, shown.length > 1 ? legend(shown) : null, crosshair(svg, shown, x, { xFormat: isTime ? formatTime : options.xFormat ?? formatNumber, yFormat, width, height })].filter(Boolean);
+  return [
+    svg,
+    shown.length > 1 ? legend(shown) : null,
+    crosshair(svg, shown, x, { xFormat: isTime ? formatTime : (options.xFormat ?? formatNumber), yFormat, width, height }),
+  ].filter(Boolean);
 }
 
 function drawLine(line, x, y, ground) {
@@ -124,7 +144,8 @@ function drawLine(line, x, y, ground) {
   }
   for (const run of runs.filter((points) => points.length)) {
     const points = run.map(([a, b]) => `${a.toFixed(1)},${b.toFixed(1)}`).join(" ");
-    if (line.area && run.length > 1) parts.push(draw("polygon", { class: `band ${tone}`, points: `${run[0][0]},${ground} ${points} ${run.at(-1)[0]},${ground}` }));
+    if (line.area && run.length > 1)
+      parts.push(draw("polygon", { class: `band ${tone}`, points: `${run[0][0]},${ground} ${points} ${run.at(-1)[0]},${ground}` }));
     if (run.length === 1) parts.push(draw("circle", { class: `dot ${tone}`, cx: run[0][0], cy: run[0][1], r: 3 }));
     else parts.push(draw("polyline", { class: `curve ${tone} ${line.dashed ? "dashed" : ""}`, points }));
     if (line.dots && run.length <= 60) parts.push(...run.map(([a, b]) => draw("circle", { class: `dot ${tone}`, cx: a, cy: b, r: 2.6 })));
@@ -141,7 +162,11 @@ function describe(series, label, format) {
 }
 
 export function legend(series) {
-  return make("p", { class: "legend" }, series.map((line) => make("span", {}, make("i", { class: `swatch tone-${line.tone ?? 0} ${line.dashed ? "dashed" : ""}` }), line.name)));
+  return make(
+    "p",
+    { class: "legend" },
+    series.map((line) => make("span", {}, make("i", { class: `swatch tone-${line.tone ?? 0} ${line.dashed ? "dashed" : ""}` }), line.name)),
+  );
 }
 
 // The values under the pointer, in a box that follows it.
@@ -157,7 +182,10 @@ function crosshair(svg, series, x, { xFormat, yFormat, width, height }) {
     line.setAttribute("x2", x(at));
     line.setAttribute("visibility", "visible");
     const rows = series.map((one) => [one, one.points.find(([own]) => own === at)?.[1]]).filter(([, value]) => isNumber(value));
-    tip.replaceChildren(make("strong", {}, xFormat(at)), ...rows.map(([one, value]) => make("span", {}, make("i", { class: `swatch tone-${one.tone ?? 0}` }), `${one.name} ${yFormat(value)}`)));
+    tip.replaceChildren(
+      make("strong", {}, xFormat(at)),
+      ...rows.map(([one, value]) => make("span", {}, make("i", { class: `swatch tone-${one.tone ?? 0}` }), `${one.name} ${yFormat(value)}`)),
+    );
     tip.hidden = !rows.length;
     tip.classList.toggle("to-left", x(at) > width / 2);
     tip.style.setProperty("--at", `${x(at)}px`);
@@ -189,15 +217,30 @@ export function histogram(bins, width, height, options = {}) {
   const format = options.xFormat ?? formatNumber;
   const label = (bin) => (bin.from === bin.to ? format(bin.from) : `${format(bin.from)} to ${format(bin.to)}`);
   const every = Math.max(1, Math.ceil((bins.length * 46) / (width - 60)));
-  const svg = frameOf(width, height, `${options.label ?? "Histogram"}: ${bins.length} bars, the highest ${formatShort(most)}`, [], ticks(0, most, 4).filter(Number.isInteger), { x, y, yFormat: formatShort, xFormat: format });
+  const svg = frameOf(
+    width,
+    height,
+    `${options.label ?? "Histogram"}: ${bins.length} bars, the highest ${formatShort(most)}`,
+    [],
+    ticks(0, most, 4).filter(Number.isInteger),
+    { x, y, yFormat: formatShort, xFormat: format },
+  );
   svg.setAttribute("role", options.href ? "group" : "img");
   bins.forEach((bin, at) => {
     const gap = bins.length > 60 ? 0.5 : Math.min(8, (x(1) - x(0)) * 0.12);
-    const bar = draw("rect", { class: `bar tone-${bin.tone ?? options.tone ?? 0}`, x: x(at) + gap, width: Math.max(1, x(at + 1) - x(at) - 2 * gap), y: y(bin.count), height: Math.max(bin.count ? 1 : 0, y(0) - y(bin.count)), rx: 1.5 });
+    const bar = draw("rect", {
+      class: `bar tone-${bin.tone ?? options.tone ?? 0}`,
+      x: x(at) + gap,
+      width: Math.max(1, x(at + 1) - x(at) - 2 * gap),
+      y: y(bin.count),
+      height: Math.max(bin.count ? 1 : 0, y(0) - y(bin.count)),
+      rx: 1.5,
+    });
     bar.append(draw("title", {}, `${label(bin)}: ${formatShort(bin.count)}`));
     const href = bin.count ? options.href?.(bin) : null;
     svg.append(href ? draw("a", { href, "aria-label": `${label(bin)}: ${formatShort(bin.count)}` }, bar) : bar);
-    if (isNarrow ? at % every === 0 : at % every === 0) svg.append(draw("text", { class: isNarrow ? "" : "start", x: isNarrow ? (x(at) + x(at + 1)) / 2 : x(at), y: height - 7 }, format(bin.from)));
+    if (isNarrow ? at % every === 0 : at % every === 0)
+      svg.append(draw("text", { class: isNarrow ? "" : "start", x: isNarrow ? (x(at) + x(at + 1)) / 2 : x(at), y: height - 7 }, format(bin.from)));
   });
   return svg;
 }
@@ -206,9 +249,23 @@ export function histogram(bins, width, height, options = {}) {
 export function barList(rows, { format = formatShort, empty = "Nothing yet." } = {}) {
   if (!rows.length) return make("p", { class: "nothing" }, empty);
   const most = Math.max(...rows.map((row) => row.value), 1e-9);
-  return make("ul", { class: "bar-list" }, rows.map((row) =>
-    make("li", {}, make(row.href ? "a" : "span", { class: "bar-name", href: row.href, title: row.name }, row.name), make("span", { class: "bar-track", "aria-hidden": "true" }, make("i", { class: `tone-${row.tone ?? 0}`, style: { width: `${(100 * row.value) / most}%` } })), make("span", { class: "bar-value" }, row.text ?? format(row.value)))
-  ));
+  return make(
+    "ul",
+    { class: "bar-list" },
+    rows.map((row) =>
+      make(
+        "li",
+        {},
+        make(row.href ? "a" : "span", { class: "bar-name", href: row.href, title: row.name }, row.name),
+        make(
+          "span",
+          { class: "bar-track", "aria-hidden": "true" },
+          make("i", { class: `tone-${row.tone ?? 0}`, style: { width: `${(100 * row.value) / most}%` } }),
+        ),
+        make("span", { class: "bar-value" }, row.text ?? format(row.value)),
+      ),
+    ),
+  );
 }
 
 // A mean in its interval on a scale, as in the report's headline.
@@ -223,15 +280,44 @@ export function intervalBar(mean, low, high, { from = 0, to = 1, tone = 0 } = {}
 // Shares of a whole: {name, value, tone}.
 export function composition(parts, label) {
   const shown = parts.filter((part) => part.value > 0);
-  return make("div", { class: "composition" }, make("div", { class: "composition-bar", role: "img", "aria-label": `${label}: ${shown.map((part) => `${part.name} ${formatShort(part.value)}`).join(", ")}` }, shown.map((part) => make("i", { class: `tone-${part.tone}`, style: { "flex-grow": String(part.value) } }))));
+  return make(
+    "div",
+    { class: "composition" },
+    make(
+      "div",
+      {
+        class: "composition-bar",
+        role: "img",
+        "aria-label": `${label}: ${shown.map((part) => `${part.name} ${formatShort(part.value)}`).join(", ")}`,
+      },
+      shown.map((part) => make("i", { class: `tone-${part.tone}`, style: { "flex-grow": String(part.value) } })),
+    ),
+  );
 }
 
 // Stages of a rollout as bars on one time axis: {name, start, end, tone}.
 export function waterfall(stages) {
   const end = Math.max(...stages.map((stage) => stage.end), 1e-9);
-  return make("ul", { class: "waterfall" }, stages.map((stage) =>
-    make("li", {}, make("span", { class: "stage-name", title: stage.name }, stage.name), make("span", { class: "stage-track", "aria-hidden": "true" }, make("i", { class: `tone-${stage.tone ?? 0}`, style: { left: `${(100 * stage.start) / end}%`, width: `${Math.max(0.4, (100 * (stage.end - stage.start)) / end)}%` } })), make("span", { class: "stage-time" }, formatSeconds(stage.end - stage.start)))
-  ));
+  return make(
+    "ul",
+    { class: "waterfall" },
+    stages.map((stage) =>
+      make(
+        "li",
+        {},
+        make("span", { class: "stage-name", title: stage.name }, stage.name),
+        make(
+          "span",
+          { class: "stage-track", "aria-hidden": "true" },
+          make("i", {
+            class: `tone-${stage.tone ?? 0}`,
+            style: { left: `${(100 * stage.start) / end}%`, width: `${Math.max(0.4, (100 * (stage.end - stage.start)) / end)}%` },
+          }),
+        ),
+        make("span", { class: "stage-time" }, formatSeconds(stage.end - stage.start)),
+      ),
+    ),
+  );
 }
 
 export function sparkline(values, { width = 96, height = 22, label = "trend" } = {}) {
@@ -240,5 +326,9 @@ export function sparkline(values, { width = 96, height = 22, label = "trend" } =
   const x = scale(0, values.length - 1, 1, width - 1);
   const y = scale(Math.min(...clean), Math.max(...clean), height - 2, 2);
   const points = values.map((value, at) => (isNumber(value) ? `${x(at).toFixed(1)},${y(value).toFixed(1)}` : null)).filter(Boolean);
-  return draw("svg", { class: "spark", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, draw("polyline", { class: "curve tone-0", points: points.join(" ") }));
+  return draw(
+    "svg",
+    { class: "spark", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
+    draw("polyline", { class: "curve tone-0", points: points.join(" ") }),
+  );
 }

@@ -26,7 +26,8 @@ export function setParams(changes, { replace = false } = {}) {
   const { parts, params } = parseHash();
   for (const [key, value] of Object.entries(changes)) {
     params.delete(key);
-    for (const item of Array.isArray(value) ? value : [value]) if (item !== null && item !== undefined && item !== "" && item !== false) params.append(key, item);
+    for (const item of Array.isArray(value) ? value : [value])
+      if (item !== null && item !== undefined && item !== "" && item !== false) params.append(key, item);
   }
   const hash = hashOf(parts, params);
   if (hash === location.hash) return;

@@ -1,7 +1,7 @@
 // What several pages show of a run: its state, its header with tabs, links into it.
 
 import { api, IS_STATIC } from "./api.js";
-import { link, make, refill } from "./dom.js";
+import { entry, link, make, refill } from "./dom.js";
 import { follow } from "./events.js";
 import { formatAgo, formatCount, formatPercent, formatReward, formatTime, isNumber, plural } from "./format.js";
 import { hashOf } from "./router.js";
@@ -10,8 +10,12 @@ import { errorState, loading, notice } from "./states.js";
 const STATE_TONES = { running: 2, paused: 4, draining: 4, complete: 0, incomplete: 1, interrupted: 1 };
 
 export function stateBadge(state) {
-  const tone = STATE_TONES[state];
-  return make("span", { class: `badge ${tone === undefined ? "" : `tone-${tone}`} ${state === "running" ? "running" : ""}` }, state === "unknown" ? "no manifest" : state);
+  const tone = entry(STATE_TONES, state);
+  return make(
+    "span",
+    { class: `badge ${tone === undefined ? "" : `tone-${tone}`} ${state === "running" ? "running" : ""}` },
+    state === "unknown" ? "no manifest" : state,
+  );
 }
 
 export function runLink(run) {
@@ -64,9 +68,11 @@ export function outcomeClass(row) {
   return row.state === "scored" ? "" : "lost";
 }
 
-export function labelBadge(label, labels) {
+const LABEL_TONES = { good: 2, bad: 1, "reward hack": 3, "bad task": 4 };
+
+export function labelBadge(label) {
   if (!label) return null;
-  const tone = { good: 2, bad: 1, "reward hack": 3, "bad task": 4 }[label] ?? 5;
+  const tone = entry(LABEL_TONES, label) ?? 5;
   return make("span", { class: `badge tone-${tone}` }, label);
 }
 
@@ -81,7 +87,18 @@ const TABS = [
 
 function tabs(row, active) {
   const counts = { tasks: row.tasks, rollouts: row.requested ?? row.scored };
-  return make("nav", { class: "tabs", "aria-label": "Run" }, TABS.filter(([, , accepts]) => accepts(row)).map(([page, text]) => link(hashOf([page], { run: row.id }), { "aria-current": page === active ? "page" : null }, text, isNumber(counts[page]) ? make("small", {}, formatCount(counts[page])) : null)));
+  return make(
+    "nav",
+    { class: "tabs", "aria-label": "Run" },
+    TABS.filter(([, , accepts]) => accepts(row)).map(([page, text]) =>
+      link(
+        hashOf([page], { run: row.id }),
+        { "aria-current": page === active ? "page" : null },
+        text,
+        isNumber(counts[page]) ? make("small", {}, formatCount(counts[page])) : null,
+      ),
+    ),
+  );
 }
 
 function describe(row) {
@@ -97,7 +114,8 @@ function describe(row) {
 }
 
 export function indexNote(index) {
-  if (index?.state === "building") return `Indexing: ${formatPercent(index.total_bytes ? index.done_bytes / index.total_bytes : 0, 0)}, ${plural(index.rows, "row")} so far. Tables and figures cover these.`;
+  if (index?.state === "building")
+    return `Indexing: ${formatPercent(index.total_bytes ? index.done_bytes / index.total_bytes : 0, 0)}, ${plural(index.rows, "row")} so far. Tables and figures cover these.`;
   if (index?.state === "failed") return `The index could not be built: ${index.problem ?? "unknown reason"}`;
   return null;
 }
@@ -116,9 +134,27 @@ export function runFrame(context, active, { onEvent, onReady, actions }) {
   function paint() {
     const { row } = frame;
     setTrail([[row.id, runLink(id)], ...(active === "run" ? [] : [[TABS.find(([page]) => page === active)[1]]])]);
-    refill(head, make("div", { class: "page-head" }, make("div", {}, make("h1", {}, row.id), make("p", { class: "meta" }, stateBadge(row.state), " ", describe(row))), make("div", { class: "actions" }, actions?.(frame) ?? null)), tabs(row, active));
-    const notes = [isGone ? "This run was removed or renamed. What is shown is the last that was read." : null, row.problem, row.note, indexNote(row.index), IS_STATIC ? session.left_out : null].filter(Boolean);
-    refill(notices, notes.map((text) => notice(text)));
+    refill(
+      head,
+      make(
+        "div",
+        { class: "page-head" },
+        make("div", {}, make("h1", {}, row.id), make("p", { class: "meta" }, stateBadge(row.state), " ", describe(row))),
+        make("div", { class: "actions" }, actions?.(frame) ?? null),
+      ),
+      tabs(row, active),
+    );
+    const notes = [
+      isGone ? "This run was removed or renamed. What is shown is the last that was read." : null,
+      row.problem,
+      row.note,
+      indexNote(row.index),
+      IS_STATIC ? session.left_out : null,
+    ].filter(Boolean);
+    refill(
+      notices,
+      notes.map((text) => notice(text)),
+    );
   }
 
   async function refresh() {
@@ -145,26 +181,30 @@ export function runFrame(context, active, { onEvent, onReady, actions }) {
     }
   }
 
-  follow([id], (name, data) => {
-    if (name === "runs" && data.removed?.includes(id)) {
-      isGone = true;
-      if (frame.row) paint();
-    }
-    const changed = name === "runs" ? data.changed?.find((row) => row.id === id) : null;
-    if (changed) {
-      const wasLost = isGone || !frame.row;
-      isGone = false;
-      frame.row = changed;
-      if (wasLost) return load();
-      paint();
-    }
-    if (name === "rows" && data.run === id && frame.row) {
-      frame.row = { ...frame.row, index: data.index };
-      paint();
-    }
-    if (name === "hello" && frame.row) refresh().catch(() => {});
-    if (frame.row) onEvent?.(name, data, frame);
-  }, signal);
+  follow(
+    [id],
+    (name, data) => {
+      if (name === "runs" && data.removed?.includes(id)) {
+        isGone = true;
+        if (frame.row) paint();
+      }
+      const changed = name === "runs" ? data.changed?.find((row) => row.id === id) : null;
+      if (changed) {
+        const wasLost = isGone || !frame.row;
+        isGone = false;
+        frame.row = changed;
+        if (wasLost) return load();
+        paint();
+      }
+      if (name === "rows" && data.run === id && frame.row) {
+        frame.row = { ...frame.row, index: data.index };
+        paint();
+      }
+      if (name === "hello" && frame.row) refresh().catch(() => {});
+      if (frame.row) onEvent?.(name, data, frame);
+    },
+    signal,
+  );
   load();
   return frame;
 }

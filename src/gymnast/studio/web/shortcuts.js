@@ -31,7 +31,9 @@ export function startShortcuts() {
     if (document.querySelector("dialog[open]")) return;
     const own = new CustomEvent("studio-key", { detail: event.key, cancelable: true });
     if (!dispatchEvent(own)) return event.preventDefault();
-    const act = { "?": showHelp, "/": focusSearch, j: () => stepRow(1), k: () => stepRow(-1), c: copyLink, g: () => (location.hash = "#/runs") }[event.key];
+    const act = { "?": showHelp, "/": focusSearch, j: () => stepRow(1), k: () => stepRow(-1), c: copyLink, g: () => (location.hash = "#/runs") }[
+      event.key
+    ];
     if (!act) return;
     event.preventDefault();
     act();
@@ -64,7 +66,22 @@ function showHelp() {
     dialog.close();
     dialog.remove();
   };
-  dialog.append(make("h2", { id: "help-title" }, "Keyboard shortcuts"), make("dl", { class: "keys" }, KEYS.map(([keys, text]) => [make("dt", {}, keys.split(", ").map((key, at) => [at ? " " : null, make("kbd", {}, key)])), make("dd", {}, text)])), make("div", { class: "actions" }, button("Close", "Close", close, { class: "primary" })));
+  dialog.append(
+    make("h2", { id: "help-title" }, "Keyboard shortcuts"),
+    make(
+      "dl",
+      { class: "keys" },
+      KEYS.map(([keys, text]) => [
+        make(
+          "dt",
+          {},
+          keys.split(", ").map((key, at) => [at ? " " : null, make("kbd", {}, key)]),
+        ),
+        make("dd", {}, text),
+      ]),
+    ),
+    make("div", { class: "actions" }, button("Close", "Close", close, { class: "primary" })),
+  );
   dialog.addEventListener("cancel", close);
   document.body.append(dialog);
   dialog.showModal();

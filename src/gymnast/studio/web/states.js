@@ -18,11 +18,27 @@ export function notice(text, ...more) {
 export function errorState(error, retry) {
   if (error.isGone) return goneState(error);
   const title = error.status === 403 ? "No access" : error.status === 0 ? "Server out of reach" : "Could not load this";
-  return statePage(title, error.message, error.next ? make("p", {}, error.next) : null, make("div", { class: "actions" }, retry ? button("Try again", "Try again", retry, { class: "primary" }) : null, link("#/runs", { class: "button" }, "All runs")));
+  return statePage(
+    title,
+    error.message,
+    error.next ? make("p", {}, error.next) : null,
+    make(
+      "div",
+      { class: "actions" },
+      retry ? button("Try again", "Try again", retry, { class: "primary" }) : null,
+      link("#/runs", { class: "button" }, "All runs"),
+    ),
+  );
 }
 
 function goneState(error) {
-  return statePage("Not found", error.message, error.next ? make("p", {}, error.next) : null, make("p", {}, "If it shows up, so does this page."), make("div", { class: "actions" }, link("#/runs", { class: "button" }, "All runs")));
+  return statePage(
+    "Not found",
+    error.message,
+    error.next ? make("p", {}, error.next) : null,
+    make("p", {}, "If it shows up, so does this page."),
+    make("div", { class: "actions" }, link("#/runs", { class: "button" }, "All runs")),
+  );
 }
 
 export function toast(text) {
@@ -42,7 +58,16 @@ export function confirmAction(question, detail, action) {
       dialog.remove();
       resolve(answer);
     };
-    dialog.append(make("h2", { id: "confirm-title" }, question), make("p", { class: "quiet" }, detail), make("div", { class: "actions" }, button("Keep going", "Keep going", () => close(false)), button(action, action, () => close(true), { class: "primary" })));
+    dialog.append(
+      make("h2", { id: "confirm-title" }, question),
+      make("p", { class: "quiet" }, detail),
+      make(
+        "div",
+        { class: "actions" },
+        button("Keep going", "Keep going", () => close(false)),
+        button(action, action, () => close(true), { class: "primary" }),
+      ),
+    );
     dialog.addEventListener("cancel", () => close(false));
     document.body.append(dialog);
     dialog.showModal();

@@ -1,11 +1,14 @@
 // A static export: the API's answers from files, with filters, sorting and paging done here.
 
+import { entry } from "./dom.js";
+
 const cache = new Map();
 
 async function readJson(path, ApiError) {
   if (!cache.has(path)) {
     const answer = await fetch(`data/${path}`).catch(() => null);
-    if (!answer?.ok) throw new ApiError(404, "This is not in the export.", "The export has a limit; `gymnast view` on the run itself shows everything.");
+    if (!answer?.ok)
+      throw new ApiError(404, "This is not in the export.", "The export has a limit; `gymnast view` on the run itself shows everything.");
     cache.set(path, await answer.json());
   }
   return cache.get(path);
@@ -17,7 +20,7 @@ export async function staticRequest(name, params, ApiError) {
   if (name === "session") return session;
   if (name === "runs") return read("runs.json");
   const runs = [params.run].flat();
-  const folders = runs.map((run) => session.files?.[run]);
+  const folders = runs.map((run) => entry(session.files, run));
   if (folders.includes(undefined)) throw new ApiError(404, "This run is not in the export.");
   const [folder] = folders;
   if (name === "run/live") return { state: "complete", is_live: false, now: null, history: [], chunks: null };
@@ -57,7 +60,7 @@ const COMPARE_VALUES = {
 };
 
 export function valueOf(row, field) {
-  return field in row ? row[field] : row.values?.[field];
+  return Object.hasOwn(row, field) ? row[field] : entry(row.values, field);
 }
 
 const FILTER = /^([^=!<>~]+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*)$/s;
@@ -71,7 +74,10 @@ function holds(row, { field, op, value }) {
   const own = valueOf(row, field);
   const isMissing = own === null || own === undefined || own === "";
   if (value === "") return op === "!=" ? !isMissing : isMissing;
-  if (op === "~") return String(own ?? "").toLowerCase().includes(value.toLowerCase());
+  if (op === "~")
+    return String(own ?? "")
+      .toLowerCase()
+      .includes(value.toLowerCase());
   const isSame = !isMissing && (typeof own === "number" ? own === Number(value) : String(own) === value);
   if (op === "=") return isSame;
   if (op === "!=") return !isSame;
@@ -96,7 +102,14 @@ function pageOf(table, { sort, desc, page = 0, size = 100 }, values) {
   const value = values[sort];
   const direction = desc ? -1 : 1;
   const rows = value ? table.rows.toSorted((a, b) => order(value(a), value(b), direction) || a.task - b.task) : table.rows;
-  return { ...table, rows: rows.slice(page * size, (Number(page) + 1) * size), total: rows.length, total_is_exact: true, page: Number(page), size: Number(size) };
+  return {
+    ...table,
+    rows: rows.slice(page * size, (Number(page) + 1) * size),
+    total: rows.length,
+    total_is_exact: true,
+    page: Number(page),
+    size: Number(size),
+  };
 }
 
 // Rows without a value come last in either direction.

@@ -16,7 +16,12 @@ function count(tokens, accepts) {
 
 export function tokensView(tokens, onFull) {
   const masked = count(tokens, (part) => Boolean(part.masked));
-  const summary = [plural(tokens.calls.length, "model call"), `${formatCount(count(tokens, (part) => part.source !== "sampled"))} prompt tokens`, `${formatCount(count(tokens, (part) => part.source === "sampled" && !part.masked))} sampled and trained on`, masked ? `${formatCount(masked)} sampled but masked` : null];
+  const summary = [
+    plural(tokens.calls.length, "model call"),
+    `${formatCount(count(tokens, (part) => part.source !== "sampled"))} prompt tokens`,
+    `${formatCount(count(tokens, (part) => part.source === "sampled" && !part.masked))} sampled and trained on`,
+    masked ? `${formatCount(masked)} sampled but masked` : null,
+  ];
   const hasLogprobs = tokens.calls.some((call) => call.parts.some((part) => part.logprobs?.some(isNumber)));
   const sources = [...new Set(tokens.calls.flatMap((call) => call.parts.filter((part) => part.count).map((part) => part.source)))];
   return make(
@@ -25,8 +30,13 @@ export function tokensView(tokens, onFull) {
     make("p", { class: "meta" }, summary.filter(Boolean).join(" · ")),
     tokens.note ? make("p", { class: "notice" }, tokens.note) : null,
     tokens.has_text ? null : make("p", { class: "notice" }, "The tokenizer of these ids is not on this machine, so they are shown as numbers."),
-    make("p", { class: "legend" }, sources.map((source) => make("span", {}, make("i", { class: `swatch ${sourceClass(source)}` }), source)), hasLogprobs ? make("span", {}, "likely", make("i", { class: "token-scale" }), "surprising") : null),
-    tokens.calls.map((call) => callBlock(call, tokens.has_text ? tokens.texts ?? {} : null, onFull))
+    make(
+      "p",
+      { class: "legend" },
+      sources.map((source) => make("span", {}, make("i", { class: `swatch ${sourceClass(source)}` }), source)),
+      hasLogprobs ? make("span", {}, "likely", make("i", { class: "token-scale" }), "surprising") : null,
+    ),
+    tokens.calls.map((call) => callBlock(call, tokens.has_text ? (tokens.texts ?? {}) : null, onFull)),
   );
 }
 
@@ -48,14 +58,30 @@ function callBlock(call, texts, onFull) {
   const body = make("div", {});
   let asIds = !texts;
   const paint = () => body.replaceChildren(...shown.map((part) => partBlock(part, asIds ? null : texts, onFull)));
-  const toggle = button(asIds ? "Ids" : "Show ids", "Show ids or text", () => {
-    asIds = !asIds;
-    toggle.textContent = asIds ? "Show text" : "Show ids";
-    paint();
-  }, { disabled: !texts });
+  const toggle = button(
+    asIds ? "Ids" : "Show ids",
+    "Show ids or text",
+    () => {
+      asIds = !asIds;
+      toggle.textContent = asIds ? "Show text" : "Show ids";
+      paint();
+    },
+    { disabled: !texts },
+  );
   paint();
-  const bar = make("div", { class: "source-bar", "aria-hidden": "true" }, shown.map((part) => make("i", { class: sourceClass(part.source), style: { "flex-grow": String(part.count) } })));
-  return make("section", { class: "token-call" }, make("div", { class: "token-title" }, make("h3", {}, callTitle(call)), toggle), bar, make("p", { class: "meta" }, shown.map(partText).join(" · ")), body);
+  const bar = make(
+    "div",
+    { class: "source-bar", "aria-hidden": "true" },
+    shown.map((part) => make("i", { class: sourceClass(part.source), style: { "flex-grow": String(part.count) } })),
+  );
+  return make(
+    "section",
+    { class: "token-call" },
+    make("div", { class: "token-title" }, make("h3", {}, callTitle(call)), toggle),
+    bar,
+    make("p", { class: "meta" }, shown.map(partText).join(" · ")),
+    body,
+  );
 }
 
 function partText(part) {
@@ -68,7 +94,14 @@ function partBlock(part, texts, onFull) {
   const add = (ids, logprobs) => ids.forEach((id, at) => node.append(tokenNode(id, logprobs?.[at], texts)));
   add(part.ids, part.logprobs);
   if (part.end) {
-    node.append(make("span", { class: "cut" }, `${plural(part.count - part.ids.length - part.end.length, "token")} left out. `, onFull ? button("Show everything", "Load the whole rollout", onFull, { class: "plain" }) : null));
+    node.append(
+      make(
+        "span",
+        { class: "cut" },
+        `${plural(part.count - part.ids.length - part.end.length, "token")} left out. `,
+        onFull ? button("Show everything", "Load the whole rollout", onFull, { class: "plain" }) : null,
+      ),
+    );
     add(part.end, part.end_logprobs);
   }
   return node;
@@ -76,8 +109,18 @@ function partBlock(part, texts, onFull) {
 
 function tokenNode(id, logprob, texts) {
   const text = texts?.[id];
-  const title = [`id ${id}`, text === undefined ? null : JSON.stringify(plainText(text)), isNumber(logprob) ? `logprob ${formatReward(logprob, 4)} (${Number((100 * Math.exp(logprob)).toPrecision(3))}%)` : null].filter(Boolean).join(" · ");
-  const node = make("span", { class: isNumber(logprob) ? "token lp" : "token", title }, texts ? (text ?? `‹${id}›`).replaceAll("\n", "⏎\n") : `${id} `);
+  const title = [
+    `id ${id}`,
+    text === undefined ? null : JSON.stringify(plainText(text)),
+    isNumber(logprob) ? `logprob ${formatReward(logprob, 4)} (${Number((100 * Math.exp(logprob)).toPrecision(3))}%)` : null,
+  ]
+    .filter(Boolean)
+    .join(" · ");
+  const node = make(
+    "span",
+    { class: isNumber(logprob) ? "token lp" : "token", title },
+    texts ? (text ?? `‹${id}›`).replaceAll("\n", "⏎\n") : `${id} `,
+  );
   if (isNumber(logprob)) node.style.setProperty("--surprise", String(Math.min(MAX_SURPRISE, Math.round(-logprob * 18))));
   return node;
 }

@@ -1,6 +1,6 @@
 // A transcript as elements: messages, reasoning and tool calls in order. Long texts are clipped until asked for.
 
-import { button, make } from "./dom.js";
+import { button, entry, make } from "./dom.js";
 import { formatCount, plural } from "./format.js";
 import { highlight } from "./highlight.js";
 import { markdown } from "./markdown.js";
@@ -15,7 +15,7 @@ const ROLES = new Set(["user", "assistant", "system", "developer", "instructions
 
 // Options: isRaw shows texts as they are written; onFull asks for what was cut.
 export function transcriptNodes(items, options = {}) {
-  return items.map((item) => (TURNS[item.kind] ?? otherTurn)(item, options));
+  return items.map((item) => (entry(TURNS, item.kind) ?? otherTurn)(item, options));
 }
 
 function contentBlock(content, { isRaw, onFull }, { isJson = false, isProse = false, clip = CLIP_MESSAGE } = {}) {
@@ -26,10 +26,17 @@ function contentBlock(content, { isRaw, onFull }, { isJson = false, isProse = fa
     block.classList.add("prose");
     block.append(...make("div", {}, prose).childNodes);
   } else if (content.cut) {
-    const note = make("span", { class: "cut" }, `${plural(content.cut, "character")} left out. `, onFull ? button("Show everything", "Load the whole rollout", onFull, { class: "plain" }) : null);
+    const note = make(
+      "span",
+      { class: "cut" },
+      `${plural(content.cut, "character")} left out. `,
+      onFull ? button("Show everything", "Load the whole rollout", onFull, { class: "plain" }) : null,
+    );
     block.append(...make("div", {}, text, note, content.rest ?? "").childNodes);
   } else block.append(...make("div", {}, isJson && !isRaw ? jsonNodes(text) : text).childNodes);
-  const images = (content.images ?? []).filter((url) => IMAGE.test(url)).map((url) => make("img", { src: url, alt: "image in the transcript", class: "shown" }));
+  const images = (content.images ?? [])
+    .filter((url) => IMAGE.test(url))
+    .map((url) => make("img", { src: url, alt: "image in the transcript", class: "shown" }));
   return [clipped(block, clip), ...images];
 }
 
@@ -38,10 +45,15 @@ export function clipped(block, { characters, lines } = CLIP) {
   const count = text.split("\n").length;
   if (text.length <= characters && count <= lines) return block;
   block.classList.add("clipped");
-  const more = button(`Show all (${plural(text.length, "character")}, ${plural(count, "line")})`, "Show the whole text", () => {
-    block.classList.remove("clipped");
-    more.remove();
-  }, { class: "show-all" });
+  const more = button(
+    `Show all (${plural(text.length, "character")}, ${plural(count, "line")})`,
+    "Show the whole text",
+    () => {
+      block.classList.remove("clipped");
+      more.remove();
+    },
+    { class: "show-all" },
+  );
   return make("div", { class: "clip" }, block, more);
 }
 
@@ -76,21 +88,42 @@ function depthOf(text) {
 
 function messageTurn(item, options) {
   const role = ROLES.has(item.role) ? item.role : "other";
-  return make("div", { class: `turn ${role}`, "data-turn": true, tabindex: "-1" }, make("div", { class: "who" }, item.role), contentBlock(item, options, { isProse: true }));
+  return make(
+    "div",
+    { class: `turn ${role}`, "data-turn": true, tabindex: "-1" },
+    make("div", { class: "who" }, item.role),
+    contentBlock(item, options, { isProse: true }),
+  );
 }
 
 function reasoningTurn(item, options) {
   const size = (item.text ?? "").length + (item.cut ?? 0) + (item.rest ?? "").length;
-  return make("details", { class: "turn reasoning", open: true, "data-turn": true }, make("summary", {}, `reasoning, ${plural(size, "character")}`), contentBlock(item, options, { isProse: true, clip: CLIP }));
+  return make(
+    "details",
+    { class: "turn reasoning", open: true, "data-turn": true },
+    make("summary", {}, `reasoning, ${plural(size, "character")}`),
+    contentBlock(item, options, { isProse: true, clip: CLIP }),
+  );
 }
 
 // Arguments that fit on the summary's line are not repeated below it.
 function callTurn(item, options) {
   const isShort = (item.text ?? "").length <= 120 && !(item.text ?? "").includes("\n") && !item.cut;
-  const summary = make("summary", {}, make("span", {}, "call ", make("span", { class: "name" }, item.name)), make("code", {}, (item.text ?? "").replace(/\s+/g, " ").slice(0, 160)));
+  const summary = make(
+    "summary",
+    {},
+    make("span", {}, "call ", make("span", { class: "name" }, item.name)),
+    make("code", {}, (item.text ?? "").replace(/\s+/g, " ").slice(0, 160)),
+  );
   const blocks = options.isRaw ? null : argumentBlocks(item.text ?? "");
   const parts = blocks ?? (isShort ? [] : [make("div", { class: "part" }, "arguments"), contentBlock(item, options, { isJson: true, clip: CLIP })]);
-  if (item.result) parts.push(make("div", { class: "part" }, "result"), item.result.text || item.result.images ? contentBlock(item.result, options, { isJson: true, clip: CLIP }) : make("div", { class: "text quiet" }, "(empty)"));
+  if (item.result)
+    parts.push(
+      make("div", { class: "part" }, "result"),
+      item.result.text || item.result.images
+        ? contentBlock(item.result, options, { isJson: true, clip: CLIP })
+        : make("div", { class: "text quiet" }, "(empty)"),
+    );
   else parts.push(make("div", { class: "part none" }, "no result on record"));
   return make("details", { class: "turn call", open: true, "data-turn": true }, summary, parts);
 }
@@ -107,30 +140,68 @@ function argumentBlocks(text) {
 }
 
 function otherTurn(item, options) {
-  return make("details", { class: `turn ${item.kind === "result" ? "result" : "other"}`, open: true, "data-turn": true }, make("summary", {}, item.name ?? item.kind), contentBlock(item, options, { isJson: true, clip: CLIP }));
+  return make(
+    "details",
+    { class: `turn ${item.kind === "result" ? "result" : "other"}`, open: true, "data-turn": true },
+    make("summary", {}, item.name ?? item.kind),
+    contentBlock(item, options, { isJson: true, clip: CLIP }),
+  );
 }
 
 function gapTurn(item, { onFull }) {
-  return make("div", { class: "cut" }, `${plural(item.items, "item")} left out. `, onFull ? button("Show everything", "Load the whole rollout", onFull, { class: "plain" }) : null);
+  return make(
+    "div",
+    { class: "cut" },
+    `${plural(item.items, "item")} left out. `,
+    onFull ? button("Show everything", "Load the whole rollout", onFull, { class: "plain" }) : null,
+  );
 }
 
 const TURNS = { message: messageTurn, reasoning: reasoningTurn, call: callTurn, gap: gapTurn };
 
 export function promptBlock(items, options) {
   const size = items.reduce((sum, item) => sum + (item.text ?? "").length, 0);
-  return make("details", { class: "fold", open: size <= MAX_OPEN_PROMPT }, make("summary", {}, `Prompt, ${plural(items.length, "message")}`), transcriptNodes(items, options));
+  return make(
+    "details",
+    { class: "fold", open: size <= MAX_OPEN_PROMPT },
+    make("summary", {}, `Prompt, ${plural(items.length, "message")}`),
+    transcriptNodes(items, options),
+  );
 }
 
 export function toolsBlock(tools, options) {
-  return make("details", { class: "fold" }, make("summary", {}, `Tools offered: ${formatCount(tools.length)}`), tools.map((tool) => make("div", { class: "turn other" }, make("div", { class: "who" }, make("span", { class: "name" }, tool.name)), contentBlock(tool, options, { clip: CLIP }))));
+  return make(
+    "details",
+    { class: "fold" },
+    make("summary", {}, `Tools offered: ${formatCount(tools.length)}`),
+    tools.map((tool) =>
+      make(
+        "div",
+        { class: "turn other" },
+        make("div", { class: "who" }, make("span", { class: "name" }, tool.name)),
+        contentBlock(tool, options, { clip: CLIP }),
+      ),
+    ),
+  );
 }
 
 export function factList(pairs) {
-  return make("dl", { class: "facts" }, pairs.map(([name, value]) => {
-    const text = typeof value === "string" ? value : JSON.stringify(value);
-    const pretty = indented(text);
-    return [make("dt", {}, name), make("dd", { class: pretty === null ? null : "json" }, clipped(make("div", {}, pretty === null ? text : highlight(pretty, "json")), { characters: 700, lines: 14 }))];
-  }));
+  return make(
+    "dl",
+    { class: "facts" },
+    pairs.map(([name, value]) => {
+      const text = typeof value === "string" ? value : JSON.stringify(value);
+      const pretty = indented(text);
+      return [
+        make("dt", {}, name),
+        make(
+          "dd",
+          { class: pretty === null ? null : "json" },
+          clipped(make("div", {}, pretty === null ? text : highlight(pretty, "json")), { characters: 700, lines: 14 }),
+        ),
+      ];
+    }),
+  );
 }
 
 // Marks what is searched for in everything below a node, without touching its elements.
