@@ -90,7 +90,7 @@ def test_pairs_have_a_margin_and_a_rule_for_ties(tmp_path: Path) -> None:
         + [rollout(1, 0, 1.0), rollout(2, 0, 0.5), rollout(2, 1, 0.5)],
     )
     found = {
-        ties: export(run, tmp_path / ties, "dpo", pairs=PairRules(ties=ties))  # type: ignore[arg-type]
+        ties: export(run, tmp_path / ties, "dpo", pairs=PairRules(ties=ties))
         for ties in ("first", "shortest", "longest")
     }
     kept = {ties: rows(tmp_path / ties)[0] for ties in found}

@@ -314,7 +314,7 @@ def test_mixed_types_name_the_columns(text: str) -> None:
 
 
 def test_columns_of_records_are_found_and_others_suggested(tmp_path: Path) -> None:
-    extra = {"level": 2, "parts": {"a": {"b": 1}}, "sometimes": 1}
+    extra: dict[str, Any] = {"level": 2, "parts": {"a": {"b": 1}}, "sometimes": 1}
     run = write_run(tmp_path / "r", [rollout(0, level=1), rollout(1, **extra), rollout(2)])
     for text in ("level == 2", "parts.a.b == 1", "sometimes == 1", "response.model == 'm' and task == 1"):
         assert [row["task"] for row in _where(run, tmp_path / text.replace("/", ""), text)] == [1], text

@@ -49,6 +49,7 @@ class RowScrubber:
     def __init__(self, scrubber: Scrubber) -> None:
         self.masked = 0
         self._scrubber = scrubber
+        self._scratch = np.empty((4, 1 << 17), dtype=bool)  # new memory for every block would cost more than the search
         self._starts: dict[int, list[tuple[bytes, int]]] = {}
         self._is_pair = np.zeros((256, 256), dtype=bool)
         for start, at in _STARTS:
@@ -66,18 +67,26 @@ class RowScrubber:
 
     def _places(self, block: bytes) -> list[int]:
         """Where secrets of known forms may start, ascending."""
-        data = np.frombuffer(block, dtype=np.uint8)
-        mask = np.zeros(-(-len(block) // 8) * 8, dtype=bool)
-        is_rare, own = mask[: len(block)], np.empty(len(block), dtype=bool)
+        data, size = np.frombuffer(block, dtype=np.uint8), len(block)
+        padded = -(-size // 8) * 8
+        if self._scratch.shape[1] < padded:
+            self._scratch = np.empty((4, padded), dtype=bool)
+        mask = self._scratch[0, :padded]
+        mask[size:] = False
+        is_rare, own, is_underscore, is_h = self._scratch[:, :size]
         np.equal(data, _RARE[0], out=is_rare)
         for byte in _RARE[1:]:
-            np.equal(data, byte, out=own)
-            is_rare |= own
+            is_rare |= np.equal(data, byte, out=own)
         # Underscores are in every row: only those after `hf` or `gh` and a letter, or before `v`, are looked at.
-        is_underscore, is_h = data == ord("_"), data == ord("h")
-        is_rare[2:] |= is_underscore[2:] & (data[1:-1] == ord("f")) & is_h[:-2]
-        is_rare[3:] |= is_underscore[3:] & is_h[1:-2] & (data[:-3] == ord("g"))
-        is_rare[:-1] |= is_underscore[:-1] & (data[1:] == ord("v"))
+        np.equal(data, ord("_"), out=is_underscore)
+        np.equal(data, ord("h"), out=is_h)
+        for byte, before, h_before in ((ord("f"), 1, 2), (ord("g"), 3, 2)):
+            near_h = np.equal(data, byte, out=own)[3 - before : size - before]
+            near_h &= is_h[3 - h_before : size - h_before]
+            near_h &= is_underscore[3:]
+            is_rare[3:] |= near_h
+        np.equal(data[1:], ord("v"), out=own[:-1])
+        is_rare[:-1] |= np.logical_and(own[:-1], is_underscore[:-1], out=own[:-1])
         words = np.flatnonzero(mask.view(np.uint64))  # eight bytes at a time: most have none
         near = (words[:, None] * 8 + np.arange(8)).ravel()
         rare = near[mask[near]]
@@ -88,9 +97,9 @@ class RowScrubber:
 
     def _starts_at(self, block: bytes, at: int) -> Iterator[int]:
         if block[at] == ord("@"):
-            start = block.rfind(b"://", max(0, at - _MAX_USER), at)
-            if start >= 0:
-                yield start + 3
+            url = block.rfind(b"://", max(0, at - _MAX_USER), at)
+            if url >= 0:
+                yield url + 3
             return
         for start, offset in self._starts[block[at]]:
             if at >= offset and block.startswith(start, at - offset):

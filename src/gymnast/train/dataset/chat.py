@@ -80,7 +80,7 @@ class Chat(NamedTuple):
 
 class _Prompt(NamedTuple):
     messages: bytes
-    count: int
+    message_count: int
     digest: bytes
     tools: bytes
     dropped_reasoning: bool
@@ -131,7 +131,7 @@ class ChatReader:
             prompt.tools,
             prompt.digest,
             _digest(turns.seen) if turns.seen is not None else b"",
-            prompt.count,
+            prompt.message_count,
             turns.last_assistant,
             prompt.dropped_reasoning or turns.dropped_reasoning,
         )

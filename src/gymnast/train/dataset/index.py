@@ -112,7 +112,7 @@ class Index:
     run: array[int] = field(default_factory=partial(array, "i"))
     task: array[int] = field(default_factory=partial(array, "q"))
     rollout: array[int] = field(default_factory=partial(array, "q"))
-    reward: array[float] = field(default_factory=partial(array, "d"))
+    reward: array[float] = field(default_factory=lambda: array("d"))
     offset: array[int] = field(default_factory=partial(array, "q"))
     length: array[int] = field(default_factory=partial(array, "q"))
     """Bytes of the line."""
