@@ -21,7 +21,7 @@ def answer(call: ScriptedCall) -> ScriptedReply:
     steps = [int(number) for number in re.findall(r"by (\d+)", (_TASK.search(text) or [""])[0])]
     outputs = sum(item.get("type") == "function_call_output" for item in call.items)
     done = outputs or sum(item.get("role") == "user" and _is_observation(_text(item)) for item in call.items)
-    offered = [str(tool.get("name")) for tool in call.params.get("tools") or ()]
+    offered = {str(tool.get("name")): tool.get("parameters") or {} for tool in call.params.get("tools") or ()}
     usage = {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS}
     reply = _next_step(steps[done] if done < len(steps) else None, offered)
     return ScriptedReply(text=reply.text, tool_calls=reply.tool_calls, usage=usage)
@@ -32,17 +32,24 @@ def _is_observation(text: str) -> bool:
     return text.lstrip().startswith("Observation:")
 
 
-def _next_step(count: int | None, offered: list[str]) -> ScriptedReply:
+def _next_step(count: int | None, offered: dict[str, Any]) -> ScriptedReply:
     counter = next((name for name in offered if name.endswith("increment_counter")), None)
     if counter is not None and count is not None:
-        return _call(counter, {"count": count})
+        return _call(counter, {"count": count, **_choices(offered[counter])})
     if counter is not None:
         return _call("final_answer", {"answer": "done"}) if "final_answer" in offered else ScriptedReply(text="done")
-    if offered == ["bash"]:
+    if list(offered) == ["bash"]:
         work = f"""tool increment_counter '{{"count": {count}}}'"""
         return _call("bash", {"command": work if count is not None else _submit()})
     code = f"increment_counter(count={count})" if count is not None else 'final_answer("done")'
     return ScriptedReply(text=f"Thought: the next step.\n<code>\n{code}\n</code>")
+
+
+def _choices(schema: dict[str, Any]) -> dict[str, str]:
+    """A value for each required choice that a harness adds to a tool, such as OpenHands' `security_risk`."""
+    properties = schema.get("properties") or {}
+    required = [name for name in schema.get("required") or () if "enum" in properties.get(name, {})]
+    return {name: properties[name]["enum"][0] for name in required}
 
 
 def _submit() -> str:
