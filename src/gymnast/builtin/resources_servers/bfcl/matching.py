@@ -117,9 +117,10 @@ def _has_value(value: Any, accepted: Sequence[Any], wanted: type, nested: type |
 
 def _has_type(value: Any, accepted: Sequence[Any], wanted: type, nested: type | None) -> bool:
     """Whether a value has the declared type, or the type of the answer where that is a variable's name."""
+    items: Any = value
     if type(value) is wanted:
         return nested is None or any(
-            not isinstance(option, list) or all(_has_type(item, option, nested, None) for item in value)
+            not isinstance(option, list) or all(_has_type(item, option, nested, None) for item in items)
             for option in accepted
         )
     return type(value) is _answer_type(accepted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from gymnast.kit import (
     Attempt,
@@ -31,11 +31,11 @@ class IFBenchSettings(EnvironmentSettings):
 class IFBenchTask(Task):
     prompt: str
     instruction_id_list: list[str]
-    kwargs: list[dict[str, Any] | None]
+    arguments: list[dict[str, Any] | None] = Field(alias="kwargs")
     key: str | int | None = None
 
     def unscorable_reason(self, params: JsonObject) -> str | None:
-        if self.instruction_id_list and len(self.instruction_id_list) == len(self.kwargs):
+        if self.instruction_id_list and len(self.instruction_id_list) == len(self.arguments):
             return None
         return "instruction_id_list and kwargs must have the same length, at least 1"
 
@@ -71,7 +71,7 @@ class IFBench(Environment[IFBenchTask, None]):
 
     async def verify(self, attempt: Attempt[IFBenchTask, None]) -> IFBenchVerdict:
         task = attempt.task
-        checked = await self._pool.call(attempt.last_text, task.prompt, task.instruction_id_list, task.kwargs)
+        checked = await self._pool.call(attempt.last_text, task.prompt, task.instruction_id_list, task.arguments)
         follows = {grading: all(checked[grading]) for grading in ("strict", "loose")}
         return IFBenchVerdict(
             reward=float(follows[self.settings.grading]),

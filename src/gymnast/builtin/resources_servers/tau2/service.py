@@ -11,7 +11,7 @@ import asyncio
 import operator
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
@@ -86,8 +86,8 @@ class Service(Environment[ServiceTask, Database]):
     """A service desk with a database. Subclasses add the tools."""
 
     settings: ServiceSettings
-    example_database: Path
-    scores_without_session = True
+    example_database: ClassVar[Path]
+    scores_without_session: ClassVar[bool] = True
 
     def __init__(self, name: str, settings: ServiceSettings, context: ServerContext) -> None:
         super().__init__(name, settings, context)
@@ -182,9 +182,10 @@ def compute(expression: str) -> float:
     if len(expression) > _MAX_EXPRESSION or not set(expression) <= set("0123456789+-*/(). "):
         raise ToolError("Invalid characters in expression")
     try:
-        return _value(ast.parse(expression.strip(), mode="eval").body)
+        value: float = _value(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         raise ToolError(f"cannot compute {expression}: {error}") from error
+    return value
 
 
 def _value(node: ast.AST) -> Any:

@@ -111,7 +111,8 @@ class SimulatedUserAgent(SimpleAgent):
                 if end is not None:
                     break
             is_users_turn = True
-            turn = await self._converse({**params, "input": history + produced}, scope, parallel=parallel)
+            request = cast("CreateParams", {**params, "input": history + produced})
+            turn = cast("JsonObject", await self._converse(request, scope, parallel=parallel))
             produced += turn["output"]
             usage = sum_usage(usage, turn.get("usage"))
             end = _truncation(turn) or self._limit_reached(turns, scope)
