@@ -19,7 +19,7 @@ from playwright.sync_api import Locator, Page, expect, sync_playwright
 from tests.helpers.commands import BIN
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PATIENCE_MS = 90_000
+PATIENCE_MS = 60_000
 
 
 @contextmanager

@@ -78,7 +78,8 @@ def tool_records() -> list[dict[str, Any]]:
         {"type": "function", "name": text[:80], "description": text, "parameters": {text[:40]: text}}
         for text in HOSTILE
     ]
-    row = record(201, 0, 1.0, **{"</script><script>pwned=42</script>": NAME, "__proto__": NAME, "constructor": NAME})
+    row = record(201, 0, 1.0)
+    row.update({"</script><script>pwned=42</script>": NAME, "__proto__": NAME, "constructor": NAME})
     row["responses_create_params"]["tools"] = tools
     return [row]
 

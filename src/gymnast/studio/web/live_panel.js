@@ -27,7 +27,8 @@ export function createLivePanel({ run, session, signal }) {
     }
     steering.show(now ? live : null);
     refill(stages, now ? stagesNode(now) : make("p", { class: "quiet" }, "The run has ended; these are the last minutes that this page saw."));
-    refill(flight, now ? flightTable(run, now, session) : null);
+    // A button that is pressed right now stays until the click is done.
+    if (!flight.querySelector(":active")) refill(flight, now ? flightTable(run, now, session) : null);
     const shown = plots.filter((plot) => plot.show(history, row)).map((plot) => plot.node);
     if (shown.length !== grid.children.length || shown.some((own, at) => own !== grid.children[at])) grid.replaceChildren(...shown);
   }

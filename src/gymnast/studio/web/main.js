@@ -24,7 +24,7 @@ const PAGES = {
   rollouts: [rolloutsPage, ["run"]],
   task: [taskPage, ["run", "task"]],
   rollout: [rolloutPage, ["run", "task", "rollout"]],
-  side: [sidePage, ["run", "task", "rollout"]],
+  side: [sidePage, ["run", "task", "rollout", "run2", "task2", "rollout2"]],
   compare: [comparePage, ["run"]],
   doctor: [doctorPage, ["run"]],
   workers: [workersPage, ["run"]],

@@ -30,7 +30,8 @@ export function createTable({ caption, columns, keyOf, hrefOf, onSort, selection
     const key = keyOf(row);
     const state = JSON.stringify(row) + (selection?.has(key) ? "+" : "-") + stamp;
     const known = shown.get(key);
-    if (known?.state === state) return known;
+    // A control that is pressed right now stays until the click is done.
+    if (known && (known.state === state || known.node.querySelector(":active"))) return known;
     const cells = list.map((column, at) => bodyCell(column, row, at === 0 ? hrefOf(row) : null));
     if (selection) cells.unshift(pickCell(row, key));
     if (!known) return { state, node: make("tr", { "data-key": key }, cells) };
