@@ -101,9 +101,9 @@ class RowScrubber:
             if url >= 0:
                 yield url + 3
             return
-        for start, offset in self._starts[block[at]]:
-            if at >= offset and block.startswith(start, at - offset):
-                yield at - offset + _STAYS.get(start, 0)
+        for opening, offset in self._starts[block[at]]:
+            if at >= offset and block.startswith(opening, at - offset):
+                yield at - offset + _STAYS.get(opening, 0)
 
     def _mask_tokens(self, block: bytes, places: list[int]) -> bytes:
         parts: list[bytes] = []
