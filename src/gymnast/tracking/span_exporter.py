@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FLUSH_S: Final = 10.0
 """How long the end of a run waits for the last spans."""
-_INTERVAL_S: Final = 1.0
+_INTERVAL_S: Final = 2.0
 _MAX_SPANS_QUEUED: Final = 20_000
 _MAX_SPANS_SENT: Final = 1_000
 _TIMEOUT_S: Final = 10.0
@@ -81,6 +81,7 @@ class SpanExporter:
         )
         self._say = say
         self._flush_s = flush_s
+        self._version = _version()
         self._queue: deque[AttemptSpans] = deque()
         self._queued = self._sending = self._lost = 0
         self._changed = threading.Condition()
@@ -150,7 +151,7 @@ class SpanExporter:
         """Send a batch, with retries for what may pass. What cannot be delivered is counted as lost."""
         number = self._sending = sum(len(attempt.spans) for attempt in batch)
         try:
-            body = encode_traces(batch, self._resource, _version())
+            body = encode_traces(batch, self._resource, self._version)
             for tries in range(1, _MAX_TRIES + 1):
                 problem, pause_s = self._post(body, tries)
                 if problem is None:
