@@ -69,21 +69,21 @@ def gpqa() -> dict[str, bytes]:
     return {"gpqa_diamond.csv": table(rows)}
 
 
+def mmlu_pro_row(n: int) -> dict[str, Any]:
+    return {
+        "question_id": n,
+        "question": f"Question {n}?",
+        "options": ["yes", "no <b>", "it's", "maybe"][: 3 + n % 2],
+        "answer": "C",
+        "answer_index": 2,
+        "cot_content": "",
+        "category": "law" if n % 2 else "math",
+        "src": "own",
+    }
+
+
 def mmlu_pro() -> dict[str, bytes]:
-    rows = [
-        {
-            "question_id": n,
-            "question": f"Question {n}?",
-            "options": ["yes", "no <b>", "it's", "maybe"][: 3 + n % 2],
-            "answer": "C",
-            "answer_index": 2,
-            "cot_content": "",
-            "category": "law" if n % 2 else "math",
-            "src": "own",
-        }
-        for n in range(12032)
-    ]
-    return {"data/test-00000-of-00001.parquet": parquet(rows)}
+    return {"data/test-00000-of-00001.parquet": parquet([mmlu_pro_row(n) for n in range(12032)])}
 
 
 def livecodebench(count: int, name: str) -> Callable[[], dict[str, bytes]]:

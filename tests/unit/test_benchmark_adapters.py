@@ -18,6 +18,7 @@ from gymnast.benchmarks.adapters.livecodebench import read_rows as read_livecode
 from gymnast.benchmarks.catalog import find_benchmark
 from gymnast.benchmarks.definition import read_benchmark
 from gymnast.benchmarks.evaluation import DataOrigin, Plan, prepare_tasks
+from gymnast.benchmarks.tasks import TaskMaker
 from gymnast.builtin.resources_servers.bfcl.app import BfclTask
 from gymnast.builtin.resources_servers.code_gen.app import CodeGenTask
 from gymnast.builtin.resources_servers.evalplus.app import EvalPlusTask
@@ -30,7 +31,7 @@ from gymnast.builtin.responses_api_agents.simulated_user_agent.user import Scena
 from gymnast.config.roots import BUILTIN, Roots
 from gymnast.data.hub import Hub
 from gymnast.errors import ConfigError, DataError, NotFoundError, UserError
-from tests.helpers.benchmark_rows import REPOSITORIES, gpqa, livecodebench, spider
+from tests.helpers.benchmark_rows import REPOSITORIES, gpqa, livecodebench, mmlu_pro_row, spider
 from tests.helpers.benchmarks import write_benchmark
 from tests.helpers.hub_server import LocalHub, Repo, running_hub
 from tests.helpers.jsonl import read_jsonl, write_jsonl
@@ -89,7 +90,7 @@ def test_a_dataset_from_a_hub_becomes_tasks(name: str, local_hub: LocalHub, tmp_
 
 @needs("pyarrow")
 def test_what_the_mappings_make(local_hub: LocalHub, tmp_path: Path) -> None:
-    multiple_choice = prepare("mmlu_pro", local_hub, tmp_path)[0][0]
+    multiple_choice = TaskMaker(find_benchmark("mmlu_pro", Roots((), tmp_path))).make(mmlu_pro_row(0))
     assert multiple_choice["options"] == [{"A": "yes"}, {"B": "no <b>"}, {"C": "it's"}]
     assert "B) no <b>\nC) it's\n" in multiple_choice["responses_create_params"]["input"][0]["content"]
     first, second = prepare("livecodebench_v6", local_hub, tmp_path)[0][:2]

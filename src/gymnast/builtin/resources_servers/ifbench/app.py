@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import AliasChoices, Field, PositiveFloat, PositiveInt
 
 from gymnast.kit import (
     Attempt,
@@ -31,7 +31,7 @@ class IFBenchSettings(EnvironmentSettings):
 class IFBenchTask(Task):
     prompt: str
     instruction_id_list: list[str]
-    arguments: list[dict[str, Any] | None] = Field(alias="kwargs")
+    arguments: list[dict[str, Any] | None] = Field(validation_alias=AliasChoices("kwargs"))
     key: str | int | None = None
 
     def unscorable_reason(self, params: JsonObject) -> str | None:
