@@ -1,4 +1,4 @@
-// A label and a note on a rollout or a task, saved beside the run.
+// A label and a note on a rollout or a task, saved next to the run.
 
 import { api } from "./api.js";
 import { button, make, refill } from "./dom.js";

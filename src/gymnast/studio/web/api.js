@@ -31,7 +31,7 @@ async function request(path, options) {
     answer = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "The studio's server does not answer.", "Is `gymnast view` still running? This page goes on by itself when it is back.");
+    throw new ApiError(0, "The studio server is not responding.", "Is `gymnast view` still running? This page reconnects automatically.");
   }
   if (answer.ok) return answer;
   const body = await answer.json().catch(() => ({}));

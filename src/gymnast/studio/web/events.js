@@ -1,4 +1,4 @@
-// One stream of events for the page that is shown. The browser reconnects by itself; `hello` says that it did.
+// One stream of events for the page that is shown. The browser reconnects automatically; `hello` says that it did.
 
 import { IS_STATIC, queryOf } from "./api.js";
 

@@ -126,7 +126,7 @@ function stagesNode(now) {
     .map(([name, value], at) => ({ name, value, tone: at % 6 }));
   const lag = isNumber(now.longest_lag_s) && now.longest_lag_s > 0.5 ? `, event loop held up for ${formatSeconds(now.longest_lag_s)}` : "";
   const text = `${formatCount(now.in_flight)} in flight of at most ${formatCount(now.limit)}, ${formatCount(now.owed)} to do${now.waiting_retries ? `, ${formatCount(now.waiting_retries)} waiting to be retried` : ""}${lag}`;
-  const away = Object.entries(now.out_of_reach_s ?? {}).map(([name, seconds]) => `${name} out of reach for ${formatSeconds(seconds)}`);
+  const away = Object.entries(now.out_of_reach_s ?? {}).map(([name, seconds]) => `${name} unreachable for ${formatSeconds(seconds)}`);
   return make(
     "div",
     { class: "grid-2" },

@@ -37,7 +37,7 @@ function choosePage({ node, signal }, runs) {
         ],
         keyOf: (row) => row.id,
         hrefOf: (row) => hashOf(["compare"], new URLSearchParams([...runs.map((id) => ["run", id]), ["run", row.id]])),
-        empty: "There is no other run in this folder.",
+        empty: "This folder has no other runs.",
       });
       table.show(others);
       node.replaceChildren(

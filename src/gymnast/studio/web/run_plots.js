@@ -1,4 +1,4 @@
-// The plots of one run, or of several laid over each other: rewards, pass rates, pass@k, tokens, time, failures.
+// The plots of one run, or of several overlaid: rewards, pass rates, pass@k, tokens, time, failures.
 
 import { make, refill } from "./dom.js";
 import { formatCount, formatNumber, formatPercent, formatReward, formatSeconds, formatShort, isNumber, plural } from "./format.js";

@@ -1,4 +1,4 @@
-// What a page shows when it has nothing else to show: loading, empty, gone, out of reach.
+// What a page shows when it has nothing else to show: loading, empty, gone, not responding.
 
 import { button, link, make } from "./dom.js";
 
@@ -17,7 +17,7 @@ export function notice(text, ...more) {
 // An error in place of what could not be loaded.
 export function errorState(error, retry) {
   if (error.isGone) return goneState(error);
-  const title = error.status === 403 ? "No access" : error.status === 0 ? "Server out of reach" : "Could not load this";
+  const title = error.status === 403 ? "No access" : error.status === 0 ? "Server not responding" : "Could not load this";
   return statePage(
     title,
     error.message,
