@@ -73,7 +73,7 @@ def record(number: int, rng: random.Random) -> dict[str, Any]:
             call | {"arguments": json.dumps({"item": text(rng, 2)}), "id": f"fc_{turn}", "status": "completed"},
             {"type": "function_call_output", "call_id": f"call_{number}_{turn}", "output": text(rng, 25)},
         ]
-    part = {"annotations": [], "text": text(rng, 150), "type": "output_text", "logprobs": None}
+    part: dict[str, Any] = {"annotations": [], "text": text(rng, 150), "type": "output_text", "logprobs": None}
     output.append({"id": "msg", "content": [part], "role": "assistant", "status": "completed", "type": "message"})
     response = make_response(
         params, output, response_id=f"resp_{number}", created_at=0.0, model="m", usage=make_usage(200, 220)

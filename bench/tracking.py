@@ -160,8 +160,8 @@ def main() -> None:
     for row in rows:
         bar = "" if row["bar"] is None else f"<= {row['bar']} " + ("met" if row["ratio"] <= row["bar"] else "MISSED")
         print(
-            f"{row['kind']:<12} {row['rollouts_per_cpu_s']:>14} {row['cpu_us']:>12} {row['ratio']:>7.4f} {row['least']:>9.4f} "
-            f"{row['process_of_tracker_s']:>14.2f} s  {bar}"
+            f"{row['kind']:<12} {row['rollouts_per_cpu_s']:>14} {row['cpu_us']:>12} {row['ratio']:>7.4f} "
+            f"{row['least']:>9.4f} {row['process_of_tracker_s']:>14.2f} s  {bar}"
         )
 
 

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from gymnast.errors import UserError
 from gymnast.sandbox.command_jail import CommandSandboxSettings, open_command_jail
+from tests.helpers.command_worlds import CLIENT, World
 from tests.helpers.parts import needs
-from tests.integration.test_command_agent import CLIENT, World
 
 pytestmark = needs("bubblewrap")
 PYTHON = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())

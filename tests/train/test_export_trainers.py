@@ -60,8 +60,8 @@ def tokenizer() -> Any:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {symbol: number for number, symbol in enumerate([*alphabet, "<pad>", "<s>", "</s>"])}
     fast = Tokenizer(models.BPE(vocabulary, []))
-    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    fast.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    fast.decoder = decoders.ByteLevel()
     fast.add_special_tokens(["<pad>", "<s>", "</s>"])
     found = PreTrainedTokenizerFast(tokenizer_object=fast, pad_token="<pad>", eos_token="</s>", bos_token="<s>")
     found.chat_template = TEMPLATE
