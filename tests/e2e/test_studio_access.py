@@ -1,7 +1,4 @@
-"""The studio for everyone: names and roles of all controls, contrast, headings, focus, in light, dark and on a phone.
-
-axe-core is used too where `npm install axe-core` was run at the root of the repository.
-"""
+"""The studio for everyone: names and roles of all controls, contrast, headings, focus, in light, dark and on a phone."""
 
 from __future__ import annotations
 
@@ -12,12 +9,11 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_studio_flows import A, B, rows_of
-from tests.helpers.parts import needs
+from tests.helpers.parts import AXE, needs
 from tests.helpers.report_runs import failed, write_run
 from tests.helpers.studio_browser import Studio, browsing, viewing
 
 pytestmark = needs("chromium")
-AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 PAGES: list[tuple[str, dict[str, Any]]] = [
     ("runs", {}),
     ("run", {"run": A}),
@@ -74,7 +70,7 @@ def test_the_studio_is_walked_with_the_keyboard_alone(url: str) -> None:
         studio.behaves()
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="npm install axe-core")
+@needs("axe-core")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_violation(url: str, scheme: str) -> None:
     with browsing(color_scheme=scheme, bypass_csp=True) as context:

@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 
 import pytest
 
+AXE: Final = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 _CGROUPS: Final = Path("/sys/fs/cgroup/memory/cgroup.procs")
 
 
@@ -73,6 +74,7 @@ PARTS: Final = {
         Part("bubblewrap", "sudo apt-get install bubblewrap, on a kernel that lets it make namespaces", _can_jail),
         *(Part(name, f"sudo apt-get install {name}", _command(name), is_for_ci=False) for name in ("fish", "zsh")),
         _debian("chromium", "chromium"),
+        Part("axe-core", "npm install --no-save axe-core", AXE.is_file, is_for_ci=False),
         _debian("gcc", "gcc"),
         _debian("openssl", "openssl"),
         _debian("openssh-server", "sshd"),

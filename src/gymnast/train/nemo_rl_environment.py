@@ -26,8 +26,8 @@ from gymnast.train.errors import FewerRolloutsError, RolloutsUnavailableError
 from gymnast.train.group_stream import stream
 from gymnast.train.nemo_rl_results import ROW_INDEX, TurnMarks, group_batch, group_results
 from gymnast.train.sample_reader import SampleOptions
-from gymnast.train.stream_options import StreamOptions
 from gymnast.train.sequences import generations_of
+from gymnast.train.stream_options import StreamOptions
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
