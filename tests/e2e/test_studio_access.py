@@ -1,4 +1,4 @@
-"""The studio for everyone: names and roles of all controls, contrast, headings, focus, in light, dark and on a phone."""
+"""The studio for everyone: names, roles, contrast, headings and focus, in light, dark and on a phone."""
 
 from __future__ import annotations
 
