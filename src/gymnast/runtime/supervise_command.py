@@ -17,7 +17,7 @@ import sys
 import time
 
 _SET_CHILD_SUBREAPER = 36
-_CLEANUP_S = 10.0
+_CLEANUP_S = 60.0
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
@@ -76,17 +76,16 @@ def _wait(child: int, woken: int) -> int:
         if 0 in ready and not os.read(0, 4096):
             is_killed = True
             _signal_group(child, signal.SIGKILL)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+            _signal(child, signal.SIGKILL)
 
 
 def _kill_children() -> None:
-    """Kill what is left, generation by generation: the children of a killed process become ours."""
+    """Kill what is left. All are stopped first: what forks and ends faster than it can be killed stays out of reach."""
     deadline = time.monotonic() + _CLEANUP_S
     while time.monotonic() < deadline:
-        for pid in _children():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        stopped = _stop_descendants(deadline)
+        for pid in stopped:
+            _signal(pid, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -95,21 +94,52 @@ def _kill_children() -> None:
         time.sleep(0.002)
 
 
-def _children() -> list[int]:
-    own = os.getpid()
+def _stop_descendants(deadline: float) -> set[int]:
+    """Stop every process below us, each child as soon as its parent is stopped, until no other one appears."""
+    stopped: set[int] = set()
+    while time.monotonic() < deadline:
+        before, pending = len(stopped), [os.getpid()]
+        while pending:
+            for pid in _children(pending.pop()):
+                if pid not in stopped:
+                    _signal(pid, signal.SIGSTOP)
+                    stopped.add(pid)
+                pending.append(pid)
+        if len(stopped) == before and not any(map(_is_running, stopped)):
+            break
+    return stopped
+
+
+def _is_running(pid: int) -> bool:
+    """Whether it may still fork: a stop that was sent has not arrived yet."""
+    return _stat(str(pid))[:1] not in ([b"T"], [b"t"], [b"Z"], [b"X"], [])
+
+
+def _children(parent: int) -> list[int]:
     try:
-        with open(f"/proc/{own}/task/{own}/children") as file:  # noqa: PTH123 - pathlib takes longer to import than this
-            return [int(word) for word in file.read().split()]
+        found = []
+        for task in os.listdir(f"/proc/{parent}/task"):  # noqa: PTH208 - pathlib takes longer to import than this
+            with open(f"/proc/{parent}/task/{task}/children") as file:  # noqa: PTH123
+                found += [int(word) for word in file.read().split()]
     except OSError:
-        return [int(name) for name in os.listdir("/proc") if name.isdecimal() and _parent(name) == own]  # noqa: PTH208
+        if os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):  # noqa: PTH110
+            return []  # it has ended
+        return [int(name) for name in os.listdir("/proc") if _stat(name)[1:2] == [b"%d" % parent]]  # noqa: PTH208
+    return found
 
 
-def _parent(pid: str) -> int:
+def _stat(pid: str) -> list[bytes]:
+    """State, parent and further fields; nothing for a process that is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
