@@ -48,20 +48,6 @@ def test_tools_have_the_signatures_and_descriptions_of_the_environment(shop: Trl
         assert inspect.iscoroutinefunction(method)
 
 
-def test_transformers_makes_the_declared_schema_of_them(shop: TrlEnvironments) -> None:
-    utils = pytest.importorskip("transformers.utils")
-    declared = {tool["name"]: tool for tool in shop_tasks(1)[0]["responses_create_params"]["tools"]}
-    for name, method in tool_methods(shop.factory()).items():
-        made = utils.get_json_schema(method)["function"]
-        assert made["name"] == name
-        assert made["description"] == " ".join(declared[name]["description"].split())
-        properties = declared[name]["parameters"]["properties"]
-        assert {key: value["type"] for key, value in made["parameters"]["properties"].items()} == {
-            key: value["type"] for key, value in properties.items()
-        }
-        assert sorted(made["parameters"].get("required", [])) == sorted(declared[name]["parameters"]["required"])
-
-
 def solve(row: dict[str, Any], methods: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages of a policy that uses a tool and then says the right answer."""
     name, method = next(iter(methods.items()))

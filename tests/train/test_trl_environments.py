@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from transformers import AutoTokenizer, LlamaForCausalLM
+from transformers.utils import get_json_schema
 from trl import GRPOTrainer
 from trl.chat_template_utils import qwen3_schema
 
@@ -15,11 +16,27 @@ from gymnast import Collector
 from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.train.trl_environments import TrlEnvironments
 from tests.helpers.train_tasks import TOKENS, shop_tasks
+from tests.integration.test_trl_environments import tool_methods
 from tests.train.test_trl import arguments
 
 
+def test_transformers_makes_the_declared_schema_of_the_tools() -> None:
+    collector = Collector(environments=["shop_lookup"], model_type="embedded_model", overrides=[TOKENS])
+    with TrlEnvironments(collector, shop_tasks(3), environment="shop_lookup_resources_server") as shop:
+        methods = tool_methods(shop.factory())
+    declared = {tool["name"]: tool for tool in shop_tasks(1)[0]["responses_create_params"]["tools"]}
+    for name, method in methods.items():
+        made = get_json_schema(method)["function"]
+        assert made["name"] == name
+        assert made["description"] == " ".join(declared[name]["description"].split())
+        properties = declared[name]["parameters"]["properties"]
+        assert {key: value["type"] for key, value in made["parameters"]["properties"].items()} == {
+            key: value["type"] for key, value in properties.items()
+        }
+        assert sorted(made["parameters"].get("required", [])) == sorted(declared[name]["parameters"]["required"])
+
+
 def test_three_steps_with_an_environment_factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jmespath")
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
     tokenizer.response_schema = qwen3_schema  # of a template that TRL does not know, its calls are in the same form

@@ -85,7 +85,7 @@ def test_every_option_that_takes_a_whole_number_has_a_minimum() -> None:
     assert [(words, name) for words, name, info in options if info.min is None] == []
 
 
-ANY_NUMBER = {"pass_at", "fail_if_below"}
+ANY_NUMBER = {"pass_at", "fail_if_below", "threshold"}
 """Rewards, and differences of them: any finite number."""
 
 

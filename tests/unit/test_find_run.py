@@ -101,7 +101,7 @@ def test_a_profile_is_named_by_its_run(tmp_path: Path) -> None:
 RUN_COMMANDS = frozenset(
     {
         *("status", "report", "profile", "compare", "doctor", "bundle", "merge", "logs", "cancel", "ctl", "worker"),
-        *("reverify", "curriculum", "tokens audit", "tokens export", "train export"),
+        *("reverify", "curriculum", "tokens audit", "tokens export", "train export", "export"),
     }
 )
 

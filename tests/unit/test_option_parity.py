@@ -44,6 +44,7 @@ ONLY_IN_EVAL = {
     "revision",
     "list_",
     "show",
+    "pass_hat",
 }
 """Which benchmarks, from which data, and how their figures are computed."""
 

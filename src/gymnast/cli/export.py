@@ -54,7 +54,7 @@ ReasoningOption = Annotated[
 Splits = Annotated[
     str | None, typer.Option("--splits", help="Shares of the tasks, e.g. train=0.9,test=0.1. [default: all in train]")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the splits.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the splits.")]
 IncludeTruncated = Annotated[bool, typer.Option("--include-truncated", help="Export truncated rollouts as well.")]
 IncludeMasked = Annotated[
     bool, typer.Option("--include-masked", help="Export rollouts that are masked for training as well.")
