@@ -155,9 +155,11 @@ def test_retries_belong_to_the_same_trace(
     assert [root.attributes["gymnast.attempt"] for root in roots] == [*range(len(roots))]
 
 
-def test_without_the_option_nothing_is_imported(tmp_path: Path, tasks: Path, script: Script, invoke: Run) -> None:
+def test_without_the_option_nothing_is_imported(
+    tmp_path: Path, tasks: Path, script: Script, invoke: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [name for name in sys.modules if name.startswith("gymnast.tracking")]:
-        del sys.modules[name]
+        monkeypatch.delitem(sys.modules, name)
     outcome = invoke("gymnast", "collect", *TOOLS, script("done"), *BASE)
     assert outcome.code == 0, outcome.err
     assert not [name for name in sys.modules if name.startswith("gymnast.tracking")]
