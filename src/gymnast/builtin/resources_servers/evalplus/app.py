@@ -11,7 +11,7 @@ from pydantic import PositiveFloat
 
 from gymnast.kit import Attempt, SandboxedEnvironment, SandboxedSettings, SandboxSettings, Task, Verdict, bounded
 
-_BLOCK: Final = re.compile(r"```[ \t]*(\w*)[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_BLOCK: Final = re.compile(r"```[ \t]*+(\w*+)[ \t]*+\n(.*?)(?:\n[ \t]*+```|\Z)", re.DOTALL)
 _MAX_SHOWN: Final = 2000
 
 
@@ -69,7 +69,7 @@ class EvalPlus(SandboxedEnvironment[EvalPlusTask, None]):
 def extract_program(text: str, entry_point: str) -> str | None:
     """The last fenced block that defines the function, else the last one, else a text that is a program itself."""
     blocks = [body for language, body in _BLOCK.findall(text) if language.lower() in {"", "py", "python", "python3"}]
-    defining = [body for body in blocks if re.search(rf"\bdef\s+{re.escape(entry_point)}\b", body)]
+    defining = [body for body in blocks if re.search(rf"\bdef\s++{re.escape(entry_point)}\b", body)]
     if defining or blocks:
         return str((defining or blocks)[-1])
-    return text if re.search(rf"^\s*def\s+{re.escape(entry_point)}\b", text, re.MULTILINE) else None
+    return text if re.search(rf"^[ \t]*+def[ \t]++{re.escape(entry_point)}\b", text, re.MULTILINE) else None

@@ -23,7 +23,7 @@ from gymnast.kit import (
 )
 
 _EXAMPLES: Final = Path(__file__).parent / "data" / "database"
-_BLOCK: Final = re.compile(r"```[ \t]*\w*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_BLOCK: Final = re.compile(r"```[ \t]*+\w*+[ \t]*+\n(.*?)(?:\n[ \t]*+```|\Z)", re.DOTALL)
 _QUERY: Final = re.compile(r"\b(?:select|with)\b.*", re.IGNORECASE | re.DOTALL)
 
 
