@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from dataclasses import replace
@@ -45,7 +46,8 @@ class EvalPlus(SandboxedEnvironment[EvalPlusTask, None]):
 
     async def verify(self, attempt: Attempt[EvalPlusTask, None]) -> EvalPlusVerdict:
         task = attempt.task
-        program = extract_program(attempt.text, task.entry_point)
+        # In a thread: a long text takes longer than the event loop can wait.
+        program = await asyncio.to_thread(extract_program, attempt.text, task.entry_point)
         if program is None:
             return EvalPlusVerdict(reward=0.0, extracted_program=None, error="no program in the answer")
         error = await self._run(f"{task.prefix}\n{program}" if task.prefix else program, task)
@@ -68,8 +70,12 @@ class EvalPlus(SandboxedEnvironment[EvalPlusTask, None]):
 
 def extract_program(text: str, entry_point: str) -> str | None:
     """The last fenced block that defines the function, else the last one, else a text that is a program itself."""
-    blocks = [body for language, body in _BLOCK.findall(text) if language.lower() in {"", "py", "python", "python3"}]
-    defining = [body for body in blocks if re.search(rf"\bdef\s++{re.escape(entry_point)}\b", body)]
-    if defining or blocks:
-        return str((defining or blocks)[-1])
+    definition = re.compile(rf"\bdef\s++{re.escape(entry_point)}\b")
+    last = defining = None
+    for block in _BLOCK.finditer(text):
+        if block[1].lower() in {"", "py", "python", "python3"}:
+            last = block[2]
+            defining = last if definition.search(last) else defining
+    if last is not None:
+        return defining or last
     return text if re.search(rf"^[ \t]*+def[ \t]++{re.escape(entry_point)}\b", text, re.MULTILINE) else None

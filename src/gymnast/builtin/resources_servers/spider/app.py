@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Final
@@ -66,7 +67,8 @@ class Spider(Environment[SpiderTask, None]):
         )
 
     async def verify(self, attempt: Attempt[SpiderTask, None]) -> SpiderVerdict:
-        task, query = attempt.task, extract_query(attempt.text)
+        task = attempt.task
+        query = await asyncio.to_thread(extract_query, attempt.text)  # a long text would block the loop
         if query is None:
             return SpiderVerdict(reward=0.0, extracted_answer=None, detail="no query in the answer")
         try:
@@ -90,6 +92,8 @@ class Spider(Environment[SpiderTask, None]):
 
 def extract_query(text: str) -> str | None:
     """The query in the last fenced block, or from the first SELECT or WITH of the text to its semicolon."""
-    blocks = [match for match in map(_QUERY.search, _BLOCK.findall(text)) if match]
-    match = blocks[-1] if blocks else _QUERY.search(text)
+    match = None
+    for block in _BLOCK.finditer(text):
+        match = _QUERY.search(block[1]) or match
+    match = match or _QUERY.search(text)
     return match[0].partition(";")[0].strip() or None if match else None
