@@ -151,8 +151,12 @@ def test_ctrl_c_ends_the_wait_for_a_tracker(tmp_path: Path, wandb: FakeWandb) ->
         wait_for(lambda: wandb.calls("hangs"))
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt, daemon=True).start()
-    said = publish(tmp_path, wait_s=300.0)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts beside itself
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        said = publish(tmp_path, wait_s=300.0)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert "stopped by Ctrl-C" in said[-1]
 
 
