@@ -145,7 +145,11 @@ class _Worker:
             self._tasks.pop(work.number, None)
 
     def _send(self, message: ToEngine) -> None:
-        self._writer.write(encode_frame(message))
+        data = encode_frame(message)
+        try:
+            self._writer.write(data)
+        except RuntimeError:  # of uvloop: the engine is gone, and what is sent interests nobody
+            _log.info("the engine has closed the connection")
 
     def _note_rejection(self, latency_s: float) -> None:
         self._latency_s = latency_s
