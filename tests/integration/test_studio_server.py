@@ -23,12 +23,12 @@ import pytest
 from gymnast.rollouts.control import ControlServer
 from gymnast.rollouts.prepare import new_manifest
 from gymnast.rollouts.snapshot import InFlight, Snapshot
+from gymnast.store.annotations import annotations_path, read_annotations
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import write_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.studio import pages
 from gymnast.studio.access import Access
-from gymnast.studio.annotations import annotations_path, read_annotations
 from gymnast.studio.export import export_site
 from gymnast.studio.library import Library
 from gymnast.studio.runs import RunFolders
@@ -269,7 +269,7 @@ async def test_annotations(tmp_path: Path) -> None:
         assert (await own.post("annotations", {**body, "rollout": None, "label": "bad task"})).status == 200
         assert [row["task"] for row in (await own.get("rollouts", run="run", f="label=reward hack"))["rows"]] == [1]
         assert (await own.get("tasks", run="run", f="label!="))["rows"][0]["label"] == "bad task"
-        with annotations_path(RunPaths(output)).open("a") as out:
+        with annotations_path(output).open("a") as out:
             out.write('{"torn": ')  # another program died here
         assert (await own.post("annotations", {**body, "label": None, "note": ""})).status == 200
         left = (await own.get("annotations", run="run"))["annotations"]
@@ -277,7 +277,7 @@ async def test_annotations(tmp_path: Path) -> None:
         for bad in ({"task": "x"}, {"task": -1}, {"label": "x" * 100}, {"note": "x" * 20_000}, {"rollout": 2**40}):
             assert (await own.post("annotations", {**body, **bad})).status == 400
         assert (await own.post("annotations", [])).status == 400
-    assert len(read_annotations(annotations_path(RunPaths(output)))) == 1
+    assert len(read_annotations(annotations_path(output))) == 1
 
 
 async def test_a_read_only_studio_changes_nothing(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ async def test_a_read_only_studio_changes_nothing(tmp_path: Path) -> None:
         assert (await own.get("session"))["read_only"]
         assert (await own.post("annotations", {"run": "run", "task": 1, "label": "bad"})).status == 403
         assert (await own.post("control", {"run": "run", "command": "stop"})).status == 403
-    assert not annotations_path(RunPaths(output)).exists()
+    assert not annotations_path(output).exists()
 
 
 # --- live ------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import yaml
 
 from gymnast.config.secrets import Scrubber
 from gymnast.errors import DataError, UserError
+from gymnast.store.annotations import annotations_path, append_annotation, make_annotation
 from gymnast.train.dataset.export import ExportRequest, ExportResult, export_dataset
 from gymnast.train.dataset.index import Filters
 from gymnast.train.dataset.select import PairRules
@@ -172,10 +173,10 @@ def test_splits_keep_equal_prompts_together_across_runs(tmp_path: Path) -> None:
 
 def test_labels_select_rollouts(tmp_path: Path) -> None:
     labels = [
-        {"kind": "rollout", "task_index": 0, "rollout_index": 0, "label": "bad", "note": "", "at": "2026-01-01"},
-        {"kind": "rollout", "task_index": 0, "rollout_index": 0, "label": "good", "note": "n", "at": "2026-01-02"},
-        {"kind": "task", "task_index": 1, "rollout_index": None, "label": "good", "note": "", "at": "2026-01-02"},
-        {"kind": "rollout", "task_index": 1, "rollout_index": 1, "label": "bad", "note": "", "at": "2026-01-02"},
+        {"task": 0, "rollout": 0, "label": "bad", "note": "", "by": "me", "at": 1.5},
+        {"task": 0, "rollout": 0, "label": "good", "note": "n", "by": "me", "at": 2.5},
+        {"task": 1, "rollout": None, "label": "good", "note": "", "by": "me", "at": 2.5},
+        {"task": 1, "rollout": 1, "label": "bad", "note": "", "by": "me", "at": 2.5},
     ]
     run = write_run(tmp_path / "r", [rollout(task, n) for task in range(3) for n in range(2)], labels=labels)
     export(run, tmp_path / "good", labels=("good",))
@@ -187,6 +188,13 @@ def test_labels_select_rollouts(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no rollout or task has the label 'goood'") as caught:
         export(run, tmp_path / "x", labels=("goood",))
     assert "'good'" in str(caught.value)
+
+
+def test_labels_of_the_studio_are_those_that_exports_read(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "r", [rollout(0), rollout(1)])
+    append_annotation(annotations_path(run), make_annotation({"task": 1, "rollout": 0, "label": "reward hack"}))
+    export(run, tmp_path / "o", excluded_labels=("reward hack",))
+    assert [row["task"] for row in rows(tmp_path / "o")] == [0]
 
 
 def test_secrets_are_masked_and_counted(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 from gymnast import __version__
 from gymnast.errors import GymnastError, UserError
 from gymnast.report.selection import order_rollouts
+from gymnast.store.annotations import LABELS
 from gymnast.studio import pages
-from gymnast.studio.annotations import LABELS
 from gymnast.studio.library import Library
 from gymnast.studio.query import Query
 from gymnast.studio.rollout_page import describe_rows

@@ -21,8 +21,8 @@ from gymnast.profile.groups import by_task
 from gymnast.profile.headline import countable_rows
 from gymnast.profile.intervals import mean_reward
 from gymnast.report.token_text import TokenTexts
+from gymnast.store.annotations import annotations_path, read_annotations
 from gymnast.store.chunk_layout import ChunkLayout
-from gymnast.studio.annotations import annotations_path, read_annotations
 from gymnast.studio.index_file import index_path
 from gymnast.studio.live import LiveHistory, describe_chunks, describe_snapshot, read_snapshot
 from gymnast.studio.live import mean_reward as live_mean
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gymnast.profile.plan_index import PlanIndex
     from gymnast.report.run_view import RunView
     from gymnast.rollouts.snapshot import Snapshot
-    from gymnast.studio.annotations import Annotation
+    from gymnast.store.annotations import Annotation
     from gymnast.studio.runs import FoundRun, RunFolders
     from gymnast.types.json import JsonObject
 
@@ -133,7 +133,7 @@ class Entry:
 
     def annotations(self) -> dict[tuple[int, int | None], Annotation]:
         """The current annotations."""
-        path = annotations_path(self.found.paths)
+        path = annotations_path(self.found.paths.output)
         try:
             info = path.stat()
             version: Any = (info.st_size, info.st_mtime_ns)

@@ -16,9 +16,9 @@ import orjson
 from gymnast import __version__
 from gymnast.errors import GymnastError, NotFoundError, UserError
 from gymnast.rollouts.control import send_request
+from gymnast.store.annotations import LABELS, annotations_path, append_annotation, make_annotation
 from gymnast.studio import pages
 from gymnast.studio.access import SECURITY_HEADERS
-from gymnast.studio.annotations import LABELS, annotations_path, append_annotation, make_annotation
 from gymnast.studio.download import FORMATS, make_download
 from gymnast.studio.query import last_of, parse_count, parse_query
 from gymnast.studio.rollout_page import MAX_RAW
@@ -325,7 +325,7 @@ class StudioApp:
         self._require_writing()
         entry = self._library.entry(_run_of(request.body))
         annotation = make_annotation(request.body)
-        await asyncio.to_thread(append_annotation, annotations_path(entry.found.paths), annotation)
+        await asyncio.to_thread(append_annotation, annotations_path(entry.found.paths.output), annotation)
         self._library.tell("annotations", {"run": entry.id})
         return {"annotation": msgspec.to_builtins(annotation)}
 

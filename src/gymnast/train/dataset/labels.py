@@ -1,31 +1,14 @@
-"""Labels that people gave to rollouts and tasks: `x_annotations.jsonl` (or `annotations.jsonl`) in the run's folder.
-
-A line is `{"kind": "rollout" | "task", "task_index": 3, "rollout_index": 0, "label": "good", "note": "", "at": time}`.
-The last line about a rollout or a task is valid; an empty label removes it.
-"""
+"""Labels that people gave to rollouts and tasks in the studio, as exports filter by them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from gymnast.errors import DataError
+from gymnast.store.annotations import annotations_path, read_annotations
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-class _Line(msgspec.Struct):
-    task_index: int
-    kind: str = "rollout"
-    rollout_index: int | None = None
-    label: str | None = None
-    note: str | None = None
-
-
-_LINE = msgspec.json.Decoder(_Line)
 
 
 @dataclass(slots=True)
@@ -49,29 +32,12 @@ class Labels:
 
 
 def read_labels(output: Path) -> Labels:
-    """The labels of the run with this output file; none if there is no file. An unfinished last line is ignored."""
+    """The labels of the run with this output file; none if there is no file."""
     labels = Labels()
-    own = output.with_name(f"{output.stem}_annotations.jsonl")
-    path = own if own.exists() else output.with_name("annotations.jsonl")
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return labels
-    except OSError as error:
-        raise DataError(f"cannot read the labels: {error.strerror or error}", where=str(path)) from error
-    lines = data.split(b"\n")
-    for number, text in enumerate(lines, 1):
-        if not text.strip():
-            continue
-        try:
-            line = _LINE.decode(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            if number == len(lines):
-                break
-            raise DataError(f"not a label: {error}", where=f"{path} line {number}") from error
-        value = (line.label or "", line.note or "")
-        if line.kind == "task" or line.rollout_index is None:
-            labels.tasks[line.task_index] = value
+    for (task, rollout), annotation in read_annotations(annotations_path(output)).items():
+        value = (annotation.label or "", annotation.note)
+        if rollout is None:
+            labels.tasks[task] = value
         else:
-            labels.rollouts[line.task_index, line.rollout_index] = value
+            labels.rollouts[task, rollout] = value
     return labels

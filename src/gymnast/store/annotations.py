@@ -22,8 +22,6 @@ from gymnast.types.encoding import printable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gymnast.store.paths import RunPaths
-
 LABELS: Final = ("good", "bad", "reward hack", "bad task")
 """Those that are offered. Any other short text is a label, too."""
 MAX_LABEL: Final = 60
@@ -45,15 +43,15 @@ class Annotation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        return self.label is None and not self.note
+        return not self.label and not self.note
 
 
 _LINE: Final = msgspec.json.Decoder(Annotation)
 
 
-def annotations_path(paths: RunPaths) -> Path:
-    """The annotations of a run."""
-    return paths.output.with_name(f"{paths.output.stem}_annotations.jsonl")
+def annotations_path(output: Path) -> Path:
+    """The annotations of the run with this output file."""
+    return output.with_name(f"{output.stem}_annotations.jsonl")
 
 
 def read_annotations(path: Path) -> dict[tuple[int, int | None], Annotation]:
