@@ -126,7 +126,7 @@ def test_a_program_may_be_named_relative_to_where_gymnast_started(invoke: Invoke
     write_recipe(tmp_path, "mine")
     (tmp_path / "tools").mkdir()
     start = tmp_path / "tools" / "start.sh"
-    start.write_text(f'#!/bin/sh\nexec "$1" {tmp_path}/agents/mine_program.py\n')
+    start.write_text(f'#!/bin/sh\nexec "$1" "{tmp_path}/agents/mine_program.py"\n')
     start.chmod(0o755)
     told = collect(invoke, "--agent", "mine", '++agent_settings.command=["tools/start.sh","{python}"]')
     assert told.code == 0, told.err

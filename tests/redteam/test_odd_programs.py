@@ -318,7 +318,7 @@ async def test_a_script_relative_to_where_gymnast_started(
     world: Worlds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     (tmp_path / "python").chmod(0o755)
     for command in ([sys.executable, "program.py"], ["./python", "./program.py"]):
         await world("chat([user('x')])", ["a"], command=command).record()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gymnast.chunks import planning
 from gymnast.chunks.lease import claim
-from gymnast.chunks.planning import ChunkingOptions, plan_run
+from gymnast.chunks.planning import ChunkingOptions, PlannedRun, plan_run
 from gymnast.chunks.status import read_run_status
 from gymnast.chunks.worker_spec import ConfigArguments
 from gymnast.config import compose, read_environ
@@ -18,7 +19,7 @@ from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.plan import PlanOptions
 from gymnast.store.chunk_files import Holder
 from gymnast.store.chunk_layout import ChunkFolder
-from gymnast.store.chunk_state import read_folder_state
+from gymnast.store.chunk_state import read_chunk_plan, read_folder_state
 from tests.helpers.jsonl import example_rows, write_jsonl
 from tests.helpers.planned_runs import DEMO, plan_examples
 
@@ -82,3 +83,21 @@ def test_rows_that_are_skipped_are_failures_of_the_run(tmp_path: Path) -> None:
     found = plan_examples(tmp_path, plan=options)
     account = read_run_status(found.layout)
     assert (account.requested, account.owed, account.failed) == (6, 4, {"bad_row": 2})
+
+
+def test_a_run_that_was_planned_after_the_look_is_not_planned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another submit plans between the look for files that are in the way and the lease."""
+    make_folder = planning._make_folder  # noqa: SLF001
+    first: list[PlannedRun] = []
+
+    def plan_before(folder: Path) -> None:
+        monkeypatch.setattr(planning, "_make_folder", make_folder)
+        first.append(plan_examples(tmp_path))
+        make_folder(folder)
+
+    monkeypatch.setattr(planning, "_make_folder", plan_before)
+    with pytest.raises(UserError, match="another submit planned this run just now"):
+        plan_examples(tmp_path)
+    assert read_chunk_plan(first[0].layout) == first[0].plan

@@ -78,10 +78,10 @@ def plan_run(
     _check_options(options, arguments)
     paths = options.paths
     layout = ChunkLayout.of(paths)
+    stamp = plan_stamp(layout)  # before anything is looked at: what is planned from now on is another submit's
     if options.existing == "refuse" and paths.existing() and not _is_half_planned(paths, layout):
         raise existing_run_error(paths)
     _make_folder(layout.folder)
-    stamp = plan_stamp(layout)
     with hold_folder_lease(layout.planning, chunking.lease_s) as held, hold_write_lease(paths.lock, layout.writing):
         is_planned_meanwhile = plan_stamp(layout) not in {None, stamp}
         if is_planned_meanwhile and options.existing != "resume":
