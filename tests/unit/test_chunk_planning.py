@@ -89,7 +89,7 @@ def test_a_run_that_was_planned_after_the_look_is_not_planned_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another submit plans between the look for files that are in the way and the lease."""
-    make_folder = planning._make_folder  # noqa: SLF001
+    make_folder = planning._make_folder
     first: list[PlannedRun] = []
 
     def plan_before(folder: Path) -> None:

@@ -87,6 +87,6 @@ def plan_stamp(layout: ChunkLayout) -> tuple[int, int] | None:
     """Identifies the plan file as it is now; None if there is none. It changes when the run is planned again."""
     try:
         stat = layout.plan.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return stat.st_ino, stat.st_mtime_ns
