@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -28,6 +26,7 @@ from gymnast.store.paths import RunPaths
 from gymnast.types.task import RolloutKey
 from gymnast.types.totals import RolloutFacts
 from tests.crash.fake_disk import Chances, Crash, FakeDisk, shifted_clock
+from tests.crash.seeds import carry_out_seeds
 from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 MAX_ATTEMPTS: Final = 3
@@ -180,14 +179,5 @@ def simulate(seed: int, folder: Path) -> list[str]:
     return simulation.log
 
 
-def main() -> None:
-    """Carry out schedules: FIRST [LAST]."""
-    first, last = int(sys.argv[1]), int(sys.argv[-1])
-    for seed in range(first, last + 1):
-        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-            simulate(seed, Path(folder))
-    sys.stdout.write(f"{last - first + 1} schedules, all kept the promise\n")
-
-
 if __name__ == "__main__":
-    main()
+    carry_out_seeds(simulate)

@@ -13,8 +13,6 @@ A seed decides everything: `python -m tests.crash.lease_schedules SEED [LAST]`.
 from __future__ import annotations
 
 import random
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +28,7 @@ from gymnast.chunks.settlement import read_lines_between
 from gymnast.store.chunk_state import ChunkView
 from gymnast.types.task import RolloutKey
 from tests.crash.fake_disk import Chances, Crash, FakeDisk
+from tests.crash.seeds import carry_out_seeds
 from tests.helpers.chunked_runs import FACTS, SmallRun, failure, identity, small_run
 from tests.helpers.jsonl import read_jsonl
 
@@ -336,14 +335,5 @@ def simulate(seed: int, folder: Path) -> list[str]:
     return simulation.log
 
 
-def main() -> None:
-    """Carry out schedules: FIRST [LAST]."""
-    first, last = int(sys.argv[1]), int(sys.argv[-1])
-    for seed in range(first, last + 1):
-        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-            simulate(seed, Path(folder))
-    sys.stdout.write(f"{last - first + 1} schedules, all kept the promise\n")
-
-
 if __name__ == "__main__":
-    main()
+    carry_out_seeds(simulate)

@@ -46,7 +46,7 @@ def _find_adapter(name: str, benchmark: Benchmark) -> ReadRows:
         return _load_file(benchmark.path.parent / name, benchmark)
     known = [module.name for module in iter_modules(adapters.__path__)]
     if name not in known:
-        problem = Problem(f"there is no adapter '{name}'", where=str(benchmark.path), next=suggest(name, known))
+        problem = Problem(f"unknown adapter '{name}'", where=str(benchmark.path), next=suggest(name, known))
         raise ConfigError([problem])
     return cast("ReadRows", import_module(f"{adapters.__name__}.{name}").read_rows)
 

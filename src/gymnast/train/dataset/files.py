@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import shutil
+from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -116,7 +117,7 @@ class DatasetFolder:
         return _ParquetWriter(self._staging, split, self._scrubber, self._columns, shard_bytes)
 
 
-class _SplitWriter:
+class _SplitWriter(ABC):
     """Collects rows in blocks."""
 
     def __init__(self, staging: Path, split: str, scrubber: RowScrubber, block_bytes: int) -> None:
@@ -133,12 +134,12 @@ class _SplitWriter:
         if self._pending >= self._block_bytes:
             self._flush()
 
-    def finish(self) -> list[DataFile]:
-        raise NotImplementedError
+    @abstractmethod
+    def finish(self) -> list[DataFile]: ...
 
+    @abstractmethod
     def abandon(self) -> None:
         """Close what is open, without completing it."""
-        raise NotImplementedError
 
     def _flush(self) -> None:
         if self._rows:
@@ -148,8 +149,8 @@ class _SplitWriter:
             with _translate_errors(self._staging.parent):
                 self._write_block(self._scrubber.scrub(b"\n".join(rows)), count)
 
-    def _write_block(self, block: bytes, count: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _write_block(self, block: bytes, count: int) -> None: ...
 
 
 class _JsonlWriter(_SplitWriter):

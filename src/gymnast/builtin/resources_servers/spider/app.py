@@ -77,7 +77,7 @@ class Spider(Environment[SpiderTask, None]):
             result = {"match": False, "detail": f"the queries took more than {self.settings.query_timeout_s:g} s"}
         except WorkerCrashedError as error:
             if error.code is None or error.code >= 0:
-                raise  # not by a signal: the worker could not start, which is no fault of the query
+                raise  # not by a signal: the worker could not start, and the query is not to blame
             result = {"match": False, "detail": f"the query ended its process: {error}"}
         if result["match"] is None:
             raise HttpError(422, f"cannot grade this row: {result['detail']}")

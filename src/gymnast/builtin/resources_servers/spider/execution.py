@@ -45,7 +45,7 @@ def _normalize(sql: str, *, keep_distinct: bool) -> str:
 
 def _run(path: str, sql: str) -> list[Row]:
     if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no database {path}")
+        raise FileNotFoundError(f"database not found: {path}")
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         connection.text_factory = lambda raw: raw.decode("utf-8", "ignore")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
