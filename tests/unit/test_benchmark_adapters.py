@@ -208,7 +208,7 @@ def test_an_adapter_of_your_own_is_a_file_next_to_the_benchmark(tmp_path: Path) 
         return read_jsonl(prepare_tasks(Plan("guess", read_benchmark(path)), tmp_path / "out", Hub())[0])
 
     assert [task["question"] for task in run("lines.py")] == ["a", "b"]
-    with pytest.raises(ConfigError, match=r"(?s)no adapter 'tau3'.*did you mean 'tau2'"):
+    with pytest.raises(ConfigError, match=r"(?s)unknown adapter 'tau3'.*did you mean 'tau2'"):
         run("tau3")
     with pytest.raises(ConfigError, match=r"nope\.py does not exist"):
         run("nope.py")
