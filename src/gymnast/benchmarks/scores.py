@@ -147,16 +147,16 @@ def score_tasks(
     larger = [k for k in ks if k > 1]
     if answers is not None:
         metrics += [
-            Metric(name=f"maj@{k}", k=k, estimate=interval(_known(values)))
+            Metric(name=f"maj@{k}", k=k, estimate=interval(_drop_nan(values)))
             for k, values in _majority_values(answers, tasks, larger).items()
         ]
     metrics += [
-        Metric(name=f"pass@{k}", k=k, estimate=interval(_known(values)))
+        Metric(name=f"pass@{k}", k=k, estimate=interval(_drop_nan(values)))
         for k, values in pass_values(tasks, larger).items()
     ]
     if pass_hat:
         metrics += [
-            Metric(name=f"pass^{k}", k=k, estimate=interval(_known(values)))
+            Metric(name=f"pass^{k}", k=k, estimate=interval(_drop_nan(values)))
             for k, values in worst_values(tasks, larger).items()
         ]
     flat = [answer for own in answers for answer in own] if answers is not None else []
@@ -178,7 +178,7 @@ def _usable_ks(ks: Sequence[int], repeats: int) -> list[int]:
     return sorted({k for k in ks if k <= repeats}) if ks else default_ks(repeats)
 
 
-def _known(values: Iterable[float]) -> list[float]:
+def _drop_nan(values: Iterable[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
 
 

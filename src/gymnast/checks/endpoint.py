@@ -313,9 +313,9 @@ class _EndpointChecker:
             else:
                 reply = await self._call(self._cell, body)
         except CallError as error:
-            return self._failed(error.detail, error.detail.message)
+            return self._failed_check(error.detail, error.detail.message)
         if not reply.ok:
-            return self._failed(reply.failure, error_text(reply), reply.status)
+            return self._failed_check(reply.failure, error_text(reply), reply.status)
         response: JsonObject = reply.body if isinstance(reply.body, dict) else {}
         self._count(response.get("usage"))
         return response, time.perf_counter() - started
@@ -336,7 +336,7 @@ class _EndpointChecker:
             self._answered_by = answer["model"]
         return reply
 
-    def _failed(self, detail: FailureDetail | None, observed: str, status: int | None = None) -> EndpointCheck:
+    def _failed_check(self, detail: FailureDetail | None, observed: str, status: int | None = None) -> EndpointCheck:
         """A failed check: with what the endpoint's message means, if it is known."""
         self._failed_cause = None
         kind = detail.kind if detail is not None else FailureKind.MODEL_ERROR

@@ -98,13 +98,13 @@ def find_environment(
     folder, _, flavor = name.partition("/")
     path = config.roots.require(config_path("resources_servers", name), "the environment's config")
     data = path.parents[1] / "data"
-    extra = _flavored(data, flavor, "check.yaml")
+    extra = _flavor_path(data, flavor, "check.yaml")
     if extra.exists():
         config = _load(environ, name, overrides, [*config_paths, str(extra)], search_dirs)
     instance = _instance(config, folder, name)
     if not data.exists() and instance.directory is not None:  # the config has another name than the folder
         data, flavor = instance.directory / "data", flavor or folder
-    cases_file = _flavored(data, flavor, "verifier_cases.jsonl")
+    cases_file = _flavor_path(data, flavor, "verifier_cases.jsonl")
     cases_path = config.roots.relative(cases_file)
     cases, problems = list[Case](), list[Problem]()
     if cases_file.exists():
@@ -231,7 +231,7 @@ def _rows_file(config: Config, instance: Instance, default: Path) -> Path:
     return default
 
 
-def _flavored(data: Path, flavor: str, name: str) -> Path:
+def _flavor_path(data: Path, flavor: str, name: str) -> Path:
     """`FLAVOR_name` if the flavor has its own file, else `name`."""
     own = data / f"{flavor}_{name}"
     return own if flavor and own.exists() else data / name

@@ -68,7 +68,7 @@ class BackendProblem:
 def backend_problems(root: Any) -> Iterator[BackendProblem]:
     """Everything in a schema that a backend does not fully support."""
     if not isinstance(root, dict):
-        yield _refused(
+        yield _refused_problem(
             "any",
             "not_an_object",
             "parameters",
@@ -83,7 +83,7 @@ def backend_problems(root: Any) -> Iterator[BackendProblem]:
         )
     if root.get("type", "object") != "object":
         text = f"the parameters are of type {preview(root['type'])}, not object"
-        yield _refused("any", "top_level", "parameters", text, "put the value into a property of an object")
+        yield _refused_problem("any", "top_level", "parameters", text, "put the value into a property of an object")
     for where, schema in schema_nodes(root):
         if isinstance(schema, bool):
             yield from _boolean(where, allows=schema)
@@ -94,15 +94,15 @@ def backend_problems(root: Any) -> Iterator[BackendProblem]:
     yield from _size(root)
 
 
-def _refused(backend: Backend, rule: str, where: str, what: str, next_step: str) -> BackendProblem:
+def _refused_problem(backend: Backend, rule: str, where: str, what: str, next_step: str) -> BackendProblem:
     return BackendProblem(backend, rule, "refused", where, what, next_step)
 
 
-def _loosened(backend: Backend, rule: str, where: str, what: str, next_step: str) -> BackendProblem:
+def _loosened_problem(backend: Backend, rule: str, where: str, what: str, next_step: str) -> BackendProblem:
     return BackendProblem(backend, rule, "loosened", where, what, next_step)
 
 
-def _slow(backend: Backend, rule: str, where: str, what: str, next_step: str) -> BackendProblem:
+def _slow_problem(backend: Backend, rule: str, where: str, what: str, next_step: str) -> BackendProblem:
     return BackendProblem(backend, rule, "slow", where, what, next_step)
 
 
@@ -111,21 +111,21 @@ def _boolean(where: str, *, allows: bool) -> Iterator[BackendProblem]:
     if where.endswith(".additionalProperties"):
         return
     text = f"the schema is {str(allows).lower()}"
-    yield _refused("outlines", "boolean_schema", where, text, "write a schema with a type, or leave it out")
+    yield _refused_problem("outlines", "boolean_schema", where, text, "write a schema with a type, or leave it out")
     if not allows and not where.endswith(".items"):
-        yield _refused("xgrammar", "boolean_schema", where, text, "leave the property out")
+        yield _refused_problem("xgrammar", "boolean_schema", where, text, "leave the property out")
 
 
 def _additional(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
     if schema.get("additionalProperties") is False and "properties" not in schema and _is("object", schema):
         text = "additionalProperties: false on an object without properties"
         step = "add properties: {}, or drop additionalProperties"
-        yield _refused("outlines", "boolean_schema", where, text, step)
+        yield _refused_problem("outlines", "boolean_schema", where, text, step)
 
 
 def _untyped(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
     if schema and not _TYPED_BY & schema.keys():
-        yield _refused("outlines", "missing_type", where, "the schema has no type", "add a type")
+        yield _refused_problem("outlines", "missing_type", where, "the schema has no type", "add a type")
 
 
 def _formats(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
@@ -134,11 +134,11 @@ def _formats(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
         return
     text, step = f"unknown format '{name}'", "drop the format, or replace it with a pattern"
     if name not in _FORMATS["outlines"]:
-        yield _refused("outlines", "format", where, text, step)
+        yield _refused_problem("outlines", "format", where, text, step)
     if name not in _FORMATS["guidance"]:
-        yield _refused("guidance", "format", where, text, step)
+        yield _refused_problem("guidance", "format", where, text, step)
     if name not in _FORMATS["xgrammar"]:
-        yield _loosened("xgrammar", "format", where, f"{text}: {_IGNORED_BY_XGRAMMAR}", step)
+        yield _loosened_problem("xgrammar", "format", where, f"{text}: {_IGNORED_BY_XGRAMMAR}", step)
 
 
 def _patterns(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
@@ -155,31 +155,33 @@ def _patterns(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
     ):
         if expression.search(pattern):
             text = f"the pattern {preview(pattern)} uses {feature}"
-            yield from (_refused(backend, "pattern", where, text, step) for backend in backends)
+            yield from (_refused_problem(backend, "pattern", where, text, step) for backend in backends)
     if "minLength" in schema or "maxLength" in schema:
         text = "minLength and maxLength are ignored next to a pattern"
-        yield _loosened("xgrammar", "pattern_length", where, text, "express the length in the pattern")
+        yield _loosened_problem("xgrammar", "pattern_length", where, text, "express the length in the pattern")
 
 
 def _keywords(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
     for name in _GUIDANCE_LACKS:
         if name in schema:
-            yield _refused("guidance", "keyword", where, f"'{name}' is not implemented", f"drop '{name}'")
+            yield _refused_problem("guidance", "keyword", where, f"'{name}' is not implemented", f"drop '{name}'")
     if "not" in schema:
-        yield _refused("outlines", "keyword", where, "'not' is not implemented", "describe the allowed values instead")
+        yield _refused_problem(
+            "outlines", "keyword", where, "'not' is not implemented", "describe the allowed values instead"
+        )
     for name in _XGRAMMAR_DROPS:
         if name in schema:
             text = f"'{name}' is {_IGNORED_BY_XGRAMMAR}"
-            yield _loosened("xgrammar", "keyword", where, text, f"drop '{name}'")
+            yield _loosened_problem("xgrammar", "keyword", where, text, f"drop '{name}'")
     if "multipleOf" in schema:
         text = f"'multipleOf' is {_IGNORED_BY_XGRAMMAR}"
-        yield _loosened("xgrammar", "keyword", where, text, "drop it and validate the value in the tool")
+        yield _loosened_problem("xgrammar", "keyword", where, text, "drop it and validate the value in the tool")
     if isinstance(schema.get("allOf"), list) and len(schema["allOf"]) > 1:
         text = f"'allOf' of several schemas is {_IGNORED_BY_XGRAMMAR}"
-        yield _loosened("xgrammar", "keyword", where, text, "merge them into one schema")
+        yield _loosened_problem("xgrammar", "keyword", where, text, "merge them into one schema")
     if isinstance(schema.get("items"), list):
         for backend in ("xgrammar", "outlines"):
-            yield _refused(backend, "tuple_items", where, "'items' is a list of schemas", "use prefixItems")
+            yield _refused_problem(backend, "tuple_items", where, "'items' is a list of schemas", "use prefixItems")
 
 
 def _counts(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
@@ -187,11 +189,11 @@ def _counts(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
     known = len(properties) if isinstance(properties, dict) else 0
     if isinstance(minimum, int) and minimum > known and not schema.get("additionalProperties"):
         text = f"minProperties {minimum} with only {known} properties"
-        yield _refused("xgrammar", "properties", where, text, "list the mandatory properties in required")
+        yield _refused_problem("xgrammar", "properties", where, text, "list the mandatory properties in required")
     required = schema["required"] if isinstance(schema.get("required"), list) else []
     if ("minProperties" in schema or "maxProperties" in schema) and known > len(required):
         text = "minProperties or maxProperties with optional properties"
-        yield _refused("guidance", "properties", where, text, "drop them")
+        yield _refused_problem("guidance", "properties", where, text, "drop them")
 
 
 def _branches(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
@@ -200,21 +202,21 @@ def _branches(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
     kinds = [branch.get("type") for branch in branches if "const" not in branch and "enum" not in branch]
     if any(kinds.count(kind) > 1 for kind in kinds):
         text = "branches of oneOf may match the same value"
-        yield _refused("guidance", "one_of", where, text, "use anyOf")
+        yield _refused_problem("guidance", "one_of", where, text, "use anyOf")
 
 
 def _references(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
     ref = schema.get("$ref")
     if isinstance(ref, str) and not ref.startswith("#"):
         text = f"$ref {preview(ref)} is external to the schema"
-        yield _refused("any", "reference", where, text, "copy its target into $defs")
+        yield _refused_problem("any", "reference", where, text, "copy its target into $defs")
 
 
 def _bounds(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
     for low, high in _BOUNDS:
         lower, upper = schema.get(low), schema.get(high)
         if isinstance(lower, int | float) and isinstance(upper, int | float) and lower > upper:
-            yield _refused(
+            yield _refused_problem(
                 "any", "empty_range", where, f"{low} {lower} is greater than {high} {upper}", "correct the bounds"
             )
 
@@ -225,14 +227,14 @@ def _enums(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
         return
     if any(isinstance(value, dict | list) for value in values):
         text = "an enum of objects or lists is refused by Outlines before 0.2.3"
-        yield _loosened("outlines", "enum", where, text, "use strings or numbers")
+        yield _loosened_problem("outlines", "enum", where, text, "use strings or numbers")
     kind = schema.get("type")
     if isinstance(kind, str) and any(not _fits(value, kind) for value in values):
         text = f"the enum {preview(values)} has values that are not of type {kind}; backends accept them anyway"
-        yield _loosened("any", "enum", where, text, "make type and enum agree")
+        yield _loosened_problem("any", "enum", where, text, "make type and enum agree")
     if len(values) > MAX_ENUM_VALUES:
         text = f"an enum of {len(values)} values"
-        yield _slow("any", "size", where, text, f"use at most {MAX_ENUM_VALUES}, or validate them in the tool")
+        yield _slow_problem("any", "size", where, text, f"use at most {MAX_ENUM_VALUES}, or validate them in the tool")
 
 
 _NODE_RULES: Final = (
@@ -253,19 +255,21 @@ def _recursion(root: JsonObject) -> Iterator[BackendProblem]:
     for ref in sorted(cyclic_refs(root)):
         text = f"$ref {ref} is recursive"
         step = "unroll it to the depth you need"
-        yield _loosened("outlines", "recursion", "parameters", f"{text} and is cut off after a few levels", step)
-        yield _loosened("any", "recursion", "parameters", f"{text}; some endpoints refuse that", step)
+        yield _loosened_problem(
+            "outlines", "recursion", "parameters", f"{text} and is cut off after a few levels", step
+        )
+        yield _loosened_problem("any", "recursion", "parameters", f"{text}; some endpoints refuse that", step)
 
 
 def _size(root: JsonObject) -> Iterator[BackendProblem]:
     size = len(orjson.dumps(root))
     if size > MAX_BYTES:
         text = f"the schema has {size} bytes"
-        yield _slow("any", "size", "parameters", text, f"keep it under {MAX_BYTES}; shorten descriptions")
+        yield _slow_problem("any", "size", "parameters", text, f"keep it under {MAX_BYTES}; shorten descriptions")
     levels = depth(root)
     if levels > MAX_LEVELS:
         text = f"values nest {levels} levels deep"
-        yield _slow("any", "size", "parameters", text, f"use at most {MAX_LEVELS} levels")
+        yield _slow_problem("any", "size", "parameters", text, f"use at most {MAX_LEVELS} levels")
     for where, schema in schema_nodes(root):
         properties = schema.get("properties") if isinstance(schema, dict) else None
         if isinstance(properties, dict):
@@ -273,7 +277,7 @@ def _size(root: JsonObject) -> Iterator[BackendProblem]:
             optional = len(properties) - (len(required) if isinstance(required, list) else 0)
             if optional > MAX_OPTIONAL:
                 text = f"{optional} optional properties; compile time grows quadratically"
-                yield _slow("outlines", "size", where, text, "require those that are always present")
+                yield _slow_problem("outlines", "size", where, text, "require those that are always present")
 
 
 def _is(name: str, schema: JsonObject) -> bool:

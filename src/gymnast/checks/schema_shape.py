@@ -22,10 +22,10 @@ def cyclic_refs(root: JsonObject) -> set[str]:
         if ref not in targets:
             targets[ref] = _refs_in(_resolve(ref, root))
             pending |= targets[ref]
-    return {ref for ref in targets if ref in _reached(ref, targets) or ref == "#"}
+    return {ref for ref in targets if ref in _reachable(ref, targets) or ref == "#"}
 
 
-def _reached(start: str, targets: dict[str, set[str]]) -> set[str]:
+def _reachable(start: str, targets: dict[str, set[str]]) -> set[str]:
     seen: set[str] = set()
     pending = set(targets[start])
     while pending:

@@ -166,7 +166,7 @@ class Finder:
                 claimed = self._claim(view)
                 if claimed is not None:
                     return claimed
-            elif _unstarted(view) > (_unstarted(busiest) if busiest is not None else 0):
+            elif _count_unstarted(view) > (_count_unstarted(busiest) if busiest is not None else 0):
                 busiest = view
         if busiest is not None and busiest.folder_state.lease is not None:
             request_rows(busiest.folder_state.folder, busiest.folder_state.lease, self._holder.worker)
@@ -243,6 +243,6 @@ def _finished_trees(views: list[ChunkView], unfinished: list[ChunkView]) -> set[
     return {view.chunk.id for view in views} - open_trees
 
 
-def _unstarted(view: ChunkView) -> int:
+def _count_unstarted(view: ChunkView) -> int:
     heartbeat = view.folder_state.heartbeat
     return heartbeat.unstarted if heartbeat is not None and view.folder_state.is_held else 0

@@ -188,7 +188,7 @@ def _config_keys(config: str, roots: Sequence[Path], seen: set[Path]) -> Iterato
     seen.add(path)
     lines = path.read_text(errors="replace").splitlines()
     yield from yaml_keys(lines)
-    for included in _included(lines):
+    for included in _included_paths(lines):
         yield from _config_keys(included, roots, seen)
 
 
@@ -211,7 +211,7 @@ def yaml_keys(lines: Sequence[str]) -> Iterator[str]:
         yield ".".join(name for _, name in stack)
 
 
-def _included(lines: Sequence[str]) -> Iterator[str]:
+def _included_paths(lines: Sequence[str]) -> Iterator[str]:
     inside = False
     for line in lines:
         content = line.strip()

@@ -208,13 +208,13 @@ def _run_exit_code(request: SubmitRequest, layout: ChunkLayout) -> int:
     from gymnast.rollouts.exit_status import Allowance, exit_code, explain_missing
 
     status = read_run_status(layout)
-    finished = _finished(request, status)
+    finished = _finished_event(request, status)
     for line in explain_missing(finished):
         shared.say(line)
     return exit_code(finished, Allowance())
 
 
-def _finished(request: SubmitRequest, status: RunStatus) -> RunFinished:
+def _finished_event(request: SubmitRequest, status: RunStatus) -> RunFinished:
     from gymnast.types.events import RunFinished
 
     engine = request.run_options.engine

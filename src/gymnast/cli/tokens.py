@@ -70,12 +70,12 @@ def lines(audit_result: RunAudit, name: str) -> Iterator[str]:
     yield f"{name}: {audit_result.rollouts} rollouts, {audit_result.calls} model calls, {audit_result.tokens} tokens"
     yield f"prompts sent as ids   {audit_result.ids_sent} of {audit_result.calls} calls"
     yield f"drift                 {audit_result.drift} tokens"
-    yield f"segments              {audit_result.segments}{_listed(audit_result.forks, ' of them forks: ')}"
-    masked = f"{sum(audit_result.masked.values())} masked{_listed(audit_result.masked, ': ')}"
+    yield f"segments              {audit_result.segments}{_list_counts(audit_result.forks, ' of them forks: ')}"
+    masked = f"{sum(audit_result.masked.values())} masked{_list_counts(audit_result.masked, ': ')}"
     yield f"sampled               {audit_result.sampled}, of which {audit_result.trained} trainable, {masked}"
-    yield f"logprobs              {_listed(audit_result.logprob_modes, '') or 'none'}"
-    yield f"weights               {_listed(audit_result.weight_versions, '') or 'none'}"
-    yield f"sources               {_listed(audit_result.sources, '') or 'none'}"
+    yield f"logprobs              {_list_counts(audit_result.logprob_modes, '') or 'none'}"
+    yield f"weights               {_list_counts(audit_result.weight_versions, '') or 'none'}"
+    yield f"sources               {_list_counts(audit_result.sources, '') or 'none'}"
     if audit_result.without_ledger:
         yield f"{audit_result.without_ledger} rollouts have no token ledger (set return_token_id_information: true)"
     if audit_result.drifting:
@@ -84,6 +84,6 @@ def lines(audit_result: RunAudit, name: str) -> Iterator[str]:
     yield "Exact: tokens trained on are tokens sampled." if audit_result.is_exact else "Not exact."
 
 
-def _listed(counts: Counter[str], prefix: str) -> str:
+def _list_counts(counts: Counter[str], prefix: str) -> str:
     text = ", ".join(f"{name} {count}" for name, count in counts.most_common())
     return prefix + text if text else ""

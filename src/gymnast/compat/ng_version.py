@@ -30,7 +30,7 @@ def version_info() -> dict[str, Any]:
         "python": ".".join(map(str, sys.version_info[:3])),
         "python_path": sys.executable,
         "installation_path": str(BUILTIN.parent),
-        "dependencies": {name: _installed(name) for name in _PACKAGES},
+        "dependencies": {name: _installed_version(name) for name in _PACKAGES},
         "system": {
             "os": f"{machine.sysname} {machine.release}",
             "platform": f"{machine.sysname}-{machine.release}-{machine.machine}",
@@ -51,7 +51,7 @@ def version_lines() -> list[str]:
     ]
 
 
-def _installed(name: str) -> str | None:
+def _installed_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:

@@ -148,10 +148,10 @@ class Model(Server):
             return await self._streamed_responses(body, request)
         params: Any = body if request.validated else validate_params(body)
         call = ModelCall(request)
-        response = await self._metered(self.respond(params, call), call, "responses")
+        response = await self._await_metered(self.respond(params, call), call, "responses")
         return _reply(response, call) if call.ignored else response
 
-    async def _metered(self, pending: Awaitable[Any], call: ModelCall, dialect: str) -> Any:
+    async def _await_metered(self, pending: Awaitable[Any], call: ModelCall, dialect: str) -> Any:
         """Await a reply and record its usage."""
         started = time.perf_counter()
         try:
@@ -168,7 +168,7 @@ class Model(Server):
         params, call = validate_params(parsed.params), ModelCall(request)
         self.note_ignored(call, parsed.ignored)
         try:
-            response = await self._metered(self.respond(params, call), call, "responses")
+            response = await self._await_metered(self.respond(params, call), call, "responses")
         except Exception as error:  # noqa: BLE001 - the boundary: failures are reported inside the stream
             reply = self.error_reply(request, error)
             if reply.ok or reply.status == 422:
@@ -188,10 +188,10 @@ class Model(Server):
             raise HttpError(422, "'stream' must be a boolean, and 'stream_options' an object")
         call = ModelCall(request)
         if not stream:
-            completion = await self._metered(self.complete(body, call), call, "chat")
+            completion = await self._await_metered(self.complete(body, call), call, "chat")
             return _reply(completion, call) if call.ignored else completion
         unstreamed = {name: value for name, value in body.items() if name not in {"stream", "stream_options"}}
-        completion = await self._metered(self.complete(unstreamed, call), call, "chat")
+        completion = await self._await_metered(self.complete(unstreamed, call), call, "chat")
         try:
             chunks = make_chat_stream(completion, include_usage=bool((options or {}).get("include_usage")))
         except BadCompletion as error:
@@ -214,7 +214,7 @@ class Model(Server):
             parsed = messages_to_params(body)
         params = validate_params(parsed.params)
         self.note_ignored(call, parsed.ignored)
-        response = await self._metered(self.respond(params, call), call, "messages")
+        response = await self._await_metered(self.respond(params, call), call, "messages")
         message = response_to_message(dict(response), message_id=new_id("msg_"))
         return _reply(make_message_stream(message) if body.get("stream") else message, call)
 

@@ -91,22 +91,22 @@ def _write(paths: RunPaths, metrics: Mapping[str, JsonObject | Aggregation]) -> 
             if isinstance(entry, Aggregation):
                 _write_streaming(out, name, entry)
             else:
-                out.write(_indented(metrics_entry(name, entry), 2))
+                out.write(_dump_indented(metrics_entry(name, entry), 2))
         out.write(b"\n]\n" if metrics else b"]\n")
 
 
 def _write_streaming(out: IO[bytes], name: str, aggregation: Aggregation) -> None:
-    entry = _indented(metrics_entry(name, {**aggregation.summary(), "group_level_metrics": []}), 2)
+    entry = _dump_indented(metrics_entry(name, {**aggregation.summary(), "group_level_metrics": []}), 2)
     head, _, tail = entry.rpartition(b"[]")
     out.write(head + b"[")
     empty = True
     for group in aggregation.groups():
-        out.write((b"" if empty else b",") + b"\n      " + _indented(group, 6))
+        out.write((b"" if empty else b",") + b"\n      " + _dump_indented(group, 6))
         empty = False
     out.write((b"]" if empty else b"\n    ]") + tail)
 
 
-def _indented(value: JsonObject, spaces: int) -> bytes:
+def _dump_indented(value: JsonObject, spaces: int) -> bytes:
     """JSON inside a document, so many spaces from its margin."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).replace(b"\n", b"\n" + b" " * spaces)
 

@@ -121,7 +121,7 @@ def make_outcome(
         partial, _ = make_encodable({**result, FAILURE_CLASS: name}, show_objects=True)
         return Failed(_reported_failure(name, result, instance), seconds, started_at, partial, usage)
     try:
-        return _scored(_stamp(result, row), seconds, usage)
+        return _make_scored(_stamp(result, row), seconds, usage)
     except TypeError as error:
         text = f"{instance} replied with a value that has no JSON form: {error}"
         detail = FailureDetail(FailureKind.AGENT_BAD_REPLY, Stage.AGENT, text, instance=instance)
@@ -209,7 +209,7 @@ def make_failure_object(detail: FailureDetail, seconds: float, started_at: float
     }
 
 
-def _scored(record: JsonObject, seconds: float, used: ModelUsage | None) -> Scored:
+def _make_scored(record: JsonObject, seconds: float, used: ModelUsage | None) -> Scored:
     usage = _usage_of(record)
     return Scored(
         _encode_record(record),

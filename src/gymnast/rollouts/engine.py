@@ -151,7 +151,7 @@ class Engine:
     async def run(self) -> RunState:
         """Run until nothing is left to do or the engine is stopped."""
         rejections = self._runner.signals.listeners
-        rejections.append(self._rejected)
+        rejections.append(self._record_rejection)
         self._check_budget()
         self._fill()
         ticker = asyncio.create_task(self._tick_forever())
@@ -161,7 +161,7 @@ class Engine:
             self.stop_now("cancelled")
             raise
         finally:
-            rejections.remove(self._rejected)
+            rejections.remove(self._record_rejection)
             ticker.cancel()
             await asyncio.gather(ticker, *self._tasks.values(), return_exceptions=True)
         if self._fatal is not None:
@@ -465,7 +465,7 @@ class Engine:
         for task in self._tasks.values():
             task.cancel()
 
-    def _rejected(self, latency_s: float) -> None:
+    def _record_rejection(self, latency_s: float) -> None:
         self.limit.record_rejection(time.monotonic(), latency_s)
 
     def _tally_failure(self, agent: str, kind: str, *, final: bool) -> None:

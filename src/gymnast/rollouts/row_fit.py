@@ -73,10 +73,10 @@ class RowCheck:
             f"no row has '{name}', which {environment} reads; if it is '{source}', map it with {text}"
             for environment, lacking in self._lacking.items()
             for name, row in lacking.items()
-            for source, text in _unread_source(name, row, self._declared(environment))
+            for source, text in _unread_source(name, row, self._declared_fields(environment))
         ]
 
-    def _declared(self, environment: str) -> set[str]:
+    def _declared_fields(self, environment: str) -> set[str]:
         return {
             info.alias or name
             for models in self._models.values()

@@ -19,7 +19,7 @@ Head = tuple[str, str | None]
 
 def find_head(head: str | None, config: Config | None, environ: Environ) -> Head:
     """The head server to use. Raises if it is ambiguous."""
-    named = _named(head, config, environ)
+    named = _named_head(head, config, environ)
     if named is not None:
         return named
     registry = Registry(environ.runtime_dir)
@@ -29,7 +29,7 @@ def find_head(head: str | None, config: Config | None, environ: Environ) -> Head
 
 def find_heads(head: str | None, config: Config | None, environ: Environ) -> list[Head]:
     """The head servers to look at: the named one, or all registered ones nearby."""
-    named = _named(head, config, environ)
+    named = _named_head(head, config, environ)
     if named is not None:
         return [named]
     entries = Registry(environ.runtime_dir).nearby(str(Path.cwd()))
@@ -38,7 +38,7 @@ def find_heads(head: str | None, config: Config | None, environ: Environ) -> lis
     return [(entry.head_url, environ.token or entry.token) for entry in entries]
 
 
-def _named(head: str | None, config: Config | None, environ: Environ) -> Head | None:
+def _named_head(head: str | None, config: Config | None, environ: Environ) -> Head | None:
     """The head server named by an option or the configuration. Its token may be in the registry."""
     configured = config.values.get("head_server") if config is not None else None
     if head is None and configured:

@@ -140,7 +140,7 @@ async def ensure_venv(folder: Path, cache_dir: Path, log: Path) -> Path:
     home = (cache_dir / "venvs" / _cache_key([*lines, *_uv_settings(folder), *bounds])).absolute()
     python = home / "bin" / "python"
     home.parent.mkdir(parents=True, exist_ok=True)
-    async with _locked(home.with_suffix(".lock")):
+    async with _hold_lock(home.with_suffix(".lock")):
         if (home / _MARKER).exists() and await _works(python):
             return python
         shutil.rmtree(home, ignore_errors=True)
@@ -282,7 +282,7 @@ def _parent_packages() -> list[str]:
 
 
 @asynccontextmanager
-async def _locked(path: Path) -> AsyncIterator[None]:
+async def _hold_lock(path: Path) -> AsyncIterator[None]:
     """Allow one builder at a time. Others wait without blocking the loop, then find it built."""
     with path.open("w") as stream:
         async with asyncio.timeout(BUILD_TIMEOUT_S):

@@ -155,7 +155,7 @@ class JailPool:
             and not self._is_closed
             and len(self._idle) < self._size + MAX_SPARE
         ):
-            self._idle.appendleft(_completed(jail))
+            self._idle.appendleft(_completed_future(jail))
             return
         self._run_in_background(jail.close())
         if not self._is_closed and len(self._idle) < self._size:
@@ -168,7 +168,7 @@ class JailPool:
 
     async def warm(self) -> None:
         """Start one jail ahead of time, and wait until it is ready."""
-        self._idle.append(_completed(await self._open(self._limits)))
+        self._idle.append(_completed_future(await self._open(self._limits)))
 
     async def close(self) -> None:
         self._is_closed = True
@@ -181,7 +181,7 @@ class JailPool:
             await asyncio.gather(*self._background)
 
 
-def _completed(jail: Jail) -> asyncio.Future[Jail]:
+def _completed_future(jail: Jail) -> asyncio.Future[Jail]:
     future: asyncio.Future[Jail] = asyncio.get_running_loop().create_future()
     future.set_result(jail)
     return future

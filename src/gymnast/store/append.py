@@ -124,7 +124,7 @@ class AppendLog:
         except FileNotFoundError:
             there = None
         if there is None or (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
-            return self._replaced(pending, is_removed=there is None)
+            return self._save_orphaned(pending, is_removed=there is None)
         if own.st_size != self._size:
             what = "shortened" if own.st_size < self._size else "extended"
             return UserError(
@@ -135,7 +135,7 @@ class AppendLog:
             )
         return None
 
-    def _replaced(self, pending: bytes | bytearray, *, is_removed: bool) -> UserError:
+    def _save_orphaned(self, pending: bytes | bytearray, *, is_removed: bool) -> UserError:
         """The file of this name is another one. What was written so far is only reachable here: save it."""
         saved = self._unused_name()
         with saved.open("xb") as target:

@@ -25,14 +25,14 @@ def complete_records(path: Path) -> RecordFile:
         return records
     whole = FilePrefix(path, path.stat().st_size)
     tail = _tail(whole)
-    return RecordFile(path, (_shortened(whole, tail),)) if tail and not _is_json(tail) else records
+    return RecordFile(path, (_shorten(whole, tail),)) if tail and not _is_json(tail) else records
 
 
 def _without_tail(shard: FilePrefix) -> FilePrefix:
-    return shard if shard.is_verified else _shortened(shard, _tail(shard))
+    return shard if shard.is_verified else _shorten(shard, _tail(shard))
 
 
-def _shortened(piece: FilePrefix, tail: bytes) -> FilePrefix:
+def _shorten(piece: FilePrefix, tail: bytes) -> FilePrefix:
     return replace(piece, size_bytes=piece.size_bytes - len(tail))
 
 

@@ -107,14 +107,14 @@ def _refuse_binary(path: Path, line: bytes) -> None:
 
 
 def _gzip_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    with _opened(path) as stream:
+    with _open(path) as stream:
         for number, line in enumerate(stream, 1):
             yield number, line.rstrip(b"\r\n")
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """A JSON array of rows; a file of JSON lines that is called .json is read as one, too."""
-    with _opened(path) as stream:
+    with _open(path) as stream:
         text = stream.read().removeprefix(_BOM)
     try:
         rows: Any = orjson.loads(text)
@@ -139,7 +139,7 @@ def _json_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def _table_lines(path: Path, delimiter: str | None) -> Iterator[tuple[int, bytes]]:
     """The rows of a CSV file with a header, numbered by the line they start at."""
     csv.field_size_limit(_MAX_CELL)
-    with _opened(path) as raw:
+    with _open(path) as raw:
         if raw.peek(2)[:2] in _UTF16:
             raise _not_utf8(path, "UTF-16")
         stream = io.TextIOWrapper(cast("IO[bytes]", raw), encoding="utf-8-sig", newline="")
@@ -182,7 +182,7 @@ def _table_row(header: Sequence[str], cells: Sequence[str], number: int, path: P
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[io.BufferedReader]:
+def _open(path: Path) -> Iterator[io.BufferedReader]:
     try:
         with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as stream:
             yield cast("io.BufferedReader", stream)

@@ -102,7 +102,7 @@ class SpanExporter:
                 self._ended.wait(self._flush_s + 0.5)
         self._lost += self._queued + self._sending
         if self._lost:
-            self._say(f"warning: --trace: {self._lost:,} spans were not delivered to {_masked(self._url)}")
+            self._say(f"warning: --trace: {self._lost:,} spans were not delivered to {_mask_credentials(self._url)}")
 
     def put(self, attempt: AttemptSpans) -> None:
         """Queue the spans of an attempt. Never blocks; the oldest are dropped if the queue is full."""
@@ -204,11 +204,11 @@ class SpanExporter:
             self._is_reported = True
             self._say(
                 f"warning: --trace: {problem}; the run is not affected "
-                f"(is {_masked(self._url)} an OTLP/HTTP collector? its usual port is 4318)"
+                f"(is {_mask_credentials(self._url)} an OTLP/HTTP collector? its usual port is 4318)"
             )
 
 
-def _masked(url: str) -> str:
+def _mask_credentials(url: str) -> str:
     """The URL without user and password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()

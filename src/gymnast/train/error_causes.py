@@ -27,7 +27,7 @@ def describe_error(error: BaseException) -> str:
     """
     texts = list(dict.fromkeys(_texts_of(error)))  # a cause that was pickled is also in the text, with its own causes
     ends = list(dict.fromkeys([texts[-1], texts[0]]))
-    return _SEPARATOR.join(_bounded(text, _MAX_CHARS // len(ends)) for text in ends)
+    return _SEPARATOR.join(_truncate_middle(text, _MAX_CHARS // len(ends)) for text in ends)
 
 
 def _texts_of(error: BaseException) -> list[str]:
@@ -46,8 +46,8 @@ def _texts_in(text: str, error: BaseException) -> list[str]:
     """The exceptions that a message or a printed traceback names, innermost last."""
     plain = _COLOUR.sub("", text).strip()
     if not any(_FRAME.match(line) for line in plain.splitlines()):
-        return [_joined(f"{type(error).__name__}: {plain}" if plain else type(error).__name__)]
-    return [_MODULE.sub("", _joined(_after_frames(block))) for block in reversed(_CHAINED.split(plain))]
+        return [_join_lines(f"{type(error).__name__}: {plain}" if plain else type(error).__name__)]
+    return [_MODULE.sub("", _join_lines(_after_frames(block))) for block in reversed(_CHAINED.split(plain))]
 
 
 def _after_frames(block: str) -> str:
@@ -69,11 +69,11 @@ def _cause_of(error: BaseException) -> BaseException | None:
     return None if error.__suppress_context__ else error.__context__
 
 
-def _joined(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split())
 
 
-def _bounded(text: str, limit: int) -> str:
+def _truncate_middle(text: str, limit: int) -> str:
     """Head and tail of a long text: messages begin with what happened and end with why."""
     half = (limit - 3) // 2
     return text if len(text) <= limit else f"{text[:half]} … {text[-half:]}"

@@ -87,12 +87,12 @@ def export_samples(
         for sample in _scored_samples(run, options, scored):
             write(sample)
             summary.add(sample)
-        unscored = _unscored(run, scored)
+        unscored = _read_unscored(run, scored)
         failed = [sample for sample in unscored.values() if sample is not None]
         for sample in failed:
             write(sample)
             summary.add(sample)
-        owed = _owed(plan, scored, unscored)
+        owed = _owed_keys(plan, scored, unscored)
         summary.requested, summary.missing = summary.samples + len(owed), len(owed)
         if not summary.requested:
             raise UserError("the run has no rollouts to export", where=str(run))
@@ -122,7 +122,7 @@ def _scored_samples(run: Path, options: SampleOptions, scored: KeySet) -> Iterat
         yield sample
 
 
-def _unscored(run: Path, scored: KeySet) -> dict[int, Sample | None]:
+def _read_unscored(run: Path, scored: KeySet) -> dict[int, Sample | None]:
     """Failed rollouts without a score, by key; None for those that will be retried.
 
     The last attempt decides: a permanent failure may have been retried on request.
@@ -143,7 +143,7 @@ def _unscored(run: Path, scored: KeySet) -> dict[int, Sample | None]:
     return failed
 
 
-def _owed(plan: list[int], scored: KeySet, unscored: Mapping[int, Sample | None]) -> list[RolloutKey]:
+def _owed_keys(plan: list[int], scored: KeySet, unscored: Mapping[int, Sample | None]) -> list[RolloutKey]:
     """Rollouts that were requested and have neither a score nor a permanent failure."""
     retriable = [packed for packed, sample in unscored.items() if sample is None]
     untried = [packed for packed in plan if packed not in scored and packed not in unscored]

@@ -130,12 +130,12 @@ class _Copier:
             return self.copy(orjson.loads(orjson.dumps(value, default=_dump_model)), path, depth)
         except TypeError as error:
             if self._show_objects:
-                return self._altered(show(value), path, "a value without a JSON form became text")
-            raise TypeError(f"{self._shown(path)}: {error}") from error
+                return self._note_alteration(show(value), path, "a value without a JSON form became text")
+            raise TypeError(f"{self._printable_path(path)}: {error}") from error
 
     def _container(self, value: Any, path: str, depth: int) -> Any:
         if depth >= MAX_DEPTH:
-            return self._altered(_TOO_DEEP, path, "nested too deeply, left out")
+            return self._note_alteration(_TOO_DEEP, path, "nested too deeply, left out")
         if isinstance(value, dict):
             return {
                 self._key(key, path): self.copy(item, f"{path}.{show_key(key)}", depth + 1)
@@ -152,21 +152,21 @@ class _Copier:
 
     def _text(self, text: str, path: str) -> str:
         fixed = printable(text)
-        return text if fixed == text else self._altered(fixed, path, "lone surrogates became U+FFFD")
+        return text if fixed == text else self._note_alteration(fixed, path, "lone surrogates became U+FFFD")
 
     def _integer(self, value: int, path: str) -> int | str:
         if _MIN_INTEGER <= value <= _MAX_INTEGER:
             return value
         text = str(value) if value.bit_length() <= _MAX_DECIMAL_BITS else hex(value)
-        return self._altered(text, path, "an integer beyond 64 bits became text")
+        return self._note_alteration(text, path, "an integer beyond 64 bits became text")
 
-    def _altered(self, value: str, path: str, reason: str) -> str:
+    def _note_alteration(self, value: str, path: str, reason: str) -> str:
         if len(self.alterations) < MAX_ALTERATIONS:
-            self.alterations.append(f"{self._shown(path)}: {reason}")
+            self.alterations.append(f"{self._printable_path(path)}: {reason}")
         return value
 
     @staticmethod
-    def _shown(path: str) -> str:
+    def _printable_path(path: str) -> str:
         return printable(path.lstrip("."))[:200] or "the value"
 
 

@@ -160,7 +160,7 @@ class OpenSpan:
                 self.events += _evaluation(self._instance, reply.body, end_ns)
         if endpoint:
             attributes["server.address"] = endpoint
-        attributes = {key: _bounded(value) for key, value in attributes.items()}
+        attributes = {key: _limit_size(value) for key, value in attributes.items()}
         error = _text(error) if error is not None else None
         name = _text(name)
         span = Span(self.span_id, self._parent, name, self._start_ns, end_ns, kind, attributes, error, self.events)
@@ -258,7 +258,7 @@ def _text(value: str) -> str:
     return printable(value[:_MAX_TEXT])
 
 
-def _bounded(value: Attribute) -> Attribute:
+def _limit_size(value: Attribute) -> Attribute:
     """The value as every encoding can hold it: what comes from rows, models and servers may be of any size."""
     if isinstance(value, str):
         return _text(value)
@@ -280,7 +280,7 @@ def _decode_spans(value: str) -> list[Span]:
         msgspec.structs.replace(
             span,
             name=_text(span.name),
-            attributes={_text(key): _bounded(each) for key, each in span.attributes.items()},
+            attributes={_text(key): _limit_size(each) for key, each in span.attributes.items()},
         )
         for span in spans
         if _is_valid(span)

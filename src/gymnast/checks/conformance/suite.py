@@ -56,7 +56,7 @@ async def run_suite(
         results.append(CheckResult("cases", _CASES_CLAIM, skipped=_no_cases(subject)))
     for name, claim, check in _checks(subject, base, options):
         if name in options.only:
-            results.append(await check() if name in _OWN_RESULT else await _timed(name, claim, check))
+            results.append(await check() if name in _OWN_RESULT else await _run_timed(name, claim, check))
     return results
 
 
@@ -84,7 +84,7 @@ def _checks(subject: Subject, base: JsonObject, options: SuiteOptions) -> Iterat
 
 async def _isolation(subject: Subject, options: SuiteOptions) -> CheckResult:
     claim = f"{options.concurrency} concurrent rollouts are isolated from each other"
-    result = await _timed("isolation", claim, partial(check_isolation, subject, options.concurrency))
+    result = await _run_timed("isolation", claim, partial(check_isolation, subject, options.concurrency))
     return replace(result, figures={"rollouts per second": round(options.concurrency / max(result.seconds, 1e-6))})
 
 
@@ -94,7 +94,7 @@ async def _expiry(subject: Subject) -> CheckResult:
         return CheckResult("expiry", claim, skipped="the environment has no sessions")
     if subject.reopen is None:
         return CheckResult("expiry", claim, skipped="scoring needs no session, or sessions are not the kit's")
-    return await _timed("expiry", claim, partial(check_expiry, subject))
+    return await _run_timed("expiry", claim, partial(check_expiry, subject))
 
 
 async def _blocking(subject: Subject, base: JsonObject, options: SuiteOptions) -> CheckResult:
@@ -119,7 +119,7 @@ async def _blocking(subject: Subject, base: JsonObject, options: SuiteOptions) -
     return CheckResult("blocking", claim, tuple(problems), {"worst": f"{worst * 1000:.1f} ms"}, seconds=seconds)
 
 
-async def _timed(name: str, claim: str, check: Check) -> CheckResult:
+async def _run_timed(name: str, claim: str, check: Check) -> CheckResult:
     started = time.perf_counter()
     problems = await check()
     return CheckResult(name, claim, tuple(problems), seconds=time.perf_counter() - started)

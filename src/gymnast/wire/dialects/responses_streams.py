@@ -21,23 +21,23 @@ def make_response_stream(response: JsonObject, namespaces: Mapping[str, tuple[st
     """`response.created`, the events of each item, `response.completed`."""
     output = [_with_namespace(item, namespaces) for item in response["output"]]
     items = [event for index, item in enumerate(output) for event in item_events(index, item)]
-    created = _created(response)
+    created = _created_event(response)
     last = {"type": "response.completed", "response": {**response, "output": output}}
-    return _numbered(created, {**created, "type": "response.in_progress"}, *items, last)
+    return _encode_numbered(created, {**created, "type": "response.in_progress"}, *items, last)
 
 
 def make_failed_stream(response: JsonObject, message: str) -> EventStream:
     """A valid stream that reports a failed model call."""
     failed = {**response, "output": [], "status": "failed", "error": {"code": "server_error", "message": message}}
-    return _numbered(_created(response), {"type": "response.failed", "response": failed})
+    return _encode_numbered(_created_event(response), {"type": "response.failed", "response": failed})
 
 
-def _created(response: JsonObject) -> JsonObject:
+def _created_event(response: JsonObject) -> JsonObject:
     empty = {**response, "output": [], "status": "in_progress", "usage": None, "incomplete_details": None}
     return {"type": "response.created", "response": empty}
 
 
-def _numbered(*events: JsonObject) -> EventStream:
+def _encode_numbered(*events: JsonObject) -> EventStream:
     return encode_named_events({**event, "sequence_number": number} for number, event in enumerate(events))
 
 

@@ -41,7 +41,7 @@ def parse_streamed_request(body: JsonObject, *, hosted_tools: bool) -> StreamedR
             if isinstance(item, dict) and item.get("type") == "additional_tools":
                 tools += item.get("tools") or ()
             elif _is_known(item, hosted_tools=hosted_tools):
-                items.append(_completed(item, index))
+                items.append(_complete_item(item, index))
             else:
                 request.ignored.append(f"input.{item['type']}")
         _put_input(params, items)
@@ -83,7 +83,7 @@ def _is_known(item: Any, *, hosted_tools: bool) -> bool:
     return hosted_tools and kind in HOSTED_ITEM_TYPES
 
 
-def _completed(item: Any, index: int) -> Any:
+def _complete_item(item: Any, index: int) -> Any:
     """Add the fields that clients omit when they send output back as input."""
     if not isinstance(item, dict):
         return item

@@ -205,7 +205,7 @@ def _lines(key: str, value: Any, depth: int) -> Iterator[str]:
         for entry in value:
             yield from _lines(key, entry, depth + 1)
     elif isinstance(value, str):
-        nested = _nested(value)
+        nested = _parse_nested(value)
         if nested is None:
             yield f"{key}: {value}" if key else value
         else:
@@ -214,7 +214,7 @@ def _lines(key: str, value: Any, depth: int) -> Iterator[str]:
         yield f"{key}: {value}"
 
 
-def _nested(text: str) -> Any:
+def _parse_nested(text: str) -> Any:
     """The JSON object in a string, as gateways put the error of another server into their own."""
     start = text.find("{")
     if start < 0 or not text.rstrip().endswith(("}", "]")):

@@ -26,14 +26,14 @@ def choose(logprobs: Doubles, sampling: Sampling, draw: float) -> int:
     if sampling.temperature == 0:
         return int(logprobs.argmax())
     shares = np.exp((logprobs - logprobs.max()) / sampling.temperature)
-    allowed = _allowed(shares, sampling)
+    allowed = _allowed_mask(shares, sampling)
     if allowed is not None:
         shares = np.where(allowed, shares, 0.0)
     heights = shares.cumsum()
     return int(heights.searchsorted(draw * heights[-1], side="right"))
 
 
-def _allowed(shares: Doubles, sampling: Sampling) -> NDArray[np.bool_] | None:
+def _allowed_mask(shares: Doubles, sampling: Sampling) -> NDArray[np.bool_] | None:
     """The tokens that may be sampled; None for all. Each rule applies to the original shares."""
     top_k = sampling.top_k if sampling.top_k and 0 < sampling.top_k < len(shares) else None
     if top_k is None and sampling.top_p >= 1 and not sampling.min_p:

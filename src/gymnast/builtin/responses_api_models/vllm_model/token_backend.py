@@ -133,7 +133,7 @@ class VLLMTokenBackend:
             finish,
             self._logprobs_mode,
             _spans(choice.get("weight_versions"), len(ids)),
-            _cached(reply.get("usage")),
+            _cached_tokens(reply.get("usage")),
         )
         if any(value is not None and value <= _STAND_IN for value in logprobs):
             raise BadGeneration("a logprob is the stand-in for NaN or minus infinity", generated)
@@ -142,11 +142,11 @@ class VLLMTokenBackend:
 
 def generate_body(model: str, prompt: list[int], sampling: Sampling) -> JsonObject:
     """The request of /inference/v1/generate. Without `max_tokens` the server uses the rest of the context."""
-    params = _params(sampling) | _chosen(sampling.extra, _OF_SAMPLING)
+    params = _params(sampling) | _select(sampling.extra, _OF_SAMPLING)
     if sampling.max_tokens is not None:
         params["max_tokens"] = sampling.max_tokens
     body = {"model": model, "token_ids": prompt, "sampling_params": params}
-    return body | _chosen(sampling.extra, _OF_REQUEST)
+    return body | _select(sampling.extra, _OF_REQUEST)
 
 
 def completions_body(model: str, prompt: list[int], sampling: Sampling) -> JsonObject:
@@ -176,7 +176,7 @@ def _params(sampling: Sampling) -> JsonObject:
     return params
 
 
-def _chosen(extra: Mapping[str, object], names: frozenset[str]) -> JsonObject:
+def _select(extra: Mapping[str, object], names: frozenset[str]) -> JsonObject:
     return {name: value for name, value in extra.items() if name in names}
 
 
@@ -242,5 +242,5 @@ def _spans(reported: list[JsonObject] | None, length: int) -> tuple[WeightSpan, 
     return spans
 
 
-def _cached(usage: JsonObject | None) -> int | None:
+def _cached_tokens(usage: JsonObject | None) -> int | None:
     return ((usage or {}).get("prompt_tokens_details") or {}).get("cached_tokens")
