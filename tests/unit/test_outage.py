@@ -51,7 +51,7 @@ def test_an_outage_behind_an_error_for_people_is_an_outage() -> None:
 
 
 def test_a_disk_that_stays_away_is_an_error_with_its_path() -> None:
-    with pytest.raises(UserError, match="has been away for 60 s: away") as error:
+    with pytest.raises(UserError, match="has been unavailable for 60 s: away") as error:
         Disk(10_000).read_patiently()
     assert error.value.where == "/shared/run"
 

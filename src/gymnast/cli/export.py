@@ -25,7 +25,9 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")
 Files = Annotated[
     str | None, typer.Option("--files", help="Files of sft, dpo and kto: jsonl, parquet or datasets. [default: jsonl]")
 ]
-For = Annotated[str | None, typer.Option("--for", help="Who reads it: trl, axolotl, nemo-rl or openai. [default: trl]")]
+For = Annotated[
+    str | None, typer.Option("--for", help="Consumer of the dataset: trl, axolotl, nemo-rl or openai. [default: trl]")
+]
 WhereOption = Annotated[
     str | None,
     typer.Option("--where", help="Only rollouts that match, e.g. 'reward >= 0.9 and not truncated'."),
@@ -35,7 +37,7 @@ OnePerTask = Annotated[bool, typer.Option("--one-per-task", help="Keep the best 
 Label = Annotated[list[str] | None, typer.Option("--label", help="Only rollouts with this label. Repeatable.")]
 NotLabel = Annotated[list[str] | None, typer.Option("--not-label", help="No rollouts with this label. Repeatable.")]
 MaxLength = Annotated[
-    int | None, typer.Option("--max-length", min=1, help="Leave out conversations of more bytes than this.")
+    int | None, typer.Option("--max-length", min=1, help="Leave out conversations larger than this many bytes.")
 ]
 Dedup = Annotated[bool, typer.Option("--dedup", help="Keep one of several equal conversations.")]
 Margin = Annotated[

@@ -39,7 +39,7 @@ def read_patiently(
                 raise
             if clock() >= deadline:
                 raise UserError(
-                    f"the file system has been away for {patience_s:.0f} s: {outage.strerror or outage}",
+                    f"the file system has been unavailable for {patience_s:.0f} s: {outage.strerror or outage}",
                     where=str(outage.filename or ""),
                     next="start it again when the folder can be read",
                 ) from error

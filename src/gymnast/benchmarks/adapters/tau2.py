@@ -43,7 +43,9 @@ def make_task(task: JsonObject, policy: str, database: Path) -> JsonObject:
 
 def _action(action: JsonObject) -> JsonObject:
     if action.get("requestor") not in {None, "assistant"}:
-        raise ValueError(f"the action {action.get('action_id')} is the user's: users without tools are supported only")
+        raise ValueError(
+            f"the action {action.get('action_id')} belongs to the user: only users without tools are supported"
+        )
     return {"name": action["name"], "arguments": action["arguments"]}
 
 

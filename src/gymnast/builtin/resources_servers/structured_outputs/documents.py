@@ -55,7 +55,7 @@ def read_yaml(text: str) -> Any:
     except RecursionError as error:
         raise DocumentError("the document is nested too deeply", "too_deep") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise DocumentError(f"no YAML: {_one_line(error)}") from error
+        raise DocumentError(f"not valid YAML: {_one_line(error)}") from error
 
 
 def read_toml(text: str) -> Any:
@@ -83,7 +83,7 @@ def to_json(value: Any) -> Any:
         raise DocumentError(f"{value} is not a valid JSON number")
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
-    raise DocumentError(f"a value of type {type(value).__name__} is nothing that JSON has")
+    raise DocumentError(f"JSON has no value of type {type(value).__name__}")
 
 
 class _StrictLoader(_BaseLoader):  # type: ignore[misc]
