@@ -24,10 +24,10 @@ from gymnast.report.transcript_items import decode_record
 from gymnast.rollouts.control import send_request
 from gymnast.rollouts.tally import stats_of
 from gymnast.studio.library import describe_estimate, describe_progress
-from gymnast.studio.line_columns import searched_of
 from gymnast.studio.query import escape_words, has_all, search, select_rows
 from gymnast.studio.rollout_page import describe_rows, make_rollout, read_line, record_text
 from gymnast.studio.run_table import NUMBER_COLUMNS, STATES, TEXT_COLUMNS, Texts, number_or_none
+from gymnast.studio.searched_text import searched_of
 from gymnast.types.failure import FailureKind
 from gymnast.types.task import PARAMS
 
