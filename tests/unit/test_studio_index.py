@@ -14,12 +14,13 @@ import pytest
 from gymnast.errors import UserError
 from gymnast.report.run_view import view_runs
 from gymnast.store.paths import RunPaths
-from gymnast.studio import line_files, run_index
+from gymnast.studio import line_files, run_index, search
 from gymnast.studio.line_reader import LineReader
 from gymnast.studio.query import Query, parse_filter, parse_query, parse_words, select_rows
 from gymnast.studio.query_bits import match_parts, query_bits
 from gymnast.studio.run_index import RunIndex
 from gymnast.studio.run_table import RunTable, Texts, load_table, make_view, read_run_plan
+from gymnast.studio.search import search_rows, search_tasks
 from gymnast.studio.searched_text import searched_of
 from gymnast.studio.text_signature import Signer, transpose
 from tests.helpers.chunked_runs import FACTS, commit, small_run
@@ -350,3 +351,47 @@ def test_words_and_phrases() -> None:
     assert parse_filter("a=b=c").value == "b=c"
     assert parse_query({}) == Query()
     assert parse_query({"size": ["100000"]}).size == 500
+
+
+# --- search ----------------------------------------------------------------------------------------------------------
+
+
+def searchable(tmp_path: Path) -> tuple[RunIndex, RunTable]:
+    texts = ("Green tea", "black coffee", "日本語 tea", "nothing")
+    records = [record(task, rollout, 1.0, f"{texts[task]} {rollout}") for task in range(4) for rollout in range(5)]
+    index = build(write_run(tmp_path, records))
+    return index, RunTable(index.snapshot())
+
+
+@pytest.mark.parametrize(
+    ("words", "tasks"),
+    [
+        (["tea"], {0, 2}),
+        (["green", "tea"], {0}),
+        (["black coffee"], {1}),
+        (["coffee black"], set()),
+        (["日本語"], {2}),
+        (["offe"], {1}),
+        (["zebra"], set()),
+        (["nothing"], {3}),
+    ],
+)
+def test_a_search_finds_rows_and_tasks(tmp_path: Path, words: list[str], tasks: set[int]) -> None:
+    index, table = searchable(tmp_path)
+    found = search_rows(index, table, np.arange(len(table)), words, 50)
+    assert {int(table.keys[row]) >> 32 for row in found.rows} == tasks
+    assert found.total == 5 * len(tasks)
+    assert found.is_exact
+    ids = np.array([3, 2, 1, 0])
+    by_task = search_tasks(index, table, ids, words, 50)
+    assert [int(ids[row]) for row in by_task.rows] == sorted(tasks, reverse=True)
+    assert by_task.total == len(tasks)
+
+
+def test_a_search_out_of_time_estimates_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_BATCH", 2)
+    index, table = searchable(tmp_path)
+    found = search_rows(index, table, np.arange(len(table)), ["tea"], 1, seconds=0.0)
+    assert len(found.rows) == 2
+    assert not found.is_exact
+    assert 2 <= found.total <= len(table)
