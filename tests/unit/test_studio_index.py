@@ -14,12 +14,15 @@ import pytest
 from gymnast.errors import UserError
 from gymnast.report.run_view import view_runs
 from gymnast.store.paths import RunPaths
-from gymnast.studio import run_index
-from gymnast.studio.line_columns import LineReader, searched_of
+from gymnast.studio import line_files, run_index, search
+from gymnast.studio.line_reader import LineReader
 from gymnast.studio.query import Query, parse_filter, parse_query, parse_words, select_rows
+from gymnast.studio.query_bits import match_parts, query_bits
 from gymnast.studio.run_index import RunIndex
 from gymnast.studio.run_table import RunTable, Texts, load_table, make_view, read_run_plan
-from gymnast.studio.text_signature import match_parts, query_bits, sign_texts, transpose
+from gymnast.studio.search import search_rows, search_tasks
+from gymnast.studio.searched_text import searched_of
+from gymnast.studio.text_signature import Signer, transpose
 from tests.helpers.chunked_runs import FACTS, commit, small_run
 from tests.helpers.chunked_runs import record as chunk_record
 from tests.helpers.report_runs import HOSTILE, failed, grid, hostile_records, record, write_run
@@ -45,9 +48,9 @@ def rows(table: RunTable, **params: Any) -> list[tuple[int, int]]:
 
 
 def matches(texts: list[bytes], *words: str) -> list[bool]:
-    stored = transpose(sign_texts(texts)[0])
+    stored = transpose(Signer().sign(texts)[0])
     count = len(texts)
-    found = match_parts(lambda bit: stored[bit // 8 * count :][:count], query_bits(words), count)
+    found = match_parts(lambda byte: stored[byte * count :][:count], query_bits(words), count)
     return [bool(own) for own in found]
 
 
@@ -69,8 +72,27 @@ def test_a_signature_lets_few_others_through() -> None:
     assert sum(matches(texts, "zebra crossing")) < 5
 
 
-def test_short_and_foreign_words_have_no_signature() -> None:
-    assert query_bits(["abc", "日本語"]) == []
+WORDS = ("日本語", "Brücke", "Привет", "ΟΔΌΣ", "straße", "abc", "a7", "naïve café", "x<y & z", "it's 50%")
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_signature_never_misses_short_words_phrases_and_other_languages(word: str) -> None:
+    spellings = [own for own in (word, word.lower(), word.upper()) if own.lower() == word.lower()]
+    texts = [
+        f'"{"-" * before}{own}{"." * after}"'.encode() for own in spellings for before in range(4) for after in range(4)
+    ]
+    assert query_bits([word.lower()])
+    assert all(matches(texts, word.lower()))
+    assert len(word) < 3 or not any(matches([b'"something else"', b'"0123456789"'], word.lower()))
+
+
+def test_words_without_two_bytes_in_a_row_have_no_signature() -> None:
+    assert query_bits(["a", '"\\"', "\ud800", ""]) == []
+
+
+def test_a_phrase_is_told_from_its_words() -> None:
+    texts = [b'"green tea and black coffee"', b'"green tea, coffee, not black"']
+    assert matches(texts, "black coffee") == [True, False]
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------
@@ -140,7 +162,7 @@ def append(output: Path, *records: dict[str, Any], end: str = "\n") -> None:
 
 def test_an_index_grows_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_index, "BLOCK_LINES", 8)
-    monkeypatch.setattr(run_index, "_BATCH_LINES", 5)
+    monkeypatch.setattr(line_files, "BATCH_BYTES", 2000)
     output = write_run(tmp_path, grid(4, 5))
     index = build(output, tmp_path / "cache" / "i.sqlite")
     assert index.progress.state == "ready"
@@ -176,7 +198,7 @@ def test_an_index_starts_over_if_the_file_is_another(tmp_path: Path, change: str
 @pytest.mark.parametrize("damage", [b"", b"garbage" * 1000, None])
 def test_a_damaged_index_is_built_again(tmp_path: Path, damage: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_index, "BLOCK_LINES", 8)
-    monkeypatch.setattr(run_index, "_BATCH_LINES", 5)
+    monkeypatch.setattr(line_files, "BATCH_BYTES", 2000)
     output, file = write_run(tmp_path, grid(4, 5)), tmp_path / "i.sqlite"
     build(output, file).close()
     if damage is None:
@@ -189,7 +211,7 @@ def test_a_damaged_index_is_built_again(tmp_path: Path, damage: bytes | None, mo
 
 def test_an_index_of_another_run_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_index, "BLOCK_LINES", 8)
-    monkeypatch.setattr(run_index, "_BATCH_LINES", 5)
+    monkeypatch.setattr(line_files, "BATCH_BYTES", 2000)
     first, second = (write_run(tmp_path, grid(4, n), name=f"r{n}") for n in (5, 6))
     build(first, tmp_path / "i.sqlite").close()
     assert len(build(second, tmp_path / "i.sqlite").snapshot()) == 24
@@ -329,3 +351,47 @@ def test_words_and_phrases() -> None:
     assert parse_filter("a=b=c").value == "b=c"
     assert parse_query({}) == Query()
     assert parse_query({"size": ["100000"]}).size == 500
+
+
+# --- search ----------------------------------------------------------------------------------------------------------
+
+
+def searchable(tmp_path: Path) -> tuple[RunIndex, RunTable]:
+    texts = ("Green tea", "black coffee", "日本語 tea", "nothing")
+    records = [record(task, rollout, 1.0, f"{texts[task]} {rollout}") for task in range(4) for rollout in range(5)]
+    index = build(write_run(tmp_path, records))
+    return index, RunTable(index.snapshot())
+
+
+@pytest.mark.parametrize(
+    ("words", "tasks"),
+    [
+        (["tea"], {0, 2}),
+        (["green", "tea"], {0}),
+        (["black coffee"], {1}),
+        (["coffee black"], set()),
+        (["日本語"], {2}),
+        (["offe"], {1}),
+        (["zebra"], set()),
+        (["nothing"], {3}),
+    ],
+)
+def test_a_search_finds_rows_and_tasks(tmp_path: Path, words: list[str], tasks: set[int]) -> None:
+    index, table = searchable(tmp_path)
+    found = search_rows(index, table, np.arange(len(table)), words, 50)
+    assert {int(table.keys[row]) >> 32 for row in found.rows} == tasks
+    assert found.total == 5 * len(tasks)
+    assert found.is_exact
+    ids = np.array([3, 2, 1, 0])
+    by_task = search_tasks(index, table, ids, words, 50)
+    assert [int(ids[row]) for row in by_task.rows] == sorted(tasks, reverse=True)
+    assert by_task.total == len(tasks)
+
+
+def test_a_search_out_of_time_estimates_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_BATCH", 2)
+    index, table = searchable(tmp_path)
+    found = search_rows(index, table, np.arange(len(table)), ["tea"], 1, seconds=0.0)
+    assert len(found.rows) == 2
+    assert not found.is_exact
+    assert 2 <= found.total <= len(table)

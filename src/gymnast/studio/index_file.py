@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from gymnast.studio.line_columns import Lines
-from gymnast.studio.text_signature import BITS, SIZE_BYTES, match_parts, transpose
+from gymnast.studio.line_columns import FIXED_COLUMNS, Lines
+from gymnast.studio.query_bits import match_parts
+from gymnast.studio.text_signature import BITS, SIZE_BYTES, transpose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,14 +24,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gymnast.studio.text_signature import Alternatives
+    from gymnast.studio.query_bits import Alternatives
 
-_VERSION: Final = 4
+_VERSION: Final = 5
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, lines INTEGER, columns BLOB, signatures BLOB);
 """
-FIXED: Final = ("keys", "sources", "offsets", "sizes", "output_bytes", "flags")
 _DTYPES: Final = {
     "keys": "<i8",
     "sources": "<i4",
@@ -106,7 +106,7 @@ class IndexFile:
 
     def add(self, number: int, lines: Lines, positions: Sequence[Position]) -> None:
         """Add a block. Another studio that added it first wins: both read the same bytes."""
-        fixed = {name: getattr(lines, name).astype(_DTYPES[name]).tobytes() for name in FIXED}
+        fixed = {name: getattr(lines, name).astype(_DTYPES[name]).tobytes() for name in FIXED_COLUMNS}
         numbers = {name: values.astype("<f8").tobytes() for name, values in lines.numbers.items()}
         texts = {name: _shorten(values) for name, values in lines.texts.items()}
         block = _Block(fixed, numbers, texts, list(positions))
@@ -121,7 +121,9 @@ class IndexFile:
                 if number != expected:
                     raise sqlite3.DatabaseError("a block is missing")
                 block = msgspec.msgpack.decode(data, type=_Block)
-                fixed: dict[str, Any] = {name: np.frombuffer(block.fixed[name], _DTYPES[name]) for name in FIXED}
+                fixed: dict[str, Any] = {
+                    name: np.frombuffer(block.fixed[name], _DTYPES[name]) for name in FIXED_COLUMNS
+                }
                 numbers = {name: np.frombuffer(values, "<f8") for name, values in block.numbers.items()}
                 count = len(fixed["keys"])
                 texts = {name: values * count if len(values) == 1 else values for name, values in block.texts.items()}
@@ -133,8 +135,8 @@ class IndexFile:
             if len(blob) != count * SIZE_BYTES:
                 raise sqlite3.DatabaseError("a block has an unexpected size")
 
-            def column(bit: int) -> bytes:
-                blob.seek(bit // 8 * count)
+            def column(byte: int) -> bytes:
+                blob.seek(byte * count)
                 return blob.read(count)
 
             return match_parts(column, parts, count)

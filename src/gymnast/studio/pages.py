@@ -24,10 +24,10 @@ from gymnast.report.transcript_items import decode_record
 from gymnast.rollouts.control import send_request
 from gymnast.rollouts.tally import stats_of
 from gymnast.studio.library import describe_estimate, describe_progress
-from gymnast.studio.line_columns import searched_of
-from gymnast.studio.query import escape_words, has_all, search, select_rows
+from gymnast.studio.query import select_rows
 from gymnast.studio.rollout_page import describe_rows, make_rollout, read_line, record_text
 from gymnast.studio.run_table import NUMBER_COLUMNS, STATES, TEXT_COLUMNS, Texts, number_or_none
+from gymnast.studio.search import search_rows, search_tasks
 from gymnast.types.failure import FailureKind
 from gymnast.types.task import PARAMS
 
@@ -54,13 +54,6 @@ _AFTER: Final = 80
 """Characters around a match that are shown."""
 _NICE_STEPS_S: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400)
 _EXCLUDED: Final = STATES.index("excluded")
-_STRUCTURE: Final = (
-    "annotations arguments assistant call_id completed content created_at developer encrypted_content function_call "
-    "function_call_output generation_log_probs generation_token_ids id image_url input_image input_text logprobs "
-    "message name null output output_text prompt_token_ids reasoning refusal role status summary summary_text system "
-    "text token_call tool true type user false"
-)
-"""Words of the JSON around texts: records that have one of these are compared with their texts alone."""
 _MIN_TIME: Final = 1e8
 """Times before 1973 are not times: some servers write 0."""
 TASK_COLUMNS: Final = (
@@ -335,19 +328,7 @@ def find_rows(entry: Entry, table: RunTable, query: Query, needed: int) -> tuple
     if not query.words:
         return (rows[:needed].tolist() if needed < len(rows) else rows.tolist()), len(rows), True
     assert entry.index is not None
-    may_match = entry.index.match(query.words, len(table.snapshot))
-    candidates = rows[may_match[table.lines[rows]]].tolist()
-    forms = escape_words(query.words)
-    structural = [word for word in query.words if word in _STRUCTURE]
-
-    def has_words(row: int) -> bool:
-        line = read_line(table, int(table.lines[row]))
-        if not has_all(searched_of(line), forms):
-            return False
-        text = record_text(line).lower() if structural else ""
-        return all(word in text for word in structural)
-
-    matches = search(candidates, needed, has_words)
+    matches = search_rows(entry.index, table, rows, query.words, needed)
     return matches.rows, matches.total, matches.is_exact
 
 
@@ -482,16 +463,16 @@ def tasks_page(entry: Entry, query: Query) -> JsonObject:
     """A page of tasks."""
     started, tasks = time.perf_counter(), task_table(entry)
     rows = select_rows(query, len(tasks), tasks.column, TASK_COLUMNS)
-    total_is_exact = True
+    total, total_is_exact = len(rows), True
     if query.words:
-        everything = replace(query, filters=(), sort=None)
-        found, _, total_is_exact = find_rows(entry, tasks.table, everything, len(tasks.table))
-        wanted = np.unique(tasks.table.keys[np.array(found, np.int64)] >> 32) if found else np.empty(0, np.int64)
-        rows = rows[np.isin(tasks.tasks.ids[rows], wanted)]
+        assert entry.index is not None
+        ids = tasks.tasks.ids[rows]
+        matches = search_tasks(entry.index, tasks.table, ids, query.words, (query.page + 1) * query.size)
+        rows, total, total_is_exact = rows[np.array(matches.rows, np.int64)], matches.total, matches.is_exact
     shown = rows[query.page * query.size : (query.page + 1) * query.size].tolist()
     return {
         "rows": describe_tasks(entry, tasks, shown),
-        **_page(entry, query, len(rows), is_exact=total_is_exact, started=started),
+        **_page(entry, query, total, is_exact=total_is_exact, started=started),
     }
 
 

@@ -1,4 +1,4 @@
-"""What a table shows: filter expressions, sorting, pages, and the search in texts.
+"""What a table shows: filter expressions, sorting, pages, and the words of a search.
 
 A filter is `FIELD OP VALUE`, OP one of = != < <= > >= and ~ (contains). `FIELD=` means that there is no value,
 `FIELD!=` that there is one. All filters must hold; several `=` on one field are alternatives.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
 MAX_PAGE: Final = 500
 _MAX_FILTERS: Final = 40
 _MAX_QUERY: Final = 1000
-_SEARCH_S: Final = 0.25
-"""After this time, texts are compared only as far as the page needs; the number of matches is an estimate."""
-_MAX_SEARCH_S: Final = 5.0
-"""And after this time not even that: the page shows what was found."""
 _FILTER: Final = re.compile(r"\s*(.+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
 _QUOTED: Final = re.compile(r'"([^"]+)"|(\S+)')
 
@@ -189,33 +184,7 @@ def _sort(rows: Rows, values: Column, *, descending: bool) -> Rows:
     return order
 
 
-# --- search ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """Rows whose text has all words, as far as they were compared."""
-
-    rows: list[int]
-    """In the order of the query, enough for the page."""
-    total: int
-    is_exact: bool
-
-
-def search(
-    candidates: Sequence[int], needed: int, has_words: Callable[[int], bool], *, seconds: float = _SEARCH_S
-) -> Matches:
-    """Compare candidates in order. Once the time is over, at most until the page is full; the rest is estimated."""
-    deadline = time.monotonic() + seconds
-    rows: list[int] = []
-    for number, row in enumerate(candidates):
-        if has_words(row):
-            rows.append(row)
-        is_late = number % 64 == 0 and time.monotonic() > deadline
-        if is_late and (len(rows) >= needed or time.monotonic() > deadline + _MAX_SEARCH_S):
-            seen = number + 1
-            return Matches(rows, round(len(rows) * len(candidates) / seen), is_exact=seen == len(candidates))
-    return Matches(rows, len(rows), is_exact=True)
+# --- words -----------------------------------------------------------------------------------------------------------
 
 
 def escape_words(words: Sequence[str]) -> list[list[bytes]]:

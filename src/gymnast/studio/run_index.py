@@ -6,39 +6,34 @@ run (after a merge, a resume from scratch) makes the index start over. The last 
 
 from __future__ import annotations
 
-import hashlib
-import os
 import sqlite3
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gymnast.errors import DataError, UserError
-from gymnast.store.records import record_file
-from gymnast.studio.index_file import FIXED, IndexFile, Position
-from gymnast.studio.line_columns import FAILED, LineReader, Lines
-from gymnast.studio.text_signature import match_parts, query_bits
+from gymnast.errors import UserError
+from gymnast.studio.column_store import Columns, Snapshot
+from gymnast.studio.index_file import IndexFile, Position
+from gymnast.studio.line_columns import join_lines
+from gymnast.studio.line_files import read_lines, read_sources, tail_digest
+from gymnast.studio.line_reader import LineReader
+from gymnast.studio.query_bits import match_parts, query_bits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from gymnast.store.paths import RunPaths
-    from gymnast.studio.text_signature import Alternatives
+    from gymnast.studio.line_columns import Lines
+    from gymnast.studio.line_files import Source
+    from gymnast.studio.query_bits import Alternatives
 
 BLOCK_LINES: Final = 2048
-_BATCH_LINES: Final = 256
-"""Decoded at once: about as much as the processor's cache holds."""
-_BUFFER: Final = 1 << 18
-_MAX_LINE: Final = 1 << 28
-_TAIL: Final = 256
-_MAX_DISTINCT: Final = 50_000
-"""Texts with more distinct values are no column: each page reads them from its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,93 +46,6 @@ class Progress:
     total_bytes: int = 0
     lines: int = 0
     problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A file with records, as far as it belongs to the run."""
-
-    path: Path
-    size_bytes: int
-    failures: bool
-
-
-class TextColumn:
-    """Texts as numbers of a dictionary; -1 for none."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self.codes = _Growing(np.int32, -1)
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.numbers) > _MAX_DISTINCT
-
-    def add(self, start: int, values: Sequence[str | None]) -> None:
-        numbers = self.numbers
-        if values and values.count(values[0]) == len(values):  # most columns are the same in many records
-            first = values[0]
-            code = -1 if first is None else numbers.setdefault(first, len(numbers))
-            self.codes.put(start, np.full(len(values), code, np.int32))
-            return
-        codes = [-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values]
-        self.codes.put(start, np.array(codes, np.int32))
-
-
-class _Growing:
-    """An array that grows by a quarter at a time."""
-
-    def __init__(self, dtype: Any, fill: float) -> None:
-        self._data = np.full(0, fill, dtype)
-        self._fill = fill
-
-    def put(self, start: int, values: NDArray[Any]) -> None:
-        end = start + len(values)
-        self._reserve(end)
-        self._data[start:end] = values
-
-    def first(self, count: int) -> NDArray[Any]:
-        self._reserve(count)
-        return self._data[:count]
-
-    def _reserve(self, count: int) -> None:
-        if count > len(self._data):
-            larger = np.full(max(count, len(self._data) * 5 // 4, BLOCK_LINES), self._fill, self._data.dtype)
-            larger[: len(self._data)] = self._data
-            self._data = larger
-
-
-@dataclass(slots=True)
-class Columns:
-    """All lines of a run in memory."""
-
-    count: int = 0
-    fixed: dict[str, _Growing] = field(
-        default_factory=lambda: {
-            "keys": _Growing(np.int64, 0),
-            "sources": _Growing(np.int32, 0),
-            "offsets": _Growing(np.int64, 0),
-            "sizes": _Growing(np.int32, 0),
-            "output_bytes": _Growing(np.int32, 0),
-            "flags": _Growing(np.uint8, 0),
-        }
-    )
-    numbers: dict[str, _Growing] = field(default_factory=dict)
-    texts: dict[str, TextColumn] = field(default_factory=dict)
-
-    def add(self, lines: Lines) -> None:
-        for name, column in self.fixed.items():
-            column.put(self.count, getattr(lines, name))
-        for name, values in lines.numbers.items():
-            if name in self.numbers or not np.isnan(values).all():  # columns without any value take no memory
-                self.numbers.setdefault(name, _Growing(np.float64, np.nan)).put(self.count, values)
-        for name, texts in lines.texts.items():
-            if name not in self.texts and texts.count(None) == len(texts):
-                continue
-            own = self.texts.setdefault(name, TextColumn())
-            if not own.is_full:
-                own.add(self.count, texts)
-        self.count += len(lines)
 
 
 class RunIndex:
@@ -235,7 +143,7 @@ class RunIndex:
         for position, source in zip(self._positions, sources, strict=False):
             if position.path != str(source.path) or position.end > source.size_bytes:
                 return False
-            if position.end and _tail_digest(source.path, position.end) != position.digest:
+            if position.end and tail_digest(source.path, position.end) != position.digest:
                 return False
         return True
 
@@ -247,16 +155,17 @@ class RunIndex:
         start = self._positions[number].end
         if start >= source.size_bytes:
             return
-        for offsets, lines, end in _read_lines(source, start):
+        for first, lines, end in read_lines(source, start):
             if should_stop():
                 return
-            self._add(number, offsets, lines, source, end)
+            self._add(number, first, lines, source, end)
             self._set_progress("building", total)
             report()
 
-    def _add(self, number: int, offsets: list[int], lines: list[bytes], source: Source, end: int) -> None:
-        rows = self._reader.read(number, offsets, lines, failures=source.failures)
-        position = Position(str(source.path), end, _tail_digest(source.path, end), source.failures)
+    def _add(self, number: int, start: int, lines: list[bytes], source: Source, end: int) -> None:
+        sizes = np.fromiter(map(len, lines), np.int64, len(lines))
+        rows = self._reader.read(number, start + np.cumsum(sizes) - sizes, lines, failures=source.failures)
+        position = Position(str(source.path), end, tail_digest(source.path, end, lines[-1]), source.failures)
         with self._lock:
             self._positions = [*self._positions[:number], position, *self._positions[number + 1 :]]
             self._columns.add(rows)
@@ -319,94 +228,6 @@ class RunIndex:
         return matches
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The columns of a run's lines at one moment."""
-
-    version: tuple[int, int]
-    fixed: dict[str, NDArray[Any]]
-    numbers: dict[str, NDArray[np.float64]]
-    texts: dict[str, tuple[NDArray[np.int32], list[str]]]
-    """Codes, and the texts they stand for."""
-    paths: list[str]
-    """The files that `sources` refers to."""
-
-    def __len__(self) -> int:
-        return len(self.fixed["keys"])
-
-    @property
-    def is_failure(self) -> NDArray[np.bool_]:
-        is_failure: NDArray[np.bool_] = (self.fixed["flags"] & FAILED) != 0
-        return is_failure
-
-
 def match_lines(lines: Lines, parts: Sequence[Alternatives]) -> NDArray[np.bool_]:
     """Which lines may have the words with these bits."""
-    return match_parts(lambda bit: lines.signatures[:, bit // 8].tobytes(), parts, len(lines))
-
-
-def join_lines(parts: Sequence[Lines]) -> Lines:
-    """Lines one after the other. A field that some parts do not have is empty there."""
-    sizes = [len(part) for part in parts]
-    numbers = {name: None for part in parts for name in part.numbers}
-    texts = {name: None for part in parts for name in part.texts}
-
-    def gaps(size: int) -> NDArray[np.float64]:
-        return np.full(size, np.nan)
-
-    return Lines(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in FIXED},
-        numbers={
-            name: np.concatenate([part.numbers.get(name, gaps(size)) for part, size in zip(parts, sizes, strict=True)])
-            for name in numbers
-        },
-        texts={
-            name: [
-                text for part, size in zip(parts, sizes, strict=True) for text in part.texts.get(name, [None] * size)
-            ]
-            for name in texts
-        },
-        signatures=np.concatenate([part.signatures for part in parts]),
-    )
-
-
-def read_sources(paths: RunPaths) -> list[Source]:
-    """The files with the records of a run, merged or not, as far as they belong to it."""
-    sources = []
-    for path, failures in ((paths.output, False), (paths.failures, True)):
-        records = record_file(path)
-        if records.shards is not None:
-            sources += [Source(shard.path, shard.size_bytes, failures) for shard in records.shards]
-            continue
-        with suppress(FileNotFoundError, NotADirectoryError):
-            sources.append(Source(path, path.stat().st_size, failures))
-    return sources
-
-
-def _read_lines(source: Source, start: int) -> Iterator[tuple[list[int], list[bytes], int]]:
-    """Whole lines from an offset on, some at a time: their offsets, and where they end."""
-    offsets: list[int] = []
-    lines: list[bytes] = []
-    with source.path.open("rb", buffering=_BUFFER) as stream:
-        stream.seek(start)
-        for line in iter(lambda: stream.readline(_MAX_LINE), b""):
-            if not line.endswith(b"\n"):
-                if len(line) >= _MAX_LINE:
-                    raise DataError(f"a line is longer than {_MAX_LINE >> 20} MiB", where=str(source.path))
-                break  # still being written
-            if start + len(line) > source.size_bytes:
-                break  # beyond what belongs to the run
-            offsets.append(start)
-            lines.append(line)
-            start += len(line)
-            if len(lines) == _BATCH_LINES:
-                yield offsets, lines, start
-                offsets, lines = [], []
-    if lines:
-        yield offsets, lines, start
-
-
-def _tail_digest(path: Path, end: int) -> bytes:
-    first = max(0, end - _TAIL)
-    with path.open("rb", buffering=0) as stream:
-        return hashlib.blake2b(os.pread(stream.fileno(), end - first, first), digest_size=8).digest()
+    return match_parts(lambda byte: lines.signatures[:, byte].tobytes(), parts, len(lines))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gymnast.report.tasks import Tasks
     from gymnast.store.manifest import Manifest
     from gymnast.store.paths import RunPaths
-    from gymnast.studio.run_index import Snapshot
+    from gymnast.studio.column_store import Snapshot
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]

@@ -1,0 +1,149 @@
+"""Full-text search: compares the records that signatures let through, in the order of the table, for a limited time."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+
+from gymnast.errors import NotFoundError
+from gymnast.studio.query import escape_words, has_all
+from gymnast.studio.rollout_page import record_text
+from gymnast.studio.searched_text import searched_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from gymnast.studio.run_index import RunIndex
+    from gymnast.studio.run_table import RunTable
+
+    Ints = NDArray[np.int64]
+
+_SEARCH_S: Final = 0.15
+"""After this time, texts are compared only as far as the page needs; the number of matches is an estimate."""
+_MAX_SEARCH_S: Final = 5.0
+"""And after this time not even that: the page shows what was found."""
+_BATCH: Final = 64
+"""Records between two looks at the clock."""
+_STRUCTURE: Final = (
+    "annotations arguments assistant call_id completed content created_at developer encrypted_content function_call "
+    "function_call_output generation_log_probs generation_token_ids id image_url input_image input_text logprobs "
+    "message name null output output_text prompt_token_ids reasoning refusal role status summary summary_text system "
+    "text token_call tool true type user false"
+)
+"""Words of the JSON around texts: records that have one of these are compared with their texts alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Rows whose text has all words, as far as they were compared."""
+
+    rows: list[int]
+    """In the order of the table, enough for the page."""
+    total: int
+    is_exact: bool
+
+
+def search_rows(
+    index: RunIndex, table: RunTable, rows: Ints, words: Sequence[str], needed: int, *, seconds: float = _SEARCH_S
+) -> Matches:
+    """The first `needed` of these rows with all words, and how many there are. Late, the rest is estimated."""
+    return _compare(_Search(index, table, rows, words), rows, needed, seconds)
+
+
+def search_tasks(
+    index: RunIndex, table: RunTable, tasks: Ints, words: Sequence[str], needed: int, *, seconds: float = _SEARCH_S
+) -> Matches:
+    """The first `needed` of these tasks with a rollout that has all words; `rows` are positions in `tasks`."""
+    starts = np.searchsorted(table.keys, tasks << 32)
+    ends = np.searchsorted(table.keys, (tasks + 1) << 32)
+    counts = ends - starts
+    positions = np.repeat(np.arange(len(tasks)), counts)
+    rows = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(starts, counts)
+    return _compare(_Search(index, table, rows, words), positions, needed, seconds)
+
+
+def _compare(search: _Search, groups: Ints, needed: int, seconds: float) -> Matches:
+    """Compare candidates in order. Of each group one match is enough; its rows follow each other."""
+    deadline = search.started + seconds
+    found: list[int] = []
+    seen = 0
+    with search:
+        for batch in search.batches(groups):
+            for group, place in batch:
+                is_known = bool(found) and found[-1] == group
+                if not is_known and search.has_words(*place):
+                    found.append(group)
+            seen += len(batch)
+            now = time.monotonic()
+            if now > deadline and (len(found) >= needed or now > deadline + _MAX_SEARCH_S):
+                break
+    total = len(search.candidates)
+    if seen >= total:
+        return Matches(found, len(found), is_exact=True)
+    return Matches(found, min(round(len(found) * total / seen), int(np.unique(groups).size)), is_exact=False)
+
+
+class _Search:
+    """The rows that may have some words. As a context it keeps the files of the run open."""
+
+    def __init__(self, index: RunIndex, table: RunTable, rows: Ints, words: Sequence[str]) -> None:
+        self.started = time.monotonic()
+        self._rows = rows
+        self._table = table
+        self._forms = escape_words(words)
+        self._structural = [word for word in words if word in _STRUCTURE]
+        may_match = index.match(words, len(table.snapshot))
+        self.candidates: Ints = np.flatnonzero(may_match[table.lines[rows]])
+        """Positions in `rows`."""
+        self._files: dict[int, int] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def batches(self, groups: Ints) -> Iterator[list[tuple[int, tuple[int, int, int]]]]:
+        """The candidates, each with its group and its file, offset and size."""
+        fixed = self._table.snapshot.fixed
+        for start in range(0, len(self.candidates), _BATCH):
+            own = self.candidates[start : start + _BATCH]
+            lines = self._table.lines[self._rows[own]]
+            places = zip(*(fixed[name][lines].tolist() for name in ("sources", "offsets", "sizes")), strict=True)
+            yield list(zip(groups[own].tolist(), places, strict=True))
+
+    def has_words(self, source: int, offset: int, size: int) -> bool:
+        """Whether the record at this place has all words."""
+        line = self._read(source, offset, size)
+        if _is_plain(line) and not has_all(line.lower(), self._forms):
+            return False  # not even in what a search does not cover
+        if not has_all(searched_of(line), self._forms):
+            return False
+        text = record_text(line).lower() if self._structural else ""
+        return all(word in text for word in self._structural)
+
+    def _read(self, source: int, offset: int, size: int) -> bytes:
+        path = self._table.snapshot.paths[source]
+        try:
+            if source not in self._files:
+                self._files[source] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self._stack.callback(os.close, self._files[source])
+            data = os.pread(self._files[source], size, offset)
+        except OSError as error:
+            raise NotFoundError("the run's file is gone", where=path) from error
+        if len(data) < size:
+            raise NotFoundError("the run's file became shorter", where=path)
+        return data
+
+
+def _is_plain(line: bytes) -> bool:
+    """Whether lower case is a matter of ASCII, and no character is escaped as a number."""
+    return line.isascii() and (b"\\" not in line or b"\\u" not in line)

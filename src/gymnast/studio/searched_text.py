@@ -1,0 +1,102 @@
+"""The text of records that a search covers: instructions, input and trajectory, as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from gymnast.report.transcript_items import as_text, decode_record
+from gymnast.studio.query_bits import match_parts, query_bits
+from gymnast.studio.record_structs import Params, Response
+from gymnast.types.encoding import encode_json
+from gymnast.types.task import PARAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gymnast.studio.text_signature import Signer
+
+_GAP: Final = b"\0"
+_ESCAPE: Final = b"\\u"
+_CALL: Final = b'"function_call"'
+_CALL_OUTPUT: Final = b'"function_call_output"'
+_CALL_BITS: Final = query_bits(["function_call"])
+_EMPTY_LIST: Final = 2
+"""The length of a trajectory without items."""
+_ANY: Final = msgspec.json.Decoder()
+
+
+class SearchedTexts:
+    """The searched texts of some records, with what is counted in them."""
+
+    def __init__(self, params: Sequence[Params], responses: Sequence[Response], signer: Signer) -> None:
+        self._parts: list[tuple[Any, Any, Any]] = [
+            (own.instructions, own.input, response.output) for own, response in zip(params, responses, strict=True)
+        ]
+        self.output_sizes = [len(parts[2]) for parts in self._parts]
+        self.signatures = self._sign(signer)
+        """One row each, also with the characters that escapes stand for."""
+
+    def _sign(self, signer: Signer) -> NDArray[np.uint8]:
+        signatures, escaped = signer.sign(list(map(_GAP.join, self._parts)))
+        if escaped:
+            decoded, _ = signer.sign([searched(*self._parts[number]) for number in escaped])
+            signatures[escaped] |= decoded
+        return signatures
+
+    def count_calls(self) -> tuple[list[int | None], list[int]]:
+        """Turns and tool calls of each trajectory. Only those whose signature allows a call are looked through."""
+        turns: list[int | None] = [1 if size > _EMPTY_LIST else None for size in self.output_sizes]
+        calls = [0] * len(turns)
+        columns = self.signatures.T
+        may_call = match_parts(lambda byte: columns[byte].tobytes(), _CALL_BITS, len(turns))
+        for number in may_call.nonzero()[0].tolist():
+            turns[number], calls[number] = _count_calls(bytes(self._parts[number][2]))
+        return turns, calls
+
+
+def _count_calls(output: bytes) -> tuple[int | None, int]:
+    """Turns and tool calls of a trajectory. Quotes inside of texts are escaped, so they are not counted."""
+    if len(output) <= _EMPTY_LIST:
+        return None, 0
+    return 1 + output.count(_CALL_OUTPUT), output.count(_CALL)
+
+
+def searched(*parts: Any) -> bytes:
+    """The JSON text that a search covers, with escaped characters decoded."""
+    text = _GAP.join(parts)
+    return text if _ESCAPE not in text else encode_json([_ANY.decode(part) for part in parts if bytes(part)])
+
+
+_SEARCHED: Final = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "Searched",
+        [("params", Params | None, None), ("response", Response | None, None)],
+        rename={"params": PARAMS},
+        gc=False,
+    )
+)
+
+
+def searched_of(line: bytes) -> bytes:
+    """The JSON text of a line that a search covers, in lower case."""
+    try:
+        record: Any = _SEARCHED.decode(line)
+        params, response = record.params or Params(), record.response or Response()
+        return lower(searched(params.instructions, params.input, response.output))
+    except (ValueError, RecursionError):
+        record = decode_record(line) or {}
+        parts = [record.get(PARAMS), record.get("response")]
+        inputs = [
+            part.get(name) for part, name in zip(parts, ("input", "output"), strict=True) if isinstance(part, dict)
+        ]
+        return as_text(inputs).lower().encode(errors="replace")
+
+
+def lower(text: bytes) -> bytes:
+    """A text in lower case, also outside of ASCII."""
+    return text.lower() if text.isascii() else text.decode(errors="replace").lower().encode()
