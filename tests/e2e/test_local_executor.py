@@ -174,6 +174,8 @@ def test_a_run_is_not_replaced_under_its_workers(tmp_path: Path) -> None:
     assert refused.code == 2
     assert "2 workers are still running on the existing run" in refused.err
     assert desk.status()["requested"] == 60
+    steered = desk.gymnast("ctl", "x.jsonl", "pause")
+    assert (steered.code, "gymnast cancel RUN ends workers" in steered.err) == (2, True)
     assert desk.gymnast("cancel", "x.jsonl").code == 0
     wait_until(lambda: all(view["state"] != "running" for view in desk.status()["jobs"]), "cancelled")
     again = desk.submit(*words, "--overwrite", "--wait")

@@ -27,10 +27,10 @@ from gymnast.store.annotations import annotations_path, read_annotations
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import write_manifest
 from gymnast.store.paths import RunPaths
-from gymnast.studio import pages
 from gymnast.studio.access import Access
 from gymnast.studio.export import export_site
 from gymnast.studio.library import Library
+from gymnast.studio.pages import tasks
 from gymnast.studio.runs import RunFolders
 from gymnast.studio.server import StudioApp
 from tests.helpers.chunked_runs import small_run
@@ -544,7 +544,7 @@ async def test_a_bug_is_an_answer_not_the_end(tmp_path: Path, monkeypatch: pytes
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(pages, "tasks_page", broken)
+    monkeypatch.setattr(tasks, "tasks_page", broken)
     async with studio(tmp_path) as own:
         assert await own.status("tasks", run="run") == 500
         assert await own.status("rollouts", run="run") == 200

@@ -12,6 +12,7 @@ import yaml
 from gymnast.config.secrets import Scrubber
 from gymnast.errors import DataError, UserError
 from gymnast.store.annotations import annotations_path, append_annotation, make_annotation
+from gymnast.store.labels import LabelFilter
 from gymnast.train.dataset.export import ExportRequest, ExportResult, export_dataset
 from gymnast.train.dataset.index import Filters
 from gymnast.train.dataset.select import PairRules
@@ -25,9 +26,10 @@ KEY = "sk-abcdefgh12345678ijklmnop"
 def export(
     run: Path | list[Path], folder: Path, format_: str = "sft", *, where: str | None = None, **more: Any
 ) -> ExportResult:
-    names = ("labels", "excluded_labels", "include_truncated", "include_masked", "max_bytes", "dedup")
+    by_label = LabelFilter(more.pop("labels", ()), more.pop("excluded_labels", ()))
+    names = ("include_truncated", "include_masked", "max_bytes", "dedup")
     chosen = {name: more.pop(name) for name in names if name in more}
-    filters = Filters(where=parse_where(where) if where else None, **chosen)
+    filters = Filters(where=parse_where(where) if where else None, by_label=by_label, **chosen)
     runs = tuple(run) if isinstance(run, list) else (run,)
     secrets = more.pop("secrets", ())
     request = ExportRequest(runs, folder, format_, filters=filters, **more)

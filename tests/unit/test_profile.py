@@ -39,6 +39,8 @@ from gymnast.profile.reading import read_rollouts
 from gymnast.profile.rollout_table import reward_by
 from gymnast.profile.run_profile import ProfileRequest, load_run, profile, rollout_files
 from gymnast.profile.schedule import Schedule, batch_shares, draw_schedule
+from gymnast.store.annotations import Annotation, annotations_path, append_annotation
+from gymnast.store.labels import LabelFilter
 from tests.helpers.commands import Outcome
 from tests.helpers.jsonl import read_jsonl, write_jsonl
 
@@ -534,6 +536,31 @@ def test_tasks_that_teach_nothing_are_dropped_and_the_rest_carries_its_profile(t
     everything = "none of 5 tasks is left: they are 1 hopeless, 1 hard, 1 medium, 1 easy, 1 saturated"
     with pytest.raises(DataError, match=f"{everything}, and the buckets to keep are none"):
         write_curriculum(CurriculumRequest((path,), tmp_path / "none.jsonl", keep=frozenset()))
+
+
+def test_labels_choose_the_rollouts_that_a_curriculum_counts(tmp_path: Path) -> None:
+    path = profiled(tmp_path, [0.25, 0.5, 0.875])
+    for task, rollout, label in ((0, None, "bad task"), (1, 0, "reward hack"), (1, 1, "reward hack")):
+        append_annotation(annotations_path(tmp_path / "x.jsonl"), Annotation(task=task, rollout=rollout, label=label))
+    excluded = LabelFilter(excluded=("bad task", "reward hack"))
+    found = write_curriculum(CurriculumRequest((path,), tmp_path / "train.jsonl", by_label=excluded))
+    rows = [row["reward_profile"] for row in read_jsonl(tmp_path / "train.jsonl")]
+    assert [(row["task_index"], row["num_rollouts"], row["pass_rate"]) for row in rows] == [
+        (1, 14, pytest.approx(6 / 14)),
+        (2, 16, 0.875),
+    ]
+    assert (found.tasks, found.dropped_labels) == (2, 1)
+    only = LabelFilter(wanted=("bad task",))
+    write_curriculum(CurriculumRequest((path,), tmp_path / "only.jsonl", by_label=only))
+    assert [row["reward_profile"]["task_index"] for row in read_jsonl(tmp_path / "only.jsonl")] == [0]
+    misspelt = LabelFilter(excluded=("bad tusk",))
+    with pytest.raises(UserError, match="no rollout or task has the label 'bad tusk'"):
+        write_curriculum(CurriculumRequest((path,), tmp_path / "none.jsonl", by_label=misspelt))
+
+
+def test_thousands_of_rollouts_of_a_task_have_a_pass_at_k() -> None:
+    assert best_of_k([0.0] * 1500 + [1.0] * 1500, 700) == pytest.approx(1.0)
+    assert best_of_k([0.5] * 3000, 1500) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,8 @@ from gymnast.report.transcript_items import (
 )
 from gymnast.report.transcript_text import transcript_lines
 from gymnast.report.transcripts import collect_transcripts
+from gymnast.store.annotations import Annotation, annotations_path, append_annotation
+from gymnast.store.labels import LabelFilter
 from gymnast.store.paths import RunPaths
 from gymnast.types.task import RolloutKey
 from tests.helpers.commands import Outcome
@@ -715,3 +717,25 @@ def test_assets_are_part_of_the_package() -> None:
 
     names = {one.name for one in resources.files("gymnast.report").joinpath("assets").iterdir()}
     assert {"page.html", "page.css", "main.js"} <= names
+
+
+def test_labels_choose_the_rollouts_of_a_report(tmp_path: Path) -> None:
+    output = write_run(tmp_path, grid(4, 4), failures=[failed(1, 7), failed(9, 0)])
+    for task, rollout, label in ((1, None, "bad task"), (0, 0, "reward hack"), (1, 1, "good")):
+        append_annotation(annotations_path(output), Annotation(task=task, rollout=rollout, label=label))
+    run = view_runs([output], LabelFilter(excluded=("bad task", "reward hack")))[0]
+    assert sorted(run.table.packed.tolist()) == sorted(
+        (task << 32) | rollout
+        for task in range(4)
+        for rollout in range(4)
+        if (task, rollout) != (0, 0) and (task != 1 or rollout == 1)
+    )
+    assert (run.headline.requested, run.headline.missing, run.failed) == (13, 0, 1)
+    assert dict(run.loaded.failures.attempts) == {"model_timeout": 1}
+    note = "  note: Labels choose only rollouts without the label 'bad task' or 'reward hack'; 4 records are left out."
+    assert note in list(report_lines([run], 200))
+    assert {key >> 32 for key in order_rollouts(run)} == {0, 1, 2, 3, 9}
+    only = view_runs([output], LabelFilter(wanted=("reward hack",)))[0]
+    assert only.table.packed.tolist() == [0]
+    with pytest.raises(UserError, match="no rollout or task has the label 'bod'"):
+        view_runs([output], LabelFilter(wanted=("bod",)))

@@ -78,13 +78,16 @@ def command(
     width: Width = 0.15,
     blend: Blend = None,
     seed: Seed = 0,
+    label: shared.Label = None,
+    not_label: shared.NotLabel = None,
     as_json: shared.JsonOutput = False,
 ) -> int:
     """Build training data from profiles, easy to hard.
 
     Drops tasks that are too hard or too easy to learn from. Without --steps, writes the remaining tasks in their order;
     with it, batches whose pass rate moves from easy to hard. Each row has the profile's numbers in `reward_profile`.
-    The same seed gives the same file.
+    --label and --not-label choose the rollouts that count, by labels given in the studio. The same seed gives the same
+    file.
     """
     import msgspec
 
@@ -93,6 +96,7 @@ def command(
     from gymnast.profile.run_profile import profile_of
     from gymnast.profile.schedule import Schedule
     from gymnast.store.atomic import atomic_output
+    from gymnast.store.labels import LabelFilter
 
     if hopeless_below >= saturated_above:
         raise typer.BadParameter("--hopeless-below must be less than --saturated-above")
@@ -107,6 +111,7 @@ def command(
         schedule=Schedule(steps, batch, start, end, width) if steps is not None else None,
         blend=_shares(blend) if blend is not None else None,
         seed=seed,
+        by_label=LabelFilter(tuple(label or ()), tuple(not_label or ())),
     )
     summary = write_curriculum(request)
     summary_path = output.with_name(f"{output.stem}_summary.json")
@@ -126,6 +131,8 @@ def lines(summary: CurriculumSummary) -> Iterator[str]:
     yield f"{summary.tasks} tasks: {counts}; {summary.kept} kept, {summary.rows} rows written"
     if summary.dropped_truncated:
         yield f"{summary.dropped_truncated} tasks dropped: too many of their rollouts were truncated"
+    if summary.dropped_labels:
+        yield f"{summary.dropped_labels} tasks dropped: labels leave none of their rollouts"
     yield (
         f"groups of {summary.group_size} with both passes and failures: {summary.usable_signal_before:.1%} over all "
         f"tasks, {summary.usable_signal_after:.1%} over those kept"

@@ -34,8 +34,6 @@ WhereOption = Annotated[
 ]
 BestOf = Annotated[int | None, typer.Option("--best-of", min=1, help="Keep the N best rollouts of each task.")]
 OnePerTask = Annotated[bool, typer.Option("--one-per-task", help="Keep the best rollout of each task.")]
-Label = Annotated[list[str] | None, typer.Option("--label", help="Only rollouts with this label. Repeatable.")]
-NotLabel = Annotated[list[str] | None, typer.Option("--not-label", help="No rollouts with this label. Repeatable.")]
 MaxLength = Annotated[
     int | None, typer.Option("--max-length", min=1, help="Leave out conversations larger than this many bytes.")
 ]
@@ -78,8 +76,8 @@ def command(
     where: WhereOption = None,
     best_of: BestOf = None,
     one_per_task: OnePerTask = False,
-    label: Label = None,
-    not_label: NotLabel = None,
+    label: shared.Label = None,
+    not_label: shared.NotLabel = None,
     max_length: MaxLength = None,
     dedup: Dedup = False,
     margin: Margin = 0.0,
@@ -104,6 +102,7 @@ def command(
     """
     from gymnast.config.known_secrets import known_secrets
     from gymnast.config.secrets import Scrubber
+    from gymnast.store.labels import LabelFilter
     from gymnast.train.dataset.export import CONTAINERS, FORMATS, ExportRequest, export_dataset
     from gymnast.train.dataset.index import Filters
     from gymnast.train.dataset.rows import TARGETS
@@ -121,8 +120,7 @@ def command(
         _check_choice(option, value, known)
     filters = Filters(
         where=parse_where(where) if where is not None else None,
-        labels=tuple(label or ()),
-        excluded_labels=tuple(not_label or ()),
+        by_label=LabelFilter(tuple(label or ()), tuple(not_label or ())),
         include_truncated=include_truncated,
         include_masked=include_masked,
         max_bytes=max_length,

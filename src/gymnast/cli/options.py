@@ -93,6 +93,8 @@ Trace = Annotated[
 TraceSample = Annotated[
     float, typer.Option("--trace-sample", min=0, max=1, help="Share of the rollouts to trace, with --trace.")
 ]
+Label = Annotated[list[str] | None, typer.Option("--label", help="Only rollouts with this label. Repeatable.")]
+NotLabel = Annotated[list[str] | None, typer.Option("--not-label", help="No rollouts with this label. Repeatable.")]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Head = Annotated[str | None, typer.Option("--head", help="URL of a head server, e.g. http://127.0.0.1:11000.")]
 

@@ -46,6 +46,8 @@ def command(
     transcripts: Transcripts = None,
     terminal: Terminal = False,
     show: Show = None,
+    label: shared.Label = None,
+    not_label: shared.NotLabel = None,
     as_json: shared.JsonOutput = False,
 ) -> int:
     """Write an HTML report of one or more runs.
@@ -53,16 +55,18 @@ def command(
     Shows the headline with intervals, plots, the tasks to look at first, and transcripts. The file opens offline, loads
     nothing and executes nothing that a model wrote. Several runs share the same plots. Unfinished runs are fine: the
     report states what is missing. Transcripts are included up to 10 MB, failures first and some of every task; the page
-    says what was left out. An explicit number, or `all`, is honoured whatever its size.
+    says what was left out. An explicit number, or `all`, is honoured whatever its size. --label and --not-label choose
+    rollouts by labels given in the studio.
     """
     if terminal and (as_json or output is not None):
         raise typer.BadParameter("--terminal cannot be combined with --json or --output")
     if show is not None:
         return _show(runs, show)
     from gymnast.report.run_view import view_runs
+    from gymnast.store.labels import LabelFilter
 
     limit = _limit(transcripts)
-    views = view_runs(runs)
+    views = view_runs(runs, LabelFilter(tuple(label or ()), tuple(not_label or ())))
     if terminal:
         return _print(views)
     return _write(views, output, limit, as_json=as_json, fits=transcripts is None)

@@ -48,10 +48,19 @@ def ctl(
     """
     import asyncio
 
+    from gymnast.errors import UserError
     from gymnast.rollouts.control import send_request
+    from gymnast.store.chunk_layout import ChunkLayout
     from gymnast.store.paths import RunPaths
 
-    print(asyncio.run(send_request(RunPaths(run).socket, {"command": command, "argument": argument})))
+    paths = RunPaths(run)
+    if ChunkLayout.of(paths).is_planned:
+        raise UserError(
+            "workers collect this run, and ctl does not reach them",
+            where=str(paths.output),
+            next="gymnast cancel RUN ends workers, gymnast submit --resume starts some",
+        )
+    print(asyncio.run(send_request(paths.socket, {"command": command, "argument": argument})))
     return 0
 
 

@@ -12,10 +12,12 @@ import orjson
 
 from gymnast.errors import DataError
 from gymnast.profile.difficulty import BUCKETS, Thresholds, difficulty
+from gymnast.profile.run_profile import output_of_profile
 from gymnast.profile.schedule import draw_schedule
 from gymnast.store.atomic import atomic_output
+from gymnast.store.labels import LabelFilter, read_labels
 from gymnast.store.lines import LinesAt
-from gymnast.types.task import AGENT_REF, TASK_INDEX
+from gymnast.types.task import AGENT_REF, ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from gymnast.profile.difficulty import Bucket, Difficulty
     from gymnast.profile.schedule import Schedule
+    from gymnast.store.labels import Labels
     from gymnast.types.json import JsonObject
 
 
@@ -42,6 +45,8 @@ class CurriculumRequest:
     schedule: Schedule | None = None
     blend: Mapping[str, float] | None = None
     seed: int = 0
+    by_label: LabelFilter = field(default_factory=LabelFilter)
+    """Which rollouts count. A task without any is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,8 @@ class CurriculumSummary:
     """For a schedule: the target and the mean pass rate of each step."""
     dropped_truncated: int = 0
     """Tasks of the buckets to keep that were dropped for their share of truncated rollouts."""
+    dropped_labels: int = 0
+    """Tasks without a rollout that the labels leave."""
 
 
 class _Line(msgspec.Struct):
@@ -88,11 +95,24 @@ class _Line(msgspec.Struct):
 _LINES = msgspec.json.Decoder(_Line)
 
 
+@dataclass(frozen=True, slots=True)
+class _Dropped:
+    """Tasks that are left out, by reason."""
+
+    truncated: int
+    labels: int
+
+
 def write_curriculum(request: CurriculumRequest) -> CurriculumSummary:
     """Rate every task of the profiles and write training rows with their profiles."""
-    tasks = list(rate_tasks(request))
-    if not tasks:
+    labels = [read_labels(output_of_profile(path)) for path in request.profiles] if request.by_label else []
+    request.by_label.check(labels)
+    rated = list(rate_tasks(request, labels))
+    if not rated:
         raise DataError("the profile has no tasks", where=str(request.profiles[0]))
+    tasks = [task for task in rated if task is not None]
+    if not tasks:
+        raise DataError(f"none of {len(rated)} tasks is left: {request.by_label.describe()}", next="change the labels")
     kept = [task for task in tasks if task.difficulty.bucket in request.keep]
     selected = [task for task in kept if task.truncated <= request.max_truncated]
     if not selected:
@@ -104,7 +124,8 @@ def write_curriculum(request: CurriculumRequest) -> CurriculumSummary:
                 sample = orjson.loads(lines.line(task.source, task.offset))["sample"]
                 row = training_row(sample, task, step if request.schedule is not None else None)
                 out.write(orjson.dumps(row) + b"\n")
-    return _summary(tasks, selected, steps, request, dropped_truncated=len(kept) - len(selected))
+    dropped = _Dropped(truncated=len(kept) - len(selected), labels=len(rated) - len(tasks))
+    return _summary(tasks, selected, steps, request, dropped)
 
 
 def _nothing_left_error(tasks: Sequence[RatedTask], kept: Sequence[RatedTask], request: CurriculumRequest) -> DataError:
@@ -122,8 +143,8 @@ def _nothing_left_error(tasks: Sequence[RatedTask], kept: Sequence[RatedTask], r
     )
 
 
-def rate_tasks(request: CurriculumRequest) -> Iterator[RatedTask]:
-    """Read and rate every task of the profiles."""
+def rate_tasks(request: CurriculumRequest, labels: Sequence[Labels] = ()) -> Iterator[RatedTask | None]:
+    """Read and rate every task of the profiles; None for one whose rollouts all have labels that are not wanted."""
     for source, path in enumerate(request.profiles):
         offset = 0
         with path.open("rb") as stream:
@@ -135,8 +156,17 @@ def rate_tasks(request: CurriculumRequest) -> Iterator[RatedTask]:
                     raise DataError(f"not a line of a profile: {error}", where=f"{path} line {number}") from error
                 if not rewards:
                     raise DataError("a task of the profile has no rollouts", where=f"{path} line {number}")
-                yield _rate(profile, rewards, source, offset, request)
+                if request.by_label:
+                    rewards = list(_labelled_rewards(profile, rewards, labels[source], request.by_label))
+                yield _rate(profile, rewards, source, offset, request) if rewards else None
                 offset += len(line)
+
+
+def _labelled_rewards(line: _Line, rewards: list[float], labels: Labels, by_label: LabelFilter) -> Iterator[float]:
+    """The rewards of the rollouts that labels leave. Profiles of other tools may not number them."""
+    for number, (info, reward) in enumerate(zip(line.rollout_infos, rewards, strict=True)):
+        if by_label.accepts(labels, line.task, info.get(ROLLOUT_INDEX, number)):
+            yield reward
 
 
 def _rate(line: _Line, rewards: list[float], source: int, offset: int, request: CurriculumRequest) -> RatedTask:
@@ -151,7 +181,7 @@ def _rate(line: _Line, rewards: list[float], source: int, offset: int, request: 
         difficulty(passed, len(rewards), request.group_size, request.thresholds),
         float(np.mean(rewards)),
         float(np.std(rewards, ddof=1)) if len(rewards) > 1 else 0.0,
-        line.num_truncated / len(rewards),
+        line.num_truncated / len(line.rollout_infos),
     )
 
 
@@ -187,8 +217,7 @@ def _summary(
     selected: Sequence[RatedTask],
     steps: Sequence[Sequence[int]],
     request: CurriculumRequest,
-    *,
-    dropped_truncated: int,
+    dropped: _Dropped,
 ) -> CurriculumSummary:
     agents = sorted({task.agent for task in tasks})
     schedule = request.schedule
@@ -210,7 +239,8 @@ def _summary(
         ]
         if schedule is not None
         else [],
-        dropped_truncated=dropped_truncated,
+        dropped_truncated=dropped.truncated,
+        dropped_labels=dropped.labels,
     )
 
 

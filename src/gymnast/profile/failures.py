@@ -14,7 +14,7 @@ from gymnast.types.failure import FailureKind
 from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Callable, Container, Sequence
     from pathlib import Path
 
     from gymnast.store.records import RecordFile
@@ -45,8 +45,15 @@ class _Failure(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Failure)
 
 
-def read_failures(paths: Sequence[Path | RecordFile], scored: Container[int] = ()) -> FailureSummary:
-    """Read the failures in these files, which may not exist. `scored`: packed keys of scored rollouts."""
+def read_failures(
+    paths: Sequence[Path | RecordFile],
+    scored: Container[int] = (),
+    accepts: Callable[[int], bool] = lambda _: True,
+) -> FailureSummary:
+    """Read the failures in these files, which may not exist, of the packed keys that `accepts` says.
+
+    `scored`: packed keys of scored rollouts.
+    """
     summary = FailureSummary()
     for records in map(record_file, paths):
         if not records.exists():
@@ -54,7 +61,9 @@ def read_failures(paths: Sequence[Path | RecordFile], scored: Container[int] = (
         with records.open() as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
-                    _add_line(summary, line, scored, f"{records.path} line {number}")
+                    attempt = decode_failure(line, f"{records.path} line {number}")
+                    if accepts(attempt.key.packed):
+                        _add_attempt(summary, attempt, scored)
     return summary
 
 
@@ -76,8 +85,7 @@ def decode_failure(line: bytes, where: str) -> FailedAttempt:
     return FailedAttempt(RolloutKey(record.task, record.rollout), kind, record.terminal)
 
 
-def _add_line(summary: FailureSummary, line: bytes, scored: Container[int], where: str) -> None:
-    attempt = decode_failure(line, where)
+def _add_attempt(summary: FailureSummary, attempt: FailedAttempt, scored: Container[int]) -> None:
     summary.attempts[attempt.kind] += 1
     packed = attempt.key.packed
     if packed not in scored:

@@ -40,7 +40,7 @@ def pass_hat_k(n: int, correct: int, k: int) -> float:
 def best_of_k(scores: Sequence[float], k: int) -> float:
     """The expected best of k scores drawn from these; for scores of 0 and 1 that is pass@k."""
     ways = math.comb(len(scores), k)
-    return math.fsum(score * math.comb(rank, k - 1) / ways for rank, score in enumerate(sorted(scores)))
+    return math.fsum(score * (math.comb(rank, k - 1) / ways) for rank, score in enumerate(sorted(scores)))
 
 
 def majority_of_first(answers: Sequence[Answer], scores: Sequence[float], k: int) -> float:

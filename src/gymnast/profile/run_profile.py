@@ -129,6 +129,12 @@ def profile_of(path: Path) -> Path:
     raise NotFoundError("the run has no profile", where=str(tasks), next=f"gymnast profile {run.output}")
 
 
+def output_of_profile(path: Path) -> Path:
+    """The output file of the run that a profile per task belongs to; the file itself if its name does not say."""
+    stem = path.name.removesuffix("_reward_profiling.jsonl")
+    return path.with_name(f"{stem}.jsonl") if stem != path.name else path
+
+
 def rollout_files(patterns: Iterable[str]) -> tuple[Path, ...]:
     """The rollout files of runs, or for patterns with `*` and `?`, which do not match a run's other files."""
     files: list[Path] = []

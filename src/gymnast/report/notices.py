@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 def notices(run: RunView) -> Iterator[str]:
     """Warnings about one run."""
     head = run.headline
+    if run.label_note is not None:
+        yield run.label_note
     if not len(run.rewards):
         yield "Nothing was scored, so there is no reward to show."
     if run.manifest is not None and run.manifest.state is not RunState.COMPLETE:

@@ -6,7 +6,7 @@ What cannot be known is not guessed: without materialized inputs, missing rollou
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from gymnast.profile.pass_at_k import pass_curve
 from gymnast.profile.plan_index import PlanIndex, read_plan
 from gymnast.profile.reading import read_rollouts
 from gymnast.profile.run_profile import LoadedRun
+from gymnast.report.label_selection import Selection
 from gymnast.report.run_setup import read_setup
 from gymnast.report.tasks import TOKEN_FIELDS, first_column, is_binary, summarise_tasks
+from gymnast.store.labels import LabelFilter, Labels, read_labels
 from gymnast.store.manifest import read_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.store.records import record_file
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from gymnast.report.tasks import Tasks
     from gymnast.store.manifest import Manifest
     from gymnast.store.records import RecordFile
+
+_ALL: Final = LabelFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class RunView:
     records: RecordFile
     """The scored records, which the table's offsets refer to."""
     failed_records: RecordFile
+    label_note: str | None = None
+    """Which rollouts labels left out, if any."""
 
     @property
     def groups(self) -> Groups:
@@ -110,22 +116,24 @@ class RunView:
         return sum(self.headline.failed.values())
 
 
-def view_runs(outputs: Sequence[Path]) -> list[RunView]:
-    """Load the runs with these output files, in this order."""
+def view_runs(outputs: Sequence[Path], by_label: LabelFilter = _ALL) -> list[RunView]:
+    """Load the runs with these output files, in this order. The views have only rollouts that the filter accepts."""
     names = _names(outputs)
+    chosen = [Selection(by_label, read_labels(output) if by_label else Labels()) for output in outputs]
+    by_label.check(selection.labels for selection in chosen)
     return [
-        _view_run(RunPaths(output), name, number)
-        for number, (output, name) in enumerate(zip(outputs, names, strict=True))
+        _view_run(RunPaths(output), name, number, selection)
+        for number, (output, name, selection) in enumerate(zip(outputs, names, chosen, strict=True))
     ]
 
 
-def _view_run(paths: RunPaths, name: str, number: int) -> RunView:
+def _view_run(paths: RunPaths, name: str, number: int, chosen: Selection) -> RunView:
     scored, failures = record_file(paths.output), record_file(paths.failures)
     if not scored.exists():
         raise NotFoundError(
             f"there is no run '{paths.output}'", next="pass the output file of a run, e.g. runs/a.jsonl"
         )
-    loaded, excluded, truncated = _load(paths, scored, failures)
+    loaded, excluded, truncated = _load(paths, scored, failures, chosen)
     headline, setup = loaded.headline(), read_setup(scored, loaded.groups.table)
     return RunView(
         name=name,
@@ -143,19 +151,22 @@ def _view_run(paths: RunPaths, name: str, number: int) -> RunView:
         has_failures_file=failures.exists(),
         records=scored,
         failed_records=failures,
+        label_note=chosen.note(),
     )
 
 
-def _load(paths: RunPaths, scored: RecordFile, failed: RecordFile) -> tuple[LoadedRun, dict[int, int], int]:
+def _load(
+    paths: RunPaths, scored: RecordFile, failed: RecordFile, chosen: Selection
+) -> tuple[LoadedRun, dict[int, int], int]:
     """Load a run, finished or not, the offsets of its excluded records, and the number of truncated ones."""
-    table = read_rollouts([scored])
+    table = chosen.of_table(read_rollouts([scored]))
     if paths.materialized_inputs.is_file():
-        plan = read_plan([paths.materialized_inputs])
+        plan = chosen.of_plan(read_plan([paths.materialized_inputs]))
         completeness = align(plan, table, allow_partial=True)
     else:
         plan = PlanIndex((), np.empty(0, np.int64), {})
         completeness = _assume_complete(table)
-    failures = read_failures([failed], set(table.packed.tolist()))
+    failures = read_failures([failed], set(table.packed.tolist()), chosen.accepts)
     rows = countable_rows(table)
     others = table.select(np.setdiff1d(np.arange(len(table)), rows))
     excluded = dict(zip(others.packed.tolist(), others.offsets.tolist(), strict=True))

@@ -10,9 +10,11 @@ import orjson
 
 from gymnast.errors import UserError
 from gymnast.report.transcript_items import decode_record
-from gymnast.studio.pages import TASK_COLUMNS, describe_tasks, find_rows, task_table
+from gymnast.studio.pages.rollouts import find_rows
+from gymnast.studio.pages.tasks import describe_tasks, task_table
 from gymnast.studio.query import select_rows
 from gymnast.studio.rollout_page import own_values, read_line, row_values
+from gymnast.studio.task_table import TASK_COLUMNS
 
 if TYPE_CHECKING:
     from gymnast.studio.library import Entry

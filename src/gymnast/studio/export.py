@@ -17,8 +17,14 @@ from gymnast import __version__
 from gymnast.errors import GymnastError, UserError
 from gymnast.report.selection import order_rollouts
 from gymnast.store.annotations import LABELS
-from gymnast.studio import pages
 from gymnast.studio.library import Library
+from gymnast.studio.pages.columns import columns_page
+from gymnast.studio.pages.comparison import compare_page
+from gymnast.studio.pages.diagnosis import doctor_page
+from gymnast.studio.pages.plots import plots_page
+from gymnast.studio.pages.rollouts import rollout_page
+from gymnast.studio.pages.run import run_page
+from gymnast.studio.pages.tasks import describe_tasks, task_table
 from gymnast.studio.query import Query
 from gymnast.studio.rollout_page import describe_rows
 from gymnast.studio.runs import RunFolders, read_curve
@@ -120,20 +126,20 @@ def _write_shell(site: Site, entries: Sequence[Entry]) -> None:
 
 
 def _write_run(site: Site, number: int, entry: Entry, max_transcripts: int) -> None:
-    page = pages.run_page(entry)
+    page = run_page(entry)
     page["files"] = {"output": entry.found.paths.output.name, "logs": None}
     page["commands"] = {}
     site.write_json(f"{number}/run.json", page)
     if entry.found.curve is not None:
         site.write_json(f"{number}/training.json", read_curve(entry.found.curve))
         return
-    site.write_json(f"{number}/columns.json", pages.columns_page(entry))
+    site.write_json(f"{number}/columns.json", columns_page(entry))
     annotations = [msgspec.to_builtins(own) for own in entry.annotations().values()]
     site.write_json(f"{number}/annotations.json", {"annotations": annotations})
     if page["headline"] is not None:
-        site.write_json(f"{number}/plots.json", pages.plots([entry]))
+        site.write_json(f"{number}/plots.json", plots_page([entry]))
     try:
-        site.write_json(f"{number}/doctor.json", {**pages.doctor_page(entry, {}), "subject": entry.id})
+        site.write_json(f"{number}/doctor.json", {**doctor_page(entry, {}), "subject": entry.id})
     except GymnastError as error:
         site.leave_out(1, f"diagnosis of {entry.id} ({error})")
     _write_tables(site, number, entry)
@@ -141,13 +147,13 @@ def _write_run(site: Site, number: int, entry: Entry, max_transcripts: int) -> N
 
 
 def _write_tables(site: Site, number: int, entry: Entry) -> None:
-    table, tasks = entry.table(), pages.task_table(entry)
+    table, tasks = entry.table(), task_table(entry)
     rows = list(range(min(len(table), MAX_ROWS)))
     described = describe_rows(table, rows)
     site.write_json(f"{number}/rollouts.json", _one_page(described))
     site.leave_out(len(table) - len(rows), f"rollouts of {entry.id} in its table")
     task_rows = list(range(min(len(tasks), MAX_ROWS)))
-    site.write_json(f"{number}/tasks.json", _one_page(pages.describe_tasks(entry, tasks, task_rows)))
+    site.write_json(f"{number}/tasks.json", _one_page(describe_tasks(entry, tasks, task_rows)))
     site.leave_out(len(tasks) - len(task_rows), f"tasks of {entry.id}")
 
 
@@ -163,7 +169,7 @@ def _write_transcripts(site: Site, number: int, entry: Entry, limit: int) -> Non
     for row in rows.tolist():
         key = int(table.keys[row])
         task, rollout = key >> 32, key & 0xFFFFFFFF
-        site.write_json(f"{number}/rollout/{task}-{rollout}.json", pages.rollout_page(entry, task, rollout, full=False))
+        site.write_json(f"{number}/rollout/{task}-{rollout}.json", rollout_page(entry, task, rollout, full=False))
     site.leave_out(len(table) - len(rows), f"transcripts of {entry.id}")
 
 
@@ -183,6 +189,6 @@ def _write_comparisons(site: Site, entries: Sequence[Entry]) -> None:
         for second, b in compared:
             if first != second:
                 try:
-                    site.write_json(f"{first}/compare-{second}.json", pages.compare_page([a, b], params))
+                    site.write_json(f"{first}/compare-{second}.json", compare_page([a, b], params))
                 except GymnastError:
                     continue  # they have no task in common

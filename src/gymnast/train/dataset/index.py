@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from gymnast.errors import DataError, UserError, suggest
+from gymnast.errors import DataError, UserError
 from gymnast.store.complete_records import complete_records
+from gymnast.store.labels import LabelFilter, read_labels
 from gymnast.store.paths import RunPaths
 from gymnast.train.dataset.chat import NotChatError
-from gymnast.train.dataset.labels import Labels, read_labels
 from gymnast.train.dataset.records import (
     agent_of,
     decode_failed,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from gymnast.store.labels import Labels
     from gymnast.store.records import RecordFile
     from gymnast.train.dataset.chat import Chat, ChatReader
     from gymnast.train.dataset.records import Record
@@ -54,9 +55,7 @@ class Filters:
     """Which rollouts are wanted."""
 
     where: Where | None = None
-    labels: tuple[str, ...] = ()
-    """Only rollouts with one of these labels."""
-    excluded_labels: tuple[str, ...] = ()
+    by_label: LabelFilter = field(default_factory=LabelFilter)
     include_truncated: bool = False
     include_masked: bool = False
     max_bytes: int | None = None
@@ -204,7 +203,7 @@ class Indexer:
 
     def stream(self) -> Iterator[Entry]:
         """Read all runs; yields each rollout that passes the filters of single rollouts."""
-        self._check_labels()
+        self._filters.by_label.check(run.labels for run in self.index.runs)
         for number, run in enumerate(self.index.runs):
             scored: set[int] = set()
             yield from self._read_run(number, run, scored)
@@ -298,10 +297,8 @@ class Indexer:
             raise NotChatError(MASKED)
         if is_truncated and not filters.include_truncated:
             raise NotChatError(TRUNCATED)
-        if filters.labels or filters.excluded_labels:
-            label = run.labels.of(record.task, record.rollout)[0]
-            if (filters.labels and label not in filters.labels) or label in filters.excluded_labels:
-                raise NotChatError("label")
+        if not filters.by_label.accepts(run.labels, record.task, record.rollout):
+            raise NotChatError("label")
         if self._columns and not self._matches(run, record, line, is_truncated=is_truncated):
             raise NotChatError("where")
 
@@ -387,13 +384,6 @@ class Indexer:
             if packed not in scored:
                 last[packed] = attempt.kind or "unknown"
         self.index.failed.update(last.values())
-
-    def _check_labels(self) -> None:
-        known = {name for run in self.index.runs for name in run.labels.names()}
-        for name in (*self._filters.labels, *self._filters.excluded_labels):
-            if name not in known:
-                hint = suggest(name, known) or "label rollouts in the studio first"
-                raise UserError(f"no rollout or task has the label '{name}'", next=hint)
 
 
 def facts_of(record: Record, number: int, run: RunSource) -> RolloutFacts:
