@@ -25,6 +25,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from gymnast.errors import StartError
+from gymnast.runtime.expected_packages import SURFACE, imported_but_missing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 BUILD_TIMEOUT_S: Final = 1800.0
 _FRAMEWORKS: Final = frozenset({"gymnast", "nemo-gym"})
-_ROOTS: Final = ("gymnast", "gymnast-nemo-gym")
+_ROOTS: Final = ("gymnast", SURFACE)
 _COMMENT: Final = re.compile(r"(^|\s)#.*")
 """As in pip: a `#` inside a URL does not start a comment."""
 _EDITABLE: Final = re.compile(r"^(-e|--editable)[ =]*")
@@ -136,7 +137,7 @@ def unmet_requirements(folder: Path) -> list[str]:
 
 async def ensure_venv(folder: Path, cache_dir: Path, log: Path) -> Path:
     """The Python of a virtual environment with the directory's requirements. Builds it if missing or broken."""
-    lines, bounds = requirement_lines(folder), own_bounds()
+    lines, bounds = [*requirement_lines(folder), *imported_but_missing(folder)], own_bounds()
     home = (cache_dir / "venvs" / _cache_key([*lines, *_uv_settings(folder), *bounds])).absolute()
     python = home / "bin" / "python"
     home.parent.mkdir(parents=True, exist_ok=True)
