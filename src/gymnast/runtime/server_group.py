@@ -171,6 +171,7 @@ class ServerGroup:
             exposed=True,
             log_dir=self.log_dir,
             on_child_death=self._child_died,
+            say=self._say,
         )
 
     def _child_died(self, child: Child) -> None:
