@@ -13,11 +13,13 @@ import pytest
 from gymnast.config import Config, read_environ
 from gymnast.errors import StartError
 from gymnast.runtime.cell import Cell, make_cell_options, resolve_placement
+from gymnast.runtime.remote import check_health, read_head
 from gymnast.types.failure import Stage
 from gymnast.wire.calls import Calls, Scope
 from gymnast.wire.http_client import HttpClient
 from gymnast.wire.transports import HttpTransport
 from tests.contract.nemo_gym_policy import CHECKOUT, policy
+from tests.helpers.local_serve import serving_here
 from tests.integration.test_serving import tiny_wheel
 
 Configure = Callable[..., Config]
@@ -356,3 +358,13 @@ async def test_requirements_that_are_not_met_put_it_into_a_process_of_its_own(
         assert cell.children["odd"].is_up
         body = {"server": "policy_model", "path": "/v1/responses", "body": {"input": "hi"}}
         assert (await cell.calls.call("odd", "/ask", body)).body["answer"]["model"] == "scripted"
+
+
+async def test_a_server_without_a_page_at_its_root_is_served_and_healthy(tmp_path: Path) -> None:
+    """As NeMo Gym's step servers: what answers is up, also with 404."""
+    without_root = APP.replace("app = super().setup_webserver()", "app = FastAPI()")
+    written(tmp_path, text=without_root)
+    with serving_here(tmp_path, "++odd.resources_servers.odd={entrypoint: app.py, domain: other}") as serve:
+        async with HttpClient() as client:
+            (health,) = await check_health(client, await read_head(client, serve.head, serve.token))
+    assert (health.name, health.status, health.said) == ("odd", "success", "")

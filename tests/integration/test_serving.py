@@ -453,13 +453,15 @@ def test_an_instance_gets_its_own_packages_once(
     )
     first = serve_here(config_paths=["special.yaml"])
     assert first.pid("special") != os.getpid()
+    assert any("installing the packages that special requires" in message for message in first.messages)
     assert get(f"{first.url('special')}/value", method="POST", body={}) == (200, "42")
     venvs = [path for path in (tmp_path / "cache" / "venvs").iterdir() if path.is_dir()]
     assert len(venvs) == 1
     marker = venvs[0] / "gymnast-complete"
     built = marker.stat().st_mtime_ns
-    serve_here(config_paths=["special.yaml"])
+    second = serve_here(config_paths=["special.yaml"])
     assert marker.stat().st_mtime_ns == built  # used again
+    assert not any("installing" in message for message in second.messages)
     (venvs[0] / "bin" / "python").unlink()
     third = serve_here(config_paths=["special.yaml"])  # broken: rebuilt
     assert get(f"{third.url('special')}/value", method="POST", body={}) == (200, "42")

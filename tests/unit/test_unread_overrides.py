@@ -83,10 +83,11 @@ def test_a_server_that_may_read_any_key_makes_it_a_warning(tmp_path: Path, monke
     assert "nothing reads 'my_own_key'" in "\n".join(config.warnings)
 
 
-def test_keys_of_nemo_gym_that_change_nothing_here_are_a_warning() -> None:
-    config = load("+uv_cache_dir=x")
+@pytest.mark.parametrize("override", ["+uv_cache_dir=x", "++route_failures_to_sidecar=true"])
+def test_keys_of_nemo_gym_that_change_nothing_here_are_a_warning(override: str) -> None:
+    config = load(override)
     assert problems(config) == ""
-    assert "'+uv_cache_dir=x' has no effect in Gymnast" in config.warnings
+    assert f"'{override}' has no effect in Gymnast" in config.warnings
 
 
 def test_a_model_url_that_no_model_reads_is_a_warning() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from gymnast.runtime.expected_packages import imported_but_missing
 from gymnast.runtime.venvs import _commands as installer
 from gymnast.runtime.venvs import _uv_settings as installer_settings
 from gymnast.runtime.venvs import own_bounds, requirement_lines, unmet_requirements
@@ -93,3 +96,34 @@ def test_a_server_s_packages_stay_within_what_ours_can_use() -> None:
     bounds = own_bounds()
     assert "antlr4-python3-runtime==4.9.*" in bounds  # of the configuration library; math-verify would bring 4.13
     assert not [line for line in bounds if line.startswith(("gymnast", "pydantic-core=="))]
+
+
+def test_packages_that_nemo_gym_brings_are_installed_for_a_server_that_imports_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its environment takes minutes to build, and then lacks what the server does not list."""
+    lines = ["ray[default]>=2.56.1", "datasets>=3", "scikit-learn>=1.5", "fastapi>=0.1", 'pytest>=8; extra == "dev"']
+    monkeypatch.setattr("importlib.metadata.requires", lambda _name: lines)
+    monkeypatch.setattr("importlib.metadata.version", installed_only("fastapi", "pytest"))
+    folder = server(tmp_path, "evalthing\n")
+    (folder / "grading").mkdir()
+    (folder / "app.py").write_text(
+        "import fastapi, pytest\nfrom grading.runner import grade\nfrom resources_servers.one import notes\n"
+        "if __name__ == '__main__':\n    App.run_webserver()\n"
+    )
+    (folder / "grading" / "runner.py").write_text("from . import scores\n\ndef grade():\n    import ray.util\n")
+    (folder / "grading" / "scores.py").write_text("from sklearn import metrics\n")
+    (folder / "notes.py").write_text("this is no Python\n")
+    (folder / "make_data.py").write_text("import datasets\n")
+    assert imported_but_missing(folder) == ["ray[default]>=2.56.1", "scikit-learn>=1.5"]
+    monkeypatch.setattr("importlib.metadata.requires", lambda _name: [])
+    assert imported_but_missing(folder) == []
+
+
+def installed_only(*names: str) -> Callable[[str], str]:
+    def version(name: str) -> str:
+        if name not in names:
+            raise metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    return version

@@ -66,13 +66,13 @@ RUN_KEYS: Final[KnownKeys] = {
 """Fields of NeMo Gym's collection, which commands that collect understand."""
 WITHOUT_EFFECT: Final = frozenset(
     {
-        "allow_openai_version_skew", "cache_dir", "delete_venvs_after_each_test", "disallowed_ports", "dry_run",
-        "head_server_deps",
+        "allow_openai_version_skew", "cache_dir", "delete_venvs_after_each_test",
+        "disable_health_check", "disallowed_ports", "dry_run", "head_server_deps",
         "mlflow_experiment_name", "mlflow_run_name", "mlflow_tracking_token", "mlflow_tracking_uri",
         "pip_install_verbose", "port_range_high", "port_range_low", "profiling_enabled",
         "profiling_results_dirpath", "python_version", "ray_head_node_address", "results_dir",
-        "skip_venv_if_present", "upload_rollouts", "upload_rollouts_to_wandb", "uv_cache_dir",
-        "uv_pip_set_python", "uv_venv_dir", "uvicorn_logging_show_200_ok",
+        "route_failures_to_sidecar", "skip_venv_if_present", "upload_rollouts", "upload_rollouts_to_wandb",
+        "uv_cache_dir", "uv_pip_set_python", "uv_venv_dir", "uvicorn_logging_show_200_ok",
         "uvicorn_timeout_worker_healthcheck", "verbose", "wandb_api_key", "wandb_name", "wandb_project",
     }
 )  # fmt: skip

@@ -88,7 +88,7 @@ async def start_servers(
     def worker_died(note: str) -> None:
         observer.listen(InstanceDied(note.split(" ", 1)[0], note))
 
-    cell_options = make_cell_options(config, environ, log_dir=log_dir, on_child_death=child_died)
+    cell_options = make_cell_options(config, environ, log_dir=log_dir, on_child_death=child_died, say=observer.say)
     if options.token_form is not None:
         cell_options = replace(cell_options, token_form=options.token_form)
     captures = bool(config.values.get("observability_enabled"))

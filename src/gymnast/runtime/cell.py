@@ -32,7 +32,7 @@ from gymnast.runtime.logs import InstanceLogs, log_folder
 from gymnast.runtime.loop_monitor import LoopMonitor, log_blocked
 from gymnast.runtime.ports import advertised_host, bind_socket
 from gymnast.runtime.relative_files import reads_own_files
-from gymnast.runtime.venvs import unmet_requirements
+from gymnast.runtime.venvs import say_nothing, unmet_requirements
 from gymnast.types.failure import FailureKind
 from gymnast.types.tokens import RecordedTokens, TokenForm
 from gymnast.wire.asgi import AccessGuard, ServerApp
@@ -74,6 +74,8 @@ class CellOptions:
     max_connections_per_host: int | None = None
     max_reply_bytes: int = MAX_REPLY_BYTES
     on_child_death: Callable[[Child], None] | None = None
+    say: Callable[[str], None] = say_nothing
+    """Takes messages about what takes long."""
     token_form: TokenForm = "ledger"
     """How records store the tokens of their model calls."""
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -298,7 +300,8 @@ class Cell:
     async def _launch(self, child: Child) -> None:
         instance = child.instance
         host = instance.host or self.options.host
-        port = await child.launch(make_child_spec(instance, host, self.options), self.options.cache_dir)
+        spec = make_child_spec(instance, host, self.options)
+        port = await child.launch(spec, self.options.cache_dir, self.options.say)
         assert child.pid is not None
         address = Address(advertised_host(host), port, child.pid)
         self.addresses[instance.name] = address

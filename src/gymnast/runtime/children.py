@@ -63,11 +63,11 @@ class Child:
         """Whether it died and is not restarted any more."""
         return not self.is_up and not self._stopping and self._watch is not None and self._watch.done()
 
-    async def launch(self, spec: ChildSpec, cache_dir: Path) -> int:
-        """Start the process, which binds its port. Returns the port."""
+    async def launch(self, spec: ChildSpec, cache_dir: Path, say: Callable[[str], None]) -> int:
+        """Start the process, which binds its port. Returns the port. Says if packages are installed for it."""
         if self.instance.runs_in == "venv":
             assert self.instance.directory is not None
-            self._python = str(await ensure_venv(self.instance.directory, cache_dir, self.process.log))
+            self._python = str(await ensure_venv(self.instance.directory, cache_dir, self.process.log, say))
         self._spec = spec
         await self._start(spec)
         assert self.port is not None

@@ -8,16 +8,15 @@ import importlib.util
 import inspect
 import sys
 from dataclasses import replace
-from importlib import metadata
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from packaging.requirements import Requirement
 from pydantic import BaseModel, ValidationError
 
 from gymnast.config.instances import COMMON_KEYS, SERVER_KINDS
 from gymnast.config.roots import BUILTIN
 from gymnast.errors import ConfigError, Problem, UserError, suggest
+from gymnast.runtime.expected_packages import expected_packages, package_of
 from gymnast.runtime.hosted_servers import HostableClass, find_hostable_class, is_hostable
 from gymnast.runtime.surface_import import import_surface
 from gymnast.runtime.venvs import unmet_requirements
@@ -35,12 +34,6 @@ if TYPE_CHECKING:
 
 HOSTED_PACKAGE: Final = "gymnast_hosted"
 """The package in which entry files outside Gymnast are imported."""
-
-
-SURFACE: Final = "gymnast-nemo-gym"
-"""The distribution that provides `nemo_gym`."""
-_PACKAGES: Final = {"PIL": "pillow", "dotenv": "python-dotenv", "sklearn": "scikit-learn"}
-"""Where the names of module and package differ."""
 
 
 class LoadError(UserError):
@@ -288,18 +281,10 @@ def _import_hint(error: Exception) -> str | None:
 
 def _install_hint(module: str) -> str:
     """How to get a package: those that servers may expect without listing them are named by the surface."""
-    expected = {Requirement(line).name for line in _surface_requirements()}
-    package = _PACKAGES.get(module, module)
-    if package in expected:
+    package = package_of(module)
+    if package in expected_packages():
         return f"{sys.executable} -m pip install {package} (pip install 'gymnast[nemo-gym]' brings all of these)"
     return f"install the package that has '{module}', or list it in requirements.txt next to the entry file"
-
-
-def _surface_requirements() -> list[str]:
-    try:
-        return metadata.requires(SURFACE) or []
-    except metadata.PackageNotFoundError:
-        return []
 
 
 def _where(instance: Instance) -> str:

@@ -81,6 +81,13 @@ async def probe(
     return Probe("bad_status", reply.status, body, detail=detail, cause=cause)
 
 
+async def probe_server(client: HttpClient, url: str, *, token: str | None = None, timeout_s: float = 2.0) -> Probe:
+    """Whether a server answers. It need not have a page at its root: NeMo Gym's step servers have none."""
+    result = await probe(client, url, token=token, timeout_s=timeout_s)
+    has_answered = result.code is not None and result.code < 500 and result.code != 401
+    return Probe("success", result.code, result.body) if has_answered else result
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamEndpoint:
     """An endpoint that a model instance calls."""

@@ -11,7 +11,7 @@ import yaml
 from gymnast.config.instances import SERVER_KINDS
 from gymnast.errors import NotFoundError, StartError
 from gymnast.runtime.head_server import IDENTITY_PATH
-from gymnast.runtime.probe import probe
+from gymnast.runtime.probe import probe, probe_server
 from gymnast.types.tokens import RecordedTokens
 from gymnast.wire.calls import Calls, Transport
 from gymnast.wire.transports import HttpTransport
@@ -106,9 +106,7 @@ async def read_head(client: HttpClient, url: str, token: str | None) -> RemoteHe
 
 async def check_health(client: HttpClient, head: RemoteHead) -> list[InstanceHealth]:
     """The health of every instance that the head lists or expects."""
-    checks = await asyncio.gather(
-        *(probe(client, row["url"], token=head.token, timeout_s=2.0) for row in head.instances)
-    )
+    checks = await asyncio.gather(*(probe_server(client, row["url"], token=head.token) for row in head.instances))
     dead = (head.identity or {}).get("dead") or {}
     restarts = (head.identity or {}).get("restarts") or {}
     listed = [_health(row, check, dead, restarts) for row, check in zip(head.instances, checks, strict=True)]

@@ -19,7 +19,7 @@ from gymnast.runtime.cell import Address, Cell, CellOptions, make_cell_options
 from gymnast.runtime.head_server import IDENTITY_PATH, HeadServer, HeadState, config_yaml, instance_rows
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.ports import advertised_host, bind_socket, local_address
-from gymnast.runtime.probe import probe, wait_for_endpoints
+from gymnast.runtime.probe import probe, probe_server, wait_for_endpoints
 from gymnast.runtime.registry import Registry, ServeEntry, process_start
 from gymnast.wire.asgi import AccessGuard, ServerApp
 from gymnast.wire.http_client import HttpClient
@@ -151,10 +151,11 @@ class ServerGroup:
         self._stack.callback(registry.remove, entry.pid)
 
     async def _check_instances(self) -> None:
-        """Raise StartError unless every instance answers its liveness page."""
+        """Raise StartError unless every instance answers."""
         names = list(self.cell.addresses)
+        urls = [self.cell.addresses[name].url for name in names]
         results = await asyncio.gather(
-            *(probe(self.cell.http, self.cell.addresses[name].url, token=self.token, timeout_s=10.0) for name in names)
+            *(probe_server(self.cell.http, url, token=self.token, timeout_s=10.0) for url in urls)
         )
         failures = [f"{name}: {result.detail}" for name, result in zip(names, results, strict=True) if not result.ok]
         if failures:
@@ -170,6 +171,7 @@ class ServerGroup:
             exposed=True,
             log_dir=self.log_dir,
             on_child_death=self._child_died,
+            say=self._say,
         )
 
     def _child_died(self, child: Child) -> None:

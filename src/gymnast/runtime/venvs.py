@@ -25,15 +25,16 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from gymnast.errors import StartError
+from gymnast.runtime.expected_packages import SURFACE, imported_but_missing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from packaging.specifiers import SpecifierSet
 
 BUILD_TIMEOUT_S: Final = 1800.0
 _FRAMEWORKS: Final = frozenset({"gymnast", "nemo-gym"})
-_ROOTS: Final = ("gymnast", "gymnast-nemo-gym")
+_ROOTS: Final = ("gymnast", SURFACE)
 _COMMENT: Final = re.compile(r"(^|\s)#.*")
 """As in pip: a `#` inside a URL does not start a comment."""
 _EDITABLE: Final = re.compile(r"^(-e|--editable)[ =]*")
@@ -134,9 +135,16 @@ def unmet_requirements(folder: Path) -> list[str]:
     return [line for line in requirement_lines(folder) if not _is_met(line)]
 
 
-async def ensure_venv(folder: Path, cache_dir: Path, log: Path) -> Path:
-    """The Python of a virtual environment with the directory's requirements. Builds it if missing or broken."""
-    lines, bounds = requirement_lines(folder), own_bounds()
+def say_nothing(_text: str) -> None:
+    """Take a message and drop it."""
+
+
+async def ensure_venv(folder: Path, cache_dir: Path, log: Path, say: Callable[[str], None] = say_nothing) -> Path:
+    """The Python of a virtual environment with the directory's requirements. Builds it if missing or broken.
+
+    Says so first: that may take minutes.
+    """
+    lines, bounds = [*requirement_lines(folder), *imported_but_missing(folder)], own_bounds()
     home = (cache_dir / "venvs" / _cache_key([*lines, *_uv_settings(folder), *bounds])).absolute()
     python = home / "bin" / "python"
     home.parent.mkdir(parents=True, exist_ok=True)
@@ -144,6 +152,8 @@ async def ensure_venv(folder: Path, cache_dir: Path, log: Path) -> Path:
         if (home / _MARKER).exists() and await _works(python):
             return python
         shutil.rmtree(home, ignore_errors=True)
+        if lines:
+            say(f"installing the packages that {folder.name} requires, which may take minutes (log: {log})")
         await _build(home, lines, bounds, folder, log)
         (home / _MARKER).touch()
     return python
