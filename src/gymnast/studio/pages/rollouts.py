@@ -10,10 +10,10 @@ import msgspec
 from gymnast.errors import NotFoundError
 from gymnast.report.safe_text import to_one_line
 from gymnast.studio.library import describe_progress
-from gymnast.studio.line_columns import searched_of
-from gymnast.studio.query import escape_words, has_all, search, select_rows
+from gymnast.studio.query import select_rows
 from gymnast.studio.rollout_page import describe_rows, make_rollout, read_line, record_text
 from gymnast.studio.run_table import NUMBER_COLUMNS, TEXT_COLUMNS
+from gymnast.studio.search import search_rows
 from gymnast.studio.task_table import TASK_COLUMNS
 
 if TYPE_CHECKING:
@@ -27,13 +27,6 @@ BUILT_IN: Final = frozenset({*NUMBER_COLUMNS, *TEXT_COLUMNS, *TASK_COLUMNS})
 _BEFORE: Final = 40
 _AFTER: Final = 80
 """Characters around a match that are shown."""
-_STRUCTURE: Final = (
-    "annotations arguments assistant call_id completed content created_at developer encrypted_content function_call "
-    "function_call_output generation_log_probs generation_token_ids id image_url input_image input_text logprobs "
-    "message name null output output_text prompt_token_ids reasoning refusal role status summary summary_text system "
-    "text token_call tool true type user false"
-)
-"""Words of the JSON around texts: records that have one of these are compared with their texts alone."""
 
 
 def rollouts_page(entry: Entry, query: Query) -> JsonObject:
@@ -58,19 +51,7 @@ def find_rows(entry: Entry, table: RunTable, query: Query, needed: int) -> tuple
     if not query.words:
         return (rows[:needed].tolist() if needed < len(rows) else rows.tolist()), len(rows), True
     assert entry.index is not None
-    may_match = entry.index.match(query.words, len(table.snapshot))
-    candidates = rows[may_match[table.lines[rows]]].tolist()
-    forms = escape_words(query.words)
-    structural = [word for word in query.words if word in _STRUCTURE]
-
-    def has_words(row: int) -> bool:
-        line = read_line(table, int(table.lines[row]))
-        if not has_all(searched_of(line), forms):
-            return False
-        text = record_text(line).lower() if structural else ""
-        return all(word in text for word in structural)
-
-    matches = search(candidates, needed, has_words)
+    matches = search_rows(entry.index, table, rows, query.words, needed)
     return matches.rows, matches.total, matches.is_exact
 
 

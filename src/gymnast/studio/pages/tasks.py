@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,10 +10,11 @@ import numpy as np
 from gymnast.errors import NotFoundError
 from gymnast.report.payload import snippet
 from gymnast.report.transcript_items import decode_record
-from gymnast.studio.pages.rollouts import describe_page, find_rows
+from gymnast.studio.pages.rollouts import describe_page
 from gymnast.studio.query import select_rows
 from gymnast.studio.rollout_page import read_line
 from gymnast.studio.run_table import Texts, number_or_none
+from gymnast.studio.search import search_tasks
 from gymnast.studio.task_table import TASK_COLUMNS, TaskTable
 from gymnast.types.task import PARAMS
 
@@ -39,16 +39,16 @@ def tasks_page(entry: Entry, query: Query) -> JsonObject:
     """A page of tasks."""
     started, tasks = time.perf_counter(), task_table(entry)
     rows = select_rows(query, len(tasks), tasks.column, TASK_COLUMNS)
-    total_is_exact = True
+    total, total_is_exact = len(rows), True
     if query.words:
-        everything = replace(query, filters=(), sort=None)
-        found, _, total_is_exact = find_rows(entry, tasks.table, everything, len(tasks.table))
-        wanted = np.unique(tasks.table.keys[np.array(found, np.int64)] >> 32) if found else np.empty(0, np.int64)
-        rows = rows[np.isin(tasks.tasks.ids[rows], wanted)]
+        assert entry.index is not None
+        ids = tasks.tasks.ids[rows]
+        matches = search_tasks(entry.index, tasks.table, ids, query.words, (query.page + 1) * query.size)
+        rows, total, total_is_exact = rows[np.array(matches.rows, np.int64)], matches.total, matches.is_exact
     shown = rows[query.page * query.size : (query.page + 1) * query.size].tolist()
     return {
         "rows": describe_tasks(entry, tasks, shown),
-        **describe_page(entry, query, len(rows), is_exact=total_is_exact, started=started),
+        **describe_page(entry, query, total, is_exact=total_is_exact, started=started),
     }
 
 
