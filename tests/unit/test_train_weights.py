@@ -91,7 +91,9 @@ class Engine:
 
 
 @asynccontextmanager
-async def serving(*engines: Engine) -> AsyncIterator[list[str]]:
+async def serving(*engines: Engine, says_close: bool = True) -> AsyncIterator[list[str]]:
+    closing = "connection: close\r\n" if says_close else ""
+
     def serve(engine: Engine) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -99,10 +101,10 @@ async def serving(*engines: Engine) -> AsyncIterator[list[str]]:
             body = await reader.readexactly(length)
             status, reply = engine.answer(head.split(" ")[1], json.loads(body) if body else None)
             data = json.dumps(reply).encode()
-            writer.write(
-                f"HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {len(data)}\r\n\r\n".encode() + data
-            )
+            writer.write(f"HTTP/1.1 {status} X\r\n{closing}content-length: {len(data)}\r\n\r\n".encode() + data)
             await writer.drain()
+            if not says_close:
+                await reader.read(1)  # closes under the next request
             writer.close()
 
         return handle
@@ -147,12 +149,48 @@ async def test_a_server_that_fails_is_named_and_tokens_keep_true_labels(
             await weights.update("step-1", "/new")
         assert [engine.weights for engine in engines] == loaded
         assert [engine.label for engine in engines] == ["step-1" if name == "/new" else "step-0" for name in loaded]
-        assert not any(engine.is_paused for engine in engines)
+        is_without_weights = (kind, broken) == (VllmWeights, "/collective_rpc")
+        assert [engine.is_paused for engine in engines] == [is_without_weights, False]
         assert versions.current == "step-0"
         engines[0].broken = ""
         await weights.update("step-1", "/new")
+        assert not any(engine.is_paused for engine in engines)
     assert [engine.label for engine in engines] == ["step-1"] * 2
     assert versions.current == "step-1"
+
+
+async def test_a_transfer_that_fails_half_way_leaves_its_server_paused(http: HttpClient) -> None:
+    engines = [Engine(broken="/finish_weight_update"), Engine()]
+    async with serving(*engines) as urls:
+        weights = VllmWeights(http, urls)
+        with pytest.raises(WeightUpdateError, match=r"1 of 2 servers failed: .*stays paused until an update succeeds"):
+            await weights.transfer("step-1", [{"names": "a"}])
+        assert [engine.is_paused for engine in engines] == [True, False]
+        await weights.resume()
+        assert engines[0].is_paused, "one token would end it"
+        engines[0].broken = ""
+        await weights.update("step-1", "/new")
+        assert not any(engine.is_paused for engine in engines)
+
+
+async def test_an_error_is_not_hidden_by_a_server_that_cannot_be_resumed(http: HttpClient) -> None:
+    async with serving(Engine(broken="/resume")) as urls:
+        weights = VllmWeights(http, urls)
+        with pytest.raises(RuntimeError, match="out of disk") as caught:
+            async with weights.updating("step-1"):
+                raise RuntimeError("out of disk")
+        assert "could not be resumed either: 1 of 1 servers failed" in caught.value.__notes__[0]
+        with pytest.raises(WeightUpdateError, match=r"/resume answered 500.*log has the reason"):
+            await weights.update("step-1", "/new")
+
+
+async def test_a_connection_that_was_closed_after_an_error_does_not_keep_servers_paused(http: HttpClient) -> None:
+    """vLLM answers 500 as if the connection stayed open, and closes it."""
+    engine = Engine(broken="/update_weight_version")
+    async with serving(engine, says_close=False) as urls:
+        with pytest.raises(WeightUpdateError, match="/update_weight_version"):
+            await VllmWeights(http, urls).update("step-1", "/new")
+    assert not engine.is_paused
 
 
 async def test_vllms_own_transfer_goes_through_all_of_its_phases(http: HttpClient) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import urllib.request
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -58,6 +59,11 @@ class Asking:
             yield
         finally:
             await self.post("/resume")
+
+
+def is_paused(model: Model) -> bool:
+    with urllib.request.urlopen(f"{model.root}/is_paused", timeout=30) as reply:
+        return bool(orjson.loads(reply.read())["is_paused"])
 
 
 def random_prompts(number: int, length: int, vocabulary: int, seed: int = 0) -> list[list[int]]:

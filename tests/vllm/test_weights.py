@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import urllib.request
 from typing import Any
 
-import orjson
 import pytest
 
 from gymnast.train import PolicyVersions, VllmWeights, WeightUpdateError
 from gymnast.train.vllm_weights import PauseMode
 from gymnast.wire.http_client import HttpClient
-from tests.vllm.asking import Asking, random_prompts
+from tests.vllm.asking import Asking, is_paused, random_prompts
 from tests.vllm.conftest import Model
 
 PROMPT = random_prompts(1, 300, 200, seed=11)[0]
@@ -28,11 +26,6 @@ async def cached_tokens(asking: Asking) -> int:
     asked = {"model": asking.model.name, "prompt": PROMPT, "max_tokens": 1}
     usage: dict[str, Any] = (await asking.post("/v1/completions", asked))["usage"]
     return int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
-
-
-def is_paused(model: Model) -> bool:
-    with urllib.request.urlopen(f"{model.root}/is_paused", timeout=30) as reply:
-        return bool(orjson.loads(reply.read())["is_paused"])
 
 
 @pytest.mark.parametrize("mode", ["keep", "abort", "wait"])

@@ -34,6 +34,12 @@ class LedgerEntry:
     conversation: TokenConversation
     is_collected: bool
     used_at: float
+    first_call: int = 0
+    """The number of its first call on items; rollouts of several models have one for each."""
+
+    def call_on_item(self, number: int) -> int | None:
+        """How an item refers to this call; None if items carry ids."""
+        return self.first_call + number if self.is_collected else None
 
 
 class TokenLedgers:
@@ -72,8 +78,9 @@ class TokenLedgers:
 
     async def _open(self, request: Request) -> JsonObject:
         key = _require_rollout_id(request)
-        is_collected = not (isinstance(request.body, dict) and request.body.get("form") == "items")
-        self._entries[key] = self.new_entry(is_collected=is_collected)
+        body = request.body if isinstance(request.body, dict) else {}
+        entry = self._entries[key] = self.new_entry(is_collected=body.get("form") != "items")
+        entry.first_call = int(body.get("first_call") or 0)
         self._sweep(self._clock())
         return {}
 

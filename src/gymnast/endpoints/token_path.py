@@ -122,7 +122,7 @@ class TokenPath:
         number = entry.conversation.finish(prompt, sampling, generated, message, masked=masked)
         output = turn_to_items(turn, message, new_id)
         if self._options.return_ids and (entry.is_collected or not masked):
-            attach_tokens(output, number if entry.is_collected else None, prompt.ids, generated)
+            attach_tokens(output, entry.call_on_item(number), prompt.ids, generated)
         return output
 
     async def _generate(

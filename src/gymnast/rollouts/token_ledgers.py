@@ -8,8 +8,9 @@ from gymnast.endpoints.ledgers import OPEN_ROUTE, TAKE_ROUTE
 from gymnast.errors import CallError
 from gymnast.tokens.export import BadLedger, read_ledger
 from gymnast.tokens.items import ledger_from_items
+from gymnast.tokens.merge import first_call_of, merge_ledgers, renumber_calls
 from gymnast.types.failure import FailureDetail, FailureKind, Stage
-from gymnast.types.tokens import LEDGER
+from gymnast.types.tokens import EPISODE_AGENTS, LEDGER
 
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
@@ -24,14 +25,15 @@ class AttemptLedgers:
         self._calls = calls
         self._tokens = tokens
         self._scope = scope
+        self._positions = {model: position for position, model in enumerate(tokens.models)}
         self._opened: list[str] = []
 
     async def open(self) -> None:
         """Open a ledger at every model server. Third-party servers have none: their items carry the ids."""
         if self._scope.rollout_id is None:
             return
-        body = {"form": self._tokens.form}
-        for model in self._tokens.models:
+        for model, position in self._positions.items():
+            body = {"form": self._tokens.form, "first_call": first_call_of(position)}
             reply = await self._calls.call(
                 model, OPEN_ROUTE, body, self._scope, stage=Stage.MODEL, timeout_s=_TIMEOUT_S
             )
@@ -40,11 +42,10 @@ class AttemptLedgers:
 
     async def attach_to(self, result: JsonObject) -> None:
         """Add the ledger to a result: the server's, or one made from the ids in the result's items."""
-        ledger = await self._take()
+        ledgers = await self._take()
         if self._tokens.form == "items":
             return  # the items carry everything
-        if ledger is None:
-            ledger = ledger_from_items(result.get("response"))
+        ledger = self._merge(ledgers, result) if ledgers else ledger_from_items(result.get("response"))
         if ledger is None:
             return
         result[LEDGER] = ledger
@@ -60,17 +61,28 @@ class AttemptLedgers:
         except CallError:
             return
 
-    async def _take(self) -> JsonObject | None:
-        """The ledger of the model that was called, or None. Raises CallError if several were."""
+    def _merge(self, ledgers: dict[str, JsonObject], result: JsonObject) -> JsonObject:
+        """The rollout's ledger. Raises CallError if several models sampled and the result does not tell them apart."""
+        if len(ledgers) > 1 and EPISODE_AGENTS not in result:
+            text = (
+                f"the tokens of one rollout come from several models: {', '.join(ledgers)}; name the calls of each "
+                f"trained agent in `{EPISODE_AGENTS}`, or set return_token_id_information to false where a model is "
+                "not trained"
+            )
+            raise CallError(FailureDetail(FailureKind.MODEL_BAD_REPLY, Stage.MODEL, text))
+        if len(self._positions) == 1:
+            return next(iter(ledgers.values()))
+        renumber_calls(result, self._positions, ledgers)
+        return merge_ledgers(ledgers)
+
+    async def _take(self) -> dict[str, JsonObject]:
+        """The ledgers of the models that were called, in the order of the configuration."""
         ledgers: dict[str, JsonObject] = {}
         while self._opened:
-            model = self._opened.pop()
+            model = self._opened.pop(0)
             ledger = await self._calls.expect(
                 model, TAKE_ROUTE, {}, self._scope, stage=Stage.MODEL, timeout_s=_TIMEOUT_S
             )
             if ledger:
                 ledgers[model] = ledger
-        if len(ledgers) > 1:
-            text = f"the tokens of one rollout come from several models: {', '.join(ledgers)}"
-            raise CallError(FailureDetail(FailureKind.MODEL_BAD_REPLY, Stage.MODEL, text))
-        return next(iter(ledgers.values()), None)
+        return ledgers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
@@ -18,7 +18,7 @@ from gymnast.wire.http_client import parse_target
 from gymnast.wire.http_connection import TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
     from os import PathLike
 
     from gymnast.train.versions import PolicyVersions
@@ -38,6 +38,8 @@ class EngineWeights(ABC):
     modes: tuple[PauseMode, ...] = ("keep", "abort", "wait")
     hint_404 = ""
     """What to do if a server does not know a route."""
+    hint_500 = ""
+    """Where to look if a server fails without a reason."""
 
     def __init__(
         self,
@@ -63,14 +65,16 @@ class EngineWeights(ABC):
         self._mode = mode
         self._timeout_s = timeout_s
         self._load_timeout_s = load_timeout_s
+        self._unusable: set[str] = set()
+        """Servers whose weights are being replaced, or could not be."""
         authorization = (("authorization", f"Bearer {api_key}"),) if api_key is not None else ()
         self._headers = (("content-type", "application/json"), *authorization)
 
     async def update(self, label: str, folder: str | PathLike[str]) -> None:
         """Load a checkpoint from a folder that all servers can read, and label it. Generation pauses meanwhile.
 
-        If some servers fail, the others have the new weights and label, all are resumed, and WeightUpdateError says
-        which failed: update again, or stop.
+        If some servers fail, the others have the new weights and label and are resumed, and WeightUpdateError says
+        which failed: update again, or stop. A server without usable weights stays paused until an update succeeds.
         """
         async with self._paused():
             await self._on_all(lambda root: self._load_and_label(root, str(folder), label))
@@ -80,7 +84,7 @@ class EngineWeights(ABC):
     async def updating(self, label: str) -> AsyncIterator[None]:
         """Load the new weights inside the block. If it succeeds, they get the label before generation continues.
 
-        All servers are resumed in any case.
+        All servers that have usable weights are resumed in any case.
         """
         async with self._paused():
             yield
@@ -96,8 +100,8 @@ class EngineWeights(ABC):
         await self._on_all(lambda root: self._label(root, label))
 
     async def resume(self) -> None:
-        """Resume sampling."""
-        await self._on_all(self._resume)
+        """Resume sampling, except on servers whose last load failed half-way."""
+        await self._on_all(self._resume, [root for root in self._roots if root not in self._unusable])
 
     # --- what engines differ in --------------------------------------------------------------------------------------
 
@@ -120,16 +124,32 @@ class EngineWeights(ABC):
         try:
             await self.pause()
             yield
-        finally:
-            await self.resume()
+        except BaseException as error:
+            try:
+                await self.resume()
+            except WeightUpdateError as second:
+                error.add_note(f"generation could not be resumed either: {second}")
+            raise
+        await self.resume()
 
     def _advance(self, label: str) -> None:
         if self._versions is not None:
             self._versions.advance(label)
 
-    async def _on_all(self, work: Callable[[str], Awaitable[object]]) -> None:
+    @contextmanager
+    def _replacing_weights(self, root: str) -> Iterator[None]:
+        """For engines that drop the old weights first: if this fails, the server has none to sample with."""
+        self._unusable.add(root)
+        try:
+            yield
+        except WeightUpdateError as error:
+            raise WeightUpdateError(f"{error}; it stays paused until an update succeeds") from error
+        self._unusable.discard(root)
+
+    async def _on_all(self, work: Callable[[str], Awaitable[object]], roots: Sequence[str] | None = None) -> None:
         """Do it on every server, even if another one fails."""
-        results = await asyncio.gather(*map(work, self._roots), return_exceptions=True)
+        servers = self._roots if roots is None else roots
+        results = await asyncio.gather(*map(work, servers), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, WeightUpdateError):
                 raise result
@@ -137,19 +157,27 @@ class EngineWeights(ABC):
         if errors:
             raise WeightUpdateError(f"{len(errors)} of {len(results)} servers failed: {'; '.join(errors)}")
 
-    async def _post(self, root: str, path: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
-        """The parsed reply, or None if it has no JSON."""
+    async def _post(
+        self, root: str, path: str, body: Any = None, *, timeout_s: float | None = None, idempotent: bool = True
+    ) -> Any:
+        """The parsed reply, or None if it has no JSON.
+
+        An idempotent request is sent again if the connection was closed: vLLM closes it after an error, and then the
+        next request, which resumes generation, must not be lost.
+        """
         data = orjson.dumps(body) if body is not None else None
         limit_s = timeout_s or self._timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                reply = await self._http.request("POST", parse_target(root + path), self._headers, data)
+                reply = await self._http.request(
+                    "POST", parse_target(root + path), self._headers, data, idempotent=idempotent
+                )
         except TimeoutError as error:
             raise WeightUpdateError(f"{root}{path} did not answer within {limit_s:g} s") from error
         except TransportError as error:
             raise WeightUpdateError(f"{root}{path}: {error}") from error
         if not 200 <= reply.status < 300:
-            hint = self.hint_404 if reply.status == 404 else ""
+            hint = {404: self.hint_404, 500: self.hint_500}.get(reply.status, "")
             raise WeightUpdateError(f"{root}{path} answered {reply.status}: {reply.body[:_MAX_QUOTED]!r}{hint}")
         try:
             return orjson.loads(reply.body)

@@ -1,7 +1,8 @@
 """Episodes of several trained agents: one sample for each agent, with its own reward and its own sampled tokens. Pure.
 
 A record names them: `"episode_agents": {"white": {"reward": 1.0, "calls": [0, 2]}, …}`, where calls are the numbers of
-the agent's model calls (`token_call` on the last output item of each). Tokens of the other agents are context.
+the agent's model calls (`token_call` on the last output item of each). Tokens of the other agents are context. Agents
+may be different policies: model servers with their own weights.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ import numpy as np
 from gymnast.train.samples import AgentPart, MaskReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gymnast.train.samples import Group, Sample, Segment
-
-EPISODE_AGENTS: Final = "episode_agents"
+    from gymnast.types.tokens import TokenCall
 
 
 class _Part(msgspec.Struct):
@@ -46,23 +46,70 @@ def parse_parts(raw: msgspec.Raw) -> tuple[AgentPart, ...]:
     return tuple(AgentPart(name, part.reward, tuple(part.calls), part.mask) for name, part in parts.items())
 
 
+def assign_policies(parts: Sequence[AgentPart], calls: Sequence[TokenCall]) -> tuple[AgentPart, ...]:
+    """The agents with the policies that sampled their calls.
+
+    Raises ValueError for a call that is unknown, an agent of several policies, or calls of several policies without
+    agents.
+    """
+    unknown = {call for part in parts for call in part.calls} - set(range(len(calls)))
+    if unknown:
+        raise ValueError(f"names call {min(unknown)}, which is unknown")
+    if not parts and len({call.policy for call in calls}) > 1:
+        raise ValueError("is missing, and the tokens come from several models")
+    return tuple(part._replace(policy=_policy_of(part, calls)) for part in parts)
+
+
+def _policy_of(part: AgentPart, calls: Sequence[TokenCall]) -> str:
+    policies = sorted({calls[number].policy for number in part.calls})
+    if len(policies) > 1:
+        raise ValueError(f"gives {part.name} calls of several models: {', '.join(policies)}")
+    return policies[0] if policies else ""
+
+
 def split_agents(group: Group) -> list[Group]:
     """A group for each agent of the group's episodes, or the group itself if no episode names any.
 
     Agents are compared with themselves in the other episodes. An agent that made no call in an episode is a masked
-    sample there, so that all groups have the same size.
+    sample there, so that all groups have the same size. An agent that is not the same policy in all episodes is a group
+    for each of them.
     """
-    names = dict.fromkeys(part.name for sample in group.samples for part in sample.agents)
-    if not names:
-        return [group]
+    parts = [part for sample in group.samples for part in sample.agents]
+    if not parts:
+        return _split_policies(group)
+    policies_of: dict[str, dict[str, None]] = {}
+    for part in parts:
+        policies_of.setdefault(part.name, {}).update({part.policy: None} if part.policy else {})
     return [
-        replace(group, agent=name, samples=tuple(_sample_of(sample, name) for sample in group.samples))
-        for name in names
+        _part_of(group, name, policy) for name, policies in policies_of.items() for policy in policies or {"": None}
     ]
 
 
-def _sample_of(sample: Sample, name: str) -> Sample:
-    part = next((part for part in sample.agents if part.name == name), None)
+def _part_of(group: Group, name: str, policy: str) -> Group:
+    samples = tuple(_sample_of(sample, name, policy) for sample in group.samples)
+    return replace(group, agent=name, policy=policy, samples=samples)
+
+
+def _split_policies(group: Group) -> list[Group]:
+    """Rollouts of one agent each: a group for each policy, usually one."""
+    policies = dict.fromkeys(policy for sample in group.samples for policy in sample.policies)
+    if len(policies) <= 1:
+        return [replace(group, policy=next(iter(policies), ""))]
+    return [
+        replace(group, policy=policy, samples=tuple(_only_of(sample, policy) for sample in group.samples))
+        for policy in policies
+    ]
+
+
+def _only_of(sample: Sample, policy: str) -> Sample:
+    if sample.policies in {(policy,), ()}:
+        return sample
+    other = replace(sample, segments=(), reward=None)
+    return other.masked(MaskReason.NOTHING_SAMPLED, f"{policy} is not in this episode")
+
+
+def _sample_of(sample: Sample, name: str, policy: str) -> Sample:
+    part = next((part for part in sample.agents if part.name == name and part.policy in {policy, ""}), None)
     if part is None:
         if not sample.is_scored:
             return replace(sample, agent=name)

@@ -11,19 +11,19 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter, defaultdict, deque
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 from gymnast.train.batch import collect_batch, collect_group, require_something_to_train
 from gymnast.train.episode_agents import split_agents
 from gymnast.train.errors import FewerRolloutsError, NoSignalError
-from gymnast.train.metrics import Metrics
 from gymnast.train.samples import Batch, Group, MaskReason
+from gymnast.train.stream_metrics import StreamMetrics
 from gymnast.train.stream_options import StreamCounts, StreamOptions, WhenStale
 from gymnast.train.stream_state import SCHEMA_VERSION, OwedTask, StreamState, empty_stream, read_state, write_state
 from gymnast.train.task_sources import as_source, other_tasks
-from gymnast.train.versions import PolicyVersions
+from gymnast.train.versions import PolicySet, PolicyVersions
 from gymnast.types.task import TASK_INDEX
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class _PendingTask:
     drawn: Drawn
     resamples: int = 0
     failures: int = 0
+    updates: Mapping[str, int] = field(default_factory=dict)
+    """The number of weight updates of each policy when its group was requested."""
 
     def owed(self) -> OwedTask:
         return OwedTask(self.index, self.drawn.environment, self.drawn.row, self.resamples, self.failures)
@@ -64,7 +66,8 @@ class GroupStream:
     Use as `async with stream(…) as groups: async for group in groups: …`. `tasks` is an iterable, a `Curriculum` or a
     `TaskMixture`. Every task taken from it is in exactly one of `_waiting`, `_running`, `_ready` and `_in_hand`, or
     settled (delivered or dropped); `state` reads only these, so it may be saved at any time. Episodes of several agents
-    are delivered as one group for each agent.
+    are delivered as one group for each agent. `versions`: of the policy's weights, or a mapping from model servers to
+    those of each, if several are trained.
     """
 
     def __init__(
@@ -74,15 +77,14 @@ class GroupStream:
         *,
         generations: int,
         options: StreamOptions | None = None,
-        versions: PolicyVersions | None = None,
+        versions: PolicyVersions | Mapping[str, PolicyVersions] | None = None,
         state: Path | None = None,
     ) -> None:
         self.options = options or StreamOptions()
         self.options.check(generations)
-        self.versions = versions or PolicyVersions()
+        self.policies = PolicySet(PolicyVersions() if versions is None else versions)
         self.counts = StreamCounts()
-        self._metrics = Metrics()
-        self._by_environment: dict[str, Metrics] = defaultdict(Metrics)
+        self._metrics = StreamMetrics()
         self._environment_counts: dict[str, Counter[str]] = defaultdict(Counter)
         self._rollouts = rollouts
         self._generations = generations
@@ -101,6 +103,11 @@ class GroupStream:
         self._without_signal: Counter[str] = Counter()
         self._delivered_before = 0
 
+    @property
+    def versions(self) -> PolicyVersions:
+        """The versions of the policy's weights, if one is trained."""
+        return self.policies.of("")
+
     async def __aenter__(self) -> Self:
         before = read_state(self._state_path) if self._state_path is not None else None
         if before is not None:
@@ -115,9 +122,7 @@ class GroupStream:
             )
             self._taken = before.taken
             self._restore_counts(before)
-            if not self.versions.labels:
-                for label in before.labels:
-                    self.versions.advance(label)
+            self.policies.restore(before.policy_labels or {"": before.labels})
         return self
 
     async def __aexit__(
@@ -162,12 +167,14 @@ class GroupStream:
         pending = [*self._waiting, *self._running.values(), *(task for task, _ in self._ready)]
         if self._in_hand is not None:
             pending.append(self._in_hand.pending)
+        labels = self.policies.labels
         return StreamState(
             taken=self._taken,
             schema_version=SCHEMA_VERSION,
             owed=[task.owed() for task in sorted(pending, key=lambda task: task.index)],
             source=self._source.state(),
-            labels=self.versions.labels,
+            labels=labels.pop("", []),
+            policy_labels=labels,
             delivered=self.counts.delivered,
             counts={
                 **asdict(self.counts),
@@ -185,10 +192,9 @@ class GroupStream:
 
     def figures(self) -> dict[str, float]:
         """Metrics of the groups delivered since the last call, and counts since the start."""
-        counts, metrics, by_environment = self.counts, self._metrics, self._by_environment
-        self._metrics, self._by_environment = Metrics(), defaultdict(Metrics)
+        counts, updates = self.counts, self.policies.updates
         figures = {
-            **metrics.figures(),
+            **self._metrics.take(),
             "stream/asked": counts.requested,
             "stream/delivered": counts.delivered,
             "stream/in_flight": len(self._running),
@@ -201,13 +207,14 @@ class GroupStream:
             "stream/dropped": counts.dropped,
             "stream/surplus": counts.surplus,
             "stream/logprob_retries": counts.logprob_retries,
-            "stream/weight_updates": self.versions.updates,
+            "stream/weight_updates": sum(updates.values()),
+            **{f"policy/{name}/weight_updates": number for name, number in updates.items() if name},
             **{f"stream/failed/{kind}": number for kind, number in counts.failed_kinds.items()},
             **self._source.figures(),
         }
         for name, environment in self._environment_counts.items():
-            values = {**by_environment[name].figures(), **environment}
-            values["share"] = environment["delivered"] / counts.delivered if counts.delivered else 0.0
+            share = environment["delivered"] / counts.delivered if counts.delivered else 0.0
+            values: dict[str, float] = {**environment, "share": share}
             figures |= {f"environment/{name}/{key}": value for key, value in values.items()}
         return figures
 
@@ -237,7 +244,7 @@ class GroupStream:
         return _PendingTask(self._taken - 1, drawn)
 
     async def _collect(self, pending: _PendingTask) -> Group:
-        requested_at = self.versions.updates
+        pending.updates = self.policies.updates
         options, extra = self.options, self.options.oversample
         batch_options = replace(options.batch, concurrency=options.batch.concurrency or self._generations + extra)
         task = {TASK_INDEX: pending.index, **pending.drawn.task}
@@ -268,7 +275,7 @@ class GroupStream:
             ahead = f"up to {options.groups_in_flight} concurrent groups of {self._generations + extra}"
             text = f"{error}\n  in a stream of {ahead} (groups_in_flight)"
             raise type(error)(text, error.requested, error.scored, error.failed, error.missing) from error
-        return replace(group, requested_at=requested_at, environment=pending.drawn.environment)
+        return replace(group, environment=pending.drawn.environment)
 
     def _finish(self, task: asyncio.Task[Group]) -> None:
         pending = self._running.pop(task)
@@ -286,7 +293,7 @@ class GroupStream:
 
     def _take_group(self, pending: _PendingTask, group: Group) -> None:
         keep = self.options.keep
-        if keep is None or any(map(keep, split_agents(group))):
+        if keep is None or any(map(keep, self._split(pending, group))):
             self._consecutive["filtered"] = 0
             self._without_signal.clear()
             self._ready.append((pending, group))
@@ -321,14 +328,18 @@ class GroupStream:
 
     def _deliverable(self, pending: _PendingTask, group: Group) -> list[Group]:
         """The groups to deliver: one, or one for each agent; none if the task is sampled again or filtered."""
-        fresh = self._apply_max_age(pending, group)
+        fresh = self._apply_max_age(pending, self._split(pending, group))
         if fresh is None:
             return []
         keep = self.options.keep
-        parts = [part for part in split_agents(fresh) if keep is None or keep(part)]
+        parts = [part for part in fresh if keep is None or keep(part)]
         if not parts:  # what was masked as stale made the difference
             self._filter(pending, group)
         return parts
+
+    def _split(self, pending: _PendingTask, group: Group) -> list[Group]:
+        """One group for each agent, each with the weights of its policy at the time of the request."""
+        return [self.policies.with_request(part, pending.updates) for part in split_agents(group)]
 
     def _filter(self, pending: _PendingTask, group: Group) -> None:
         self.counts.filtered += 1
@@ -344,20 +355,23 @@ class GroupStream:
         self._environment_counts_of(pending)["delivered"] += 1
         self._source.settle(pending.drawn, group, is_delivered=True)
 
-    def _apply_max_age(self, pending: _PendingTask, group: Group) -> Group | None:
-        """The group to deliver, masked if stale, or None if its task is sampled again."""
+    def _apply_max_age(self, pending: _PendingTask, parts: list[Group]) -> list[Group] | None:
+        """The groups to deliver, masked if stale, or None if their task is sampled again."""
         options = self.options
-        if options.max_age is None or self.versions.age_of_group(group) <= options.max_age:
-            return group
+        if options.max_age is None or max(map(self.policies.age_of_group, parts)) <= options.max_age:
+            return parts
         if options.when_stale is WhenStale.ASK_AGAIN and pending.resamples < options.max_asked_again:
             self.counts.stale_dropped += 1
             self._waiting.append(replace(pending, resamples=pending.resamples + 1))
             return None
         self.counts.stale_masked += 1
-        return self._mask_stale(group, options.max_age)
+        return [self._mask_stale(part, options.max_age) for part in parts]
 
     def _mask_stale(self, group: Group, max_age: int) -> Group:
-        ages = [self.versions.age_of(sample, group.requested_at) for sample in group.samples]
+        if not any(group.trainable):
+            return group
+        versions = self.policies.of(group.policy)
+        ages = [versions.age_of(sample, group.requested_at) for sample in group.samples]
         samples = [
             sample.masked(MaskReason.STALE, f"{age} weight updates old") if age > max_age else sample
             for sample, age in zip(group.samples, ages, strict=True)
@@ -367,9 +381,7 @@ class GroupStream:
     # --- counting ----------------------------------------------------------------------------------------------------
 
     def _count(self, group: Group) -> None:
-        self._metrics.add(group.samples)
-        if group.environment:
-            self._by_environment[group.environment].add(group.samples)
+        self._metrics.add(group)
         if any(group.trainable):
             self._consecutive["empty"] = 0
             return

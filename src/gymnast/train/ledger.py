@@ -148,6 +148,7 @@ def _make_segment(
         modes.pop() if len(modes) == 1 else MIXED,
         temperatures.pop() if len(temperatures) == 1 else None,
         tuple(part.calls),
+        calls[part.calls[0]].policy,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gymnast.tokens.export import BadLedger
-from gymnast.train.episode_agents import EPISODE_AGENTS, parse_parts
+from gymnast.train.episode_agents import assign_policies, parse_parts
 from gymnast.train.ledger import Share, ledger_of, segments_of
 from gymnast.train.samples import (
     MaskReason,
@@ -23,7 +23,7 @@ from gymnast.train.samples import (
 from gymnast.types.failure import FailureKind
 from gymnast.types.items import TRAINING_FIELDS
 from gymnast.types.task import AGENT_REF, FAILURE_CLASS, MASK, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
-from gymnast.types.tokens import LEDGER, TokenLedger
+from gymnast.types.tokens import EPISODE_AGENTS, LEDGER, TokenLedger
 from gymnast.types.truncation import Truncation, truncation_of_episode, truncation_of_reason, truncation_of_types
 
 _NUMBER_START: Final = frozenset(b"-0123456789tf")
@@ -184,9 +184,10 @@ def _with_tokens(sample: Sample, fields: _Fields, options: SampleOptions) -> Sam
         return sample.masked(MaskReason.BAD_LOGPROBS, f"calls {', '.join(map(str, bad))}")
     if LEDGER not in fields and any(item.get(_SAMPLED) and not item.get(_LOGPROBS) for item in response.output):
         return sample.masked(MaskReason.BAD_LOGPROBS, "an item has sampled ids and no logprobs")
-    unknown = {call for part in sample.agents for call in part.calls} - set(range(len(ledger.calls)))
-    if unknown:
-        sample = sample.masked(MaskReason.BAD_LEDGER, f"{EPISODE_AGENTS} names call {min(unknown)}, which is unknown")
+    try:
+        sample = replace(sample, agents=assign_policies(sample.agents, ledger.calls))
+    except ValueError as error:
+        sample = sample.masked(MaskReason.BAD_LEDGER, f"{EPISODE_AGENTS} {error}")
     return sample if any(segment.trained for segment in segments) else sample.masked(MaskReason.NOTHING_SAMPLED)
 
 

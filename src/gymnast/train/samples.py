@@ -103,6 +103,8 @@ class Segment:
     """None if its calls differ."""
     calls: tuple[int, ...] = ()
     """The number of each turn's model call in the rollout."""
+    policy: str = ""
+    """The model server that sampled it, in collections with several trained ones."""
 
     @property
     def trained(self) -> int:
@@ -139,6 +141,8 @@ class AgentPart(NamedTuple):
     calls: tuple[int, ...]
     """The numbers of its model calls."""
     mask: bool = False
+    policy: str = ""
+    """The model server that sampled them; empty if there is one, or no call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +199,11 @@ class Sample:
         return tuple(dict.fromkeys(span.version for segment in self.segments for span in segment.versions))
 
     @property
+    def policies(self) -> tuple[str, ...]:
+        """The model servers that sampled it, in collections with several trained ones."""
+        return tuple(dict.fromkeys(segment.policy for segment in self.segments if segment.policy))
+
+    @property
     def record(self) -> JsonObject | None:
         """The parsed record, if it was kept."""
         if self.line is None:
@@ -225,6 +234,8 @@ class Group:
     """The name of its tasks in a `TaskMixture`."""
     agent: str = ""
     """The agent, if episodes of several were split by agent."""
+    policy: str = ""
+    """The model server that this group trains, in collections with several trained ones."""
 
     def __len__(self) -> int:
         return len(self.samples)

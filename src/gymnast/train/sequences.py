@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gymnast.errors import UserError
 from gymnast.train.samples import MaskReason
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from gymnast.train.samples import Batch, Ids, Logprobs, Mask, Sample, Segment
 
@@ -47,6 +48,7 @@ def token_rows(
     samples: Sequence[Sample], groups: Sequence[Hashable], pad_id: int, *, masked_vote: bool = False
 ) -> Iterator[TokenRow]:
     """Every segment of every rollout in order, at least one row per rollout. `groups` has the group of each sample."""
+    require_one_policy(samples)
     votes: dict[Hashable, list[float]] = {group: [] for group in groups}
     for sample, group in zip(samples, groups, strict=True):
         if sample.reward is not None and (masked_vote or sample.is_trainable):
@@ -72,7 +74,19 @@ def rollout_rows(
 
 def mask_forked(samples: Sequence[Sample]) -> list[Sample]:
     """Mask samples with several segments: a single segment is not what was rewarded."""
+    require_one_policy(samples)
     return [sample.masked(MaskReason.FORKED) if len(sample.segments) > 1 else sample for sample in samples]
+
+
+def require_one_policy(samples: Iterable[Sample]) -> None:
+    """Raise UserError if a rollout was sampled by several policies: it is a sample for each."""
+    for sample in samples:
+        if len(sample.policies) > 1:
+            raise UserError(
+                f"rollout {sample.key} was sampled by several trained policies: {', '.join(sample.policies)}",
+                next="train each on its own groups (split_agents, stream), or set return_token_id_information to false "
+                "where a model is not trained",
+            )
 
 
 def reason_of(row: TokenRow) -> str:

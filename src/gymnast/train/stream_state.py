@@ -38,6 +38,8 @@ class StreamState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of the source of tasks: resuming with other tasks is an error."""
     labels: list[str] = []
     """Labels of the policy's weights, oldest first."""
+    policy_labels: dict[str, list[str]] = {}
+    """The same for each of several policies, by model server."""
     delivered: int = 0
     counts: dict[str, Any] = {}
     consecutive: dict[str, int] = {}

@@ -2,7 +2,8 @@
 
 Needs servers started with VLLM_SERVER_DEV_MODE=1. In the mode `keep`, generations pause and continue with the new
 weights; with `abort` they end and are continued by a new request; with `wait` they finish first. Each token is labelled
-with its weights. vLLM 0.32 drops its caches on every pause, so new weights never use what old ones computed.
+with its weights. vLLM 0.32 drops its caches on every pause, so new weights never use what old ones computed. It also
+drops the old weights before it loads new ones: after a load that failed, one token would end the server.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ class VllmWeights(EngineWeights):
     """The vLLM servers of one policy."""
 
     hint_404 = "; start the server with VLLM_SERVER_DEV_MODE=1"
+    hint_500 = "; the server's log has the reason"
 
     async def init_transfer(self, init_info: Mapping[str, Any]) -> None:
         """Open vLLM's weight transfer (`--weight-transfer-config`), once. `init_info`: the backend's own settings."""
         await self._on_all(
             lambda root: self._post(
-                root, "/init_weight_transfer_engine", {"init_info": init_info}, timeout_s=self._load_timeout_s
+                root,
+                "/init_weight_transfer_engine",
+                {"init_info": init_info},
+                timeout_s=self._load_timeout_s,
+                idempotent=False,
             )
         )
 
@@ -45,14 +51,17 @@ class VllmWeights(EngineWeights):
 
     async def _load_and_label(self, root: str, folder: str, label: str) -> None:
         request = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
-        await self._post(root, "/collective_rpc", request, timeout_s=self._load_timeout_s)
+        with self._replacing_weights(root):
+            await self._post(root, "/collective_rpc", request, timeout_s=self._load_timeout_s)
         await self._label(root, label)
 
     async def _receive(self, root: str, chunks: Iterable[Mapping[str, Any]], label: str) -> None:
-        await self._post(root, "/start_weight_update")
-        for chunk in chunks:
-            await self._post(root, "/update_weights", {"update_info": chunk}, timeout_s=self._load_timeout_s)
-        await self._post(root, "/finish_weight_update", {"weight_version": label}, timeout_s=self._load_timeout_s)
+        steps: list[tuple[str, Any]] = [("/start_weight_update", None)]
+        steps += [("/update_weights", {"update_info": chunk}) for chunk in chunks]
+        steps.append(("/finish_weight_update", {"weight_version": label}))
+        with self._replacing_weights(root):
+            for path, body in steps:
+                await self._post(root, path, body, timeout_s=self._load_timeout_s, idempotent=False)
 
     async def _label(self, root: str, label: str) -> None:
         await self._post(root, "/update_weight_version", {"new_version": label})

@@ -15,6 +15,8 @@ LEDGER: Final = "_ng_token_ledger"
 """Its key in a record."""
 TOKEN_CALL: Final = "token_call"
 """On the last output item of a model call: the number of its entry."""
+EPISODE_AGENTS: Final = "episode_agents"
+"""In a record of several trained agents: the reward and the calls of each."""
 SCHEMA_VERSION: Final = 1
 TokenForm = Literal["ledger", "items"]
 """How records store tokens: in one ledger, linear in tokens, or as whole prompts on output items, as in NeMo Gym."""
@@ -97,6 +99,8 @@ class TokenCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why the sampled tokens must not be trained on."""
     detail: str | None = None
     """More about the reason."""
+    policy: str = ""
+    """The model server that sampled it, in a rollout of several."""
 
 
 class TokenLedger(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -189,7 +189,7 @@ class VLLMModel(Model):
             tokens.generated,
             answer,
         )
-        attach_tokens(response["output"], number if entry.is_collected else None, prompt_ids, tokens.generated)
+        attach_tokens(response["output"], entry.call_on_item(number), prompt_ids, tokens.generated)
 
     async def _tokenize(self, body: JsonObject, call: ModelCall) -> list[int]:
         """The prompt as vLLM renders it, requested separately: some servers return only the sampled tokens."""
