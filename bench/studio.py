@@ -1,6 +1,7 @@
 """What the studio costs on a large run: 16,000 or 320,000 rollouts of 4 KB, next to 199 small runs.
 
 python bench/studio.py [--tasks 1000] [--repeats 16] [--folder DIR]
+`--tasks 20000` for the large one. bench/studio_live.py measures what a studio costs a running collection.
 
 The run's files are written directly; nothing is collected. The yardstick is one pass that decodes the same file in the
 same process. Bars: the index at most 4 such passes, the table of runs in 1 s, the first page of tasks within 2 s while
@@ -14,7 +15,6 @@ import argparse
 import json
 import os
 import resource
-import shutil
 import sqlite3
 import statistics
 import subprocess
@@ -27,15 +27,29 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from report import write_run
+from studio_runs import SMALL_RUNS, write_large_run, write_small_runs
 
 from gymnast.store.paths import RunPaths
 from gymnast.studio.run_index import RunIndex
 
 INDEX_BAR = 4.0
 RUNS_BAR_S, FIRST_BAR_S, PAGE_BAR_S, SEARCH_BAR_S, MEMORY_BAR_MB = 1.0, 2.0, 0.2, 0.5, 300.0
-SMALL_RUNS = 199
 ROUNDS = 2
+SEARCHES = {
+    "common word": "word1234",
+    "rare word": "quixotic",
+    "phrase": '"word17 word4"',
+    "rare phrase": '"quixotic marmalade"',
+    "part of a tool call": "tion of city97",
+    "no hit": "zebra",
+    "three words": "word77 word1999 word3",
+    "common and rare word": "word1234 marmalade",
+    "other language": "日本語",
+    "accents": "BRÜCKE",
+    "cyrillic": "привет",
+    "short word": "qui",
+    "every record": "word",
+}
 missed: list[str] = []
 
 
@@ -51,7 +65,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         output = folder / "large.jsonl"
         if not output.exists():
-            write_run(folder, asked.tasks, asked.repeats)
+            write_large_run(folder, asked.tasks, asked.repeats)
         write_small_runs(folder)
         measure_index(output, Path(own))
         measure_fts(output)
@@ -65,22 +79,6 @@ def check(name: str, value: float, bar: float, unit: str) -> None:
     print(f"{name:34} {value:9.3f} {unit:6} (bar {bar:g}): {'ok' if is_ok else 'MISSED'}", flush=True)
     if not is_ok:
         missed.append(name)
-
-
-def write_small_runs(folder: Path) -> None:
-    """Runs of a few rollouts, each with its files in a folder of its own."""
-    template = folder / "small" / "000"
-    if template.exists():
-        return
-    template.mkdir(parents=True)
-    with Path(os.devnull).open("w") as quiet:
-        stdout, sys.stdout = sys.stdout, quiet
-        try:
-            write_run(template, 5, 4)
-        finally:
-            sys.stdout = stdout
-    for number in range(1, SMALL_RUNS):
-        shutil.copytree(template, folder / "small" / f"{number:03}")
 
 
 def measure_index(output: Path, own: Path) -> None:
@@ -162,11 +160,12 @@ def measure_server(folder: Path, own: Path) -> None:
         check("rollouts, sorted", median("rollouts", run="large", sort="output_tokens", desc=1)[0], PAGE_BAR_S, "s")
         filters = ["reward=1", "output_tokens>500", "extracted_answer=A"]
         check("rollouts, filtered", median("rollouts", run="large", f=filters, sort="seconds")[0], PAGE_BAR_S, "s")
-        for words in ("word1234", "word77 word1999 word3", "zebra", '"word17 word4"'):
-            seconds, found = median("rollouts", run="large", q=words)
-            about = "" if found["total_is_exact"] else "about "
-            check(f"search for {words}", seconds, SEARCH_BAR_S, "s")
-            print(f"{'':34} {about}{found['total']} rollouts")
+        for table in ("rollouts", "tasks"):
+            for name, words in SEARCHES.items():
+                seconds, found = median(table, run="large", q=words)
+                about = "" if found["total_is_exact"] else "about "
+                check(f"{table}, {name}", seconds, SEARCH_BAR_S, "s")
+                print(f"{'':34} {words}: {about}{found['total']} {table}")
         memory = _peak_mb(process.pid)
         check("memory of the server", memory, MEMORY_BAR_MB, "MB")
     finally:

@@ -48,7 +48,7 @@ def rows(table: RunTable, **params: Any) -> list[tuple[int, int]]:
 
 
 def matches(texts: list[bytes], *words: str) -> list[bool]:
-    stored = transpose(Signer().sign(texts)[0])
+    stored = transpose(Signer().sign([(text,) for text in texts])[0])
     count = len(texts)
     found = match_parts(lambda byte: stored[byte * count :][:count], query_bits(words), count)
     return [bool(own) for own in found]
@@ -389,9 +389,9 @@ def test_a_search_finds_rows_and_tasks(tmp_path: Path, words: list[str], tasks: 
 
 
 def test_a_search_out_of_time_estimates_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "_BATCH", 2)
+    monkeypatch.setattr(search, "_BATCH", 1)
     index, table = searchable(tmp_path)
     found = search_rows(index, table, np.arange(len(table)), ["tea"], 1, seconds=0.0)
-    assert len(found.rows) == 2
+    assert len(found.rows) == 1
     assert not found.is_exact
-    assert 2 <= found.total <= len(table)
+    assert 1 <= found.total <= len(table)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -46,6 +47,8 @@ Listener = Callable[[str, Any], None]
 _POLL_S: Final = 1.0
 _IDLE_POLL_S: Final = 5.0
 """While no page is open."""
+_SWITCH_S: Final = 0.0005
+"""How long a thread that builds an index keeps others waiting: a search waits after every record that it reads."""
 _SCAN_S: Final = 2.0
 _MAX_SCAN_SHARE: Final = 0.05
 """Of the time, for looking for new runs in a large tree."""
@@ -253,12 +256,15 @@ class Library:
         self._scan_s = 0.0
         self._polled_at = -1e9
         self._is_closing = False
+        self._switch_s = sys.getswitchinterval()
 
     async def __aenter__(self) -> Self:
+        sys.setswitchinterval(_SWITCH_S)
         self._tasks = [asyncio.create_task(self._poll_forever()), asyncio.create_task(self._index_small_runs())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        sys.setswitchinterval(self._switch_s)
         self._is_closing = True
         updates = [entry.update for entry in self.entries.values() if entry.update is not None]
         for task in self._tasks:

@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from gymnast.studio.rollout_page import record_text
 from gymnast.studio.searched_text import searched_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,7 +31,8 @@ _SEARCH_S: Final = 0.15
 _MAX_SEARCH_S: Final = 5.0
 """And after this time not even that: the page shows what was found."""
 _BATCH: Final = 64
-"""Records between two looks at the clock."""
+_MAX_READ: Final = 4 << 20
+"""Records and bytes that are read at once."""
 _STRUCTURE: Final = (
     "annotations arguments assistant call_id completed content created_at developer encrypted_content function_call "
     "function_call_output generation_log_probs generation_token_ids id image_url input_image input_text logprobs "
@@ -75,12 +77,10 @@ def _compare(search: _Search, groups: Ints, needed: int, seconds: float) -> Matc
     found: list[int] = []
     seen = 0
     with search:
-        for batch in search.batches(groups):
-            for group, place in batch:
-                is_known = bool(found) and found[-1] == group
-                if not is_known and search.has_words(*place):
-                    found.append(group)
-            seen += len(batch)
+        for group, line in search.records(groups):
+            seen += 1
+            if not (found and found[-1] == group) and search.has_words(line()):
+                found.append(group)
             now = time.monotonic()
             if now > deadline and (len(found) >= needed or now > deadline + _MAX_SEARCH_S):
                 break
@@ -111,18 +111,28 @@ class _Search:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def batches(self, groups: Ints) -> Iterator[list[tuple[int, tuple[int, int, int]]]]:
-        """The candidates, each with its group and its file, offset and size."""
+    def records(self, groups: Ints) -> Iterator[tuple[int, Callable[[], bytes]]]:
+        """The candidates: the group of each, and what reads its line."""
         fixed = self._table.snapshot.fixed
         for start in range(0, len(self.candidates), _BATCH):
             own = self.candidates[start : start + _BATCH]
             lines = self._table.lines[self._rows[own]]
-            places = zip(*(fixed[name][lines].tolist() for name in ("sources", "offsets", "sizes")), strict=True)
-            yield list(zip(groups[own].tolist(), places, strict=True))
+            sources, offsets, sizes = (fixed[name][lines] for name in ("sources", "offsets", "sizes"))
+            read = self._reader(sources, offsets, sizes)
+            places = zip(sources.tolist(), offsets.tolist(), sizes.tolist(), strict=True)
+            for group, place in zip(groups[own].tolist(), places, strict=True):
+                yield group, partial(read, *place)
 
-    def has_words(self, source: int, offset: int, size: int) -> bool:
-        """Whether the record at this place has all words."""
-        line = self._read(source, offset, size)
+    def _reader(self, sources: Ints, offsets: Ints, sizes: Ints) -> Callable[[int, int, int], bytes]:
+        """What reads these lines: at once if they are close together, since each read waits for other threads."""
+        first, last = int(offsets.min()), int((offsets + sizes).max())
+        if (sources != sources[0]).any() or last - first > min(_MAX_READ, 2 * int(sizes.sum())):
+            return self._read
+        data = self._read(int(sources[0]), first, last - first)
+        return lambda _, offset, size: data[offset - first : offset - first + size]
+
+    def has_words(self, line: bytes) -> bool:
+        """Whether a record has all words."""
         if _is_plain(line) and not has_all(line.lower(), self._forms):
             return False  # not even in what a search does not cover
         if not has_all(searched_of(line), self._forms):

@@ -42,9 +42,9 @@ class SearchedTexts:
         """One row each, also with the characters that escapes stand for."""
 
     def _sign(self, signer: Signer) -> NDArray[np.uint8]:
-        signatures, escaped = signer.sign(list(map(_GAP.join, self._parts)))
+        signatures, escaped = signer.sign(self._parts)
         if escaped:
-            decoded, _ = signer.sign([searched(*self._parts[number]) for number in escaped])
+            decoded, _ = signer.sign([(searched(*self._parts[number]),) for number in escaped])
             signatures[escaped] |= decoded
         return signatures
 

@@ -8,7 +8,7 @@ words of a search. docs/architecture.md says why this is not FTS5.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -31,6 +31,7 @@ _BATCH_BYTES: Final = 1 << 17
 _MAX_ROWS: Final = 64
 _BACKSLASH: Final = ord("\\")
 _UNICODE: Final = ord("u")
+_ESCAPE: Final = b"\\u"
 
 
 def hash_trigram(first: int, second: int, third: int) -> int:
@@ -45,30 +46,31 @@ class Signer:
         self._flags = np.empty((_MAX_ROWS, BITS), np.uint8)
         self._scratch = _Scratch(_BATCH_BYTES)
 
-    def sign(self, texts: Sequence[bytes]) -> tuple[Bytes, list[int]]:
-        """The signatures of JSON texts, one row each, and which of them have escaped characters."""
+    def sign(self, texts: Sequence[Sequence[Any]]) -> tuple[Bytes, list[int]]:
+        """The signatures of JSON texts in parts, one row each, and which of them have escaped characters."""
         signatures = np.empty((len(texts), SIZE_BYTES), np.uint8)
         escaped: list[int] = []
+        sizes = [sum(map(len, parts)) + len(parts) - 1 for parts in texts]
         start = size = 0
-        for number, text in enumerate(texts, 1):
-            size += len(text) + 2
+        for number, own_size in enumerate(sizes, 1):
+            size += own_size + 2
             if size >= _BATCH_BYTES or number - start == _MAX_ROWS or number == len(texts):
-                own = texts[start:number]
-                flags = self._flags[: len(own)]
+                flags = self._flags[: number - start]
                 flags.fill(0)
-                escaped += [start + row for row in self._set_flags(flags, own)]
+                escaped += [start + row for row in self._set_flags(flags, texts[start:number], sizes[start:number])]
                 signatures[start:number] = np.packbits(flags, axis=1)
                 start, size = number, 0
         return signatures, escaped
 
-    def _set_flags(self, flags: Bytes, texts: Sequence[bytes]) -> list[int]:
+    def _set_flags(self, flags: Bytes, texts: Sequence[Sequence[Any]], sizes: Sequence[int]) -> list[int]:
         """Set the flags of some texts, and return which of them have escaped characters."""
-        joined = b"\0\0".join([*texts, b"\0\0"])
+        # A zero between the parts of a text, two between texts: neither belongs to a word.
+        joined = b"\0".join([part for parts in texts for part in (*parts, b"")] + [b"\0"])
         scratch = self._scratch if len(joined) <= self._scratch.size_bytes else _Scratch(len(joined))
         hashes = scratch.hash(joined)
         start = 0
-        for row, text in zip(flags, texts, strict=True):
-            end = start + len(text)
+        for row, size in zip(flags, sizes, strict=True):
+            end = start + size
             row[hashes[(start + 1) // 2 : max(0, end - 1) // 2]] = 1
             start = end + 2
         if b"\\" not in joined:
@@ -77,7 +79,7 @@ class Signer:
         escapes = np.flatnonzero(characters[:-1] == _BACKSLASH)
         if not (characters[escapes + 1] == _UNICODE).any():
             return []
-        return [number for number, text in enumerate(texts) if b"\\u" in text]
+        return [number for number, parts in enumerate(texts) if any(_ESCAPE in bytes(part) for part in parts)]
 
 
 class _Scratch:
@@ -105,4 +107,4 @@ class _Scratch:
 
 def transpose(signatures: Bytes) -> bytes:
     """Signatures with the bytes of one position together, as they are stored: a search reads a few positions of all."""
-    return np.ascontiguousarray(signatures.T).tobytes()
+    return signatures.T.tobytes()
