@@ -100,7 +100,7 @@ class Studio:
 
     @property
     def origin(self) -> str:
-        return self.url.split("?")[0]
+        return self.url.split("?")[0].removesuffix("index.html")
 
     def _note(self, kind: str, text: str) -> None:
         if kind in {"error", "warning"} and not text.startswith(self.expected or ("\0",)):

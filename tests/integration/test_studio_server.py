@@ -32,6 +32,7 @@ from gymnast.studio.export import export_site
 from gymnast.studio.library import Library
 from gymnast.studio.pages import tasks
 from gymnast.studio.runs import RunFolders
+from gymnast.studio.script_bundle import bundle_modules
 from gymnast.studio.server import StudioApp
 from tests.helpers.chunked_runs import small_run
 from tests.helpers.report_runs import failed, grid, hostile_records, record, write_run
@@ -553,19 +554,40 @@ async def test_a_bug_is_an_answer_not_the_end(tmp_path: Path, monkeypatch: pytes
 # --- static sites ----------------------------------------------------------------------------------------------------
 
 
+def site_data(folder: Path, name: str) -> Any:
+    """What a script of a static site hands to its page."""
+    text = (folder / f"{name}.js").read_text()
+    return json.loads(json.loads(f"[{text.removeprefix('studioData(').removesuffix(');' + chr(10))}]")[1])
+
+
+def test_modules_that_cannot_be_bundled_are_refused() -> None:
+    modules = {
+        "b.js": 'import { a } from "./a.js";\nexport function b() {\n  return a;\n}\n',
+        "a.js": "export const a = 1;\n",
+    }
+    bundle = bundle_modules(modules)
+    assert bundle.index('studioModules["a.js"] =') < bundle.index('studioModules["b.js"] =')
+    assert "export" not in bundle
+    for text in ("export default 1;\n", 'import * as a from "./a.js";\n', "export let a = 1;\n"):
+        with pytest.raises(ValueError, match="cannot bundle"):
+            bundle_modules({"c.js": text, "a.js": modules["a.js"]})
+
+
 async def test_a_static_site_says_what_it_leaves_out(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_run(tmp_path, grid(3, 4), name=name)
     site = await export_site([tmp_path], tmp_path / "site", max_transcripts=5)
     data = tmp_path / "site" / "data"
-    session = json.loads((data / "session.json").read_text())
-    assert session["files"] == {"a": "0", "b": "1"}
-    assert "7 transcripts of a" in session["left_out"]
+    assert site_data(data, "session")["files"] == {"a": "0", "b": "1"}
+    assert "7 transcripts of a" in site_data(data, "session")["left_out"]
     assert len(list((data / "0" / "rollout").iterdir())) == 5
-    assert json.loads((data / "0" / "rollouts.json").read_text())["total"] == 12
-    assert json.loads((data / "0" / "compare-1.json").read_text())["pairs"][0]["ties"] == 3
-    assert 'data-mode="static"' in (tmp_path / "site" / "index.html").read_text()
-    assert str(tmp_path) not in "".join(path.read_text() for path in data.rglob("*.json"))
+    assert site_data(data, "0/rollouts")["total"] == 12
+    assert site_data(data, "0/compare-1")["pairs"][0]["ties"] == 3
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert 'data-mode="static"' in page
+    assert "Content-Security-Policy" in page
+    assert "module" not in page
+    assert str(tmp_path) not in "".join(path.read_text() for path in data.rglob("*.js"))
     assert site.runs == 2
     assert not any(os.fspath(path).endswith(".py") for path in (tmp_path / "site").rglob("*"))
 

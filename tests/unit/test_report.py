@@ -739,3 +739,62 @@ def test_labels_choose_the_rollouts_of_a_report(tmp_path: Path) -> None:
     assert only.table.packed.tolist() == [0]
     with pytest.raises(UserError, match="no rollout or task has the label 'bod'"):
         view_runs([output], LabelFilter(wanted=("bod",)))
+
+
+def choices_record(*texts: list[tuple[str, float]], **ids: Any) -> dict[str, Any]:
+    """A record whose output texts have logprobs, each token with itself and one alternative."""
+    own = record(0, 0, 1.0)
+    message = own["response"]["output"][0]
+    message["content"] = [
+        {
+            "type": "output_text",
+            "text": "".join(token for token, _ in text),
+            "logprobs": [
+                {"token": token, "logprob": value, "top_logprobs": [{"token": token, "logprob": value}, {"token": "x"}]}
+                for token, value in text
+            ],
+        }
+        for text in texts
+    ]
+    message.update(ids)
+    return own
+
+
+def test_tokens_have_their_alternatives_where_records_name_them() -> None:
+    text = [("a", -0.25), ("b", -1.5)]
+    view = view_tokens(choices_record(text), TokenTexts(None), with_choices=True)
+    assert view is not None
+    part = view["calls"][0]["parts"][0]
+    assert part["words"] == ["a", "b"]
+    assert part["alternatives"][1] == [("b", -1.5), ("x", None)]
+    assert view_tokens(choices_record(text), TokenTexts(None)) is None, "a report stays small"
+    ids = {"prompt_token_ids": [1], "generation_token_ids": [5, 6, 7, 8]}
+    with_ids = choices_record(text, **ids, generation_log_probs=[-0.25, -0.25, -1.5, -0.125])
+    view = view_tokens(with_ids, TokenTexts(None), with_choices=True)
+    assert view is not None
+    found = view["calls"][0]["parts"][1]["alternatives"]
+    assert [own is not None for own in found] == [False, True, True, False], "found by their logprobs, in order"
+    other = choices_record(text, **ids, generation_log_probs=[-1.0, -1.0, -1.0, -1.0])
+    view = view_tokens(other, TokenTexts(None), with_choices=True)
+    assert view is not None
+    assert "alternatives" not in view["calls"][0]["parts"][1], "alternatives of other tokens are not shown"
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [7, "x", [None, 3, {}], [{"token": 5, "logprob": "x", "top_logprobs": 3}], [{"top_logprobs": [1, None]}]],
+)
+def test_odd_logprobs_break_nothing(logprobs: Any) -> None:
+    own = record(0, 0, 1.0)
+    own["response"]["output"][0]["content"][0]["logprobs"] = logprobs
+    view = view_tokens(own, TokenTexts(None), with_choices=True)
+    assert view is None or view["calls"][0]["parts"][0]["count"] == len(view["calls"][0]["parts"][0]["ids"])
+
+
+def test_long_texts_keep_the_alternatives_of_their_ends() -> None:
+    text = [(str(number), -number / 8) for number in range(50)]
+    view = view_tokens(choices_record(text), TokenTexts(None), 10, with_choices=True)
+    assert view is not None
+    part = view["calls"][0]["parts"][0]
+    assert (part["words"], part["end_words"]) == ([*"01234"], ["45", "46", "47", "48", "49"])
+    assert part["end_alternatives"][-1][0] == ("49", -6.125)

@@ -126,5 +126,5 @@ def _export(targets: Sequence[Path], folder: Path, transcripts: int, *, as_json:
     print(f"site      {site.folder}  ({site.runs} runs, {site.files} files, {site.size_bytes / 1e6:.1f} MB)")
     if site.left_out:
         print(f"left out  {site.left_out}")
-    shared.say(f"serve it with: python -m http.server --bind 127.0.0.1 --directory {site.folder}")
+    shared.say(f"open {site.folder / 'index.html'} in a browser, or put the folder on any web server")
     return 0

@@ -1,4 +1,6 @@
-"""A static site of runs: the web application with the JSON that its pages need, for any web server.
+"""A static site of runs: the web application with the data that its pages need, opened from disk or any web server.
+
+Browsers load neither modules nor JSON from disk: the application is one script, and each piece of data is one, too.
 
 The most informative transcripts are included, up to a limit; the site says what was left out.
 """
@@ -6,6 +8,7 @@ The most informative transcripts are included, up to a limit; the site says what
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +31,7 @@ from gymnast.studio.pages.tasks import describe_tasks, task_table
 from gymnast.studio.query import Query
 from gymnast.studio.rollout_page import describe_rows
 from gymnast.studio.runs import RunFolders, read_curve
+from gymnast.studio.script_bundle import bundle_modules
 from gymnast.studio.web_files import WebFiles
 from gymnast.types.encoding import encode_json
 
@@ -42,6 +46,11 @@ MAX_ROWS: Final = 20_000
 """Rows of each table: a page holds and sorts all of them."""
 _MAX_COMPARED: Final = 8
 _WAIT_S: Final = 3600.0
+_POLICY: Final = (
+    """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'self'; style-src 'self'; """
+    """img-src 'self' data:; font-src 'self'; base-uri 'none'; form-action 'none'">"""
+)
+"""Scripts come from the site's own files only."""
 
 
 @dataclass(slots=True)
@@ -67,8 +76,10 @@ class Site:
         self.files += 1
         self.size_bytes += len(data)
 
-    def write_json(self, name: str, value: Any) -> None:
-        self.write(f"data/{name}", encode_json(value))
+    def write_data(self, name: str, value: Any) -> None:
+        """Write a value as a script that hands its JSON to the page as a string: nothing in it is ever code."""
+        text = encode_json(encode_json(value).decode())
+        self.write(f"data/{name}.js", b'studioData("%b", %b);\n' % (name.encode(), text))
 
     def leave_out(self, count: int, what: str) -> None:
         if count > 0:
@@ -101,17 +112,21 @@ async def export_site(targets: Sequence[Path], folder: Path, *, max_transcripts:
 def _write_shell(site: Site, entries: Sequence[Entry]) -> None:
     """The application itself, and what it starts with."""
     files = WebFiles()
+    modules: dict[str, str] = {}
     for name in files.names():
         file = files.get(name)
         assert file is not None
         if name == "index.html":
-            site.write(name, file.data.replace(b'data-mode="live"', b'data-mode="static"'))
+            site.write(name, _static_page(file.data.decode()).encode())
+        elif name.endswith(".js") and name != "theme.js":
+            modules[name] = file.data.decode()
         else:
             site.write(f"web/{name}", file.data)
+    site.write("web/studio.js", bundle_modules(modules).encode())
     site.runs = len(entries)
     site.finish()
     rows = [{**entry.row(), "is_live": False} for entry in entries]
-    site.write_json("runs.json", {"runs": rows, "left_out": 0})
+    site.write_data("runs", {"runs": rows, "left_out": 0})
     session = {
         "version": __version__,
         "folder": "",
@@ -122,24 +137,32 @@ def _write_shell(site: Site, entries: Sequence[Entry]) -> None:
         "files": {entry.id: str(number) for number, entry in enumerate(entries)},
         "left_out": site.left_out,
     }
-    site.write_json("session.json", session)
+    site.write_data("session", session)
+
+
+def _static_page(page: str) -> str:
+    """The page of a site: one script instead of modules, and a policy of its own, as no server sends one."""
+    page = re.sub(r'<link rel="modulepreload"[^>]*>\n', "", page)
+    page = page.replace('data-mode="live"', 'data-mode="static"')
+    page = page.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n{_POLICY}')
+    return page.replace('<script type="module" src="web/main.js">', '<script defer src="web/studio.js">')
 
 
 def _write_run(site: Site, number: int, entry: Entry, max_transcripts: int) -> None:
     page = run_page(entry)
     page["files"] = {"output": entry.found.paths.output.name, "logs": None}
     page["commands"] = {}
-    site.write_json(f"{number}/run.json", page)
+    site.write_data(f"{number}/run", page)
     if entry.found.curve is not None:
-        site.write_json(f"{number}/training.json", read_curve(entry.found.curve))
+        site.write_data(f"{number}/training", read_curve(entry.found.curve))
         return
-    site.write_json(f"{number}/columns.json", columns_page(entry))
+    site.write_data(f"{number}/columns", columns_page(entry))
     annotations = [msgspec.to_builtins(own) for own in entry.annotations().values()]
-    site.write_json(f"{number}/annotations.json", {"annotations": annotations})
+    site.write_data(f"{number}/annotations", {"annotations": annotations})
     if page["headline"] is not None:
-        site.write_json(f"{number}/plots.json", plots_page([entry]))
+        site.write_data(f"{number}/plots", plots_page([entry]))
     try:
-        site.write_json(f"{number}/doctor.json", {**doctor_page(entry, {}), "subject": entry.id})
+        site.write_data(f"{number}/doctor", {**doctor_page(entry, {}), "subject": entry.id})
     except GymnastError as error:
         site.leave_out(1, f"diagnosis of {entry.id} ({error})")
     _write_tables(site, number, entry)
@@ -150,10 +173,10 @@ def _write_tables(site: Site, number: int, entry: Entry) -> None:
     table, tasks = entry.table(), task_table(entry)
     rows = list(range(min(len(table), MAX_ROWS)))
     described = describe_rows(table, rows)
-    site.write_json(f"{number}/rollouts.json", _one_page(described))
+    site.write_data(f"{number}/rollouts", _one_page(described))
     site.leave_out(len(table) - len(rows), f"rollouts of {entry.id} in its table")
     task_rows = list(range(min(len(tasks), MAX_ROWS)))
-    site.write_json(f"{number}/tasks.json", _one_page(describe_tasks(entry, tasks, task_rows)))
+    site.write_data(f"{number}/tasks", _one_page(describe_tasks(entry, tasks, task_rows)))
     site.leave_out(len(tasks) - len(task_rows), f"tasks of {entry.id}")
 
 
@@ -169,7 +192,7 @@ def _write_transcripts(site: Site, number: int, entry: Entry, limit: int) -> Non
     for row in rows.tolist():
         key = int(table.keys[row])
         task, rollout = key >> 32, key & 0xFFFFFFFF
-        site.write_json(f"{number}/rollout/{task}-{rollout}.json", rollout_page(entry, task, rollout, full=False))
+        site.write_data(f"{number}/rollout/{task}-{rollout}", rollout_page(entry, task, rollout, full=False))
     site.leave_out(len(table) - len(rows), f"transcripts of {entry.id}")
 
 
@@ -189,6 +212,6 @@ def _write_comparisons(site: Site, entries: Sequence[Entry]) -> None:
         for second, b in compared:
             if first != second:
                 try:
-                    site.write_json(f"{first}/compare-{second}.json", compare_page([a, b], params))
+                    site.write_data(f"{first}/compare-{second}", compare_page([a, b], params))
                 except GymnastError:
                     continue  # they have no task in common

@@ -257,6 +257,8 @@ class Library:
         self._polled_at = -1e9
         self._is_closing = False
         self._switch_s = sys.getswitchinterval()
+        self._live: set[str] = set()
+        """Runs that were live when they were last asked: their end is told once."""
 
     async def __aenter__(self) -> Self:
         sys.setswitchinterval(_SWITCH_S)
@@ -344,10 +346,18 @@ class Library:
     async def _ask_live_runs(self) -> None:
         """Ask running collections for their state, and tell those who look at them."""
         wanted = {run for runs in self.listeners.values() for run in runs}
-        live = [entry for entry in self.entries.values() if entry.facts.is_live or entry.live is not None]
+        live = [
+            entry
+            for entry in self.entries.values()
+            if entry.facts.is_live or entry.live is not None or entry.id in self._live
+        ]
         for entry in live[:_MAX_LIVE] if self.listeners else ():
-            was_live = entry.live is not None
+            was_live = entry.live is not None or entry.id in self._live
             point = await self.read_live(entry)
+            if point is not None:
+                self._live.add(entry.id)
+            else:
+                self._live.discard(entry.id)
             if entry.id in wanted and (point is not None or was_live):
                 self.tell("live", {"run": entry.id, "live": self.describe_live(entry, [point] if point else [])})
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from gymnast.chunks.status import ChunkState
 from gymnast.rollouts.control import send_request
 from gymnast.rollouts.snapshot import Snapshot
 from gymnast.rollouts.tally import overall_stats
 
 if TYPE_CHECKING:
-    from gymnast.chunks.status import RunStatus
+    from gymnast.chunks.status import RunStatus, WorkerStatus
     from gymnast.store.paths import RunPaths
     from gymnast.types.json import JsonObject
     from gymnast.types.usage import ModelUsage
@@ -112,12 +113,22 @@ class LiveHistory:
 def describe_chunks(status: RunStatus) -> JsonObject:
     """The chunks and workers of a run."""
     chunks = [_without(msgspec.to_builtins(chunk), ("agents", "spent")) for chunk in status.chunks[:_MAX_CHUNKS]]
+    silent = {chunk.worker for chunk in status.chunks if chunk.state is ChunkState.SILENT}
     return {
         "states": status.states,
         "chunks": chunks,
         "left_out": max(0, len(status.chunks) - _MAX_CHUNKS),
-        "workers": [msgspec.to_builtins(worker) for worker in status.workers],
+        "workers": [
+            {**msgspec.to_builtins(worker), "state": _worker_state(worker, silent)} for worker in status.workers
+        ],
     }
+
+
+def _worker_state(worker: WorkerStatus, silent: set[str | None]) -> str:
+    """What the files of the run say about a worker; its scheduler is not asked."""
+    if worker.worker in silent:
+        return "silent"
+    return "working" if worker.chunks_held else "no chunk"
 
 
 def _without(data: JsonObject, names: tuple[str, ...]) -> JsonObject:

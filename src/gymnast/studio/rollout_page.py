@@ -167,7 +167,7 @@ def make_rollout(table: RunTable, row: int, texts: TokenTexts, *, full: bool) ->
     record = record or {}
     response, params = (_object(record.get(name)) for name in ("response", PARAMS))
     agent, failure = _object(record.get(AGENT_REF)), record.get("failure")
-    tokens = view_tokens(record, texts, _FULL_IDS if full else _IDS)
+    tokens = view_tokens(record, texts, _FULL_IDS if full else _IDS, with_choices=True)
     if tokens is not None:
         tokens["texts"] = {str(token): printable(text) for token, text in texts.take().items()}
     usage = record.get(MODEL_USAGE) or _object(record.get(CALL_CAPTURE)).get("metrics") or response.get("usage")

@@ -10,7 +10,6 @@ from urllib.parse import quote
 import msgspec
 
 from gymnast import __version__
-from gymnast.rollouts.control import send_request
 from gymnast.store.annotations import LABELS, annotations_path, append_annotation, make_annotation
 from gymnast.studio.download import FORMATS, make_download
 from gymnast.studio.pages import columns, comparison, diagnosis, plots, rollouts, run, tasks
@@ -18,6 +17,7 @@ from gymnast.studio.query import last_of, parse_count, parse_query
 from gymnast.studio.requests import Refusal, Reply
 from gymnast.studio.rollout_page import MAX_RAW
 from gymnast.studio.runs import read_curve
+from gymnast.studio.steering import CANCEL_WORKERS, COMMANDS, steer
 
 if TYPE_CHECKING:
     from gymnast.studio.library import Library
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 MAX_RUNS: Final = 12
 """In one request."""
-_COMMANDS: Final = frozenset({"pause", "resume", "drain", "stop", "cancel", "set"})
 
 Handler = Callable[["Request"], Awaitable[Any]]
 
@@ -163,10 +162,9 @@ class Api:
         self._require_writing()
         entry = self._library.entry(_run_of(request.body))
         command, argument = request.body.get("command"), request.body.get("argument")
-        if command not in _COMMANDS or not isinstance(argument, str | None):
-            raise Refusal(400, "unknown command", f"use one of {', '.join(sorted(_COMMANDS))}")
-        message = {"command": command, "argument": argument}
-        result = await send_request(entry.found.paths.socket, message)
+        if command not in {*COMMANDS, CANCEL_WORKERS} or not isinstance(argument, str | None):
+            raise Refusal(400, "unknown command", f"use one of {', '.join(sorted(COMMANDS))}")
+        result = await steer(entry, command, argument)
         await self._library.poll()
         return {"result": result}
 

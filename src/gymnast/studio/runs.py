@@ -308,6 +308,8 @@ def _add_chunks(facts: RunFacts, status: RunStatus) -> None:
         failures=status.failed,
         owed=status.owed + status.unknown,
         in_flight=status.in_flight,
+        # The process that submitted it ended at once; how long its workers took is known while they work.
+        seconds=time.time() - facts.row["started_at"] if facts.is_live and facts.row["started_at"] else None,
     )
 
 

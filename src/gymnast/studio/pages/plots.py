@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _MAX_STEPS: Final = 400
 _BINS: Final = 24
 _MAX_TIMES: Final = 240
+_MIN_TIMES: Final = 20
+_ROLLOUTS_PER_STEP: Final = 8
 _NICE_STEPS_S: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400)
 _MIN_TIME: Final = 1e8
 """Times before 1973 are not times: some servers write 0."""
@@ -102,6 +104,12 @@ def _histogram(series: Sequence[NDArray[np.float64]]) -> JsonObject | None:
     }
 
 
+def _time_step(seconds: float, rollouts: int) -> float:
+    """Steps with several rollouts each, where that leaves enough of them: single ones are noise."""
+    most = max(_MIN_TIMES, min(_MAX_TIMES, rollouts // _ROLLOUTS_PER_STEP))
+    return next((own for own in _NICE_STEPS_S if seconds / own <= most), seconds / most)
+
+
 def _over_time(table: RunTable) -> JsonObject | None:
     """Rollouts, rewards, failures and tokens in steps of time, by when they ended."""
     snapshot = table.snapshot
@@ -112,7 +120,7 @@ def _over_time(table: RunTable) -> JsonObject | None:
     if not is_timed.any():
         return None
     start, end = float(times[is_timed].min()), float(times[is_timed].max())
-    step = next((own for own in _NICE_STEPS_S if (end - start) / own <= _MAX_TIMES), (end - start) / _MAX_TIMES)
+    step = _time_step(end - start, int(is_timed.sum()))
     count = int((end - start) / step) + 1
     bins = np.where(is_timed, (times - start) / step, 0).astype(np.int64)
     scored = is_timed & ~snapshot.is_failure

@@ -1,8 +1,6 @@
 // What the server says: its JSON API, or the same shapes from the files of a static export.
 
-import { staticRequest } from "./static.js";
-
-export const IS_STATIC = document.documentElement.dataset.mode === "static";
+import { IS_STATIC, staticRequest } from "./static.js";
 
 export class ApiError extends Error {
   constructor(status, what, next, retryS) {

@@ -1,6 +1,7 @@
 // One stream of events for the page that is shown. The browser reconnects automatically; `hello` says that it did.
 
-import { IS_STATIC, queryOf } from "./api.js";
+import { queryOf } from "./api.js";
+import { IS_STATIC } from "./static.js";
 
 const NAMES = ["hello", "runs", "live", "rows", "annotations"];
 const stream = { source: null, key: null, listeners: new Set(), isOpen: false, retry: 0 };

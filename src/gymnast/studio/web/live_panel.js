@@ -2,12 +2,14 @@
 
 import { api } from "./api.js";
 import { button, link, make, refill } from "./dom.js";
-import { formatCount, formatReward, formatSeconds, formatShort, isNumber } from "./format.js";
+import { formatCount, formatReward, formatSeconds, formatShort, isNumber, plural } from "./format.js";
 import { barList, figure, linePlot } from "./plots.js";
+import { hashOf } from "./router.js";
 import { rolloutLink } from "./run_parts.js";
 import { confirmAction, toast } from "./states.js";
 
 const MAX_POINTS = 900;
+const ENDED = "The run has ended; these are the last minutes that this page saw.";
 
 export function createLivePanel({ run, session, signal }) {
   const node = make("section", { class: "stack live", "aria-label": "Live", hidden: true });
@@ -21,12 +23,12 @@ export function createLivePanel({ run, session, signal }) {
 
   function paint(row) {
     const now = live?.is_live ? live.now : null;
-    node.hidden = !now && history.length < 2;
+    node.hidden = !live?.is_live && history.length < 2;
     if (!node.childNodes.length) {
       node.append(make("div", { class: "panel" }, make("div", { class: "panel-head" }, make("h2", {}, "Live"), steering.node), stages, flight), grid);
     }
     steering.show(now ? live : null);
-    refill(stages, now ? stagesNode(now) : make("p", { class: "quiet" }, "The run has ended; these are the last minutes that this page saw."));
+    refill(stages, now ? stagesNode(now) : live?.is_live ? chunksNode(run, live) : make("p", { class: "quiet" }, ENDED));
     // A button that is pressed right now stays until the click is done.
     if (!flight.querySelector(":active")) refill(flight, now ? flightTable(run, now, session) : null);
     const shown = plots.filter((plot) => plot.show(history, row)).map((plot) => plot.node);
@@ -138,6 +140,20 @@ function stagesNode(now) {
       make("p", { class: "quiet", "data-live": "text" }, text),
       away.map((line) => make("p", { class: "bad" }, line)),
     ),
+  );
+}
+
+// Workers collect this run: they are steered on a page of their own.
+function chunksNode(run, live) {
+  const { states = {}, workers = [] } = live.chunks ?? {};
+  const working = workers.filter((worker) => worker.chunks_held);
+  const inFlight = workers.reduce((sum, worker) => sum + (worker.in_flight ?? 0), 0);
+  const total = Object.values(states).reduce((sum, count) => sum + count, 0);
+  return make(
+    "p",
+    { class: "quiet", "data-live": "text" },
+    `${formatCount(inFlight)} in flight on ${plural(working.length, "worker")}, ${formatCount(states.done ?? 0)} of ${plural(total, "chunk")} done. `,
+    link(hashOf(["workers"], { run }), {}, "Workers and how to steer them"),
   );
 }
 

@@ -1,6 +1,6 @@
 // Starts the studio: shows the page that the address names, and keeps the frame around it.
 
-import { api, IS_STATIC } from "./api.js";
+import { api } from "./api.js";
 import { entry, link, make, plainText, refill } from "./dom.js";
 import { hashOf, parseHash } from "./router.js";
 import { startShortcuts } from "./shortcuts.js";
@@ -15,6 +15,7 @@ import { sidePage } from "./page_side.js";
 import { taskPage } from "./page_task.js";
 import { trainingPage } from "./page_training.js";
 import { workersPage } from "./page_workers.js";
+import { IS_STATIC } from "./static.js";
 
 // Each page: its function, and the parameters that make it another page rather than another view of the same one.
 const PAGES = {

@@ -1,6 +1,6 @@
 // The tables of tasks and of rollouts: searched, filtered, sorted and paged by the server, all of it in the address.
 
-import { api, IS_STATIC } from "./api.js";
+import { api } from "./api.js";
 import { button, entry, make, plainText, refill } from "./dom.js";
 import { throttle } from "./events.js";
 import { formatBytes, formatCost, formatCount, formatInterval, formatNumber, formatReward, formatSeconds, isNumber } from "./format.js";
@@ -10,6 +10,7 @@ import { labelBadge, rolloutLink, runFrame, taskLink } from "./run_parts.js";
 import { errorState, notice } from "./states.js";
 import { parseFilter, valueOf } from "./static.js";
 import { createTable, pager } from "./table.js";
+import { IS_STATIC } from "./static.js";
 
 const SIZES = [50, 100, 200];
 const REFRESH_MS = 2500;
@@ -62,7 +63,7 @@ const REWARDS = { key: "rewards", text: "Rewards", sort: false, className: "bare
 
 function promptCell(row) {
   const parts = [make("span", {}, row.prompt || "–")];
-  if (row.match) parts.push(make("span", { class: "hit" }, marked(row.match, 24)));
+  if (row.match) parts.push(make("span", { class: "hit" }, marked(row.match, 8)));
   return make("span", {}, parts);
 }
 

@@ -1,6 +1,6 @@
 // One run: headline with intervals, what goes on right now, plots, diagnosis, setup.
 
-import { api, IS_STATIC } from "./api.js";
+import { api } from "./api.js";
 import { button, copyText, link, make, refill } from "./dom.js";
 import { throttle } from "./events.js";
 import {
@@ -23,6 +23,7 @@ import { hashOf } from "./router.js";
 import { failureCount, failureText, listLink, progressBar, runFrame } from "./run_parts.js";
 import { createRunPlots } from "./run_plots.js";
 import { toast } from "./states.js";
+import { IS_STATIC } from "./static.js";
 
 const REFRESH_MS = 3000;
 
@@ -272,7 +273,7 @@ function agentsPanel({ run, headline, agents }) {
   const head = ["Agent", "Tasks", "Rollouts", "Mean reward", "Truncated"];
   return make(
     "section",
-    { class: "panel" },
+    { class: "panel span-2" },
     make("h2", {}, "By agent"),
     make(
       "div",

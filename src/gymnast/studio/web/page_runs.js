@@ -59,6 +59,7 @@ function shortList(names) {
 }
 
 function progressCell(row) {
+  if (row.kind === "training") return null;
   const text = isNumber(row.requested) ? `${formatCount(row.scored)} / ${formatCount(row.requested)}` : formatCount(row.scored);
   return make("span", { class: "progress-cell" }, text, progressBar(row));
 }
@@ -105,7 +106,7 @@ export function runsPage({ node, params, session, signal, setTrail }) {
     caption: "Runs",
     columns: COLUMNS,
     keyOf: (row) => row.id,
-    hrefOf: (row) => runLink(row.id),
+    hrefOf: (row) => (row.kind === "training" ? hashOf(["training"], { run: row.id }) : runLink(row.id)),
     onSort: (key, descending) => setParams({ sort: `${descending ? "-" : ""}${key}`, page: null }),
     selection,
     onSelect(key, isPicked) {

@@ -1,11 +1,11 @@
 // Two rollouts next to each other: of one task, or of one task in two runs. Items that differ are marked.
 
 import { api } from "./api.js";
-import { link, make } from "./dom.js";
+import { link, make, setChildren } from "./dom.js";
 import { hashOf } from "./router.js";
 import { outcomeText, rolloutLink, runLink, taskLink } from "./run_parts.js";
 import { errorState, loading, statePage } from "./states.js";
-import { transcriptNodes } from "./transcript.js";
+import { promptBlock, transcriptNodes } from "./transcript.js";
 
 export function sidePage({ node, params, signal, setTrail, reload }) {
   const sides = sidesOf(params);
@@ -29,12 +29,15 @@ export function sidePage({ node, params, signal, setTrail, reload }) {
     if (answers.every((answer) => answer.error)) return node.replaceChildren(errorState(answers[0].error, reload));
     const [a, b] = answers.map((answer) => answer.data);
     const marks = differences(a?.items ?? [], b?.items ?? []);
-    node.replaceChildren(
+    const isSamePrompt = JSON.stringify(a?.prompt) === JSON.stringify(b?.prompt);
+    setChildren(
+      node,
       make("div", { class: "page-head" }, make("div", {}, make("h1", {}, "Side by side"), make("p", { class: "meta" }, summaryOf(a, b, marks)))),
+      isSamePrompt && a?.prompt?.length ? promptBlock(a.prompt) : null,
       make(
         "div",
         { class: "side-by-side" },
-        answers.map((answer, at) => column(sides[at], answer, marks[at])),
+        answers.map((answer, at) => column(sides[at], answer, marks[at], !isSamePrompt)),
       ),
     );
   }
@@ -85,7 +88,7 @@ function summaryOf(a, b, [left, right]) {
   return count ? `${count} of ${Math.max(left.length, right.length)} items differ; they are marked.` : "Both rollouts are the same, item by item.";
 }
 
-function column(side, { data, error }, marks) {
+function column(side, { data, error }, marks, withPrompt) {
   const title = `Task ${side.task}, rollout ${side.rollout ?? 0}`;
   const name = make(
     "div",
@@ -109,6 +112,7 @@ function column(side, { data, error }, marks) {
     { "aria-label": title },
     name,
     outcome,
+    withPrompt && data.prompt?.length ? promptBlock(data.prompt) : null,
     make("div", { class: "section" }, nodes),
     others > 1 ? link(hashOf(["task"], { run: side.run, task: side.task }), {}, `All ${others} rollouts of this task`) : null,
   );

@@ -1,10 +1,11 @@
 // A chunked run: who works on what, and how fresh each lease is.
 
 import { api } from "./api.js";
-import { make, refill } from "./dom.js";
+import { button, make, refill } from "./dom.js";
 import { formatCount, formatSeconds, isNumber } from "./format.js";
 import { composition } from "./plots.js";
 import { failureText, runFrame } from "./run_parts.js";
+import { confirmAction, toast } from "./states.js";
 import { createTable } from "./table.js";
 
 const STATES = [
@@ -15,6 +16,7 @@ const STATES = [
   ["free", 5],
 ];
 const TONES = Object.fromEntries(STATES);
+const WORKER_TONES = { working: 2, silent: 1 };
 const badge = (state) => make("span", { class: `badge tone-${TONES[state] ?? 5} ${state === "held" ? "running" : ""}` }, state);
 const failed = (row) => (Object.keys(row.failed ?? {}).length ? make("span", { class: "bad" }, failureText(row.failed)) : "0");
 
@@ -37,7 +39,7 @@ const WORKERS = [
     key: "state",
     text: "State",
     className: "bare-label",
-    cell: (row) => make("span", { class: `badge tone-${row.state === "running" ? 2 : 5}` }, row.state),
+    cell: (row) => make("span", { class: `badge tone-${WORKER_TONES[row.state] ?? 5}` }, row.state || "unknown"),
   },
   { key: "job", text: "Job", cell: (row) => row.job },
   { key: "host", text: "Host", cell: (row) => row.host },
@@ -49,8 +51,31 @@ const WORKERS = [
 ];
 
 export function workersPage(context) {
-  const { signal } = context;
+  const { signal, session } = context;
+  const run = context.params.get("run");
   const summary = make("div", {});
+  const steering = make("div", {});
+  const isLocked = session.read_only || session.static;
+
+  async function cancel(job) {
+    const who = job ? `worker ${job}` : "all workers";
+    const detail = "They hand back what they hold; settled rollouts stay, the others are owed. gymnast submit --resume continues the run.";
+    if (!(await confirmAction(`Cancel ${who}?`, detail, "Cancel"))) return;
+    try {
+      toast((await api.control(run, "cancel_workers", job ?? null)).result);
+    } catch (error) {
+      toast(error.message);
+    }
+  }
+
+  const action = {
+    key: "action",
+    text: "Action",
+    cell: (row) =>
+      row.job && row.chunks_held
+        ? button("Cancel", `Cancel worker ${row.job}`, () => cancel(row.job), { disabled: isLocked, "data-focus": "cancel" })
+        : null,
+  };
   const plain = (caption, columns, key, empty) =>
     createTable({
       caption,
@@ -59,7 +84,7 @@ export function workersPage(context) {
       hrefOf: () => null,
       empty,
     });
-  const workers = plain("Workers", WORKERS, "worker", "No worker has reported yet.");
+  const workers = plain("Workers", [...WORKERS, action], "worker", "No worker has reported yet.");
   const chunks = plain("Chunks", CHUNKS, "chunk", "No chunk is planned yet.");
 
   function paint(live) {
@@ -78,14 +103,29 @@ export function workersPage(context) {
           ]
         : make("p", { class: "nothing" }, "This run has no chunks."),
     );
+    refill(steering, own?.workers?.some((worker) => worker.chunks_held) ? steeringNode() : null);
     workers.show(own?.workers ?? []);
     chunks.show(own?.chunks ?? []);
+  }
+
+  function steeringNode() {
+    return make(
+      "div",
+      { class: "steer" },
+      button("Cancel all workers", "Cancel all workers", () => cancel(null), { disabled: isLocked, "data-focus": "cancel-all" }),
+      session.read_only && !session.static ? make("span", { class: "badge bare" }, "read-only") : null,
+      make(
+        "span",
+        { class: "quiet" },
+        "Workers cannot be paused. To run with fewer, cancel some; to run with more or with another concurrency, use gymnast submit --resume.",
+      ),
+    );
   }
 
   runFrame(context, "workers", {
     async onReady(frame) {
       frame.body.append(
-        make("div", { class: "stack" }, summary, make("h2", {}, "Workers"), workers.node, make("h2", {}, "Chunks and leases"), chunks.node),
+        make("div", { class: "stack" }, summary, make("h2", {}, "Workers"), steering, workers.node, make("h2", {}, "Chunks and leases"), chunks.node),
       );
       paint(await api.live(frame.id, signal));
     },

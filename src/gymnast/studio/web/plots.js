@@ -73,17 +73,23 @@ function frameOf(width, height, label, xs, ys, options) {
   const { x, y, xFormat, yFormat, xTitle } = options;
   const bottom = height - MARGIN.bottom;
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });
+  let before = null; // of labels that are the same at this precision, one says enough
   for (const value of ys) {
     svg.append(draw("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(value), y2: y(value) }));
-    svg.append(draw("text", { class: "end", x: MARGIN.left - 7, y: y(value) + 4 }, yFormat(value)));
+    const text = yFormat(value);
+    if (text !== before) svg.append(draw("text", { class: "end", x: MARGIN.left - 7, y: y(value) + 4 }, text));
+    before = text;
   }
   let last = -Infinity;
+  before = null;
   for (const value of xs) {
     const text = xFormat(value);
+    if (text === before) continue;
     const half = text.length * 3.4;
     const at = Math.min(Math.max(x(value), MARGIN.left + half - 6), width - half - 1);
     if (at - half < last + 8) continue;
     last = at + half;
+    before = text;
     svg.append(draw("text", { x: at, y: height - 7 }, text));
   }
   svg.append(draw("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: bottom, y2: bottom }));
@@ -226,6 +232,7 @@ export function histogram(bins, width, height, options = {}) {
     { x, y, yFormat: formatShort, xFormat: format },
   );
   svg.setAttribute("role", options.href ? "group" : "img");
+  let before = null;
   bins.forEach((bin, at) => {
     const gap = bins.length > 60 ? 0.5 : Math.min(8, (x(1) - x(0)) * 0.12);
     const bar = draw("rect", {
@@ -239,8 +246,10 @@ export function histogram(bins, width, height, options = {}) {
     bar.append(draw("title", {}, `${label(bin)}: ${formatShort(bin.count)}`));
     const href = bin.count ? options.href?.(bin) : null;
     svg.append(href ? draw("a", { href, "aria-label": `${label(bin)}: ${formatShort(bin.count)}` }, bar) : bar);
-    if (isNarrow ? at % every === 0 : at % every === 0)
-      svg.append(draw("text", { class: isNarrow ? "" : "start", x: isNarrow ? (x(at) + x(at + 1)) / 2 : x(at), y: height - 7 }, format(bin.from)));
+    if (at % every === 0 && format(bin.from) !== before) {
+      before = format(bin.from);
+      svg.append(draw("text", { class: isNarrow ? "" : "start", x: isNarrow ? (x(at) + x(at + 1)) / 2 : x(at), y: height - 7 }, before));
+    }
   });
   return svg;
 }

@@ -1,11 +1,12 @@
 // What several pages show of a run: its state, its header with tabs, links into it.
 
-import { api, IS_STATIC } from "./api.js";
+import { api } from "./api.js";
 import { entry, link, make, refill } from "./dom.js";
 import { follow } from "./events.js";
 import { formatAgo, formatCount, formatPercent, formatReward, formatTime, isNumber, plural } from "./format.js";
 import { hashOf } from "./router.js";
 import { errorState, loading, notice } from "./states.js";
+import { IS_STATIC } from "./static.js";
 
 const STATE_TONES = { running: 2, paused: 4, draining: 4, complete: 0, incomplete: 1, interrupted: 1 };
 
@@ -76,11 +77,16 @@ export function labelBadge(label) {
   return make("span", { class: `badge tone-${tone}` }, label);
 }
 
+// A training run has steps instead.
+function hasRollouts(row) {
+  return row.kind !== "training";
+}
+
 const TABS = [
-  ["run", "Overview", () => true],
-  ["tasks", "Tasks", () => true],
-  ["rollouts", "Rollouts", () => true],
-  ["doctor", "Diagnosis", () => true],
+  ["run", "Overview", hasRollouts],
+  ["tasks", "Tasks", hasRollouts],
+  ["rollouts", "Rollouts", hasRollouts],
+  ["doctor", "Diagnosis", hasRollouts],
   ["workers", "Workers", (row) => row.kind === "chunked"],
   ["training", "Training", (row) => row.kind === "training"],
 ];
@@ -101,13 +107,20 @@ function tabs(row, active) {
   );
 }
 
+function countText(row) {
+  if (!hasRollouts(row)) return null;
+  if (!isNumber(row.requested)) return plural(row.scored ?? 0, "rollout");
+  return `${formatCount(row.scored)} of ${plural(row.requested, "rollout")} scored`;
+}
+
 function describe(row) {
   const share = progressOf(row);
   const parts = [
     row.models?.join(", "),
-    isNumber(row.requested) ? `${formatCount(row.scored)} of ${plural(row.requested, "rollout")} scored` : plural(row.scored ?? 0, "rollout"),
+    countText(row),
     row.is_live && share !== null ? formatPercent(share) : null,
     row.failed ? `${formatCount(row.failed)} failed` : null,
+    hasRollouts(row) ? null : row.note,
     row.started_at ? `started ${formatTime(row.started_at)}` : row.updated_at ? `changed ${formatAgo(row.updated_at)}` : null,
   ];
   return parts.filter(Boolean).join(" · ");
@@ -147,7 +160,7 @@ export function runFrame(context, active, { onEvent, onReady, actions }) {
     const notes = [
       isGone ? "This run was removed or renamed. What is shown is the last that was read." : null,
       row.problem,
-      row.note,
+      hasRollouts(row) ? row.note : null,
       indexNote(row.index),
       IS_STATIC ? session.left_out : null,
     ].filter(Boolean);

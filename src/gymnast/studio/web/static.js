@@ -2,34 +2,49 @@
 
 import { entry } from "./dom.js";
 
+export const IS_STATIC = document.documentElement.dataset.mode === "static";
 const cache = new Map();
+const NAME = /^[\w-]+(\/[\w-]+)*$/; // of data in this export: an address must not load any other script
 
-async function readJson(path, ApiError) {
-  if (!cache.has(path)) {
-    const answer = await fetch(`data/${path}`).catch(() => null);
-    if (!answer?.ok)
-      throw new ApiError(404, "This is not in the export.", "The export has a limit; `gymnast view` on the run itself shows everything.");
-    cache.set(path, await answer.json());
-  }
-  return cache.get(path);
+// Data are scripts that call this with their JSON as a string: browsers load nothing else from files on disk.
+if (IS_STATIC) globalThis.studioData = (name, text) => cache.set(name, JSON.parse(text));
+
+function load(name) {
+  return new Promise((resolve) => {
+    const script = document.createElement("script");
+    const end = () => {
+      script.remove();
+      resolve();
+    };
+    script.onload = script.onerror = end;
+    script.src = `data/${name}.js`;
+    document.head.append(script);
+  });
+}
+
+async function readData(name, ApiError) {
+  if (!cache.has(name) && NAME.test(name)) await load(name);
+  if (!cache.has(name))
+    throw new ApiError(404, "This is not in the export.", "The export has a limit; `gymnast view` on the run itself shows everything.");
+  return cache.get(name);
 }
 
 export async function staticRequest(name, params, ApiError) {
-  const read = (path) => readJson(path, ApiError);
-  const session = await read("session.json");
+  const read = (path) => readData(path, ApiError);
+  const session = await read("session");
   if (name === "session") return session;
-  if (name === "runs") return read("runs.json");
+  if (name === "runs") return read("runs");
   const runs = [params.run].flat();
   const folders = runs.map((run) => entry(session.files, run));
   if (folders.includes(undefined)) throw new ApiError(404, "This run is not in the export.");
   const [folder] = folders;
   if (name === "run/live") return { state: "complete", is_live: false, now: null, history: [], chunks: null };
-  if (name === "run/training") return read(`${folder}/training.json`).catch(() => ({ steps: [], held_out: [] }));
-  if (name === "run/plots") return mergePlots(await Promise.all(folders.map((one) => read(`${one}/plots.json`))));
-  if (name === "rollout") return read(`${folder}/rollout/${params.task}-${params.rollout}.json`);
+  if (name === "run/training") return read(`${folder}/training`).catch(() => ({ steps: [], held_out: [] }));
+  if (name === "run/plots") return mergePlots(await Promise.all(folders.map((one) => read(`${one}/plots`))));
+  if (name === "rollout") return read(`${folder}/rollout/${params.task}-${params.rollout}`);
   if (name === "compare") return pageOf(await comparison(read, folders, runs), { ...params, sort: params.sort ?? "abs" }, COMPARE_VALUES);
-  if (name === "rollouts" || name === "tasks") return select(await read(`${folder}/${name}.json`), params, name);
-  return read(`${folder}/${name}.json`);
+  if (name === "rollouts" || name === "tasks") return select(await read(`${folder}/${name}`), params, name);
+  return read(`${folder}/${name}`);
 }
 
 // Several runs overlay only where their bins agree; the others keep the first run's.
@@ -45,8 +60,8 @@ function mergePlots(plots) {
 }
 
 async function comparison(read, [first, second], runs) {
-  return read(`${first}/compare-${second}.json`).catch(async () => {
-    const swapped = await read(`${second}/compare-${first}.json`);
+  return read(`${first}/compare-${second}`).catch(async () => {
+    const swapped = await read(`${second}/compare-${first}`);
     return { ...swapped, note: `${runs[1]} is the baseline in this export.` };
   });
 }

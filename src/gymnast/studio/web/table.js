@@ -131,8 +131,10 @@ export function pager({ page, size, total, onPage, note }) {
       total ? `${formatCount(from)}–${formatCount(to)} of ${formatCount(total)}` : "0 rows",
       note ? ` · ${note}` : "",
     ),
+    button("⇤", "First page", () => onPage(0), { disabled: page <= 0, "data-focus": "first-page" }),
     button("←", "Previous page", () => onPage(page - 1), { disabled: page <= 0, "data-focus": "previous-page" }),
     button("→", "Next page", () => onPage(page + 1), { disabled: to >= total, "data-focus": "next-page" }),
+    button("⇥", "Last page", () => onPage(Math.ceil(total / size) - 1), { disabled: to >= total, "data-focus": "last-page" }),
   );
 }
 

@@ -1,6 +1,6 @@
 // The tokens of a rollout: for each model call what was prompt and what was sampled, each sampled token coloured by its logprob.
 
-import { button, make, plainText } from "./dom.js";
+import { button, entry, make, plainText, refill } from "./dom.js";
 import { formatCount, formatReward, isNumber, plural } from "./format.js";
 
 const SOURCES = new Set(["sampled", "template", "system", "user", "tool", "assistant", "prompt"]);
@@ -24,6 +24,8 @@ export function tokensView(tokens, onFull) {
   ];
   const hasLogprobs = tokens.calls.some((call) => call.parts.some((part) => part.logprobs?.some(isNumber)));
   const sources = [...new Set(tokens.calls.flatMap((call) => call.parts.filter((part) => part.count).map((part) => part.source)))];
+  const card = tokenCard();
+  const hasChoices = tokens.calls.some((call) => call.parts.some((part) => part.alternatives));
   return make(
     "div",
     { class: "tokens" },
@@ -35,8 +37,10 @@ export function tokensView(tokens, onFull) {
       { class: "legend" },
       sources.map((source) => make("span", {}, make("i", { class: `swatch ${sourceClass(source)}` }), source)),
       hasLogprobs ? make("span", {}, "likely", make("i", { class: "token-scale" }), "surprising") : null,
+      make("span", {}, `Point at a token, or focus a call and use the arrow keys, for its id${hasLogprobs ? ", logprob" : ""}${hasChoices ? " and alternatives" : ""}.`),
     ),
-    tokens.calls.map((call) => callBlock(call, tokens.has_text ? (tokens.texts ?? {}) : null, onFull)),
+    tokens.calls.map((call) => callBlock(call, tokens.has_text ? (tokens.texts ?? {}) : null, onFull, card)),
+    card.node,
   );
 }
 
@@ -53,9 +57,10 @@ function callTitle(call) {
   return parts.filter(Boolean).join(" · ");
 }
 
-function callBlock(call, texts, onFull) {
+function callBlock(call, texts, onFull, card) {
   const shown = call.parts.filter((part) => part.count);
-  const body = make("div", {});
+  const body = make("div", { tabindex: 0, role: "group", "aria-label": `Tokens of call ${call.call}` });
+  followTokens(body, card);
   let asIds = !texts;
   const paint = () => body.replaceChildren(...shown.map((part) => partBlock(part, asIds ? null : texts, onFull)));
   const toggle = button(
@@ -66,7 +71,7 @@ function callBlock(call, texts, onFull) {
       toggle.textContent = asIds ? "Show text" : "Show ids";
       paint();
     },
-    { disabled: !texts },
+    { disabled: !texts || shown.every((part) => part.words) },
   );
   paint();
   const bar = make(
@@ -91,8 +96,13 @@ function partText(part) {
 
 function partBlock(part, texts, onFull) {
   const node = make("div", { class: `token-part ${sourceClass(part.source)} ${part.masked ? "masked" : ""}` });
-  const add = (ids, logprobs) => ids.forEach((id, at) => node.append(tokenNode(id, logprobs?.[at], texts)));
-  add(part.ids, part.logprobs);
+  const add = (prefix) =>
+    part[prefix || "ids"].forEach((id, at) => {
+      const of = (name) => part[prefix ? `${prefix}_${name}` : name]?.[at];
+      const text = of("words") ?? entry(texts, id);
+      node.append(tokenNode({ id, text, logprob: of("logprobs"), alternatives: of("alternatives") }, Boolean(texts)));
+    });
+  add("");
   if (part.end) {
     node.append(
       make(
@@ -102,25 +112,88 @@ function partBlock(part, texts, onFull) {
         onFull ? button("Show everything", "Load the whole rollout", onFull, { class: "plain" }) : null,
       ),
     );
-    add(part.end, part.end_logprobs);
+    add("end");
   }
   return node;
 }
 
-function tokenNode(id, logprob, texts) {
-  const text = texts?.[id];
-  const title = [
-    `id ${id}`,
-    text === undefined ? null : JSON.stringify(plainText(text)),
-    isNumber(logprob) ? `logprob ${formatReward(logprob, 4)} (${Number((100 * Math.exp(logprob)).toPrecision(3))}%)` : null,
-  ]
-    .filter(Boolean)
-    .join(" · ");
+const TOKENS = new WeakMap();
+
+function tokenNode(token, asText) {
+  const { id, text, logprob } = token;
   const node = make(
     "span",
-    { class: isNumber(logprob) ? "token lp" : "token", title },
-    texts ? (text ?? `‹${id}›`).replaceAll("\n", "⏎\n") : `${id} `,
+    { class: isNumber(logprob) ? "token lp" : "token" },
+    asText ? (text ?? `‹${id}›`).replaceAll("\n", "⏎\n") : `${id} `,
   );
   if (isNumber(logprob)) node.style.setProperty("--surprise", String(Math.min(MAX_SURPRISE, Math.round(-logprob * 18))));
+  if (token.alternatives?.length) node.classList.add("has-choices");
+  TOKENS.set(node, token);
   return node;
+}
+
+const percent = (logprob) => `${Number((100 * Math.exp(logprob)).toPrecision(3))}%`;
+const quoted = (text) => JSON.stringify(plainText(text));
+
+// What is known of the token under the pointer, or of the one that the arrow keys reached.
+function tokenCard() {
+  const node = make("aside", { class: "token-card", "aria-live": "polite", "aria-label": "Token", hidden: true });
+  return {
+    node,
+    show(token) {
+      const facts = [
+        token.id === null ? null : `id ${token.id}`,
+        isNumber(token.logprob) ? `logprob ${formatReward(token.logprob, 4)} (${percent(token.logprob)})` : "no logprob",
+      ];
+      refill(
+        node,
+        make("p", {}, make("b", {}, token.text === undefined ? "token" : quoted(token.text)), ` ${facts.filter(Boolean).join(" · ")}`),
+        token.alternatives?.length ? choiceList(token) : null,
+      );
+      node.hidden = false;
+    },
+  };
+}
+
+function choiceList({ text, alternatives }) {
+  return make(
+    "ol",
+    { class: "choices", "aria-label": "Alternatives" },
+    alternatives.map(([word, logprob]) =>
+      make(
+        "li",
+        { class: word === text ? "chosen" : null },
+        make("code", {}, quoted(word)),
+        make("i", { style: { width: isNumber(logprob) ? `${100 * Math.exp(logprob)}%` : "0" } }),
+        make("span", {}, isNumber(logprob) ? `${formatReward(logprob, 4)} (${percent(logprob)})${word === text ? ", sampled" : ""}` : ""),
+      ),
+    ),
+  );
+}
+
+const STEPS = { ArrowRight: 1, ArrowLeft: -1 };
+
+// The pointer and the arrow keys walk through the tokens of a call.
+function followTokens(body, card) {
+  let current = null;
+  const select = (node) => {
+    current?.classList.remove("current");
+    current = node;
+    if (!node) return;
+    node.classList.add("current");
+    card.show(TOKENS.get(node));
+  };
+  body.addEventListener("pointerover", (event) => event.target.classList?.contains("token") && select(event.target));
+  body.addEventListener("keydown", (event) => {
+    const nodes = [...body.querySelectorAll(".token")];
+    const at = nodes.indexOf(current);
+    const next = event.key === "Home" ? 0 : event.key === "End" ? nodes.length - 1 : event.key in STEPS ? at + STEPS[event.key] : null;
+    if (next === null || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    select(nodes[Math.max(0, Math.min(nodes.length - 1, next))]);
+    current?.scrollIntoView({ block: "nearest" });
+  });
+  body.addEventListener("focus", () => {
+    if (!body.contains(current)) select(body.querySelector(".token.has-choices") ?? body.querySelector(".token.lp") ?? body.querySelector(".token"));
+  });
 }
