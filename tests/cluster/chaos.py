@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gymnast.executors.executor import Executor, Submission
+from gymnast.runtime.registry import process_start
 from tests.cluster.runs import SharedRun, kill, wait_for_all
 
 Blow = Callable[[random.Random], None]
@@ -63,7 +64,9 @@ class Chaos:
             self.submissions.append(self.executor.submit(self.run.wanted(self.workers - alive), number))
 
     def _kill(self, chance: random.Random) -> None:
-        pids = sorted({holder.pid for holder in self.run.holders().values()})
+        holders = self.run.holders().values()
+        # Who was killed before may still be named, and its number may be that of some other program by now.
+        pids = sorted({holder.pid for holder in holders if process_start(holder.pid) == holder.started})
         if pids:
             kill(chance.choice(pids), chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
             self.kills += 1
