@@ -394,6 +394,8 @@ class LogFacts:
     """Lines that report a failure and are not shutdown noise."""
     model_servers: set[str] = field(default_factory=set)
     """The files that are logs of a model server, by their content."""
+    trainers: set[str] = field(default_factory=set)
+    """The files that are logs of a training program, by their content."""
     overcome: tuple[str, ...] = ()
     """Errors that their programs got over, as `file:line message`."""
 

@@ -67,6 +67,27 @@ OWN: Final = {
         "set the named environment variable where the program runs (export NAME=…, the job script, the "
         "container's env)",
     ),
+    "quota_used_up": FailureClass(
+        Layer.CONFIG,
+        "the endpoint's account has no credit left",
+        "credits or quota of the account are used up; waiting and retries do not help",
+        "add credits or raise the quota of the account whose key is used, or choose another endpoint; then run again "
+        "with --resume",
+    ),
+    "pool_exhausted": FailureClass(
+        Layer.MODEL_SERVING,
+        "the model server has no room for more requests",
+        "the requests that run at once used up a pool of the server: its request slots, tokens or cache blocks",
+        "lower the number of requests at once (--max-running-requests, --max-num-seqs, --concurrency), or give the "
+        "server's cache more memory",
+    ),
+    "training_oom": FailureClass(
+        Layer.INFRA,
+        "a training program has too little GPU memory",
+        "the model, its optimizer and the activations of a batch do not fit into the GPU's memory",
+        "lower the batch size or the sequence length, enable gradient checkpointing or sharding, add GPUs, or free the "
+        "GPU memory that others use (nvidia-smi)",
+    ),
     "engine_exception": FailureClass(
         Layer.MODEL_SERVING,
         "the model server failed",

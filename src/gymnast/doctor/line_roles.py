@@ -54,6 +54,8 @@ _ANNOUNCEMENT: Final = re.compile(
     r"|complete standard error|ray::\S+\(|error loading model: \S+: failed to load model|couldn't start container"
     r"|container start failed with error code"
 )
+_WRAPPER: Final = re.compile(r"RayTaskError\(|CalledProcessError|subprocess-exited-with-error")
+"""Exceptions that only pass on another one."""
 _NAMED: Final = re.compile(r"(?i)^\W*(?:caused by|root cause)\b(?! \()[ :=]")
 
 
@@ -63,12 +65,17 @@ _REASON_AFTER: Final = re.compile(r": (?=[A-Za-z][\w-]*[ :]\S+ \S+)")
 
 def role_of(message: str, *, is_cause: bool) -> Role:
     """The role of a failure line. `is_cause`: its class is one that usually has no other cause."""
-    end = _END.search(message)
-    if end is not None and not is_cause and not _REASON_AFTER.search(message, end.end()):
+    ends = list(_END.finditer(message))
+    if ends and not is_cause and not _REASON_AFTER.search(message, ends[-1].end()):
         return Role.END
     if _ANNOUNCEMENT.search(message) and not is_cause:
         return Role.ANNOUNCEMENT
     return Role.CAUSE if is_cause or _NAMED.search(message) else Role.REPORT
+
+
+def role_of_exception(role: Role, message: str) -> Role:
+    """The role of the last line of a traceback: unlike other lines, it is the reason even if it is short."""
+    return Role.REPORT if role is Role.ANNOUNCEMENT and not _WRAPPER.search(message) else role
 
 
 def announces(line: bytes) -> bool:

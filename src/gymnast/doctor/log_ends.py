@@ -37,10 +37,11 @@ def end_of(name: str, earlier: bytes, block: bytes, lines: int) -> LogEnd | None
     last = tail[-1][:_MAX_LINE]
     is_warning = level_of(last) is Level.WARNING
     is_working = is_normal(last) or (level_of(last) is Level.NONE and _ends_working(ending))
+    is_done = says_done(ending)
     shown = tuple(quote_line(line.decode(errors="replace"), 200) for line in tail if line.strip())
     number = lines - block[len(text) :].count(b"\n") + 1
     quote = Quote(name, max(1, number), quote_line(last.decode(errors="replace")))
-    return LogEnd(quote, is_working, is_warning, shown, is_done=says_done(ending), is_cut=_breaks_off(ending))
+    return LogEnd(quote, is_working or is_done, is_warning, shown, is_done=is_done, is_cut=_breaks_off(ending))
 
 
 def _ends_working(lines: list[bytes]) -> bool:

@@ -42,11 +42,26 @@ _LETTER: Final = re.compile(
 _LETTERS: Final = {b"I": Level.INFO, b"W": Level.WARNING, b"E": Level.ERROR, b"F": Level.ERROR, b"C": Level.ERROR}
 _HEAD: Final = 160
 """A level is at the start of a line."""
+_CAPTURED: Final = re.compile(rb"\b(?:ERROR|WARNING|INFO)\b\W{1,4}(?:stderr|stdout)\b\W{1,4}")
+"""A logger that captures another program's output: it gives every line the same level."""
+_VERDICT: Final = re.compile(
+    rb"(?i)^\W*(?:(?:case|test|item|sample|question|task|example|problem|row|trial|seed)s?\b[ #]*\w*"
+    rb"|(?:final |overall )?(?:result|verdict))\W{1,3}"
+    rb"(?-i:ERROR|FAIL(?:ED)?|PASS(?:ED)?)\b"
+)
+"""The verdict about one of many items: a result of the work."""
+_HEADING: Final = re.compile(rb"[=*#_~-]{4,}\s[^=*#~]{1,80}\s[=*#_~-]{4,}\s*$")
+_PROSE: Final = re.compile(
+    rb"(?:(?:^|\s)I(?:'\w+)? |\b(?i:let's|let us|in conclusion|therefore|this suggests|however),? ).{20,}[.?!:]\W*$"
+)
+"""A sentence of someone who speaks of himself or argues: programs do neither."""
+_PYTHON_WARNING: Final = re.compile(rb":\d+: \w*Warning: ")
 _STRONG: Final = re.compile(
     rb"(?:^|[\s\]|])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Exhausted|Interrupt|Panic)\b(?::|$|\()"
     rb"|(?i:(?:^|[\s\]:])(?:fatal |internal )?error: |(?:^|\s)fatal: )"
     rb"|^panic: |panicked at|Unhandled exception|Exception in thread|Assertion .{1,200}failed|core dumped"
     rb"|terminate called|(?:^|\W)(?:Killed|Aborted|Segmentation fault|Illegal instruction|Bus error)\s*$"
+    rb"|\bBUG: |\bOops: \d|Kernel panic|general protection fault|\b(?:soft|hard) (?i:lockup)"
     rb"|^\s*(?i:caused by): ?|\*\*\* .{0,200}\bError \d|CRASH REPORT|LustreError|MPI_ABORT"
     rb"|(?i:exit(?:ed|s|ing)?(?: with)?(?: exit)? (?:code|status):? [1-9]|status=[1-9]\d*/)"
 )
@@ -73,9 +88,10 @@ _NO_FAILURE: Final = re.compile(
 _NORMAL: Final = re.compile(
     rb"(?i:\b(?:steps?|epoch|iter\w*|loss|done|complete[d]?|finish\w*|success\w*|ok|ready|listening|running"
     rb"|starting|started"
-    rb"|processing|setting up|installed|added|created|built|updated|written|wrote|saved"
+    rb"|processing|writing|setting up|installed|added|created|built|updated|written|wrote|saved"
     rb"|scored|collected|collecting|passed|served|stopped|shut ?down|exiting|bye|healthy|idle|warning)\b"
-    rb"|it/s|\d+%|\" [23]\d\d\b)"
+    rb"|it/s|\d+%|\" [23]\d\d\b|^(?:wandb|mlflow|swanlab|neptune): "
+    rb"|\b\w+ ?[=:] ?[\d.]+ ?\w*, \w+ ?[=:] ?[\d.]+)"
 )
 _STAMP: Final = re.compile(rb"\d\d:\d\d:\d\d")
 _TIME: Final = re.compile(
@@ -88,16 +104,29 @@ _MONTHS: Final = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug"
 
 def level_of(line: bytes) -> Level:
     head = line[:_HEAD]
-    event = _EVENT.match(head)
-    if event is not None:
-        return Level.INFO if event[1] == b"Normal" else Level.ERROR
-    if b"NCCL WARN" in head:
-        return Level.ERROR  # the highest level that NCCL has
+    captured = _CAPTURED.search(head)
+    if captured is not None:
+        return level_of(head[captured.end() :])
+    by_form = _level_by_form(head)
+    if by_form is not None:
+        return by_form
     match = _LEVEL.search(head)
     if match is not None:
         return _NAMES[next(group for group in match.groups() if group).lower()]
     letter = _LETTER.search(head)
-    return _LETTERS[letter[1]] if letter is not None else Level.NONE
+    if letter is not None:
+        return _LETTERS[letter[1]]
+    return Level.WARNING if b"Warning: " in line and _PYTHON_WARNING.search(line) else Level.NONE
+
+
+def _level_by_form(head: bytes) -> Level | None:
+    """The level of a line whose form says more than the words in it."""
+    if _VERDICT.match(head) or _HEADING.search(head):
+        return Level.INFO
+    event = _EVENT.match(head)
+    if event is not None:
+        return Level.INFO if event[1] == b"Normal" else Level.ERROR
+    return Level.ERROR if b"NCCL WARN" in head else None  # the highest level that NCCL has
 
 
 def reports_failure(line: bytes) -> bool:
@@ -109,8 +138,8 @@ def reports_failure(line: bytes) -> bool:
 
 
 def hints_at_failure(line: bytes) -> bool:
-    """True if a line without a level has words of failure."""
-    return level_of(line) is Level.NONE and speaks_of_failure(line)
+    """True if a line without a level has words of failure, and is not the prose of a person or a model."""
+    return level_of(line) is Level.NONE and speaks_of_failure(line) and not _PROSE.search(line)
 
 
 def speaks_of_failure(line: bytes) -> bool:

@@ -56,7 +56,7 @@ VERIFY_500: Final = re.compile(rb'"POST /(?:verify|seed_session|step|reset)\b[^"
 """In an access log: an environment's server failed."""
 SOURCE: Final = re.compile(
     rb"(?:^|\] ?|\) ?)\s{2,}(?:raise |assert |return |File \"|with |self\.|sys\.exit|[\^~]+\s*$|at [\w.$]+\()"
-    rb"|called at \S+:\d+:\d+"
+    rb"|called at \S+:\d+:\d+|^[^\s].{0,80}[\])] {5,}\S"
 )
 """A line of source code or a frame inside a traceback."""
 ACCESS: Final = re.compile(rb"(?:HTTP/[\d.]+\"\s+|TCP_[A-Z_]+/)(\d{3})\b")
@@ -86,8 +86,10 @@ ZERO_COUNT: Final = re.compile(
 """A count that says that there were none."""
 HEDGED: Final = re.compile(
     rb"(?i:\b(?:perhaps|maybe|possibly|could it be|did you)\b[^.!?;\n]{0,80}\?"
-    rb"|\[?--[a-z][\w-]*(?:oom|kill|fail|error)[\w-]*|\btest_\w+"
-    rb"|\b(?:if|in case|unless) (?:you|it|this|there|the|an?|any)\b[^.;\n]{0,160})"
+    rb"|\[?--[a-z][\w-]*(?:oom|kill|fail|error)[\w-]*|\btest_\w+|\bnode\.kubernetes\.io/[\w-]+\S*"
+    rb"|\b(?:if|in case|unless) (?:you|it|this|there|the|an?|any)\b[^.;\n]{0,160}"
+    rb"|\bif \w+ (?:is|are) \w+\b|\bpotentially because\b[^.;\n]{0,120}|\bmight (?:run|lead|result)\b[^.;\n]{0,120}"
+    rb"|\byou can (?:enable|set|use|try)\b[^.;\n]{0,160})"
 )
 """A question or a condition is not an observation; the name of an option is none either."""
 SETTINGS: Final = re.compile(
@@ -139,14 +141,24 @@ KEYWORDS: Final = (
         b"no solution",
     ),
     *(b"unsatisf", b"not permitted", b"expired", b"conflict", b"limit (", b"limit.", b"preempt", b"reclaim"),
+    *(b"bug: ", b"oops: ", b"lockup", b"general protection", b"balance", b"billing", b"credits"),
     *(b"doesn't exist", b"unreachable", b"unknown ", b"incompatib", b"is not ", b"what():", b"signal ", b"reached "),
 )
 """In lower case and without digits."""
 
 
 def without_hedges(line: bytes) -> bytes:
-    """A line without what it only asks, supposes, or counts as zero."""
-    return HEDGED.sub(b"", ZERO_COUNT.sub(b"", line))
+    """A line without what it only asks, supposes, advises, or counts as zero."""
+    return HEDGED.sub(b"", ZERO_COUNT.sub(b"", without_advice(line)))
+
+
+def without_advice(line: bytes) -> bytes:
+    """What a line observes before it gives advice; empty if it only advises."""
+    advice = ADVICE.search(line)
+    if advice is None:
+        return line
+    sentence = max(line.rfind(end, 0, advice.start()) for end in (b". ", b"! ", b"; "))
+    return line[: sentence + 1]
 
 
 def death_at(at: Quote, lines: list[bytes], index: int) -> ComponentDeath | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.facts import Hit, LogEvent, LoggedException, Outcome
+from gymnast.doctor.line_roles import message_of
 from gymnast.doctor.log_lines import Level, level_of, reports_failure, speaks_of_failure
 from gymnast.doctor.log_markers import ACCESS, SOURCE, STARTED
 from gymnast.doctor.provenance import own_words
@@ -37,7 +38,7 @@ _MAX_LINE: Final = 400
 _ANSWERED: Final = b" "
 """Stands for requests that were answered."""
 _LAST_LINES: Final = 3
-_VARIABLE: Final = re.compile(rb"[\w./:+-]*\d[\w./:,+-]*")
+_VARIABLE: Final = re.compile(rb"https?://\S+|[\w./:+-]*\d[\w./:,+-]*")
 _RECOVERED: Final = re.compile(
     rb"(?i:\bserver \S+ ok\b|\b(?:is|are) (?:back|available again)\b"
     rb"|\b(?:reconnected|recovered|re-?established|connection restored|resum(?:ed|ing)|back online"
@@ -61,10 +62,24 @@ _NO_WORK: Final = re.compile(
 """Lines that repeat although nothing is done."""
 _PROCESS: Final = re.compile(rb"^(?:[\w.-]+\s+\| |\([^()\n]{1,60}pid=\d+[^()\n]*\) |\[rank\d+\]:? )")
 _SUCCESS: Final = re.compile(
-    r"(?i)\b(?:done|completed?|finished|succe(?:ss|eded)\w*|all passed|saved|exit(?:ed)?(?: with)? ?(?:code|status):? 0"
+    r"(?i)^\W*pass(?:ed)?\b|\b(?:done|completed?|finished|succe(?:ss|eded)\w*|all passed|saved|summari[sz]ed"
+    r"|exit(?:ed)?(?: with)? ?(?:code|status):? 0"
     r"|0 failed|0 errors)\b|\b0:0\b|build finished"
 )
 _TOTALS: Final = re.compile(r"(?i)\b[1-9]\d* (?:\w+ )?(?:fail\w*|errors?|lost|missing|dropped)\b")
+_LASTING: Final = HARD | ENDS | {"node_broken"}
+"""What no program works on after, unless its log says so."""
+_REQUESTS: Final = frozenset({"model_name_wrong", "key_refused", "context_overflow"})
+"""What a server refuses to one request: the next ones may be fine."""
+_WON: Final = re.compile(
+    r"(?i)^\W*(?:\S+ )?(?:success(?:fully)?\b|build (?:succeeded|successful)|all tests passed|pass(?:ed)?:? )"
+    r"|exit[ _]?(?:code|status)\W{0,3}0\b"
+)
+"""The verdict of a program about its whole work."""
+_SIDE_SERVICE: Final = re.compile(
+    r"(?i)^\W*(?:wandb|mlflow|comet\w*|neptune|swanlab|tensorboard|telemetry|usage[ _]stats|sentry|opentelemetry)\b"
+)
+"""What reports about the work to others: the work does not need it."""
 _CERTAIN: Final = frozenset({"job_cancelled", "node_lost", "time_limit", "preempted"})
 """Faults that end the work by their nature: lines after them are of others."""
 
@@ -191,15 +206,28 @@ def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -
     if outcome is None or signature in _CERTAIN or _is_by_rate(signature) or _is_storm(traced, end):
         return False
     is_good = ends_well(end, _last_line(traced))
-    if signature in HARD or signature in ENDS:
+    if _is_incidental(traced, text, end, signature):
+        return True
+    if signature in _LASTING:
         return (is_good or outcome.is_recovered) and outcome.work >= _SUSTAINED
     if outcome.work >= _SUSTAINED:
+        return True
+    if signature in _REQUESTS and outcome.work >= _SOME:
         return True
     is_handled = outcome.is_recovered or _HANDLED.search(text) is not None
     is_done = end is not None and end.is_done
     return (is_handled and (is_done or outcome.work >= _SOME or outcome.is_recovered)) or (
         is_good and outcome.work >= _SOME
     )
+
+
+def _is_incidental(traced: Traced, text: str, end: LogEnd | None, signature: str) -> bool:
+    """True for an error message that the program's last word takes back, and for one of a side service."""
+    if end is None or end.last is None or isinstance(traced, LoggedException) or signature in HARD | ENDS:
+        return False
+    after = end.last.line - _last_line(traced)
+    is_won = after > 0 and not end.is_cut and _WON.search(end.last.text) is not None
+    return is_won or (after >= _SUSTAINED and _SIDE_SERVICE.search(message_of(text)) is not None)
 
 
 def _is_by_rate(signature: str) -> bool:

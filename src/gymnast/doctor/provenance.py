@@ -25,7 +25,7 @@ _DATA: Final = re.compile(rf"""(?i)(["']?\b(?:{_DATA_KEYS})["']?\s*[:=]\s*)({_ST
 _OWN: Final = re.compile(
     r"""(?i)(?:\b(?:msg|message|err|errors?|detail|reason|exception|desc|stderr|title|cause)["']?\s*[:=]\s*|"""
     r"""(?:err(?:no|code|or)?|code|rc|status)\W{0,3}-?\d+\W{0,3}|(?:error|exception)\(|^[\[\](){}\s]*|\] ?"""
-    r"""|inner server: b?)$"""
+    r"""|inner server: b?|\b(?:broken|caused|raised|failed|preceded) (?:by|with) )$"""
 )
 """What precedes a quoted text that is the program's own message."""
 _QUOTED: Final = re.compile(_STRING)

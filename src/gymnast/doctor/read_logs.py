@@ -21,7 +21,6 @@ from gymnast.doctor.log_ends import MAX_TAIL, end_of, has_newline
 from gymnast.doctor.log_lines import Level, hints_at_failure, level_of, reports_failure, time_at
 from gymnast.doctor.log_markers import (
     ACCESS,
-    ADVICE,
     BOUNDARY,
     COUNT,
     JOB_CANCELLED,
@@ -37,6 +36,7 @@ from gymnast.doctor.log_markers import (
     VERIFY_500,
     ZERO_COUNT,
     death_at,
+    without_advice,
     without_hedges,
 )
 from gymnast.doctor.outcomes import OutcomeTracker
@@ -58,6 +58,9 @@ _MAX_DEATHS: Final = 50
 _MAX_MESSAGE_LINES: Final = 60
 _RELEVANT_NUMBERS: Final = (b"137", b"code 75", b"422", b"401", b"-9", b"status=4", b"status=5")
 _DIGITS: Final = bytes.maketrans(b"0123456789", b"0000000000")
+_COLOR: Final = re.compile(rb"\x1b\[[\d;]*[A-Za-z]")
+_ADDRESS: Final = re.compile(rb"0x[0-9a-f]{4,}")
+_PATH: Final = re.compile(rb"(?:/[\w.%+-]+){2,}/?")
 _MAX_EVENTS: Final = 200
 _MAX_JOINED: Final = 4
 _CONTEXT: Final = 2
@@ -68,6 +71,11 @@ _MODEL_SERVERS: Final = (
     *(b"llama_model_load", b"text_generation_router", b"vllm.entrypoints", b"sglang.launch_server"),
 )
 """What only the logs of model servers contain."""
+_TRAINERS: Final = (
+    *(b"'loss':", b"grad_norm", b"train_loss", b"TrainingArguments", b".backward(", b"optimizer.step", b"deepspeed"),
+    *(b"trainer.py", b"TRL_SFT", b"tensorflow/core", b"torch.distributed.run", b"Trainer("),
+)
+"""What the logs of training programs contain."""
 SATURATED_ID: Final = "saturated"
 BOUNDARY_ID: Final = "boundary"
 REQUEUED_ID: Final = "requeued"
@@ -132,6 +140,8 @@ class _Reader:
         for block in _blocks(stream):
             if not before and any(words in block for words in _MODEL_SERVERS):
                 self._facts.model_servers.add(name)
+            if any(words in block for words in _TRAINERS):
+                self._facts.trainers.add(name)
             self._facts.size_bytes += len(block)
             self._count_requests(name, block, before)
             shapes = block.translate(_DIGITS).split(b"\n")
@@ -215,6 +225,9 @@ class _Reader:
         line, ids = lines[index], reading.ids
         if b"raceback (most recent" in line or b"RayTaskError(" in line or line.startswith(b"ray::"):
             self._mark(self.tracebacks.open_at(lines, index, at.line, is_noise=noise), at.line - index - 1)
+        elif reading.is_failure and (start := _headless_traceback(lines, index)) is not None:
+            first = at.line - (index - start)
+            self._mark(self.tracebacks.open_at(lines, start, first, is_noise=noise), at.line - index - 1)
         elif line.startswith(b"  next:") or (line.startswith(b"  where:") and not _is_followed_by_next(lines, index)):
             self._add_user_error(at, lines, index)
         elif not noise and len(self._facts.deaths) < _MAX_DEATHS and (death := death_at(at, lines, index)):
@@ -235,7 +248,8 @@ class _Reader:
     def _count_event(
         self, at: Quote, lines: list[bytes], index: int, *, is_certain: bool, is_warning: bool = False
     ) -> None:
-        shape = lines[index][:_MAX_LINE].translate(_DIGITS)
+        shape = _ADDRESS.sub(b"0x", lines[index][:_MAX_LINE]).translate(_DIGITS)
+        shape = _PATH.sub(b"/", shape) if is_warning else shape
         event = self._events.get(shape)
         if event is not None:
             event.count += 1
@@ -317,6 +331,15 @@ class _Reader:
         self._facts.user_errors.append(LoggedUserError(quote, where, next_text))
 
 
+def _headless_traceback(lines: list[bytes], index: int) -> int | None:
+    """The line before the frames that end in this line, if no line announces them as a traceback."""
+    start = index - 1
+    while start > max(0, index - _MAX_MESSAGE_LINES) and lines[start].startswith((b'  File "', b"    ")):
+        start -= 1
+    has_frames = start + 1 < index and lines[start + 1].startswith(b'  File "')
+    return start if has_frames and b"raceback (most recent" not in lines[start] else None
+
+
 def _is_followed_by_next(lines: list[bytes], index: int) -> bool:
     return index + 1 < len(lines) and lines[index + 1].startswith(b"  next:")
 
@@ -324,7 +347,8 @@ def _is_followed_by_next(lines: list[bytes], index: int) -> bool:
 def _classify(line: bytes) -> _Reading:
     level = level_of(line)
     markers = tuple(name for marker, name in _MARKERS if marker.search(line))
-    if ADVICE.search(line) or SOURCE.search(line) or (ACCESS.search(line) and level is Level.NONE):
+    line = without_advice(line)
+    if not line.strip() or SOURCE.search(line) or (ACCESS.search(line) and level is Level.NONE):
         return _Reading(markers, level, is_failure=False, is_hint=False)
     own = without_hedges(own_words(line.decode(errors="replace")).encode())
     if level is not Level.ERROR and SETTINGS.search(own):
@@ -378,17 +402,25 @@ def _count_ok_at_end(replies: list[bytes], before: int) -> int:
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-    """Blocks of complete lines, a few megabytes each; completes the last line."""
+    """Blocks of complete lines without colors, a few megabytes each."""
+    return (_COLOR.sub(b"", block) if b"\x1b[" in block else block for block in _raw_blocks(stream))
+
+
+def _raw_blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Blocks of complete lines; completes the last line."""
     rest = b""
-    while chunk := stream.read(BLOCK_BYTES):
+    chunk = stream.read(BLOCK_BYTES)
+    while chunk:
+        following = stream.read(BLOCK_BYTES)
+        if not following and not chunk.endswith(b"\n"):
+            chunk += b"\n"
         end = chunk.rfind(b"\n") + 1
-        if not end:
+        if end:
+            yield rest + chunk[:end]
+            rest = chunk[end:]
+        else:
             rest = (rest + chunk)[-BLOCK_BYTES:]  # a line of this length is not a log line
-            continue
-        yield rest + chunk[:end]
-        rest = chunk[end:]
-    if rest:
-        yield rest + b"\n"
+        chunk = following
 
 
 def _filter_by_keyword(shapes: list[bytes]) -> list[bytes]:

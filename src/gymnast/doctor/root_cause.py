@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gymnast.doctor.line_roles import Role, message_of, role_of
+from gymnast.doctor.line_roles import Role, message_of, role_of, role_of_exception
 from gymnast.doctor.log_lines import speaks_of_failure
 from gymnast.doctor.log_markers import without_hedges
 from gymnast.doctor.provenance import own_words
@@ -40,6 +40,11 @@ _OVERRIDDEN: Final = frozenset(
 _BROADEST: Final = frozenset({"bad_setting", "command_missing", "resource_busy"})
 _REFUSED: Final = frozenset({"model_name_wrong", "key_refused", "context_overflow"})
 """What a server refuses to do: its own reason."""
+_TRANSPORT: Final = re.compile(
+    r"(?i)NET/(?:IB|Socket|OFI)\b|\bibv_\w+|vendor err|no socket interface|socket\w*Connect\b|Connect to \S+ failed"
+    r"|\bmlx5\w*|link (?:is |went )?down|\bport error"
+)
+"""A line of a collective that names the connection that failed: why, not only that the ranks lost each other."""
 _NOTICED: Final = frozenset({"peer_lost", "clients_gone"})
 """What the other end of a connection notices of a failure."""
 
@@ -109,12 +114,17 @@ def _rank(line: FailureLine) -> float:
     """How far a line is from the cause. How a process ended says more than that something failed."""
     if line.role is Role.ANNOUNCEMENT and line.failure_class is None:
         return Role.END - 0.5
+    if line.exception is None and not line.is_known:
+        if line.role is Role.REPORT and line.failure_class is None:
+            return Role.REPORT + 0.5  # an exception says more
+        if line.role is Role.CAUSE and line.failure_class in _BROADEST:
+            return Role.REPORT  # many lines have such words: what is specific or earlier says more
     return Role.ANNOUNCEMENT if line.role is Role.END and line.failure_class in ENDS else line.role
 
 
 def _prefer_class(failures: list[FailureLine]) -> list[FailureLine]:
     """Of lines about the same moment, the most specific about the class of failure comes first."""
-    if not failures:
+    if not failures or _TRANSPORT.search(failures[0].message):
         return failures
     first = failures[0]
     same = [
@@ -180,7 +190,8 @@ def _of_text(
 def _class_of_line(message: str, signature: str | None) -> tuple[str | None, bool]:
     """The class of a line, and whether a signature of one fault says so."""
     shared = classify(message)
-    if signature is None or (signature in BROAD and classify_plain(message) is not None):
+    is_wrapper = signature == "server_assert" and shared == "collective_failed"  # it quotes the error that it wraps
+    if signature is None or is_wrapper or (signature in BROAD and classify_plain(message) is not None):
         return shared, False
     if signature == "key_refused" and not _API.search(message):
         return "access_denied", False
@@ -201,6 +212,8 @@ def _role(message: str, failure_class: str | None) -> Role:
     is_cause = failure_class is not None and failure_class not in BETWEEN_PROCESSES and failure_class not in ENDS
     if known is not None and failure_class not in ORDER and failure_class not in _REFUSED:
         is_cause = is_cause and known.is_root
+    if failure_class == "collective_failed" and _TRANSPORT.search(message):
+        return Role.CAUSE
     role = role_of(message, is_cause=is_cause and failure_class not in _OVERRIDDEN)
     if failure_class in ENDS or failure_class in _NOTICED:
         return Role.END
@@ -215,7 +228,7 @@ def _of_exception(error: LoggedException) -> FailureLine:
 def _with_exception(line: FailureLine, error: LoggedException) -> FailureLine:
     where = error.own_frame or error.frame
     what = f"an exception, raised at {where}" if where else "an exception"
-    failure_class, role = line.failure_class, line.role
+    failure_class, role = line.failure_class, role_of_exception(line.role, line.message)
     if failure_class == "weights_mismatch" and error.own_frame == error.frame and not _loads_weights(error):
         failure_class = "code_exception"
     is_open = failure_class is None or (failure_class in _OVERRIDDEN and failure_class != "install_mismatch")
@@ -242,6 +255,7 @@ _ROW_ACCESS: Final = (
 """Code that reads a field of a row."""
 _LIBRARY_FRAME: Final = re.compile(r"/(?:site-packages|dist-packages|lib/python3[^/]*|lib64/python3[^/]*)/")
 _VERSION_BUG: Final = re.compile(r"has no attribute|unexpected keyword argument|positional argument|cannot import name")
+_SHAPES: Final = re.compile(r"could not be broadcast|shapes .{1,80}not aligned|cannot reshape array")
 BUGS: Final = frozenset(
     {
         *("IndexError", "KeyError", "TypeError", "AttributeError", "NameError", "UnboundLocalError", "RecursionError"),
@@ -261,7 +275,8 @@ def class_of_bug(error: LoggedException) -> str | None:
     if error.type == "KeyError" and (reads_row(error) or _TABLE_FRAME.search(error.frame)):
         return "data_unreadable"
     if error.type not in BUGS:
-        return None
+        is_own = error.type == "ValueError" and error.own_frame and _SHAPES.search(error.message)
+        return "code_exception" if is_own else None
     if not error.own_frame or _LIBRARY_FRAME.search(error.frame):
         return "install_mismatch" if _VERSION_BUG.search(error.message) else None
     return None if error.type in {"JSONDecodeError", "UnicodeDecodeError"} else "code_exception"
@@ -297,7 +312,9 @@ def _ends_well(event: LogEvent, logs: LogFacts) -> bool:
     return any(_SUCCESS.search(text) and text != event.first.text for text in ends)
 
 
-_SUCCESS: Final = re.compile(r"(?i)\b(?:done|completed?|finished|success\w*|all passed|saved)\b(?!.{0,20}\b0 )")
+_SUCCESS: Final = re.compile(
+    r"(?i)\b(?:done|completed?|finished|success\w*|all passed|saved|summari[sz]ed)\b(?!.{0,20}\b0 )"
+)
 
 
 def _explains(line: FailureLine, best: Role, failures: list[FailureLine]) -> bool:

@@ -31,6 +31,10 @@ _FIRST: Final = -1.0
 _NEAR_LINES: Final = 300
 _NEAR_S: Final = 900.0
 """Within these, a failure is taken to follow from the first one."""
+_LAST_WORDS: Final = 60
+"""Lines after the failure that ends a log: its traceback, and what is said while it stops."""
+_ENDS_JOBS: Final = frozenset({"time_limit", "preempted", "node_lost", "job_cancelled"})
+"""The scheduler's own verdict."""
 _REFUSALS: Final = frozenset({"ValueError", "AssertionError", "ValidationError"})
 """What libraries raise if they are given something that they do not accept."""
 _COMMON: Final = frozenset({"command_missing", "permission", "not_ready", "module_missing", "key_refused"})
@@ -101,7 +105,7 @@ def explain_failure(facts: Facts, failures: Sequence[FailureLine]) -> Finding:
         _cause(first, known.cause if first.is_known else f"see the quoted line; usually {known.cause}"),
         _action(first, failure_class, known.action, facts, is_guess=is_guess),
         tuple(_evidence(failures)),
-        Confidence.LOW if is_guess else _confidence(first, failures),
+        Confidence.LOW if is_guess else _confidence(first, failures, facts),
         facts.unexplained,
         weight=ROOT_WEIGHT if first.role is Role.CAUSE else _OTHER_WEIGHT,
         order=_FIRST,
@@ -118,17 +122,29 @@ def _class_of_line(line: FailureLine, facts: Facts) -> tuple[str | None, bool]:
     if line.failure_class == "bad_setting" and not line.is_known and not _SETTING.search(line.message):
         return None, False
     if line.failure_class is not None and line.failure_class != "code_exception":
-        return line.failure_class, False
+        return "training_oom" if line.failure_class == "cuda_oom" and _is_training(
+            line, facts
+        ) else line.failure_class, False
     owner = owner_of(line.exception, facts) if line.exception is not None else None
     if owner is not None:
         return owner[0], False
+    if line.failure_class is None and line.exception is not None and line.quote.file in facts.logs.model_servers:
+        return "engine_exception", False
     if line.failure_class is not None:
         return line.failure_class, False
+    return _guess(line)
+
+
+def _guess(line: FailureLine) -> tuple[str | None, bool]:
     guess = guess_class(own_words(line.quote.text)) if line.role is not Role.END else None
     error = line.exception
     if guess is None and error is not None and error.type in _REFUSALS and error.message and not error.own_frame:
         guess = "bad_setting"
     return guess, guess is not None
+
+
+def _is_training(line: FailureLine, facts: Facts) -> bool:
+    return line.quote.file in facts.logs.trainers - facts.logs.model_servers
 
 
 def _headline(line: FailureLine) -> str:
@@ -153,14 +169,24 @@ def _action(line: FailureLine, failure_class: str, action: str, facts: Facts, *,
     return f"{action}; {_commands(facts, line)}" if is_guess else action
 
 
-def _confidence(first: FailureLine, failures: Sequence[FailureLine]) -> Confidence:
-    """High only for a known fault that has no rival; low for a line that says that something ended, but not why."""
+def _is_proved(first: FailureLine, failures: Sequence[FailureLine], facts: Facts) -> bool:
+    """True if the log shows that this ended the work: a process ends after it, or the log itself does."""
+    last = next((end.last.line for end in facts.logs.ends if end.last and end.last.file == first.quote.file), 0)
+    if last - first.quote.line <= _LAST_WORDS or first.failure_class in _ENDS_JOBS:
+        return True
+    return any(line.role is Role.END and _follows(line, first) for line in failures)
+
+
+def _confidence(first: FailureLine, failures: Sequence[FailureLine], facts: Facts) -> Confidence:
+    """High only for a known fault that ended the work and has no rival; low for an end without a reason."""
     known = SIGNATURES.get(first.failure_class or "")
     if known is not None and known.is_vague:
         return Confidence.LOW
     if not first.is_known or known is None or first.role is not Role.CAUSE or first.failure_class in _COMMON:
         return Confidence.MEDIUM
     if is_ambiguous(first.message, first.failure_class or ""):
+        return Confidence.MEDIUM
+    if not _is_proved(first, failures, facts):
         return Confidence.MEDIUM
     rivals = {line.failure_class for line in failures if line.role is Role.CAUSE} - {first.failure_class}
     return Confidence.MEDIUM if rivals and first.failure_class not in HARD else known.confidence

@@ -1,0 +1,181 @@
+"""How doctor reads logs of unknown programs: who speaks, what is a cause, what is only talk, what ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymnast.doctor.examine import examine, find_target
+from gymnast.doctor.line_roles import Role, role_of
+from gymnast.doctor.log_lines import Level, hints_at_failure, level_of
+from gymnast.doctor.log_markers import without_advice
+from gymnast.doctor.system_errors import classify
+
+ENGINE = "(EngineCore pid=88) ERROR 03-04 11:20:31 [core.py:91]"
+
+
+def report(folder: Path, log: str) -> Any:
+    path = folder / "run.log"
+    path.write_text(log)
+    return examine(find_target(path))
+
+
+def first(folder: Path, log: str) -> dict[str, Any]:
+    finding: dict[str, Any] = report(folder, log).as_json()["findings"][0]
+    return finding
+
+
+# --- who speaks ------------------------------------------------------------------------------------------------------
+
+
+def test_a_captured_stream_has_the_level_of_the_program_that_wrote_it() -> None:
+    assert level_of(b"2026-03-04 11:20:31 | ERROR | stderr | INFO:     listening on port 9000") is Level.INFO
+    assert level_of(b"2026-03-04 11:20:31 | ERROR | stderr | ERROR: no such table") is Level.ERROR
+
+
+def test_a_warning_of_python_is_a_warning() -> None:
+    assert level_of(b"/opt/lib/gpu.py:31: UserWarning: CUDA initialization: unexpected error") is Level.WARNING
+
+
+@pytest.mark.parametrize("line", [b"  Case 7: ERROR - index out of range", b"Result: FAIL", b"==== ERRORS TODAY ===="])
+def test_a_verdict_about_an_item_and_a_heading_report_no_failure(line: bytes) -> None:
+    assert level_of(line) is Level.INFO
+
+
+def test_a_sentence_of_a_model_is_no_hint() -> None:
+    assert not hints_at_failure(b"However, I cannot look this up, so the second method fails too.")
+    assert hints_at_failure(b"lookup of shard 9 failed")
+
+
+def test_colors_do_not_hide_a_traceback(tmp_path: Path) -> None:
+    lines = [
+        f"{ENGINE} Traceback (most recent call last):",
+        f'{ENGINE}   File "/v/lib/python3.12/site-packages/vllm/x.py", line 3, in load',
+        f"{ENGINE}     table = build(rows)",
+        f"{ENGINE} TypeError: 'Row' object is not callable",
+    ]
+    colored = [line.replace("(EngineCore pid=88)", "\x1b[1;36m(EngineCore pid=88)\x1b[0;0m") for line in lines]
+    for text in (lines, colored):
+        finding = first(tmp_path, "\n".join(("vLLM API server version 9", *text)) + "\n")
+        assert finding["id"] == "engine_exception"
+        assert "TypeError: 'Row' object is not callable" in finding["symptom"]
+
+
+def test_a_traceback_without_its_first_line_is_one_even_at_the_end_of_a_file_without_a_newline(tmp_path: Path) -> None:
+    log = (
+        'step 1\n\n  File "/w/metrics.py", line 8, in mean\n    total = left + right\n'
+        "ValueError: operands could not be broadcast together with shapes (3,2) (3,)"
+    )
+    finding = first(tmp_path, log)
+    assert finding["id"] == "code_exception"
+    assert "/w/metrics.py:8" in finding["next"]
+
+
+# --- cause and consequence -------------------------------------------------------------------------------------------
+
+
+def test_the_connection_that_failed_is_the_cause_and_the_gpu_error_after_it_is_not(tmp_path: Path) -> None:
+    log = (
+        "n7:11:40 [0] NCCL WARN NET/IB : Got completion from peer 10.1.0.9 with status=12 vendor err 129\n"
+        "n7:11:40 [0] NCCL INFO transport.cc:80 -> 6\n"
+        "n7: Test NCCL failure 'unhandled cuda error'\n"
+    )
+    assert first(tmp_path, log)["id"] == "collective_failed"
+
+
+def test_the_last_line_of_a_traceback_is_a_reason_even_if_it_is_short(tmp_path: Path) -> None:
+    log = (
+        "ERROR dumping the inputs of the step\n"
+        'Traceback (most recent call last):\n  File "/w/kernels.py", line 5, in lower\n    pm.run(mod)\n'
+        "RuntimeError: pass pipeline run failed\n"
+    )
+    assert "RuntimeError: pass pipeline run failed" in first(tmp_path, log)["symptom"]
+
+
+def test_an_end_that_points_above_is_an_end_whatever_stands_before_the_colon() -> None:
+    message = "shop.EngineDeadError: the engine has a problem. See stack trace (above) for the root cause."
+    assert role_of(message, is_cause=False) is Role.END
+
+
+def test_a_specific_cause_comes_before_an_earlier_line_with_common_words(tmp_path: Path) -> None:
+    log = (
+        "TP3] tuned table not found at /opt/tables/E=8.json, speed may suffer\n"
+        "ERROR rank 3: CUDA error: uncorrectable ECC error encountered\n"
+        "ERROR child 3 exited with code 1\n"
+    )
+    assert first(tmp_path, log)["id"] == "gpu_fault"
+
+
+# --- what is only said -----------------------------------------------------------------------------------------------
+
+
+def test_advice_does_not_hide_what_the_same_line_observes(tmp_path: Path) -> None:
+    line = "(scaler +2m) Warning: this request cannot be scheduled right now: GPU 4. Consider adding nodes.\n"
+    assert without_advice(b"Consider adding nodes.") == b""
+    assert first(tmp_path, "starting\n" + line * 3)["id"] == "scheduler_refused"
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("RuntimeError: alloc_slots runs out of memory, lower the number of requests", "pool_exhausted"),
+        ("APIError: code 402, please add credits to the account", "quota_used_up"),
+        ("RuntimeError: operator shop::pack does not exist", "install_mismatch"),
+        ("RuntimeError: device kernel image is invalid", "install_mismatch"),
+        ("Command '['/usr/bin/gcc', 'a.c']' returned non-zero exit status 1.", "install_mismatch"),
+        ("0/4 nodes are available: 4 Insufficient nvidia.com/gpu. preemption: 0/4 nodes", "scheduler_refused"),
+        ("ValueError: total available GPUs 4 is less than desired 8", "scheduler_refused"),
+        ("Check failed: left == right", "process_crashed"),
+        ("BUG: unable to handle page fault for address 0", "node_broken"),
+    ],
+)
+def test_classes_by_shared_words(message: str, kind: str) -> None:
+    assert classify(message) == kind
+
+
+def test_gpu_memory_of_a_training_program_is_not_that_of_a_model_server(tmp_path: Path) -> None:
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    trace = f'Traceback (most recent call last):\n  File "/w/fit.py", line 9, in fit\n    loss.backward()\n{error}'
+    finding = first(tmp_path, "{'loss': 0.4, 'grad_norm': 1.0}\n" + trace)
+    assert finding["id"] == "training_oom"
+    assert "batch size" in finding["next"]
+    assert first(tmp_path, "vLLM API server version 9\n" + trace)["id"] == "cuda_oom"
+
+
+# --- what recovers and what ends -------------------------------------------------------------------------------------
+
+
+def test_the_last_word_of_a_program_takes_back_an_error_message(tmp_path: Path) -> None:
+    conflict = "ERROR: shop 2 requires paint==3, but you have paint 4 which is incompatible.\n"
+    assert report(tmp_path, f"building\n{conflict}Successfully installed paint-4\n").is_healthy
+    assert not report(tmp_path, f"building\n{conflict}").is_healthy
+
+
+def test_a_tracker_that_fails_does_not_end_the_work(tmp_path: Path) -> None:
+    rest = "".join(f"wandb: metric_{name} 0.1\n" for name in "abcdefghijklmnopqrstuvwxyz")
+    assert report(tmp_path, f"wandb: ERROR while calling the API: deadline exceeded\n{rest}").is_healthy
+
+
+def test_one_request_for_an_unknown_model_is_no_fault_of_a_server_that_goes_on(tmp_path: Path) -> None:
+    refused = "ERROR 03-04 11:20:31 [chat.py:9] The model `paint` does not exist.\n"
+    answered = 'INFO:     10.0.0.1:40{} - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+    assert report(tmp_path, refused + "".join(answered.format(port) for port in range(10, 16))).is_healthy
+    assert report(tmp_path, refused).findings[0].id == "model_name_wrong"
+
+
+def test_retries_until_the_end_are_a_fault(tmp_path: Path) -> None:
+    line = "WARNING: retrying, connection broken by 'NewError(<at 0x7f{:04x}>: [Errno -5] no address)': /{}/{}/\n"
+    log = "".join(line.format(i, "ab"[i % 2], "cdefg"[i % 5]) for i in range(40))
+    assert first(tmp_path, log)["id"] == "dns"
+
+
+def test_high_confidence_needs_the_end_of_the_log_or_of_a_process(tmp_path: Path) -> None:
+    error = "OSError: [Errno 28] No space left on device: '/s/a'\n"
+    trace = f'Traceback (most recent call last):\n  File "/w/a.py", line 1, in w\n    f.write(x)\n{error}'
+    other = "".join(
+        f"note {name}{letter}\n" for name in ("one", "two", "three") for letter in "abcdefghijklmnopqrstuvwxyz"
+    )
+    assert first(tmp_path, trace)["confidence"] == "high"
+    assert first(tmp_path, trace + other)["confidence"] != "high"
