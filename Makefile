@@ -95,6 +95,7 @@ bench: $(VENV)/.dev  ## measure; prints ratios to a yardstick measured in the sa
 	$(BIN)/python bench/doctor.py
 	$(BIN)/python bench/foreign_server.py
 	$(BIN)/python bench/train_batch.py
+	$(BIN)/python bench/training_wait.py
 	$(BIN)/python bench/submit.py
 	$(BIN)/python bench/chunk_status.py
 	$(BIN)/python bench/merge.py
