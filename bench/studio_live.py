@@ -136,14 +136,12 @@ def main() -> None:
     if options.json:
         print(json.dumps(results))
     else:
-        print(
-            f"collector alone       {results['rollouts_per_cpu_s']} rollouts per CPU second, noise {ratios['off']:.4f}"
-        )
-        print(f"studio's own CPU      {results['studio_cpu_s']} s")
-        print(f"least CPU, ratio      {least:.4f}")
-        print(
-            f"collector, watched    {ratios['watched']:.4f} (bar {BAR}): {'ok' if ratios['watched'] <= BAR else 'MISSED'}"
-        )
+        verdict = "ok" if ratios["watched"] <= BAR else "MISSED"
+        print(f"{'collector alone':22} {results['rollouts_per_cpu_s']} rollouts per CPU second")
+        print(f"{'noise':22} {ratios['off']:.4f}")
+        print(f"{'CPU of the studio':22} {results['studio_cpu_s']} s")
+        print(f"{'ratio of least CPU':22} {least:.4f}")
+        print(f"{'collector, watched':22} {ratios['watched']:.4f} (bar {BAR}): {verdict}")
     sys.exit(0 if ratios["watched"] <= BAR else 1)
 
 
