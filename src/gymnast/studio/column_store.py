@@ -44,7 +44,7 @@ class TextColumn:
 
 
 class _Growing:
-    """An array that grows by a quarter at a time."""
+    """An array that grows by an eighth at a time."""
 
     def __init__(self, dtype: Any, fill: float) -> None:
         self._data = np.full(0, fill, dtype)
@@ -61,7 +61,7 @@ class _Growing:
 
     def _reserve(self, count: int) -> None:
         if count > len(self._data):
-            larger = np.full(max(count, len(self._data) * 5 // 4, _MIN_SIZE), self._fill, self._data.dtype)
+            larger = np.full(max(count, len(self._data) * 9 // 8, _MIN_SIZE), self._fill, self._data.dtype)
             larger[: len(self._data)] = self._data
             self._data = larger
 

@@ -27,9 +27,9 @@ def is_constant(values: Sequence[Any]) -> bool:
 
 def as_numbers(values: Sequence[Any]) -> NDArray[np.float64]:
     """Numbers as an array; NaN for everything else."""
-    kinds = set(map(type, values))
-    if kinds == {type(None)}:
+    if values.count(None) == len(values):
         return np.full(len(values), math.nan)
+    kinds = set(map(type, values))
     try:
         if kinds <= {int, float, bool}:
             return np.array(values, np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gymnast.studio.run_index import RunIndex
     from gymnast.studio.run_table import RunTable
 
-    Ints = NDArray[np.int64]
+    Ints = NDArray[np.int64] | NDArray[np.int32]
 
 _SEARCH_S: Final = 0.15
 """After this time, texts are compared only as far as the page needs; the number of matches is an estimate."""
@@ -66,9 +66,11 @@ def search_tasks(
     starts = np.searchsorted(table.keys, tasks << 32)
     ends = np.searchsorted(table.keys, (tasks + 1) << 32)
     counts = ends - starts
-    positions = np.repeat(np.arange(len(tasks)), counts)
-    rows = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(starts, counts)
-    return _compare(_Search(index, table, rows, words), positions, needed, seconds)
+    positions = np.repeat(np.arange(len(tasks), dtype=np.int32), counts)
+    rows = np.arange(len(positions), dtype=np.int32)
+    rows += np.repeat((starts - (np.cumsum(counts) - counts)).astype(np.int32), counts)
+    matches = _compare(_Search(index, table, rows, words), positions, needed, seconds)
+    return replace(matches, total=min(matches.total, len(tasks)))
 
 
 def _compare(search: _Search, groups: Ints, needed: int, seconds: float) -> Matches:
@@ -87,7 +89,7 @@ def _compare(search: _Search, groups: Ints, needed: int, seconds: float) -> Matc
     total = len(search.candidates)
     if seen >= total:
         return Matches(found, len(found), is_exact=True)
-    return Matches(found, min(round(len(found) * total / seen), int(np.unique(groups).size)), is_exact=False)
+    return Matches(found, round(len(found) * total / seen), is_exact=False)
 
 
 class _Search:

@@ -24,7 +24,8 @@ _GAP: Final = b"\0"
 _ESCAPE: Final = b"\\u"
 _CALL: Final = b'"function_call"'
 _CALL_OUTPUT: Final = b'"function_call_output"'
-_CALL_BITS: Final = query_bits(["function_call"])
+_CALL_BITS: Final = query_bits(["n_call"])
+"""Of the end of `function_call`: enough to tell most records without one."""
 _EMPTY_LIST: Final = 2
 """The length of a trajectory without items."""
 _ANY: Final = msgspec.json.Decoder()

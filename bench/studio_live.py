@@ -1,0 +1,149 @@
+"""What a studio that watches a running collection costs the collector: its CPU with and without, alternated.
+
+    python bench/studio_live.py [--rollouts 15000] [--rounds 5] [--json]
+
+Each collection runs mcqa in one process on one core, at about 3,000 rollouts a second of CPU time; the mock policy and
+the studio share the other. A watcher acts as an open page: it has the stream of events of the run and asks for the run,
+its live state and the newest rollouts every second. "off" runs twice a round: the ratio is to the mean of both, and
+theirs shows the noise. The studio's own CPU is another process's. Bar: <= 1.02.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import operator
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from running import HERE, OUR_CORE, POLICY_CORE, policy
+from running import row as make_row
+from tracking import TASKS
+
+BAR = 1.02
+KINDS = ("off", "watched", "off again")
+
+
+@contextlib.contextmanager
+def studio(folder: Path) -> Iterator[int]:
+    """A studio over a folder with an open page; yields its process."""
+    environ = {**os.environ, "GYMNAST_CACHE_DIR": str(folder.parent / "cache")}
+    command = [sys.executable, "-m", "gymnast.cli.main", "view", str(folder), "--no-open"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environ)
+    os.sched_setaffinity(process.pid, {POLICY_CORE} if (os.cpu_count() or 1) > 1 else {0})
+    stop = threading.Event()
+    try:
+        assert process.stdout is not None
+        base, _, token = process.stdout.readline().strip().partition("/?token=")
+        page = threading.Thread(target=watch, args=(base, token, stop))
+        page.start()
+        yield process.pid
+    finally:
+        stop.set()
+        process.terminate()
+        process.wait()
+        page.join()
+
+
+def watch(base: str, token: str, stop: threading.Event) -> None:
+    """What an open page of a live run does."""
+
+    def open_url(path: str, **params: Any) -> Any:
+        query = urllib.parse.urlencode(params)
+        headers = {"Authorization": f"Bearer {token}"}
+        return urllib.request.urlopen(urllib.request.Request(f"{base}/api/{path}?{query}", headers=headers), timeout=30)
+
+    def ask(path: str, **params: Any) -> Any:
+        with open_url(path, **params) as answer:
+            return json.load(answer)
+
+    streams: dict[str, Any] = {}
+    while not stop.wait(1.0):
+        with contextlib.suppress(OSError, ValueError):
+            for run in [own["id"] for own in ask("runs")["runs"]]:
+                if run not in streams:
+                    streams[run] = open_url("events", run=run)
+                    threading.Thread(target=drain, args=(streams[run],), daemon=True).start()
+                for path in ("run", "run/live", "rollouts"):
+                    ask(path, run=run)
+
+
+def drain(stream: Any) -> None:
+    """Read events until the studio ends."""
+    with contextlib.suppress(OSError, ValueError):
+        while stream.readline():
+            pass
+
+
+def collect(spec: dict[str, Any], folder: Path) -> float:
+    """The CPU seconds of one collection below a folder, in a fresh process on our core."""
+    command = [sys.executable, str(HERE / "tracking.py"), "--child", json.dumps({**spec, "kind": "off"})]
+    environ = {**os.environ, "TMPDIR": str(folder)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environ)
+    os.sched_setaffinity(process.pid, {OUR_CORE})
+    cpu: float = json.loads(process.communicate()[0].splitlines()[-1])["cpu"]
+    return cpu
+
+
+def cpu_of(pid: int) -> float:
+    """The CPU seconds of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Alternate collections with and without a studio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rollouts", type=int, default=15_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    cpu: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    own: list[float] = []
+    with tempfile.TemporaryDirectory() as place, policy() as port:
+        folder, tasks = Path(place) / "runs", Path(place) / "tasks.jsonl"
+        folder.mkdir()
+        tasks.write_text("".join(json.dumps(make_row(number)) + "\n" for number in range(TASKS)))
+        spec = {"port": port, "tasks": str(tasks), "rollouts": options.rollouts}
+        for number in range(options.rounds):
+            for kind in KINDS if number % 2 == 0 else reversed(KINDS):
+                if kind == "watched":
+                    with studio(folder) as pid:
+                        cpu[kind].append(collect(spec, folder))
+                        own.append(cpu_of(pid))
+                else:
+                    cpu[kind].append(collect(spec, folder))
+    without = [(first + second) / 2 for first, second in zip(cpu["off"], cpu["off again"], strict=True)]
+    ratios = {kind: statistics.median(map(operator.truediv, cpu[kind], without)) for kind in KINDS}
+    least = min(cpu["watched"]) / min(cpu["off"] + cpu["off again"])
+    results = {
+        "rollouts_per_cpu_s": round(options.rollouts / statistics.median(cpu["off"])),
+        "ratio": round(ratios["watched"], 4),
+        "noise": round(ratios["off"], 4),
+        "ratio_of_least": round(least, 4),
+        "studio_cpu_s": round(statistics.median(own), 2),
+    }
+    if options.json:
+        print(json.dumps(results))
+    else:
+        verdict = "ok" if ratios["watched"] <= BAR else "MISSED"
+        print(f"{'collector alone':22} {results['rollouts_per_cpu_s']} rollouts per CPU second")
+        print(f"{'noise':22} {ratios['off']:.4f}")
+        print(f"{'CPU of the studio':22} {results['studio_cpu_s']} s")
+        print(f"{'ratio of least CPU':22} {least:.4f}")
+        print(f"{'collector, watched':22} {ratios['watched']:.4f} (bar {BAR}): {verdict}")
+    sys.exit(0 if ratios["watched"] <= BAR else 1)
+
+
+if __name__ == "__main__":
+    main()
