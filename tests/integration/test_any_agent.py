@@ -82,6 +82,20 @@ def test_a_recipe_replaces_the_harness_without_touching_yaml(invoke: Invoke, tmp
         assert metrics["num_calls"] == turns
 
 
+def test_workers_of_a_submitted_run_use_the_recipe(invoke: Invoke, tmp_path: Path) -> None:
+    write_recipe(tmp_path, "mine", offers_tools=True)
+    chunks = ("--workers", "2", "--chunk-rows", "1", "--executor", "local", "--wait", "--no-profile")
+    run = ("-e", COUNTER, "-c", DEMO_POLICY, "-i", ROWS, "--limit", "2", "-o", "out/run.jsonl", *chunks)
+    told = invoke("gymnast", "submit", *run, "--agent", "agents/mine.yaml")
+    assert told.code == 0, told.err
+    records = read_jsonl(tmp_path / "out/run.jsonl")
+    assert [record["agent_ref"]["name"] for record in records] == [f"{COUNTER}_mine"] * 2
+    assert all(record["ng_model_call_capture"]["metrics"]["num_calls"] for record in records)
+    again = invoke("gymnast", "submit", *run, "--agent", "simple_agent", "--resume")
+    assert again.code == 2
+    assert f"{COUNTER}_mine" in again.err
+
+
 def test_rows_that_name_the_replaced_agent_run_with_the_recipe(invoke: Invoke, tmp_path: Path) -> None:
     write_recipe(tmp_path, "mine")
     row = {**example_row(), "agent_ref": {"type": "responses_api_agents", "name": f"{COUNTER}_simple_agent"}}

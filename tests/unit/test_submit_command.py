@@ -84,6 +84,8 @@ def test_a_sandbox_in_the_job_is_a_component(desk: Path, capsys: pytest.CaptureF
         (["--server", "vllm", "-m", "x", "--model-url", "http://a/v1"], "either in the job"),
         (["--server-gpus", "8"], "for a server in the job, but none is configured"),
         (["--with-sandbox"], "needs a container or a command for the sandbox service"),
+        (["--agent", "simple_agent,codex"], "one agent and one model"),
+        (["--agent", "simple_agnt"], "did you mean 'simple_agent'"),
         (["--sandbox-command", "x"], "add --with-sandbox"),
         (["--executor", "ray", "--with-sandbox", "--sandbox-command", "x"], "servers in the job need Slurm"),
     ],

@@ -77,6 +77,7 @@ def compose_config(spec: WorkerSpec, environ: Environ) -> Config:
         model_key_name=arguments.model_key_name,
         search_dirs=[Path(folder) for folder in (*arguments.search_dirs, arguments.folder) if folder],
         command_keys=RUN_KEYS,
+        agent=arguments.agent,
     ).require_valid()
     return without_sandbox(config)[0] if arguments.unsafe_no_sandbox else config
 

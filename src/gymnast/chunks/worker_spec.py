@@ -36,6 +36,8 @@ class ConfigArguments(msgspec.Struct, frozen=True, kw_only=True):
     search_dirs: tuple[str, ...] = ()
     folder: str = ""
     """Where the run was planned. Names are looked up there last."""
+    agent: str | None = None
+    """An agent of the configuration, or a recipe that replaces all agents."""
     unsafe_no_sandbox: bool = False
 
 

@@ -28,6 +28,7 @@ _CONFIG: Final = (
     "model_key_name",
     "search_dirs",
     "unsafe_no_sandbox",
+    "agent",
 )
 _RUN: Final = (
     *("source", "split", "output", "agent", "num_repeats", "concurrency", "limit", "temperature", "top_p"),
@@ -54,7 +55,14 @@ def command(
     model_key_name: shared.ModelKeyName = None,
     search_dirs: shared.SearchDirs = None,
     unsafe_no_sandbox: shared.UnsafeNoSandbox = False,
-    agent: collect.Agent = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent",
+            "-a",
+            help="Configured agent for rows that name none, or a recipe that replaces all agents (gymnast agents).",
+        ),
+    ] = None,
     num_repeats: collect.Repeats = None,
     concurrency: collect.Concurrency = None,
     limit: collect.Limit = None,
@@ -176,6 +184,7 @@ def command(
     from gymnast.rollouts.options import run_options
 
     arguments = dict(locals())
+    _check_single_run(agent, model)
     config_arguments = {key: arguments[key] for key in _CONFIG}
     resources = {key: arguments[key] for key in _RESOURCES} | {"extra_sbatch": tuple(extra_sbatch or ())}
     site = override_site(
@@ -219,6 +228,17 @@ def _site(cluster: str | None, executor: str | None, folders: Iterable[Path]) ->
     if cluster is not None:
         return find_site(cluster, folders)
     return Site() if executor == "slurm" else LOCAL_SITE
+
+
+def _check_single_run(agent: str | None, model: str | None) -> None:
+    from gymnast.cli.matrix import make_cells
+    from gymnast.errors import UserError
+
+    if len(make_cells(agent, model)) > 1:
+        raise UserError(
+            "submit starts one run: it takes one agent and one model",
+            next="submit once for each, with an --output of its own",
+        )
 
 
 def _policy_server(arguments: dict[str, Any], config_arguments: dict[str, Any]) -> ServerOptions:
@@ -279,4 +299,5 @@ def _names(overrides: list[str], config_arguments: dict[str, Any]) -> ConfigArgu
         search_dirs=tuple(str(folder.absolute()) for folder in config_arguments["search_dirs"] or ()),
         folder=str(Path.cwd()),
         unsafe_no_sandbox=config_arguments["unsafe_no_sandbox"],
+        agent=config_arguments["agent"],
     )
