@@ -115,6 +115,12 @@ def test_a_training_run_shows_its_curve_and_the_groups_of_each_step(studio: Stud
     assert "page=1" in studio.hash()
 
 
+def test_the_overview_of_a_training_run_is_its_own_page(studio: Studio) -> None:
+    studio.page.goto(f"{studio.origin}#/run?run=trained/training")
+    expect(studio.at(".tabs a")).to_have_text(["Training"])
+    assert studio.hash().startswith("#/training")
+
+
 def test_a_training_run_that_goes_on_is_followed(studio: Studio, folder: Path) -> None:
     studio.go("training", run="trained/training")
     path = folder / "trained" / "curve.json"
@@ -143,6 +149,75 @@ def test_a_comparison_leads_to_both_transcripts(studio: Studio) -> None:
     studio.rows().first.locator("a").first.click()
     expect(studio.at("h1")).to_have_text("Side by side")
     expect(studio.at(".side-by-side > section")).to_have_count(2)
+
+
+def test_another_rollout_is_chosen_on_either_side(studio: Studio) -> None:
+    studio.go("side", run="a", task=5, rollout=0, rollout2=1)
+    studio.page.get_by_label("Rollout on the right").select_option("2")
+    expect(studio.at(".side-by-side h2").last).to_have_text("Task 5, rollout 2")
+    assert "rollout2=2" in studio.hash()
+
+
+def test_a_task_leads_to_its_best_and_worst_rollout(studio: Studio) -> None:
+    studio.go("task", run="a", task=5)
+    studio.at("a.button", has_text="Best and worst").click()
+    expect(studio.at(".side-by-side > section").first).to_contain_text("reward 1")
+    expect(studio.at(".side-by-side > section").last).to_contain_text("reward 0")
+
+
+# Finding one's way.
+
+
+def test_going_back_leads_to_the_place_that_was_left(studio: Studio) -> None:
+    studio.page.set_viewport_size({"width": 800, "height": 300})
+    studio.go("rollouts", run="a")
+    studio.at(".row-link").nth(15).scroll_into_view_if_needed()
+    wait_until(lambda: (studio.page.evaluate("history.state?.y") or 0) > 100)
+    left = studio.page.evaluate("scrollY")
+    studio.at(".row-link").nth(15).click()
+    expect(studio.at("h1")).to_contain_text("Task 5")
+    assert studio.page.evaluate("scrollY") == 0
+    studio.page.go_back()
+    wait_until(lambda: abs(studio.page.evaluate("scrollY") - left) < 5)
+
+
+def test_labels_have_keys(studio: Studio, folder: Path) -> None:
+    studio.go("rollout", run="b", task=1, rollout=1)
+    label = studio.at(".labels button", has_text="reward hack")
+    studio.page.keyboard.press("3")
+    expect(label).to_have_attribute("aria-pressed", "true")
+    assert '"reward hack"' in (folder / "b_annotations.jsonl").read_text()
+    studio.page.keyboard.press("3")
+    expect(label).to_have_attribute("aria-pressed", "false")
+    studio.at("textarea").press("3")
+    expect(studio.at("textarea")).to_have_value("3")
+    expect(label).to_have_attribute("aria-pressed", "false")
+
+
+@pytest.mark.parametrize(
+    ("page", "params"),
+    [
+        ("rollout", {"task": "abc", "rollout": 1}),
+        ("rollout", {"task": 1}),
+        ("task", {"task": -1}),
+        ("side", {}),
+    ],
+)
+def test_an_address_without_numbers_says_so(studio: Studio, page: str, params: dict[str, Any]) -> None:
+    studio.go(page, run="a", **params)
+    expect(studio.at("h1")).to_have_text("Incomplete address")
+
+
+def test_a_message_and_a_record_are_copied(studio: Studio) -> None:
+    studio.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    studio.go("rollout", run="b", task=5, rollout=2)
+    studio.at(".turn.assistant").hover()
+    studio.at(".turn.assistant .copy").click()
+    expect(studio.at("#toast")).to_have_text("Copied")
+    assert studio.page.evaluate("navigator.clipboard.readText()") == "Something else."
+    studio.go("rollout", run="b", task=5, rollout=2, view="raw")
+    studio.at("main .meta button", has_text="Copy").click()
+    wait_until(lambda: studio.page.evaluate("navigator.clipboard.readText()").startswith("{"))
 
 
 # Tokens.
@@ -191,8 +266,11 @@ def test_a_static_site_is_opened_from_disk(browser: Any, folder: Path, tmp_path:
     expect(studio.at(".sentence")).to_be_visible()
     studio.go("rollout", run=choices, task=0, rollout=0)
     expect(studio.at("main")).to_contain_text("Yes, it is <b>.")
-    studio.expected = ("Failed to load resource",)
     studio.go("rollout", run=choices, task=0, rollout="../../../../elsewhere")
+    expect(studio.at("h1")).to_have_text("Incomplete address")
+    studio.behaves()
+    studio.expected = ("Failed to load resource",)
+    studio.go("rollout", run=choices, task=0, rollout=99)
     expect(studio.at("main")).to_contain_text("not in the export")
     studio.behaves()
     studio.page.close()

@@ -9,6 +9,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -561,6 +562,11 @@ def test_labels_choose_the_rollouts_that_a_curriculum_counts(tmp_path: Path) -> 
 def test_thousands_of_rollouts_of_a_task_have_a_pass_at_k() -> None:
     assert best_of_k([0.0] * 1500 + [1.0] * 1500, 700) == pytest.approx(1.0)
     assert best_of_k([0.5] * 3000, 1500) == pytest.approx(0.5)
+    scores = [number / 7 % 1 for number in range(601)]
+    ranked, ways = sorted(scores), math.comb(601, 30)
+    exact = sum(Fraction(score) * math.comb(rank, 29) for rank, score in enumerate(ranked)) / ways
+    assert best_of_k(scores, 30) == pytest.approx(float(exact), rel=1e-12)
+    assert best_of_k(scores, 601) == max(scores)
 
 
 @pytest.mark.parametrize(

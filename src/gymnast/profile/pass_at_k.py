@@ -29,6 +29,8 @@ Answer = str | None
 Pattern = tuple[tuple[tuple[int, float], ...], int]
 _MAX_PATTERNS: Final = 3000
 """Of votes; each takes about a millisecond."""
+_MAX_EXACT: Final = 500
+"""Scores for which binomials are computed: those of thousands have hundreds of digits each, and exceed floats."""
 
 
 @lru_cache(maxsize=65536)
@@ -39,8 +41,19 @@ def pass_hat_k(n: int, correct: int, k: int) -> float:
 
 def best_of_k(scores: Sequence[float], k: int) -> float:
     """The expected best of k scores drawn from these; for scores of 0 and 1 that is pass@k."""
-    ways = math.comb(len(scores), k)
-    return math.fsum(score * (math.comb(rank, k - 1) / ways) for rank, score in enumerate(sorted(scores)))
+    ranked = sorted(scores)
+    if len(ranked) <= _MAX_EXACT:
+        ways = math.comb(len(ranked), k)
+        return math.fsum(score * math.comb(rank, k - 1) / ways for rank, score in enumerate(ranked))
+    return math.fsum(score * weight for score, weight in zip(reversed(ranked), _weights(len(ranked), k), strict=False))
+
+
+def _weights(n: int, k: int) -> Iterator[float]:
+    """The probabilities that the best of k drawn from n is the best, the second best, …: each from the one before."""
+    weight = k / n
+    for rank in range(n - 1, k - 2, -1):
+        yield weight
+        weight *= (rank - k + 1) / rank if rank else 0.0
 
 
 def majority_of_first(answers: Sequence[Answer], scores: Sequence[float], k: int) -> float:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _MAX_POINTS: Final = 900
 _MAX_CHUNKS: Final = 5000
+_CHUNK_RATE_S: Final = 20.0
+"""Over which the rate of workers is averaged."""
 
 
 async def read_snapshot(paths: RunPaths) -> Snapshot:
@@ -71,7 +73,10 @@ class LiveHistory:
 
     def add_chunks(self, status: RunStatus) -> JsonObject:
         """Add the state of a run in chunks, and return its point."""
-        at, before = time.time(), self.points[-1] if self.points else None
+        at = time.time()
+        # Workers report every few seconds: the rate between two points would be nothing, or all of that at once.
+        before = next((point for point in reversed(self.points) if at - point["at"] >= _CHUNK_RATE_S), None)
+        before = before or (self.points[0] if self.points else None)
         settled = status.scored + sum(status.failed.values())
         rate = None
         if before is not None and at > before["at"]:

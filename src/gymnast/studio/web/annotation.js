@@ -71,6 +71,15 @@ export function createAnnotation({ run, task, rollout, session, signal, title, c
     if (!signal.aborted) apply(answer?.annotations?.findLast((own) => own.task === task && (own.rollout ?? null) === rollout));
   }
 
+  // Keys of the labels, in their order.
+  const press = (event) => {
+    const chosen = /^[1-9]$/.test(event.detail) ? labels.querySelectorAll("button")[Number(event.detail) - 1] : null;
+    if (!chosen || isLocked) return;
+    event.preventDefault();
+    chosen.click();
+  };
+  addEventListener("studio-key", press, { signal });
+
   if (current) apply(current.findLast((own) => (own.rollout ?? null) === rollout));
   else {
     paint();

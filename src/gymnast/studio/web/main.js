@@ -61,6 +61,29 @@ function show() {
     throw error;
   }
   if (!isFirst) main.focus({ preventScroll: true });
+  if (history.state?.y) restoreScroll(shown, history.state.y);
+}
+
+// Going back leads to the place that one left: each entry of the history knows how far it was scrolled.
+function startScrollMemory() {
+  history.scrollRestoration = "manual";
+  let timer = null;
+  const keep = () => history.replaceState({ y: scrollY }, "");
+  addEventListener("scroll", () => {
+    clearTimeout(timer);
+    timer = setTimeout(keep, 120);
+  });
+  addEventListener("hashchange", () => clearTimeout(timer), { capture: true });
+}
+
+function restoreScroll(shown, y) {
+  const root = document.documentElement;
+  const observer = new MutationObserver(() => {
+    if (current === shown && !("ready" in root.dataset)) return;
+    observer.disconnect();
+    if (current === shown) requestAnimationFrame(() => scrollTo(0, y));
+  });
+  observer.observe(root, { attributes: true, attributeFilter: ["data-ready"] });
 }
 
 function reload() {
@@ -133,6 +156,7 @@ async function start() {
   startTheme();
   startConnection();
   startShortcuts();
+  startScrollMemory();
   document.getElementById("skip").addEventListener("click", (event) => {
     event.preventDefault();
     main.focus();

@@ -1,14 +1,15 @@
 // One rollout: its transcript, verdict, timing, tokens, raw record and annotations; the next one is a key away.
 
 import { api } from "./api.js";
-import { button, entry, link, make, refill, setChildren } from "./dom.js";
+import { button, copyText, entry, link, make, refill, setChildren } from "./dom.js";
 import { follow, throttle } from "./events.js";
 import { createAnnotation } from "./annotation.js";
 import { formatBytes, formatCost, formatCount, formatReward, formatSeconds, formatTime, isNumber, plural } from "./format.js";
 import { waterfall } from "./plots.js";
 import { hashOf, parseHash, setParams } from "./router.js";
 import { outcomeClass, outcomeText, rolloutLink, runLink, taskLink } from "./run_parts.js";
-import { errorState, loading, notice, statePage } from "./states.js";
+import { errorState, isIndex, loading, notice, statePage, toast, wrongAddress } from "./states.js";
+import { IS_STATIC } from "./static.js";
 import { tokensView } from "./tokens.js";
 import { clipped, factList, markFound, promptBlock, toolsBlock, transcriptNodes, unfoldAll } from "./transcript.js";
 
@@ -20,7 +21,8 @@ const VIEWS = [
 ];
 
 export function rolloutPage({ node, params, session, signal, setTrail, reload }) {
-  const [run, task, rollout] = [params.get("run"), Number(params.get("task")), Number(params.get("rollout"))];
+  const [run, task, rollout] = [params.get("run"), Number(params.get("task") ?? NaN), Number(params.get("rollout") ?? NaN)];
+  if (!isIndex(task) || !isIndex(rollout)) return wrongAddress(node, setTrail, "a rollout");
   setTrail([[run, runLink(run)], [`Task ${task}`, taskLink(run, task)], [`Rollout ${rollout}`]]);
   let view = params;
   let data = null;
@@ -194,6 +196,7 @@ export function rolloutPage({ node, params, session, signal, setTrail, reload })
                 link(hashOf(["side"], { run, task, rollout, rollout2: other.rollout }), {}, `with rollout ${other.rollout} (${outcomeText(other)})`),
               )
           : make("span", { class: "quiet" }, "This task has one rollout."),
+        IS_STATIC ? null : link(hashOf(["compare"], { run }), {}, "with another run…"),
       ),
     );
   }
@@ -270,7 +273,12 @@ export function rolloutPage({ node, params, session, signal, setTrail, reload })
               .catch(() => text)
           : text;
       main.replaceChildren(
-        make("p", { class: "meta" }, `${formatBytes(text.length)}, as it stands in the file${pretty === text ? "" : ", indented"}`),
+        make(
+          "p",
+          { class: "meta" },
+          `${formatBytes(text.length)}, as it stands in the file${pretty === text ? "" : ", indented"} `,
+          button("Copy", "Copy the record", async () => toast((await copyText(text)) ? "Copied" : "Could not copy")),
+        ),
         clipped(make("pre", { class: "raw", tabindex: "0" }, pretty), { characters: 400000, lines: 20000 }),
       );
     } catch (error) {

@@ -146,7 +146,7 @@ function headlineCards(info, now) {
       isNumber(run.requested) ? `of ${formatCount(run.requested)}` : null,
       progressBar({ ...run, scored, failed }),
     ]),
-    card("Failed", make("span", { class: failed ? "bad" : "" }, formatCount(failed)), failureText(failures) || "none"),
+    card("Failed", failedLink(run, failed), failureText(failures) || "none"),
     card(
       "Truncated",
       truncatedLink(run, headline?.truncated ?? run.truncated),
@@ -169,6 +169,10 @@ function headlineCards(info, now) {
         )
       : card("Duration", formatSeconds(run.seconds), run.seconds && run.scored ? `${formatShort(run.scored / run.seconds)} rollouts/s` : null),
   );
+}
+
+function failedLink(run, count) {
+  return count ? link(listLink("rollouts", run.id, ["state=failed"]), { class: "bad" }, formatCount(count)) : formatCount(count);
 }
 
 function truncatedLink(run, count) {

@@ -2,13 +2,14 @@
 
 import { api } from "./api.js";
 import { link, make, setChildren } from "./dom.js";
-import { hashOf } from "./router.js";
+import { hashOf, setParams } from "./router.js";
 import { outcomeText, rolloutLink, runLink, taskLink } from "./run_parts.js";
-import { errorState, loading, statePage } from "./states.js";
+import { errorState, isIndex, loading, statePage, wrongAddress } from "./states.js";
 import { promptBlock, transcriptNodes } from "./transcript.js";
 
 export function sidePage({ node, params, signal, setTrail, reload }) {
   const sides = sidesOf(params);
+  if (!sides.every((side) => isIndex(side.task) && (side.rollout === null || isIndex(side.rollout)))) return wrongAddress(node, setTrail, "two rollouts");
   setTrail([[sides[0].run, runLink(sides[0].run)], [`Task ${sides[0].task}`, taskLink(sides[0].run, sides[0].task)], ["Side by side"]]);
   node.append(loading("Loading both rollouts"));
   load();
@@ -37,7 +38,7 @@ export function sidePage({ node, params, signal, setTrail, reload }) {
       make(
         "div",
         { class: "side-by-side" },
-        answers.map((answer, at) => column(sides[at], answer, marks[at], !isSamePrompt)),
+        answers.map((answer, at) => column(sides[at], answer, marks[at], { at, withPrompt: !isSamePrompt })),
       ),
     );
   }
@@ -54,7 +55,7 @@ export function sidePage({ node, params, signal, setTrail, reload }) {
 
 function sidesOf(params) {
   const number = (name) => (params.get(name) === null ? null : Number(params.get(name)));
-  const [run, task] = [params.get("run"), Number(params.get("task"))];
+  const [run, task] = [params.get("run"), Number(params.get("task") ?? NaN)];
   return [
     { run, task, rollout: number("rollout") },
     { run: params.get("run2") ?? run, task: number("task2") ?? task, rollout: number("rollout2") },
@@ -88,7 +89,18 @@ function summaryOf(a, b, [left, right]) {
   return count ? `${count} of ${Math.max(left.length, right.length)} items differ; they are marked.` : "Both rollouts are the same, item by item.";
 }
 
-function column(side, { data, error }, marks, withPrompt) {
+// Any other rollout of the task, in place of this one.
+function rolloutChoice(data, which) {
+  const rollouts = data.neighbours?.rollouts ?? [];
+  const select = make(
+    "select",
+    { "aria-label": `Rollout on the ${which ? "right" : "left"}`, onchange: () => setParams({ [which ? "rollout2" : "rollout"]: select.value }) },
+    rollouts.map((own) => make("option", { value: own.rollout, selected: own.rollout === data.rollout }, `rollout ${own.rollout} (${outcomeText(own)})`)),
+  );
+  return rollouts.length > 1 ? select : "";
+}
+
+function column(side, { data, error }, marks, { at: which, withPrompt }) {
   const title = `Task ${side.task}, rollout ${side.rollout ?? 0}`;
   const name = make(
     "div",
@@ -107,6 +119,7 @@ function column(side, { data, error }, marks, withPrompt) {
     data.model ? ` · ${data.model}` : "",
   );
   const others = (data.neighbours?.rollouts ?? []).length;
+  name.append(rolloutChoice(data, which));
   return make(
     "section",
     { "aria-label": title },

@@ -8,7 +8,7 @@ import { createAnnotation } from "./annotation.js";
 import { intervalBar } from "./plots.js";
 import { hashOf } from "./router.js";
 import { labelBadge, listLink, rolloutLink, runLink, taskLink } from "./run_parts.js";
-import { errorState, loading, statePage } from "./states.js";
+import { errorState, isIndex, loading, statePage, wrongAddress } from "./states.js";
 import { createTable } from "./table.js";
 import { transcriptNodes } from "./transcript.js";
 
@@ -32,7 +32,8 @@ const COLUMNS = [
 
 export function taskPage({ node, params, session, signal, setTrail, reload }) {
   const run = params.get("run");
-  const task = Number(params.get("task"));
+  const task = Number(params.get("task") ?? NaN);
+  if (!isIndex(task)) return wrongAddress(node, setTrail, "a task");
   setTrail([[run, runLink(run)], ["Tasks", hashOf(["tasks"], { run })], [`Task ${params.get("task")}`]]);
   const cards = make("div", {});
   const prompt = make("div", {});
@@ -66,6 +67,15 @@ export function taskPage({ node, params, session, signal, setTrail, reload }) {
     }
   }
 
+  // What separates a good rollout from a bad one is the question most often asked of a task.
+  function extremesLink(rows) {
+    const scored = rows.filter((row) => row.state === "scored" && isNumber(row.reward)).sort((a, b) => a.reward - b.reward);
+    const [worst, best] = [scored[0], scored.at(-1)];
+    if (scored.length < 2 || worst.reward === best.reward) return null;
+    const sides = { run, task, rollout: best.rollout, rollout2: worst.rollout };
+    return link(hashOf(["side"], sides), { class: "button" }, "Best and worst side by side");
+  }
+
   function nothing() {
     node.replaceChildren(
       statePage(
@@ -95,6 +105,7 @@ export function taskPage({ node, params, session, signal, setTrail, reload }) {
           { class: "actions" },
           step("← Task", neighbours.previous_task),
           step("Task →", neighbours.next_task),
+          extremesLink(rows),
           link(listLink("rollouts", run, [`task=${task}`]), { class: "button" }, "In the table"),
         ),
       ),

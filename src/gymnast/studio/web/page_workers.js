@@ -16,6 +16,8 @@ const STATES = [
   ["free", 5],
 ];
 const TONES = Object.fromEntries(STATES);
+const ORDER = ["silent", "held", "released", "free", "done"];
+const rank = (chunk) => ORDER.indexOf(chunk.state); // what is worked on, or stuck, comes first
 const WORKER_TONES = { working: 2, silent: 1 };
 const badge = (state) => make("span", { class: `badge tone-${TONES[state] ?? 5} ${state === "held" ? "running" : ""}` }, state);
 const failed = (row) => (Object.keys(row.failed ?? {}).length ? make("span", { class: "bad" }, failureText(row.failed)) : "0");
@@ -105,7 +107,7 @@ export function workersPage(context) {
     );
     refill(steering, own?.workers?.some((worker) => worker.chunks_held) ? steeringNode() : null);
     workers.show(own?.workers ?? []);
-    chunks.show(own?.chunks ?? []);
+    chunks.show((own?.chunks ?? []).toSorted((a, b) => rank(a) - rank(b)));
   }
 
   function steeringNode() {

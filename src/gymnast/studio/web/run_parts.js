@@ -182,6 +182,7 @@ export function runFrame(context, active, { onEvent, onReady, actions }) {
   async function load() {
     try {
       await refresh();
+      if (!hasRollouts(frame.row) && active !== "training") return location.replace(hashOf(["training"], { run: id }));
       body.replaceChildren();
       await onReady(frame);
       document.documentElement.dataset.ready = "true";

@@ -11,6 +11,8 @@ const KEYS = [
   ["/", "Search"],
   ["r", "Raw text instead of rendered, in a transcript"],
   ["t", "Tokens, in a rollout"],
+  ["1, 2, 3, 4", "Label a rollout or task good, bad, reward hack or bad task; again to take it back"],
+  ["←, →", "Next or previous token, in a call that has the focus"],
   ["c", "Copy a link to this view"],
   ["g", "All runs"],
   ["Esc", "Leave a field or close a dialog"],

@@ -50,6 +50,23 @@ export function toast(text) {
 }
 
 // Asks before something that cannot be undone.
+export function isIndex(value) {
+  return Number.isSafeInteger(value) && value >= 0;
+}
+
+export function wrongAddress(node, setTrail, what) {
+  setTrail([["Not found"]]);
+  node.append(
+    statePage(
+      "Incomplete address",
+      `This address does not name ${what} by number.`,
+      make("div", { class: "actions" }, link("#/runs", { class: "button" }, "All runs")),
+    ),
+  );
+  document.documentElement.dataset.ready = "true";
+  return {};
+}
+
 export function confirmAction(question, detail, action) {
   return new Promise((resolve) => {
     const dialog = make("dialog", { "aria-labelledby": "confirm-title" });

@@ -1,9 +1,10 @@
 // A transcript as elements: messages, reasoning and tool calls in order. Long texts are clipped until asked for.
 
-import { button, entry, make } from "./dom.js";
+import { button, copyText, entry, make } from "./dom.js";
 import { formatCount, plural } from "./format.js";
 import { highlight } from "./highlight.js";
 import { markdown } from "./markdown.js";
+import { toast } from "./states.js";
 
 const MAX_DEPTH = 40;
 const MAX_PRETTY = 60000;
@@ -86,12 +87,21 @@ function depthOf(text) {
   return deepest;
 }
 
+function copyButton({ text, cut, rest }) {
+  if (!text) return null;
+  const copy = async () => {
+    const isDone = await copyText(cut ? `${text} … ${rest ?? ""}` : text);
+    toast(isDone ? (cut ? "Copied without the middle; show everything first to copy all of it" : "Copied") : "Could not copy");
+  };
+  return button("Copy", "Copy this message", copy, { class: "plain copy" });
+}
+
 function messageTurn(item, options) {
   const role = ROLES.has(item.role) ? item.role : "other";
   return make(
     "div",
     { class: `turn ${role}`, "data-turn": true, tabindex: "-1" },
-    make("div", { class: "who" }, item.role),
+    make("div", { class: "who" }, item.role, copyButton(item)),
     contentBlock(item, options, { isProse: true }),
   );
 }
