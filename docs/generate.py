@@ -190,6 +190,8 @@ def scoring_page() -> str:
         "Use `strict` for training, where a policy finds every answer that is rewarded wrongly, and the default for",
         "numbers that are compared with NeMo Gym's.",
         "",
+        *_comparison_table(),
+        "",
         "One example of each difference in reward. Generated from `tests/env/scoring_cases`, which has all cases.",
     ]
     for path in sorted(SCORING_CASES.glob("*.jsonl")):
@@ -203,6 +205,26 @@ def scoring_page() -> str:
             for case in examples
         ]
     return "\n".join([*lines, ""])
+
+
+def _comparison_table() -> list[str]:
+    """How many generated replies both programs scored, and how many of the verdicts were equal."""
+    compared = json.loads((HERE / "data" / "scoring_comparison.json").read_text())
+    counts = ("compared", "equal", "strict_compared", "strict_other_reward")
+    rows = [(name, *[f"{row[count]:,}" for count in counts]) for name, row in sorted(compared["environments"].items())]
+    return [
+        "## Compared with NeMo Gym",
+        "",
+        f"Generated replies, scored by both programs (NeMo Gym at commit `{compared['commit']}`): right and",
+        "wrong answers with odd characters, fences, tags, several messages, missing fields and odd tool calls. A",
+        "verdict is equal if all fields of NeMo Gym's verdict are, except the repeated request, durations and",
+        "tracebacks. Left out: requests that NeMo Gym refuses or fails on, and judges without a verdict, which",
+        "are failures here and 0 there.",
+        "",
+        "| environment | replies compared | equal | with `strict`: compared | other reward |",
+        "|---|---|---|---|---|",
+        *[f"| {' | '.join(row)} |" for row in rows],
+    ]
 
 
 def _shown_reply(case: dict[str, Any]) -> str:

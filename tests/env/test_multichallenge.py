@@ -133,7 +133,8 @@ async def test_the_majority_of_votes_answers() -> None:
 async def test_a_judge_that_fails_is_no_answer(reply: Any, error: str, scoring: str) -> None:
     progress = AttemptProgress()
     judge = ScriptedJudge(NO, reply)
-    async with judged(MultiChallenge, settings(judge_deadline_s=0.2, scoring=scoring), judge) as subject:
+    deadline_s = 0.2 if error == "judge_timeout: " else 60  # on a busy machine other failures take longer
+    async with judged(MultiChallenge, settings(judge_deadline_s=deadline_s, scoring=scoring), judge) as subject:
         found = await verify_in_rollout(subject, ROW, "Ada", progress)
     assert found["_ng_failure_class"] == "judge_failed"
     assert found["_ng_failure_judge_error"].startswith(error)

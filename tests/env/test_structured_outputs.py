@@ -276,7 +276,7 @@ async def test_a_response_with_an_error_is_named_so_where_a_call_is_required() -
     async with started(StructuredOutputs, StructuredOutputsSettings()) as subject:
         verdict = (await subject.calls.call("env", "/verify", {**row, "response": broken})).body
     assert verdict["error_type"] == "api_error"
-    assert verdict["error_message"] == "code='server_error' message=\"it's down\""
+    assert verdict["error_message"] == "ResponseError(code='server_error', message=\"it's down\")"
 
 
 async def test_verifier_cases() -> None:

@@ -73,6 +73,11 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
     async def verify(self, attempt: Attempt[TaskT, SessionT]) -> float | Verdict:
         """Score an attempt. An exception is a verifier failure, never a reward."""
 
+    def repeat_fields(self, fields: JsonObject, task: TaskT) -> JsonObject:
+        """Return those of a row's fields that its verdict repeats. By default none."""
+        del fields, task
+        return {}
+
     @property
     def reverify_mode(self) -> ReverifyMode:
         """Whether stored rollouts can be scored again: only if `verify` needs no session."""
@@ -126,10 +131,10 @@ class Environment(TaskServer[TaskT, SessionT], Generic[TaskT, SessionT]):
 
     async def _verify_attempt(self, row: JsonObject, attempt: Attempt[TaskT, SessionT]) -> JsonObject:
         """The verdict. If a judge failed there is none: the row is returned with the failure."""
+        fields = {name: value for name, value in row.items() if name not in {PARAMS, "response"}}
         try:
-            return await self._score(attempt)
+            return {**self.repeat_fields(fields, attempt.task), **await self._score(attempt)}
         except JudgeError as error:
-            fields = {name: value for name, value in row.items() if name not in {PARAMS, "response"}}
             text = f"{error.cause}: {message_of(error, 2000)}"
             return {**fields, "reward": 0.0, FAILURE_CLASS: FailureKind.JUDGE_FAILED.value, JUDGE_ERROR: text}
 

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from gymnast.kit import Attempt, EnvironmentSettings, JsonObject, ScoringSettings, Step, StepEnvironment, Task
+from gymnast.kit import (
+    Attempt,
+    EnvironmentSettings,
+    InvalidBody,
+    JsonObject,
+    ScoringSettings,
+    Step,
+    StepEnvironment,
+    Task,
+)
 
 
 class MultiTurnSettings(ScoringSettings, EnvironmentSettings):
     pass
 
 
+def _as_turns(value: Any) -> Any:
+    return list(value) if isinstance(value, str) or value == {} else value
+
+
 class FollowUpTask(Task):
-    follow_ups: list[str] = []
+    follow_ups: Annotated[list[str | None], BeforeValidator(_as_turns)] = []
+    """A text is as many turns as it has characters, and null says nothing, as in NeMo Gym; strict: a list of texts."""
     expected_answer: Annotated[str, BeforeValidator(lambda answer: answer or "")] = ""
     """Null, 0, false, and empty values are no answer, as in NeMo Gym: every rollout gets 0."""
 
@@ -33,6 +47,14 @@ class ExampleMultiTurn(StepEnvironment[FollowUpTask, Conversation]):
     """One follow-up per turn; the answer to the last one must contain the expected answer."""
 
     settings: MultiTurnSettings
+
+    def parse_task(self, row: dict[str, Any]) -> FollowUpTask:
+        task = super().parse_task(row)
+        if self.settings.scoring == "strict" and row.get("follow_ups", []) != [
+            turn for turn in task.follow_ups if turn is not None
+        ]:
+            raise InvalidBody.of_field("follow_ups must be a list of texts", "follow_ups")
+        return task
 
     async def reset(self, task: FollowUpTask) -> tuple[Conversation, str | None]:
         return Conversation(), None

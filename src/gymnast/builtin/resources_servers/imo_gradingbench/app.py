@@ -38,6 +38,9 @@ class ImoGradingBench(Environment[ImoGradingBenchTask, None]):
             raise InvalidBody.of_field(problem, "expected_answer")
         return task
 
+    def repeat_fields(self, fields: dict[str, Any], task: ImoGradingBenchTask) -> dict[str, Any]:
+        return {**fields, **task.model_dump()}
+
     async def verify(self, attempt: Attempt[ImoGradingBenchTask, None]) -> ImoGradingBenchVerdict:
         if self.settings.scoring == "strict":
             grade = strict_grade(attempt.last_text)

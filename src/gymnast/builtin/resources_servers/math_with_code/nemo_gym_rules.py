@@ -14,7 +14,7 @@ _TOLERANCE: Final = 1e-6
 
 def find_answer(output: Sequence[JsonObject]) -> str | None:
     """The final answer in the messages of an output, or in what its tools returned."""
-    messages = [message_text(item) for item in output if item.get("type", "message") == "message"]
+    messages = [message_text(item) for item in output if _is_assistant_message(item)]
     results = [_standard_output(item["output"]) for item in output if item.get("type") == "function_call_output"]
     answers = (last_box(text) for texts in (messages, results) for text in reversed(texts))
     return next((answer for answer in answers if answer is not None), None)
@@ -44,6 +44,10 @@ def same_answer(answer: str, expected: str) -> bool:
     except ValueError:
         return False
     return abs(number - right) < _TOLERANCE * max(1.0, abs(right))
+
+
+def _is_assistant_message(item: JsonObject) -> bool:
+    return (item.get("type", "message"), item.get("role", "assistant")) == ("message", "assistant")
 
 
 def _standard_output(result: Any) -> str:

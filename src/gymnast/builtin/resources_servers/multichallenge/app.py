@@ -111,6 +111,9 @@ class MultiChallenge(Environment[MultiChallengeTask, None]):
             _check_strictly(items, is_weighted=self.settings.aggregation_mode == "weighted")
         return task
 
+    def repeat_fields(self, fields: dict[str, Any], task: MultiChallengeTask) -> dict[str, Any]:
+        return {name: value for name, value in {**fields, **task.model_dump()}.items() if name != "rubric"}
+
     async def verify(self, attempt: Attempt[MultiChallengeTask, None]) -> MultiChallengeVerdict:
         text = last_message(attempt.output)
         context = attempt.task.context or _context_of(attempt.task.metadata)

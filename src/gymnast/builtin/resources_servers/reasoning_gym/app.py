@@ -83,7 +83,7 @@ class ReasoningGym(Environment[ReasoningGymTask, None]):
 
     def _answer(self, attempt: Attempt[ReasoningGymTask, None]) -> str | None:
         if self.settings.scoring == "nemo_gym":
-            return nemo_gym_answer(attempt.text)
+            return nemo_gym_answer(attempt.unattributed_text)
         return strict_answer(attempt.last_text, last_line=self.settings.answer_fallback == "last_line")
 
     async def _score_answer(self, task: str, answer: str | None, entry: dict[str, Any]) -> float:

@@ -182,7 +182,8 @@ def describe_error(error: object) -> str:
     if not isinstance(error, dict):
         return str(error)[:_MAX_ERROR_CHARS]
     names = sorted(error, key=lambda name: {"code": 0, "message": 1}.get(name, 2))
-    return " ".join(f"{name}={error[name]!r}" for name in names)[:_MAX_ERROR_CHARS]
+    fields = ", ".join(f"{name}={error[name]!r}" for name in names)
+    return f"ResponseError({fields})"[:_MAX_ERROR_CHARS]
 
 
 def read_call_arguments(output: list[JsonObject], tool_name: str | None) -> str:
