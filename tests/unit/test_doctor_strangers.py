@@ -129,6 +129,8 @@ def test_advice_does_not_hide_what_the_same_line_observes(tmp_path: Path) -> Non
         ("ValueError: total available GPUs 4 is less than desired 8", "scheduler_refused"),
         ("Check failed: left == right", "process_crashed"),
         ("BUG: unable to handle page fault for address 0", "node_broken"),
+        ("socket.h:403 NCCL WARN Connect failed: network is unreachable", "collective_failed"),
+        ("failed to resolve reference a/b: dial tcp 10.0.0.9:443: i/o timeout", "unreachable"),
         ("skipping sync: the container runtime is down", "node_broken"),
         ("misconfiguration: driver a is not driver b of docker", "config_key"),
     ],
@@ -201,3 +203,8 @@ def test_words_of_failure_long_before_a_normal_end_do_not_count(tmp_path: Path) 
     assert report(
         tmp_path, f"the second attempt to divide is invalid\n{rest}2026-03-04 11:20:36 INFO step\n"
     ).is_healthy
+
+
+def test_what_a_collective_passes_on_is_said_by_the_line_that_names_it(tmp_path: Path) -> None:
+    log = "RuntimeError: NCCL error: unhandled cuda error, version 2\nLast error:\nCuda failure: out of memory\n"
+    assert first(tmp_path, f"vLLM API server version 9\n{log}")["id"] == "cuda_oom"

@@ -45,6 +45,8 @@ _TRANSPORT: Final = re.compile(
     r"|\bmlx5\w*|link (?:is |went )?down|\bport error"
 )
 """A line of a collective that names the connection that failed: why, not only that the ranks lost each other."""
+_UNHANDLED: Final = re.compile(r"(?i)unhandled (?:cuda|system) error")
+"""A collective passes on an error of the GPU or the system, and does not say which."""
 _NOTICED: Final = frozenset({"peer_lost", "clients_gone"})
 """What the other end of a connection notices of a failure."""
 
@@ -216,6 +218,8 @@ def _role(message: str, failure_class: str | None) -> Role:
         is_cause = is_cause and known.is_root
     if failure_class == "collective_failed" and _TRANSPORT.search(message):
         return Role.CAUSE
+    if _UNHANDLED.search(message):
+        return Role.REPORT
     role = role_of(message, is_cause=is_cause and failure_class not in _OVERRIDDEN)
     if failure_class in ENDS or failure_class in _NOTICED:
         return Role.END
