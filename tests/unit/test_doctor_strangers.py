@@ -129,6 +129,10 @@ def test_advice_does_not_hide_what_the_same_line_observes(tmp_path: Path) -> Non
         ("ValueError: total available GPUs 4 is less than desired 8", "scheduler_refused"),
         ("Check failed: left == right", "process_crashed"),
         ("BUG: unable to handle page fault for address 0", "node_broken"),
+        ("socket.h:403 NCCL WARN Connect failed: network is unreachable", "collective_failed"),
+        ("failed to resolve reference a/b: dial tcp 10.0.0.9:443: i/o timeout", "unreachable"),
+        ("skipping sync: the container runtime is down", "node_broken"),
+        ("misconfiguration: driver a is not driver b of docker", "config_key"),
     ],
 )
 def test_classes_by_shared_words(message: str, kind: str) -> None:
@@ -179,3 +183,28 @@ def test_high_confidence_needs_the_end_of_the_log_or_of_a_process(tmp_path: Path
     )
     assert first(tmp_path, trace)["confidence"] == "high"
     assert first(tmp_path, trace + other)["confidence"] != "high"
+
+
+def test_a_helper_that_is_missing_after_the_failure_is_not_its_cause(tmp_path: Path) -> None:
+    log = (
+        "[2026-03-04 11:20:31 TP1] Watchdog timeout (self.watchdog_timeout=300)\n"
+        "[2026-03-04 11:20:31 TP1] no dump of pid 7. Error: /bin/sh: stackdump: command not found\n"
+        "[2026-03-04 11:20:36] a child failed\nKilled\n"
+    )
+    assert first(tmp_path, log)["id"] != "command_missing"
+
+
+def test_a_signal_that_a_program_reports_is_noticed(tmp_path: Path) -> None:
+    assert first(tmp_path, "job a: running\nload: pid=31, got signal=9\n")["id"] == "process_killed"
+
+
+def test_words_of_failure_long_before_a_normal_end_do_not_count(tmp_path: Path) -> None:
+    rest = "".join(f"note {letter}\n" for letter in "abcdefghijklmnopqrstuvwxyz")
+    assert report(
+        tmp_path, f"the second attempt to divide is invalid\n{rest}2026-03-04 11:20:36 INFO step\n"
+    ).is_healthy
+
+
+def test_what_a_collective_passes_on_is_said_by_the_line_that_names_it(tmp_path: Path) -> None:
+    log = "RuntimeError: NCCL error: unhandled cuda error, version 2\nLast error:\nCuda failure: out of memory\n"
+    assert first(tmp_path, f"vLLM API server version 9\n{log}")["id"] == "cuda_oom"

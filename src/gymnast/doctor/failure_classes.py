@@ -142,6 +142,8 @@ _STARTING: Final = re.compile(
     r"(?i)\b(?:register\w*|join\w*|rendezvous|mount\w*|boot\w*|attach\w*|ranks?|nodes?|process(?:es)?|pods?|volumes?)\b"
 )
 """Processes and hosts that did not come up in time: nothing that less load would help."""
+_DAEMON: Final = re.compile(r"\b(?:kubelet|containerd|dockerd|slurm\w*|systemd|kernel)\b")
+"""Programs of the node itself."""
 _INSTALLED: Final = re.compile(r"\S*/(?:site|dist)-packages/|\S*/lib/python3[^/]*/")
 
 
@@ -169,7 +171,7 @@ def layer_of(failure_class: str, text: str, of_log: Layer = Layer.INFRA) -> Laye
         return Layer.INFRA
     if failure_class not in _BY_SUBJECT:
         return known.layer
-    if failure_class == "timed_out" and _STARTING.search(text):
+    if failure_class == "timed_out" and (_STARTING.search(text) or _DAEMON.search(text)):
         return Layer.INFRA
     subject = subject_of(text)
     if failure_class == "code_exception":

@@ -61,6 +61,7 @@ _STRONG: Final = re.compile(
     rb"|(?i:(?:^|[\s\]:])(?:fatal |internal )?error: |(?:^|\s)fatal: )"
     rb"|^panic: |panicked at|Unhandled exception|Exception in thread|Assertion .{1,200}failed|core dumped"
     rb"|terminate called|(?:^|\W)(?:Killed|Aborted|Segmentation fault|Illegal instruction|Bus error)\s*$"
+    rb"|\b(?:got|received|caught|by) signal[ =:]{0,2}(?:4|6|7|8|9|11)\b"
     rb"|\bBUG: |\bOops: \d|Kernel panic|general protection fault|\b(?:soft|hard) (?i:lockup)"
     rb"|^\s*(?i:caused by): ?|\*\*\* .{0,200}\bError \d|CRASH REPORT|LustreError|MPI_ABORT"
     rb"|(?i:exit(?:ed|s|ing)?(?: with)?(?: exit)? (?:code|status):? [1-9]|status=[1-9]\d*/)"

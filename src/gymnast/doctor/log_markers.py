@@ -33,7 +33,8 @@ SHUTDOWN: Final = re.compile(
 )
 """Later lines may be consequences of the shutdown."""
 STARTED: Final = re.compile(
-    rb"Started server process|startup complete|API server version|collecting \d+ rollouts|Started a local Ray instance"
+    rb"Started server process|startup complete|\bversion \S+ started\b"
+    rb"|API server version|collecting \d+ rollouts|Started a local Ray instance"
 )
 """A new start, in a log shared by several invocations."""
 ADVICE: Final = re.compile(
@@ -142,7 +143,18 @@ KEYWORDS: Final = (
     ),
     *(b"unsatisf", b"not permitted", b"expired", b"conflict", b"limit (", b"limit.", b"preempt", b"reclaim"),
     *(b"bug: ", b"oops: ", b"lockup", b"general protection", b"balance", b"billing", b"credits"),
-    *(b"doesn't exist", b"unreachable", b"unknown ", b"incompatib", b"is not ", b"what():", b"signal ", b"reached "),
+    *(
+        b"doesn't exist",
+        b"unreachable",
+        b"unknown ",
+        b"incompatib",
+        b"is not ",
+        b"what():",
+        b"signal ",
+        b"signal=",
+        b"reached ",
+    ),
+    *(b"misconfig", b"not healthy", b"is down"),
 )
 """In lower case and without digits."""
 

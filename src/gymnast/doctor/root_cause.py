@@ -45,6 +45,8 @@ _TRANSPORT: Final = re.compile(
     r"|\bmlx5\w*|link (?:is |went )?down|\bport error"
 )
 """A line of a collective that names the connection that failed: why, not only that the ranks lost each other."""
+_UNHANDLED: Final = re.compile(r"(?i)unhandled (?:cuda|system) error")
+"""A collective passes on an error of the GPU or the system, and does not say which."""
 _NOTICED: Final = frozenset({"peer_lost", "clients_gone"})
 """What the other end of a connection notices of a failure."""
 
@@ -114,7 +116,7 @@ def _rank(line: FailureLine) -> float:
     """How far a line is from the cause. How a process ended says more than that something failed."""
     if line.role is Role.ANNOUNCEMENT and line.failure_class is None:
         return Role.END - 0.5
-    if line.exception is None and not line.is_known:
+    if line.exception is None:
         if line.role is Role.REPORT and line.failure_class is None:
             return Role.REPORT + 0.5  # an exception says more
         if line.role is Role.CAUSE and line.failure_class in _BROADEST:
@@ -148,7 +150,7 @@ def _prefer_class(failures: list[FailureLine]) -> list[FailureLine]:
     crash = next((line for line in failures if _is_crash_after(line, first)), None)
     if crash is not None:
         return [crash, *(line for line in failures if line is not crash)]
-    best = max(same, key=lambda line: (line.failure_class is not None, line.is_known and _is_same_message(first, line)))
+    best = max(same, key=lambda line: (line.failure_class is not None, _is_more_specific(line, first)))
     return [best, *(line for line in failures if line is not best)]
 
 
@@ -163,8 +165,10 @@ def _is_crash_after(line: FailureLine, first: FailureLine) -> bool:
     )
 
 
-def _is_same_message(first: FailureLine, line: FailureLine) -> bool:
-    return abs(line.quote.line - first.quote.line) <= _MESSAGE_LINES
+def _is_more_specific(line: FailureLine, first: FailureLine) -> bool:
+    """True for a known fault in the message of the first line, unless its words are in many messages."""
+    is_same_message = abs(line.quote.line - first.quote.line) <= _MESSAGE_LINES
+    return line.is_known and is_same_message and line.failure_class not in _BROADEST
 
 
 def _known_lines(logs: LogFacts, hits: Iterable[tuple[str, Hit]]) -> Iterator[FailureLine]:
@@ -214,6 +218,8 @@ def _role(message: str, failure_class: str | None) -> Role:
         is_cause = is_cause and known.is_root
     if failure_class == "collective_failed" and _TRANSPORT.search(message):
         return Role.CAUSE
+    if _UNHANDLED.search(message):
+        return Role.REPORT
     role = role_of(message, is_cause=is_cause and failure_class not in _OVERRIDDEN)
     if failure_class in ENDS or failure_class in _NOTICED:
         return Role.END
@@ -298,7 +304,7 @@ def _hints(logs: LogFacts, failures: list[FailureLine]) -> Iterator[FailureLine]
         if event.is_warning:
             counts = _is_storm(event, logs) if best is None else _explains(line, best, failures)
         elif best is None:
-            counts = not _ends_well(event, logs)
+            counts = not _ends_well(event, logs) and not _goes_on(event, logs)
         else:
             counts = best > Role.CAUSE and line.role is Role.CAUSE
             counts = counts or any(0 < other.position - line.position <= 5 for other in failures)
@@ -310,6 +316,12 @@ def _ends_well(event: LogEvent, logs: LogFacts) -> bool:
     """True if a log says at its end that the work is done: words of failure in it were not the last word."""
     ends = [end.last.text for end in logs.ends if end.last is not None and end.last.file == event.first.file]
     return any(_SUCCESS.search(text) and text != event.first.text for text in ends)
+
+
+def _goes_on(event: LogEvent, logs: LogFacts) -> bool:
+    """True if a log goes on for a while and ends in normal operation: what has only words of failure ended nothing."""
+    ends = [end for end in logs.ends if end.last is not None and end.last.file == event.first.file]
+    return any(end.is_normal and end.last is not None and end.last.line - event.last_line >= _SOON for end in ends)
 
 
 _SUCCESS: Final = re.compile(
