@@ -141,7 +141,7 @@ def measure_server(folder: Path, own: Path) -> None:
             return time.perf_counter() - started, data
 
         def median(path: str, **params: Any) -> tuple[float, Any]:
-            results = [get(path, **params) for _ in range(5)]
+            results = [get(path, **params) for _ in range(3)]
             return statistics.median(seconds for seconds, _ in results), results[-1][1]
 
         seconds, runs = get("runs")

@@ -123,6 +123,7 @@ def main() -> None:
                         own.append(cpu_of(pid))
                 else:
                     cpu[kind].append(collect(spec, folder))
+            print({kind: round(cpu[kind][-1], 3) for kind in KINDS}, file=sys.stderr, flush=True)
     without = [(first + second) / 2 for first, second in zip(cpu["off"], cpu["off again"], strict=True)]
     ratios = {kind: statistics.median(map(operator.truediv, cpu[kind], without)) for kind in KINDS}
     least = min(cpu["watched"]) / min(cpu["off"] + cpu["off again"])

@@ -96,6 +96,8 @@ class RolloutTable:
         return RolloutKey(int(self.tasks[row]), int(self.rollouts[row]))
 
     def select(self, rows: NDArray[Any]) -> RolloutTable:
+        if rows.dtype != np.bool_ and np.array_equal(rows, np.arange(len(self))):
+            return self  # every row in order: a copy would double the memory of a large run
         columns = {name: column.select(rows) for name, column in self.columns.items()}
         overridden = {name: column.select(rows) for name, column in self.overridden.items()}
         indices = np.arange(len(self))[rows]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gymnast.studio.line_columns import Lines
 
 _MIN_SIZE: Final = 2048
+_MAX_EXPECTED: Final = 1 << 22
 _MAX_DISTINCT: Final = 50_000
 """Texts with more distinct values are no column: each page reads them from its records."""
 
@@ -32,37 +33,49 @@ class TextColumn:
     def is_full(self) -> bool:
         return len(self.numbers) > _MAX_DISTINCT
 
-    def add(self, start: int, values: Sequence[str | None]) -> None:
+    def add(self, start: int, values: Sequence[str | None], expected: int = 0) -> None:
         numbers = self.numbers
         if values and values.count(values[0]) == len(values):  # most columns are the same in many records
             first = values[0]
             code = -1 if first is None else numbers.setdefault(first, len(numbers))
-            self.codes.put(start, np.full(len(values), code, np.int32))
+            self.codes.put(start, np.full(len(values), code, np.int32), expected)
             return
         codes = [-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values]
-        self.codes.put(start, np.array(codes, np.int32))
+        self.codes.put(start, np.array(codes, np.int32), expected)
 
 
 class _Growing:
-    """An array that grows by an eighth at a time."""
+    """An array that grows by a quarter at a time, or at once to the size that is expected.
+
+    Only what was put into it takes memory: what lies beyond was never written.
+    """
 
     def __init__(self, dtype: Any, fill: float) -> None:
-        self._data = np.full(0, fill, dtype)
+        self._data = np.empty(0, dtype)
         self._fill = fill
+        self._used = 0
 
-    def put(self, start: int, values: NDArray[Any]) -> None:
+    def put(self, start: int, values: NDArray[Any], expected: int = 0) -> None:
         end = start + len(values)
-        self._reserve(end)
+        self._reserve(end, expected)
+        self._fill_to(start)
         self._data[start:end] = values
+        self._used = end
 
     def first(self, count: int) -> NDArray[Any]:
-        self._reserve(count)
+        self._reserve(count, 0)
+        self._fill_to(count)
         return self._data[:count]
 
-    def _reserve(self, count: int) -> None:
+    def _fill_to(self, count: int) -> None:
+        if count > self._used:
+            self._data[self._used : count] = self._fill
+            self._used = count
+
+    def _reserve(self, count: int, expected: int) -> None:
         if count > len(self._data):
-            larger = np.full(max(count, len(self._data) * 9 // 8, _MIN_SIZE), self._fill, self._data.dtype)
-            larger[: len(self._data)] = self._data
+            larger = np.empty(max(count, expected, len(self._data) * 5 // 4, _MIN_SIZE), self._data.dtype)
+            larger[: self._used] = self._data[: self._used]
             self._data = larger
 
 
@@ -84,18 +97,20 @@ class Columns:
     numbers: dict[str, _Growing] = field(default_factory=dict)
     texts: dict[str, TextColumn] = field(default_factory=dict)
 
-    def add(self, lines: Lines) -> None:
+    def add(self, lines: Lines, expected: int = 0) -> None:
+        """Add lines to a run that will have about as many as expected."""
+        expected = min(expected, _MAX_EXPECTED)
         for name, column in self.fixed.items():
-            column.put(self.count, getattr(lines, name))
+            column.put(self.count, getattr(lines, name), expected)
         for name, values in lines.numbers.items():
             if name in self.numbers or not np.isnan(values).all():  # columns without any value take no memory
-                self.numbers.setdefault(name, _Growing(np.float64, np.nan)).put(self.count, values)
+                self.numbers.setdefault(name, _Growing(np.float64, np.nan)).put(self.count, values, expected)
         for name, texts in lines.texts.items():
             if name not in self.texts and texts.count(None) == len(texts):
                 continue
             own = self.texts.setdefault(name, TextColumn())
             if not own.is_full:
-                own.add(self.count, texts)
+                own.add(self.count, texts, expected)
         self.count += len(lines)
 
 

@@ -193,7 +193,8 @@ class _Records:
         terminated, truncated = map(self._field, _EPISODE)
         if not (any(details) or True in truncated or any(self._calls)):
             return list(self._missing)
-        return list(map(_truncation, self._responses, terminated, truncated, self._calls))
+        rows = zip(details, self._responses, terminated, truncated, self._calls, strict=True)
+        return [_truncation(*row) if detail or row[2] is True or row[3] else None for detail, *row in rows]
 
     def _finishes(self, details: list[Any]) -> list[str | None]:
         statuses = self._responded("status")

@@ -158,17 +158,18 @@ class RunIndex:
         for first, lines, end in read_lines(source, start):
             if should_stop():
                 return
-            self._add(number, first, lines, source, end)
+            self._add(number, first, lines, source, end, total)
             self._set_progress("building", total)
             report()
 
-    def _add(self, number: int, start: int, lines: list[bytes], source: Source, end: int) -> None:
+    def _add(self, number: int, start: int, lines: list[bytes], source: Source, end: int, total: int) -> None:
         sizes = np.fromiter(map(len, lines), np.int64, len(lines))
         rows = self._reader.read(number, start + np.cumsum(sizes) - sizes, lines, failures=source.failures)
         position = Position(str(source.path), end, tail_digest(source.path, end, lines[-1]), source.failures)
         with self._lock:
             self._positions = [*self._positions[:number], position, *self._positions[number + 1 :]]
-            self._columns.add(rows)
+            done = sum(position.end for position in self._positions)
+            self._columns.add(rows, (self._columns.count + len(rows)) * total // max(1, done))
             self._tail.append(rows)
         if sum(map(len, self._tail)) >= BLOCK_LINES:
             self._store_tail()
