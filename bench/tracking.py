@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import operator
 import os
 import resource
@@ -67,7 +68,7 @@ def collect(spec: dict[str, Any]) -> dict[str, float]:
     kind = spec["kind"]
     track = [spec["tracker"]] if kind == "track" else None
     trace = spec["collector"] if kind == "trace" else None
-    with tempfile.TemporaryDirectory() as folder, open_telemetry(track, trace, 0.01, sys.stderr.write) as telemetry:
+    with tempfile.TemporaryDirectory() as folder, open_telemetry(track, trace, 0.01, logging.warning) as telemetry:
         options = RunOptions(
             source=Path(spec["tasks"]),
             output=Path(folder) / "x.jsonl",

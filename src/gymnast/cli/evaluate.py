@@ -188,12 +188,12 @@ def command(
     if not names:
         raise typer.BadParameter("name a benchmark or a file of tasks; --list shows the benchmarks")
     plans = unique_names([resolve(name, roots) for name in names])
+    _check_revision(revision, plans)
     if show:
         return _show([plan.benchmark for plan in plans if plan.benchmark is not None], as_json=as_json)
     check_truncated_policy(truncated)
     parse_allowance(max_failed)
     _check_baseline(baseline, plans)
-    _check_revision(revision, plans)
     if prompt is not None or prompt_config is not None:
         plans = [_without_prompt(plan) for plan in plans]
     cells = make_cells(agent, model)
@@ -333,6 +333,8 @@ def _check_baseline(baseline: Path | None, plans: Sequence[Plan]) -> None:
 
 
 def _check_revision(revision: str | None, plans: Sequence[Plan]) -> None:
+    if revision is not None and not revision.strip():
+        raise typer.BadParameter("name a commit, tag or branch", param_hint="--revision")
     if revision is not None and len(plans) > 1:
         raise typer.BadParameter("a revision belongs to one dataset: name one benchmark", param_hint="--revision")
 
