@@ -286,7 +286,7 @@ def test_a_local_copy_is_a_repository_a_folder_or_the_file(tmp_path: Path) -> No
     file.write_bytes(LINES)
     for local_copy in (copy, copy / "data", file):
         assert len(tasks_of(hub_benchmark(tmp_path), tmp_path, local_copy=local_copy)) == 50
-    reasons = {tmp_path: r"neither 'data/test\.jsonl' nor 'test\.jsonl'", tmp_path / "nowhere": "no such file or folder"}
+    reasons = {tmp_path: r"neither 'data/test\.jsonl' nor 'test\.jsonl'", tmp_path / "nowhere": "no such file"}
     for local_copy, reason in reasons.items():
         with pytest.raises(NotFoundError, match=reason):
             tasks_of(hub_benchmark(tmp_path), tmp_path, local_copy=local_copy)
