@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import operator
 import os
 import resource
@@ -38,13 +39,13 @@ def collect(spec: dict[str, Any]) -> dict[str, float]:
     """One collection in this process, as `gymnast collect` runs it."""
     import uvloop
 
-    from gymnast.cli.telemetry import open_telemetry
     from gymnast.config import load_config, read_environ
     from gymnast.rollouts.engine import EngineOptions
     from gymnast.rollouts.observer import RunObserver
     from gymnast.rollouts.options import RunOptions
     from gymnast.rollouts.plan import PlanOptions
     from gymnast.rollouts.run import collect_run
+    from gymnast.tracking.telemetry import open_telemetry
     from gymnast.types.events import RunFinished, RunStarted
 
     config_files = "resources_servers/mcqa/configs/mcqa.yaml,responses_api_models/vllm_model/configs/vllm_model.yaml"
@@ -67,7 +68,7 @@ def collect(spec: dict[str, Any]) -> dict[str, float]:
     kind = spec["kind"]
     track = [spec["tracker"]] if kind == "track" else None
     trace = spec["collector"] if kind == "trace" else None
-    with tempfile.TemporaryDirectory() as folder, open_telemetry(track, trace, 0.01) as telemetry:
+    with tempfile.TemporaryDirectory() as folder, open_telemetry(track, trace, 0.01, logging.warning) as telemetry:
         options = RunOptions(
             source=Path(spec["tasks"]),
             output=Path(folder) / "x.jsonl",

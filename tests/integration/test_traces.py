@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import gymnast
 from gymnast.config.environ import TelemetryEnviron, read_telemetry
 from gymnast.errors import UserError
 from gymnast.tracking.span_exporter import SpanExporter, traces_url
@@ -109,6 +110,32 @@ def test_a_rollout_is_a_trace_of_seed_model_tools_and_verify(
     assert headers["content-type"] == "application/x-protobuf"
 
 
+def test_a_run_of_the_library_reports_as_the_command_does(
+    tmp_path: Path, tasks: Path, collector: Collector, script: Script
+) -> None:
+    run = gymnast.collect_sync(
+        *(tasks, tmp_path / "x.jsonl"),
+        environments=[ENVIRONMENT],
+        config_paths=[SCRIPTED],
+        overrides=[script(CALL, "done")],
+        aggregate=False,
+        track=f"tensorboard:{tmp_path}/board",
+        trace=collector.url,
+        trace_sample=1.0,
+    )
+    assert len(read_jsonl(run.path)) == 2
+    check_tree(collector.spans(), 2)
+    assert list((tmp_path / "board").rglob("events.out.tfevents*"))
+
+
+async def test_a_collector_sends_traces_of_all_its_batches(collector: Collector, script: Script) -> None:
+    names: dict[str, Any] = {"environments": [ENVIRONMENT], "config_paths": [SCRIPTED], "overrides": [script(CALL, "")]}
+    async with gymnast.Collector(**names, trace=collector.url, trace_sample=1.0) as batches:
+        for row in example_rows(ENVIRONMENT)[:2]:
+            assert [record.is_scored async for _, record in batches.run([row])] == [True]
+    check_tree(collector.spans(), 2)
+
+
 def test_servers_over_http_return_their_spans(
     tmp_path: Path,
     tasks: Path,
@@ -158,11 +185,13 @@ def test_retries_belong_to_the_same_trace(
 def test_without_the_option_nothing_is_imported(
     tmp_path: Path, tasks: Path, script: Script, invoke: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(gymnast, "tracking", sys.modules["gymnast.tracking"], raising=False)  # restored as well
     for name in [name for name in sys.modules if name.startswith("gymnast.tracking")]:
         monkeypatch.delitem(sys.modules, name)
     outcome = invoke("gymnast", "collect", *TOOLS, script("done"), *BASE)
     assert outcome.code == 0, outcome.err
-    assert not [name for name in sys.modules if name.startswith("gymnast.tracking")]
+    imported = {name for name in sys.modules if name.startswith("gymnast.tracking")}
+    assert imported == {"gymnast.tracking", "gymnast.tracking.telemetry"}, "only what reads the options"
 
 
 def test_no_prompt_answer_or_argument_leaves_the_run(

@@ -414,7 +414,7 @@ def test_rows_with_odd_parameters_score_the_same_with_traces(
 
 
 def test_an_empty_list_of_trackers_does_nothing(tmp_path: Path) -> None:
-    from gymnast.cli.telemetry import open_telemetry
+    from gymnast.tracking.telemetry import open_telemetry
 
-    with open_telemetry([",", ""], None, 0.01) as telemetry:
+    with open_telemetry([",", ""], None, 0.01, print) as telemetry:
         assert telemetry is None

@@ -65,6 +65,11 @@ def test_benchmarks_are_found_in_search_folders_and_here_before_the_built_ins(tm
     assert listed["aime24"].path.parent == here / "benchmarks"
 
 
+@pytest.mark.parametrize(("given", "name"), [("MATH-500", "math500"), ("gpqa-diamond", "gpqa_diamond")])
+def test_names_are_found_in_other_spellings(given: str, name: str) -> None:
+    assert find_benchmark(given, Roots((), Path("nowhere"))).name == name
+
+
 def test_an_unknown_name_suggests_a_similar_one(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="did you mean 'aime2"):
         resolve("aime42", Roots((), tmp_path))
@@ -281,8 +286,9 @@ def test_a_local_copy_is_a_repository_a_folder_or_the_file(tmp_path: Path) -> No
     file.write_bytes(LINES)
     for local_copy in (copy, copy / "data", file):
         assert len(tasks_of(hub_benchmark(tmp_path), tmp_path, local_copy=local_copy)) == 50
-    for local_copy in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(NotFoundError, match=r"neither 'data/test\.jsonl' nor 'test\.jsonl'"):
+    reasons = {tmp_path: r"neither 'data/test\.jsonl' nor 'test\.jsonl'", tmp_path / "nowhere": "no such file"}
+    for local_copy, reason in reasons.items():
+        with pytest.raises(NotFoundError, match=reason):
             tasks_of(hub_benchmark(tmp_path), tmp_path, local_copy=local_copy)
     with pytest.raises(DataError, match="wrong checksum"):
         tasks_of(hub_benchmark(tmp_path, sha256="0" * 64), tmp_path, local_copy=file)

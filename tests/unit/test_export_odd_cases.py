@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from gymnast.cli.commands import build_app
+from gymnast.cli.main import run_guarded
 from gymnast.errors import DataError, UserError
 from gymnast.store.annotations import annotations_path
 from gymnast.train.dataset.export import ExportResult
@@ -381,3 +383,33 @@ def test_the_same_export_of_another_copy_of_the_run_has_the_same_bytes(tmp_path:
         ]
         assert files[0] == files[1]
     assert read_jsonl(tmp_path / "a-sft" / "o" / "train.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("-f sft --margin 0.5", "--margin has no effect"),
+        ("-f kto --threshold 0.5 --pairs all", "--pairs has no effect"),
+        ("-f rl --ties longest", "--ties has no effect"),
+        ("-f sft --seed 7", "--seed has no effect without --splits"),
+        ("-f sft --best-of 3 --one-per-task", "contradict"),
+        ("-f sft --public", "--public is for --push"),
+        ("-f rl --for openai", "it reads no tasks"),
+        ("-f sft --splits=", "--splits"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    tmp_path: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "r", [rollout()])
+    line = ["export", str(run), "-o", str(tmp_path / "o"), *words.split()]
+    assert run_guarded(lambda: build_app("export")(args=line, standalone_mode=False)) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_an_output_below_a_file_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="the output is a file") as caught:
+        export(write_run(tmp_path / "r", [rollout()]), tmp_path / "file" / "o")
+    assert caught.value.where == str(tmp_path / "file")

@@ -25,6 +25,8 @@ RANK = {
     "kit": 6,
     "builtin": 7,
     "rollouts": 7,
+    "rollouts.library": 8.5,  # the library: as a command, it also reports to trackers
+    "rollouts.collector": 8.5,
     "hub": 8,
     "authoring": 8,
     "data": 8,

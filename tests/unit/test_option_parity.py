@@ -18,8 +18,8 @@ SPELLED_DIFFERENTLY = {
     "via_serve": "head",
 }
 """Flags of the command line, and the library's parameter for the same."""
-COMMAND_ONLY = {"as_json", "metrics_port", "track", "trace", "trace_sample"}
-"""How the command talks and where it reports; the library has events, and `TrainingTracker` for loops."""
+COMMAND_ONLY = {"as_json", "metrics_port"}
+"""How the command talks; the library has events."""
 LIBRARY_ONLY = {"config", "on_event", "on_note", "params", "progress"}
 """Objects that a command line cannot write; `params` is any field of the request, not only the common three;
 `progress` is for notebooks."""

@@ -45,9 +45,16 @@ def find_benchmark(name: str, roots: Roots) -> Benchmark:
     if name.endswith(_SUFFIXES):
         return read_benchmark(roots.require(name, "the benchmark file"))
     files = _files(roots)
+    alike = [known for known in files if _plain(known) == _plain(name)]
+    if name not in files and len(alike) == 1:  # MATH-500 is math500
+        name = alike[0]
     if name not in files:
         raise NotFoundError(f"no benchmark '{name}'", next=suggest(name, files))
     return read_benchmark(files[name])
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
 
 
 def _files(roots: Roots) -> dict[str, Path]:

@@ -147,8 +147,10 @@ def _find_in(folder: Path, name: str) -> dict[str, Path]:
     for candidate in (folder / name, folder / PurePosixPath(name).name):
         if candidate.is_file():
             return {name: candidate}
+    base = PurePosixPath(name).name
+    missing = f"the folder has no '{name}'" if base == name else f"the folder has neither '{name}' nor '{base}'"
     raise NotFoundError(
-        f"the folder has neither '{name}' nor '{PurePosixPath(name).name}'",
+        missing if folder.is_dir() else "there is no such file or folder",
         where=str(folder),
         next="--from names a local copy of the dataset's repository, or the file itself",
     )

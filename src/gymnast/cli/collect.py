@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from gymnast.cli.matrix import Cell
     from gymnast.cli.progress import Progress
     from gymnast.cli.signals import Interrupts
-    from gymnast.cli.telemetry import Telemetry
     from gymnast.config import Config
     from gymnast.rollouts.engine import Engine
     from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.observer import RunObserver
     from gymnast.rollouts.options import RunOptions
     from gymnast.rollouts.snapshot import Snapshot
+    from gymnast.tracking.telemetry import Telemetry
     from gymnast.types.events import Event, RunFinished
 
 Result = TypeVar("Result")
@@ -178,8 +178,8 @@ def command(
     """
     arguments = dict(locals())
     from gymnast.cli.matrix import make_cells
-    from gymnast.cli.telemetry import open_telemetry
     from gymnast.rollouts.exit_status import parse_allowance
+    from gymnast.tracking.telemetry import open_telemetry
 
     allowance = parse_allowance(max_failed)
     through_serve = via_serve or head is not None
@@ -189,7 +189,7 @@ def command(
             raise typer.BadParameter("several agents or models need servers of their own: leave out --no-serve, --head")
         return collect_matrix(cells, arguments, allowance)
     options, config = load_run(arguments)
-    with open_telemetry(track, trace, trace_sample) as telemetry:
+    with open_telemetry(track, trace, trace_sample, shared.say) as telemetry:
         return collect(
             options,
             config,
@@ -207,11 +207,11 @@ def collect_matrix(cells: Sequence[Cell], arguments: Mapping[str, Any], allowanc
     from gymnast.cli.main import INTERRUPTED
     from gymnast.cli.matrix import ROLLOUTS, CellResult, make_result, run_matrix
     from gymnast.cli.signals import Interrupts
-    from gymnast.cli.telemetry import open_telemetry
     from gymnast.config import read_environ
     from gymnast.errors import UserError
     from gymnast.rollouts.exit_status import explain_missing
     from gymnast.rollouts.run import collect_run
+    from gymnast.tracking.telemetry import open_telemetry
 
     if arguments["output"] is None:
         raise UserError("a run needs an output file", next="pass --output FILE")
@@ -234,7 +234,7 @@ def collect_matrix(cells: Sequence[Cell], arguments: Mapping[str, Any], allowanc
             raise run
         options, config = run
         interrupts, environ = Interrupts(), read_environ()
-        with open_telemetry(arguments["track"], arguments["trace"], arguments["trace_sample"]) as telemetry:
+        with open_telemetry(arguments["track"], arguments["trace"], arguments["trace_sample"], shared.say) as telemetry:
             finished = run_with_live_view(
                 lambda observer: collect_run(options, config, environ, observer),
                 interrupts,

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from gymnast.benchmarks.evaluation import DataOrigin, Evaluation, Plan
     from gymnast.benchmarks.scores import BenchmarkScores, Metric, ScoreTable
     from gymnast.cli.matrix import Cell
-    from gymnast.cli.telemetry import Telemetry
     from gymnast.config import Config
     from gymnast.config.roots import Roots
     from gymnast.profile.intervals import Estimate
     from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.options import RunOptions
+    from gymnast.tracking.telemetry import Telemetry
     from gymnast.types.events import RunFinished
 
 Names = Annotated[
@@ -188,12 +188,12 @@ def command(
     if not names:
         raise typer.BadParameter("name a benchmark or a file of tasks; --list shows the benchmarks")
     plans = unique_names([resolve(name, roots) for name in names])
+    _check_revision(revision, plans)
     if show:
         return _show([plan.benchmark for plan in plans if plan.benchmark is not None], as_json=as_json)
     check_truncated_policy(truncated)
     parse_allowance(max_failed)
     _check_baseline(baseline, plans)
-    _check_revision(revision, plans)
     if prompt is not None or prompt_config is not None:
         plans = [_without_prompt(plan) for plan in plans]
     cells = make_cells(agent, model)
@@ -221,9 +221,9 @@ def _run_plans(
 ) -> tuple[int, list[tuple[Evaluation, RunFinished]]]:
     """Run each plan with the parameters of `command`. Returns the worst exit code and the results."""
     from gymnast.benchmarks.evaluation import evaluate
-    from gymnast.cli.telemetry import open_telemetry
     from gymnast.rollouts.exit_status import parse_allowance
     from gymnast.rollouts.options import check_truncated_policy
+    from gymnast.tracking.telemetry import open_telemetry
 
     sampling = _Sampling(given["temperature"], given["top_p"], given["max_output_tokens"])
     worst, results = 0, list[tuple["Evaluation", "RunFinished"]]()
@@ -244,7 +244,7 @@ def _run_plans(
             preflight=not given["no_preflight"],
             **{name: given[name] for name in _RUN_OPTIONS},
         )
-        with open_telemetry(given["track"], given["trace"], given["trace_sample"]) as telemetry:
+        with open_telemetry(given["track"], given["trace"], given["trace_sample"], shared.say) as telemetry:
             finished, code = _collect(
                 options, config, parse_allowance(given["max_failed"]), given["metrics_port"], telemetry
             )
@@ -333,6 +333,8 @@ def _check_baseline(baseline: Path | None, plans: Sequence[Plan]) -> None:
 
 
 def _check_revision(revision: str | None, plans: Sequence[Plan]) -> None:
+    if revision is not None and not revision.strip():
+        raise typer.BadParameter("name a commit, tag or branch", param_hint="--revision")
     if revision is not None and len(plans) > 1:
         raise typer.BadParameter("a revision belongs to one dataset: name one benchmark", param_hint="--revision")
 

@@ -102,6 +102,7 @@ def command(
     """
     from gymnast.config.known_secrets import known_secrets
     from gymnast.config.secrets import Scrubber
+    from gymnast.errors import UserError
     from gymnast.store.labels import LabelFilter
     from gymnast.train.dataset.export import CONTAINERS, FORMATS, ExportRequest, export_dataset
     from gymnast.train.dataset.index import Filters
@@ -137,12 +138,16 @@ def command(
         best_of=1 if one_per_task else best_of,
         pairs=PairRules(**rules),
         threshold=threshold,
-        splits=parse_splits(splits) if splits else {},
+        splits=parse_splits(splits) if splits is not None else {},
         seed=seed,
         overwrite=overwrite,
         **chosen,
     )
     _check_request(request)
+    if one_per_task and best_of is not None:
+        raise UserError("--best-of and --one-per-task contradict each other", next="leave out one of them")
+    if public and push is None:
+        raise UserError("--public is for --push", next="add --push REPO, or leave out --public")
     result = export_dataset(request, Scrubber(known_secrets(_private_config())))
     url = _push(result, push, public=public) if push is not None else None
     if as_json:
@@ -163,6 +168,7 @@ def _check_choice(option: str, value: str | None, known: Sequence[str]) -> None:
 
 def _check_request(request: ExportRequest) -> None:
     from gymnast.errors import UserError
+    from gymnast.train.dataset.select import PairRules
 
     if request.files is not None and request.format in {"jsonl", "parquet", "datasets"}:
         raise UserError(f"--format {request.format} already says which files", next="leave out --files")
@@ -171,6 +177,15 @@ def _check_request(request: ExportRequest) -> None:
         raise UserError(what, next="use --pairs one" if request.format == "dpo" else "add --threshold")
     if request.threshold is not None and request.format != "kto":
         raise UserError("--threshold is for --format kto", next="filter with --where 'reward >= …'")
+    rules, defaults = request.pairs, PairRules()
+    for option, is_set, has_effect, wants in (
+        ("--margin", rules.margin != defaults.margin, request.needs_pairs, "pairs (--format dpo or kto)"),
+        ("--pairs", rules.pairs != defaults.pairs, request.needs_pairs, "pairs (--format dpo or kto)"),
+        ("--ties", rules.ties != defaults.ties, request.needs_pairs or request.best_of, "pairs or --best-of"),
+        ("--seed", request.seed != 0, request.splits, "--splits"),
+    ):
+        if is_set and not has_effect:
+            raise UserError(f"{option} has no effect without {wants}", next=f"leave out {option}")
 
 
 def _private_config() -> dict[str, Any]:

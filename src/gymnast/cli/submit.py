@@ -177,11 +177,11 @@ def command(
     from dataclasses import replace
 
     from gymnast.cli.submit_output import show_dry_run, submit
-    from gymnast.cli.telemetry import check_telemetry
     from gymnast.config import read_environ
     from gymnast.config.known_keys import RUN_KEYS
     from gymnast.executors.submit_run import SubmitRequest, override_site, parse_code_choice
     from gymnast.rollouts.options import run_options
+    from gymnast.tracking.telemetry import check_telemetry
 
     arguments = dict(locals())
     _check_single_run(agent, model)

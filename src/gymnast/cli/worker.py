@@ -53,13 +53,13 @@ def command(
     from gymnast.chunks.worker_spec import read_worker_spec
     from gymnast.cli.collect import run_with_live_view
     from gymnast.cli.signals import Interrupts
-    from gymnast.cli.telemetry import open_telemetry
     from gymnast.config import read_environ
     from gymnast.config.environ import job_id
     from gymnast.store.chunk_layout import ChunkLayout
     from gymnast.store.chunk_state import read_chunk_plan, walk_chunks
     from gymnast.store.outage import read_patiently
     from gymnast.store.paths import RunPaths
+    from gymnast.tracking.telemetry import open_telemetry
 
     paths = RunPaths(run)
     layout = ChunkLayout.of(paths)
@@ -81,6 +81,7 @@ def command(
         telemetry_options.track,
         telemetry_options.trace,
         telemetry_options.trace_sample,
+        shared.say,
         worker=context.holder.worker,
     ) as telemetry:
         interrupts = Interrupts(drain_signals, context.options.grace_s)

@@ -30,9 +30,11 @@ from gymnast.rollouts.run_store import MemoryRunStore
 from gymnast.rollouts.servers import connect_servers, start_servers
 from gymnast.runtime.find_head import parse_head_url
 from gymnast.runtime.logs import log_folder
+from gymnast.tracking.telemetry import report_run
 from gymnast.types.events import InstanceDied
 from gymnast.types.failure import Stage
 from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, TASK_INDEX, RolloutKey, agent_name_of
+from gymnast.types.telemetry import DEFAULT_TRACE_SAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from gymnast.rollouts.engine import Listen
     from gymnast.rollouts.record import Record
     from gymnast.rollouts.servers import Servers
+    from gymnast.rollouts.traced_runner import Tracer
     from gymnast.types.events import Event
     from gymnast.types.json import JsonObject
     from gymnast.types.truncation import TruncatedPolicy
@@ -53,6 +56,8 @@ class Collector:
     """Use as `async with Collector(environments=["mcqa"], model_url=…) as collector`, then `collector.run(rows)`.
 
     With `head` nothing is started: it uses the agents of a running `gymnast serve` or of a NeMo Gym head server.
+    `trace` sends a share `trace_sample` of the rollouts as traces to the OTLP/HTTP collector with this URL. For figures
+    of a training loop, see `gymnast.tracking.training.TrainingTracker`.
     """
 
     def __init__(
@@ -71,6 +76,8 @@ class Collector:
         workers: int = 0,
         log_dir: str | Path | None = None,
         on_note: Callable[[str], None] | None = None,
+        trace: str | None = None,
+        trace_sample: float = DEFAULT_TRACE_SAMPLE,
     ) -> None:
         self._config = config
         self._names: dict[str, Any] = {
@@ -88,6 +95,8 @@ class Collector:
         self._say = on_note or (lambda _: None)
         self._stack = AsyncExitStack()
         self._running: Servers | None = None
+        self._trace, self._trace_sample = trace, trace_sample
+        self._tracer: Tracer | None = None
         self._has_scored = False
 
     @property
@@ -107,6 +116,8 @@ class Collector:
 
     async def __aenter__(self) -> Self:
         try:
+            reporting = report_run((), self._trace, self._trace_sample, self._say)
+            self._tracer = (await self._stack.enter_async_context(reporting)).tracer
             self._running = await (self._connect(self._head) if self._head is not None else self._start())
         except BaseException:
             await self._stack.aclose()
@@ -157,7 +168,7 @@ class Collector:
         )
         stream = RecordStream()
         store = MemoryRunStore(secrets.token_hex(8), lines, stream.put)
-        observer = RunObserver(on_event or (lambda _: None), self._say, stream.watch)
+        observer = RunObserver(on_event or (lambda _: None), self._say, stream.watch, tracer=self._tracer)
         names = sorted({agent_name_of(row) or "" for row in stamped})
         running = asyncio.create_task(run_engine(store, self._servers, options, observer, agents=names))
         try:

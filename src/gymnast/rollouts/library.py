@@ -20,7 +20,9 @@ from gymnast.runtime.find_head import find_head
 from gymnast.runtime.unsandboxed import without_sandbox
 from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
+from gymnast.tracking.telemetry import report_run
 from gymnast.types.events import Event, RunStarted
+from gymnast.types.telemetry import DEFAULT_TRACE_SAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -73,6 +75,9 @@ async def collect(
     overwrite: bool = False,
     aggregate: bool = True,
     preflight: bool = True,
+    track: str | Sequence[str] = (),
+    trace: str | None = None,
+    trace_sample: float = DEFAULT_TRACE_SAMPLE,
     progress: bool = True,
     on_event: Callable[[Event], None] | None = None,
     on_note: Callable[[str], None] | None = None,
@@ -86,6 +91,9 @@ async def collect(
 
     Once all attempts together have used `max_cost` (which needs `prices`) or `max_tokens`, nothing more is started. The
     missing rollouts stay owed; `resume` with a larger budget continues.
+
+    `track` reports to trackers (`["wandb:my-project"]`), and `trace` sends a share `trace_sample` of the rollouts as
+    traces to the OTLP/HTTP collector with this URL.
 
     In a notebook a progress bar shows the run, unless `progress` is False.
 
@@ -157,24 +165,27 @@ async def collect(
     view = NotebookView.open() if progress else None
     watch = stream.watch if view is None else view.watch_too(stream.watch)
     say = on_note or (lambda _: None) if view is None else view.say_too(on_note)
-    observer = RunObserver(earlier.listen, say, watch, stream.put)
-    observer.warn(config.warnings)
-    observer.note(config.notes)
-    if head is None:
-        work = collect_run(options, config, environ, observer)
-    else:
-        work = collect_through_serve(options, *find_head(head, config, environ), observer)
-    run = asyncio.create_task(work)
-    try:
-        if resume:
-            futures: list[asyncio.Future[Any]] = [run, earlier.ready]
-            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-            for record in earlier.records():
+    async with report_run([track] if isinstance(track, str) else track, trace, trace_sample, say) as telemetry:
+        observer = RunObserver(earlier.listen, say, telemetry.watch_too(watch), stream.put, telemetry.tracer)
+        observer.warn(config.warnings)
+        observer.note(config.notes)
+        if head is None:
+            work = collect_run(options, config, environ, observer)
+        else:
+            work = collect_through_serve(options, *find_head(head, config, environ), observer)
+        run = asyncio.create_task(work)
+        try:
+            if resume:
+                futures: list[asyncio.Future[Any]] = [run, earlier.ready]
+                await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+                for record in earlier.records():
+                    yield record
+            async for record in stream.records(run, parse_allowance(str(max_failed))):
                 yield record
-        async for record in stream.records(run, parse_allowance(str(max_failed))):
-            yield record
-    finally:
-        await stream.end(run)
+        finally:
+            await stream.end(run)
+            if not run.cancelled() and run.exception() is None:
+                telemetry.finished = run.result()
 
 
 class _EarlierRecords:

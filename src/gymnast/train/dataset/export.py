@@ -417,8 +417,9 @@ def _options(request: ExportRequest) -> JsonObject:
 def _read_earlier(request: ExportRequest) -> JsonObject | None:
     """The manifest of an export that the folder already has. Raises UserError if it has other files."""
     folder = request.output
-    if folder.exists() and not folder.is_dir():
-        raise UserError("the output is a file", where=str(folder), next="choose a folder")
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise UserError("the output is a file", where=str(path), next="choose a folder")
     path = folder / MANIFEST
     try:
         earlier: JsonObject = orjson.loads(path.read_bytes())

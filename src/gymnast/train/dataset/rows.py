@@ -34,6 +34,8 @@ class Layout:
 
     def check(self) -> None:
         """Raise UserError for a combination that the reader does not have."""
+        if self.format == "rl" and self.target in {"openai", "axolotl"}:
+            raise UserError(f"--for {self.target}: it reads no tasks", next="use --for trl or nemo-rl")
         if self.format == "kto" and self.target in {"openai", "nemo-rl"}:
             raise UserError(f"--for {self.target}: it has no KTO training", next="use --for trl or axolotl")
         if self.is_typed and self.target in {"openai", "nemo-rl"} and self.format != "sft":

@@ -1,18 +1,18 @@
-"""`--track` and `--trace`: what a command reports to trackers and collectors, opened and closed with it."""
+"""`track` and `trace`: what a run reports to trackers and collectors, opened and closed with it."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+import asyncio
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gymnast.cli.options import say
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from gymnast.rollouts.engine import Engine
+    from gymnast.rollouts.observer import TakeSnapshot, Watch
     from gymnast.rollouts.traced_runner import Tracer
     from gymnast.tracking.choice import TrackerChoice
     from gymnast.tracking.run_tracking import RunTracking
@@ -27,11 +27,22 @@ class Telemetry:
     tracking: RunTracking | None = None
     tracer: Tracer | None = None
     finished: RunFinished | None = None
-    """How the run ended; set by the command."""
+    """How the run ended; set by what runs it."""
 
     def watch(self, engine: Engine) -> AbstractContextManager[object]:
         """Report the engine while the context is open."""
         return self.tracking.watch(engine) if self.tracking is not None else ExitStack()
+
+    def watch_too(self, watch: Watch) -> Watch:
+        """As `watch`, and what else watches the engine."""
+
+        def watch_both(engine: Engine, take_snapshot: TakeSnapshot) -> ExitStack:
+            stack = ExitStack()
+            stack.enter_context(watch(engine, take_snapshot))
+            stack.enter_context(self.watch(engine))
+            return stack
+
+        return watch_both
 
 
 def check_telemetry(track: list[str] | None, trace: str | None, trace_sample: float) -> TelemetryOptions:
@@ -51,7 +62,12 @@ def check_telemetry(track: list[str] | None, trace: str | None, trace_sample: fl
 
 @contextmanager
 def open_telemetry(
-    track: Sequence[str] | None, trace: str | None, trace_sample: float, *, worker: str | None = None
+    track: Sequence[str] | None,
+    trace: str | None,
+    trace_sample: float,
+    say: Callable[[str], None],
+    *,
+    worker: str | None = None,
 ) -> Iterator[Telemetry | None]:
     """What the options ask for; None without any. At the end, trackers and collectors get a bounded time."""
     choices: tuple[TrackerChoice, ...] = ()
@@ -77,3 +93,17 @@ def open_telemetry(
             tracking = telemetry.tracking = RunTracking(choices, say, worker=worker)
             stack.callback(lambda: tracking.finish(telemetry.finished))
         yield telemetry
+
+
+@asynccontextmanager
+async def report_run(
+    track: Sequence[str] | None, trace: str | None, trace_sample: float, say: Callable[[str], None]
+) -> AsyncIterator[Telemetry]:
+    """As `open_telemetry`, but the wait at the end does not block the event loop."""
+    with ExitStack() as opening:
+        telemetry = opening.enter_context(open_telemetry(track, trace, trace_sample, say))
+        stack = opening.pop_all()
+    try:
+        yield telemetry or Telemetry()
+    finally:
+        await asyncio.to_thread(stack.close)
