@@ -214,6 +214,7 @@ KINDS: Final = {
 }
 VERDICTS: Final = {
     "passes": "the same outcome as with NeMo Gym",
+    "works": "worked as expected; NeMo Gym's outcome was not compared",
     "differs": "another outcome, on purpose",
     "fails": "works with NeMo Gym and not with Gymnast",
     "needs": "not tried, because it needs something that was not at hand",

@@ -106,7 +106,7 @@ def test_the_page_of_what_does_not_work_fits_any_rows(tmp_path: Path, monkeypatc
     runs.write_text(json.dumps({"schema_version": 1, "nemo_gym": "0.5.1", "rows": rows}))
     monkeypatch.setattr(PAGES, "RUNS", runs)
     page = PAGES.what_does_not_work_page()
-    assert "| suites (3 of 7 tests or rows) | 3 | 1 | 0 | 0 | 2 | 0 |" in page
+    assert "| suites (3 of 7 tests or rows) | 3 | 1 | 0 | 0 | 0 | 2 | 0 |" in page
     assert "| `resources_servers/b`, `resources_servers/c` | needs | A GPU. |" in page
     assert "| `a.yaml` | fails | It says `x &#124; y`. |" in page
     assert "`resources_servers/a`" not in page
