@@ -210,21 +210,23 @@ def scoring_page() -> str:
 def _comparison_table() -> list[str]:
     """How many generated replies both programs scored, and how many of the verdicts were equal."""
     compared = json.loads((HERE / "data" / "scoring_comparison.json").read_text())
-    counts = ("compared", "equal", "strict_compared", "strict_other_reward")
-    rows = [(name, *[f"{row[count]:,}" for count in counts]) for name, row in sorted(compared["environments"].items())]
-    return [
+    lines = [
         "## Compared with NeMo Gym",
         "",
         f"Generated replies, scored by both programs (NeMo Gym at commit `{compared['commit']}`): right and",
         "wrong answers with odd characters, fences, tags, several messages, missing fields and odd tool calls. A",
         "verdict is equal if all fields of NeMo Gym's verdict are, except the repeated request, durations and",
-        "tracebacks. Left out: requests that NeMo Gym refuses or fails on, and judges without a verdict, which",
-        "are failures here and 0 there.",
+        "tracebacks; of swerl_gen what is read from the reply was compared, not the tests' results. Left out:",
+        "requests that NeMo Gym refuses or fails on, and judges without a verdict, which are failures here and 0",
+        "there. The three of workplace_assistant: a call of an unknown tool is a 404 here, with the same text.",
         "",
-        "| environment | replies compared | equal | with `strict`: compared | other reward |",
+        "| environment | replies compared | equal | with `strict`: compared | other reward, or refused |",
         "|---|---|---|---|---|",
-        *[f"| {' | '.join(row)} |" for row in rows],
     ]
+    for name, row in sorted(compared["environments"].items()):
+        strict = f"{row['strict_compared']:,} | {row['strict_other_reward']:,}" if row["strict_compared"] else "– | –"
+        lines.append(f"| {name} | {row['compared']:,} | {row['equal']:,} | {strict} |")
+    return lines
 
 
 def _shown_reply(case: dict[str, Any]) -> str:

@@ -67,7 +67,6 @@ class MathWithCodeSettings(ScoringSettings, SandboxedSettings):
 
 
 class MathWithCodeTask(Task):
-    id: int | str | None = None
     expected_result: str
     expected_code_contains: str = ""
 
