@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gymnast.api.collect import collect
+    from gymnast.api.collector import Collector
     from gymnast.checks.environment import check_environment
     from gymnast.compat.nemo_skills.options import wrap_arguments
     from gymnast.compat.nemo_skills.pipeline import nemo_gym_rollouts
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
     from gymnast.errors import GymnastError, MissingRolloutsError, UserError
     from gymnast.results.run import Run, load
     from gymnast.results.sync import collect_sync
-    from gymnast.rollouts.collector import Collector
-    from gymnast.rollouts.library import collect
     from gymnast.rollouts.record import Record
 
 __version__ = "0.1.0"
@@ -37,14 +37,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Collector": "gymnast.rollouts.collector",
+    "Collector": "gymnast.api.collector",
     "GymnastError": "gymnast.errors",
     "MissingRolloutsError": "gymnast.errors",
     "Record": "gymnast.rollouts.record",
     "Run": "gymnast.results.run",
     "UserError": "gymnast.errors",
     "check_environment": "gymnast.checks.environment",
-    "collect": "gymnast.rollouts.library",
+    "collect": "gymnast.api.collect",
     "collect_sync": "gymnast.results.sync",
     "load": "gymnast.results.run",
     "nemo_gym_rollouts": "gymnast.compat.nemo_skills.pipeline",

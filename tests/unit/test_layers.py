@@ -32,8 +32,7 @@ RANK = {
     "chunks": 8,
     "sidecars": 8,
     "tracking": 8,
-    "rollouts.library": 9,  # like a command, the library reports to trackers
-    "rollouts.collector": 9,
+    "api": 9,
     "checks": 10,
     "train": 10,
     "report": 10,
@@ -189,9 +188,9 @@ def test_the_rules_see_what_breaks_them() -> None:
         return Module(name, "", code, has_docstring=True, imports=imports, prints=False)
 
     through_root = module("wire.calls", "from gymnast import Collector")
-    assert upward_imports([through_root]) == ["wire.calls imports rollouts.collector"]
+    assert upward_imports([through_root]) == ["wire.calls imports api.collector"]
     through_root = module("kit.tools", "import gymnast\ngymnast.collect()")
-    assert upward_imports([through_root]) == ["kit.tools imports rollouts.library"]
+    assert upward_imports([through_root]) == ["kit.tools imports api.collect"]
     assert upward_imports([module("wire.calls", "from gymnast import cli")]) == ["wire.calls imports cli"]
     assert upward_imports([module("wire.calls", "from gymnast import __version__")]) == []
     circle = [

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import gymnast
+from gymnast.api.collector import stamp_rows
 from gymnast.errors import DataError, UserError
 from gymnast.rollouts import record_stream
-from gymnast.rollouts.collector import stamp_rows
 from gymnast.store.manifest import RunState, read_manifest
 from gymnast.store.paths import RunPaths
 from tests.helpers.commands import DEMO_POLICY

@@ -16,8 +16,8 @@ from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ParamSpec
 
+from gymnast.api.collect import collect
 from gymnast.results.run import Run
-from gymnast.rollouts.library import collect
 from gymnast.runtime.listener import loop_factory
 from gymnast.types.events import RunStarted
 
