@@ -96,6 +96,8 @@ Content: TypeAlias = Annotated[
 ]
 """Text, or a list of parts. Tagged so that an error names the bad part, not every alternative."""
 
+_INPUT_TYPES: Final = frozenset({"input_text", "input_image", "input_file", "input_video"})
+
 OutputPart: TypeAlias = Annotated[OutputText | Refusal, Discriminator("type")]
 
 # --- items -----------------------------------------------------------------------------------------------------------
@@ -196,13 +198,22 @@ def _check_bundle(item: Any) -> Any:
     return item
 
 
+def _is_output(message: JsonObject) -> bool:
+    """True for what a model said. A history may also have assistant messages as text, or of a user's parts."""
+    content = message.get("content")
+    if message.get("role", "assistant") != "assistant" or isinstance(content, str):
+        return False
+    parts = content if isinstance(content, list) else []
+    has_input = bool(parts) and all(isinstance(part, dict) and part.get("type") in _INPUT_TYPES for part in parts)
+    return not (has_input or (content == [] and "id" not in message))
+
+
 def _item_tag(value: Any) -> str | None:
     if not isinstance(value, dict):
         return None
     kind = value.get("type", "message")
     if kind == "message":
-        is_output = value.get("role", "assistant") == "assistant" and not isinstance(value.get("content"), str)
-        return "output_message" if is_output else "easy_message"
+        return "output_message" if _is_output(value) else "easy_message"
     if kind in {"function_call", "function_call_output", "reasoning"}:
         return str(kind)
     return "hosted" if kind in HOSTED_ITEM_TYPES else None

@@ -1,0 +1,56 @@
+"""Which messages of a history are accepted: a dataset's own assistant turns come in several shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gymnast.wire.dialects.chat_requests import params_to_chat
+from gymnast.wire.validate import InvalidBody, validate_items, validate_params
+
+TYPED: dict[str, Any] = {"type": "input_text", "text": "one"}
+SAMPLED: dict[str, Any] = {"type": "output_text", "text": "one", "annotations": []}
+IMAGE: dict[str, Any] = {"type": "input_image", "detail": "auto", "image_url": "data:,"}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "one"},
+        {"content": [TYPED]},
+        {"content": [TYPED, TYPED], "id": "m"},
+        {"content": [TYPED, IMAGE]},
+        {"content": []},
+        {"content": [], "id": "m"},
+        {"content": [SAMPLED], "id": "m"},
+    ],
+)
+def test_assistant_messages_that_are_accepted(message: dict[str, Any]) -> None:
+    item = {"type": "message", "role": "assistant", **message}
+    (accepted,) = validate_items([item])
+    assert accepted["content"] == message["content"]  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": [SAMPLED]},
+        {"content": [TYPED, SAMPLED], "id": "m"},
+        {"content": None, "id": "m"},
+        {"content": ["one"], "id": "m"},
+        {"content": [{"type": "unheard_of"}], "id": "m"},
+    ],
+)
+def test_assistant_messages_that_are_refused(message: dict[str, Any]) -> None:
+    with pytest.raises(InvalidBody):
+        validate_items([{"type": "message", "role": "assistant", **message}])
+
+
+def test_an_assistant_turn_in_parts_reaches_a_chat_endpoint() -> None:
+    history = [{"role": "user", "content": "say one"}, {"role": "assistant", "content": [TYPED]}]
+    body, _ = params_to_chat(validate_params({"input": history}))
+    assert [(message["role"], message["content"]) for message in body["messages"]] == [
+        ("user", "say one"),
+        ("assistant", "one"),
+    ]
