@@ -327,6 +327,17 @@ def test_the_estimator_of_the_human_eval_paper() -> None:
         assert pass_at_k(n, c, k) == pytest.approx(reference(n, c, k))
 
 
+def test_the_spread_of_the_first_runs_is_the_one_of_each_number_of_runs_to_the_last_digit() -> None:
+    chance = random.Random(8)
+    for size in (2, 3, 17, 64):
+        tasks = [[chance.choice((chance.random(), 0.0, 1.0)) for _ in range(size)] for _ in range(3)]
+        found = pass_majority_metrics({"accuracy": tasks})
+        aggregate: Any = found["per_sample_aggregate"]
+        for k in range(2, size + 1):
+            spread = statistics.stdev(aggregate["accuracy"][:k])
+            assert found[f"pass@1[avg-of-{k}]/accuracy/std_dev_across_runs"] == spread
+
+
 def test_metrics_have_the_contracts_names_and_definitions() -> None:
     tasks = [[0.5, 1.0, 0.0], [0.25, 0.0]]
     answers: list[list[str | None]] = [["x", None, "y"], ["z", "z"]]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from fractions import Fraction
 from functools import lru_cache
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -224,10 +225,33 @@ def running_majority(answers: Sequence[Answer], scores: Sequence[float]) -> list
     return majorities
 
 
+def _running_spread(values: Sequence[float]) -> Iterator[float]:
+    """The standard deviation of the first two values, of the first three, and so on: as `statistics.stdev` of each."""
+    total = squares = Fraction(0)
+    for k, value in enumerate(values, start=1):
+        if not math.isfinite(value):
+            yield from [math.nan] * (len(values) - max(k, 2) + 1)
+            return
+        exact = Fraction(value)
+        total += exact
+        squares += exact * exact
+        if k > 1:
+            yield _root((squares - total * total / k) / (k - 1))
+
+
+def _root(value: Fraction) -> float:
+    """The square root, correctly rounded: twice the digits that a float has, and whether there are more."""
+    shift = max(0, 110 - value.numerator.bit_length() + value.denominator.bit_length())
+    shift += shift % 2
+    scaled = value.numerator << shift
+    digits = math.isqrt(scaled // value.denominator)
+    digits = digits << 1 | (digits * digits * value.denominator != scaled)
+    return digits / (1 << (shift // 2 + 1))
+
+
 def _spread_across_runs(name: str, runs: Sequence[float]) -> dict[str, object]:
     metrics: dict[str, object] = {}
-    for k in range(2, len(runs) + 1):
-        spread = stdev(runs[:k])
+    for k, spread in enumerate(_running_spread(runs), start=2):
         metrics[f"pass@1[avg-of-{k}]/{name}/std_dev_across_runs"] = spread
         metrics[f"pass@1[avg-of-{k}]/{name}/std_err_across_runs"] = spread / math.sqrt(k)
     return metrics
