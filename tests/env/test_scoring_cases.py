@@ -99,7 +99,7 @@ def _comparing(settings: dict[str, Any]) -> AbstractAsyncContextManager[Subject]
 ENVIRONMENTS: dict[str, Opener] = {
     "blackjack": lambda settings: started(Blackjack, BlackjackSettings(**settings)),
     "calendar": lambda settings: started(Calendar, CalendarSettings(**settings)),
-    "code_gen": lambda settings: started(CodeGen, CodeGenSettings(unit_test_timeout_secs=1, **settings)),
+    "code_gen": lambda settings: started(CodeGen, CodeGenSettings(**settings)),
     "equivalence_llm_judge": _judged(EquivalenceJudge, EquivalenceSettings),
     "example_multi_step": lambda settings: started(ExampleMultiStep, MultiStepSettings(**settings)),
     "example_multi_turn_gymnasium": lambda settings: started(ExampleMultiTurn, MultiTurnSettings(**settings)),

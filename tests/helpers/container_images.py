@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -53,7 +54,7 @@ def podman_image(name: str, folder: Path) -> Iterator[str]:
         skip_without("podman")
     if not SYSTEM_PYTHON.exists():
         skip_without("podman", "no system Python to make an image of")
-    image = f"localhost/{name}"
+    image = f"localhost/{name}-{os.getpid()}"  # tests of one module may run in several processes
     podman("import", str(make_image(folder)), image)
     try:
         yield image

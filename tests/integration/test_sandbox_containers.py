@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +38,33 @@ async def test_podman_runs_programs_behind_the_same_interface(image: str) -> Non
         async with sandbox.python_session() as session:
             await session.execute("x = 3", Limits())
             assert (await session.execute("x", Limits())).result == "3"
-    assert "gymnast" not in podman("ps", "--all", "--format", "{{.Names}}")
+    assert not podman("ps", "--all", "--quiet", "--filter", f"ancestor={image}").strip()
+
+
+@pytest.fixture
+def busy_nobody() -> Iterator[None]:
+    """Hundreds of threads of the user that programs in containers run as."""
+    become = "import os, threading, time\nos.setgid(65534)\nos.setuid(65534)\n"
+    threads = "for _ in range(500): threading.Thread(target=time.sleep, args=(600,)).start()\nprint(flush=True)"
+    process = subprocess.Popen([sys.executable, "-c", become + threads], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@needs("root")
+async def test_other_processes_of_the_containers_user_do_not_count(image: str, busy_nobody: None) -> None:
+    """The kernel counts all processes of a user on the host, and those of other jails belong to the same one."""
+    async with open_sandbox(SandboxSettings(driver="podman", image=image, pool_size=1)) as sandbox:
+        assert (await sandbox.run_python("print(1)")).stdout == "1\n"
+        many = "import os, time\nfor _ in range(1000):\n    if not os.fork(): time.sleep(600)"
+        limited = await sandbox.run_python(many, limits=Limits(wall_s=60.0, processes=32))
+        assert limited.ending != "timeout"
+        assert (limited.ending, limited.exit_code) != ("exited", 0)
 
 
 async def test_docker_runs_a_program() -> None:

@@ -23,8 +23,9 @@ SERVER_CAPABILITIES: Final = ("CAP_SYS_ADMIN", "CAP_SETPCAP", "CAP_SYS_PTRACE")
 _NO_PRIVILEGES: Final = ("--cap-drop", "ALL")
 MERGED: Final = ("bin", "sbin", "lib", "lib32", "lib64")
 FILES: Final = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/etc/nsswitch.conf", "/etc/mime.types")
-
-
+_MAX_OF_USER: Final = 8192
+"""Processes and threads of a container's user. The kernel counts all of them on the host, other jails' and other
+programs' too, so that a jail's own limit must be another: its control group, and the server's monitor."""
 PULL_TIMEOUT_S: Final = 600.0
 """The first container may have to pull its image."""
 BOOTSTRAP: Final = """
@@ -167,7 +168,7 @@ def container(program: str, image: str, name: str, limits: Limits) -> Launch:
     options = ["--read-only", "--user", f"{NOBODY}:{NOBODY}", "--cap-drop", "ALL"]
     options += ["--security-opt", "no-new-privileges", "--pids-limit", str(limits.processes + 8)]
     options += ["--memory-swap", f"{memory_mb}m", "--ipc", "private", "--hostname", "sandbox"]
-    options += ["--ulimit", "core=0:0", "--ulimit", "nofile=512:512", "--ulimit", f"nproc={limits.processes + 64}"]
+    options += ["--ulimit", "core=0:0", "--ulimit", "nofile=512:512", "--ulimit", f"nproc={_MAX_OF_USER}"]
     options += ["--tmpfs", f"/tmp:rw,nosuid,nodev,size={limits.tmp_mb}m,mode=1777"]  # noqa: S108 - the jail's own
     options += ["--shm-size", f"{limits.tmp_mb}m"]
     argv = docker_run(

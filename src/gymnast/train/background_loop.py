@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from concurrent.futures import Future
     from contextlib import AbstractAsyncContextManager
 
 T = TypeVar("T")
@@ -54,6 +54,25 @@ class BackgroundLoop:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+
+async def run_in_daemon(call: Callable[[], T]) -> T:
+    """The result of a blocking call, made in a thread that the process does not wait for when it ends.
+
+    `asyncio.to_thread` would keep a process alive for as long as one call hangs, and a call hangs if what it waits for
+    was stopped first, as a trainer's queue may be.
+    """
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # it cannot be cancelled any more
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="gymnast-call", daemon=True).start()
+    return await asyncio.wrap_future(future)
 
 
 class BackgroundResource(Generic[R]):

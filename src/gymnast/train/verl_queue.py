@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ from verl.utils.ray_utils import auto_await
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from gymnast.errors import UserError
+from gymnast.train.background_loop import run_in_daemon
 from gymnast.train.errors import FewerRolloutsError
 from gymnast.train.failure_budget import FailureBudget
 from gymnast.train.sequences import TokenRow, group_indexes, reason_of, token_rows
@@ -99,21 +101,21 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
     async def _deliver(self, tasks: list[JsonObject], columns: dict[str, list[Any]], *, validate: bool) -> None:
         uids: list[str] = columns["uid"]
         partition = "val" if validate else "train"
-        put = self._queue.kv_batch_put
-        await asyncio.to_thread(put, keys=uids, partition_id=partition, tags=[{"status": "running"} for _ in uids])
+
+        async def put(**entries: Any) -> None:
+            await run_in_daemon(partial(self._queue.kv_batch_put, partition_id=partition, **entries))
+
+        await put(keys=uids, tags=[{"status": "running"} for _ in uids])
         try:
             generations = self._generations(columns, validate=validate)
             batch = await self._collector.collect(tasks, generations, validate=validate, step=self._step)
             keys, fields, tags = self._entries(batch, columns, validate=validate)
-            await asyncio.to_thread(
-                put, keys=keys, partition_id=partition, fields=list_of_dict_to_tensordict(fields), tags=tags
-            )
+            await put(keys=keys, fields=list_of_dict_to_tensordict(fields), tags=tags)
         except BaseException as error:
             failed = [{"status": "failure", ERROR: f"{type(error).__name__}: {error}"} for _ in uids]
-            await asyncio.to_thread(put, keys=uids, partition_id=partition, tags=failed)
+            await put(keys=uids, tags=failed)
             raise
-        done = [{"status": "finished"} for _ in uids]
-        await asyncio.to_thread(put, keys=uids, partition_id=partition, tags=done)
+        await put(keys=uids, tags=[{"status": "finished"} for _ in uids])
 
     def _generations(self, columns: dict[str, list[Any]], *, validate: bool) -> int:
         rollout = self._collector.rollout

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from transformers import AutoTokenizer
 
 from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
 from tests.helpers.train_tasks import ENVIRONMENTS, shop_tasks, sum_tasks, written
+from tests.helpers.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 GENERATIONS = 4
@@ -85,7 +88,18 @@ class Loop:
                 cwd=self.folder,
                 check=False,
             )
+        self._expect_no_process()
         return done.returncode, output.read_text(errors="replace")
+
+    def _expect_no_process(self) -> None:
+        """A trainer that has ended leaves nothing that runs on, e.g. waits for a queue that is gone."""
+        mark = f"LOOP_FOLDER={self.folder}".encode()
+        try:
+            wait_until(lambda: not _processes_with(mark), within_s=120.0)
+        finally:
+            for pid in _processes_with(mark):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def logged(self, name: str) -> dict[int, dict[str, float]]:
         """What verl logged in a run, by step."""
@@ -214,3 +228,14 @@ def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
             _merge(into[key], value)
         else:
             into[key] = value
+
+
+def _processes_with(variable: bytes) -> list[int]:
+    """The processes with this in their environment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            pid = int(folder.name)
+            if variable in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
