@@ -54,6 +54,16 @@ async def test_groups_without_variance_are_replaced_and_counted() -> None:
     assert figures["samples"] == 20, "figures are of what training sees"
 
 
+async def test_groups_that_were_replaced_after_the_last_delivery_do_not_come_again(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    options = StreamOptions(keep=has_signal, groups_in_flight=1)
+    async with stream(easy_if(2, 3), some_tasks(4), generations=4, options=options, state=path) as groups:
+        assert [group.task async for group in groups] == [0, 1]
+    with pytest.raises(UserError, match="all 2 groups of this stream have already been delivered"):
+        async with stream(easy_if(), some_tasks(4), generations=4, options=options, state=path) as groups:
+            _ = [group async for group in groups]
+
+
 async def test_the_budget_of_replaced_groups_is_bounded_and_the_error_says_the_rewards() -> None:
     options = StreamOptions(keep=has_signal, max_filtered_groups=5)
     policy = easy_if(*range(1, 100))

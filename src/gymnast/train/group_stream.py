@@ -156,6 +156,8 @@ class GroupStream:
             self._fill()
         if self.counts.delivered == self._delivered_before:
             raise empty_stream(self._state_path, self._delivered_before, self._describe_dropped())
+        if self.options.autosave:
+            self.save()  # what was filtered or dropped after the last delivery is settled, too
 
     def state(self, *, done: bool = False) -> StreamState:
         """The stream's state. The group in the trainer's hands counts as delivered only if `done`, from then on.
