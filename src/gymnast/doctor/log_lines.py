@@ -54,7 +54,7 @@ _HEADING: Final = re.compile(rb"[=*#_~-]{4,}\s[^=*#~]{1,80}\s[=*#_~-]{4,}\s*$")
 _PROSE: Final = re.compile(
     rb"(?:(?:^|\s)I(?:'\w+)? |\b(?i:let's|let us|in conclusion|therefore|this suggests|however),? ).{20,}[.?!:]\W*$"
 )
-"""A sentence of someone who speaks of himself or argues: programs do neither."""
+"""A sentence in the first person, or an argument: programs write neither."""
 _PYTHON_WARNING: Final = re.compile(rb":\d+: \w*Warning: ")
 _STRONG: Final = re.compile(
     rb"(?:^|[\s\]|])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Exhausted|Interrupt|Panic)\b(?::|$|\()"

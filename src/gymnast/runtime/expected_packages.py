@@ -30,18 +30,19 @@ def package_of(module: str) -> str:
     return _PACKAGES.get(module, module)
 
 
+def installed_requirements(package: str) -> list[Requirement]:
+    """What an installed package requires here, without its extras. Empty if it is not installed."""
+    try:
+        lines = metadata.requires(package) or []
+    except metadata.PackageNotFoundError:
+        return []
+    requirements = [Requirement(line) for line in lines]
+    return [each for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})]
+
+
 def expected_packages() -> dict[str, str]:
     """The requirement of each such package, by its name. Empty without the surface."""
-    try:
-        lines = metadata.requires(SURFACE) or []
-    except metadata.PackageNotFoundError:
-        return {}
-    requirements = [Requirement(line) for line in lines]
-    return {
-        canonicalize_name(each.name): str(each)
-        for each in requirements
-        if each.marker is None or each.marker.evaluate({"extra": ""})
-    }
+    return {canonicalize_name(each.name): str(each) for each in installed_requirements(SURFACE)}
 
 
 def imported_but_missing(folder: Path) -> list[str]:

@@ -25,7 +25,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from gymnast.errors import StartError
-from gymnast.runtime.expected_packages import SURFACE, imported_but_missing
+from gymnast.runtime.expected_packages import SURFACE, imported_but_missing, installed_requirements
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -168,7 +168,7 @@ def own_bounds() -> list[str]:
     bounds: dict[str, None] = {}
     pending, seen = list(_ROOTS), set(_ROOTS)
     while pending:
-        for requirement in _installed_requirements(pending.pop()):
+        for requirement in installed_requirements(pending.pop()):
             name = _package_name(requirement.name)
             if name not in _FRAMEWORKS and _is_bound(requirement.specifier):
                 bounds[f"{requirement.name}{requirement.specifier}"] = None
@@ -182,16 +182,6 @@ def _is_bound(specifier: SpecifierSet) -> bool:
     """Whether a specifier bounds versions. An exact one ties two packages, which an installer replaces together."""
     exact = any(each.operator == "==" and not each.version.endswith(".*") for each in specifier)
     return bool(specifier) and not exact
-
-
-def _installed_requirements(package: str) -> list[Requirement]:
-    """What an installed package requires here, without its extras."""
-    try:
-        lines = metadata.requires(package) or []
-    except metadata.PackageNotFoundError:
-        return []
-    requirements = [Requirement(line) for line in lines]
-    return [each for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})]
 
 
 async def _build(home: Path, lines: list[str], bounds: list[str], folder: Path, log: Path) -> None:
