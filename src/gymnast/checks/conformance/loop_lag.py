@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _TICK_S: Final = 0.001
 _ORDINARY_S: Final = 0.002
 """CPU time of the work in `cpu_slowdown` on an ordinary core."""
+_HOPELESS: Final = 10
+"""A lag of so many times the limit is not measured more than twice: each try would take as long."""
 
 
 class LagProbe:
@@ -86,7 +88,8 @@ async def worst_lag(work: Callable[[], Awaitable[Any]], *, limit_s: float, tries
     """The longest lag while `work` ran, and whether it exceeds the limit.
 
     If it does, the work is repeated and the smallest lag counts; on a machine that is currently slow, the limit for CPU
-    time is scaled accordingly. This way a reported lag is caused by the work, not by other processes.
+    time is scaled accordingly. Pauses between the tries grow, because a machine may stand still for longer than one
+    takes. This way a reported lag is caused by the work, not by other processes.
     """
     best = float("inf")
     for attempt in range(1, tries + 1):
@@ -96,8 +99,9 @@ async def worst_lag(work: Callable[[], Awaitable[Any]], *, limit_s: float, tries
         slowdown = 1.0 if probe.computed_s <= limit_s else cpu_slowdown()
         if probe.waited_s <= limit_s and probe.computed_s <= limit_s * slowdown:
             return best, False
-        if attempt > 1 and best > 2 * slowdown * limit_s:
+        if attempt > 1 and best > _HOPELESS * slowdown * limit_s:
             break
+        await asyncio.sleep(attempt * limit_s)
     return best, True
 
 
