@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -45,10 +45,11 @@ def collecting() -> Iterator[Collector]:
             status = collector.statuses.pop(0) if collector.statuses else 200
             if status == 200:
                 collector.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
-            self.send_response(status)
-            self.send_header("content-length", str(len(collector.reply)))
-            self.end_headers()
-            self.wfile.write(collector.reply)
+            with suppress(BrokenPipeError, ConnectionResetError):  # the exporter may be gone before a late answer
+                self.send_response(status)
+                self.send_header("content-length", str(len(collector.reply)))
+                self.end_headers()
+                self.wfile.write(collector.reply)
 
         def log_message(self, *_: Any) -> None:
             pass
