@@ -169,14 +169,14 @@ class _ScoreMatrix:
     def _pass_at(self, k: int, has_k: NDArray[np.bool_]) -> float:
         """The contract's definition: the estimator for binary scores, else the best of the first k."""
         values = self._best[:, k - 1].copy()
-        for size, solved in set(zip(self.sizes[self._is_binary].tolist(), self._solved().tolist(), strict=True)):
+        for size, solved in set(zip(self.sizes[self._is_binary].tolist(), self._count_solved().tolist(), strict=True)):
             if size >= k:
                 same = self._is_binary & (self.sizes == size)
-                same[self._is_binary] &= self._solved() == solved
+                same[self._is_binary] &= self._count_solved() == solved
                 values[same] = pass_at_k(size, int(solved), k)
         return float(values[has_k].mean())
 
-    def _solved(self) -> NDArray[np.float64]:
+    def _count_solved(self) -> NDArray[np.float64]:
         solved: NDArray[np.float64] = self._sums[self._is_binary, -1]
         return solved
 

@@ -153,7 +153,7 @@ def rollout_files(patterns: Iterable[str]) -> tuple[Path, ...]:
 
 def write_task_profiles(path: Path, groups: Groups, plan: PlanIndex) -> None:
     """Write `x_reward_profiling.jsonl`."""
-    expected, integers = plan.expected(), groups.table.is_integer
+    expected, integers = plan.count_requested(), groups.table.is_integer
     with atomic_output(path) as out, plan.samples() as samples:
         for task, rows in groups:
             line = task_profile(groups, task, rows, expected[task], samples.fragment(task), integers=integers)

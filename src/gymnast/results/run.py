@@ -185,7 +185,7 @@ def _tasks(run: LoadedRun) -> Iterator[Task]:
     failed: dict[int, int] = {}
     for packed in run.failures.last_kind:
         failed[packed >> 32] = failed.get(packed >> 32, 0) + 1
-    for task, requested in run.plan.expected().items():
+    for task, requested in run.plan.count_requested().items():
         own = rows.get(task, slice(0, 0))
         scores = [reward for reward in rewards[own] if reward == reward]  # noqa: PLR0124 - not NaN
         agent = table.agent_names[table.agents[own.start]] if own.stop > own.start else ""

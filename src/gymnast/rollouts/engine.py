@@ -135,7 +135,7 @@ class Engine:
         self._runner = runner
         self._listen = listen
         self._only_agent = agents[0] if len(agents) == 1 else None
-        self._unread: Iterator[Owed] | None = store.owed()
+        self._unread: Iterator[Owed] | None = store.owed_inputs()
         self._parked: dict[str, deque[WorkItem]] = defaultdict(deque)
         self._retries: list[tuple[float, int, WorkItem]] = []
         self._retry_budget = options.retry.budget(store.requested) - store.retries_made
@@ -334,7 +334,7 @@ class Engine:
 
     def _park(self, item: WorkItem) -> None:
         """Keep an item for later, unless its agent was given up: then it stays owed."""
-        if self.circuit_breaker.given_up(item.agent) is None:
+        if self.circuit_breaker.give_up_reason(item.agent) is None:
             self._parked[item.agent].append(item)
 
     def _start(self, item: WorkItem, now: float) -> None:
@@ -349,7 +349,7 @@ class Engine:
         if self._unread is not None and not self._all_given_up():
             return False
         return not self._retries and not any(
-            items and self.circuit_breaker.given_up(agent) is None for agent, items in self._parked.items()
+            items and self.circuit_breaker.give_up_reason(agent) is None for agent, items in self._parked.items()
         )
 
     def _all_given_up(self) -> bool:

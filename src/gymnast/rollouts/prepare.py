@@ -25,7 +25,7 @@ from gymnast.rollouts.changes import PlanChange, compare_plan, diff_plan, diff_v
 from gymnast.rollouts.identity import code_digests, comparable_settings
 from gymnast.rollouts.plan import Planner, PlanSummary, line_digest, write_plan
 from gymnast.rollouts.tool_modes import SETTING as TOOLS
-from gymnast.rollouts.tool_modes import as_started, warn_about_tools
+from gymnast.rollouts.tool_modes import restore_tool_modes, warn_about_tools
 from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Invocation, Manifest, RunState, read_manifest, write_manifest
@@ -266,7 +266,7 @@ def _resume(paths: RunPaths, request: _RunRequest) -> PreparedRun:
     known = read_manifest(paths.manifest)
     old = known or adopt_run(paths)
     agents = {str(name): int(number) for name, number in old.plan["agents"].items()}
-    instances = as_started(request.instances_for(agents), old.settings)
+    instances = restore_tool_modes(request.instances_for(agents), old.settings)
     if known is None:  # what it started with is unknown: from now on, what it is resumed with counts
         settings, code = comparable_settings(instances, request.options), code_digests(instances)
         old = msgspec.structs.replace(old, settings=settings, code=code)
@@ -315,7 +315,7 @@ def _extend(paths: RunPaths, request: _RunRequest, old: Manifest) -> PreparedRun
     plan = replace(request.options.plan, row_check=None)
     summary = write_plan(request.source, paths.materialized_inputs, plan, request.agents)
     agents = dict(summary.rollouts_by_agent)
-    instances = as_started(request.instances_for(agents), old.settings)
+    instances = restore_tool_modes(request.instances_for(agents), old.settings)
     grown = msgspec.structs.replace(
         old,
         source=_source_info(request, summary),

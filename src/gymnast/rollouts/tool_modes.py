@@ -40,7 +40,7 @@ def with_row_tools(instances: Iterable[Instance]) -> list[Instance]:
     ]
 
 
-def as_started(instances: list[Instance], settings: Mapping[str, Any]) -> list[Instance]:
+def restore_tool_modes(instances: list[Instance], settings: Mapping[str, Any]) -> list[Instance]:
     """The instances of a run that started with these settings, of which older ones name no modes."""
     return instances if SETTING in settings.get("plan", {}) else with_row_tools(instances)
 

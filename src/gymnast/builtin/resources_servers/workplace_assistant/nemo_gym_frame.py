@@ -36,7 +36,7 @@ class Frame:
         made.columns, made.rows, made.labels, made.mixed = self.columns, self.rows[:], self.labels[:], self.mixed
         return made
 
-    def matching(self, column: str, value: Any) -> list[Cells]:
+    def rows_with(self, column: str, value: Any) -> list[Cells]:
         """The rows with a value."""
         refuse_comparison("eq", value, len(self.rows), mixed=column in self.mixed)
         return [row for row in self.rows if row[column] == value]
@@ -76,7 +76,7 @@ class Frame:
         for position, cell in zip(places, values, strict=True):
             self.rows[position] = {**self.rows[position], field: cell}
 
-    def containing(self, rows: Sequence[Cells], column: str, pattern: Any, *, missing: bool | None) -> list[bool]:
+    def match_texts(self, rows: Sequence[Cells], column: str, pattern: Any, *, missing: bool | None) -> list[bool]:
         """Whether each row's text matches a pattern. `missing` is the answer for a missing value, None for none."""
         if isinstance(pattern, str) and not rows and column not in self.mixed:
             return []
@@ -90,7 +90,7 @@ class Frame:
         """The rows whose text matches a pattern; all of them without a pattern."""
         if not pattern:
             return rows
-        found = self.containing(rows, column, pattern, missing=None)
+        found = self.match_texts(rows, column, pattern, missing=None)
         return [row for row, fits in zip(rows, found, strict=True) if fits]
 
     def comparable(self) -> tuple[Any, ...]:
@@ -158,7 +158,7 @@ def describe(expected: Frame, actual: Frame) -> list[str]:
     return sorted(texts) or ["the same rows in a different order, or with other kinds of values"]
 
 
-def bounded(
+def filter_range(
     rows: Sequence[Cells], column: str, *, low: Any = None, high: Any = None, mixed: bool = False
 ) -> list[Cells]:
     """The rows between two texts, in the order of texts; missing values are outside."""
