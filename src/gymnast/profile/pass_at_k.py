@@ -34,12 +34,6 @@ _MAX_EXACT: Final = 500
 """Scores for which binomials are computed: those of thousands have hundreds of digits each, and exceed floats."""
 
 
-@lru_cache(maxsize=65536)
-def pass_hat_k(n: int, correct: int, k: int) -> float:
-    """pass^k: the probability that all of k rollouts, drawn from n, are correct."""
-    return math.comb(correct, k) / math.comb(n, k)
-
-
 def best_of_k(scores: Sequence[float], k: int) -> float:
     """The expected best of k scores drawn from these; for scores of 0 and 1 that is pass@k."""
     ranked = sorted(scores)
