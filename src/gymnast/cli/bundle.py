@@ -45,7 +45,7 @@ def command(
     from gymnast.store.paths import RunPaths
 
     paths = RunPaths(run)
-    if not paths.existing() and not paths.logs.is_dir():
+    if not paths.existing_files() and not paths.logs.is_dir():
         raise NotFoundError(f"no run at '{run}'", where=str(paths.output), next="pass the run's output file")
     configs = {path.name: _read_yaml(path) for path in config_files or ()}
     documents = {**_documents(paths), **({"config": configs} if configs else {})}

@@ -124,7 +124,7 @@ def profile_of(path: Path) -> Path:
     tasks = ProfilePaths(run.output).tasks
     if tasks.exists():
         return tasks
-    if run.existing() == [path]:
+    if run.existing_files() == [path]:
         return path  # a profile under a name of its own
     raise NotFoundError("the run has no profile", where=str(tasks), next=f"gymnast profile {run.output}")
 

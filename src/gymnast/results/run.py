@@ -167,7 +167,7 @@ class Run:
 def load(path: str | Path) -> Run:
     """Open a run by its output file. Reads nothing yet."""
     output = Path(path)
-    if output.is_file() or (not output.is_dir() and RunPaths(output).existing()):
+    if output.is_file() or (not output.is_dir() and RunPaths(output).existing_files()):
         return Run(output)
     known = _runs_in(output if output.is_dir() else output.parent)
     raise NotFoundError("there is no run", where=str(output), next=suggest(output.name, known))

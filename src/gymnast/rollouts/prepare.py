@@ -98,7 +98,7 @@ def prepare_run(
         raise NotFoundError(f"no agent '{agent}'", next=suggest(agent, agents))
     check_names(options.source, paths)
     request = _RunRequest(options, agents, instances_for, in_chunks)
-    earlier = paths.existing()
+    earlier = paths.existing_files()
     if earlier and options.existing in {"resume", "resume_if_planned"}:
         if paths.materialized_inputs.exists():
             if paths.chunks in earlier and not in_chunks:
@@ -142,7 +142,7 @@ def _lost_plan_error(paths: RunPaths) -> UserError:
 def existing_run_error(paths: RunPaths) -> UserError:
     """The error for an earlier run under the same name."""
     return UserError(
-        f"an earlier run exists: {', '.join(path.name for path in paths.existing())}",
+        f"an earlier run exists: {', '.join(path.name for path in paths.existing_files())}",
         where=str(paths.output.parent),
         next="finish it with --resume, replace it with --overwrite, or choose another --output",
     )
@@ -333,7 +333,7 @@ def _with_requested(counts: Counts, requested: int) -> Counts:
 def _fork(paths: RunPaths, request: _RunRequest, *, carry_over: bool) -> PreparedRun:
     """Plan a new run next to the old one. If only rows changed, scored rollouts of unchanged rows are carried over."""
     number = 1
-    while (fork := RunPaths(paths.output.with_name(f"{paths.output.stem}_fork_{number}.jsonl"))).existing():
+    while (fork := RunPaths(paths.output.with_name(f"{paths.output.stem}_fork_{number}.jsonl"))).existing_files():
         number += 1
     prepared = _plan_new(fork, request)
     prepared.notes.append(f"the changed run continues as {fork.output}")

@@ -177,7 +177,7 @@ class Entry:
             self._plan = (version, read_run_plan(path))
         return self._plan[1]
 
-    def loaded(self, table: RunTable) -> LoadedTable:
+    def load(self, table: RunTable) -> LoadedTable:
         """The tasks of a table."""
         plan = self.plan()
         if self._loaded is None or self._loaded[0] is not table.snapshot or self._loaded[1] is not plan:
@@ -192,7 +192,7 @@ class Entry:
             known, made_at, took_s, view, problem = self._view
             if known == version or (known[0] == version[0] and now - made_at < took_s / _VIEW_SHARE):
                 return view, problem
-        own = self.loaded(table)
+        own = self.load(table)
         view = make_view(table, own, self.found.paths, self.facts.manifest, self.facts.row["name"])
         problem = own.problem
         self._view = (version, now, time.monotonic() - now, view, problem)
@@ -385,7 +385,7 @@ class Library:
 
     # --- indexes -----------------------------------------------------------------------------------------------------
 
-    async def indexed(self, run: str, wait_s: float = FIRST_LINES_S) -> Entry:
+    async def wait_for_index(self, run: str, wait_s: float = FIRST_LINES_S) -> Entry:
         """A run with an index, up to date or with as much of it as was there in time."""
         entry = self.entry(run)
         if entry.index is None or stamp(entry.found) != entry.stamp or entry.progress.state in ("none", "failed"):
