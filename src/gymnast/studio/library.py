@@ -68,7 +68,12 @@ FIRST_LINES_S: Final = 0.5
 
 @dataclass(eq=False)
 class Entry:
-    """One run."""
+    """One run: what was read from its files, and what was made of that.
+
+    `facts` belong to `stamp`, the sizes and times of the files. `_table`, `_plan`, `_loaded`, `_annotations` and
+    `doctor` are the last results, each with what it was made from: it is made again once that has changed. `_view` may
+    lag behind a growing run. `live` is None unless the run's process answers.
+    """
 
     found: FoundRun
     stamp: tuple[Any, ...] = ()
