@@ -47,7 +47,9 @@ def restore_tool_modes(instances: list[Instance], settings: Mapping[str, Any]) -
 
 def offer_row_tools(config: Config) -> Config:
     """The configuration as the `ng_` commands mean it: agents offer only what rows declare."""
-    return replace(config, instances={one.name: one for one in with_row_tools(config.instances.values())})
+    return replace(
+        config, instances={instance.name: instance for instance in with_row_tools(config.instances.values())}
+    )
 
 
 def warn_about_tools(instances: list[Instance], summary: PlanSummary) -> list[str]:

@@ -84,16 +84,16 @@ class OrderedTasks:
     def resume(self, state: JsonObject, owed: Sequence[tuple[str, int]]) -> list[DrawnTask]:
         taken = int(state["taken"])
         rows = {row for _, row in owed}
-        found: dict[int, DrawnTask] = {}
+        pending: dict[int, DrawnTask] = {}
         while self._taken < taken:
             drawn = self.next()
             if drawn is None:
                 break
             if drawn.row in rows:
-                found[drawn.row] = drawn
+                pending[drawn.row] = drawn
         if self._taken < taken or self._digest.hexdigest() != state["digest"]:
             raise other_tasks(taken)
-        return [found[row] for _, row in owed]
+        return [pending[row] for _, row in owed]
 
     def figures(self) -> dict[str, float]:
         return {}
@@ -234,14 +234,14 @@ class TaskMixture:
                 f"the stream mixed {', '.join(state)}, and now {', '.join(self._shares)}",
                 next="use the same environments in the same order, or a new state file to start over",
             )
-        found: dict[tuple[str, int], DrawnTask] = {}
+        pending: dict[tuple[str, int], DrawnTask] = {}
         for name, share in self._shares.items():
             share.groups = int(state[name]["groups"])
             own = [("", row) for environment, row in owed if environment == name]
-            found |= {
+            pending |= {
                 (name, drawn.row): drawn._replace(environment=name) for drawn in share.source.resume(state[name], own)
             }
-        return [found[item] for item in owed]
+        return [pending[item] for item in owed]
 
     def figures(self) -> dict[str, float]:
         return {

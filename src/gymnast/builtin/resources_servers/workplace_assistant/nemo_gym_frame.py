@@ -81,17 +81,17 @@ class Frame:
         if isinstance(pattern, str) and not rows and column not in self.mixed:
             return []
         search = compile_pattern(pattern, python=column in self.mixed)
-        found = [_search(search, row[column], missing=missing, mixed=column in self.mixed) for row in rows]
-        if any(answer is None for answer in found):
+        matches = [_search(search, row[column], missing=missing, mixed=column in self.mixed) for row in rows]
+        if any(answer is None for answer in matches):
             raise ValueError("Cannot mask with non-boolean array containing NA / NaN values")
-        return [bool(answer) for answer in found]
+        return [bool(answer) for answer in matches]
 
     def filter(self, rows: Sequence[Cells], column: str, pattern: Any) -> Sequence[Cells]:
         """The rows whose text matches a pattern; all of them without a pattern."""
         if not pattern:
             return rows
-        found = self.match_texts(rows, column, pattern, missing=None)
-        return [row for row, fits in zip(rows, found, strict=True) if fits]
+        matches = self.match_texts(rows, column, pattern, missing=None)
+        return [row for row, fits in zip(rows, matches, strict=True) if fits]
 
     def comparable(self) -> tuple[Any, ...]:
         """What a score compares: labels, kinds of columns, and cells without their case in most columns."""
@@ -148,11 +148,11 @@ def equal(one: Frame, other: Frame) -> bool:
 def describe(expected: Frame, actual: Frame) -> list[str]:
     """Describe the rows in which two frames differ."""
     key = expected.columns[0]
-    wanted, found = ({str(row[key]): row for row in frame.rows} for frame in (expected, actual))
-    texts = [f"{row_id} should not be there" for row_id in found if row_id not in wanted]
-    texts += [f"{row_id} should be there" for row_id in wanted if row_id not in found]
-    for row_id in wanted.keys() & found.keys():
-        one, other = wanted[row_id], found[row_id]
+    wanted, present = ({str(row[key]): row for row in frame.rows} for frame in (expected, actual))
+    texts = [f"{row_id} should not be there" for row_id in present if row_id not in wanted]
+    texts += [f"{row_id} should be there" for row_id in wanted if row_id not in present]
+    for row_id in wanted.keys() & present.keys():
+        one, other = wanted[row_id], present[row_id]
         columns = [name for name in expected.columns if _lower(name, one[name]) != _lower(name, other[name])]
         texts += [f"{row_id} differs in {', '.join(columns)}"] if columns else []
     return sorted(texts) or ["the same rows in a different order, or with other kinds of values"]
