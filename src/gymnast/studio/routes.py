@@ -74,12 +74,12 @@ class Api:
         return {"runs": rows, "left_out": self._library.left_out}
 
     async def _run(self, request: Request) -> JsonObject:
-        entry = await self._library.wait_for_index(request.run())
+        entry = await self._library.indexed(request.run())
         return await asyncio.to_thread(run.run_page, entry)
 
     async def _plots(self, request: Request) -> JsonObject:
         return await asyncio.to_thread(
-            plots.plots_page, [await self._library.wait_for_index(own) for own in _runs(request, 1)]
+            plots.plots_page, [await self._library.indexed(own) for own in _runs(request, 1)]
         )
 
     async def _live(self, request: Request) -> JsonObject:
@@ -95,31 +95,31 @@ class Api:
         return await asyncio.to_thread(read_curve, entry.found.curve)
 
     async def _columns(self, request: Request) -> JsonObject:
-        return await asyncio.to_thread(columns.columns_page, await self._library.wait_for_index(request.run()))
+        return await asyncio.to_thread(columns.columns_page, await self._library.indexed(request.run()))
 
     async def _rollouts(self, request: Request) -> JsonObject:
         query = parse_query(request.params)
-        return await asyncio.to_thread(rollouts.rollouts_page, await self._library.wait_for_index(request.run()), query)
+        return await asyncio.to_thread(rollouts.rollouts_page, await self._library.indexed(request.run()), query)
 
     async def _tasks(self, request: Request) -> JsonObject:
         query = parse_query(request.params)
-        return await asyncio.to_thread(tasks.tasks_page, await self._library.wait_for_index(request.run()), query)
+        return await asyncio.to_thread(tasks.tasks_page, await self._library.indexed(request.run()), query)
 
     async def _rollout(self, request: Request) -> JsonObject:
-        entry = await self._library.wait_for_index(request.run())
+        entry = await self._library.indexed(request.run())
         full = last_of(request.params, "full") == "1"
         task, rollout = request.index("task"), request.index("rollout")
         return await asyncio.to_thread(rollouts.rollout_page, entry, task, rollout, full=full)
 
     async def _raw(self, request: Request) -> Reply:
-        entry = await self._library.wait_for_index(request.run())
+        entry = await self._library.indexed(request.run())
         line = await asyncio.to_thread(rollouts.raw_line, entry, request.index("task"), request.index("rollout"))
         if len(line) > MAX_RAW:
             raise Refusal(413, f"the record has {len(line) >> 20} MiB", "read it from the run's file")
         return Reply(line, "text/plain; charset=utf-8")
 
     async def _compare(self, request: Request) -> JsonObject:
-        entries = [await self._library.wait_for_index(own) for own in _runs(request, 2)]
+        entries = [await self._library.indexed(own) for own in _runs(request, 2)]
         for entry in entries:
             if entry.progress.state == "building":
                 raise Refusal(409, f"'{entry.id}' is still being indexed", "try again in a few seconds")
@@ -144,7 +144,7 @@ class Api:
         table, kind = last_of(request.params, "table") or "rollouts", last_of(request.params, "format") or "csv"
         if table not in ("rollouts", "tasks") or kind not in FORMATS:
             raise Refusal(400, "expected table=rollouts|tasks and format=csv|jsonl|parquet")
-        entry = await self._library.wait_for_index(request.run())
+        entry = await self._library.indexed(request.run())
         data = await asyncio.to_thread(make_download, entry, parse_query(request.params), table, kind)
         name = quote(f"{entry.found.paths.output.stem}_{table}.{kind}")
         disposition = f"attachment; filename*=UTF-8''{name}".encode()

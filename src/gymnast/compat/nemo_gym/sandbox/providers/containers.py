@@ -95,15 +95,13 @@ class DockerProvider:
 
     async def upload_file(self, handle: SandboxHandle, source_path: Path, target_path: str) -> None:
         folder = str(Path(target_path).parent)
-        await _require_success(
-            run_process([handle.raw, "exec", handle.sandbox_id, "mkdir", "-p", folder], timeout_s=60)
-        )
-        await _require_success(
+        await _checked(run_process([handle.raw, "exec", handle.sandbox_id, "mkdir", "-p", folder], timeout_s=60))
+        await _checked(
             run_process([handle.raw, "cp", str(source_path), f"{handle.sandbox_id}:{target_path}"], timeout_s=600)
         )
 
     async def download_file(self, handle: SandboxHandle, source_path: str, target_path: Path) -> None:
-        await _require_success(
+        await _checked(
             run_process([handle.raw, "cp", f"{handle.sandbox_id}:{source_path}", str(target_path)], timeout_s=600)
         )
 
@@ -115,7 +113,7 @@ class DockerProvider:
         return SandboxStatus.RUNNING if (result.stdout or "").strip() == "true" else SandboxStatus.STOPPED
 
     async def endpoint(self, handle: SandboxHandle, port: int) -> SandboxEndpoint:
-        result = await _require_success(run_process([handle.raw, "port", handle.sandbox_id, str(port)], timeout_s=60))
+        result = await _checked(run_process([handle.raw, "port", handle.sandbox_id, str(port)], timeout_s=60))
         return SandboxEndpoint(f"http://{(result.stdout or '').split()[0]}")
 
     async def close(self, handle: SandboxHandle) -> None:
@@ -211,7 +209,7 @@ def _require_apptainer(bin_path: str | None = None) -> str:
     return str(Path(bin_path) / "apptainer") if bin_path else find_program("apptainer", "singularity")
 
 
-async def _require_success(running: Any) -> SandboxExecResult:
+async def _checked(running: Any) -> SandboxExecResult:
     result: SandboxExecResult = await running
     if result.return_code:
         raise OSError((result.stderr or result.stdout or "the container command failed").strip())
