@@ -21,7 +21,7 @@ WORST = {
     r"(?:is|are|was|were) (?:told|said)(?! apart)|of (?:its|their|your) own,": "reported, asked, own …, separate …",
     r"knows? (?:no|nothing)|without losing one|stands? in each": "say what is unknown, lost or included",
     r"out of reach": "unreachable",
-    r"in some (?:seconds|minutes)|(?:is|are|was|were) given twice": "in a few …, named twice",
+    r"(?:is|are|was|were) given twice": "named twice",
 }
 """Patterns of phrases, and what to write instead."""
 PATTERNS = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), advice) for pattern, advice in WORST.items()]

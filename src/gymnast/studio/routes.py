@@ -122,7 +122,7 @@ class Api:
         entries = [await self._library.indexed(own) for own in _runs(request, 2)]
         for entry in entries:
             if entry.progress.state == "building":
-                raise Refusal(409, f"'{entry.id}' is still being indexed", "try again in a few seconds")
+                raise Refusal(409, f"'{entry.id}' is still being indexed", "try again in some seconds")
         params: JsonObject = {
             "by_index": last_of(request.params, "by_index") == "1",
             "page": parse_count(request.params, "page", 0, 2**31),
